@@ -185,11 +185,36 @@ int cli_take_offset(cli_problem *p, rp_tensors *t, int64_t batch);
 int cli_array(const io_set *in, const char *name, rp_dtype type, io_set *made, rp_array *a);
 
 /* ranges.c */
+/* An array [B, H, L, D] of a file that is read in parts: rows along the axis L. */
+typedef struct cli_reader {
+    const io_set *in;
+    const io_array *from;
+    rp_dtype type; /* type of the computation */
+    void *raw;     /* memory for the rows of one head, if the type of the file differs */
+} cli_reader;
+/* Read rows [first, first + n) of every head to `to`, whose heads are `step` rows apart. Return CLI_OK, or CLI_FAILED
+ * after printing. */
+int cli_read_rows(const cli_reader *r, int64_t first, int64_t n, void *to, int64_t step);
+/* Check that k and v of the file have the same axes except the last, and that k fits q. Return CLI_OK, or CLI_FAILED
+ * after printing. */
+int cli_check_keys(const rp_desc *d, const io_array *k, const io_array *v);
 /* Compute attention over ranges of keys and values that are read from the file, so that the process needs at most
  * `memory` bytes. `used` bytes are allocated already. t->k and t->v have only types and shapes. Return CLI_OK, or an
  * exit code after printing. */
 int cli_attend_ranges(const cli_problem *p, const rp_plan *plan, const io_set *in, int64_t memory, int64_t used,
                       rp_tensors *t);
+
+/* attend_ranks.c */
+/* Compute attention over the processes of a team, each of which reads its rows, keys and values from the file. Rank 0
+ * writes the result to `path`, in type `type`, with lse if `lse`. t->q, t->k and t->v have only types and shapes. Return
+ * CLI_OK, or an exit code after printing. */
+int cli_attend_ranks(const cli_problem *p, const io_set *in, const char *path, io_format format, rp_dtype type,
+                     bool lse, rp_tensors *t);
+
+/* attend.c */
+/* Convert the arrays, which were computed in f32, to bf16 or f16. This is the only rounding to the output type. Return
+ * CLI_OK, or CLI_FAILED after printing. */
+int cli_narrow(io_set *out, rp_dtype type);
 
 /* Write a mask's option without dashes, such as "key-mask", to `text`. Return `text`. */
 const char *cli_mask_option(rp_mask_kind kind, char text[CLI_MASK_MAX]);

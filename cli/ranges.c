@@ -16,16 +16,7 @@ static int64_t min64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* An array of the file, of which rows are read along the axis of keys: [B, Hk, Lk, D]. */
-typedef struct reader {
-    const io_set *in;
-    const io_array *from;
-    rp_dtype type; /* type of the computation */
-    void *raw;     /* memory for the rows of one head, if the type of the file differs */
-} reader;
-
-/* Read rows [first, first + n) of every head to `to`, whose heads are `step` rows apart. */
-static int read_rows(const reader *r, int64_t first, int64_t n, void *to, int64_t step)
+int cli_read_rows(const cli_reader *r, int64_t first, int64_t n, void *to, int64_t step)
 {
     const int64_t *shape = r->from->shape, heads = shape[0] * shape[1], width = shape[3];
     char err[IO_ERR_MAX];
@@ -51,9 +42,7 @@ static int show(void *context, double fraction)
     return cli_progress_show(&s->bar, s->done + s->part * fraction);
 }
 
-/* Check that k and v of the file have the same axes except the last, and that k fits q. The library sees only
- * ranges. */
-static int check_shapes(const rp_desc *d, const io_array *k, const io_array *v)
+int cli_check_keys(const rp_desc *d, const io_array *k, const io_array *v)
 {
     const int64_t want[3] = {d->batch, d->kv_heads, d->len_k};
     for (int n = 0; n < 2; n++)
@@ -79,7 +68,7 @@ static bool needs_own_keys(const cli_problem *p)
 /* The arrays of the calls. */
 typedef struct ranges {
     void *state, *own, *k, *v;
-    reader keys, values;
+    cli_reader keys, values;
 } ranges;
 
 static void free_ranges(ranges *r)
@@ -116,12 +105,12 @@ static int read_own_keys(const cli_problem *p, ranges *r, rp_tensors *t)
         one.shape = axes;
         one.bytes = one.bytes / (size_t)batch;
         one.at += (off_t)((size_t)b * one.bytes);
-        reader of_entry = r->keys;
+        cli_reader of_entry = r->keys;
         of_entry.from = &one;
         if (from < to)
-            code = read_rows(&of_entry, from, to - from,
-                             (char *)r->own + (size_t)((b * d->kv_heads * d->len_q + from - o) * d->dim_k) * size,
-                             d->len_q);
+            code = cli_read_rows(&of_entry, from, to - from,
+                                 (char *)r->own + (size_t)((b * d->kv_heads * d->len_q + from - o) * d->dim_k) * size,
+                                 d->len_q);
     }
     t->own_keys = rp_array_of(r->own, d->dtype, 4, shape);
     return code;
@@ -203,8 +192,8 @@ static int run_ranges(const cli_problem *p, const rp_plan *plan, int64_t range, 
                       v_shape[4] = {d->batch, d->kv_heads, to - from, d->dim_v};
         bar.done = (double)from / (double)d->len_k;
         bar.part = (double)(to - from) / (double)d->len_k;
-        if ((code = read_rows(&r->keys, from, to - from, r->k, to - from)) != CLI_OK ||
-            (code = read_rows(&r->values, from, to - from, r->v, to - from)) != CLI_OK)
+        if ((code = cli_read_rows(&r->keys, from, to - from, r->k, to - from)) != CLI_OK ||
+            (code = cli_read_rows(&r->values, from, to - from, r->v, to - from)) != CLI_OK)
             break;
         t->k = rp_array_of(r->k, d->dtype, 4, k_shape);
         t->v = rp_array_of(r->v, d->dtype, 4, v_shape);
@@ -231,7 +220,7 @@ int cli_attend_ranges(const cli_problem *p, const rp_plan *plan, const io_set *i
     ranges r = {.keys = {in, k, p->desc.dtype, NULL}, .values = {in, v, p->desc.dtype, NULL}};
     rp_prepared *prepared = NULL;
     int64_t range = 0;
-    int code = check_shapes(&p->desc, k, v);
+    int code = cli_check_keys(&p->desc, k, v);
     if (code != CLI_OK)
         return code;
     if (rp_plan_key_step(plan) == 0)

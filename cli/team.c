@@ -27,9 +27,10 @@ static const struct {
     [ARGUMENTS] = {"arguments", "give all processes the same arguments, in the same order"},
     [SETS] = {"instruction sets",
               "results depend on them; use machines of one kind, or hide some with RELPOS_HIDE_ISA"},
-    [MODEL] = {"model", "use the same file on all machines"},
+    [MODEL] = {NULL, "use the same file on all machines"}, /* named by cli_team_agree */
 };
 static char own[FACTS][4096];
+static const char *model_name; /* such as "model" */
 
 /* ------------------------------------------------------------------------------------------------ starting */
 
@@ -200,6 +201,50 @@ int cli_team_receive(double seconds, cli_team_message *m)
     return m->code;
 }
 
+/* ------------------------------------------------------------------------------------------------ attention */
+
+/* Print an error of the library. If rank 0 found it, print it in the words of the command line. */
+static int refused(const cli_problem *p, rp_status status, const char *error)
+{
+    const bool mine = strncmp(error, "rank 0: ", 8) == 0 && cli_team_rank() == 0;
+    char safe[RP_MPI_ERROR_MAX];
+    if (mine && status < RP_E_NOMEM)
+        return cli_refused(CLI_FAILED, "attend", p, NULL);
+    return cli_error(CLI_FAILED, "attend: %s (%s)", io_safe(safe, sizeof safe, error),
+                     status == RP_E_NOMEM ? "use more processes or shorter sequences" : "see relpos attend --help");
+}
+
+int cli_team_plan(const cli_problem *p, rp_mpi_plan **plan)
+{
+    char error[RP_MPI_ERROR_MAX] = "";
+    const rp_status status = calls->plan(team, &p->desc, plan, error);
+    return status == RP_OK ? CLI_OK : refused(p, status, error);
+}
+
+int cli_team_attend(const cli_problem *p, rp_mpi_plan *plan, const rp_tensors *local)
+{
+    char error[RP_MPI_ERROR_MAX] = "";
+    const rp_status status = calls->attend(plan, local, error);
+    if (status != RP_OK && calls->failure(team) != NULL)
+        return cli_error(CLI_FAILED, "%s", calls->failure(team));
+    return status == RP_OK ? CLI_OK : refused(p, status, error);
+}
+
+uint64_t cli_team_sent(const rp_mpi_plan *plan)
+{
+    return calls->sent_bytes(plan);
+}
+
+void cli_team_free_plan(rp_mpi_plan *plan)
+{
+    calls->free_plan(plan);
+}
+
+void cli_team_stretch(int64_t length, int32_t rank, int32_t which, int64_t *from, int64_t *to)
+{
+    calls->stretch(length, cli_team_ranks(), rank, which, from, to);
+}
+
 /* ------------------------------------------------------------------------------------------------ agreement */
 
 /* Write the facts of this process. */
@@ -230,9 +275,10 @@ static int compare(const cli_team_message *m)
     const char *at = m->data, *end = at + m->size;
     for (int k = 0; k < FACTS; k++) {
         const size_t length = strnlen(at, (size_t)(end - at));
+        const char *name = k == MODEL ? model_name : facts[k].name;
         if (length == (size_t)(end - at) || strcmp(at, own[k]) != 0)
             return cli_error(CLI_FAILED, "rank %d: its %s differ%s from rank 0: \"%s\", not \"%s\" (%s)", (int)m->from,
-                             facts[k].name, facts[k].name[strlen(facts[k].name) - 1] == 's' ? "" : "s",
+                             name, name[strlen(name) - 1] == 's' ? "" : "s",
                              io_safe(theirs, sizeof theirs, length < (size_t)(end - at) ? at : ""),
                              io_safe(ours, sizeof ours, own[k]), facts[k].fix);
         at += length + 1;
@@ -240,12 +286,13 @@ static int compare(const cli_team_message *m)
     return CLI_OK;
 }
 
-int cli_team_agree(const char *model)
+int cli_team_agree(const char *name, const char *model)
 {
     char text[sizeof own];
     size_t n = 0;
     if (team == NULL)
         return CLI_OK;
+    model_name = name;
     snprintf(own[MODEL], sizeof own[MODEL], "%s", model);
     for (int k = 0; k < FACTS; k++) {
         const size_t length = strlen(own[k]) + 1;

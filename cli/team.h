@@ -27,14 +27,24 @@ int32_t cli_team_rank(void);
 int32_t cli_team_ranks(void);
 /* Return the number of threads for this process by default: its share of the machine. 0: all. */
 int64_t cli_team_threads(void);
-/* Compare with rank 0: the version, the arguments, the instruction sets, and `model`, which says what is computed with.
- * Return CLI_OK without a team. Call it when everything that may fail before the work has succeeded. */
-int cli_team_agree(const char *model);
+/* Compare with rank 0: the version, the arguments, the instruction sets, and `model`, which says what is computed with;
+ * `name` is its name in errors. Return CLI_OK without a team. Call it when everything that may fail before the work has succeeded. */
+int cli_team_agree(const char *name, const char *model);
 /* Call this after a failure, when the output is closed and before anything that cli_farm.compute uses is freed. In a
  * team, rank 0 then ends all processes with this exit code. */
 void cli_team_settle(int code);
 
-/* Messages of the farm. */
+struct rp_mpi_plan;
+/* Attention over the processes (rp_mpi_plan_create and rp_mpi_attend). Return CLI_OK, or an exit code after printing. */
+int cli_team_plan(const cli_problem *p, struct rp_mpi_plan **plan);
+int cli_team_attend(const cli_problem *p, struct rp_mpi_plan *plan, const rp_tensors *local);
+/* Return the bytes that this process sent in the last call. */
+uint64_t cli_team_sent(const struct rp_mpi_plan *plan);
+void cli_team_free_plan(struct rp_mpi_plan *plan);
+/* Find stretch `which` (0 or 1) of a process in a sequence. */
+void cli_team_stretch(int64_t length, int32_t rank, int32_t which, int64_t *from, int64_t *to);
+
+/* Messages between the processes. */
 typedef enum cli_team_kind { TEAM_FACTS = 1, TEAM_FAILED, TEAM_TASK, TEAM_RESULT, TEAM_END } cli_team_kind;
 typedef struct cli_team_message {
     int32_t from;

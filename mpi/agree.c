@@ -42,7 +42,7 @@ typedef struct facts {
 /* Names of the facts of this process. */
 typedef struct names {
     kind kind[FACTS_MAX];
-    char text[FACTS_MAX][40];
+    char text[FACTS_MAX][64];
 } names;
 
 static uint64_t mix(uint64_t sum, const void *data, size_t size)
@@ -83,10 +83,10 @@ static uint64_t sum_of(uint64_t sum, const rp_array *a)
     return sum;
 }
 
-static void add(facts *f, names *n, kind k, uint64_t value, const char *format, int index)
+static void add(facts *f, names *n, kind k, uint64_t value, const char *name, const char *of)
 {
     n->kind[f->n] = k;
-    snprintf(n->text[f->n], sizeof n->text[0], format, index);
+    snprintf(n->text[f->n], sizeof n->text[0], "%s%s", name, of);
     f->value[f->n++] = value;
 }
 
@@ -133,32 +133,32 @@ static void list_desc(const rp_mpi_plan *m, facts *f, names *n)
                    {"desc.dim_v", d->dim_v},        {"desc.q_offset", d->q_offset},  {"desc.n_terms", d->n_terms},
                    {"desc.n_masks", d->n_masks},    {"desc.seed", (int64_t)d->seed}, {"desc.flexible", d->flexible},
                    {"desc.precision", d->precision}};
-    add(f, n, VERSION, RP_VERSION_MAJOR << 20 | RP_VERSION_MINOR << 10 | RP_VERSION_PATCH, "version of relpos", 0);
-    add(f, n, ISA, (uint64_t)isa_number(rp_plan_isa(m->plan)), "instruction set", 0);
-    add(f, n, TYPE, d->dtype, "desc.dtype", 0);
+    add(f, n, VERSION, RP_VERSION_MAJOR << 20 | RP_VERSION_MINOR << 10 | RP_VERSION_PATCH, "version of relpos", "");
+    add(f, n, ISA, (uint64_t)isa_number(rp_plan_isa(m->plan)), "instruction set", "");
+    add(f, n, TYPE, d->dtype, "desc.dtype", "");
     for (size_t x = 0; x < sizeof numbers / sizeof *numbers; x++)
-        add(f, n, NUMBER, (uint64_t)numbers[x].value, numbers[x].name, 0);
-    add(f, n, REAL, bits_of(d->scale), "desc.scale", 0);
-    add(f, n, REAL, bits_of(d->softcap), "desc.softcap", 0);
-    add(f, n, REAL, bits_of(d->softcap_after), "desc.softcap_after", 0);
-    add(f, n, REAL, bits_of(d->dropout), "desc.dropout", 0);
+        add(f, n, NUMBER, (uint64_t)numbers[x].value, numbers[x].name, "");
+    add(f, n, REAL, bits_of(d->scale), "desc.scale", "");
+    add(f, n, REAL, bits_of(d->softcap), "desc.softcap", "");
+    add(f, n, REAL, bits_of(d->softcap_after), "desc.softcap_after", "");
+    add(f, n, REAL, bits_of(d->dropout), "desc.dropout", "");
     for (int32_t x = 0; x < d->n_terms; x++)
-        add(f, n, CHECKSUM, sum_of_term(m, x), "desc.terms[%d]", x);
+        add(f, n, CHECKSUM, sum_of_term(m, x), "checksum of ", rp_term_name(m->terms[x].kind));
     for (int32_t x = 0; x < d->n_masks; x++)
-        add(f, n, CHECKSUM, sum_of_mask(&m->masks[x]), "desc.masks[%d]", x);
+        add(f, n, CHECKSUM, sum_of_mask(&m->masks[x]), "checksum of ", rp_mask_name(m->masks[x].kind));
 }
 
 static void list_arrays(const rp_mpi_plan *m, const rp_tensors *t, facts *f, names *n)
 {
-    add(f, n, CHECKSUM, sum_of(1, &t->q_offset), "tensors.q_offset", 0);
+    add(f, n, CHECKSUM, sum_of(1, &t->q_offset), "checksum of ", "q_offset");
     for (int32_t x = 0; x < m->desc.n_terms; x++) {
         uint64_t sum = 1;
         for (int a = 0; rp_term_array(m->terms[x].kind, a) != NULL; a++)
             sum = sum_of(sum, &t->term[x][a]);
-        add(f, n, CHECKSUM, sum, "arrays of terms[%d]", x);
+        add(f, n, CHECKSUM, sum, "checksum of the arrays of ", rp_term_name(m->terms[x].kind));
     }
     for (int32_t x = 0; x < m->desc.n_masks; x++)
-        add(f, n, CHECKSUM, sum_of(1, &t->mask[x]), "array of masks[%d]", x);
+        add(f, n, CHECKSUM, sum_of(1, &t->mask[x]), "checksum of the array of ", rp_mask_name(m->masks[x].kind));
 }
 
 /* ------------------------------------------------------------------------------------------------ comparing */
@@ -175,7 +175,7 @@ static const char *print(kind k, uint64_t value, char text[32])
     case ISA: snprintf(text, 32, "%s", rp_isa_name((int)value) != NULL ? rp_isa_name((int)value) : "reference"); break;
     case TYPE: snprintf(text, 32, "%s", rp_dtype_name((rp_dtype)value)); break;
     case REAL: snprintf(text, 32, "%.17g", x); break;
-    case CHECKSUM: snprintf(text, 32, "checksum %016llx", (unsigned long long)value); break;
+    case CHECKSUM: snprintf(text, 32, "%016llx", (unsigned long long)value); break;
     }
     return text;
 }

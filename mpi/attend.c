@@ -9,12 +9,12 @@
 
 /* Which rows of the call a process computes together: one of its two stretches. */
 typedef struct rows {
-    rpi_span at;      /* in the sequence */
-    int64_t first;    /* in the arrays of the process */
-    rpi_span needed;  /* stretches of the keys */
-    rp_array state;   /* [B, H, rows, width] */
-    void *memory;     /* of the state */
-    const char *keys; /* own keys, packed, or NULL */
+    rpi_span at;     /* in the sequence */
+    int64_t first;   /* in the arrays of the process */
+    rpi_span needed; /* stretches of the keys */
+    rp_array state;  /* [B, H, rows, width] */
+    void *memory;    /* of the state */
+    char *own;       /* [B, Hk, rows, Dk] the keys at their positions, or NULL if these are the packed keys */
 } rows;
 
 /* One call of rp_mpi_attend. */
@@ -200,6 +200,7 @@ static bool make_rows(call *c)
     const rp_desc *d = &m->desc;
     const int32_t ranks = m->exchange.ranks, rank = m->exchange.rank;
     const rp_dtype real = d->dtype == RP_F64 ? RP_F64 : RP_F32;
+    const bool own = rpi_needs_own_keys(m, c->local);
     int64_t first = 0;
     for (int w = 0; w < 2; w++) {
         rows *r = &c->rows[w];
@@ -213,6 +214,8 @@ static bool make_rows(call *c)
         if (r->memory == NULL)
             return false;
         r->state = rp_array_of(r->memory, real, 4, shape);
+        if (own && (r->own = calloc(bytes_of_keys(d, length(r->at), d->dim_k) + 1, 1)) == NULL)
+            return false;
         for (int64_t s = r->needed.from; s < r->needed.to; s++)
             c->work += (double)length(r->at) * (double)length(rpi_stretch(d->len_k, ranks, s));
     }
@@ -230,8 +233,8 @@ static rp_tensors tensors_of(const call *c, const rows *r)
     t.k = t.v = t.out = t.lse = none;
     t.row_from = length(r->at) > 0 ? r->at.from : d->len_q; /* from 0 to 0 would be all rows */
     t.row_to = length(r->at) > 0 ? r->at.to : d->len_q;
-    if (r->keys != NULL)
-        t.own_keys = rp_array_of(r->keys, d->dtype, 4, shape);
+    if (r->own != NULL || rpi_has_own_keys(c->m, c->local))
+        t.own_keys = rp_array_of(r->own != NULL ? r->own : c->packed[r - c->rows], d->dtype, 4, shape);
     t.prepared = c->m->prepared;
     t.pairs = NULL;
     t.progress = NULL;
@@ -242,18 +245,12 @@ static rp_tensors tensors_of(const call *c, const rows *r)
 static rp_status try_rows(call *c)
 {
     const rp_desc *d = &c->m->desc;
-    const bool same = d->len_q == d->len_k && d->q_offset == 0 && c->local->q_offset.data == NULL;
     for (int w = 0; w < 2; w++) {
         rows *r = &c->rows[w];
-        r->keys = same ? c->packed[w] : NULL; /* the own keys of the rows are the keys of the same stretch */
         rp_tensors t = tensors_of(c, r);
         t.key_from = t.key_to = d->len_k;
         t.state_out = r->state;
         const rp_status status = rp_attend(c->m->plan, &t, NULL);
-        if (status == RP_E_ARG && strstr(rp_last_error(), "own_keys is missing") != NULL)
-            return rpi_mpi_fail(RP_E_UNSUPPORTED,
-                                "the biases fall so far that a row starts from the score of its own key, which may be "
-                                "on another process; use len_q = len_k and q_offset = 0");
         if (status != RP_OK)
             return rpi_mpi_fail(status, "%s", rp_last_error());
     }
@@ -373,6 +370,7 @@ static void free_call(call *c)
 {
     for (int w = 0; w < 2; w++) {
         free(c->rows[w].memory);
+        free(c->rows[w].own);
         free(c->packed[w]);
     }
     rp_prepared_destroy(c->m->prepared);
@@ -386,6 +384,8 @@ rp_status rp_mpi_attend(rp_mpi_plan *m, const rp_tensors *local)
     call c = {.m = m, .local = local};
     int failed = 0;
     rp_status status = rpi_agree_on_arrays(m, local, prepare(&c));
+    if (status == RP_OK && rpi_needs_own_keys(m, local))
+        status = rpi_get_own_keys(m, local, c.packed, (char *const[2]){c.rows[0].own, c.rows[1].own});
     if (status == RP_OK) {
         run(&c);
         status = rpi_agree_on_status(m, c.error, &failed);

@@ -184,16 +184,30 @@ static bool advance_parts(rpi_exchange *x)
     return refill(x) || any;
 }
 
-/* Start and test the gathering of records. */
-static bool advance_gather(rpi_exchange *x)
+/* Start an exchange of rows. */
+static bool start_rows(rpi_exchange *x)
+{
+    MPI_Datatype row;
+    const int *n = x->counts, ranks = (int)x->ranks;
+    const bool good = worked(x, MPI_Type_contiguous(x->size, MPI_BYTE, &row)) && worked(x, MPI_Type_commit(&row)) &&
+                      worked(x, MPI_Ialltoallv(x->send, n, n + ranks, row, x->receive, n + 2 * ranks, n + 3 * ranks,
+                                               row, x->comm, &x->collective));
+    MPI_Type_free(&row);
+    return good;
+}
+
+/* Start and test a collective call. */
+static bool advance_collective(rpi_exchange *x)
 {
     int done = 0;
-    if (x->gather == MPI_REQUEST_NULL)
-        worked(x, MPI_Iallgather(x->mine, x->size, MPI_BYTE, x->all, x->size, MPI_BYTE, x->comm, &x->gather));
-    if (!worked(x, MPI_Test(&x->gather, &done, MPI_STATUS_IGNORE)) || !done)
+    if (x->collective == MPI_REQUEST_NULL && x->counts != NULL)
+        start_rows(x);
+    else if (x->collective == MPI_REQUEST_NULL)
+        worked(x, MPI_Iallgather(x->send, x->size, MPI_BYTE, x->receive, x->size, MPI_BYTE, x->comm, &x->collective));
+    if (!worked(x, MPI_Test(&x->collective, &done, MPI_STATUS_IGNORE)) || !done)
         return false;
-    x->gathering = false;
-    x->gathered = true;
+    x->collecting = false;
+    x->collected = true;
     return true;
 }
 
@@ -201,8 +215,8 @@ bool rpi_exchange_advance(rpi_exchange *x)
 {
     bool any = false;
     pthread_mutex_lock(&x->mutex);
-    if (x->failure[0] == 0 && x->gathering)
-        any |= advance_gather(x);
+    if (x->failure[0] == 0 && x->collecting)
+        any |= advance_collective(x);
     if (x->failure[0] == 0 && x->running)
         any |= advance_parts(x);
     if (any || x->failure[0] != 0)
@@ -232,7 +246,16 @@ static void *run(void *context)
 /* Return true if the caller must call MPI itself. */
 static bool drives(const rpi_exchange *x)
 {
-    return x->driver != RPI_TEAM && !x->threaded;
+    return x->driver != RPI_HOST && !x->threaded;
+}
+
+/* Return false after a failure of MPI or of the host. The mutex is locked. */
+static bool is_healthy(rpi_exchange *x)
+{
+    const char *failure = x->driver == RPI_HOST ? x->host.failure(x->host.context) : NULL;
+    if (failure != NULL && x->failure[0] == 0)
+        snprintf(x->failure, sizeof x->failure, "%s", failure);
+    return x->failure[0] == 0;
 }
 
 /* Wait a moment for a change. The mutex is locked. Return false after a failure. */
@@ -247,10 +270,7 @@ static bool wait_moment(rpi_exchange *x)
     x->pause = any ? 0 : x->pause + SHORT_NAP;
     if (!any)
         nap(x, drives(x) && x->pause < LONG_NAP ? x->pause : LONG_NAP);
-    const char *failure = x->team != NULL ? rpi_team_failure(x->team) : NULL;
-    if (failure != NULL && x->failure[0] == 0)
-        snprintf(x->failure, sizeof x->failure, "%s", failure);
-    return x->failure[0] == 0;
+    return is_healthy(x);
 }
 
 /* Wait until *flag. The mutex is locked. Return false after a failure. */
@@ -264,16 +284,16 @@ static bool wait_for(rpi_exchange *x, const bool *flag)
 
 /* ------------------------------------------------------------------------------------------------ calls */
 
-bool rpi_exchange_init(rpi_exchange *x, MPI_Comm comm, rpi_driver driver, rp_mpi_team *team)
+bool rpi_exchange_init(rpi_exchange *x, MPI_Comm comm, rpi_driver driver, const rpi_host *host)
 {
     pthread_condattr_t monotonic;
     int rank, ranks;
-    *x = (rpi_exchange){.comm = comm, .driver = driver, .team = team};
+    *x = (rpi_exchange){.comm = comm, .driver = driver};
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &ranks);
     x->rank = rank;
     x->ranks = ranks;
-    x->gather = x->stop_in = MPI_REQUEST_NULL;
+    x->collective = x->stop_in = MPI_REQUEST_NULL;
     for (int n = 0; n < REQUESTS; n++)
         x->request[n] = MPI_REQUEST_NULL;
     x->stop_out = malloc((size_t)ranks * sizeof(MPI_Request));
@@ -286,15 +306,17 @@ bool rpi_exchange_init(rpi_exchange *x, MPI_Comm comm, rpi_driver driver, rp_mpi
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&x->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    if (team != NULL)
-        rpi_team_attach(team, x);
+    if (host != NULL) {
+        x->host = *host;
+        host->attach(host->context, x);
+    }
     return true;
 }
 
 void rpi_exchange_free(rpi_exchange *x)
 {
-    if (x->team != NULL)
-        rpi_team_attach(x->team, NULL);
+    if (x->driver == RPI_HOST)
+        x->host.attach(x->host.context, NULL);
     pthread_cond_destroy(&x->changed);
     pthread_mutex_destroy(&x->mutex);
     free(x->stop_out);
@@ -302,18 +324,29 @@ void rpi_exchange_free(rpi_exchange *x)
         free(x->slot[n].data);
 }
 
-bool rpi_exchange_gather(rpi_exchange *x, const void *mine, void *all, int size)
+static bool collect(rpi_exchange *x, const void *send, void *receive, const int *counts, int size)
 {
     pthread_mutex_lock(&x->mutex);
-    x->mine = mine;
-    x->all = all;
+    x->send = send;
+    x->receive = receive;
+    x->counts = counts;
     x->size = size;
-    x->gathered = false;
-    x->gathering = true;
-    const bool good = wait_for(x, &x->gathered);
-    x->gathering = false;
+    x->collected = false;
+    x->collecting = true;
+    const bool good = wait_for(x, &x->collected);
+    x->collecting = false;
     pthread_mutex_unlock(&x->mutex);
     return good;
+}
+
+bool rpi_exchange_gather(rpi_exchange *x, const void *mine, void *all, int size)
+{
+    return collect(x, mine, all, NULL, size);
+}
+
+bool rpi_exchange_rows(rpi_exchange *x, const void *send, void *receive, const int *counts, int size)
+{
+    return collect(x, send, receive, counts, size);
 }
 
 bool rpi_exchange_alloc(rpi_exchange *x, size_t slot_size)
@@ -398,7 +431,7 @@ bool rpi_exchange_stopped(rpi_exchange *x)
     if (drives(x))
         rpi_exchange_advance(x);
     pthread_mutex_lock(&x->mutex);
-    const bool stopped = x->stopped || x->failure[0] != 0;
+    const bool stopped = x->stopped || !is_healthy(x);
     pthread_mutex_unlock(&x->mutex);
     return stopped;
 }

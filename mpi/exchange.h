@@ -1,5 +1,5 @@
-/* exchange.h -- the messages of calls that all processes of a communicator make together: parts of arrays, which go from
- * process to process while the caller computes, and records, which every process gathers from all.
+/* exchange.h -- the messages of calls that all processes of a communicator make together: parts of arrays, which go
+ * from process to process while the caller computes, and records, which every process gathers from all.
  *
  * A part belongs to one process, and goes along a chain of those that need it: each passes a chunk on as soon as it has
  * it. So a process sends each part at most once, and no process sends to all others.
@@ -39,26 +39,38 @@ typedef struct rpi_slot {
 typedef enum rpi_driver {
     RPI_CALLER, /* the caller, between blocks of its work: MPI_THREAD_SINGLE and FUNNELED */
     RPI_THREAD, /* a thread, which lives as long as the exchange */
-    RPI_TEAM    /* the thread of a team (team.c), also between exchanges */
+    RPI_HOST    /* the thread of an rpi_host, also between exchanges */
 } rpi_driver;
 
-typedef struct rpi_exchange {
+typedef struct rpi_exchange rpi_exchange;
+
+/* Something whose thread makes all calls of MPI, such as a team. */
+typedef struct rpi_host {
+    void *context;
+    /* Call rpi_exchange_advance(x) from time to time from now on; x is NULL: no more. */
+    void (*attach)(void *context, rpi_exchange *x);
+    /* Return a line that says why the exchange cannot go on, or NULL. */
+    const char *(*failure)(void *context);
+} rpi_host;
+
+struct rpi_exchange {
     MPI_Comm comm;
     int32_t rank, ranks;
     rpi_driver driver;
-    rp_mpi_team *team; /* for RPI_TEAM */
-    bool threaded;     /* `thread` runs */
+    rpi_host host; /* for RPI_HOST */
+    bool threaded; /* `thread` runs */
     pthread_t thread;
     pthread_mutex_t mutex; /* of all fields below */
     pthread_cond_t changed;
     bool running; /* an exchange has begun */
     char failure[RP_MPI_ERROR_MAX];
-    /* gathering: each process gives `size` bytes */
-    const void *mine;
-    void *all;
-    int size;
-    MPI_Request gather;
-    bool gathering, gathered;
+    /* a collective call: rows from each process to each, or `size` bytes from each process to all */
+    const void *send;
+    void *receive;
+    const int *counts; /* [4][ranks] rows to send, and where they begin; rows to receive, and where; NULL: gather */
+    int size;          /* of a row, or of what a process gives */
+    MPI_Request collective;
+    bool collecting, collected;
     /* parts */
     const rpi_part *part;               /* [n_parts] */
     int64_t n_parts, next;              /* next: the first part for which there is no slot yet */
@@ -73,17 +85,23 @@ typedef struct rpi_exchange {
     bool stop, stopped, ended; /* stop: this process wants all to stop; stopped: another one does; ended: all stop
                                 * messages are received */
     double pause;              /* seconds of the last wait */
-} rpi_exchange;
+};
 
-/* Prepare exchanges on a communicator that nothing else uses. Return false if out of memory. */
-bool rpi_exchange_init(rpi_exchange *x, MPI_Comm comm, rpi_driver driver, rp_mpi_team *team);
+/* Prepare exchanges on a communicator that nothing else uses. host is NULL unless the driver is RPI_HOST. Return false
+ * if out of memory. */
+bool rpi_exchange_init(rpi_exchange *x, MPI_Comm comm, rpi_driver driver, const rpi_host *host);
 void rpi_exchange_free(rpi_exchange *x);
 
 /* Gather `size` bytes from each process in the order of ranks. Return false after a failure of MPI. */
 bool rpi_exchange_gather(rpi_exchange *x, const void *mine, void *all, int size);
 
-/* Allocate memory for parts of at most `slot_size` bytes, which later exchanges use again. Return false if out of memory.
- * Call this before the processes agree to begin. */
+/* Send rows of `size` bytes to each process, and receive rows from each. counts is [4][ranks]: numbers of rows to send
+ * to each process, the first of them in `send`, and the same for those that come from each. Return false after a
+ * failure of MPI. */
+bool rpi_exchange_rows(rpi_exchange *x, const void *send, void *receive, const int *counts, int size);
+
+/* Allocate memory for parts of at most `slot_size` bytes, which later exchanges use again. Return false if out of
+ * memory. Call this before the processes agree to begin. */
 bool rpi_exchange_alloc(rpi_exchange *x, size_t slot_size);
 /* Begin to exchange parts, which stay valid until the end. */
 void rpi_exchange_begin(rpi_exchange *x, const rpi_part *part, int64_t n_parts);
@@ -100,13 +118,7 @@ bool rpi_exchange_finish(rpi_exchange *x);
 /* Receive the stop messages of `stops` other processes, and end the exchange. */
 void rpi_exchange_end(rpi_exchange *x, int stops);
 
-/* Do what MPI allows now, without waiting. Return true if something happened. For team.c. */
+/* Do what MPI allows now, without waiting. Return true if something happened. For hosts. */
 bool rpi_exchange_advance(rpi_exchange *x);
-
-/* team.c: let the thread of a team advance an exchange; NULL: no more. Return the failure of a team, or NULL. */
-void rpi_team_attach(rp_mpi_team *team, rpi_exchange *x);
-const char *rpi_team_failure(rp_mpi_team *team);
-/* plan.c: make a plan whose calls of MPI are made by the thread of a team. rp_mpi_last_error has the error. */
-rp_status rpi_team_plan(rp_mpi_team *team, MPI_Comm comm, const rp_desc *desc, rp_mpi_plan **plan);
 
 #endif

@@ -50,7 +50,7 @@ static rp_status make(rp_mpi_plan *m, const rp_desc *desc)
 }
 
 /* Allocate what later calls need to tell each other about errors. Return false if out of memory. */
-static bool begin(rp_mpi_plan *m, MPI_Comm comm, rpi_driver driver, rp_mpi_team *team)
+static bool begin(rp_mpi_plan *m, MPI_Comm comm, rpi_driver driver, const rpi_host *host)
 {
     int ranks;
     MPI_Comm_size(comm, &ranks);
@@ -58,7 +58,7 @@ static bool begin(rp_mpi_plan *m, MPI_Comm comm, rpi_driver driver, rp_mpi_team 
     m->needed = calloc(2 * (size_t)ranks, sizeof *m->needed);
     m->parts = calloc(2 * (size_t)ranks, sizeof *m->parts);
     return m->gathered != NULL && m->needed != NULL && m->parts != NULL &&
-           rpi_exchange_init(&m->exchange, comm, driver, team);
+           rpi_exchange_init(&m->exchange, comm, driver, host);
 }
 
 static void free_plan(rp_mpi_plan *m)
@@ -127,11 +127,11 @@ rp_status rp_mpi_plan_create(rp_mpi_plan **plan, MPI_Comm comm, const rp_desc *d
     return complete(plan, m, desc);
 }
 
-rp_status rpi_team_plan(rp_mpi_team *team, MPI_Comm comm, const rp_desc *desc, rp_mpi_plan **plan)
+rp_status rpi_plan_with(rp_mpi_plan **plan, MPI_Comm comm, const rp_desc *desc, const rpi_host *host)
 {
     rp_mpi_plan *m = calloc(1, sizeof *m);
     *plan = NULL;
-    if (m == NULL || !begin(m, comm, RPI_TEAM, team)) {
+    if (m == NULL || !begin(m, comm, RPI_HOST, host)) {
         free_plan(m);
         return rpi_mpi_fail(RP_E_NOMEM, "out of memory while preparing attention over several processes");
     }

@@ -1,6 +1,7 @@
 /* plan.h -- what the files of attention over several processes share.
  *
  *     stretches.c   who has which rows and keys, and which keys can matter for which rows
+ *     own_keys.c    the keys at the positions of the rows
  *     agree.c       all processes were given the same; an error of one is an error of all
  *     exchange.c    keys and values on their way
  *     attend.c      the calls
@@ -31,6 +32,11 @@ struct rp_mpi_plan {
     uint64_t sent_bytes; /* in the last call */
 };
 
+/* ------------------------------------------------------------------------------------------------ plan.c */
+
+/* Like rp_mpi_plan_create, on a communicator that the plan borrows, with a host that makes the calls of MPI. */
+rp_status rpi_plan_with(rp_mpi_plan **plan, MPI_Comm comm, const rp_desc *desc, const rpi_host *host);
+
 /* ------------------------------------------------------------------------------------------------ errors */
 
 /* Write a line for rp_mpi_last_error. Return status. */
@@ -43,11 +49,24 @@ rpi_span rpi_stretch(int64_t length, int32_t ranks, int64_t n);
 /* Return the number of stretch `which` (0 or 1) of a process, or the process that has stretch n. */
 int64_t rpi_stretch_of(int32_t ranks, int32_t rank, int which);
 int32_t rpi_owner_of(int32_t ranks, int64_t n);
+/* Return the offset of the queries of batch entry b. */
+int64_t rpi_offset_of(const rp_mpi_plan *m, const rp_tensors *t, int64_t b);
 /* Find the stretches of keys that masks and causal terms let the rows of each stretch attend to: span[n] for stretch n
  * of the rows, empty if there are none. t has the arrays of the masks. */
 rp_status rpi_find_needed(const rp_mpi_plan *m, const rp_tensors *t, rpi_span *span);
 /* Return true if a process needs stretch n of the keys. */
 bool rpi_needs(const rp_mpi_plan *m, const rpi_span *span, int32_t rank, int64_t n);
+
+/* ------------------------------------------------------------------------------------------------ own_keys.c */
+
+/* Return true if the keys of a process are those at the positions of its rows. */
+bool rpi_has_own_keys(const rp_mpi_plan *m, const rp_tensors *t);
+/* Return true if the keys at the positions of a process's rows may belong to other processes, and may be needed. */
+bool rpi_needs_own_keys(const rp_mpi_plan *m, const rp_tensors *t);
+/* Get the keys at the positions of the rows of this process: own[0] and own[1] are [B, Hk, rows, Dk] for its stretches,
+ * and packed[0] and packed[1] have the keys of this process, [B, Hk, keys, Dk]. All processes call this. Return RP_OK,
+ * RP_E_NOMEM or RP_E_MPI. */
+rp_status rpi_get_own_keys(rp_mpi_plan *m, const rp_tensors *t, char *const packed[2], char *const own[2]);
 
 /* ------------------------------------------------------------------------------------------------ agree.c */
 

@@ -41,8 +41,7 @@ void rp_mpi_stretch(int64_t length, int32_t ranks, int32_t rank, int32_t which, 
     *to = s.to;
 }
 
-/* Return the offset of the queries of batch entry b. */
-static int64_t offset_of(const rp_mpi_plan *m, const rp_tensors *t, int64_t b)
+int64_t rpi_offset_of(const rp_mpi_plan *m, const rp_tensors *t, int64_t b)
 {
     const rp_array *a = &t->q_offset;
     const int64_t at = a->ndim == 1 && a->shape[0] > 1 ? b * a->stride[0] : 0;
@@ -74,7 +73,7 @@ static rp_status narrow_by_mask(const rp_mpi_plan *m, const rp_tensors *t, int32
     d.masks = &mask;
     d.n_masks = 1;
     d.mask_size = sizeof mask;
-    d.q_offset = offset_of(m, t, b);
+    d.q_offset = rpi_offset_of(m, t, b);
     for (int64_t i = rows.from; i < rows.to; i += step) {
         int64_t first, end;
         const rp_status status = rp_mask_row(&d, 0, &t->mask[n], b, 0, i, &first, &end, NULL);
@@ -99,7 +98,7 @@ static rp_status keys_of(const rp_mpi_plan *m, const rp_tensors *t, rpi_span row
             status = narrow_by_mask(m, t, n, b, rows, &own);
         for (int32_t n = 0; n < d->n_terms; n++)
             if (rp_term_is_causal(d->terms[n].kind))
-                own.to = min64(own.to, max64(rows.to + offset_of(m, t, b), 0));
+                own.to = min64(own.to, max64(rows.to + rpi_offset_of(m, t, b), 0));
         if (own.from < own.to)
             *keys = (rpi_span){min64(keys->from, own.from), max64(keys->to, own.to)};
     }

@@ -7,7 +7,7 @@
  *
  * Rank 0 watches every process, and every process watches rank 0.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "exchange.h"
+#include "plan.h"
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -334,8 +334,10 @@ static bool start(rp_mpi_team *t)
     return true;
 }
 
-void rpi_team_attach(rp_mpi_team *t, rpi_exchange *x)
+/* Let the thread of MPI advance an exchange; NULL: no more. */
+static void attach(void *context, rpi_exchange *x)
 {
+    rp_mpi_team *t = context;
     pthread_mutex_lock(&t->attaching);
     t->attached = x;
     pthread_mutex_unlock(&t->attaching);
@@ -548,7 +550,7 @@ static int receive(rp_mpi_team *t, double seconds, rp_mpi_message *m)
     return result;
 }
 
-const char *rpi_team_failure(rp_mpi_team *t)
+static const char *failure_of(rp_mpi_team *t)
 {
     pthread_mutex_lock(&t->mutex);
     const bool failed = t->failure[0] != 0; /* the text does not change any more */
@@ -564,9 +566,15 @@ static rp_status with_error(rp_status status, char *error)
     return status;
 }
 
+static const char *host_failure(void *context)
+{
+    return failure_of(context);
+}
+
 static rp_status make_plan(rp_mpi_team *t, const rp_desc *desc, rp_mpi_plan **plan, char *error)
 {
-    return with_error(rpi_team_plan(t, t->parts, desc, plan), error);
+    const rpi_host host = {t, attach, host_failure};
+    return with_error(rpi_plan_with(plan, t->parts, desc, &host), error);
 }
 
 static rp_status attend(rp_mpi_plan *plan, const rp_tensors *local, char *error)
@@ -617,7 +625,7 @@ const rp_mpi_calls *rp_mpi_team_calls(void)
         .share = share_of,
         .send = send_bytes,
         .receive = receive,
-        .failure = rpi_team_failure,
+        .failure = failure_of,
         .leave = leave,
         .abort = abort_all,
         .plan = make_plan,

@@ -1,7 +1,7 @@
 /* attend.c -- relpos attend: compute attention from arrays in a file.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "cli/cli.h"
 #include "cli/progress.h"
+#include "cli/team.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -110,9 +110,7 @@ static int add_output(io_set *out, const char *name, rp_dtype type, int32_t ndim
     return CLI_OK;
 }
 
-/* Convert the arrays, which were computed in f32, to bf16 or f16. This is the only rounding to the output type. Return
- * CLI_OK, or CLI_FAILED after printing. */
-static int narrow(io_set *out, rp_dtype type)
+int cli_narrow(io_set *out, rp_dtype type)
 {
     for (size_t n = 0; n < out->n_arrays; n++) {
         io_array *a = &out->arrays[n];
@@ -288,6 +286,37 @@ static int64_t bytes_in_memory(const io_set *set)
     return n;
 }
 
+/* Return true if the process reads only parts of the file. */
+static bool reads_parts(const request *r)
+{
+    return r->memory || cli_team_ranks() > 1;
+}
+
+/* Return true for arrays that are read in parts: keys and values with --memory, and with several processes also queries.
+ * A callback of type io_wanted. */
+static bool is_in_parts(const void *problem, const char *name)
+{
+    (void)problem;
+    return strcmp(name, "k") == 0 || strcmp(name, "v") == 0 || (cli_team_ranks() > 1 && strcmp(name, "q") == 0);
+}
+
+/* Check that several processes can compute what the options ask for. */
+static int check_team(const request *r, const char *input)
+{
+    const char *whole = r->weights ? "--weights" : r->summary ? "--summary" : r->grad ? "--grad" : NULL;
+    if (cli_team_ranks() == 1)
+        return CLI_OK;
+    if (whole)
+        return cli_error(CLI_USAGE, "%s: several processes cannot compute it (omit it, or omit mpirun)", whole);
+    if (r->memory)
+        return cli_error(CLI_USAGE, "--memory: each process has a part of the keys in memory (use more processes)");
+    if (r->isa && strcmp(r->isa, "reference") == 0)
+        return cli_error(CLI_USAGE, "--isa reference: it computes all rows in one process (choose another)");
+    if (strcmp(input, "-") == 0)
+        return cli_error(CLI_USAGE, "attend: several processes cannot read standard input (give a .safetensors file)");
+    return CLI_OK;
+}
+
 static int attend(request *r, const io_set *in, io_format format, io_set *made, io_set *out)
 {
     rp_desc *d = &r->problem.desc;
@@ -317,7 +346,7 @@ static int attend(request *r, const io_set *in, io_format format, io_set *made, 
         code = cli_error(CLI_FAILED,
                          "--grad: array \"dout\" is not in the file (add the gradient of out, with its shape)");
     for (size_t n = 0; code == CLI_OK && n < sizeof inputs / sizeof *inputs; n++)
-        if (inputs[n].wanted && r->memory && (n == 1 || n == 2))
+        if (inputs[n].wanted && is_in_parts(NULL, inputs[n].name) && reads_parts(r))
             code = array_in_parts(in, inputs[n].name, inputs[n].a);
         else if (inputs[n].wanted)
             code = cli_array(in, inputs[n].name, inputs[n].type, made, inputs[n].a);
@@ -343,33 +372,31 @@ static int attend(request *r, const io_set *in, io_format format, io_set *made, 
         {out, r->summary, "key_mass", 3, {B, H, Lk}, &t.key_mass},
         {out, r->summary, "entropy", 3, {B, H, Lq}, &t.entropy},
     };
-    for (size_t n = 0; code == CLI_OK && n < sizeof outputs / sizeof *outputs; n++)
+    const bool alone = cli_team_ranks() == 1;
+    for (size_t n = 0; code == CLI_OK && alone && n < sizeof outputs / sizeof *outputs; n++)
         if (outputs[n].wanted)
             code =
                 add_output(outputs[n].to, outputs[n].name, d->dtype, outputs[n].ndim, outputs[n].shape, outputs[n].a);
     if (code == CLI_OK && r->grad)
         code = add_gradients(r, &t, made, out, s);
+    if (code == CLI_OK && !r->threads)
+        r->threads = cli_team_threads();
     if (code == CLI_OK && r->threads && rp_pool_create(&pool, (int32_t)r->threads) != RP_OK)
         code = cli_refused(CLI_FAILED, "attend", &r->problem, "use fewer --threads");
     t.pool = pool;
     if (code == CLI_OK && r->memory)
         code = cli_attend_ranges(&r->problem, plan, in, r->memory,
                                  bytes_in_memory(in) + bytes_in_memory(made) + bytes_in_memory(out), &t);
-    else if (code == CLI_OK)
+    else if (code == CLI_OK && alone)
         code = forward(&r->problem, plan, &t);
+    else if (code == CLI_OK)
+        code = cli_attend_ranks(&r->problem, in, r->out, format, r->dtype, r->lse, &t);
     if (code == CLI_OK && r->grad)
         code = backward(&r->problem, plan, &t, s);
     rp_pool_destroy(pool);
     rp_plan_destroy(plan);
     free(s);
-    return code == CLI_OK ? narrow(out, r->dtype) : code;
-}
-
-/* Return true for the arrays that --memory reads range by range. A callback of type io_wanted. */
-static bool is_in_parts(const void *problem, const char *name)
-{
-    (void)problem;
-    return strcmp(name, "k") == 0 || strcmp(name, "v") == 0;
+    return code == CLI_OK ? cli_narrow(out, r->dtype) : code;
 }
 
 static bool same_file(const char *a, const char *b)
@@ -378,7 +405,7 @@ static bool same_file(const char *a, const char *b)
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-static int run(const cli_command *self, int argc, char **argv)
+static int run_in_team(const cli_command *self, int argc, char **argv)
 {
     request *r = calloc(1, sizeof *r);
     io_set in = {0}, made = {0}, out = {0};
@@ -407,19 +434,23 @@ static int run(const cli_command *self, int argc, char **argv)
                                       : "--grad");
     if (code < 0 && r->memory && strcmp(args[0], "-") == 0)
         code = cli_error(CLI_USAGE, "--memory: standard input cannot be read in parts (give a .safetensors file)");
-    if (code < 0 && r->memory) {
+    if (code < 0) {
+        const int team = check_team(r, args[0]);
+        code = team != CLI_OK ? team : code;
+    }
+    if (code < 0 && reads_parts(r)) {
         format = IO_SAFETENSORS;
         if (io_read_parts(cli_find_shipped(args[0], place), cli_problem_wants, is_in_parts, &r->problem, &in, err) != 0)
             code = cli_error(CLI_FAILED, "%s", err);
     }
-    if (code < 0 && !r->memory &&
+    if (code < 0 && !reads_parts(r) &&
         io_read_wanted(cli_find_shipped(args[0], place), cli_problem_wants, &r->problem, &in, &format, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
     if (code < 0 && strcmp(r->out, "-") != 0)
         format = io_format_of(r->out);
     if (code < 0) {
         code = attend(r, &in, format, &made, &out);
-        if (code == CLI_OK && io_write(r->out, format, &out, err) != 0)
+        if (code == CLI_OK && cli_team_ranks() == 1 && io_write(r->out, format, &out, err) != 0)
             code = cli_error(CLI_FAILED, "%s", err);
     }
     io_free(&in);
@@ -427,6 +458,11 @@ static int run(const cli_command *self, int argc, char **argv)
     io_free(&out);
     free(r);
     return code;
+}
+
+static int run(const cli_command *self, int argc, char **argv)
+{
+    return cli_team_run(self, argc, argv, run_in_team);
 }
 
 const cli_command cmd_attend = {

@@ -92,8 +92,8 @@ RP_API const rp_mpi_calls *rp_mpi_team_calls(void);
  * 512; a stretch may be empty. */
 RP_API void rp_mpi_stretch(int64_t length, int32_t ranks, int32_t rank, int32_t which, int64_t *from, int64_t *to);
 
-/* Return one line about the last failure of a function of this part on this thread: the rank, the field, its value, what
- * to do. "" before any failure. */
+/* Return one line about the last failure of a function of this part on this thread: the rank, the field, its value,
+ * what to do. "" before any failure. */
 RP_API const char *rp_mpi_last_error(void);
 
 /* Return the number of bytes of keys and values that this process sent to others in the last call. */
@@ -117,18 +117,17 @@ RP_API void rp_mpi_plan_destroy(rp_mpi_plan *plan);
  *          strides are allowed that rp_attend allows. Arrays of terms and masks, and q_offset, are those of the whole
  *          sequence, the same in all processes.
  * Law      the bits are those of rp_attend over the whole sequence, for any number of processes.
- * Edges    if biases fall by more than 88 (709 for f64), as those of ALiBi or forget gates, len_q must be equal to len_k
- *          and q_offset 0. weights, profile, key_mass, entropy, pages, key_norms, prepared, states, own_keys and ranges
+ * Edges    weights, profile, key_mass, entropy, pages, key_norms, prepared, states, own_keys and ranges
  *          must be absent. Stretches of keys that masks hide from all rows of a process are neither sent nor computed.
  * Memory   besides rp_attend's, a process allocates its keys and values again, three stretches of those of others, and
  *          the states of its rows.
- * Threads  with MPI_THREAD_SERIALIZED or MULTIPLE, a thread of the library calls MPI while the caller's threads compute.
- *          Otherwise the caller's thread calls MPI between blocks of rows.
+ * Threads  with MPI_THREAD_SERIALIZED or MULTIPLE, a thread of the library calls MPI while the caller's threads
+ *          compute. Otherwise the caller's thread calls MPI between blocks of rows.
  * Returns  RP_OK; or an error, the same in all processes: the statuses of rp_attend, RP_E_ARG if arrays of terms or
  *          masks differ, RP_E_UNSUPPORTED, RP_E_MPI. After RP_E_CANCELLED, RP_E_NOMEM and RP_E_MPI, outputs are
  *          undefined.
- * Source   causal balance: Brandon et al. 2023 (Striped Attention); ring of keys: Liu et al. 2023 (Ring Attention). Here
- *          keys are taken in order instead, so no results are merged. */
+ * Source   Liu et al. 2023 (Ring Attention), whose processes merge results. Here all take keys in their order
+ *          instead, so nothing is merged. */
 RP_API rp_status rp_mpi_attend(rp_mpi_plan *plan, const rp_tensors *local);
 #endif
 

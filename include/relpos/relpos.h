@@ -563,8 +563,9 @@ RP_API rp_status rp_key_norms(const rp_plan *plan, const rp_tensors *t, int64_t 
  *
  * Ranges of rows. A call may also compute only rows row_from … row_to-1, any of desc.len_q, with or without a
  * range of keys. q, out, lse, state_in, state_out and own_keys then have the rows of the range, and arrays of terms and
- * masks those of the whole sequence. The bits are those of a call over all rows. The same outputs and paths are excluded
- * as with a range of keys. A flexible plan has desc.len_q rows if a range is given. rp_backward has its own rules. */
+ * masks those of the whole sequence. The bits are those of a call over all rows. The same outputs and paths are
+ * excluded as for ranges of keys. A flexible plan has desc.len_q rows if a range is given. rp_backward has its own
+ * rules. */
 
 /* Return the number of keys at whose multiples ranges begin and end: 512 on all instruction sets, 0 if the plan uses
  * the reference path or is NULL. */

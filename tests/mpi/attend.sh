@@ -8,18 +8,21 @@ ranks_program=${2:?usage: $0 PATH/TO/relpos PATH/TO/test_ranks}
 case $ranks_program in /*) ;; *) ranks_program=$PWD/$ranks_program ;; esac
 . "$(dirname "$0")/../shared/checks.sh"
 . tests/shared/mpi.sh
+. tests/shared/files.sh
+
+# ------------------------------------------------------------------------------------------------ the library
 
 # compared N: check that the last test_ranks succeeded, and compared N problems
 compared()
 {
     check 'exit code' 0 "$code"
     check 'failures' '' "$(grep FAILED "$T/out" | head -n 3)"
-    has "^$1 problems compared"
+    has "^$1 compared"
 }
 
 for ranks in 1 2 3 4 8; do
     mpi -n $ranks "$ranks_program" named
-    compared 24
+    compared 29
 done
 while read -r ranks seed count; do
     mpi -n "$ranks" "$ranks_program" random "$seed" "$count"
@@ -31,4 +34,128 @@ done <<'END'
 4 14 50
 8 15 20
 END
+WITHOUT_THREADS=1 mpi -n 3 "$ranks_program" named
+compared 29
+WITHOUT_THREADS=1 mpi -n 3 "$ranks_program" mistakes
+compared 15
+mpi -n 2 "$ranks_program" mistakes
+compared 15
+
+# ------------------------------------------------------------------------------------------------ relpos attend
+
+# 5200 keys are 11 tiles; 3000 rows are 6
+begin
+put q F32 2,4,3000,8 some 0 192000
+put k F32 2,2,5200,8 some 100000 166400
+put v F32 2,2,5200,8 some 150000 166400
+put table F32 32,4 some 310000 128
+put keys F32 21,8 some 320000 168
+put sink F32 4 some 330000 4
+put at I64 2 bytes 8 2200 150
+put kept U8 2,5200 some 5 2600
+save "$T/long.safetensors"
+mkdir "$T/one" "$T/many"
+
+# equal NAME OPTION...: check that several processes write the file of one process
+equal()
+{
+    name=$1
+    shift
+    "$program" attend "$T/long.safetensors" -o "$T/one/$name" "$@" >"$T/out" 2>"$T/err"
+    check 'exit code of one process' 0 $?
+    for ranks in 2 3 8; do
+        mpi -n $ranks "$program" attend "$T/long.safetensors" -o "$T/many/$name" "$@"
+        check 'exit code' 0 "$code"
+        same "$ranks processes: $*" "$T/one/$name" "$T/many/$name"
+        rm -f "$T/many/$name"
+    done
+    check 'no other file' '' "$(ls -A "$T/many")"
+}
+equal t5.safetensors --bias t5,table=table --causal --q-offset 2200 --lse
+equal plain.npz --lse --threads 1
+equal far.safetensors --bias alibi --rope --sink sink --q-offset at --key-mask kept
+equal bf16.safetensors --dtype bf16 --relkey table=keys,left=10,right=10 --window 700,20 --q-offset 1000
+equal f64.safetensors --dtype f64 --bias alibi --causal --dropout 0.1 --seed 3
+mpi -n 2 "$program" attend "$T/long.safetensors" -o - --bias t5,table=table --causal --q-offset 2200 --lse
+same 'standard output' "$T/one/t5.safetensors" "$T/out"
+
+# errors of all processes are printed once
+mistake() # mistake CODE PATTERN ARGUMENT...
+{
+    wanted=$1 pattern=$2
+    shift 2
+    mpi -n 3 "$program" attend "$@"
+    one_line "$wanted" "$pattern"
+}
+in=$T/long.safetensors
+mistake 2 'no option is called --no-such-thing' "$in" -o "$T/kept/a.npz" --no-such-thing
+mistake 2 '--grad: several processes cannot compute it' "$in" -o "$T/kept/a.npz" --grad
+mistake 2 '--memory: each process has a part' "$in" -o "$T/kept/a.npz" --memory 1G
+mistake 2 '--isa reference: it computes all rows' "$in" -o "$T/kept/a.npz" --isa reference
+mistake 2 'several processes cannot read standard input' - -o "$T/kept/a.npz"
+mistake 1 'cannot be opened' "$T/absent.safetensors" -o "$T/kept/a.npz"
+mistake 1 'an .npz file cannot be read in parts' "$T/one/plain.npz" -o "$T/kept/a.npz"
+mistake 1 'not in the file' "$in" -o "$T/kept/a.npz" --bias t5,table=nothing
+mistake 1 '--bias t5,table=keys: shape is .21, 8.; it must be .32, 4.' "$in" -o "$T/kept/a.npz" --bias t5,table=keys
+mistake 1 'cannot be written' "$in" -o "$T/nowhere/a.npz"
+
+# processes that differ
+mkdir "$T/elsewhere"
+begin
+put q F32 2,4,3000,8 some 0 192000
+put k F32 2,2,5200,8 some 100000 166400
+put v F32 2,2,5200,8 some 150000 166400
+put table F32 32,4 some 310001 128
+save "$T/elsewhere/long.safetensors"
+differ() # differ PATTERN: rank 1 runs in $T/elsewhere
+{
+    command='mpirun -n 1 ... : -n 1 -wdir elsewhere ...'
+    mpi -n 1 -wdir "$T" "$program" attend long.safetensors -o "$T/many/a.npz" --bias t5,table=table : \
+        -n 1 -wdir "$T/elsewhere" "$program" attend long.safetensors -o "$T/many/a.npz" --bias t5,table=table
+    one_line 1 "$1"
+    check 'no file' '' "$(ls -A "$T/many")"
+}
+differ 'rank 1: its checksum of the arrays of t5 differs from rank 0: [0-9a-f]{16}, not [0-9a-f]{16}; give all processes the same'
+begin
+put q F32 2,4,3000,8 some 0 192000
+put k F32 2,2,5201,8 some 100000 166432
+put v F32 2,2,5201,8 some 150000 166432
+put table F32 32,4 some 310000 128
+save "$T/elsewhere/long.safetensors"
+differ 'rank 1: its arrays differ from rank 0: "q f32 2x4x3000x8, k f32 2x2x5201x8, .*", not "q f32 2x4x3000x8, k f32 2x2x5200x8'
+
+# a process that is killed or stopped: no output, and one line
+interrupt() # interrupt SIGNAL RANK
+{
+    rm -f "$T"/pid.*
+    command="mpirun -n 3 relpos attend, $1 to rank $2"
+    RELPOS_MPI_SILENCE=3 timeout -k 5 200 mpirun -q --oversubscribe -n 3 sh -c 'echo $$ >"$0/pid.$OMPI_COMM_WORLD_RANK"; exec "$@"' "$T" \
+        "$program" attend "$T/slow.safetensors" -o "$T/many/slow.safetensors" --threads 1 >"$T/out" 2>"$T/err" &
+    job=$! waited=0
+    while [ ! -s "$T/pid.2" ] && [ $waited -lt 300 ]; do
+        sleep 0.1
+        waited=$((waited + 1))
+    done
+    sleep 2
+    kill -s "$1" "$(cat "$T/pid.$2")"
+    wait $job
+    code=$?
+    case $code in 0 | 124) check 'exit code' 'that of a failure' "$code" ;; esac # 124: timeout ended it
+    for rank in 0 1 2; do
+        check "rank $rank has ended" '' "$(ps -o stat= -p "$(cat "$T/pid.$rank")" | grep -v Z)"
+    done
+    check 'no output' '' "$(ls "$T/many")"
+}
+begin
+put q F32 1,16,40000,16 zeros 40960000
+put k F32 1,1,40000,16 zeros 2560000
+put v F32 1,1,40000,16 zeros 2560000
+save "$T/slow.safetensors"
+interrupt KILL 1
+interrupt KILL 0
+interrupt STOP 2
+says '^relpos: rank 2 on .*: it has been silent for 3 s'
+interrupt STOP 0
+says '^relpos: rank 0 on .*: it has been silent for 3 s'
+interrupt TERM 1
 finish
