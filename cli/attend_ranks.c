@@ -227,7 +227,7 @@ int cli_attend_ranks(const cli_problem *p, const io_set *in, const char *path, i
         code = add_part(d, "lse", 3, &part, &t->lse);
     describe(in, text, sizeof text);
     if (code == CLI_OK)
-        code = cli_team_agree("arrays", text);
+        code = cli_team_agree(&(cli_team_fact){"arrays", "use the same file on all machines", text}, 1);
     if (code == CLI_OK)
         code = compute(p, t);
     if (code == CLI_OK)

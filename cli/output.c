@@ -14,7 +14,7 @@ int cli_error(int code, const char *format, ...)
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    if (!cli_keep_error(text))
+    if (!cli_keep_error(code, text))
         fprintf(stderr, "relpos: %s\n", io_safe(safe, sizeof safe, text));
     return code;
 }

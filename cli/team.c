@@ -18,19 +18,15 @@ enum { SILENCE = 20 }; /* default of RELPOS_MPI_SILENCE, in seconds */
 static const rp_mpi_calls *calls; /* NULL until the library is loaded */
 static rp_mpi_team *team;         /* NULL: no team */
 
-/* What must be equal in all processes, in the order of the message FACTS. */
-enum { VERSION, ARGUMENTS, SETS, MODEL, FACTS };
-static const struct {
-    const char *name, *fix;
-} facts[FACTS] = {
-    [VERSION] = {"version", "install the same version of relpos on all machines"},
-    [ARGUMENTS] = {"arguments", "give all processes the same arguments, in the same order"},
-    [SETS] = {"instruction sets",
-              "results depend on them; use machines of one kind, or hide some with RELPOS_HIDE_ISA"},
-    [MODEL] = {NULL, "use the same file on all machines"}, /* named by cli_team_agree */
-};
+/* What must be equal in all processes. */
+enum { VERSION, ARGUMENTS, SETS, FACTS };
 static char own[FACTS][4096];
-static const char *model_name; /* such as "model" */
+static const cli_team_fact facts[FACTS] = {
+    [VERSION] = {"version", "install the same version of relpos on all machines", own[VERSION]},
+    [ARGUMENTS] = {"arguments", "give all processes the same arguments, in the same order", own[ARGUMENTS]},
+    [SETS] = {"instruction sets", "results depend on them; use machines of one kind, or hide some with RELPOS_HIDE_ISA",
+              own[SETS]},
+};
 
 /* ------------------------------------------------------------------------------------------------ starting */
 
@@ -268,39 +264,61 @@ static void collect(const cli_command *self, int argc, char **argv)
             n += (size_t)snprintf(own[SETS] + n, sizeof own[SETS] - n, " %s", rp_isa_name(k));
 }
 
-/* Compare the facts of another process with those of rank 0. */
-static int compare(const cli_team_message *m)
+/* Print that a fact of another process differs, with the first line in which it does. */
+static int differs(int32_t rank, const cli_team_fact *f, const char *theirs)
 {
-    char theirs[1024], ours[1024];
+    char a[1024], b[1024], line[1024];
+    size_t from = 0; /* start of that line */
+    for (size_t n = 0; theirs[n] != 0 && theirs[n] == f->text[n]; n++)
+        from = theirs[n] == '\n' ? n + 1 : from;
+    snprintf(line, sizeof line, "%.*s", (int)strcspn(theirs + from, "\n"), theirs + from);
+    io_safe(a, sizeof a, line);
+    snprintf(line, sizeof line, "%.*s", (int)strcspn(f->text + from, "\n"), f->text + from);
+    io_safe(b, sizeof b, line);
+    return cli_error(CLI_FAILED, "rank %d: its %s differ%s from rank 0: \"%s\", not \"%s\" (%s)", (int)rank, f->name,
+                     f->name[strlen(f->name) - 1] == 's' ? "" : "s", a, b, f->fix);
+}
+
+/* Compare the facts in a message with those of rank 0. */
+static int compare(const cli_team_message *m, const cli_team_fact *all, int n)
+{
     const char *at = m->data, *end = at + m->size;
-    for (int k = 0; k < FACTS; k++) {
+    for (int k = 0; k < n; k++) {
         const size_t length = strnlen(at, (size_t)(end - at));
-        const char *name = k == MODEL ? model_name : facts[k].name;
-        if (length == (size_t)(end - at) || strcmp(at, own[k]) != 0)
-            return cli_error(CLI_FAILED, "rank %d: its %s differ%s from rank 0: \"%s\", not \"%s\" (%s)", (int)m->from,
-                             name, name[strlen(name) - 1] == 's' ? "" : "s",
-                             io_safe(theirs, sizeof theirs, length < (size_t)(end - at) ? at : ""),
-                             io_safe(ours, sizeof ours, own[k]), facts[k].fix);
+        const bool whole = length < (size_t)(end - at);
+        if (!whole || strcmp(at, all[k].text) != 0)
+            return differs(m->from, &all[k], whole ? at : "");
         at += length + 1;
     }
     return CLI_OK;
 }
 
-int cli_team_agree(const char *name, const char *model)
+/* Send the facts to rank 0. */
+static int send_facts(const cli_team_fact *all, int n)
 {
-    char text[sizeof own];
-    size_t n = 0;
+    size_t size = 0, used = 0;
+    for (int k = 0; k < n; k++)
+        size += strlen(all[k].text) + 1;
+    char *text = malloc(size);
+    for (int k = 0; text != NULL && k < n; k++) {
+        strcpy(text + used, all[k].text);
+        used += strlen(all[k].text) + 1;
+    }
+    const int code = text != NULL ? cli_team_send(0, TEAM_FACTS, 0, text, size)
+                                  : cli_error(CLI_FAILED, "out of memory for %zu bytes (close other programs)", size);
+    free(text);
+    return code;
+}
+
+int cli_team_agree(const cli_team_fact *more, int n_more)
+{
+    cli_team_fact all[FACTS + CLI_TEAM_FACTS];
     if (team == NULL)
         return CLI_OK;
-    model_name = name;
-    snprintf(own[MODEL], sizeof own[MODEL], "%s", model);
-    for (int k = 0; k < FACTS; k++) {
-        const size_t length = strlen(own[k]) + 1;
-        memcpy(text + n, own[k], length);
-        n += length;
-    }
+    memcpy(all, facts, sizeof facts);
+    memcpy(all + FACTS, more, (size_t)n_more * sizeof *more);
     if (cli_team_rank() != 0)
-        return cli_team_send(0, TEAM_FACTS, 0, text, n);
+        return send_facts(all, FACTS + n_more);
     int code = CLI_OK;
     for (int32_t left = cli_team_ranks() - 1; left > 0 && code == CLI_OK;) {
         cli_team_message m;
@@ -308,7 +326,7 @@ int cli_team_agree(const char *name, const char *model)
             return cli_error(CLI_FAILED, "stopped by a signal (start it again; no file was changed)");
         code = cli_team_receive(0.1, &m);
         if (m.kind == TEAM_FACTS && code == CLI_OK) {
-            code = compare(&m);
+            code = compare(&m, all, FACTS + n_more);
             left--;
         }
         free(m.memory);

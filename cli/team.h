@@ -8,10 +8,12 @@
 
 /* ------------------------------------------------------------------------------------------------ team_errors.c */
 
-/* Set whether errors are printed: by rank 0 of a team only the first; by other ranks none. */
+/* Set whether errors are printed: by rank 0 of a team only the first; by other ranks none. Rank 0 prints all
+ * warnings. */
 void cli_errors_of_rank(int32_t rank);
-/* Decide about an error of this process. Return true if it must not be printed. The first is kept. */
-bool cli_keep_error(const char *text);
+/* Decide about an error, or a warning if code is CLI_OK. Return true if it must not be printed. The first error is
+ * kept. */
+bool cli_keep_error(int code, const char *text);
 /* Return the kept error, or "" if there was none. */
 const char *cli_kept_error(void);
 
@@ -27,9 +29,15 @@ int32_t cli_team_rank(void);
 int32_t cli_team_ranks(void);
 /* Return the number of threads for this process by default: its share of the machine. 0: all. */
 int64_t cli_team_threads(void);
-/* Compare with rank 0: the version, the arguments, the instruction sets, and `model`, which says what is computed with;
- * `name` is its name in errors. Return CLI_OK without a team. Call it when everything that may fail before the work has succeeded. */
-int cli_team_agree(const char *name, const char *model);
+/* Something that must be equal in all processes. */
+typedef struct cli_team_fact {
+    const char *name, *fix; /* "model", "use the same file on all machines" */
+    const char *text;       /* one line or many; the error shows the first line that differs */
+} cli_team_fact;
+enum { CLI_TEAM_FACTS = 8 };
+/* Compare with rank 0: the version, the arguments, the instruction sets, and up to CLI_TEAM_FACTS further facts. Return
+ * CLI_OK without a team. Call it when everything that may fail before the work has succeeded. */
+int cli_team_agree(const cli_team_fact *more, int n_more);
 /* Call this after a failure, when the output is closed and before anything that cli_farm.compute uses is freed. In a
  * team, rank 0 then ends all processes with this exit code. */
 void cli_team_settle(int code);

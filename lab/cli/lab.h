@@ -23,6 +23,9 @@ typedef struct lab_run {
     nn_batch batch;
     int32_t *tokens, *target;
     double *loss;
+    nn_sums sums;         /* gradients of the batches of this step */
+    double *batch_losses; /* loss of each batch of this step, times its fraction of the targets [accumulate] */
+    bool shared;          /* the processes of a team share the batches of each step */
     int64_t step;
 } lab_run;
 
@@ -44,9 +47,24 @@ void lab_end(lab_run *r);
  * none, or if the tokenizers differ; the error begins with `what`. */
 int lab_take_weights(nn_model *m, const char *path, const char *what, bool *taken, int32_t *count, int64_t *step,
                      char err[NN_ERR_MAX]);
+/* Run batches from … to - 1 of the current step: set r->batch_losses, and add the gradients to r->sums. */
+int lab_batches(lab_run *r, int64_t from, int64_t to, char err[NN_ERR_MAX]);
 /* Run one training step. Set *loss to its loss and *norm to the norm of the gradients. If either is not finite, leave
- * the weights unchanged and return -1 with err. */
+ * the weights unchanged and return -1 with err. In a shared run, return 1 with unchanged weights if a signal or another
+ * process stopped the step; errors of other processes are printed. */
 int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX]);
+
+/* processes.c: a run that is shared by the processes of a team. Rank 0 has the run, and sends the weights of each step
+ * to the others, which compute gradients. */
+
+/* Check that each process gets a batch of each step, and set r->shared. Return an exit code. */
+int lab_share(lab_run *r);
+/* Compare the experiment, the texts and the CBLAS with those of rank 0. Return an exit code. */
+int lab_agree(const lab_run *r);
+/* Rank 0: like lab_batches for all batches of a step. Return 1 as lab_step does. */
+int lab_share_step(lab_run *r, char err[NN_ERR_MAX]);
+/* Other ranks: compute gradients until rank 0 has finished. Return an exit code. */
+int lab_serve(lab_run *r);
 
 /* The cross-entropy, in nats, over windows of a text. */
 typedef struct lab_measure {

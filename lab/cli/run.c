@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/cli/lab.h"
 #include "cli/progress.h"
+#include "cli/team.h"
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -55,7 +56,10 @@ int lab_check_memory(const nn_config *c, const nn_model *m, rp_pool *pool, char 
     nn_model copy = *m; /* nn_net_create takes a non-const model, but only reads sizes here */
     if (nn_net_create(NULL, &copy, pool, c->batch, m->stack[m->n_stacks - 1].length, true, 0, &bytes, err) != 0)
         return -1;
-    return check_available((double)bytes, 4.0 * (double)m->n_weights * sizeof(real),
+    int sums = 0; /* of batches that wait for others: at most log2(accumulate) */
+    for (int64_t n = c->accumulate; n > 1; n /= 2)
+        sums++;
+    return check_available((double)bytes, (4.0 + sums) * (double)m->n_weights * sizeof(real),
                            err); /* 4: weights, gradients and two moving averages */
 }
 
@@ -191,7 +195,7 @@ static int start(lab_run *r, char err[NN_ERR_MAX])
     r->m.tokenizer = tokenizer;
     int32_t count;
     int64_t step;
-    if (code == 0 && begins && c->init_from[0])
+    if (code == 0 && begins && c->init_from[0] && (!r->shared || cli_team_rank() == 0))
         code = lab_take_weights(&r->m, c->init_from, "init_from", NULL, &count, &step, err);
     const int64_t length = code == 0 ? r->m.stack[r->m.n_stacks - 1].length : 0, rows = c->batch * length;
     if (code != 0 || lab_net(&r->net, &r->m, r->pool, c->batch, length, true, 0, err) != 0)
@@ -203,9 +207,10 @@ static int start(lab_run *r, char err[NN_ERR_MAX])
     r->tokens = malloc((size_t)rows * sizeof *r->tokens);
     r->target = malloc((size_t)rows * sizeof *r->target);
     r->loss = malloc((size_t)rows * sizeof *r->loss);
+    r->batch_losses = malloc((size_t)c->accumulate * sizeof *r->batch_losses);
     if (c->task == NN_ENCODER_DECODER && nn_batch_create(&r->batch, c->batch, c->length, length, err) != 0)
         return -1;
-    return r->tokens && r->target && r->loss
+    return r->tokens && r->target && r->loss && r->batch_losses
                ? 0
                : nn_fail(err, "lab: out of memory while preparing a batch (use a smaller batch)");
 }
@@ -228,6 +233,8 @@ void lab_end(lab_run *r)
     free(r->tokens);
     free(r->target);
     free(r->loss);
+    free(r->batch_losses);
+    nn_sums_free(&r->sums);
 }
 
 static int diverged(const lab_run *r, const char *what, double x, char err[NN_ERR_MAX])
@@ -281,29 +288,41 @@ static int count_targets(lab_run *r, int64_t first, int64_t *targets, char err[N
     return 0;
 }
 
-/* Run all batches of a step forward and backward. Set *loss to the mean loss of all targets, and the gradients in the
- * model. */
-static int passes(lab_run *r, double *loss, char err[NN_ERR_MAX])
+int lab_batches(lab_run *r, int64_t from, int64_t to, char err[NN_ERR_MAX])
 {
     const nn_config *c = &r->c;
     const int64_t first = r->step * c->accumulate;
     int64_t targets;
-    double sum = 0, mean;
+    double mean;
+    nn_sums_reset(&r->sums);
     if (count_targets(r, first, &targets, err) != 0)
         return -1;
-    for (int64_t k = 0; k < c->accumulate; k++) {
+    for (int64_t k = from; k < to; k++) {
         double weight = 1.0 / (double)c->accumulate; /* this batch's fraction of the targets of the step */
         if (c->task == NN_ENCODER_DECODER && c->accumulate > 1) {
             if (nn_pairs_step(&r->pairs, (uint64_t)c->seed, first + k, c->batch, &r->batch, err) != 0)
                 return -1;
             weight = (double)r->batch.tokens / (double)targets;
         }
-        nn_net_accumulate(r->net, weight, k > 0);
-        if (pass(r, first + k, &mean, err) != 0)
+        nn_net_factor(r->net, weight);
+        if (nn_sums_next(&r->sums, &r->m, err) != 0 || pass(r, first + k, &mean, err) != 0)
             return -1;
-        sum += weight * mean;
+        nn_sums_add(&r->sums, &r->m, r->pool, k, 1);
+        r->batch_losses[k] = weight * mean;
     }
-    *loss = sum;
+    return 0;
+}
+
+/* Set *loss to the mean loss of all targets of a step, and the gradients in the model. */
+static int gradients(lab_run *r, double *loss, char err[NN_ERR_MAX])
+{
+    const int code = r->shared ? lab_share_step(r, err) : lab_batches(r, 0, r->c.accumulate, err);
+    if (code != 0)
+        return code;
+    nn_sums_total(&r->sums, &r->m, r->pool);
+    *loss = 0;
+    for (int64_t k = 0; k < r->c.accumulate; k++)
+        *loss += r->batch_losses[k];
     return 0;
 }
 
@@ -313,8 +332,9 @@ enum { MEAN_STEPS = 100 };
 
 int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX])
 {
-    if (passes(r, loss, err) != 0)
-        return -1;
+    const int code = gradients(r, loss, err);
+    if (code != 0)
+        return code;
     if (!isfinite(*loss))
         return diverged(r, "loss", *loss, err);
     *norm = nn_adamw(&r->m, r->pool, r->step);

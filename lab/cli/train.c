@@ -3,6 +3,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/cli/lab.h"
 #include "cli/progress.h"
+#include "cli/team.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -166,6 +167,7 @@ typedef struct trainer {
     int dir;       /* descriptor of the locked directory */
     bool measured; /* the log has a measurement at the first step of this run */
     int64_t saved; /* step of the last checkpoint; -1: none */
+    bool stopped;  /* another process stopped the run */
     cli_progress bar;
     char note[128];
     json_t *init; /* report of --init for the log; NULL without --init */
@@ -231,8 +233,8 @@ static int measure(trainer *t, char err[NN_ERR_MAX])
     return lab_write_line(t->log, t->log_path, line, err);
 }
 
-/* Train until the last step, a signal, or a failure. Return 0; 1 if a signal or --until stopped the run early; -1 with
- * err on failure. */
+/* Train until the last step, a signal, or a failure. Return 0; 1 if a signal, another process or --until stopped the run
+ * early; -1 with err on failure. */
 static int train(trainer *t, char err[NN_ERR_MAX])
 {
     const nn_config *c = &t->r.c;
@@ -249,7 +251,11 @@ static int train(trainer *t, char err[NN_ERR_MAX])
     t->bar.note = t->note;
     while (t->r.step < end && !cli_stop_requested()) {
         const int64_t step = t->r.step;
-        if (lab_step(&t->r, &loss, &norm, why) != 0)
+        const int state = lab_step(&t->r, &loss, &norm, why);
+        t->stopped = state > 0;
+        if (t->stopped)
+            break;
+        if (state < 0)
             return t->saved >= 0
                        ? nn_fail(err, "train: %.300s; the last checkpoint is of step %lld", why, (long long)t->saved)
                        : nn_fail(err, "train: %.300s; there is no checkpoint yet", why);
@@ -351,7 +357,94 @@ static int take_weights(trainer *t, char err[NN_ERR_MAX])
     return code;
 }
 
-static int run(const cli_command *self, int argc, char **argv)
+/* Open the run's folder, read what it needs, and check that the held-out text can be measured. Return an exit code. */
+static int prepare(trainer *t)
+{
+    char err[NN_ERR_MAX] = "";
+    const nn_config *c = &t->r.c;
+    const lab_measure_options how = {c->eval_bytes, c->eval_pieces, 0, c->eval_context};
+    lab_places places;
+    if (open_run(t, err) != 0)
+        return cli_error(CLI_FAILED, "%s", err);
+    const int code = lab_begin(&t->r);
+    if (code != CLI_OK)
+        return code;
+    if ((t->q->init && take_weights(t, err) != 0) ||
+        (t->r.valid_pairs.n > 0 && lab_check_pairs(&t->r.valid_pairs, c->eval_bytes, err) != 0) ||
+        (t->r.valid.n > 0 && lab_choose_places(c, &t->r.valid, &how, &c->length, 1, &places, err) != 0))
+        return cli_error(CLI_FAILED, "%s", err);
+    return CLI_OK;
+}
+
+/* Write the first line of the log: the experiment and the machine. */
+static int write_experiment(const trainer *t, char err[NN_ERR_MAX])
+{
+    char text[NN_PRINT_MAX];
+    nn_config_print(&t->r.c, text);
+    return lab_write_line(t->log, t->log_path,
+                          json_pack("{s:s, s:I, s:I, s:O*, s:o}", "experiment", text, "weights",
+                                    (json_int_t)t->r.m.n_weights, "position_weights",
+                                    (json_int_t)lab_position_weights(&t->r.m), "init", t->init, "machine",
+                                    lab_machine(t->r.pool)),
+                          err);
+}
+
+/* Open the log, and train. Return as train() does. */
+static int train_with_log(trainer *t, char err[NN_ERR_MAX])
+{
+    int state = t->q->resume ? cut_log(t->log_path, t->r.step, &t->measured, err) : 0;
+    t->log = state == 0 ? open_log(t->log_path, t->q->resume, err) : NULL;
+    if (!t->log)
+        return -1;
+    state = t->q->resume ? 0 : write_experiment(t, err);
+    state = state == 0 ? train(t, err) : state;
+    if (fclose(t->log) != 0 && state >= 0)
+        state = nn_fail(err, "%.300s: cannot be written: %s (free space, or name another directory)", t->log_path,
+                        strerror(errno));
+    cli_progress_end(&t->bar);
+    return state;
+}
+
+/* Make the run, in rank 0 or without a team. Return an exit code. */
+static int lead(trainer *t)
+{
+    char err[NN_ERR_MAX] = "";
+    const size_t missing = lab_missing_folder(t->q->dir);
+    int code = prepare(t);
+    cli_catch_signals(true);
+    code = code == CLI_OK ? lab_agree(&t->r) : code;
+    if (code == CLI_OK) {
+        const int state = train_with_log(t, err);
+        if (state < 0)
+            code = cli_error(CLI_FAILED, "%s", err);
+        else if (state > 0 && (cli_stop_requested() || t->stopped))
+            code = cli_error(CLI_FAILED,
+                             "train: stopped at step %lld of %lld, with a checkpoint (run the same command with "
+                             "--resume to continue)",
+                             (long long)t->r.step, (long long)t->r.c.steps);
+        else
+            printf("%s: step %lld of %lld\n", t->q->dir, (long long)t->r.step, (long long)t->r.c.steps);
+    }
+    cli_catch_signals(false);
+    if (t->dir >= 0)
+        close(t->dir);
+    if (code != CLI_OK)
+        lab_remove_empty(t->q->dir, missing);
+    return code;
+}
+
+/* Compute gradients for rank 0. Return an exit code. */
+static int follow(lab_run *r)
+{
+    int code = lab_begin(r);
+    cli_catch_signals(true);
+    code = code == CLI_OK ? lab_agree(r) : code;
+    code = code == CLI_OK ? lab_serve(r) : code;
+    cli_catch_signals(false);
+    return code;
+}
+
+static int run_in_team(const cli_command *self, int argc, char **argv)
 {
     request q = {.until = INT64_MAX};
     const char *experiment;
@@ -366,63 +459,24 @@ static int run(const cli_command *self, int argc, char **argv)
         return cli_error(CLI_USAGE, "lab train: no directory for the run was given (give one with -o DIR)");
     if (q.init && q.resume)
         return cli_error(CLI_USAGE, "--init: --resume continues with the weights of the run (remove one of them)");
-    trainer t = {.q = &q, .log_path = log_path, .dir = -1, .measured = false};
+    trainer t = {.q = &q, .log_path = log_path, .dir = -1};
+    snprintf(log_path, sizeof log_path, "%s/log.jsonl", q.dir);
     if ((code = read_experiment(&t.r.c, experiment, &q, err)) != CLI_OK)
         return cli_error(code, "%s", err);
-    if (rp_pool_create(&t.r.pool, (int32_t)q.threads) != RP_OK)
+    if ((code = lab_share(&t.r)) != CLI_OK)
+        return code;
+    if (rp_pool_create(&t.r.pool, (int32_t)(q.threads > 0 ? q.threads : cli_team_threads())) != RP_OK)
         return cli_refused(CLI_FAILED, "lab train", NULL, "use fewer --threads");
-    const size_t missing = lab_missing_folder(q.dir);
-    code = open_run(&t, err) == 0 ? lab_begin(&t.r) : cli_error(CLI_FAILED, "%s", err);
-    if (code == CLI_OK && q.init && take_weights(&t, err) != 0)
-        code = cli_error(CLI_FAILED, "%s", err);
-    if (code == CLI_OK && t.r.valid_pairs.n > 0 && lab_check_pairs(&t.r.valid_pairs, t.r.c.eval_bytes, err) != 0)
-        code = cli_error(CLI_FAILED, "%s", err);
-    const lab_measure_options how = {t.r.c.eval_bytes, t.r.c.eval_pieces, 0, t.r.c.eval_context};
-    lab_places places;
-    if (code == CLI_OK && t.r.valid.n > 0 &&
-        lab_choose_places(&t.r.c, &t.r.valid, &how, &t.r.c.length, 1, &places, err) != 0)
-        code = cli_error(CLI_FAILED, "%s", err);
-    if (code == CLI_OK) {
-        cli_catch_signals(true);
-        snprintf(log_path, sizeof log_path, "%s/log.jsonl", q.dir);
-        int state = q.resume ? cut_log(log_path, t.r.step, &t.measured, err) : 0;
-        t.log = state == 0 ? open_log(log_path, q.resume, err) : NULL;
-        if (state == 0 && !t.log)
-            state = -1;
-        if (state == 0 && !q.resume) {
-            char text[NN_PRINT_MAX];
-            nn_config_print(&t.r.c, text);
-            state = lab_write_line(t.log, log_path,
-                                   json_pack("{s:s, s:I, s:I, s:O*, s:o}", "experiment", text, "weights",
-                                             (json_int_t)t.r.m.n_weights, "position_weights",
-                                             (json_int_t)lab_position_weights(&t.r.m), "init", t.init, "machine",
-                                             lab_machine(t.r.pool)),
-                                   err);
-        }
-        state = state == 0 ? train(&t, err) : state;
-        if (t.log && fclose(t.log) != 0 && state >= 0)
-            state = nn_fail(err, "%.300s: cannot be written: %s (free space, or name another directory)", log_path,
-                            strerror(errno));
-        cli_progress_end(&t.bar);
-        cli_catch_signals(false);
-        if (state < 0)
-            code = cli_error(CLI_FAILED, "%s", err);
-        else if (state > 0 && cli_stop_requested())
-            code = cli_error(CLI_FAILED,
-                             "train: stopped at step %lld of %lld, with a checkpoint (run the same command with "
-                             "--resume to continue)",
-                             (long long)t.r.step, (long long)t.r.c.steps);
-        else
-            printf("%s: step %lld of %lld\n", q.dir, (long long)t.r.step, (long long)t.r.c.steps);
-    }
+    code = cli_team_rank() == 0 ? lead(&t) : follow(&t.r);
     json_decref(t.init);
     lab_end(&t.r);
     rp_pool_destroy(t.r.pool);
-    if (t.dir >= 0)
-        close(t.dir);
-    if (code != CLI_OK)
-        lab_remove_empty(q.dir, missing);
     return code;
+}
+
+static int run(const cli_command *self, int argc, char **argv)
+{
+    return cli_team_run(self, argc, argv, run_in_team);
 }
 
 const cli_command lab_train = {

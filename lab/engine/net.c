@@ -342,10 +342,9 @@ static int forward(nn_net *n, int32_t count)
     return 0;
 }
 
-void nn_net_accumulate(nn_net *n, double factor, bool add)
+void nn_net_factor(nn_net *n, double factor)
 {
     n->factor = factor;
-    n->add = add;
 }
 
 void nn_net_record_right(nn_net *n, bool *right)
@@ -369,7 +368,7 @@ int nn_net_loss(nn_net *n, int64_t length, const int32_t *tokens, const int32_t 
     n->target = target;
     n->seed = n->train ? seed : 0;
     n->loss = loss;
-    if (n->train && !n->add)
+    if (n->train)
         memset(n->m->g, 0, (size_t)n->m->n_weights * sizeof(real));
     if (forward(n, n->n_nodes) != 0)
         return -1;

@@ -79,7 +79,6 @@ struct nn_net {
     /* arguments of the current call */
     const int32_t *target;
     double factor; /* factor that multiplies the gradients */
-    bool add;      /* add to the gradients of the model instead of replacing them */
     uint64_t seed;
     uint64_t draws; /* how often losses without a seed have drawn positions */
     double *loss;

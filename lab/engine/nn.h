@@ -419,9 +419,8 @@ void nn_net_destroy(nn_net *net);
  * same positions; a shorter text uses the first of them. */
 int nn_net_loss(nn_net *net, int64_t length, const int32_t *tokens, const int32_t *target, uint64_t seed, double *loss,
                 double *mean, char err[NN_ERR_MAX]);
-/* Set how later losses compute gradients: multiply them by `factor`; with `add`, add them to the gradients of the model
- * instead of replacing these. A new net has factor 1 and add false. */
-void nn_net_accumulate(nn_net *net, double factor, bool add);
+/* Multiply the gradients of later losses by `factor`, which is 1 in a new net. */
+void nn_net_factor(nn_net *net, double factor);
 /* Make later losses also set right [batch * length]: true where the target is the likeliest token. If all targets of a
  * line are right, greedy decoding generates exactly this line. NULL ends recording. */
 void nn_net_record_right(nn_net *net, bool *right);
@@ -451,6 +450,32 @@ rp_desc nn_model_attention(const nn_model *m, int32_t stack, int64_t batch, int6
 int nn_net_attention(nn_net *net, int64_t layer, rp_tensors *t, rp_plan *plans[2], char err[NN_ERR_MAX]);
 
 /* ------------------------------------------------------------------------------------------------ training */
+
+/* The sum of the gradients of batches first … first + count - 1 of a step. */
+typedef struct nn_sum {
+    int64_t first, count;
+    real *g; /* [n_weights] */
+} nn_sum;
+/* Sums of gradients, of ascending ranges of batches. The gradients of the model are the last sum. Sums are added as the
+ * nodes of one binary tree over all batches, so the bits of the total do not depend on who computed which ranges. Zero
+ * is the state without sums. */
+enum { NN_SUMS_MAX = 40 }; /* a range of 2^16 batches or less consists of at most 32 nodes of the tree */
+typedef struct nn_sums {
+    nn_sum before[NN_SUMS_MAX]; /* the sums before the last one */
+    int32_t n_before;
+    int64_t first, count; /* range of the last sum; count = 0: there is none */
+    real *spare[NN_SUMS_MAX];
+    int32_t n_spare;
+} nn_sums;
+/* Keep the gradients of the model, and give it other memory for the gradients of the next range. */
+int nn_sums_next(nn_sums *s, nn_model *m, char err[NN_ERR_MAX]);
+/* Take the gradients of the model as the sum of a range, and add sums that are siblings in the tree. */
+void nn_sums_add(nn_sums *s, nn_model *m, rp_pool *pool, int64_t first, int64_t count);
+/* Set the gradients of the model to the total. */
+void nn_sums_total(nn_sums *s, nn_model *m, rp_pool *pool);
+/* Forget all sums, before the next step. */
+void nn_sums_reset(nn_sums *s);
+void nn_sums_free(nn_sums *s);
 
 /* Return the learning rate of a step, counted from 0. It rises linearly to lr over `warmup` steps, then falls along a
  * cosine to lr_min at step `steps`. */

@@ -71,6 +71,7 @@ static backward_case *backward_case_of(rp_dtype type, int64_t dim_k, int64_t dim
     b->keys = rpi_min(BACKWARD_KEYS, desc.len_k - b->j0);
     memset(b->w.large_k, 0, BACKWARD_KEYS / NR + 1);
     products_begin(&b->w, 1, b->j0, rpi_round_up(b->keys, NR));
+    products_zero(&b->w, rpi_round_up(b->keys, COLUMN_STEP));
     find_intervals(k);
     kernel_true(open_tile(k, &b->t, b->j0, BACKWARD_KEYS, b->w.large_k, b->w.large_v), "open_tile", type, last);
     load_queries(k);
@@ -208,8 +209,8 @@ CHECK(products_of_a_backward_tile)
         }
         products_end(&b->w, b->keys);
         check_row_products(b, dp, starts);
-        check_key_sums(b, b->w.dv, b->w.k.s, &b->grads.dout, dim[1], 2, "dv_products");
-        check_key_sums(b, b->w.dk, b->w.dp, &b->small.args.q, dim[0], 2 * b->plan->desc.scale, "dk_products");
+        check_key_sums(b, b->w.head.dv, b->w.k.s, &b->grads.dout, dim[1], 2, "dv_products");
+        check_key_sums(b, b->w.head.dk, b->w.dp, &b->small.args.q, dim[0], 2 * b->plan->desc.scale, "dk_products");
         rp_plan_destroy(b->plan);
         kernel_borders();
     }

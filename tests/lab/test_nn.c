@@ -619,6 +619,7 @@ static void gradients_of_batches_add_up(void **state)
     nn_net *both, *one;
     int32_t tokens[BATCH * LENGTH], target[BATCH * LENGTH];
     double loss[BATCH * LENGTH], mean, worst = 0;
+    nn_sums sums = {0};
     (void)state;
     good(nn_model_create(&m, &c, true, err), err);
     good(nn_net_create(&both, &m, NULL, BATCH, LENGTH, true, 0, NULL, err), err);
@@ -630,14 +631,18 @@ static void gradients_of_batches_add_up(void **state)
     good(nn_net_loss(both, LENGTH, tokens, target, 0, loss, &mean, err), err);
     memcpy(g, m.g, (size_t)m.n_weights * sizeof *g);
     for (int b = 0; b < BATCH; b++) {
-        nn_net_accumulate(one, (double)(LENGTH - !b) / (BATCH * LENGTH - 1), b > 0);
+        nn_net_factor(one, (double)(LENGTH - !b) / (BATCH * LENGTH - 1));
+        good(nn_sums_next(&sums, &m, err), err);
         good(nn_net_loss(one, LENGTH, tokens + b * LENGTH, target + b * LENGTH, 0, loss, &mean, err), err);
+        nn_sums_add(&sums, &m, NULL, b, 1);
     }
+    nn_sums_total(&sums, &m, NULL);
     for (int64_t x = 0; x < m.n_weights; x++)
         worst = fmax(worst, fabs(g[x] - m.g[x]));
     print_message("gradients of two batches differ by at most %.2g, bound %.2g\n", worst, 1e-14);
     assert_true(worst <= 1e-14); /* for sums of a few hundred numbers below 0.1 */
     free(g);
+    nn_sums_free(&sums);
     nn_net_destroy(both);
     nn_net_destroy(one);
     nn_model_destroy(&m);

@@ -10,6 +10,7 @@
 data=tests/t5/data/proteins
 fasta=$data/proteins.fasta
 model=$data/prott5
+
 # equal NAME ARGUMENT...: write $T/one/NAME with one process, and $T/many/NAME with others
 equal()
 {
@@ -91,38 +92,24 @@ one_line 1 "mpirun started 2 processes, but ${library%.*} cannot be used: .*set 
 run t5 generate lab/model/phonemes --text knight
 check 'without mpirun, the library is not needed' 0 "$code"
 
-# started SIGNAL RANK: run a long command with three processes, and send a signal to one when it has begun to write. Without a
-# signal, that process would end after some seconds.
+# stopped SIGNAL RANK: send a signal to a process of a long command when it has begun to write. Without a signal, that process would end
+# after some seconds.
 awk 'BEGIN { srand(2); for (k = 0; k < 4000; k++) { printf ">p%d\n", k; n = 100 + int(rand() * 900)
     for (i = 0; i < n; i++) printf "%s", substr("ACDEFGHIKLMNPQRSTVWY", 1 + int(rand() * 20), 1); print "" } }' >"$T/many.fasta"
-interrupt()
+stopped()
 {
-    rm -f "$T"/pid.* "$T"/made/*
-    command="mpirun -n 3 relpos t5 proteins, $1 to rank $2"
-    RELPOS_MPI_SILENCE=3 timeout -k 5 200 mpirun -q --oversubscribe -n 3 sh -c 'echo $$ >"$0/pid.$OMPI_COMM_WORLD_RANK"; exec "$@"' "$T" \
-        "$program" t5 proteins $model "$T/many.fasta" --pool -o "$T/made/long.npz" --threads 1 >"$T/out" 2>"$T/err" &
-    job=$! waited=0
-    while { [ ! -s "$T/made/long.npz.part" ] || [ ! -s "$T/pid.2" ]; } && [ $waited -lt 300 ]; do
-        sleep 0.1
-        waited=$((waited + 1))
-    done
-    kill -s "$1" "$(cat "$T/pid.$2")"
-    wait $job
-    code=$?
-    case $code in 0 | 124) check 'exit code' 'that of a failure' "$code" ;; esac # 124: timeout ended it
-    for rank in 0 1 2; do
-        check "rank $rank has ended" '' "$(ps -o stat= -p "$(cat "$T/pid.$rank")" | grep -v Z)"
-    done
+    rm -f "$T"/made/*
+    interrupt "$1" "$2" "$T/made/long.npz.part" t5 proteins $model "$T/many.fasta" --pool -o "$T/made/long.npz" --threads 1
     check 'no output, but a file to continue' 'long.npz.part' "$(ls -A "$T/made")"
 }
-interrupt KILL 1
+stopped KILL 1
 says '^relpos: t5 proteins: stopped by a signal; [0-9]+ proteins are in .*long.npz.part'
-interrupt KILL 0
-interrupt STOP 2
+stopped KILL 0
+stopped STOP 2
 says '^relpos: rank 2 on .*: it has been silent for 3 s'
-interrupt STOP 0
+stopped STOP 0
 says '^relpos: rank 0 on .*: it has been silent for 3 s'
-interrupt TERM 1
+stopped TERM 1
 mpi -n 2 "$program" t5 proteins $model "$T/many.fasta" --pool -o "$T/made/long.npz"
 check 'exit code' 0 "$code"
 says 'computed [1-9][0-9]* proteins of [0-9]+ residues; [1-9][0-9]* were already there'

@@ -1,5 +1,5 @@
-# mpi.sh -- sourced by the scripts of tests/mpi after checks.sh: starts programs with mpirun
-#
+# mpi.sh -- sourced after checks.sh by the scripts in tests/mpi. It sets the variables of Open MPI, and defines functions that run
+# commands over several processes. Exit code 77: there is no mpirun.
 # SPDX-License-Identifier: Apache-2.0
 command -v mpirun >/dev/null || exit 77
 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -25,4 +25,28 @@ one_line()
     says "^relpos: .*$2"
     look
     check 'existing files' "$kept" "$now"
+}
+
+# interrupt SIGNAL RANK FILE ARGUMENT...: run a command with three processes, and send a signal to one of them when FILE exists and is not
+# empty. Check that all processes end. A signal STOP is noticed after 3 s of silence.
+interrupt()
+{
+    signal=$1 stopped=$2 file=$3
+    shift 3
+    rm -f "$T"/pid.*
+    command="mpirun -n 3 relpos $*, $signal to rank $stopped"
+    RELPOS_MPI_SILENCE=3 timeout -k 5 200 mpirun -q --oversubscribe -n 3 sh -c 'echo $$ >"$0/pid.$OMPI_COMM_WORLD_RANK"; exec "$@"' "$T" \
+        "$program" "$@" >"$T/out" 2>"$T/err" &
+    job=$! waited=0
+    while { [ ! -s "$file" ] || [ ! -s "$T/pid.2" ]; } && [ $waited -lt 300 ]; do
+        sleep 0.1
+        waited=$((waited + 1))
+    done
+    kill -s "$signal" "$(cat "$T/pid.$stopped")"
+    wait $job
+    code=$?
+    case $code in 0 | 124) check 'exit code' 'that of a failure' "$code" ;; esac # 124: timeout ended it
+    for rank in 0 1 2; do
+        check "rank $rank has ended" '' "$(ps -o stat= -p "$(cat "$T/pid.$rank")" | grep -v Z)"
+    done
 }

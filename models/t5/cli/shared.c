@@ -118,7 +118,7 @@ int cli_t5_agree(const cli_t5_common *c)
         return cli_t5_refused("t5");
     const rp_t5_info *i = rp_t5_about(c->model);
     snprintf(text, sizeof text, "checksum %s, %lld bytes as %s", checksum, (long long)i->bytes, i->type);
-    return cli_team_agree("model", text);
+    return cli_team_agree(&(cli_team_fact){"model", "use the same file on all machines", text}, 1);
 }
 
 int64_t cli_t5_part(int64_t left, int64_t most)
