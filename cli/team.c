@@ -197,6 +197,14 @@ int cli_team_receive(double seconds, cli_team_message *m)
     return m->code;
 }
 
+int cli_team_check(void)
+{
+    cli_team_message m = {0};
+    const int code = team != NULL ? cli_team_receive(0, &m) : CLI_OK;
+    free(m.memory);
+    return code;
+}
+
 /* ------------------------------------------------------------------------------------------------ agreement */
 
 /* Write the facts of this process. */
