@@ -241,6 +241,16 @@ void cli_team_stretch(int64_t length, int32_t rank, int32_t which, int64_t *from
     calls->stretch(length, cli_team_ranks(), rank, which, from, to);
 }
 
+/* ------------------------------------------------------------------------------------------------ failures */
+
+int cli_team_check(void)
+{
+    cli_team_message m = {0};
+    const int code = team != NULL ? cli_team_receive(0, &m) : CLI_OK;
+    free(m.memory);
+    return code;
+}
+
 /* ------------------------------------------------------------------------------------------------ agreement */
 
 /* Write the facts of this process. */

@@ -8,8 +8,8 @@
 
 /* ------------------------------------------------------------------------------------------------ team_errors.c */
 
-/* Set whether errors are printed: by rank 0 of a team only the first; by other ranks none. Rank 0 prints all
- * warnings. */
+/* Set whether errors are printed: by rank 0 of a team only the first; by other ranks none. Warnings are always
+ * printed. */
 void cli_errors_of_rank(int32_t rank);
 /* Decide about an error, or a warning if code is CLI_OK. Return true if it must not be printed. The first error is
  * kept. */
@@ -38,6 +38,8 @@ enum { CLI_TEAM_FACTS = 8 };
 /* Compare with rank 0: the version, the arguments, the instruction sets, and up to CLI_TEAM_FACTS further facts. Return
  * CLI_OK without a team. Call it when everything that may fail before the work has succeeded. */
 int cli_team_agree(const cli_team_fact *more, int n_more);
+/* In work without messages: return CLI_OK, or an exit code if another process has failed, after printing the error. */
+int cli_team_check(void);
 /* Call this after a failure, when the output is closed and before anything that cli_farm.compute uses is freed. In a
  * team, rank 0 then ends all processes with this exit code. */
 void cli_team_settle(int code);

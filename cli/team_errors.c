@@ -20,7 +20,7 @@ void cli_errors_of_rank(int32_t rank)
 bool cli_keep_error(int code, const char *text)
 {
     pthread_mutex_lock(&mutex);
-    const bool error = code != CLI_OK, first = kept[0] == 0, keep = in_team && (own_rank != 0 || (error && !first));
+    const bool error = code != CLI_OK, first = kept[0] == 0, keep = in_team && error && (own_rank != 0 || !first);
     if (in_team && error && first)
         snprintf(kept, sizeof kept, "%s", text);
     pthread_mutex_unlock(&mutex);

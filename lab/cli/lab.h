@@ -38,6 +38,9 @@ int lab_net(nn_net **net, nn_model *m, rp_pool *pool, int64_t batch, int64_t len
 /* Read the training text and the held-out text that r->c names. If r->c names a tokenizer and *tokenizer is NULL, read
  * the tokenizer too. */
 int lab_texts(lab_run *r, nn_tokenizer **tokenizer, char err[NN_ERR_MAX]);
+/* Return a checksum of the texts; it is never 0. A resumed run compares it with the checkpoint's to detect changed
+ * texts. */
+uint64_t lab_texts_checksum(const lab_run *r);
 /* Read the texts and create the net for r->c. Create the model too, unless r->m already has weights. Return CLI_OK, or
  * CLI_FAILED after printing an error. */
 int lab_begin(lab_run *r);
@@ -47,7 +50,7 @@ void lab_end(lab_run *r);
  * none, or if the tokenizers differ; the error begins with `what`. */
 int lab_take_weights(nn_model *m, const char *path, const char *what, bool *taken, int32_t *count, int64_t *step,
                      char err[NN_ERR_MAX]);
-/* Run batches from … to - 1 of the current step: set r->batch_losses, and add the gradients to r->sums. */
+/* Run batches from … to - 1 of the current step: set r->batch_losses, and add the gradients to r->sums (batches.c). */
 int lab_batches(lab_run *r, int64_t from, int64_t to, char err[NN_ERR_MAX]);
 /* Run one training step. Set *loss to its loss and *norm to the norm of the gradients. If either is not finite, leave
  * the weights unchanged and return -1 with err. In a shared run, return 1 with unchanged weights if a signal or another

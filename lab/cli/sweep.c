@@ -1,10 +1,11 @@
 /* sweep.c -- relpos lab sweep: train and measure one experiment for each combination of values and each seed, and
- * append the results to a file. training.c runs each training.
+ * append the results to a file. sweep_plan.c lists the experiments, training.c runs each training, and several
+ * processes can share the file (sweep_results.c).
  * SPDX-License-Identifier: Apache-2.0 */
-#include "lab/cli/training.h"
+#include "cli/team.h"
+#include "lab/cli/sweep.h"
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,277 +13,6 @@
 #include <unistd.h>
 
 enum { THREADS = CLI_FIRST_KEY, LIST, STATE, SET, QUICK, KEEP, SHARD };
-enum { MAX_KEYS = 8, MAX_VALUES = 32, MAX_SEEDS = 32, MAX_QUICK = 32, MAX_RUNS = 256 };
-
-/* The plan of a sweep. A line "vary.KEY = A | B | C" lists values for KEY; every combination of values is run with
- * every seed. A line "run = KEY=VALUE KEY=VALUE ..." sets several keys; if there are such lines, every combination is
- * run with each of them. A line "quick.KEY = VALUE" replaces the value of KEY if --quick is given. */
-typedef struct plan {
-    char key[MAX_KEYS][40];
-    char *values[MAX_KEYS][MAX_VALUES];
-    int n_values[MAX_KEYS], n_keys;
-    int64_t seeds;
-    char *run[MAX_RUNS]; /* "KEY=VALUE KEY=VALUE ..." */
-    int n_runs;
-    bool new_runs;          /* the next line "run" replaces all of them, because --quick and --set override the file */
-    char *quick[MAX_QUICK]; /* "KEY=VALUE" */
-    int n_quick;
-} plan;
-
-static void free_values(plan *p, int k)
-{
-    while (p->n_values[k] > 0)
-        free(p->values[k][--p->n_values[k]]);
-}
-
-static void free_runs(plan *p)
-{
-    while (p->n_runs > 0)
-        free(p->run[--p->n_runs]);
-}
-
-static void plan_free(plan *p)
-{
-    free_runs(p);
-    for (int k = 0; k < p->n_keys; k++)
-        free_values(p, k);
-    while (p->n_quick > 0)
-        free(p->quick[--p->n_quick]);
-}
-
-static int add_quick(plan *p, const char *key, const char *value, char err[NN_ERR_MAX])
-{
-    const size_t size = strlen(key) + strlen(value) + 2;
-    char *line = p->n_quick < MAX_QUICK ? malloc(size) : NULL;
-    if (!line)
-        return nn_fail(err,
-                       p->n_quick == MAX_QUICK ? "quick: there are more than %d keys (remove some)"
-                                               : "lab: out of memory while reading the experiment, after %d keys "
-                                                 "(close other programs)",
-                       p->n_quick);
-    snprintf(line, size, "%s=%s", key, value);
-    p->quick[p->n_quick++] = line;
-    return 0;
-}
-
-static int set_values(plan *p, const char *key, const char *value, char err[NN_ERR_MAX])
-{
-    int k = 0;
-    while (k < p->n_keys && strcmp(p->key[k], key) != 0)
-        k++;
-    if (k == MAX_KEYS)
-        return nn_fail(err, "vary: there are more than %d keys (remove some)", MAX_KEYS);
-    free_values(p, k); /* --quick and --set override the values in the file */
-    p->n_keys += k == p->n_keys;
-    snprintf(p->key[k], sizeof p->key[k], "%.39s", key);
-    for (const char *from = value; from;) {
-        const char *end = strchr(from, '|');
-        size_t size = end ? (size_t)(end - from) : strlen(from);
-        const char *next = end ? end + 1 : NULL;
-        for (; size > 0 && *from == ' '; size--)
-            from++;
-        for (; size > 0 && from[size - 1] == ' '; size--)
-            continue;
-        if (p->n_values[k] == MAX_VALUES)
-            return nn_fail(err, "vary.%s: there are more than %d values (remove some)", p->key[k], MAX_VALUES);
-        char *copy = strndup(from, size);
-        nn_config probe;
-        if (!copy)
-            return nn_fail(err, "lab: out of memory while reading the experiment (close other programs)");
-        p->values[k][p->n_values[k]++] = copy;
-        nn_config_init(&probe);
-        if (nn_config_set(&probe, p->key[k], copy, err) != 0)
-            return -1;
-        from = next;
-    }
-    return 0;
-}
-
-/* Set the keys of a line "run", and list their values in `vary` (may be NULL). */
-static int set_run(const plan *p, const char *run, nn_config *c, json_t *vary, char err[NN_ERR_MAX])
-{
-    for (const char *from = run + strspn(run, " "); *from; from += strspn(from, " ")) {
-        char key[NN_TEXT_MAX];
-        snprintf(key, sizeof key, "%.*s", (int)strcspn(from, " "), from);
-        from += strcspn(from, " ");
-        char *value = strchr(key, '=');
-        if (!value)
-            return nn_fail(err, "run: \"%.60s\" is not KEY=VALUE (write run = position=rope lr=0.004)", key);
-        *value++ = 0;
-        for (int k = 0; k < p->n_keys; k++)
-            if (strcmp(p->key[k], key) == 0)
-                return nn_fail(err, "run: %.40s also has a line vary.%.40s (remove one of them)", key, key);
-        if (nn_config_set(c, key, value, err) != 0)
-            return -1;
-        if (vary)
-            json_object_set_new(vary, key, json_string(value));
-    }
-    return 0;
-}
-
-static int add_run(plan *p, const char *value, char err[NN_ERR_MAX])
-{
-    nn_config probe;
-    if (p->new_runs)
-        free_runs(p);
-    p->new_runs = false;
-    if (p->n_runs == MAX_RUNS)
-        return nn_fail(err, "run: there are more than %d lines (remove some)", MAX_RUNS);
-    char *copy = strdup(value);
-    if (!copy)
-        return nn_fail(err, "lab: out of memory while reading the experiment (close other programs)");
-    p->run[p->n_runs++] = copy;
-    nn_config_init(&probe);
-    return set_run(p, value, &probe, NULL, err);
-}
-
-static int on_key(void *context, const char *key, const char *value, char err[NN_ERR_MAX])
-{
-    plan *p = context;
-    if (strncmp(key, "quick.", strlen("quick.")) == 0)
-        return add_quick(p, key + strlen("quick."), value, err);
-    if (strncmp(key, "vary.", strlen("vary.")) == 0)
-        return set_values(p, key + strlen("vary."), value, err);
-    if (strcmp(key, "run") == 0)
-        return add_run(p, value, err);
-    char *end;
-    p->seeds = strtoll(value, &end, 10);
-    return *value && !*end && p->seeds >= 1 && p->seeds <= MAX_SEEDS
-               ? 0
-               : nn_fail(err, "seeds: \"%.20s\" is not a number of seeds (use 1 to %d)", value, MAX_SEEDS);
-}
-
-/* If the model has no learned arrays in position terms, reset lr_terms and weight_decay_terms to their defaults,
- * because they have no effect. */
-static int reset_unused(nn_config *c, json_t *vary, char err[NN_ERR_MAX])
-{
-    static const char *const unused[][2] = {{"lr_terms", "1"}, {"weight_decay_terms", "0"}};
-    nn_model m;
-    bool arrays = false;
-    const int code = nn_model_plan(&m, c, err);
-    for (int32_t n = 0; code == 0 && n < m.n_params; n++)
-        arrays |= m.params[n].of_term;
-    nn_model_destroy(&m);
-    for (int k = 0; code == 0 && !arrays && k < 2; k++) {
-        nn_config_set(c, unused[k][0], unused[k][1], err);
-        if (json_object_get(vary, unused[k][0]))
-            json_object_set_new(vary, unused[k][0], json_string(unused[k][1]));
-    }
-    return code;
-}
-
-/* Set the values of combination `index`. The last key changes fastest, then come the lines "run"; the seed changes
- * slowest. */
-static int choose(const plan *p, int64_t index, nn_config *c, json_t *vary, char err[NN_ERR_MAX])
-{
-    const char *value[MAX_KEYS];
-    for (int k = p->n_keys - 1; k >= 0; k--) {
-        value[k] = p->values[k][index % p->n_values[k]];
-        index /= p->n_values[k];
-    }
-    const int run = p->n_runs > 0 ? (int)(index % p->n_runs) : -1;
-    c->seed += p->n_runs > 0 ? index / p->n_runs : index;
-    if (run >= 0 && set_run(p, p->run[run], c, vary, err) != 0)
-        return -1;
-    for (int k = 0; k < p->n_keys; k++) {
-        if (nn_config_set(c, p->key[k], value[k], err) != 0)
-            return -1;
-        json_object_set_new(vary, p->key[k], json_string(value[k]));
-    }
-    return nn_config_check(c, err) == 0 ? reset_unused(c, vary, err) : -1;
-}
-
-/* A set of experiments, each as lab_identify prints it. */
-typedef struct known {
-    char **config;
-    size_t n;
-    double ms; /* sum of ms_per_step of the results that were read */
-} known;
-
-static int add_known(known *k, const char *config, char err[NN_ERR_MAX])
-{
-    char **more = realloc(k->config, (k->n + 1) * sizeof *more);
-    char *copy = more ? strdup(config) : NULL;
-    k->config = more ? more : k->config;
-    if (!copy)
-        return nn_fail(err, "lab: out of memory while reading %zu results (close other programs)", k->n + 1);
-    k->config[k->n++] = copy;
-    return 0;
-}
-
-static bool is_known(const known *k, const char *config)
-{
-    for (size_t n = 0; n < k->n; n++)
-        if (strcmp(k->config[n], config) == 0)
-            return true;
-    return false;
-}
-
-static void free_known(known *k)
-{
-    while (k->n > 0)
-        free(k->config[--k->n]);
-    free(k->config);
-}
-
-/* Read the results in a file, one per line. Keys that a result lacks get their defaults. Ignore an incomplete last
- * line. */
-static int read_results(known *k, const char *path, const char *text, char err[NN_ERR_MAX])
-{
-    int number = 1;
-    for (const char *line = text; strchr(line, '\n'); line = strchr(line, '\n') + 1, number++) {
-        char config[NN_PRINT_MAX], why[NN_ERR_MAX];
-        bool no_memory;
-        json_t *result = io_json(line, strcspn(line, "\n"), 0, NULL, &no_memory);
-        const char *text_of = json_string_value(json_object_get(result, "experiment"));
-        nn_config c;
-        nn_config_init(&c);
-        const bool valid = text_of && nn_config_parse(&c, "results", text_of, NULL, NULL, why) == 0;
-        k->ms += json_number_value(json_object_get(result, "ms_per_step"));
-        json_decref(result);
-        if (no_memory)
-            return nn_fail(err, "lab: out of memory while reading %d results (close other programs)", number);
-        if (!valid)
-            return nn_fail(err, "%.300s:%d: not a result of relpos lab sweep (name another file)", path, number);
-        lab_identify(&c, false, config);
-        if (add_known(k, config, err) != 0)
-            return -1;
-    }
-    return 0;
-}
-
-/* Open and lock the results file for appending, and read its results. Remove an incomplete last line, which a killed
- * sweep may leave. */
-static FILE *open_results(known *k, const char *path, char err[NN_ERR_MAX])
-{
-    struct stat st;
-    int code = lab_make_folder(path, true, err);
-    const int fd = code == 0 ? open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666) : -1;
-    FILE *to = NULL;
-    if (code == 0 && fd < 0)
-        code = nn_fail(err, "%.300s: cannot be written: %s (free space, or name another file)", path, strerror(errno));
-    code = code == 0 ? lab_lock(fd, path, err) : code;
-    if (code == 0 && fstat(fd, &st) != 0)
-        code = nn_fail(err, "%.300s: cannot be read: %s", path, strerror(errno));
-    if (code == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
-        char *text = lab_read(path, err);
-        const char *end = text ? strrchr(text, '\n') : NULL, *unfinished = end ? end + 1 : text;
-        static const char start[] = "{\"experiment\":";
-        code = text ? read_results(k, path, text, err) : -1;
-        if (code == 0 && strncmp(unfinished, start, strlen(unfinished)) != 0 &&
-            strncmp(unfinished, start, strlen(start)) != 0)
-            code = nn_fail(err, "%.300s: its last line is not a result of relpos lab sweep (name another file)", path);
-        if (code == 0 && ftruncate(fd, unfinished - text) != 0)
-            code =
-                nn_fail(err, "%.300s: cannot be written: %s (free space, or name another file)", path, strerror(errno));
-        free(text);
-    }
-    if (code == 0 && !(to = fdopen(fd, "a")))
-        code = nn_fail(err, "%.300s: cannot be written: %s (free space, or name another file)", path, strerror(errno));
-    if (!to && fd >= 0)
-        close(fd);
-    return to;
-}
 
 /* State that a sweep keeps from one experiment to the next. */
 typedef struct work {
@@ -427,6 +157,7 @@ static const cli_option sweep_options[] = {
     {"threads", THREADS, "N", "use N threads, which changes times but not losses; default: all available"},
     {0},
 };
+
 typedef struct request {
     const char *output, *keep;
     lab_sets sets;
@@ -461,41 +192,23 @@ static int on_option(void *context, int key, const char *value)
     }
 }
 
-/* Choose the combinations for this part of the sweep (--shard), each distinct experiment once. Experiments that share a
- * training run go to the same part. Return their number, or -1 with err. */
-static int64_t choose_runs(const request *q, const nn_config *base, const plan *p, int64_t **index,
-                           char err[NN_ERR_MAX])
-{
-    int64_t all = p->seeds * (p->n_runs > 0 ? p->n_runs : 1), n = 0, trainings = 0;
-    char config[NN_PRINT_MAX], before[NN_PRINT_MAX] = "";
-    known seen = {0};
-    for (int k = 0; k < p->n_keys; k++)
-        all *= p->n_values[k];
-    *index = malloc((size_t)all * sizeof **index);
-    int code =
-        *index ? 0
-               : nn_fail(err, "lab: out of memory while listing %lld experiments (use fewer values)", (long long)all);
-    for (int64_t x = 0; x < all && code == 0; x++) {
-        nn_config c = *base;
-        json_t *vary = json_object();
-        code = choose(p, x, &c, vary, err);
-        json_decref(vary);
-        lab_identify(&c, false, config);
-        if (code != 0 || is_known(&seen, config))
-            continue;
-        code = add_known(&seen, config, err);
-        lab_identify(&c, true, config);
-        trainings += strcmp(config, before) != 0;
-        memcpy(before, config, sizeof before);
-        if ((trainings - 1) % q->parts == q->part - 1)
-            (*index)[n++] = x;
-    }
-    free_known(&seen);
-    return code == 0 ? n : -1;
-}
+/* Everything that a sweep uses. */
+typedef struct sweeper {
+    request q;
+    nn_config base;
+    lab_plan plan;
+    rp_pool *pool;
+    lab_experiments e;
+    uint64_t texts; /* checksum of all texts */
+    lab_results results;
+    work w;
+    cli_progress bar;
+    lab_experiment *claimed; /* an experiment whose training this process has claimed; NULL */
+    bool stopped;
+} sweeper;
 
-/* Check that the texts of an experiment can be read and are long enough. */
-static int check_texts(const nn_config *c, char err[NN_ERR_MAX])
+/* Check that the texts of an experiment can be read and are long enough. Add them to the checksum. */
+static int check_texts(const nn_config *c, uint64_t *checksum, char err[NN_ERR_MAX])
 {
     int64_t lengths[LAB_MAX_LENGTHS];
     nn_tokenizer *tokenizer = NULL;
@@ -517,6 +230,8 @@ static int check_texts(const nn_config *c, char err[NN_ERR_MAX])
     const lab_measure_options how = {c->eval_bytes, c->eval_pieces, c->eval_stride, c->eval_context};
     lab_places places;
     code = code == 0 ? lab_choose_places(c, &r.valid, &how, lengths, n, &places, err) : code;
+    const uint64_t own = code == 0 ? lab_texts_checksum(&r) : 0;
+    *checksum = io_checksum(*checksum, &own, sizeof own);
     nn_text_free(&r.text);
     nn_text_free(&r.valid);
     nn_tokenizer_free(tokenizer);
@@ -524,21 +239,21 @@ static int check_texts(const nn_config *c, char err[NN_ERR_MAX])
 }
 
 /* Check every experiment before training the first, because a training run may take hours. Return an exit code. */
-static int check(const request *q, const nn_config *base, const plan *p, rp_pool *pool, const int64_t *index,
-                 int64_t all)
+static int check(sweeper *s)
 {
     char err[NN_ERR_MAX], seen[NN_PRINT_MAX] = "", key[NN_PRINT_MAX];
     int code = CLI_OK;
+    const request *q = &s->q;
     const bool train = !q->list && !q->state;
-    for (int64_t x = 0; x < all && code == CLI_OK; x++) {
-        nn_config c = *base;
+    for (int64_t x = 0; x < s->e.n && code == CLI_OK; x++) {
+        nn_config c = s->base;
         nn_model m = {0};
         json_t *vary = json_object();
-        if (choose(p, index[x], &c, vary, err) != 0 || nn_model_plan(&m, &c, err) != 0 ||
-            lab_check_memory(&c, &m, pool, err) != 0)
+        if (lab_plan_choose(&s->plan, &s->e.all[x], &c, vary, err) != 0 || nn_model_plan(&m, &c, err) != 0 ||
+            lab_check_memory(&c, &m, s->pool, err) != 0)
             code = cli_error(lab_code_of(err), "%s", err);
         text_key(&c, key);
-        if (code == CLI_OK && train && strcmp(key, seen) != 0 && check_texts(&c, err) != 0)
+        if (code == CLI_OK && train && strcmp(key, seen) != 0 && check_texts(&c, &s->texts, err) != 0)
             code = cli_error(CLI_FAILED, "%s", err);
         memcpy(seen, key, sizeof seen);
         char *text = json_dumps(vary, 0);
@@ -558,169 +273,338 @@ static int check(const request *q, const nn_config *base, const plan *p, rp_pool
     return code;
 }
 
-/* Return true if a sweep has locked its results file. */
-static bool is_locked(const char *path)
+/* Print one line of --state, and add the steps that are left. */
+static void show_experiment(const sweeper *s, const lab_experiment *e, int64_t *left)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    char err[NN_ERR_MAX];
-    const bool locked = fd >= 0 && lab_lock(fd, path, err) != 0;
-    if (fd >= 0)
-        close(fd);
-    return locked;
+    char err[NN_ERR_MAX], folder[NN_TEXT_MAX];
+    nn_config c = s->base;
+    json_t *vary = json_object();
+    lab_plan_choose(&s->plan, e, &c, vary, err);
+    lab_results_folder(&s->results, e->training, folder);
+    const bool done = lab_results_has(&s->results, e->config), runs = lab_results_claimed(&s->results, e->training);
+    const int64_t step = lab_training_step(folder, c.steps);
+    char *label = json_dumps(vary, 0);
+    printf("%s, seed %lld: ", label ? label : "", (long long)c.seed);
+    if (done)
+        printf("done\n");
+    else if (runs || step > 0)
+        printf("step %lld of %lld%s\n", (long long)step, (long long)c.steps, runs ? ", running" : "");
+    else
+        printf("%lld steps to do\n", (long long)c.steps);
+    *left += done ? 0 : c.steps - step;
+    free(label);
+    json_decref(vary);
 }
 
-/* Print which experiments have a result, how far the current training is, and how long the others may take. Return an
- * exit code. */
-static int show_state(const request *q, const nn_config *base, const plan *p, const int64_t *index, int64_t all)
+/* Print which experiments have a result, how far the others are, and how long they may take. Return an exit code. */
+static int show_state(sweeper *s)
 {
-    char err[NN_ERR_MAX], config[NN_PRINT_MAX], folder[NN_TEXT_MAX];
-    known done = {0};
-    char *text = access(q->output, F_OK) == 0 ? lab_read(q->output, err) : NULL;
-    int64_t n_done = 0, left = 0, step = -1;
-    int code = text && read_results(&done, q->output, text, err) != 0 ? cli_error(CLI_FAILED, "%s", err) : CLI_OK;
-    snprintf(folder, sizeof folder, "%.900s.training", q->output);
-    for (int64_t x = 0; x < all && code == CLI_OK; x++) {
-        nn_config c = *base;
-        json_t *vary = json_object();
-        choose(p, index[x], &c, vary, err);
-        lab_identify(&c, false, config);
-        char *label = json_dumps(vary, 0);
-        printf("%s, seed %lld: ", label ? label : "", (long long)c.seed);
-        if (is_known(&done, config)) {
-            n_done++;
-            printf("done\n");
-        } else if (step < 0) { /* experiments run in this order, so the state belongs to the first without a result */
-            step = lab_training_step(folder, c.steps);
-            left += c.steps - step;
-            printf("step %lld of %lld\n", (long long)step, (long long)c.steps);
-        } else {
-            left += c.steps;
-            printf("%lld steps to do\n", (long long)c.steps);
-        }
-        free(label);
-        json_decref(vary);
+    char err[NN_ERR_MAX];
+    int64_t done = 0, left = 0;
+    const lab_results *r = &s->results;
+    if (lab_results_read(&s->results, s->q.output, err) != 0)
+        return cli_error(CLI_FAILED, "%s", err);
+    for (int64_t x = 0; x < s->e.n; x++) {
+        show_experiment(s, &s->e.all[x], &left);
+        done += lab_results_has(r, s->e.all[x].config);
     }
-    if (code == CLI_OK)
-        printf("%lld of %lld experiments are done; %lld steps are left", (long long)n_done, (long long)all,
-               (long long)left);
-    if (code == CLI_OK && done.n > 0 && left > 0)
-        printf(", %.1f hours at %.0f ms per step", (double)left * done.ms / (double)done.n / 3.6e6,
-               done.ms / (double)done.n);
-    if (code == CLI_OK)
-        printf(left == 0 ? "\n" : is_locked(q->output) ? "; the sweep is running\n" : "; the sweep is not running\n");
-    free_known(&done);
-    free(text);
+    printf("%lld of %lld experiments are done; %lld steps are left", (long long)done, (long long)s->e.n,
+           (long long)left);
+    if (r->n > 0 && left > 0)
+        printf(", %.1f hours at %.0f ms per step", (double)left * r->ms / (double)r->n / 3.6e6, r->ms / (double)r->n);
+    printf(left == 0                         ? "\n"
+           : lab_results_in_use(s->q.output) ? "; the sweep is running\n"
+                                             : "; the sweep is not running\n");
+    return CLI_OK;
+}
+
+/* Write the file name of the weights of an experiment; "" without --keep. */
+static void weights_path(const sweeper *s, const lab_experiment *e, char path[NN_TEXT_MAX])
+{
+    char err[NN_ERR_MAX];
+    path[0] = 0;
+    if (!s->q.keep)
+        return;
+    nn_config c = s->base;
+    json_t *vary = json_object();
+    lab_plan_choose(&s->plan, e, &c, vary, err);
+    kept_path(path, s->q.keep, vary, c.seed);
+    json_decref(vary);
+}
+
+/* Return true if an experiment has no result yet, or its weights are missing, and nobody has failed at it. */
+static bool is_left(const sweeper *s, const lab_experiment *e)
+{
+    char path[NN_TEXT_MAX];
+    if (e->failed || !lab_results_has(&s->results, e->config))
+        return !e->failed;
+    weights_path(s, e, path);
+    return path[0] && access(path, F_OK) != 0;
+}
+
+/* Claim the next experiment. Set *to to NULL if there is none, and *busy to the number of experiments that other
+ * processes are running. An experiment at which another process has failed counts as failed here too; this process
+ * then holds the same lock, so that others see it after that process has ended. */
+static int claim_next(sweeper *s, lab_experiment **to, int64_t *busy, char err[NN_ERR_MAX])
+{
+    *to = NULL;
+    *busy = 0;
+    if (lab_results_update(&s->results, err) != 0)
+        return -1;
+    for (int64_t x = 0; x < s->e.n; x++) {
+        lab_experiment *e = &s->e.all[x];
+        if (!is_left(s, e))
+            continue;
+        e->failed = lab_results_failed(&s->results, e->config);
+        if (e->failed) {
+            lab_results_fail(&s->results, e->config);
+            continue;
+        }
+        if (!lab_results_claim(&s->results, e->training)) {
+            ++*busy;
+            continue;
+        }
+        const bool again = s->claimed && s->claimed->training == e->training;
+        if (!again && lab_results_update(&s->results, err) != 0)
+            return -1;
+        if (again || is_left(s, e)) {
+            *to = e;
+            return 0;
+        }
+        lab_results_release(&s->results, e->training); /* its result came meanwhile */
+    }
+    return 0;
+}
+
+/* Set the claimed experiment. Release the previous training, and remove its state. */
+static void change_claim(sweeper *s, lab_experiment *next)
+{
+    char folder[NN_TEXT_MAX];
+    if (s->claimed && (!next || next->training != s->claimed->training)) {
+        lab_results_folder(&s->results, s->claimed->training, folder);
+        if (folder[0] && !s->stopped)
+            lab_training_done(folder);
+        lab_results_release(&s->results, s->claimed->training);
+    }
+    s->claimed = next;
+}
+
+/* Train and measure an experiment, and write its result. An experiment that fails gives a warning, because the others
+ * can continue. Return -1 with err if nothing can be written. */
+static int run_experiment(sweeper *s, lab_experiment *e, char err[NN_ERR_MAX])
+{
+    char folder[NN_TEXT_MAX], path[NN_TEXT_MAX];
+    nn_config c = s->base;
+    json_t *vary = json_object(), *line = NULL;
+    io_json_lost(); /* clear the flag, which an earlier experiment may have set */
+    lab_plan_choose(&s->plan, e, &c, vary, err);
+    lab_results_folder(&s->results, e->training, folder);
+    weights_path(s, e, path);
+    const bool has_result = lab_results_has(&s->results, e->config);
+    const double all = (double)s->e.n;
+    int state = lab_training_run(&s->w.trained, &c, s->pool, folder[0] ? folder : NULL, &s->bar,
+                                 (double)(e - s->e.all) / all, 1 / all, &s->stopped, err);
+    if (state == 0 && !s->stopped && !has_result)
+        state = (line = measure(&s->w, &c, vary, s->pool, err)) ? 0 : -1;
+    json_decref(vary);
+    if (state != 0) {
+        e->failed = true;
+        lab_results_fail(&s->results, e->config);
+        cli_error(CLI_OK, "sweep: position %s, seed %lld: %s", c.position, (long long)c.seed, err);
+        return 0;
+    }
+    if (!s->stopped && path[0] && keep(&s->w.trained.r.m, path, s->w.trained.r.step, err) != 0)
+        state = -1;
+    if (state != 0)
+        json_decref(line);
+    else if (line)
+        state = lab_results_append(&s->results, e->config, line, err);
+    return state;
+}
+
+/* Return a checksum of the experiments. */
+static uint64_t checksum_list(const lab_experiments *e)
+{
+    uint64_t sum = 1;
+    for (int64_t x = 0; x < e->n; x++)
+        sum = io_checksum(sum, e->all[x].config, strlen(e->all[x].config));
+    return sum;
+}
+
+/* Run experiments until all have a result or failed. Processes with the same experiments end together: one that finds
+ * nothing left waits until all others have found that too, so that they see its failures, and so that it takes up the
+ * trainings of those that die. */
+static int run_all(sweeper *s, char err[NN_ERR_MAX])
+{
+    const uint64_t list = checksum_list(&s->e);
+    while (!s->stopped && !cli_stop_requested()) {
+        lab_experiment *e;
+        int64_t busy;
+        if (claim_next(s, &e, &busy, err) != 0)
+            return -1;
+        lab_results_work(&s->results, list, e || busy > 0);
+        change_claim(s, e);
+        if (e && run_experiment(s, e, err) != 0)
+            return -1;
+        if (e)
+            continue;
+        if (busy == 0 && !lab_results_others_work(&s->results, list))
+            break;
+        usleep(100000);
+        s->stopped = cli_team_check() != CLI_OK;
+    }
+    s->stopped |= cli_stop_requested();
+    return 0;
+}
+
+/* Rank 0: check that all ranks use this file, and let them begin. Others: wait for that. Return an exit code. */
+static int begin_together(const sweeper *s)
+{
+    int code = CLI_OK;
+    if (cli_team_rank() != 0) {
+        for (cli_team_message m = {0}; code == CLI_OK && m.kind != TEAM_TASK; free(m.memory)) {
+            code = cli_team_receive(1, &m);
+            if (code == CLI_OK && cli_stop_requested())
+                code = cli_error(CLI_FAILED, "sweep: stopped (run the same command again)");
+        }
+        return code;
+    }
+    for (int32_t rank = 1; rank < cli_team_ranks(); rank++)
+        if (!lab_results_shows_rank(&s->results, rank))
+            return cli_error(
+                CLI_FAILED,
+                "-o: %s of rank %d is not the file of rank 0, or its file system has no locks (name a file "
+                "in a folder that all machines share)",
+                s->q.output, (int)rank);
+    for (int32_t rank = 1; rank < cli_team_ranks() && code == CLI_OK; rank++)
+        code = cli_team_send(rank, TEAM_TASK, 0, NULL, 0);
     return code;
 }
 
-static int sweep(const request *q, const nn_config *base, const plan *p, rp_pool *pool)
+/* Compare the experiments, the texts and the CBLAS with those of rank 0, and check that all ranks use one file. Return
+ * an exit code. */
+static int agree(sweeper *s)
 {
-    char err[NN_ERR_MAX], config[NN_PRINT_MAX], path[NN_TEXT_MAX], folder[NN_TEXT_MAX] = "";
-    int64_t *index = NULL;
-    struct stat st;
-    const int64_t all = choose_runs(q, base, p, &index, err);
-    bool stopped = false;
-    int code = all < 0 ? cli_error(lab_code_of(err), "%s", err) : check(q, base, p, pool, index, all);
-    if (code == CLI_OK && q->state)
-        code = show_state(q, base, p, index, all);
-    if (q->list || q->state) {
-        free(index);
-        return code;
+    char texts[32], err[NN_ERR_MAX];
+    size_t size = 1;
+    if (cli_team_ranks() == 1)
+        return CLI_OK;
+    if (!s->results.regular)
+        return cli_error(CLI_FAILED, "-o: %s is not a regular file, which processes could share (name another)",
+                         s->q.output);
+    for (int64_t x = 0; x < s->e.n; x++)
+        size += strlen(s->e.all[x].config);
+    char *configs = malloc(size), *at = configs;
+    if (!configs || lab_blas(s->q.threads, err) != 0) {
+        free(configs);
+        return cli_error(CLI_FAILED, "%s", configs ? err : "lab: out of memory while comparing the experiments");
     }
-    known done = {0};
-    FILE *to = code == CLI_OK ? open_results(&done, q->output, err) : NULL;
-    if (code == CLI_OK && !to)
-        code = cli_error(CLI_FAILED, "%s", err);
-    if (to && fstat(fileno(to), &st) == 0 && S_ISREG(st.st_mode))
-        snprintf(folder, sizeof folder, "%.900s.training", q->output);
-    cli_progress bar = {.what = "sweep", .every = LAB_PROGRESS_SECONDS};
-    work w = {0};
+    *at = 0;
+    for (int64_t x = 0; x < s->e.n; x++)
+        at = stpcpy(at, s->e.all[x].config);
+    snprintf(texts, sizeof texts, "checksum %016llx", (unsigned long long)s->texts);
+    const cli_team_fact facts[] = {
+        {"experiments", "use the same file on all machines", configs},
+        {"text", "use the same files on all machines", texts},
+        {"CBLAS", "results depend on it; name the same one in RELPOS_BLAS on all machines", nn_blas_name()},
+    };
+    lab_results_show_rank(&s->results, cli_team_rank());
+    int code = cli_team_agree(facts, (int)(sizeof facts / sizeof *facts));
+    free(configs);
+    return code == CLI_OK ? begin_together(s) : code;
+}
+
+static int sweep(sweeper *s)
+{
+    char err[NN_ERR_MAX];
     int64_t failed = 0;
-    for (int64_t x = 0; x < all && code == CLI_OK && !stopped; x++) {
-        nn_config c = *base;
-        io_json_lost(); /* clear the flag, which an earlier experiment may have set */
-        json_t *vary = json_object(), *line = NULL;
-        choose(p, index[x], &c, vary, err);
-        lab_identify(&c, false, config);
-        kept_path(path, q->keep ? q->keep : "", vary, c.seed);
-        const bool has_result = is_known(&done, config), needs_weights = q->keep && access(path, F_OK) != 0;
-        if (!has_result || needs_weights) {
-            int state = lab_training_run(&w.trained, &c, pool, folder[0] ? folder : NULL, &bar, (double)x / (double)all,
-                                         1 / (double)all, &stopped, err);
-            if (state == 0 && !stopped && !has_result)
-                state = (line = measure(&w, &c, vary, pool, err)) ? 0 : -1;
-            if (state != 0) { /* one experiment may just diverge: continue with the others */
-                failed++;
-                cli_error(CLI_OK, "sweep: position %s, seed %lld: %s", c.position, (long long)c.seed, err);
-            } else if (!stopped && ((q->keep && keep(&w.trained.r.m, path, w.trained.r.step, err) != 0) ||
-                                    (line && (lab_write_line(to, q->output, json_incref(line), err) != 0 ||
-                                              add_known(&done, config, err) != 0)))) {
-                code = cli_error(CLI_FAILED, "%s", err);
-            }
-        }
-        json_decref(line);
-        json_decref(vary);
-    }
-    cli_progress_end(&bar);
-    if (code == CLI_OK && folder[0] && !stopped && !cli_stop_requested())
-        lab_training_done(folder);
-    lab_training_end(&w.trained);
-    json_decref(w.ngrams);
-    free_known(&done);
-    free(index);
-    if (to && fclose(to) != 0 && code == CLI_OK)
+    const request *q = &s->q;
+    int code = lab_plan_list(&s->plan, &s->base, q->part, q->parts, &s->e, err) != 0
+                   ? cli_error(lab_code_of(err), "%s", err)
+                   : check(s);
+    if (code == CLI_OK && q->state)
+        code = show_state(s);
+    if (code != CLI_OK || q->list || q->state)
+        return code;
+    if (lab_results_open(&s->results, q->output, err) != 0)
+        return cli_error(CLI_FAILED, "%s", err);
+    code = agree(s);
+    if (code != CLI_OK)
+        return code;
+    s->bar = (cli_progress){.what = "sweep", .every = LAB_PROGRESS_SECONDS};
+    if (run_all(s, err) != 0)
+        code = cli_error(CLI_FAILED, "%s", err);
+    cli_progress_end(&s->bar);
+    for (int64_t x = 0; x < s->e.n; x++)
+        failed += s->e.all[x].failed;
+    if (lab_results_close(&s->results) != 0 && code == CLI_OK)
         code = cli_error(CLI_FAILED, "%s: cannot be written: %s (free space, or name another file)", q->output,
                          strerror(errno));
-    if (code == CLI_OK && (stopped || cli_stop_requested()))
-        code = cli_error(CLI_FAILED, "sweep: stopped (run the same command to continue from %s)", q->output);
-    else if (code == CLI_OK && failed)
-        code =
-            cli_error(CLI_FAILED,
-                      "sweep: %lld of %lld experiments failed (see the lines above); %s has the results of the others",
-                      (long long)failed, (long long)all, q->output);
+    if (code == CLI_OK && s->stopped)
+        return cli_error(CLI_FAILED, "sweep: stopped (run the same command to continue from %s)", q->output);
+    if (code == CLI_OK && failed > 0 && cli_team_rank() == 0)
+        return cli_error(CLI_FAILED,
+                         "sweep: %lld of %lld experiments failed (see the lines above); %s has the results of the "
+                         "others",
+                         (long long)failed, (long long)s->e.n, q->output);
+    return code;
+}
+
+/* Read the experiment file and apply --quick and --set. Return an exit code. */
+static int read_experiments(sweeper *s, const char *path)
+{
+    char err[NN_ERR_MAX];
+    nn_config *base = &s->base;
+    lab_plan *p = &s->plan;
+    char *text = lab_read(path, err);
+    nn_config_init(base);
+    int code = text ? nn_config_parse(base, path, text, lab_plan_key, p, err) : -1;
+    p->new_runs = true;
+    for (int x = 0; code == 0 && s->q.quick && x < p->n_quick; x++)
+        code = nn_config_parse(base, "--quick", p->quick[x], lab_plan_key, p, err);
+    p->new_runs = true;
+    lab_beside(path, base->text);
+    lab_beside(path, base->valid);
+    lab_beside(path, base->tokenizer);
+    code = code == 0 ? lab_parse_sets(base, &s->q.sets, lab_plan_key, p, err) : code;
+    if (code == 0 && s->q.quick && p->n_quick == 0)
+        code = nn_fail(err, "--quick: %.300s has no line quick.KEY = VALUE (remove --quick, or add such lines)", path);
+    const bool read = text != NULL;
+    free(text);
+    return code == 0 ? CLI_OK : cli_error(read ? lab_code_of(err) : CLI_FAILED, "%s", err);
+}
+
+static int run_in_team(const cli_command *self, int argc, char **argv)
+{
+    sweeper s = {.q = {.part = 1, .parts = 1}, .plan = {.seeds = 1}, .results = {.fd = -1}, .texts = 1};
+    const char *path;
+    int n, code = cli_options(self, argc, argv, on_option, &s.q, &path, 1, &n);
+    if (code >= 0)
+        return code;
+    if (n == 0 || !(s.q.output || s.q.list))
+        return cli_error(CLI_USAGE, "lab sweep: %s (write relpos lab sweep lab/first.lab -o out/first.jsonl)",
+                         n ? "no file for the results was given" : "no experiment was given");
+    s.q.threads = s.q.threads > 0 ? s.q.threads : cli_team_threads();
+    code = read_experiments(&s, path);
+    if (code == CLI_OK && rp_pool_create(&s.pool, (int32_t)s.q.threads) != RP_OK)
+        code = cli_refused(CLI_FAILED, "lab sweep", NULL, "use fewer --threads");
+    if (code == CLI_OK) {
+        cli_catch_signals(true);
+        code = sweep(&s);
+        cli_catch_signals(false);
+    }
+    lab_training_end(&s.w.trained);
+    json_decref(s.w.ngrams);
+    lab_results_close(&s.results);
+    lab_experiments_free(&s.e);
+    lab_plan_free(&s.plan);
+    rp_pool_destroy(s.pool);
     return code;
 }
 
 static int sweep_run(const cli_command *self, int argc, char **argv)
 {
-    request q = {.part = 1, .parts = 1};
-    const char *path;
-    char err[NN_ERR_MAX];
-    int n, code = cli_options(self, argc, argv, on_option, &q, &path, 1, &n);
-    if (code >= 0)
-        return code;
-    if (n == 0 || !(q.output || q.list))
-        return cli_error(CLI_USAGE, "lab sweep: %s (write relpos lab sweep lab/first.lab -o out/first.jsonl)",
-                         n ? "no file for the results was given" : "no experiment was given");
-    nn_config base;
-    plan p = {.seeds = 1};
-    rp_pool *pool = NULL;
-    char *text = lab_read(path, err);
-    nn_config_init(&base);
-    code = text ? nn_config_parse(&base, path, text, on_key, &p, err) : -1;
-    p.new_runs = true;
-    for (int x = 0; code == 0 && q.quick && x < p.n_quick; x++)
-        code = nn_config_parse(&base, "--quick", p.quick[x], on_key, &p, err);
-    p.new_runs = true;
-    lab_beside(path, base.text);
-    lab_beside(path, base.valid);
-    lab_beside(path, base.tokenizer);
-    code = code == 0 ? lab_parse_sets(&base, &q.sets, on_key, &p, err) : code;
-    if (code == 0 && q.quick && p.n_quick == 0)
-        code = nn_fail(err, "--quick: %.300s has no line quick.KEY = VALUE (remove --quick, or add such lines)", path);
-    if (code != 0)
-        code = cli_error(text ? lab_code_of(err) : CLI_FAILED, "%s", err);
-    else if (rp_pool_create(&pool, (int32_t)q.threads) != RP_OK)
-        code = cli_refused(CLI_FAILED, "lab sweep", NULL, "use fewer --threads");
-    else {
-        cli_catch_signals(true);
-        code = sweep(&q, &base, &p, pool);
-        cli_catch_signals(false);
-    }
-    free(text);
-    plan_free(&p);
-    rp_pool_destroy(pool);
-    return code;
+    return cli_team_run(self, argc, argv, run_in_team);
 }
 
 const cli_command lab_sweep = {

@@ -3,6 +3,7 @@
  * same bits.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/cli/training.h"
+#include "cli/team.h"
 #include "io/io.h"
 #include <dirent.h>
 #include <errno.h>
@@ -76,6 +77,45 @@ void lab_training_done(const char *folder)
     }
     clean(folder, -1, -1);
     rmdir(folder);
+    snprintf(path, sizeof path, "%.*s", (int)(strrchr(folder, '/') - folder), folder);
+    rmdir(path);
+}
+
+uint64_t lab_training_checksum(const nn_config *c)
+{
+    char text[NN_PRINT_MAX];
+    lab_identify(c, true, text);
+    return io_checksum(1, text, strlen(text));
+}
+
+bool lab_training_old(const char *parent, uint64_t *training)
+{
+    char path[NN_TEXT_MAX], warning[NN_ERR_MAX], err[NN_ERR_MAX];
+    nn_model m;
+    int64_t step;
+    snprintf(path, sizeof path, "%.900s/checkpoint.safetensors", parent);
+    if (access(path, F_OK) != 0 || nn_checkpoint_read(&m, path, false, &step, warning, err) != 0)
+        return false;
+    *training = lab_training_checksum(&m.c);
+    nn_model_destroy(&m);
+    return true;
+}
+
+int lab_training_move(const char *parent, const char *folder, char err[NN_ERR_MAX])
+{
+    char from[NN_TEXT_MAX], to[NN_TEXT_MAX];
+    if (lab_make_folder(folder, false, err) != 0)
+        return -1;
+    DIR *d = opendir(parent);
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (strstr(e->d_name, ".safetensors") || strncmp(e->d_name, "steps-", 6) == 0) {
+            snprintf(from, sizeof from, "%.700s/%.250s", parent, e->d_name);
+            snprintf(to, sizeof to, "%.700s/%.250s", folder, e->d_name);
+            rename(from, to); /* if it fails, the training begins again */
+        }
+    if (d)
+        closedir(d);
+    return 0;
 }
 
 static int save(lab_training *t, const char *folder, char err[NN_ERR_MAX])
@@ -83,6 +123,8 @@ static int save(lab_training *t, const char *folder, char err[NN_ERR_MAX])
     char path[NN_TEXT_MAX], why[IO_ERR_MAX];
     json_t *seconds = json_array(), *cpu = json_array(), *losses = json_array();
     int code = lab_make_folder(folder, false, err);
+    if (code != 0) /* another process may have removed the parent when that was empty */
+        code = lab_make_folder(folder, false, err);
     for (int64_t n = 0; n < t->r.step; n++) {
         json_array_append_new(seconds, json_real(t->seconds[n]));
         json_array_append_new(cpu, json_real(t->cpu[n]));
@@ -201,7 +243,7 @@ static int train(lab_training *t, const nn_config *c, const char *folder, cli_pr
     char note[96];
     int code = 0;
     bar->note = note;
-    while (code == 0 && t->r.step < c->steps && !cli_stop_requested()) {
+    while (code == 0 && t->r.step < c->steps && !cli_stop_requested() && cli_team_check() == CLI_OK) {
         const double before = cli_seconds(), cpu_before = processor_seconds();
         code = lab_step(&t->r, &loss, &norm, err);
         if (code != 0)

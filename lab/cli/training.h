@@ -32,9 +32,16 @@ void lab_identify(const nn_config *c, bool training, char text[NN_PRINT_MAX]);
  * from `done` to `done + fraction`. If Ctrl-C stopped it, *stopped is true and there is no model. */
 int lab_training_run(lab_training *t, const nn_config *c, rp_pool *pool, const char *folder, cli_progress *bar,
                      double done, double fraction, bool *stopped, char err[NN_ERR_MAX]);
-/* Remove the folder after the result has been written. If it contains files of other programs, keep these and the
- * folder. */
+/* Remove the folder after the result has been written, and its parent if that is empty. If it contains files of other
+ * programs, keep these and the folder. */
 void lab_training_done(const char *folder);
+/* Versions up to 0.2 ran one training at a time and saved its state in the parent of today's folders. Return true if
+ * `parent` has such a state, after reading the checksum of its training. */
+bool lab_training_old(const char *parent, uint64_t *training);
+/* Move the files of that state to the folder of its training. */
+int lab_training_move(const char *parent, const char *folder, char err[NN_ERR_MAX]);
+/* Return the checksum that identifies a training. */
+uint64_t lab_training_checksum(const nn_config *c);
 /* Return the step of the saved state in the folder, at most `steps`; 0 if there is none. */
 int64_t lab_training_step(const char *folder, int64_t steps);
 /* Free the model and reset t. */

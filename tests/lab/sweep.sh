@@ -76,7 +76,7 @@ check 'and no file is written' no "$([ -e "$T/none.jsonl" ] && echo yes || echo 
 sed 's/"ms_per_step":[0-9.]*/"ms_per_step":200000/' "$T/before.jsonl" | head -n 2 >"$T/half.jsonl"
 ok lab sweep "$T/sweep.lab" -o "$T/half.jsonl" --state
 check 'half is done' '2 of 4 experiments are done; 6 steps are left, 0.3 hours at 200000 ms per step; the sweep is not running' "$(tail -n 1 "$T/out")"
-check 'each has a line' '2 1 1' "$(grep -c 'seed 1: done$' "$T/out") $(grep -c 'seed 2: step 0 of 3$' "$T/out") $(grep -c 'seed 2: 3 steps to do$' "$T/out")"
+check 'each has a line' '2 2' "$(grep -c 'seed 1: done$' "$T/out") $(grep -c 'seed 2: 3 steps to do$' "$T/out")"
 ok lab sweep "$T/sweep.lab" -o "$T/before.jsonl" --state
 check 'all are done' '4 of 4 experiments are done; 0 steps are left' "$(tail -n 1 "$T/out")"
 
@@ -93,7 +93,7 @@ stopped=0 resumed=0 seconds=0.2
 until for_so_long $seconds
     resumed=$((resumed + $(grep -c 'seed 1 continues at step' "$T/err")))
     [ $code = 0 ] || [ $seconds = 1000 ]; do
-    if [ -e "$T/stopped.jsonl.training/checkpoint.safetensors" ] && [ ! -s "$T/stopped.jsonl" ]; then # after the first step, before the measurement
+    if [ -e "$T"/stopped.jsonl.training/*/checkpoint.safetensors ] && [ ! -s "$T/stopped.jsonl" ]; then # after the first step, before the measurement
         stopped=$((stopped + $(grep -c 'stopped (run the same command' "$T/err")))
     fi
     seconds=$(python3 -c "print(round(min(1000, 2 * $seconds), 1))")
@@ -111,10 +111,22 @@ check 'the curve ends at the result' "$(sed 's/.*"length":16,"loss":\([0-9.]*\).
     "$(sed 's/.*"curve":.{"step":3,"loss":\([0-9.]*\).*/\1/' "$T/curve.jsonl")"
 check 'nothing is left next to the results' no "$([ -e "$T/stopped.jsonl.training" ] && echo yes || echo no)"
 
-mkdir "$T/cut.jsonl.training"
-head -c 3000 "$T/run/checkpoint.safetensors" >"$T/cut.jsonl.training/checkpoint.safetensors"
-run lab sweep "$T/sweep.lab" -o "$T/cut.jsonl"
-check 'each of four reports it' '1 4' "$code $(grep -c 'cut short: .*; remove .*/cut.jsonl.training to begin this training again' "$T/err")"
+# version 0.2 had one state, in the parent of the folders; it continues
+rm "$T/stopped.jsonl"
+for_so_long 1
+state=$(echo "$T"/stopped.jsonl.training/*)
+mv "$state"/* "$T/stopped.jsonl.training"
+rmdir "$state"
+for_so_long 1000
+check 'it continues' '0 1' "$code $(grep -c 'seed 1 continues at step' "$T/err")"
+check 'and nothing is left' no "$([ -e "$T/stopped.jsonl.training" ] && echo yes || echo no)"
+
+# a damaged state concerns only its training
+mkdir -p "$T/cut.jsonl.training/${state##*/}"
+head -c 3000 "$T/run/checkpoint.safetensors" >"$T/cut.jsonl.training/${state##*/}/checkpoint.safetensors"
+run lab sweep "$T/sweep.lab" -o "$T/cut.jsonl" --set seeds=1 --set steps=8000 --set eval_previous=1000 --set eval_every=500
+check 'one of two reports it' '1 1 1' \
+    "$code $(grep -c "cut short: .*; remove .*/cut.jsonl.training/${state##*/} to begin this training again" "$T/err") $(wc -l <"$T/cut.jsonl")"
 
 # the keys quick.*, --set and --keep
 (
