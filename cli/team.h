@@ -28,14 +28,15 @@ int32_t cli_team_ranks(void);
 /* Return the number of threads for this process by default: its share of the machine. 0: all. */
 int64_t cli_team_threads(void);
 /* Compare with rank 0: the version, the arguments, the instruction sets, and `model`, which says what is computed with;
- * `name` is its name in errors. Return CLI_OK without a team. Call it when everything that may fail before the work has succeeded. */
+ * `name` is its name in errors. Return CLI_OK without a team. Call it when everything that may fail before the work has
+ * succeeded. */
 int cli_team_agree(const char *name, const char *model);
 /* Call this after a failure, when the output is closed and before anything that cli_farm.compute uses is freed. In a
  * team, rank 0 then ends all processes with this exit code. */
 void cli_team_settle(int code);
 
 struct rp_mpi_plan;
-/* Attention over the processes (rp_mpi_plan_create and rp_mpi_attend). Return CLI_OK, or an exit code after printing. */
+/* Attention over the processes: rp_mpi_plan_create and rp_mpi_attend. Return CLI_OK, or an exit code after printing. */
 int cli_team_plan(const cli_problem *p, struct rp_mpi_plan **plan);
 int cli_team_attend(const cli_problem *p, struct rp_mpi_plan *plan, const rp_tensors *local);
 /* Return the bytes that this process sent in the last call. */

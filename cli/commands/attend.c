@@ -292,8 +292,8 @@ static bool reads_parts(const request *r)
     return r->memory || cli_team_ranks() > 1;
 }
 
-/* Return true for arrays that are read in parts: keys and values with --memory, and with several processes also queries.
- * A callback of type io_wanted. */
+/* Return true for arrays that are read in parts: keys and values with --memory, and with several processes also
+ * queries. A callback of type io_wanted. */
 static bool is_in_parts(const void *problem, const char *name)
 {
     (void)problem;
@@ -317,7 +317,8 @@ static int check_team(const request *r, const char *input)
     return CLI_OK;
 }
 
-/* Compute out and lse, with all keys in memory or not, in one process or several. `used` bytes are allocated already. */
+/* Compute out and lse, with all keys in memory or not, in one process or several. `used` bytes are already allocated.
+ */
 static int compute(const request *r, const rp_plan *plan, const io_set *in, int64_t used, io_format format,
                    rp_tensors *t)
 {

@@ -1,5 +1,5 @@
-/* bench_ranks.c -- relpos bench --mpi: time a problem over the processes that mpirun started, and in one of them. Rank 0
- * decides how often the others run a problem, and prints.
+/* bench_ranks.c -- relpos bench --mpi: time a problem over the processes that mpirun started, and in one of them. Rank
+ * 0 decides how often the others run a problem, and prints.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/progress.h"
 #include "cli/support/sample_problem.h"
