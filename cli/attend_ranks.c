@@ -1,6 +1,6 @@
-/* attend_ranks.c -- relpos attend over the processes that mpirun started. Each reads its rows, keys and values, and sends
- * its rows of the result to rank 0 head by head, which writes them. So only rank 0 needs the folder of the output, and
- * no process needs memory for more than its part and a head.
+/* attend_ranks.c -- relpos attend over the processes that mpirun started. Each reads its rows, keys and values, and
+ * sends its rows of the result to rank 0 head by head, which writes them. So only rank 0 needs the folder of the
+ * output, and no process needs memory for more than its part and a head.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/progress.h"
 #include "cli/team.h"
@@ -73,8 +73,8 @@ static size_t row_bytes(const io_array *a)
     return (size_t)(a->ndim == 4 ? a->shape[3] : 1) * rp_dtype_size(a->dtype);
 }
 
-/* Send the rows of this process when rank 0 asks for those of a head, until it ends the command. The number of a request
- * is the head plus the array times the number of heads. */
+/* Send the rows of this process when rank 0 asks for those of a head, until it ends the command. The number of a
+ * request is the head plus the array times the number of heads. */
 static int serve(const io_set *out)
 {
     for (;;) {

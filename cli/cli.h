@@ -204,10 +204,14 @@ int cli_check_keys(const rp_desc *d, const io_array *k, const io_array *v);
 int cli_attend_ranges(const cli_problem *p, const rp_plan *plan, const io_set *in, int64_t memory, int64_t used,
                       rp_tensors *t);
 
+/* commands/bench_ranks.c */
+/* Time problems over the processes of a team. Return CLI_OK, or an exit code after printing. */
+int cli_bench_ranks(const char *const *texts, int n, int64_t threads, const char *isa, double seconds, bool json);
+
 /* attend_ranks.c */
 /* Compute attention over the processes of a team, each of which reads its rows, keys and values from the file. Rank 0
- * writes the result to `path`, in type `type`, with lse if `lse`. t->q, t->k and t->v have only types and shapes. Return
- * CLI_OK, or an exit code after printing. */
+ * writes the result to `path`, in type `type`, with lse if `lse`. t->q, t->k and t->v have only types and shapes.
+ * Return CLI_OK, or an exit code after printing. */
 int cli_attend_ranks(const cli_problem *p, const io_set *in, const char *path, io_format format, rp_dtype type,
                      bool lse, rp_tensors *t);
 

@@ -7,6 +7,7 @@
  *
  * Rank 0 watches every process, and every process watches rank 0.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "parcel.h"
 #include "plan.h"
 #include <errno.h>
 #include <pthread.h>
@@ -21,22 +22,7 @@
 
 enum { TAG_BEAT = 1, TAG_SIZE, TAG_DATA };
 enum { HOST_MAX = 64, END_SECONDS = 5, START_SECONDS = 60 };
-#define CHUNK    ((size_t)1 << 28) /* max bytes of a message of MPI, whose counts are of type int */
-#define LONG_NAP 0.001             /* seconds between two looks for messages when there are none */
-
-/* A message on its way in or out. */
-typedef struct parcel {
-    struct parcel *next;
-    int32_t rank;
-    uint64_t size;
-    char *data;
-    int n_requests;
-    MPI_Request *requests; /* of the chunks, and of the size if it is sent */
-} parcel;
-
-typedef struct list {
-    parcel *first, **last;
-} list;
+#define LONG_NAP 0.001 /* seconds between two looks for messages when there are none */
 
 /* What is known of another process. */
 typedef struct peer {
@@ -83,45 +69,6 @@ static void await_change(rp_mpi_team *t, double seconds)
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     pthread_cond_timedwait(&t->changed, &t->mutex, &until);
-}
-
-static void append(list *l, parcel *p)
-{
-    p->next = NULL;
-    *(l->first != NULL ? l->last : &l->first) = p;
-    l->last = &p->next;
-}
-
-static parcel *pop(list *l)
-{
-    parcel *p = l->first;
-    if (p != NULL)
-        l->first = p->next;
-    return p;
-}
-
-static void free_parcel(parcel *p)
-{
-    free(p->requests);
-    free(p->data);
-    free(p);
-}
-
-/* Return a parcel with memory for its data and the requests of its chunks and its size; NULL if out of memory. */
-static parcel *make_parcel(int32_t rank, uint64_t size)
-{
-    parcel *p = calloc(1, sizeof *p);
-    if (p == NULL)
-        return NULL;
-    p->rank = rank;
-    p->size = size;
-    p->data = size > 0 ? malloc(size) : NULL;
-    p->requests = calloc(size / CHUNK + 2, sizeof(MPI_Request));
-    if ((size > 0 && p->data == NULL) || p->requests == NULL) {
-        free_parcel(p);
-        return NULL;
-    }
-    return p;
 }
 
 /* Record the first failure. */

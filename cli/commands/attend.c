@@ -292,8 +292,8 @@ static bool reads_parts(const request *r)
     return r->memory || cli_team_ranks() > 1;
 }
 
-/* Return true for arrays that are read in parts: keys and values with --memory, and with several processes also queries.
- * A callback of type io_wanted. */
+/* Return true for arrays that are read in parts: keys and values with --memory, and with several processes also
+ * queries. A callback of type io_wanted. */
 static bool is_in_parts(const void *problem, const char *name)
 {
     (void)problem;
@@ -315,6 +315,18 @@ static int check_team(const request *r, const char *input)
     if (strcmp(input, "-") == 0)
         return cli_error(CLI_USAGE, "attend: several processes cannot read standard input (give a .safetensors file)");
     return CLI_OK;
+}
+
+/* Compute out and lse, with all keys in memory or not, in one process or several. `used` bytes are already allocated.
+ */
+static int compute(const request *r, const rp_plan *plan, const io_set *in, int64_t used, io_format format,
+                   rp_tensors *t)
+{
+    if (cli_team_ranks() > 1)
+        return cli_attend_ranks(&r->problem, in, r->out, format, r->dtype, r->lse, t);
+    if (r->memory)
+        return cli_attend_ranges(&r->problem, plan, in, r->memory, used, t);
+    return forward(&r->problem, plan, t);
 }
 
 static int attend(request *r, const io_set *in, io_format format, io_set *made, io_set *out)
@@ -384,13 +396,8 @@ static int attend(request *r, const io_set *in, io_format format, io_set *made, 
     if (code == CLI_OK && r->threads && rp_pool_create(&pool, (int32_t)r->threads) != RP_OK)
         code = cli_refused(CLI_FAILED, "attend", &r->problem, "use fewer --threads");
     t.pool = pool;
-    if (code == CLI_OK && r->memory)
-        code = cli_attend_ranges(&r->problem, plan, in, r->memory,
-                                 bytes_in_memory(in) + bytes_in_memory(made) + bytes_in_memory(out), &t);
-    else if (code == CLI_OK && alone)
-        code = forward(&r->problem, plan, &t);
-    else if (code == CLI_OK)
-        code = cli_attend_ranks(&r->problem, in, r->out, format, r->dtype, r->lse, &t);
+    if (code == CLI_OK)
+        code = compute(r, plan, in, bytes_in_memory(in) + bytes_in_memory(made) + bytes_in_memory(out), format, &t);
     if (code == CLI_OK && r->grad)
         code = backward(&r->problem, plan, &t, s);
     rp_pool_destroy(pool);

