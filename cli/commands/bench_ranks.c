@@ -177,7 +177,7 @@ int cli_bench_ranks(const char *const *texts, int n, int64_t threads, const char
     if (rp_pool_create(&pool, (int32_t)threads) != RP_OK)
         code = no_memory();
     if (code == CLI_OK)
-        code = cli_team_agree("problems", all);
+        code = cli_team_agree(&(cli_team_fact){"problems", "give all processes the same problems", all}, 1);
     if (code == CLI_OK && cli_team_rank() == 0 && !json)
         printf("%d processes of %lld thread%s\n", (int)cli_team_ranks(), (long long)threads, threads > 1 ? "s" : "");
     for (int x = 0; x < n && code == CLI_OK; x++) {

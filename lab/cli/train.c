@@ -233,7 +233,7 @@ static int measure(trainer *t, char err[NN_ERR_MAX])
     return lab_write_line(t->log, t->log_path, line, err);
 }
 
-/* Train until the last step, a signal, or a failure. Return 0; 1 if a signal, another process or --until stopped the run
+/* Train until the last step, a signal, or a failure. Return 0; 1 if a signal, another process or --until ended it
  * early; -1 with err on failure. */
 static int train(trainer *t, char err[NN_ERR_MAX])
 {

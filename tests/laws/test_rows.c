@@ -68,8 +68,8 @@ static sums begin_sums(problem *p, int64_t n, int64_t width, bool in_place)
     return s;
 }
 
-/* Compute range n of the rows against range s of the keys. Write dq with the last keys, and dk and dv with the last rows,
- * to *sum; add the gradients of terms to it. */
+/* Compute range n of the rows against range s of the keys. Write dq with the last keys, and dk and dv with the last
+ * rows, to *sum; add the gradients of terms to it. */
 static rp_status backward_cell(grid *g, int64_t n, int64_t s, rp_grads *sum)
 {
     const rp_array none = {0};
