@@ -6,117 +6,11 @@
 #include "lab/cli/sweep.h"
 #include <ctype.h>
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { THREADS = CLI_FIRST_KEY, LIST, STATE, SET, QUICK, KEEP, SHARD };
-
-/* State that a sweep keeps from one experiment to the next. */
-typedef struct work {
-    lab_training trained;
-    char counted[NN_PRINT_MAX]; /* text_key of the experiment for which `ngrams` was measured */
-    json_t *ngrams;             /* results of lab_measure_ngrams; NULL if eval_ngrams is 0 */
-} work;
-
-/* Get the lengths at which a sweep measures: eval_lengths or, if that is empty, the length used in training. */
-static int lengths_of(const nn_config *c, int64_t lengths[LAB_MAX_LENGTHS], char err[NN_ERR_MAX])
-{
-    char own[32];
-    snprintf(own, sizeof own, "%lld", (long long)(c->generate != NN_GENERATE_NONE ? c->generate_size : c->length));
-    return lab_lengths(c->eval_lengths[0] ? c->eval_lengths : own, lengths, err);
-}
-
-/* Print the keys that determine on which parts of which text a model is measured. */
-static void text_key(const nn_config *c, char key[NN_PRINT_MAX])
-{
-    snprintf(key, NN_PRINT_MAX, "%d|%lld|%s|%s|%s|%s|%g|%d|%lld|%lld|%lld|%lld|%lld|%lld|%lld|%d|%lld",
-             (int)c->generate, (long long)c->generate_size, c->text, c->valid, c->tokenizer, c->eval_lengths,
-             c->valid_share, (int)c->task, (long long)c->vocab, (long long)c->classes, (long long)c->length,
-             (long long)c->eval_bytes, (long long)c->eval_pieces, (long long)c->eval_stride, (long long)c->eval_context,
-             (int)c->bos, (long long)c->eval_ngrams);
-}
-
-/* Measure the n-gram baseline, unless w->ngrams was already measured on the same parts of the same text. */
-static int count_bytes(work *w, const nn_config *c, const lab_measure_options *how, const int64_t *lengths, int n,
-                       char err[NN_ERR_MAX])
-{
-    char key[NN_PRINT_MAX];
-    text_key(c, key);
-    if (w->ngrams && strcmp(key, w->counted) == 0)
-        return 0;
-    json_decref(w->ngrams);
-    w->ngrams = NULL;
-    memcpy(w->counted, key, sizeof key);
-    if (c->eval_ngrams > 0)
-        w->ngrams =
-            lab_measure_ngrams(&w->trained.r.m, &w->trained.r.valid, how, lengths, n, (int32_t)c->eval_ngrams, err);
-    return c->eval_ngrams > 0 && !w->ngrams ? -1 : 0;
-}
-
-/* Return the mean training loss of 50 equal parts of the training, or of each step if there are fewer. */
-static json_t *losses_of(const lab_training *t, int64_t steps)
-{
-    enum { PARTS = 50 };
-    const int64_t parts = steps < PARTS ? steps : PARTS;
-    json_t *all = json_array();
-    for (int64_t n = 0; n < parts; n++) {
-        const int64_t from = steps * n / parts, to = steps * (n + 1) / parts;
-        double sum = 0;
-        for (int64_t x = from; x < to; x++)
-            sum += t->losses[x];
-        json_array_append_new(all, lab_number(sum / (double)(to - from)));
-    }
-    return all;
-}
-
-/* If the held-out text consists of pieces with contexts (eval_context), return the number of pieces in each of its
- * files; otherwise NULL. */
-static json_t *pieces_of_files(const nn_config *c, const nn_text *valid)
-{
-    if (c->eval_context == 0 || c->task != NN_DECODER || valid->n == 0)
-        return NULL;
-    json_t *all = json_array();
-    const int64_t apart = valid->n / c->eval_pieces;
-    for (int32_t f = 0; f < valid->n_files; f++)
-        json_array_append_new(all, json_integer((valid->end[f] - nn_text_start(valid, f)) / apart));
-    return all;
-}
-
-/* Measure a trained model and return its results as one line; NULL with err on failure. */
-static json_t *measure(work *w, const nn_config *c, json_t *vary, rp_pool *pool, char err[NN_ERR_MAX])
-{
-    char text[NN_PRINT_MAX];
-    int64_t lengths[LAB_MAX_LENGTHS];
-    size_t bytes = 0;
-    const lab_training *t = &w->trained;
-    nn_model other = {0}, *m = &w->trained.r.m;
-    const int n = lengths_of(c, lengths, err);
-    if (n < 0 || (c->eval_position[0] && nn_model_with_position(&other, m, c->eval_position, err) != 0) ||
-        nn_net_create(NULL, m, pool, c->batch, c->length, true, 0, &bytes, err) != 0)
-        return NULL;
-    const lab_measure_options how = {c->eval_bytes, c->eval_pieces, c->eval_stride, c->eval_context};
-    nn_model *with = other.w ? &other : m;
-    json_t *measured = c->generate != NN_GENERATE_NONE
-                           ? lab_measure_generated(with, pool, c->eval_bytes, lengths, n, err)
-                           : lab_measure_lengths(with, pool, &t->r.valid, &how, lengths, n, err);
-    nn_model_destroy(&other);
-    if (!measured || count_bytes(w, c, &how, lengths, n, err) != 0) {
-        json_decref(measured);
-        return NULL;
-    }
-    nn_config_print(c, text);
-    return lab_finished_json(
-        json_pack("{s:s, s:O, s:I, s:f, s:o, s:o*, s:o, s:I, s:I, s:f, s:f, s:I, s:o, s:O*, s:O*, s:O*}", "experiment",
-                  text, "vary", vary, "seed", (json_int_t)c->seed, "train_loss", t->loss, "losses",
-                  losses_of(t, c->steps), "pieces_of_files", pieces_of_files(c, &t->r.valid), "lengths", measured,
-                  "weights", (json_int_t)m->n_weights, "position_weights", (json_int_t)lab_position_weights(m),
-                  "ms_per_step", t->ms, "processor_share", t->processor_share, "bytes", (json_int_t)bytes, "machine",
-                  lab_machine(pool), "ngrams", w->ngrams, "previous", t->previous, "curve", t->curve),
-        err);
-}
 
 /* Write to `path` where --keep stores the weights: DIR/VALUE+VALUE-SEED.safetensors. */
 static void kept_path(char path[NN_TEXT_MAX], const char *dir, json_t *vary, int64_t seed)
@@ -201,7 +95,7 @@ typedef struct sweeper {
     lab_experiments e;
     uint64_t texts; /* checksum of all texts */
     lab_results results;
-    work w;
+    lab_sweep_work w;
     cli_progress bar;
     lab_experiment *claimed; /* an experiment whose training this process has claimed; NULL */
     bool stopped;
@@ -213,7 +107,7 @@ static int check_texts(const nn_config *c, uint64_t *checksum, char err[NN_ERR_M
     int64_t lengths[LAB_MAX_LENGTHS];
     nn_tokenizer *tokenizer = NULL;
     lab_run r = {.c = *c};
-    const int n = lengths_of(c, lengths, err);
+    const int n = lab_sweep_lengths(c, lengths, err);
     if (c->eval_ngrams > 0 && (c->task != NN_DECODER || c->tokenizer[0] || c->generate != NN_GENERATE_NONE))
         return nn_fail(err, "eval_ngrams: the n-gram baseline is only for decoders of bytes (set eval_ngrams = 0)");
     if (c->eval_previous > 0 && (c->task != NN_DECODER || c->length < 2 || c->generate != NN_GENERATE_NONE))
@@ -252,7 +146,7 @@ static int check(sweeper *s)
         if (lab_plan_choose(&s->plan, &s->e.all[x], &c, vary, err) != 0 || nn_model_plan(&m, &c, err) != 0 ||
             lab_check_memory(&c, &m, s->pool, err) != 0)
             code = cli_error(lab_code_of(err), "%s", err);
-        text_key(&c, key);
+        lab_sweep_text_key(&c, key);
         if (code == CLI_OK && train && strcmp(key, seen) != 0 && check_texts(&c, &s->texts, err) != 0)
             code = cli_error(CLI_FAILED, "%s", err);
         memcpy(seen, key, sizeof seen);
@@ -405,7 +299,7 @@ static int run_experiment(sweeper *s, lab_experiment *e, char err[NN_ERR_MAX])
     int state = lab_training_run(&s->w.trained, &c, s->pool, folder[0] ? folder : NULL, &s->bar,
                                  (double)(e - s->e.all) / all, 1 / all, &s->stopped, err);
     if (state == 0 && !s->stopped && !has_result)
-        state = (line = measure(&s->w, &c, vary, s->pool, err)) ? 0 : -1;
+        state = (line = lab_sweep_measure(&s->w, &c, vary, s->pool, err)) ? 0 : -1;
     json_decref(vary);
     if (state != 0) {
         e->failed = true;

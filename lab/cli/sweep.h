@@ -1,5 +1,5 @@
 /* sweep.h -- the parts of relpos lab sweep: the plan (sweep_plan.c), the results file that several processes share
- * (sweep_results.c), and the command (sweep.c).
+ * (sweep_results.c), the measurements (sweep_measure.c), and the command (sweep.c).
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_LAB_SWEEP_H
 #define RELPOS_LAB_SWEEP_H
@@ -95,5 +95,20 @@ bool lab_results_in_use(const char *path);
 void lab_results_folder(const lab_results *r, uint64_t training, char folder[NN_TEXT_MAX]);
 /* Close the file and free the list. Return 0, or -1 with errno if results may be lost. */
 int lab_results_close(lab_results *r);
+
+/* ------------------------------------------------------------------------------------------------ sweep_measure.c */
+
+/* State that a sweep keeps from one experiment to the next. */
+typedef struct lab_sweep_work {
+    lab_training trained;
+    char counted[NN_PRINT_MAX]; /* lab_sweep_text_key of the experiment for which `ngrams` was measured */
+    json_t *ngrams;             /* results of lab_measure_ngrams; NULL if eval_ngrams is 0 */
+} lab_sweep_work;
+/* Get the lengths at which a sweep measures: eval_lengths or, if that is empty, the length used in training. */
+int lab_sweep_lengths(const nn_config *c, int64_t lengths[LAB_MAX_LENGTHS], char err[NN_ERR_MAX]);
+/* Print the keys that determine on which parts of which text a model is measured. */
+void lab_sweep_text_key(const nn_config *c, char key[NN_PRINT_MAX]);
+/* Measure a trained model and return its results as one line; NULL with err on failure. */
+json_t *lab_sweep_measure(lab_sweep_work *w, const nn_config *c, json_t *vary, rp_pool *pool, char err[NN_ERR_MAX]);
 
 #endif

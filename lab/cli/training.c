@@ -67,15 +67,30 @@ int64_t lab_training_step(const char *folder, int64_t steps)
     return found;
 }
 
+/* Return true if a file belongs to the state of a training, or is an unfinished file of a process that was killed. */
+static bool is_own(const char *name)
+{
+    static const char *const names[] = {"checkpoint.safetensors", "previous.safetensors", "damaged.safetensors",
+                                        "next.safetensors", ".previous.tmp"};
+    const size_t size = strlen(name);
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++)
+        if (strcmp(name, names[n]) == 0)
+            return true;
+    return strncmp(name, "steps-", 6) == 0 ||
+           (strncmp(name, ".relpos-", 8) == 0 && size > 12 && strcmp(name + size - 4, ".tmp") == 0);
+}
+
 void lab_training_done(const char *folder)
 {
-    static const char *const names[] = {"checkpoint.safetensors", "previous.safetensors", "damaged.safetensors"};
     char path[NN_TEXT_MAX];
-    for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
-        snprintf(path, sizeof path, "%.700s/%s", folder, names[n]);
-        unlink(path);
-    }
-    clean(folder, -1, -1);
+    DIR *d = opendir(folder);
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (is_own(e->d_name)) {
+            snprintf(path, sizeof path, "%.700s/%.250s", folder, e->d_name);
+            unlink(path);
+        }
+    if (d)
+        closedir(d);
     rmdir(folder);
     snprintf(path, sizeof path, "%.*s", (int)(strrchr(folder, '/') - folder), folder);
     rmdir(path);

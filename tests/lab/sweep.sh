@@ -116,7 +116,8 @@ rm "$T/stopped.jsonl"
 for_so_long 1
 state=$(echo "$T"/stopped.jsonl.training/*)
 mv "$state"/* "$T/stopped.jsonl.training"
-rmdir "$state"
+: >"$state/.relpos-0123456789abcdef-1-2-3.tmp" # unfinished files of a killed process
+: >"$state/next.safetensors"
 for_so_long 1000
 check 'it continues' '0 1' "$code $(grep -c 'seed 1 continues at step' "$T/err")"
 check 'and nothing is left' no "$([ -e "$T/stopped.jsonl.training" ] && echo yes || echo no)"

@@ -124,9 +124,9 @@ for how in 'KILL 1' 'KILL 0' 'STOP 2' 'STOP 0' 'TERM 1' 'TERM 0' 'INT 0'; do
     'STOP 0') ;; # when mpirun ends rank 0, this may write a checkpoint and say so
     *) check 'lines of relpos' 1 "$(grep -c '^relpos: ' "$T/err")" ;;
     esac
-    check 'no unfinished files' '' "$(find "$T/cut" -name '*.tmp' -o -name 'next*')"
     mpi -n 2 "$program" "$@" -o "$T/cut" --resume
     check 'it continues' 0 "$code"
     same "$how, then resumed" "$T/long/checkpoint.safetensors" "$T/cut/checkpoint.safetensors"
+    check 'no unfinished files' '' "$(find "$T/cut" -name '*.tmp' -o -name 'next*')"
 done
 finish
