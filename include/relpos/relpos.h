@@ -670,9 +670,9 @@ RP_API size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool);
  *          the first passes the sums so far in dkv_in, and each call but the last gets dkv_out instead of dk and dv;
  *          both are [B, H, keys of the range, rp_plan_dkv_width] of the arithmetic type (H, not Hk), and may be one
  *          array. Then dk and dv have the bits of one call if the rows follow each other from row 0. Both kinds of
- *          range combine: a call comes after that of the same rows and the keys before, and that of the same keys and the
- *          rows before. The gradient of a vector that multiplies all keys (u of xl) is complete in the calls that have
- *          dkv_in and compute dk.
+ *          range combine: a call comes after that of the same rows and the keys before, and after that of the same
+ *          keys and the rows before. The gradient of a vector that multiplies all keys (u of xl) is complete in the
+ *          calls that have dkv_in and compute dk.
  * Memory   as rp_attend: work has rp_plan_backward_size bytes, or is NULL. Gradients of offsets are summed along
  *          diagonals.
  * Threads  the bits do not depend on the pool.

@@ -155,9 +155,7 @@ interrupt() # interrupt SIGNAL RANK
     wait $job
     code=$?
     case $code in 0 | 124) check 'exit code' 'that of a failure' "$code" ;; esac # 124: timeout ended it
-    for rank in 0 1 2; do
-        check "rank $rank has ended" '' "$(ps -o stat= -p "$(cat "$T/pid.$rank")" | grep -v Z)"
-    done
+    all_ended
     check 'no output' '' "$(ls "$T/many")"
 }
 begin

@@ -27,6 +27,19 @@ one_line()
     check 'existing files' "$kept" "$now"
 }
 
+# all_ended: check that the processes of the files $T/pid.RANK have ended, at most 10 s after mpirun
+all_ended()
+{
+    waited=0
+    for rank in 0 1 2; do
+        while state=$(ps -o stat= -p "$(cat "$T/pid.$rank")" | grep -v Z) && [ $waited -lt 100 ]; do
+            sleep 0.1
+            waited=$((waited + 1))
+        done
+        check "rank $rank has ended" '' "$state"
+    done
+}
+
 # interrupt SIGNAL RANK FILE ARGUMENT...: run a command with three processes, and send a signal to one of them when FILE exists and is not
 # empty. Check that all processes end. A signal STOP is noticed after 3 s of silence.
 interrupt()
@@ -46,7 +59,5 @@ interrupt()
     wait $job
     code=$?
     case $code in 0 | 124) check 'exit code' 'that of a failure' "$code" ;; esac # 124: timeout ended it
-    for rank in 0 1 2; do
-        check "rank $rank has ended" '' "$(ps -o stat= -p "$(cat "$T/pid.$rank")" | grep -v Z)"
-    done
+    all_ended
 }
