@@ -28,7 +28,7 @@ rp_status rpi_mpi_fail(rp_status status, const char *format, ...)
 /* ------------------------------------------------------------------------------------------------ facts */
 
 /* How a fact is printed. */
-typedef enum kind { NUMBER, VERSION, ISA, TYPE, REAL, CHECKSUM } kind;
+typedef enum kind { NUMBER, VERSION, ISA, TYPE, WANTED, REAL, CHECKSUM } kind;
 
 enum { FACTS_MAX = 24 + 2 * RP_MAX_TERMS + 2 * RP_MAX_MASKS };
 /* What must be equal in all processes. The names are the same everywhere once the numbers of terms and masks are. */
@@ -174,6 +174,7 @@ static const char *print(kind k, uint64_t value, char text[32])
         break;
     case ISA: snprintf(text, 32, "%s", rp_isa_name((int)value) != NULL ? rp_isa_name((int)value) : "reference"); break;
     case TYPE: snprintf(text, 32, "%s", rp_dtype_name((rp_dtype)value)); break;
+    case WANTED: snprintf(text, 32, "%s", value > 0 ? rp_dtype_name((rp_dtype)(value - 1)) : "absent"); break;
     case REAL: snprintf(text, 32, "%.17g", x); break;
     case CHECKSUM: snprintf(text, 32, "%016llx", (unsigned long long)value); break;
     }
@@ -237,6 +238,36 @@ rp_status rpi_agree_on_arrays(rp_mpi_plan *m, const rp_tensors *t, rp_status own
     names n;
     if (own == RP_OK)
         list_arrays(m, t, &f, &n);
+    return agree(m, &f, &n);
+}
+
+/* List the types of the arrays that travel, and which gradients are wanted. */
+static void list_gradients(const rp_mpi_plan *m, const rp_tensors *t, const rp_grads *g, facts *f, names *n)
+{
+    const struct {
+        const rp_array *a;
+        const char *name;
+    } arrays[] = {{&t->lse, "lse"}, {&g->dout, "dout"}, {&g->dlse, "dlse"},
+                  {&g->dq, "dq"},   {&g->dk, "dk"},     {&g->dv, "dv"}};
+    for (size_t x = 0; x < sizeof arrays / sizeof *arrays; x++)
+        add(f, n, WANTED, arrays[x].a->data != NULL ? (uint64_t)arrays[x].a->dtype + 1 : 0, "type of ", arrays[x].name);
+    for (int32_t x = 0; x < m->desc.n_terms; x++) {
+        const char *name = rp_term_name(m->terms[x].kind);
+        uint64_t wanted = 0;
+        for (int a = 0; rp_term_array(m->terms[x].kind, a) != NULL; a++)
+            wanted = mix(wanted + (g->term[x][a].data != NULL), g->term[x][a].shape, sizeof g->term[x][a].shape);
+        add(f, n, CHECKSUM, wanted, "choice of gradients of ", name);
+    }
+}
+
+rp_status rpi_agree_on_gradients(rp_mpi_plan *m, const rp_tensors *t, const rp_grads *g, rp_status own)
+{
+    facts f = {.status = own};
+    names n;
+    if (own == RP_OK) {
+        list_arrays(m, t, &f, &n);
+        list_gradients(m, t, g, &f, &n);
+    }
     return agree(m, &f, &n);
 }
 

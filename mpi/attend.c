@@ -33,21 +33,6 @@ typedef struct call {
 
 /* ------------------------------------------------------------------------------------------------ arrays */
 
-/* Return n entries of axis 2 of an array, from `first` on. */
-static rp_array slice(const rp_array *a, int64_t first, int64_t n)
-{
-    rp_array part = *a;
-    if (a->data != NULL)
-        part.data = (char *)a->data + first * a->stride[2] * (int64_t)rp_dtype_size(a->dtype);
-    part.shape[2] = n;
-    return part;
-}
-
-static int64_t length(rpi_span s)
-{
-    return s.to - s.from;
-}
-
 static size_t bytes_of_keys(const rp_desc *d, int64_t n, int64_t width)
 {
     return (size_t)(d->batch * d->kv_heads * n * width) * rp_dtype_size(d->dtype);
@@ -69,28 +54,6 @@ static void pack(char *to, const rp_array *a)
 }
 
 /* ------------------------------------------------------------------------------------------------ checks */
-
-/* Check an array of this process; it may be absent if `optional`. */
-static rp_status check(const rp_array *a, const char *name, int32_t ndim, const int64_t *shape, rp_dtype type,
-                       bool optional)
-{
-    int64_t elements = 1;
-    for (int32_t x = 0; x < ndim; x++)
-        elements *= shape[x];
-    if (a->data == NULL)
-        return optional || elements == 0 ? RP_OK : rpi_mpi_fail(RP_E_ARG, "%s is missing; pass this array", name);
-    if (type != RP_BOOL && a->dtype != type)
-        return rpi_mpi_fail(RP_E_ARG, "%s: dtype is %s; it must be %s, like desc.dtype", name, rp_dtype_name(a->dtype),
-                            rp_dtype_name(type));
-    if (a->ndim != ndim)
-        return rpi_mpi_fail(RP_E_SHAPE, "%s: it has %d axes; it must have %d", name, (int)a->ndim, (int)ndim);
-    for (int32_t x = 0; x < ndim; x++)
-        if (a->shape[x] != shape[x])
-            return rpi_mpi_fail(RP_E_SHAPE, "%s: axis %d has length %lld; it must be %lld%s", name, (int)x,
-                                (long long)a->shape[x], (long long)shape[x],
-                                x == 2 ? ", the lengths of both stretches of this process" : "");
-    return RP_OK;
-}
 
 /* Return the name of a field that this call does not support, or NULL. */
 static const char *unsupported(const rp_tensors *t)
@@ -126,19 +89,19 @@ static rp_status check_arrays(const call *c)
     const int32_t ranks = c->m->exchange.ranks, rank = c->m->exchange.rank;
     int64_t n[2] = {0, 0};
     for (int w = 0; w < 2; w++) {
-        n[0] += length(rpi_stretch(d->len_q, ranks, rpi_stretch_of(ranks, rank, w)));
-        n[1] += length(rpi_stretch(d->len_k, ranks, rpi_stretch_of(ranks, rank, w)));
+        n[0] += rpi_length(rpi_stretch(d->len_q, ranks, rpi_stretch_of(ranks, rank, w)));
+        n[1] += rpi_length(rpi_stretch(d->len_k, ranks, rpi_stretch_of(ranks, rank, w)));
     }
     const int64_t q[4] = {d->batch, d->heads, n[0], d->dim_k}, k[4] = {d->batch, d->kv_heads, n[1], d->dim_k},
                   v[4] = {d->batch, d->kv_heads, n[1], d->dim_v}, out[4] = {d->batch, d->heads, n[0], d->dim_v};
-    rp_status status = check(&t->q, "q", 4, q, d->dtype, false);
+    rp_status status = rpi_check_array(&t->q, "q", 4, q, d->dtype, false);
     if (status == RP_OK)
-        status = check(&t->k, "k", 4, k, d->dtype, false);
+        status = rpi_check_array(&t->k, "k", 4, k, d->dtype, false);
     if (status == RP_OK)
-        status = check(&t->v, "v", 4, v, d->dtype, false);
+        status = rpi_check_array(&t->v, "v", 4, v, d->dtype, false);
     if (status == RP_OK)
-        status = check(&t->out, "out", 4, out, d->dtype, t->lse.data != NULL);
-    return status == RP_OK ? check(&t->lse, "lse", 3, q, RP_BOOL, true) : status;
+        status = rpi_check_array(&t->out, "out", 4, out, d->dtype, t->lse.data != NULL);
+    return status == RP_OK ? rpi_check_array(&t->lse, "lse", 3, q, RP_BOOL, true) : status;
 }
 
 /* ------------------------------------------------------------------------------------------------ preparing */
@@ -171,15 +134,15 @@ static bool make_parts(call *c)
     size_t largest = 0;
     int64_t first = 0;
     for (int64_t n = 0; n < 2 * (int64_t)ranks; n++) {
-        const int64_t keys = length(rpi_stretch(d->len_k, ranks, n));
+        const int64_t keys = rpi_length(rpi_stretch(d->len_k, ranks, n));
         m->parts[n] = (rpi_part){.size = bytes_of_keys(d, keys, d->dim_k + d->dim_v)};
         link_part(m, n, &m->parts[n]);
         if (m->parts[n].from >= 0 && m->parts[n].size > largest)
             largest = m->parts[n].size;
     }
     for (int w = 0; w < 2; w++) {
-        const int64_t n = rpi_stretch_of(ranks, rank, w), keys = length(rpi_stretch(d->len_k, ranks, n));
-        const rp_array k = slice(&c->local->k, first, keys), v = slice(&c->local->v, first, keys);
+        const int64_t n = rpi_stretch_of(ranks, rank, w), keys = rpi_length(rpi_stretch(d->len_k, ranks, n));
+        const rp_array k = rpi_slice(&c->local->k, first, keys), v = rpi_slice(&c->local->v, first, keys);
         first += keys;
         c->packed[w] = malloc(m->parts[n].size + 1);
         if (c->packed[w] == NULL)
@@ -208,16 +171,16 @@ static bool make_rows(call *c)
         r->at = rpi_stretch(d->len_q, ranks, n);
         r->needed = m->needed[n];
         r->first = first;
-        first += length(r->at);
-        const int64_t shape[4] = {d->batch, d->heads, length(r->at), rp_plan_state_width(m->plan)};
+        first += rpi_length(r->at);
+        const int64_t shape[4] = {d->batch, d->heads, rpi_length(r->at), rp_plan_state_width(m->plan)};
         r->memory = malloc((size_t)(shape[0] * shape[1] * shape[2] * shape[3]) * rp_dtype_size(real) + 1);
         if (r->memory == NULL)
             return false;
         r->state = rp_array_of(r->memory, real, 4, shape);
-        if (own && (r->own = calloc(bytes_of_keys(d, length(r->at), d->dim_k) + 1, 1)) == NULL)
+        if (own && (r->own = calloc(bytes_of_keys(d, rpi_length(r->at), d->dim_k) + 1, 1)) == NULL)
             return false;
         for (int64_t s = r->needed.from; s < r->needed.to; s++)
-            c->work += (double)length(r->at) * (double)length(rpi_stretch(d->len_k, ranks, s));
+            c->work += (double)rpi_length(r->at) * (double)rpi_length(rpi_stretch(d->len_k, ranks, s));
     }
     return true;
 }
@@ -227,12 +190,12 @@ static rp_tensors tensors_of(const call *c, const rows *r)
 {
     const rp_desc *d = &c->m->desc;
     const rp_array none = {0};
-    const int64_t shape[4] = {d->batch, d->kv_heads, length(r->at), d->dim_k};
+    const int64_t shape[4] = {d->batch, d->kv_heads, rpi_length(r->at), d->dim_k};
     rp_tensors t = *c->local;
-    t.q = slice(&t.q, r->first, length(r->at));
+    t.q = rpi_slice(&t.q, r->first, rpi_length(r->at));
     t.k = t.v = t.out = t.lse = none;
-    t.row_from = length(r->at) > 0 ? r->at.from : d->len_q; /* from 0 to 0 would be all rows */
-    t.row_to = length(r->at) > 0 ? r->at.to : d->len_q;
+    t.row_from = rpi_length(r->at) > 0 ? r->at.from : d->len_q; /* from 0 to 0 would be all rows */
+    t.row_to = rpi_length(r->at) > 0 ? r->at.to : d->len_q;
     if (r->own != NULL || rpi_has_own_keys(c->m, c->local))
         t.own_keys = rp_array_of(r->own != NULL ? r->own : c->packed[r - c->rows], d->dtype, 4, shape);
     t.prepared = c->m->prepared;
@@ -290,14 +253,14 @@ static rp_status attend_rows(call *c, rows *r, int64_t n, const char *data)
 {
     const rp_desc *d = &c->m->desc;
     const rpi_span keys = n >= 0 ? rpi_stretch(d->len_k, c->m->exchange.ranks, n) : (rpi_span){d->len_k, d->len_k};
-    const int64_t k[4] = {d->batch, d->kv_heads, length(keys), d->dim_k},
-                  v[4] = {d->batch, d->kv_heads, length(keys), d->dim_v};
+    const int64_t k[4] = {d->batch, d->kv_heads, rpi_length(keys), d->dim_k},
+                  v[4] = {d->batch, d->kv_heads, rpi_length(keys), d->dim_v};
     rp_tensors t = tensors_of(c, r);
     int64_t pairs[2] = {0, 0};
     const bool last = n < 0 || n + 1 == r->needed.to;
     if (data != NULL) {
         t.k = rp_array_of(data, d->dtype, 4, k);
-        t.v = rp_array_of(data + bytes_of_keys(d, length(keys), d->dim_k), d->dtype, 4, v);
+        t.v = rp_array_of(data + bytes_of_keys(d, rpi_length(keys), d->dim_k), d->dtype, 4, v);
     }
     t.key_from = keys.from;
     t.key_to = keys.to;
@@ -306,11 +269,12 @@ static rp_status attend_rows(call *c, rows *r, int64_t n, const char *data)
     if (!last)
         t.state_out = r->state;
     else
-        t.out = slice(&c->local->out, r->first, length(r->at)), t.lse = slice(&c->local->lse, r->first, length(r->at));
+        t.out = rpi_slice(&c->local->out, r->first, rpi_length(r->at)),
+        t.lse = rpi_slice(&c->local->lse, r->first, rpi_length(r->at));
     t.pairs = pairs;
     t.progress = report;
     t.progress_context = c;
-    c->part = c->work > 0 ? (double)length(r->at) * (double)length(keys) / c->work : 0;
+    c->part = c->work > 0 ? (double)rpi_length(r->at) * (double)rpi_length(keys) / c->work : 0;
     const rp_status status = rp_attend(c->m->plan, &t, NULL);
     c->done += c->part;
     for (int x = 0; x < 2; x++)
@@ -324,7 +288,7 @@ static rp_status attend_part(call *c, int64_t n, const char *data)
     rp_status status = RP_OK;
     for (int w = 0; w < 2 && status == RP_OK; w++) {
         rows *r = &c->rows[w];
-        if (length(r->at) > 0 && n >= r->needed.from && n < r->needed.to)
+        if (rpi_length(r->at) > 0 && n >= r->needed.from && n < r->needed.to)
             status = attend_rows(c, r, n, data);
     }
     return status;
@@ -352,7 +316,7 @@ static void run(call *c)
     rpi_exchange *x = &m->exchange;
     rpi_exchange_begin(x, m->parts, 2 * (int64_t)x->ranks);
     for (int w = 0; w < 2; w++)
-        if (length(c->rows[w].at) > 0 && c->rows[w].needed.to == 0)
+        if (rpi_length(c->rows[w].at) > 0 && c->rows[w].needed.to == 0)
             note(c, attend_rows(c, &c->rows[w], -1, NULL));
     for (int64_t n = 0; n < 2 * (int64_t)x->ranks; n++) {
         const rpi_part *p = &m->parts[n];

@@ -3,8 +3,11 @@
  *     stretches.c   who has which rows and keys, and which keys can matter for which rows
  *     own_keys.c    the keys at the positions of the rows
  *     agree.c       all processes were given the same; an error of one is an error of all
+ *     arrays.c      parts of arrays, and checks
  *     exchange.c    keys and values on their way
- *     attend.c      the calls
+ *     wave.c        blocks of rows on their way, for gradients
+ *     attend.c      rp_mpi_attend
+ *     backward.c    rp_mpi_backward
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_MPI_PLAN_H
@@ -16,6 +19,11 @@
 typedef struct rpi_span {
     int64_t from, to;
 } rpi_span;
+
+static inline int64_t rpi_length(rpi_span s)
+{
+    return s.to - s.from;
+}
 
 struct rp_mpi_plan {
     rp_desc desc; /* points to the copies below */
@@ -54,8 +62,22 @@ int64_t rpi_offset_of(const rp_mpi_plan *m, const rp_tensors *t, int64_t b);
 /* Find the stretches of keys that masks and causal terms let the rows of each stretch attend to: span[n] for stretch n
  * of the rows, empty if there are none. t has the arrays of the masks. */
 rp_status rpi_find_needed(const rp_mpi_plan *m, const rp_tensors *t, rpi_span *span);
+/* Find the stretches of keys that any rows may attend to. */
+rp_status rpi_needed_by(const rp_mpi_plan *m, const rp_tensors *t, rpi_span rows, rpi_span *span);
 /* Return true if a process needs stretch n of the keys. */
 bool rpi_needs(const rp_mpi_plan *m, const rpi_span *span, int32_t rank, int64_t n);
+
+/* ------------------------------------------------------------------------------------------------ arrays.c */
+
+/* Return n entries of axis 2 of an array, from `first` on. */
+rp_array rpi_slice(const rp_array *a, int64_t first, int64_t n);
+/* Return the number of elements of an array. */
+int64_t rpi_elements(const rp_array *a);
+/* Return the number of rows or keys of this process in a sequence of `length`. */
+int64_t rpi_own_length(const rp_mpi_plan *m, int64_t length);
+/* Check an array of this process. It may be absent if `optional`; type RP_BOOL allows any floating type. */
+rp_status rpi_check_array(const rp_array *a, const char *name, int32_t ndim, const int64_t *shape, rp_dtype type,
+                          bool optional);
 
 /* ------------------------------------------------------------------------------------------------ own_keys.c */
 
@@ -75,6 +97,8 @@ rp_status rpi_get_own_keys(rp_mpi_plan *m, const rp_tensors *t, char *const pack
  * the same error. */
 rp_status rpi_agree_on_desc(rp_mpi_plan *m, rp_status own);
 rp_status rpi_agree_on_arrays(rp_mpi_plan *m, const rp_tensors *t, rp_status own);
+/* Compare also the types of the rows' gradients, and which gradients are wanted. */
+rp_status rpi_agree_on_gradients(rp_mpi_plan *m, const rp_tensors *t, const rp_grads *g, rp_status own);
 /* Exchange only the status. *failed receives the number of other processes that failed. */
 rp_status rpi_agree_on_status(rp_mpi_plan *m, rp_status own, int *failed);
 

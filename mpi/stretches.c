@@ -108,22 +108,10 @@ static rp_status keys_of(const rp_mpi_plan *m, const rp_tensors *t, rpi_span row
 rp_status rpi_find_needed(const rp_mpi_plan *m, const rp_tensors *t, rpi_span *span)
 {
     const int32_t ranks = m->exchange.ranks;
-    const int64_t stretches = 2 * (int64_t)ranks;
-    for (int64_t n = 0; n < stretches; n++) {
-        rpi_span keys;
-        const rp_status status = keys_of(m, t, rpi_stretch(m->desc.len_q, ranks, n), &keys);
-        if (status != RP_OK)
-            return status;
-        span[n] = (rpi_span){0, 0};
-        for (int64_t s = 0; s < stretches; s++) {
-            const rpi_span stretch = rpi_stretch(m->desc.len_k, ranks, s);
-            if (max64(stretch.from, keys.from) >= min64(stretch.to, keys.to))
-                continue;
-            span[n].from = span[n].to == 0 ? s : span[n].from;
-            span[n].to = s + 1;
-        }
-    }
-    return RP_OK;
+    rp_status status = RP_OK;
+    for (int64_t n = 0; n < 2 * (int64_t)ranks && status == RP_OK; n++)
+        status = rpi_needed_by(m, t, rpi_stretch(m->desc.len_q, ranks, n), &span[n]);
+    return status;
 }
 
 bool rpi_needs(const rp_mpi_plan *m, const rpi_span *span, int32_t rank, int64_t n)
@@ -134,4 +122,20 @@ bool rpi_needs(const rp_mpi_plan *m, const rpi_span *span, int32_t rank, int64_t
             return true;
     }
     return false;
+}
+
+rp_status rpi_needed_by(const rp_mpi_plan *m, const rp_tensors *t, rpi_span rows, rpi_span *span)
+{
+    const int64_t stretches = 2 * (int64_t)m->exchange.ranks;
+    rpi_span keys;
+    const rp_status status = keys_of(m, t, rows, &keys);
+    *span = (rpi_span){0, 0};
+    for (int64_t s = 0; s < stretches && status == RP_OK; s++) {
+        const rpi_span stretch = rpi_stretch(m->desc.len_k, m->exchange.ranks, s);
+        if (max64(stretch.from, keys.from) >= min64(stretch.to, keys.to))
+            continue;
+        span->from = span->to == 0 ? s : span->from;
+        span->to = s + 1;
+    }
+    return status;
 }

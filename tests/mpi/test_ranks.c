@@ -1,9 +1,12 @@
 /* test_ranks.c -- attention over several processes has the bits of one call. mpirun starts this program, which
- * tests/mpi/attend.sh runs with different numbers of processes:
+ * tests/mpi/attend.sh and backward.sh run with different numbers of processes:
  *
  *     mpirun -n 3 test_ranks random SEED COUNT     compare COUNT random problems
  *     mpirun -n 3 test_ranks named                 compare the problems below
+ *     mpirun -n 3 test_ranks gradients SEED COUNT  compare gradients of COUNT random problems
+ *     mpirun -n 3 test_ranks gradients             compare gradients of the problems below
  *     mpirun -n 3 test_ranks mistakes              compare the errors of all processes after mistakes of rank 1
+ *     mpirun -n 3 test_ranks gradient_mistakes     compare errors of rp_mpi_backward
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #include <mpi.h>
@@ -15,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int rank, ranks, compared;
+static int rank, ranks, compared, imprecise; /* imprecise: problems whose lse does not serve rp_backward */
 
 static const char *const texts[] = {
     "f32:b1h2q2100k2100d16:t5:causal",
@@ -161,6 +164,226 @@ static int compare(problem *p, uint64_t seed)
     return failed;
 }
 
+/* Gradients: dq, dk, dv, then those of the arrays of terms. */
+static rp_array *gradient(rp_grads *g, int n)
+{
+    rp_array *const first[3] = {&g->dq, &g->dk, &g->dv};
+    return n < 3 ? first[n] : &g->term[(n - 3) / RP_MAX_ARRAYS][(n - 3) % RP_MAX_ARRAYS];
+}
+
+enum { GRADIENTS = 3 + RP_MAX_TERMS * RP_MAX_ARRAYS };
+
+/* Allocate the gradients of the problem in f64. */
+static rp_grads gradients_of(problem *p)
+{
+    rp_grads g = p->g;
+    for (int n = 0; n < GRADIENTS; n++) {
+        rp_array *a = gradient(&g, n);
+        if (a->data == NULL)
+            continue;
+        *a = rp_array_of(NULL, RP_F64, a->ndim, a->shape);
+        a->data = problem_alloc(p, (size_t)problem_size(a) * 8 + 8);
+    }
+    return g;
+}
+
+/* Return the largest difference of two arrays of f64, relative to the largest element or 1. */
+static double error_of(const rp_array *a, const rp_array *b)
+{
+    double most = 1, error = 0;
+    for (int64_t x = 0; x < problem_size(a); x++) {
+        const double y = ((const double *)a->data)[x], z = ((const double *)b->data)[x];
+        most = fmax(most, fabs(y));
+        error = fmax(error, isnan(y) && isnan(z) ? 0 : isnan(y) || isnan(z) ? INFINITY : fabs(y - z));
+    }
+    return error / most;
+}
+
+/* Compare the gradients of a problem with one call. Gradients of terms of f64 problems are equal up to rounding. Return
+ * true if it failed. */
+static int compare_gradients(problem *p, uint64_t seed)
+{
+    const int64_t lse[3] = {p->desc.batch, p->desc.heads, p->desc.len_q};
+    rp_plan *plan;
+    rp_mpi_plan *shared = NULL;
+    p->desc.isa = rp_isa_found("avx2") == 1 && seed % 3 != 0 ? "avx2" : "generic";
+    p->t.lse = rp_array_of(problem_alloc(p, (size_t)(lse[0] * lse[1] * lse[2]) * 8 + 1), RP_F64, 3, lse);
+    rp_grads one = gradients_of(p), all = gradients_of(p);
+    if (rp_plan_create(&plan, &p->desc) != RP_OK || rp_pool_create(&p->t.pool, 1 + (int32_t)(seed % 2)) != RP_OK ||
+        rp_attend(plan, &p->t, NULL) != RP_OK || rp_backward(plan, &p->t, &one, NULL) != RP_OK) {
+        fail(p, "one call:", rp_last_error());
+        return 1;
+    }
+    rp_tensors t = p->t;
+    rp_grads g = all;
+    rp_array want[3] = {local_part(&one.dq), local_part(&one.dk), local_part(&one.dv)};
+    rp_array *const parts[] = {&t.q, &t.k, &t.v, &t.out, &t.lse, &g.dout, &g.dlse, &g.dq, &g.dk, &g.dv};
+    const size_t n_parts = sizeof parts / sizeof *parts;
+    for (size_t n = 0; n < n_parts; n++)
+        if (parts[n]->data != NULL)
+            *parts[n] = local_part(parts[n]);
+    rp_status status = rp_mpi_plan_create(&shared, MPI_COMM_WORLD, &p->desc);
+    for (int n = 0; n < 2 && status == RP_OK; n++)
+        status = rp_mpi_backward(shared, &t, &g);
+    int failed = 0;
+    if (status == RP_E_ARG && strstr(rp_mpi_last_error(), "lse is too large") != NULL)
+        imprecise++;
+    else if (status != RP_OK)
+        fail(p, "several processes:", rp_mpi_last_error()), failed = 1;
+    else
+        compared++;
+    for (int n = 0; n < 3 && status == RP_OK && !failed; n++)
+        if (difference(&want[n], gradient(&g, n)) >= 0)
+            fail(p, n == 0 ? "dq" : n == 1 ? "dk" : "dv", "differs"), failed = 1;
+    for (int n = 3; n < GRADIENTS && status == RP_OK && !failed && p->desc.dtype == RP_F64; n++)
+        if (gradient(&one, n)->data != NULL && !(error_of(gradient(&one, n), gradient(&all, n)) <= 1e-12))
+            fail(p, "the gradient of a term", "differs"), failed = 1;
+    rp_mpi_plan_destroy(shared);
+    rp_pool_destroy(p->t.pool);
+    p->t.pool = NULL;
+    rp_plan_destroy(plan);
+    for (size_t n = 0; n < n_parts; n++)
+        free(parts[n]->data);
+    for (int n = 0; n < 3; n++)
+        free(want[n].data);
+    return failed;
+}
+
+/* Every path of rows and keys: causal, windows, masked rows and keys, a sink whose rows skip the first keys, grouped heads,
+ * fewer rows than processes. */
+static const char *const gradient_texts[] = {
+    "f32:b1h2q2100k2100d16:t5:causal",
+    "f64:b1h2q2100k2100d16:t5:causal",
+    "f32:b2h4g2q1700k1700d16:alibi:causal",
+    "f64:b1h2q2600k2600d8:t5+sink:window=300,100",
+    "f64:b2h4g2q1300k1300d8:t5+rope:lengths+key_mask+dlse",
+    "bf16:b1h4g1q1500k1500d24v40:t5+rope:causal",
+    "f64:b1h2q1500k1500d16:xl+t5:causal+dropout=0.3+seed=5",
+    "f32:b1h2q1600k1600d16:swin,grid=40x40:",
+    "f64:b1h2q1200k1200d16:relkey,left=20,right=5+relval,left=9,right=9+band,width=3,extent=40:causal",
+    "f64:b1h2q700k700d16:dense+fire,c=2,L=100:mask",
+    "f64:b1h2q700k700d16:deberta,span=32,buckets=-1:",
+    "f32:b1h2q1500k1500d8:rope,positions=x+t5:segments",
+    "f32:b1h2q1500k1500d8:forget:",
+    "f32:b1h2q3k4000d16:t5:",
+    "f32:b1h2q700k2900d16o-40:t5:q_offsets",
+    "f32:b1h2q2900k40d16:t5:causal",
+    "f32:b1h2q40k40d16:t5:causal",
+    "f64:b1h2q600k31d16o-569:t5:causal+scale=-0.5", /* dq of rows without a key is -0 */
+};
+
+static int gradients_of_named(void)
+{
+    int failed = 0;
+    for (size_t n = 0; n < sizeof gradient_texts / sizeof *gradient_texts && !failed; n++) {
+        problem p;
+        char text[512], err[512];
+        snprintf(text, sizeof text, "fwdbwd:%s", gradient_texts[n]);
+        if (problem_parse(&p, text, err) != 0 || problem_fill(&p, n, err) != 0) {
+            printf("FAILED %s: %s\n", text, err);
+            return 1;
+        }
+        failed = any(compare_gradients(&p, n));
+        problem_free(&p);
+    }
+    return failed;
+}
+
+/* Cancel the call in rank 1. */
+static int cancel(void *context, double fraction)
+{
+    (void)context;
+    return rank == 1 && fraction > 0;
+}
+
+static const struct {
+    const char *name;
+    rp_status status;
+    const char *error;
+} gradient_mistakes[] = {
+    {"dq", RP_E_ARG, "rank 1: its type of dq differs from rank 0: absent, not f64"},
+    {"dout", RP_E_SHAPE, "rank 1: dout: axis 3 has length 7; it must be 8"},
+    {"stride", RP_E_STRIDE, "rank 1: dq: the stride of the last axis is 2; it must be 1"},
+    {"lse", RP_E_ARG, "rank 1: lse is missing"},
+    {"table", RP_E_ARG, "rank 1: its choice of gradients of t5 differs from rank 0"},
+    {"cancel", RP_E_CANCELLED, "rank 1: the progress callback cancelled the call"},
+};
+
+/* Make mistake n in rank 1, and check that all processes get its error. Then check that the plan still works. */
+static int make_gradient_mistake(size_t n)
+{
+    problem p;
+    char err[512];
+    const char *name = rank == 1 ? gradient_mistakes[n].name : "";
+    rp_mpi_plan *plan = NULL;
+    if (problem_parse(&p, "fwdbwd:f32:b1h4g2q2100k2100d8:t5:causal", err) != 0 || problem_fill(&p, 1, err) != 0)
+        return 1;
+    const int64_t lse[3] = {1, 4, 2100};
+    p.t.lse = rp_array_of(problem_alloc(&p, 4 * 2100 * 8), RP_F64, 3, lse);
+    rp_grads g = gradients_of(&p), wrong;
+    rp_tensors t = p.t, mistaken;
+    rp_array *const parts[] = {&t.q, &t.k, &t.v, &t.out, &t.lse, &g.dout, &g.dq, &g.dk, &g.dv};
+    for (size_t x = 0; x < sizeof parts / sizeof *parts; x++)
+        *parts[x] = local_part(parts[x]);
+    rp_status status = rp_mpi_plan_create(&plan, MPI_COMM_WORLD, &p.desc);
+    if (status == RP_OK)
+        status = rp_mpi_attend(plan, &t);
+    mistaken = t, wrong = g;
+    if (strcmp(name, "dq") == 0)
+        wrong.dq.data = NULL;
+    else if (strcmp(name, "dout") == 0)
+        wrong.dout.shape[3] = 7;
+    else if (strcmp(name, "stride") == 0)
+        wrong.dq.stride[3] = 2;
+    else if (strcmp(name, "lse") == 0)
+        mistaken.lse.data = NULL;
+    else if (strcmp(name, "table") == 0)
+        wrong.term[0][0].data = NULL;
+    else if (strcmp(name, "cancel") == 0)
+        mistaken.progress = cancel;
+    if (status == RP_OK)
+        status = rp_mpi_backward(plan, &mistaken, &wrong);
+    const char *error = gradient_mistakes[n].error;
+    int failed = status != gradient_mistakes[n].status || strncmp(rp_mpi_last_error(), error, strlen(error)) != 0;
+    if (failed)
+        printf("FAILED rank %d, mistake %s: %d %s\n", rank, gradient_mistakes[n].name, (int)status,
+               rp_mpi_last_error());
+    if (plan != NULL && rp_mpi_backward(plan, &t, &g) != RP_OK)
+        printf("FAILED rank %d, after mistake: %s\n", rank, rp_mpi_last_error()), failed = 1;
+    rp_mpi_plan_destroy(plan);
+    for (size_t x = 0; x < sizeof parts / sizeof *parts; x++)
+        free(parts[x]->data);
+    problem_free(&p);
+    return any(failed);
+}
+
+static int all_gradient_mistakes(void)
+{
+    int failed = 0;
+    for (size_t n = 0; n < sizeof gradient_mistakes / sizeof *gradient_mistakes && !failed; n++) {
+        failed = make_gradient_mistake(n);
+        compared += !failed;
+    }
+    return failed;
+}
+
+static int random_gradients(uint64_t seed, int count)
+{
+    problem_dice dice = {.seed = seed};
+    int failed = 0;
+    for (uint64_t n = 0; compared < count && !failed; n++) {
+        problem p;
+        char text[512], err[512];
+        problem_draw(&dice, 1 << 19, text);
+        if (problem_parse(&p, text, err) != 0 || p.desc.len_k + p.desc.len_q <= 600 || p.desc.len_k == 0 ||
+            p.desc.n_terms > 4 || !(p.pass & PROBLEM_BACKWARD) || problem_fill(&p, n, err) != 0)
+            continue;
+        failed = any(compare_gradients(&p, n));
+        problem_free(&p);
+    }
+    return failed;
+}
+
 static int named(void)
 {
     int failed = 0;
@@ -218,13 +441,6 @@ static const struct mistake {
     {"weights", "rank 1: weights was given, but rp_mpi_attend does not support it", RP_E_UNSUPPORTED},
     {"cancel", "rank 1: the progress callback cancelled the call", RP_E_CANCELLED},
 };
-
-/* Cancel the call in rank 1. */
-static int cancel(void *context, double fraction)
-{
-    (void)context;
-    return rank == 1 && fraction > 0;
-}
 
 /* Change a description or arrays in rank 1. */
 static void spoil(const char *name, problem *p, rp_tensors *t)
@@ -317,6 +533,12 @@ int main(int argc, char **argv)
         failed = random_problems(strtoull(argv[2], NULL, 10), atoi(argv[3]));
     else if (argc == 2 && strcmp(argv[1], "named") == 0)
         failed = named();
+    else if (argc == 4 && strcmp(argv[1], "gradients") == 0)
+        failed = random_gradients(strtoull(argv[2], NULL, 10), atoi(argv[3]));
+    else if (argc == 2 && strcmp(argv[1], "gradients") == 0)
+        failed = gradients_of_named();
+    else if (argc == 2 && strcmp(argv[1], "gradient_mistakes") == 0)
+        failed = all_gradient_mistakes();
     else if (argc == 2 && strcmp(argv[1], "mistakes") == 0)
         failed = all_mistakes();
     else

@@ -1,0 +1,437 @@
+/* wave.c -- blocks of rows on their way along the keys. See wave.h.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "wave.h"
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TAG_PIECE, TAG_BLOCK, TAG_DQ };
+/* A tag has the number of a block modulo TAG_NUMBERS. */
+enum { TAG_NUMBERS = 8192, BLOCKS_PER_STRETCH = 16 };
+
+/* ------------------------------------------------------------------------------------------------ arrays */
+
+static rpi_span overlap(rpi_span a, rpi_span b)
+{
+    const rpi_span s = {a.from > b.from ? a.from : b.from, a.to < b.to ? a.to : b.to};
+    return s.from < s.to ? s : (rpi_span){0, 0};
+}
+
+/* Return where array x of n rows begins in a block or piece; x = RPI_FIELDS: its size. */
+static size_t offset_of(const rpi_wave *w, int x, int64_t n)
+{
+    const rp_desc *d = &w->m->desc;
+    size_t at = 0;
+    for (int k = 0; k < x; k++) {
+        const rpi_field *f = &w->field[k];
+        at += ((size_t)(d->batch * d->heads * n * f->width) * rp_dtype_size(f->dtype) + 63) / 64 * 64;
+    }
+    return at;
+}
+
+/* Return array x of the n rows at data. */
+static rp_array view_at(const rpi_wave *w, int x, char *data, int64_t n)
+{
+    const int64_t shape[4] = {w->m->desc.batch, w->m->desc.heads, n, w->field[x].width};
+    rp_array a =
+        rp_array_of(data + offset_of(w, x, n), w->field[x].dtype, x == RPI_LSE || x == RPI_DLSE ? 3 : 4, shape);
+    if (w->field[x].width == 0)
+        a.data = NULL;
+    return a;
+}
+
+rp_array rpi_wave_view(const rpi_wave *w, int x, const rpi_held *s, int64_t n)
+{
+    return view_at(w, x, s->data, n);
+}
+
+/* Copy rows between arrays of the same shape with three axes, or with four of which the last is contiguous. */
+static void copy_rows(const rp_array *to, const rp_array *from)
+{
+    const int64_t size = (int64_t)rp_dtype_size(to->dtype), width = to->ndim > 3 ? to->shape[3] : 1, *n = to->shape,
+                  *s = from->stride, *t = to->stride;
+    for (int64_t b = 0; b < n[0]; b++)
+        for (int64_t h = 0; h < n[1]; h++)
+            for (int64_t i = 0; i < n[2]; i++)
+                memcpy((char *)to->data + (b * t[0] + h * t[1] + i * t[2]) * size,
+                       (const char *)from->data + (b * s[0] + h * s[1] + i * s[2]) * size, (size_t)(width * size));
+}
+
+/* Return the index of a row of the sequence in the arrays of this process. */
+static int64_t local_row(const rpi_wave *w, int64_t row)
+{
+    const int32_t ranks = w->m->exchange.ranks, rank = w->m->exchange.rank;
+    const rpi_span early = rpi_stretch(w->m->desc.len_q, ranks, rpi_stretch_of(ranks, rank, 0)),
+                   late = rpi_stretch(w->m->desc.len_q, ranks, rpi_stretch_of(ranks, rank, 1));
+    return row < early.to ? row - early.from : rpi_length(early) + row - late.from;
+}
+
+/* Copy arrays Q … RPI_DLSE of some rows, from the arrays of this process or from a piece, to memory for `all` rows. */
+static void put_rows(const rpi_wave *w, char *to, rpi_span all, char *piece, rpi_span rows)
+{
+    for (int x = 0; x < RPI_DQ; x++) {
+        if (w->field[x].width == 0)
+            continue;
+        const rp_array whole = view_at(w, x, to, rpi_length(all)),
+                       target = rpi_slice(&whole, rows.from - all.from, rpi_length(rows));
+        const rp_array from = piece != NULL ? view_at(w, x, piece, rpi_length(rows))
+                                            : rpi_slice(w->field[x].local, local_row(w, rows.from), rpi_length(rows));
+        copy_rows(&target, &from);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------ the path of a block */
+
+rpi_span rpi_wave_keys(const rpi_wave *w, int64_t n)
+{
+    return rpi_stretch(w->m->desc.len_k, w->m->exchange.ranks, n);
+}
+
+bool rpi_wave_visits(const rpi_wave *w, int64_t r, int64_t s)
+{
+    const rpi_span needed = w->block[r].needed;
+    return s >= needed.from && s < needed.to && rpi_length(rpi_wave_keys(w, s)) > 0;
+}
+
+int64_t rpi_wave_beside(const rpi_wave *w, int64_t r, int64_t s, int step)
+{
+    for (s += step; s >= 0 && s < w->stretches; s += step)
+        if (rpi_wave_visits(w, r, s))
+            return s;
+    return -1;
+}
+
+static int32_t owner(const rpi_wave *w, int64_t s)
+{
+    return rpi_owner_of(w->m->exchange.ranks, s);
+}
+
+static int32_t first_owner(const rpi_wave *w, int64_t r)
+{
+    return owner(w, rpi_wave_beside(w, r, -1, 1));
+}
+
+static int32_t last_owner(const rpi_wave *w, int64_t r)
+{
+    return owner(w, rpi_wave_beside(w, r, w->stretches, -1));
+}
+
+/* Return the rows of block r in stretch n of the rows. */
+static rpi_span piece_of(const rpi_wave *w, int64_t r, int64_t n)
+{
+    return overlap(w->block[r].rows, rpi_stretch(w->m->desc.len_q, w->m->exchange.ranks, n));
+}
+
+/* ------------------------------------------------------------------------------------------------ messages */
+
+void rpi_wave_note(rpi_wave *w, rp_status status, const char *text)
+{
+    if (status != RP_OK && w->error == RP_OK)
+        w->error = rpi_mpi_fail(status, "%s", text);
+}
+
+static int tag_of(int kind, int64_t r)
+{
+    return kind * TAG_NUMBERS + (int)(r % TAG_NUMBERS);
+}
+
+void rpi_wave_check(rpi_wave *w, int code)
+{
+    if (code != MPI_SUCCESS)
+        rpi_wave_note(w, RP_E_MPI, "a message of rp_mpi_backward could not be sent or received");
+}
+
+/* Return the bytes of a block of n rows. It ends with a flag: a process on its way has failed. */
+static size_t block_size(const rpi_wave *w, int64_t n)
+{
+    return offset_of(w, RPI_FIELDS, n) + 1;
+}
+
+/* Return the bytes of dq of n rows. */
+static size_t dq_size(const rpi_wave *w, int64_t n)
+{
+    const rp_desc *d = &w->m->desc;
+    return (size_t)(d->batch * d->heads * n * d->dim_k) * rp_dtype_size(w->grads->dq.dtype);
+}
+
+/* Return dq of the n rows at data. */
+static rp_array dq_at(const rpi_wave *w, char *data, int64_t n)
+{
+    const int64_t shape[4] = {w->m->desc.batch, w->m->desc.heads, n, w->m->desc.dim_k};
+    return rp_array_of(data, w->grads->dq.dtype, 4, shape);
+}
+
+rp_array rpi_wave_dq(const rpi_wave *w, const rpi_held *s, int64_t n)
+{
+    return dq_at(w, s->spare, n);
+}
+
+/* Return the bytes of a piece of n rows. */
+static size_t piece_size(const rpi_wave *w, int64_t n)
+{
+    return offset_of(w, RPI_DQ, n);
+}
+
+/* Forget the blocks whose messages are sent. Wait for them if `all`. */
+static void forget_sent(rpi_wave *w, bool all)
+{
+    for (int n = 0; n < RPI_HELD; n++) {
+        rpi_held *s = &w->held[n];
+        int done = 1;
+        if (s->block < 0 || !s->sending)
+            continue;
+        rpi_wave_check(w, all ? MPI_Waitall(s->requests, s->request, MPI_STATUSES_IGNORE)
+                              : MPI_Testall(s->requests, s->request, &done, MPI_STATUSES_IGNORE));
+        if (done)
+            *s = (rpi_held){.block = -1, .data = s->data, .spare = s->spare, .request = s->request};
+    }
+}
+
+static rpi_held *held_of(rpi_wave *w, int64_t r)
+{
+    for (int n = 0; n < RPI_HELD; n++)
+        if (w->held[n].block == r && !w->held[n].sending)
+            return &w->held[n];
+    return NULL;
+}
+
+void rpi_wave_begin(rpi_wave *w)
+{
+    const int32_t ranks = w->m->exchange.ranks, rank = w->m->exchange.rank;
+    char *out = w->outgoing, *back = w->returning;
+    for (int64_t r = 0; r < w->blocks; r++)
+        for (int which = 0; which < 2; which++) {
+            const rpi_span rows = piece_of(w, r, rpi_stretch_of(ranks, rank, which));
+            const int32_t to = first_owner(w, r), from = last_owner(w, r);
+            if (rpi_length(rows) == 0)
+                continue;
+            if (to != rank) {
+                put_rows(w, out, rows, NULL, rows);
+                rpi_wave_check(w, MPI_Isend(out, (int)piece_size(w, rpi_length(rows)), MPI_BYTE, to,
+                                            tag_of(TAG_PIECE, r), w->m->comm, &w->out_request[w->outs++]));
+                out += piece_size(w, rpi_length(rows));
+            }
+            if (from != rank && w->grads->dq.data != NULL) {
+                rpi_wave_check(w, MPI_Irecv(back, (int)dq_size(w, rpi_length(rows)), MPI_BYTE, from, tag_of(TAG_DQ, r),
+                                            w->m->comm, &w->return_request[w->returns++]));
+                back += dq_size(w, rpi_length(rows));
+            }
+        }
+}
+
+/* Wait for dq of the rows of this process, in the order of rpi_wave_begin, and for the pieces to be sent. */
+static void receive_dq(rpi_wave *w)
+{
+    const int32_t ranks = w->m->exchange.ranks, rank = w->m->exchange.rank;
+    char *back = w->returning;
+    rpi_wave_check(w, MPI_Waitall((int)w->outs, w->out_request, MPI_STATUSES_IGNORE));
+    rpi_wave_check(w, MPI_Waitall((int)w->returns, w->return_request, MPI_STATUSES_IGNORE));
+    for (int64_t r = 0; r < w->blocks && w->grads->dq.data != NULL; r++)
+        for (int which = 0; which < 2; which++) {
+            const rpi_span rows = piece_of(w, r, rpi_stretch_of(ranks, rank, which));
+            if (rpi_length(rows) == 0 || last_owner(w, r) == rank)
+                continue;
+            const rp_array to = rpi_slice(&w->grads->dq, local_row(w, rows.from), rpi_length(rows)),
+                           from = dq_at(w, back, rpi_length(rows));
+            copy_rows(&to, &from);
+            back += dq_size(w, rpi_length(rows));
+        }
+}
+
+/* Put a new block together from its pieces. */
+static void join_pieces(rpi_wave *w, rpi_held *s)
+{
+    const rpi_span all = w->block[s->block].rows;
+    char *at = s->spare;
+    for (int64_t k = 0; k < w->stretches; k++) {
+        const rpi_span rows = piece_of(w, s->block, k);
+        const bool own = rpi_owner_of(w->m->exchange.ranks, k) == w->m->exchange.rank;
+        if (rpi_length(rows) == 0)
+            continue;
+        put_rows(w, s->data, all, own ? NULL : at, rows);
+        at += own ? 0 : piece_size(w, rpi_length(rows));
+    }
+    s->data[block_size(w, rpi_length(all)) - 1] = 0;
+}
+
+/* Begin to receive the pieces of a block from other processes. */
+static void receive_pieces(rpi_wave *w, rpi_held *s)
+{
+    const int32_t ranks = w->m->exchange.ranks, rank = w->m->exchange.rank;
+    char *at = s->spare;
+    for (int64_t k = 0; k < w->stretches; k++) {
+        const rpi_span rows = piece_of(w, s->block, k);
+        if (rpi_length(rows) == 0 || rpi_owner_of(ranks, k) == rank)
+            continue;
+        rpi_wave_check(w, MPI_Irecv(at, (int)piece_size(w, rpi_length(rows)), MPI_BYTE, rpi_owner_of(ranks, k),
+                                    tag_of(TAG_PIECE, s->block), w->m->comm, &s->request[s->requests++]));
+        at += piece_size(w, rpi_length(rows));
+    }
+}
+
+bool rpi_wave_expect(rpi_wave *w, rpi_meeting *x)
+{
+    const int32_t rank = w->m->exchange.rank;
+    const int64_t before = rpi_wave_beside(w, x->block, x->stretch, -1), n = rpi_length(w->block[x->block].rows);
+    if (x->expected || (before >= 0 && owner(w, before) == rank))
+        return true; /* this process already has the block, or will have it */
+    rpi_held *s = held_of(w, -1);
+    if (s == NULL)
+        return false;
+    s->block = x->block;
+    x->expected = true;
+    if (before >= 0) {
+        rpi_wave_check(w, MPI_Irecv(s->data, (int)block_size(w, n), MPI_BYTE, owner(w, before),
+                                    tag_of(TAG_BLOCK, x->block), w->m->comm, &s->request[s->requests++]));
+        return true;
+    }
+    receive_pieces(w, s);
+    return true;
+}
+
+rpi_held *rpi_wave_take(rpi_wave *w, rpi_meeting *x)
+{
+    while (!rpi_wave_expect(w, x)) /* the sends end, because the receivers compute earlier steps first */
+        forget_sent(w, true);
+    rpi_held *s = held_of(w, x->block);
+    rpi_wave_check(w, MPI_Waitall(s->requests, s->request, MPI_STATUSES_IGNORE));
+    s->requests = 0;
+    if (rpi_wave_beside(w, x->block, x->stretch, -1) < 0)
+        join_pieces(w, s);
+    w->stopped |= s->data[block_size(w, rpi_length(w->block[s->block].rows)) - 1] != 0;
+    return s;
+}
+
+/* Return dq, which is in s->spare, to the owners of the rows. */
+static void return_dq(rpi_wave *w, rpi_held *s)
+{
+    const rpi_span all = w->block[s->block].rows;
+    const rp_array dq = dq_at(w, s->spare, rpi_length(all));
+    char *at = s->data; /* not needed any more */
+    for (int64_t k = 0; k < w->stretches; k++) {
+        const rpi_span rows = piece_of(w, s->block, k);
+        const int32_t to = rpi_owner_of(w->m->exchange.ranks, k);
+        if (rpi_length(rows) == 0)
+            continue;
+        const bool own = to == w->m->exchange.rank;
+        const rp_array from = rpi_slice(&dq, rows.from - all.from, rpi_length(rows)),
+                       target = own ? rpi_slice(&w->grads->dq, local_row(w, rows.from), rpi_length(rows))
+                                    : dq_at(w, at, rpi_length(rows));
+        copy_rows(&target, &from);
+        if (own)
+            continue;
+        rpi_wave_check(w, MPI_Isend(at, (int)dq_size(w, rpi_length(rows)), MPI_BYTE, to, tag_of(TAG_DQ, s->block),
+                                    w->m->comm, &s->request[s->requests++]));
+        at += dq_size(w, rpi_length(rows));
+    }
+}
+
+void rpi_wave_pass(rpi_wave *w, const rpi_meeting *x, rpi_held *s)
+{
+    const int64_t next = rpi_wave_beside(w, x->block, x->stretch, 1);
+    const size_t size = block_size(w, rpi_length(w->block[x->block].rows));
+    s->data[size - 1] |= w->stopped || w->error != RP_OK;
+    if (next >= 0 && owner(w, next) == w->m->exchange.rank)
+        return; /* this process keeps it */
+    s->sending = true;
+    if (next >= 0)
+        rpi_wave_check(w, MPI_Isend(s->data, (int)size, MPI_BYTE, owner(w, next), tag_of(TAG_BLOCK, x->block),
+                                    w->m->comm, &s->request[s->requests++]));
+    else if (w->grads->dq.data != NULL)
+        return_dq(w, s);
+}
+
+void rpi_wave_advance(rpi_wave *w)
+{
+    int done;
+    forget_sent(w, false);
+    for (int n = 0; n < RPI_HELD; n++)
+        if (w->held[n].requests > 0 && !w->held[n].sending)
+            rpi_wave_check(w, MPI_Test(w->held[n].request, &done, MPI_STATUS_IGNORE));
+}
+
+void rpi_wave_finish(rpi_wave *w)
+{
+    forget_sent(w, true);
+    receive_dq(w);
+}
+
+/* ------------------------------------------------------------------------------------------------ preparing */
+
+/* Cut the rows into blocks. */
+static rp_status make_blocks(rpi_wave *w)
+{
+    const rp_desc *d = &w->m->desc;
+    const int64_t step = rp_plan_row_step(w->m->plan), parts = w->stretches * BLOCKS_PER_STRETCH;
+    const int64_t rows = ((d->len_q + parts - 1) / parts + step - 1) / step * step;
+    int64_t first = 0;
+    while (rpi_length(rpi_wave_keys(w, first)) == 0)
+        first++;
+    w->blocks = rows > 0 ? (d->len_q + rows - 1) / rows : 0;
+    w->block = calloc((size_t)w->blocks + 1, sizeof *w->block);
+    if (w->block == NULL)
+        return rpi_mpi_fail(RP_E_NOMEM, "out of memory for blocks of rows; use shorter sequences");
+    for (int64_t r = 0; r < w->blocks; r++) {
+        rpi_block *b = &w->block[r];
+        b->rows = (rpi_span){r * rows, r + 1 < w->blocks ? (r + 1) * rows : d->len_q};
+        const rp_status status = rpi_needed_by(w->m, w->local, b->rows, &b->needed);
+        if (status != RP_OK)
+            return status;
+        /* rows that may attend to no key also need a call, because their dq may be -0 */
+        if (w->from_first_key || b->needed.to == 0)
+            b->needed = (rpi_span){first, b->needed.to > first ? b->needed.to : first + 1};
+        int64_t pieces = 0;
+        for (int64_t k = 0; k < w->stretches; k++)
+            pieces += rpi_length(piece_of(w, r, k)) > 0;
+        w->most_pieces = pieces > w->most_pieces ? pieces : w->most_pieces;
+    }
+    return block_size(w, rows) <= INT_MAX
+               ? RP_OK
+               : rpi_mpi_fail(RP_E_OVERFLOW, "a block of rows has more than 2 GiB; use a smaller batch");
+}
+
+/* Allocate everything that the messages need. Return false if out of memory. */
+static bool make_memory(rpi_wave *w)
+{
+    const int32_t ranks = w->m->exchange.ranks, rank = w->m->exchange.rank;
+    const int64_t rows = w->blocks > 0 ? rpi_length(w->block[0].rows) : 0,
+                  own = rpi_length(rpi_stretch(w->m->desc.len_q, ranks, rpi_stretch_of(ranks, rank, 0))) +
+                        rpi_length(rpi_stretch(w->m->desc.len_q, ranks, rpi_stretch_of(ranks, rank, 1)));
+    /* arrays of pieces are padded to 64 bytes each */
+    const size_t padding = RPI_FIELDS * 64, dq = w->grads->dq.data != NULL ? dq_size(w, rows) : 0,
+                 size = block_size(w, rows) + dq + (size_t)w->most_pieces * padding;
+    bool there = true;
+    for (int n = 0; n < RPI_HELD; n++) {
+        w->held[n] = (rpi_held){.block = -1, .data = malloc(size), .spare = malloc(size)};
+        w->held[n].request = calloc((size_t)w->most_pieces + 1, sizeof(MPI_Request));
+        there = there && w->held[n].data != NULL && w->held[n].spare != NULL && w->held[n].request != NULL;
+    }
+    w->outgoing = malloc(piece_size(w, own) + 2 * ((size_t)w->blocks + 1) * padding);
+    w->returning = malloc(w->grads->dq.data != NULL ? dq_size(w, own) + 1 : 1);
+    w->out_request = calloc(2 * (size_t)w->blocks + 1, sizeof(MPI_Request));
+    w->return_request = calloc(2 * (size_t)w->blocks + 1, sizeof(MPI_Request));
+    return there && w->outgoing != NULL && w->returning != NULL && w->out_request != NULL && w->return_request != NULL;
+}
+
+rp_status rpi_wave_init(rpi_wave *w)
+{
+    w->stretches = 2 * (int64_t)w->m->exchange.ranks;
+    const rp_status status = make_blocks(w);
+    if (status == RP_OK && !make_memory(w))
+        return rpi_mpi_fail(RP_E_NOMEM, "out of memory for blocks of rows; use more processes or shorter sequences");
+    return status;
+}
+
+void rpi_wave_free(rpi_wave *w)
+{
+    for (int n = 0; n < RPI_HELD; n++) {
+        free(w->held[n].data);
+        free(w->held[n].spare);
+        free(w->held[n].request);
+    }
+    free(w->block);
+    free(w->outgoing);
+    free(w->returning);
+    free(w->out_request);
+    free(w->return_request);
+}
