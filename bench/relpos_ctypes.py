@@ -43,11 +43,11 @@ class Tensors(ctypes.Structure):
     _fields_ = (fields(size, "size") + fields(Array, "q k v out lse weights profile key_mass entropy") +
                 [("term", Array * MAX_ARRAYS * MAX_TERMS), ("mask", Array * MAX_MASKS), ("q_offset", Array),
                  ("pages", i64 * 11)] + fields(ptr, "prepared pool progress progress_context") +
-                [("key_norms", Array), ("pairs", ptr)] + fields(i64, "key_from key_to") + fields(Array, "state_in state_out own_keys"))
+                [("key_norms", Array), ("pairs", ptr)] + fields(i64, "key_from key_to") + fields(Array, "state_in state_out own_keys") + fields(i64, "row_from row_to"))
 
 
 class Grads(ctypes.Structure):
-    _fields_ = fields(size, "size") + fields(Array, "dout dlse dq dk dv") + [("term", Array * MAX_ARRAYS * MAX_TERMS)] + fields(Array, "dq_in dq_out")
+    _fields_ = fields(size, "size") + fields(Array, "dout dlse dq dk dv") + [("term", Array * MAX_ARRAYS * MAX_TERMS)] + fields(Array, "dq_in dq_out dkv_in dkv_out")
 
 
 def load(path):

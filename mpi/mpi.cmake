@@ -11,6 +11,9 @@ file(GLOB mpi_sources CONFIGURE_DEPENDS mpi/*.c)
 add_library(relpos_mpi SHARED ${mpi_sources})
 target_include_directories(relpos_mpi PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
                                              $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-target_link_libraries(relpos_mpi PRIVATE $<BUILD_INTERFACE:relpos_flags> MPI::MPI_C Threads::Threads)
+if(NOT BUILD_SHARED_LIBS) # relpos_mpi then contains librelpos
+  set_target_properties(relpos PROPERTIES POSITION_INDEPENDENT_CODE ON)
+endif()
+target_link_libraries(relpos_mpi PRIVATE $<BUILD_INTERFACE:relpos_flags> relpos MPI::MPI_C Threads::Threads)
 set_target_properties(relpos_mpi PROPERTIES SOVERSION ${soversion} VERSION ${PROJECT_VERSION} INSTALL_RPATH ${here})
 install(TARGETS relpos_mpi LIBRARY COMPONENT runtime NAMELINK_COMPONENT dev)

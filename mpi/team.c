@@ -7,8 +7,7 @@
  *
  * Rank 0 watches every process, and every process watches rank 0.
  * SPDX-License-Identifier: Apache-2.0 */
-#include <mpi.h>
-#include <relpos/mpi.h>
+#include "exchange.h"
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -63,6 +62,9 @@ struct rp_mpi_team {
     double beaten, checked, healthy; /* when signs of life were last sent, silence was last checked, and no process was
                                       * known to have failed */
     MPI_Request barrier;
+    MPI_Comm parts; /* for rpi_exchange */
+    pthread_mutex_t attaching;
+    rpi_exchange *attached; /* or NULL */
 };
 
 static double seconds_now(void)
@@ -306,7 +308,7 @@ static bool start(rp_mpi_team *t)
     int level, rank, ranks;
     if (!worked(t, MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level)) ||
         !worked(t, MPI_Comm_dup(MPI_COMM_WORLD, &t->comm)) ||
-        !worked(t, MPI_Comm_set_errhandler(t->comm, MPI_ERRORS_RETURN)))
+        !worked(t, MPI_Comm_set_errhandler(t->comm, MPI_ERRORS_RETURN)) || !worked(t, MPI_Comm_dup(t->comm, &t->parts)))
         return false;
     MPI_Comm_rank(t->comm, &rank);
     MPI_Comm_size(t->comm, &ranks);
@@ -330,6 +332,22 @@ static bool start(rp_mpi_team *t)
     t->peers = peers;
     t->share = find_share(t->comm);
     return true;
+}
+
+void rpi_team_attach(rp_mpi_team *t, rpi_exchange *x)
+{
+    pthread_mutex_lock(&t->attaching);
+    t->attached = x;
+    pthread_mutex_unlock(&t->attaching);
+}
+
+/* Advance the attached exchange. Return true if something happened. */
+static bool advance_attached(rp_mpi_team *t)
+{
+    pthread_mutex_lock(&t->attaching);
+    const bool any = t->attached != NULL && rpi_exchange_advance(t->attached);
+    pthread_mutex_unlock(&t->attaching);
+    return any;
 }
 
 /* Return true if the caller wants to leave, and everything that it sent is sent. */
@@ -392,6 +410,7 @@ static void exchange(rp_mpi_team *t)
         bool any = start_sends(t);
         any |= receive_all(t);
         any |= end_sends(t);
+        any |= advance_attached(t);
         beat(t);
         check_silence(t);
         if (may_leave(t) && pass_barrier(t))
@@ -409,6 +428,7 @@ static void end(rp_mpi_team *t)
     for (int32_t k = 0; k < t->ranks; k++)
         if (t->peers[k].beat != MPI_REQUEST_NULL)
             MPI_Request_free(&t->peers[k].beat);
+    MPI_Comm_free(&t->parts);
     MPI_Comm_free(&t->comm);
     MPI_Finalize();
 }
@@ -455,6 +475,7 @@ static rp_mpi_team *join(double silence, char *error)
     t->barrier = MPI_REQUEST_NULL;
     t->beaten = seconds_now();
     pthread_mutex_init(&t->mutex, NULL);
+    pthread_mutex_init(&t->attaching, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&t->changed, &monotonic);
@@ -527,12 +548,30 @@ static int receive(rp_mpi_team *t, double seconds, rp_mpi_message *m)
     return result;
 }
 
-static const char *failure_of(rp_mpi_team *t)
+const char *rpi_team_failure(rp_mpi_team *t)
 {
     pthread_mutex_lock(&t->mutex);
     const bool failed = t->failure[0] != 0; /* the text does not change any more */
     pthread_mutex_unlock(&t->mutex);
     return failed ? t->failure : NULL;
+}
+
+/* Copy the error of a failed call. */
+static rp_status with_error(rp_status status, char *error)
+{
+    if (status != RP_OK)
+        snprintf(error, RP_MPI_ERROR_MAX, "%s", rp_mpi_last_error());
+    return status;
+}
+
+static rp_status make_plan(rp_mpi_team *t, const rp_desc *desc, rp_mpi_plan **plan, char *error)
+{
+    return with_error(rpi_team_plan(t, t->parts, desc, plan), error);
+}
+
+static rp_status attend(rp_mpi_plan *plan, const rp_tensors *local, char *error)
+{
+    return with_error(rp_mpi_attend(plan, local), error);
 }
 
 static int leave(rp_mpi_team *t)
@@ -549,6 +588,7 @@ static int leave(rp_mpi_team *t)
     while (t->arrived.first != NULL)
         free_parcel(pop(&t->arrived));
     pthread_cond_destroy(&t->changed);
+    pthread_mutex_destroy(&t->attaching);
     pthread_mutex_destroy(&t->mutex);
     free(t->peers);
     free(t);
@@ -577,9 +617,14 @@ const rp_mpi_calls *rp_mpi_team_calls(void)
         .share = share_of,
         .send = send_bytes,
         .receive = receive,
-        .failure = failure_of,
+        .failure = rpi_team_failure,
         .leave = leave,
         .abort = abort_all,
+        .plan = make_plan,
+        .attend = attend,
+        .sent_bytes = rp_mpi_sent_bytes,
+        .stretch = rp_mpi_stretch,
+        .free_plan = rp_mpi_plan_destroy,
     };
     return &calls;
 }

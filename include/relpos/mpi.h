@@ -12,6 +12,10 @@
 extern "C" {
 #endif
 
+/* A description that all processes of a communicator share. Calls of a plan happen one at a time, in the same order in
+ * all processes. */
+typedef struct rp_mpi_plan rp_mpi_plan;
+
 /* ------------------------------------------------------------------------------------------------ team: messages */
 
 /* The processes that one mpirun started. They exchange messages, and each learns within seconds if another has died or
@@ -55,10 +59,78 @@ typedef struct rp_mpi_calls {
     int (*leave)(rp_mpi_team *team);
     /* End every process of the team with this exit code, within seconds. Does not return. */
     void (*abort)(rp_mpi_team *team, int code);
+    /* Attention over the processes of the team, one plan at a time: rp_mpi_plan_create, rp_mpi_attend,
+     * rp_mpi_sent_bytes, rp_mpi_stretch and rp_mpi_plan_destroy below. The thread of the team makes their calls of MPI.
+     * On failure they write to `error`. */
+    rp_status (*plan)(rp_mpi_team *team, const rp_desc *desc, rp_mpi_plan **plan, char *error);
+    rp_status (*attend)(rp_mpi_plan *plan, const rp_tensors *local, char *error);
+    uint64_t (*sent_bytes)(const rp_mpi_plan *plan);
+    void (*stretch)(int64_t length, int32_t ranks, int32_t rank, int32_t which, int64_t *from, int64_t *to);
+    void (*free_plan)(rp_mpi_plan *plan);
 } rp_mpi_calls;
 
 /* Return the table of functions. */
 RP_API const rp_mpi_calls *rp_mpi_team_calls(void);
+
+/* ------------------------------------------------------------------------------------ attention over a communicator
+ * Include <mpi.h> before this header to use the functions of this part. They need no team.
+ *
+ *     rp_mpi_plan *plan;
+ *     rp_mpi_plan_create(&plan, MPI_COMM_WORLD, &desc);                     desc is the same in all processes
+ *     for (int which = 0; which < 2; which++)
+ *         rp_mpi_stretch(desc.len_q, ranks, rank, which, &from, &to);       this process has rows from … to-1
+ *     rp_tensors t = rp_tensors_init();
+ *     t.q = ...;  t.k = ...;  t.v = ...;  t.out = ...;                      its rows, keys and values
+ *     if (rp_mpi_attend(plan, &t) != RP_OK) puts(rp_mpi_last_error());
+ *     rp_mpi_plan_destroy(plan); */
+
+#define RP_E_MPI ((rp_status)64) /* status: a call of MPI failed; the communicator can no longer be used */
+
+/* Find the rows or keys of a process in a sequence of `length`. It has two stretches: which = 0 is stretch `rank` of
+ * 2 * ranks, and which = 1 is stretch 2 * ranks - 1 - rank. The early rows of a causal sequence attend to few keys and
+ * the late ones to many, so all processes have the same work. Stretches begin at multiples of 512 and differ by at most
+ * 512; a stretch may be empty. */
+RP_API void rp_mpi_stretch(int64_t length, int32_t ranks, int32_t rank, int32_t which, int64_t *from, int64_t *to);
+
+/* Return one line about the last failure of a function of this part on this thread: the rank, the field, its value, what
+ * to do. "" before any failure. */
+RP_API const char *rp_mpi_last_error(void);
+
+/* Return the number of bytes of keys and values that this process sent to others in the last call. */
+RP_API uint64_t rp_mpi_sent_bytes(const rp_mpi_plan *plan);
+
+#ifdef MPI_VERSION
+/* Check a description and compare it between the processes of a communicator; all must call this. desc.len_q and
+ * desc.len_k are the lengths of the whole sequence.
+ * Returns  RP_OK and *plan; on an error *plan = NULL, and all processes have the same status and error: the statuses of
+ *          rp_plan_create, RP_E_ARG if a process has another description, version or instruction set,
+ *          RP_E_UNSUPPORTED for the reference path and flexible plans, RP_E_MPI. */
+RP_API rp_status rp_mpi_plan_create(rp_mpi_plan **plan, MPI_Comm comm, const rp_desc *desc);
+
+/* Free a plan, in all processes; NULL is allowed. */
+RP_API void rp_mpi_plan_destroy(rp_mpi_plan *plan);
+
+/* Attend like rp_attend, over a sequence whose rows and keys are divided among the processes. All must call this.
+ *
+ * Shapes   q [B,H,Nq,Dk], out [B,H,Nq,Dv] and lse [B,H,Nq] have the rows of both stretches of this process, one after
+ *          the other; k [B,Hk,Nk,Dk] and v [B,Hk,Nk,Dv] its keys (rp_mpi_stretch with desc.len_q and desc.len_k). All
+ *          strides are allowed that rp_attend allows. Arrays of terms and masks, and q_offset, are those of the whole
+ *          sequence, the same in all processes.
+ * Law      the bits are those of rp_attend over the whole sequence, for any number of processes.
+ * Edges    if biases fall by more than 88 (709 for f64), as those of ALiBi or forget gates, len_q must be equal to len_k
+ *          and q_offset 0. weights, profile, key_mass, entropy, pages, key_norms, prepared, states, own_keys and ranges
+ *          must be absent. Stretches of keys that masks hide from all rows of a process are neither sent nor computed.
+ * Memory   besides rp_attend's, a process allocates its keys and values again, three stretches of those of others, and
+ *          the states of its rows.
+ * Threads  with MPI_THREAD_SERIALIZED or MULTIPLE, a thread of the library calls MPI while the caller's threads compute.
+ *          Otherwise the caller's thread calls MPI between blocks of rows.
+ * Returns  RP_OK; or an error, the same in all processes: the statuses of rp_attend, RP_E_ARG if arrays of terms or
+ *          masks differ, RP_E_UNSUPPORTED, RP_E_MPI. After RP_E_CANCELLED, RP_E_NOMEM and RP_E_MPI, outputs are
+ *          undefined.
+ * Source   causal balance: Brandon et al. 2023 (Striped Attention); ring of keys: Liu et al. 2023 (Ring Attention). Here
+ *          keys are taken in order instead, so no results are merged. */
+RP_API rp_status rp_mpi_attend(rp_mpi_plan *plan, const rp_tensors *local);
+#endif
 
 #ifdef __cplusplus
 }

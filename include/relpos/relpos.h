@@ -486,6 +486,9 @@ typedef struct rp_tensors {
     rp_array state_in;  /* states of the rows after the keys before the range; absent: the rows have seen no key */
     rp_array state_out; /* output: states of the rows after the range; absent: write out and lse */
     rp_array own_keys;  /* [B,Hk,Lq,Dk] the key at the position of each query, if it is not in the first range */
+    /* A range of rows: see "Ranges of rows" below. */
+    int64_t row_from; /* first row of the range; q, out, lse, states and own_keys have only the rows of the range */
+    int64_t row_to;   /* one past its last row; row_from = row_to = 0: all rows */
 } rp_tensors;
 
 /* Return tensors with every array absent and the default pool. */
@@ -556,7 +559,12 @@ RP_API rp_status rp_key_norms(const rp_plan *plan, const rp_tensors *t, int64_t 
  *          (709 for f64), as those of ALiBi or forget gates, a row starts from the score of its own key, j = i +
  *          q_offset. The call without state_in then needs own_keys unless these keys are in its range. weights,
  *          profile, key_mass, entropy, pages and the reference path need all keys in one call. A flexible plan has
- *          desc.len_k keys if a range is given. */
+ *          desc.len_k keys if a range is given.
+ *
+ * Ranges of rows. A call may also compute only rows row_from … row_to-1, any of desc.len_q, with or without a
+ * range of keys. q, out, lse, state_in, state_out and own_keys then have the rows of the range, and arrays of terms and
+ * masks those of the whole sequence. The bits are those of a call over all rows. The same outputs and paths are excluded
+ * as with a range of keys. A flexible plan has desc.len_q rows if a range is given. rp_backward has its own rules. */
 
 /* Return the number of keys at whose multiples ranges begin and end: 512 on all instruction sets, 0 if the plan uses
  * the reference path or is NULL. */
@@ -604,6 +612,8 @@ typedef struct rp_grads {
     rp_array term[RP_MAX_TERMS][RP_MAX_ARRAYS]; /* outputs: gradients of learned arrays */
     rp_array dq_in;                             /* ranges of keys: sums of dq over the keys before the range */
     rp_array dq_out;                            /* output, instead of dq: the sums including the range */
+    rp_array dkv_in;                            /* ranges of rows: sums of dk and dv over the rows before the range */
+    rp_array dkv_out;                           /* output, instead of dk and dv: the sums including the range */
 } rp_grads;
 
 /* Return gradients with every array absent. */
@@ -620,6 +630,14 @@ static inline rp_grads rp_grads_init(void)
 /* Return the number of elements of a row of rp_grads.dq_in and dq_out, or 0 if the plan uses the reference path or is
  * NULL. */
 RP_API int64_t rp_plan_dq_width(const rp_plan *plan);
+
+/* Return the number of rows at whose multiples ranges of rows begin and end in rp_backward: 96 on all instruction sets,
+ * 0 if the plan uses the reference path or is NULL. */
+RP_API int64_t rp_plan_row_step(const rp_plan *plan);
+
+/* Return the number of elements of a key of rp_grads.dkv_in and dkv_out, or 0 if the plan uses the reference path or is
+ * NULL. */
+RP_API int64_t rp_plan_dkv_width(const rp_plan *plan);
 
 /* Return the bytes of work memory that rp_backward needs with a pool (NULL = the default pool). The size grows with Lq
  * and Lk, never with their product. Returns 0 and sets rp_last_error if the size overflows. */
@@ -646,6 +664,14 @@ RP_API size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool);
  *          the part of the range. Gradients of the arrays of terms are those of the pairs of the range: add them up, in
  *          f64 and in the order of the ranges. The sum differs from one call by rounding, because one call adds up ds
  *          of all pairs before it applies derivatives. The range with key 0 has the gradient of a sink.
+ *          With row_from and row_to, q, out, lse, dout, dlse, dq, dq_in and dq_out have the rows of the range, which
+ *          begins and ends at multiples of rp_plan_row_step, or at desc.len_q. dk and dv need all rows: each call but
+ *          the first passes the sums so far in dkv_in, and each call but the last gets dkv_out instead of dk and dv;
+ *          both are [B, H, keys of the range, rp_plan_dkv_width] of the arithmetic type (H, not Hk), and may be the same
+ *          array. Then dk and dv have the bits of one call if the rows follow each other from row 0. Both kinds of range
+ *          combine: a call comes after that of the same rows and the keys before, and that of the same keys and the
+ *          rows before. The gradient of a vector that multiplies all keys (u of xl) is complete in the calls that have
+ *          dkv_in and compute dk.
  * Memory   as rp_attend: work has rp_plan_backward_size bytes, or is NULL. Gradients of offsets are summed along
  *          diagonals.
  * Threads  the bits do not depend on the pool.

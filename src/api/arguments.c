@@ -108,8 +108,9 @@ static rp_status take_lengths(rp_desc *d, const rp_tensors *t)
         d->len_k = t->pages.len_k;
     }
     for (int n = 0; n < 2 && d->flexible; n++) {
-        const bool range = t->key_from || t->key_to; /* the sequence has all keys of the plan */
-        if (!sides[n].a->data || sides[n].a->ndim != 4 || (n == 1 && range))
+        /* with a range, the sequence has all rows or keys of the plan */
+        const bool range = n ? t->key_from || t->key_to : t->row_from || t->row_to;
+        if (!sides[n].a->data || sides[n].a->ndim != 4 || range)
             continue;
         if (sides[n].a->shape[2] > *sides[n].len || sides[n].a->shape[2] < 0)
             return rpi_fail(RP_E_SHAPE, "%s: the length is %lld; it must be 0 to %lld, the length of the plan",
@@ -201,6 +202,21 @@ static rp_status check_q_offsets(rpi_args *args, const rp_tensors *t)
     return s;
 }
 
+/* Set the range of rows that the call computes. */
+static rp_status check_rows_range(rpi_args *args, const rp_tensors *t)
+{
+    const int64_t rows = args->desc.len_q, to = t->row_to == 0 && t->row_from == 0 ? rows : t->row_to;
+    if (t->row_from < 0 || to < t->row_from || to > rows)
+        return rpi_fail(
+            RP_E_RANGE,
+            "tensors.row_from is %lld and tensors.row_to is %lld; they must be 0 to %lld, the number of queries "
+            "of the plan, in this order",
+            (long long)t->row_from, (long long)t->row_to, (long long)rows);
+    args->row_from = t->row_from;
+    args->row_to = to;
+    return RP_OK;
+}
+
 /* Set the range of keys that the call computes, and check that it begins and ends at tiles. */
 static rp_status check_range(rpi_args *args, const rp_tensors *t)
 {
@@ -216,7 +232,7 @@ static rp_status check_range(rpi_args *args, const rp_tensors *t)
     args->key_to = to;
     if (!step && rpi_is_range(args))
         return rpi_fail(RP_E_UNSUPPORTED,
-                        "the reference path computes all keys in one call; choose another instruction set");
+                        "the reference path computes all rows and keys in one call; choose another instruction set");
     for (int n = 0; n < 2 && step; n++) {
         const int64_t at = n ? to : t->key_from;
         if (at % step != 0 && at != d->len_k)
@@ -226,12 +242,14 @@ static rp_status check_range(rpi_args *args, const rp_tensors *t)
                 "of keys",
                 n ? "to" : "from", (long long)at, (long long)step, (long long)d->len_k);
     }
+    if (step && args->key_from == args->key_to) /* an empty range in the last tile must not open that tile */
+        args->key_from = args->key_to = to / step * step;
     if (rpi_is_range(args) && t->pages.k)
-        return rpi_fail(RP_E_UNSUPPORTED, "pages were given with a range of keys; pass k and v as arrays");
+        return rpi_fail(RP_E_UNSUPPORTED, "pages were given with a range of keys or rows; pass k and v as arrays");
     return RP_OK;
 }
 
-/* Check an array that passes numbers of rows from one range of keys to the next; it may be absent. */
+/* Check an array that passes sums from one range of keys, or block of rows, to the next; it may be absent. */
 static rp_status check_state(rpi_view *v, const rp_array *a, const rp_plan *plan, const int64_t *n, bool output,
                              const char *name)
 {
@@ -239,8 +257,8 @@ static rp_status check_state(rpi_view *v, const rp_array *a, const rp_plan *plan
     if (!a->data)
         return RP_OK;
     if (!plan->ops)
-        return rpi_fail(RP_E_UNSUPPORTED, "%s was given, but the reference path computes all keys in one call; omit it",
-                        name);
+        return rpi_fail(RP_E_UNSUPPORTED,
+                        "%s was given, but the reference path computes all pairs in one call; omit it", name);
     if (a->dtype != real)
         return rpi_fail(RP_E_ARG, "%s: dtype is %s; it must be %s, the type of the arithmetic", name,
                         rp_dtype_name(a->dtype), rp_dtype_name(real));
@@ -254,8 +272,9 @@ static rp_status check_state(rpi_view *v, const rp_array *a, const rp_plan *plan
 static rp_status check_states(rpi_args *args, const rp_tensors *t)
 {
     const rp_desc *d = &args->desc;
-    const int64_t state[4] = {d->batch, d->heads, d->len_q, rp_plan_state_width(args->plan)},
-                  own[4] = {d->batch, d->kv_heads, d->len_q, d->dim_k};
+    const int64_t rows = args->row_to - args->row_from,
+                  state[4] = {d->batch, d->heads, rows, rp_plan_state_width(args->plan)},
+                  own[4] = {d->batch, d->kv_heads, rows, d->dim_k};
     rp_status s = check_state(&args->state_in, &t->state_in, args->plan, state, false, "state_in");
     if (s == RP_OK)
         s = check_state(&args->state_out, &t->state_out, args->plan, state, true, "state_out");
@@ -267,7 +286,8 @@ static rp_status check_states(rpi_args *args, const rp_tensors *t)
         return s;
     if (t->weights.data || t->profile.data || t->key_mass.data || t->entropy.data)
         return rpi_fail(RP_E_UNSUPPORTED,
-                        "%s needs all keys of a row in one call; omit key_from, key_to and the states, or the output",
+                        "%s needs all rows and keys in one call; omit key_from, key_to, row_from, row_to and the "
+                        "states, or the output",
                         t->weights.data    ? "weights"
                         : t->profile.data  ? "profile"
                         : t->key_mass.data ? "key_mass"
@@ -285,6 +305,15 @@ void rpi_shift_keys(const rpi_args *args, rpi_view *v, int64_t keys)
     if (v->data)
         v->data = (void *)((uintptr_t)v->data -
                            (uintptr_t)(args->key_from / keys * v->stride[2] * rpi_floating_size(v->dtype)));
+}
+
+/* Shift n views of rows, so that row i is query i of the sequence. */
+static void shift_rows(const rpi_args *args, rpi_view *const *views, size_t n)
+{
+    for (size_t x = 0; x < n; x++)
+        if (views[x]->data)
+            views[x]->data = (void *)((uintptr_t)views[x]->data - (uintptr_t)(args->row_from * views[x]->stride[2] *
+                                                                              rpi_floating_size(views[x]->dtype)));
 }
 
 /* Check the norms of pages, and make a view of them. */
@@ -451,11 +480,11 @@ static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensor
     rp_status s = take_lengths(&args->desc, t);
     if (s != RP_OK)
         return s;
-    if ((s = check_range(args, t)) != RP_OK)
+    if ((s = check_rows_range(args, t)) != RP_OK || (s = check_range(args, t)) != RP_OK)
         return s;
     const rp_desc *d = &args->desc;
     const int64_t B = d->batch, H = d->heads, Hk = d->kv_heads, Lq = d->len_q, Lk = d->len_k, Dk = d->dim_k,
-                  Dv = d->dim_v, keys = args->key_to - args->key_from;
+                  Dv = d->dim_v, keys = args->key_to - args->key_from, rows = args->row_to - args->row_from;
     const rp_dtype any = RP_BOOL; /* not a floating type, so check_array accepts all of them */
     const struct {
         const char *name;
@@ -466,11 +495,11 @@ static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensor
         rp_dtype dtype;
         bool contiguous;
     } arrays[] = {
-        {"q", &t->q, &args->q, {B, H, Lq, Dk}, 4, d->dtype, true},
+        {"q", &t->q, &args->q, {B, H, rows, Dk}, 4, d->dtype, true},
         {"k", &t->k, &args->k, {B, Hk, keys, Dk}, 4, d->dtype, true},
         {"v", &t->v, &args->v, {B, Hk, keys, Dv}, 4, d->dtype, true},
-        {"out", &t->out, &args->out, {B, H, Lq, Dv}, 4, d->dtype, true},
-        {"lse", &t->lse, &args->lse, {B, H, Lq}, 3, any, false},
+        {"out", &t->out, &args->out, {B, H, rows, Dv}, 4, d->dtype, true},
+        {"lse", &t->lse, &args->lse, {B, H, rows}, 3, any, false},
         {"weights", &t->weights, &args->weights, {B, H, Lq, Lk}, 4, any, false},
         {"profile", &t->profile, &args->profile, {B, H, rpi_max(Lq + Lk - 1, 0)}, 3, any, false},
         {"key_mass", &t->key_mass, &args->key_mass, {B, H, Lk}, 3, any, false},
@@ -507,12 +536,14 @@ static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensor
     args->pairs = t->pairs;
     args->ready = t->prepared;
     args->prepared_only = prepared_only;
-    s = require(&t->q, B * Lq, "q");
+    s = require(&t->q, B * rows, "q");
     if (s == RP_OK && !t->pages.k)
         s = require(&t->k, B * keys, "k");
     rpi_shift_keys(args, &args->k, 1);
     rpi_shift_keys(args, &args->v, 1);
     rpi_shift_keys(args, &args->key_norms, RP_NORM_KEYS);
+    rpi_view *const views[] = {&args->q, &args->out, &args->lse, &args->state_in, &args->state_out, &args->own_keys};
+    shift_rows(args, views, sizeof views / sizeof *views);
     return s;
 }
 
@@ -541,7 +572,7 @@ rp_status rpi_refuse_range(const rpi_args *args)
 {
     if (rpi_is_range(args))
         return rpi_fail(RP_E_UNSUPPORTED,
-                        "a range of keys or a state was given, but this call needs all keys; omit it");
+                        "a range of keys or rows or a state was given, but this call needs all of them; omit it");
     return RP_OK;
 }
 
@@ -566,7 +597,7 @@ static rp_status check_gradient(rpi_view *v, const rp_array *a, const rp_array *
 static rp_status check_sums_of_rows(rpi_grads *grads, const rpi_args *args, const rp_tensors *t, const rp_grads *g)
 {
     const rp_desc *d = &args->desc;
-    const int64_t n[4] = {d->batch, d->heads, d->len_q, rp_plan_dq_width(args->plan)};
+    const int64_t n[4] = {d->batch, d->heads, args->row_to - args->row_from, rp_plan_dq_width(args->plan)};
     if (t->state_in.data || t->state_out.data)
         return rpi_fail(RP_E_ARG, "%s was given to a backward call, which needs out and lse of the rows; omit it",
                         t->state_in.data ? "state_in" : "state_out");
@@ -576,6 +607,35 @@ static rp_status check_sums_of_rows(rpi_grads *grads, const rpi_args *args, cons
         return rpi_fail(RP_E_ARG, "dq_in was given without dq and dq_out; pass one of them");
     const rp_status s = check_state(&grads->dq_in, &g->dq_in, args->plan, n, false, "dq_in");
     return s == RP_OK ? check_state(&grads->dq_out, &g->dq_out, args->plan, n, true, "dq_out") : s;
+}
+
+/* Check that a range of rows of a backward call begins and ends at blocks of rows. */
+static rp_status check_row_step(const rpi_args *args)
+{
+    const int64_t step = rp_plan_row_step(args->plan), rows = args->desc.len_q;
+    for (int n = 0; n < 2 && rpi_is_row_range(args); n++) {
+        const int64_t at = n ? args->row_to : args->row_from;
+        if (at % step != 0 && at != rows)
+            return rpi_fail(RP_E_RANGE,
+                            "tensors.row_%s is %lld; in a backward call it must be a multiple of %lld "
+                            "(rp_plan_row_step) or %lld, the number of queries",
+                            n ? "to" : "from", (long long)at, (long long)step, (long long)rows);
+    }
+    return RP_OK;
+}
+
+/* Check the arrays that pass sums of dk and dv from one range of rows to the next. */
+static rp_status check_sums_of_keys(rpi_grads *grads, const rpi_args *args, const rp_grads *g)
+{
+    const rp_desc *d = &args->desc;
+    const int64_t n[4] = {d->batch, d->heads, args->key_to - args->key_from, rp_plan_dkv_width(args->plan)};
+    if (g->dkv_out.data && (g->dk.data || g->dv.data))
+        return rpi_fail(RP_E_ARG, "%s was given with dkv_out; the call over the last rows computes it, without dkv_out",
+                        g->dk.data ? "dk" : "dv");
+    if (g->dkv_in.data && !g->dk.data && !g->dv.data && !g->dkv_out.data)
+        return rpi_fail(RP_E_ARG, "dkv_in was given without dk, dv and dkv_out; pass one of them");
+    const rp_status s = check_state(&grads->dkv_in, &g->dkv_in, args->plan, n, false, "dkv_in");
+    return s == RP_OK ? check_state(&grads->dkv_out, &g->dkv_out, args->plan, n, true, "dkv_out") : s;
 }
 
 static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const rp_tensors *t, const rp_grads *g)
@@ -591,8 +651,10 @@ static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const r
     if (t->pages.k)
         return rpi_fail(RP_E_UNSUPPORTED,
                         "pages were given, but a backward call does not support them; pass k and v as arrays");
-    const int64_t n[4] = {d->batch, d->heads, d->len_q, d->dim_v};
-    rp_status s = require(&g->dout, d->batch * d->len_q, "dout");
+    const int64_t rows = args->row_to - args->row_from, n[4] = {d->batch, d->heads, rows, d->dim_v};
+    rp_status s = check_row_step(args);
+    if (s == RP_OK)
+        s = require(&g->dout, d->batch * rows, "dout");
     if (s == RP_OK && g->dout.data)
         s = check_array(&grads->dout, &g->dout, 4, n, RP_BOOL, "dout");
     if (s == RP_OK && g->dout.data)
@@ -600,7 +662,7 @@ static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const r
     if (s == RP_OK && g->dlse.data)
         s = check_array(&grads->dlse, &g->dlse, 3, n, RP_BOOL, "dlse");
     if (s == RP_OK)
-        s = require(&t->v, d->batch * d->len_k, "v");
+        s = require(&t->v, d->batch * (args->key_to - args->key_from), "v");
     if (s == RP_OK)
         s = check_gradient(&grads->dq, &g->dq, &t->q, true, "dq");
     if (s == RP_OK)
@@ -609,8 +671,14 @@ static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const r
         s = check_gradient(&grads->dv, &g->dv, &t->v, true, "dv");
     if (s == RP_OK)
         s = check_sums_of_rows(grads, args, t, g);
+    if (s == RP_OK)
+        s = check_sums_of_keys(grads, args, g);
     rpi_shift_keys(args, &grads->dk, 1);
     rpi_shift_keys(args, &grads->dv, 1);
+    rpi_shift_keys(args, &grads->dkv_in, 1);
+    rpi_shift_keys(args, &grads->dkv_out, 1);
+    rpi_view *const views[] = {&grads->dout, &grads->dlse, &grads->dq, &grads->dq_in, &grads->dq_out};
+    shift_rows(args, views, sizeof views / sizeof *views);
     for (int32_t m = 0; s == RP_OK && m < d->n_terms; m++)
         for (int32_t x = 0; s == RP_OK && x < RP_MAX_ARRAYS; x++) {
             const rp_array *a = &g->term[m][x];

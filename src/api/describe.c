@@ -230,7 +230,17 @@ int64_t rp_plan_state_width(const rp_plan *plan)
 
 int64_t rp_plan_dq_width(const rp_plan *plan)
 {
-    return plan && plan->ops ? rpi_backward_width(plan) : 0;
+    return plan && plan->ops ? rpi_backward_width(plan, false) : 0;
+}
+
+int64_t rp_plan_row_step(const rp_plan *plan)
+{
+    return plan && plan->ops ? plan->ops->block_rows : 0;
+}
+
+int64_t rp_plan_dkv_width(const rp_plan *plan)
+{
+    return plan && plan->ops ? rpi_backward_width(plan, true) : 0;
 }
 
 size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool)

@@ -73,13 +73,14 @@ static void list_inputs(listed *all, int *n, const rp_plan *plan, const rp_tenso
             all[(*n)++] = (listed){"", -1, -1, m, &t->mask[m]};
 }
 
-/* Return true if an output is the array that it continues (state_out is state_in, or dq_out is dq_in): the same
- * elements in the same memory. */
+/* Return true if an output is the array that it continues (state_out is state_in, dq_out is dq_in, or dkv_out is
+ * dkv_in): the same elements in the same memory. */
 static bool in_place(const listed *output, const listed *other)
 {
     const rp_array *a = output->a, *b = other->a;
     const bool continued = (strcmp(output->name, "state_out") == 0 && strcmp(other->name, "state_in") == 0) ||
-                           (strcmp(output->name, "dq_out") == 0 && strcmp(other->name, "dq_in") == 0);
+                           (strcmp(output->name, "dq_out") == 0 && strcmp(other->name, "dq_in") == 0) ||
+                           (strcmp(output->name, "dkv_out") == 0 && strcmp(other->name, "dkv_in") == 0);
     return continued && a->data == b->data && memcmp(a->shape, b->shape, sizeof a->shape) == 0 &&
            memcmp(a->stride, b->stride, sizeof a->stride) == 0;
 }
@@ -159,11 +160,13 @@ rp_status rpi_gradients_overlap(const rp_plan *plan, const rp_tensors *t, const 
     list(all, &n, "dk", &g->dk);
     list(all, &n, "dv", &g->dv);
     list(all, &n, "dq_out", &g->dq_out);
+    list(all, &n, "dkv_out", &g->dkv_out);
     list_terms(all, &n, plan, "the gradient of ", g->term);
     const int outputs = n;
     list(all, &n, "dout", &g->dout);
     list(all, &n, "dlse", &g->dlse);
     list(all, &n, "dq_in", &g->dq_in);
+    list(all, &n, "dkv_in", &g->dkv_in);
     list(all, &n, "out", &t->out);
     list(all, &n, "lse", &t->lse);
     list_inputs(all, &n, plan, t);

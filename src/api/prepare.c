@@ -20,7 +20,7 @@ static rp_status args_without_keys(rpi_args *args, const rp_plan *plan, const rp
     with.v = with.out = with.lse = with.weights = with.profile = with.key_mass = with.entropy = with.q_offset =
         (rp_array){0};
     with.pages = (rp_pages){0};
-    with.key_from = with.key_to = 0;
+    with.key_from = with.key_to = with.row_from = with.row_to = 0;
     with.state_in = with.state_out = with.own_keys = (rp_array){0};
     with.key_norms = (rp_array){0};
     with.prepared = NULL;

@@ -128,7 +128,7 @@ static void place(gradients *g)
     rpi_arena *a = &g->memory;
     rpi_sources_place(&g->sources, a, c->plan, c->limits, g->groups * (d->heads / d->kv_heads), true);
     rpi_rope_tables_place(&c->rope, a, c->plan, c->limits);
-    bw->row_stats = rpi_arena_take3(a, d->batch * d->heads, c->limits->len_q, 3, sizeof(double));
+    bw->row_stats = rpi_arena_take3(a, d->batch * d->heads, c->limits->rows, 3, sizeof(double));
     if (c->starts)
         bw->bounds = rpi_arena_take3(a, d->batch * d->heads, bw->blocks, 2, sizeof(double));
     g->call_from = a->used;
@@ -150,8 +150,8 @@ static void begin(gradients *g, const rp_plan *plan, const rpi_limits *e, const 
     g->threads = threads;
     rpi_call_begin(&g->call, &g->sources, plan, e, args);
     g->call.backward = &g->back;
-    g->back.blocks = (e->len_q + ops->block_rows - 1) / ops->block_rows;
-    g->back.rows = e->len_q;
+    g->back.blocks = (e->rows + ops->block_rows - 1) / ops->block_rows;
+    g->back.rows = e->rows;
     g->back.key_blocks = (g->call.packed_k + ops->backward_keys - 1) / ops->backward_keys;
     set_groups(g);
     g->call.scratch_step = ops->backward_size(&g->call);
@@ -192,17 +192,31 @@ static inline void load_eight(two y[4], const char *row, rp_dtype dtype, int64_t
         rpi_load_f64((double *)y, row + x * rpi_floating_size(dtype), dtype, n);
 }
 
+/* Return the number of tasks of a head that compute ROWS_PER_TASK rows each. */
+static int64_t row_tasks(const rpi_call *c)
+{
+    return (c->args->row_to - c->args->row_from + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
+}
+
+/* Find the head and the rows [*from, *to) of task n. */
+static int64_t rows_of_task(const rpi_call *c, int64_t n, int64_t *from, int64_t *to)
+{
+    *from = c->args->row_from + n % row_tasks(c) * ROWS_PER_TASK;
+    *to = rpi_min(*from + ROWS_PER_TASK, c->args->row_to);
+    return n / row_tasks(c);
+}
+
 /* Fill row_stats for ROWS_PER_TASK rows of one head: the maximum and log_sum (or lse and 0 if only lse is given), and
  * <dout, out> - dlse. */
 static void stats_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
     const rp_desc *d = &c->args->desc;
-    const int64_t tasks = (d->len_q + ROWS_PER_TASK - 1) / ROWS_PER_TASK, head = n / tasks,
-                  first = n % tasks * ROWS_PER_TASK, b = head / d->heads, h = head % d->heads;
+    int64_t from, end;
+    const int64_t head = rows_of_task(c, n, &from, &end), b = head / d->heads, h = head % d->heads;
     (void)worker;
-    for (int64_t i = first; i < rpi_min(first + ROWS_PER_TASK, d->len_q); i++) {
-        double *to = c->backward->row_stats + 3 * (head * d->len_q + i);
+    for (int64_t i = from; i < end; i++) {
+        double *to = rpi_row_stats(c, head, i);
         two sum[4] = {{0}};
         const bool exact = c->args->row_max.data; /* forward_again computed lse as two numbers */
         to[0] = rpi_at(exact ? &c->args->row_max : &c->args->lse, b, h, i, 0);
@@ -230,13 +244,13 @@ static void bounds_task(void *context, int64_t n, int32_t worker)
     const rpi_call *c = context;
     const rp_desc *d = &c->args->desc;
     const int64_t rows = c->plan->ops->block_rows, head = n / c->backward->blocks, b = head / d->heads,
-                  h = head % d->heads, first = n % c->backward->blocks * rows;
+                  h = head % d->heads, first = c->args->row_from + n % c->backward->blocks * rows;
     double *to = c->backward->bounds + 2 * n;
     (void)worker;
     to[0] = 0;
     to[1] = HUGE_VAL;
-    for (int64_t i = first; i < rpi_min(first + rows, d->len_q); i++) {
-        const double *stats = c->backward->row_stats + 3 * (head * d->len_q + i);
+    for (int64_t i = first; i < rpi_min(first + rows, c->args->row_to); i++) {
+        const double *stats = rpi_row_stats(c, head, i);
         const double lse = (stats[0] == -HUGE_VAL ? 0 : stats[0]) + stats[1],
                      norm = rpi_row_norm(&c->args->q, b, h, i, d->dim_k);
         const double scaled = norm * fabs(d->scale);
@@ -273,7 +287,8 @@ static void rows_of_head(const rpi_call *c, int64_t head, int64_t row0, int64_t 
     int64_t b, h;
     rpi_head_at(c, head, &b, &h);
     for (int64_t i = row0; i < row1; i++) {
-        const char *dq_row = (const char *)bw->dq + (head * bw->rows + i) * wide * c->plan->ops->real;
+        const int64_t sums_row = head * bw->rows + i - c->args->row_from;
+        const char *dq_row = (const char *)bw->dq + sums_row * wide * c->plan->ops->real;
         rpi_load_f64(row, dq_row, c->plan->ops->real == 8 ? RP_F64 : RP_F32, d->dim_k);
         int64_t x0 = 0; /* adding 0 turns -0 into 0, as it would be if another tile had added a 0 */
         for (; x0 + 2 <= d->dim_k; x0 += 2)
@@ -292,7 +307,7 @@ static void rows_of_head(const rpi_call *c, int64_t head, int64_t row0, int64_t 
                 continue;
             const rpi_pair p = rpi_pair_of(c->args, s->term, b, h, i);
             const rpi_vectors *vectors = &s->run.vectors;
-            const int64_t at = (head * bw->rows + i) * rpi_round_up(vectors->width, c->plan->ops->vl);
+            const int64_t at = sums_row * rpi_round_up(vectors->width, c->plan->ops->vl);
             rpi_sums to = bw->sums.term[s->term];
             to.q = row;
             for (int64_t x = 0; x < vectors->width; x++) {
@@ -312,31 +327,28 @@ static void rows_of_head(const rpi_call *c, int64_t head, int64_t row0, int64_t 
 static void rows_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
-    const int64_t len_q = c->args->desc.len_q, tasks = (len_q + ROWS_PER_TASK - 1) / ROWS_PER_TASK,
-                  first = n % tasks * ROWS_PER_TASK;
-    double *row = (double *)(void *)(c->scratch + worker * c->scratch_step);
-    rows_of_head(c, n / tasks, first, rpi_min(first + ROWS_PER_TASK, len_q), row);
+    int64_t from, to;
+    const int64_t head = rows_of_task(c, n, &from, &to);
+    rows_of_head(c, head, from, to, (double *)(void *)(c->scratch + worker * c->scratch_step));
 }
 
 /* Copy the sums of ROWS_PER_TASK rows of one head from dq_in (in) or to dq_out: dq of the rotated queries, then the
  * gradients of the queries of each RUN source. */
 static void copy_rows(const rpi_call *c, int64_t n, bool in)
 {
-    const rp_desc *d = &c->args->desc;
     const rpi_backward *bw = c->backward;
     const rpi_view *v = in ? &c->grads->dq_in : &c->grads->dq_out;
-    const int64_t tasks = (d->len_q + ROWS_PER_TASK - 1) / ROWS_PER_TASK, head = n / tasks,
-                  first = n % tasks * ROWS_PER_TASK, real = c->plan->ops->real, vl = c->plan->ops->vl;
-    int64_t b, h;
+    int64_t b, h, from, to;
+    const int64_t head = rows_of_task(c, n, &from, &to), real = c->plan->ops->real, vl = c->plan->ops->vl;
     rpi_head_at(c, head, &b, &h);
-    for (int64_t i = first; i < rpi_min(first + ROWS_PER_TASK, d->len_q); i++) {
+    for (int64_t i = from; i < to; i++) {
         char *state = (char *)v->data + rpi_index(v, b, h, i, 0) * real;
         for (int s = -1; s < c->n_sources; s++) {
             char *sums = s < 0 ? bw->dq : bw->run_dq[s];
-            const int64_t width = s < 0 ? d->dim_k : c->source[s].run.vectors.width;
+            const int64_t width = s < 0 ? c->args->desc.dim_k : c->source[s].run.vectors.width;
             if (!sums)
                 continue;
-            char *row = sums + (head * bw->rows + i) * rpi_round_up(width, vl) * real;
+            char *row = sums + (head * bw->rows + i - c->args->row_from) * rpi_round_up(width, vl) * real;
             memcpy(in ? row : state, in ? state : row, (size_t)(width * real));
             state += width * real;
         }
@@ -357,28 +369,36 @@ static void save_rows_task(void *context, int64_t n, int32_t worker)
 
 /* ---------------------------------------------------------------------------------------------- the call */
 
-__attribute__((noinline)) int64_t rpi_backward_width(const rp_plan *plan)
+__attribute__((noinline)) int64_t rpi_backward_width(const rp_plan *plan, bool keys)
 {
     rpi_sources sources;
-    int64_t width = plan->desc.dim_k;
+    const rp_desc *d = &plan->desc;
+    int64_t run = 0;
+    bool plain = false, column = false;
     rpi_sources_describe(&sources, plan, &plan->bounds);
-    for (int n = 0; n < sources.n; n++)
-        if (sources.source[n].kind == RPI_RUN)
-            width += sources.source[n].run.vectors.width;
-    return width;
+    for (int n = 0; n < sources.n; n++) {
+        const rpi_source *s = &sources.source[n];
+        run += s->kind == RPI_RUN ? s->run.vectors.width : 0;
+        column |= s->kind == RPI_COLUMN;
+        plain |= s->kind == RPI_KEYS || s->kind == RPI_COLUMN;
+    }
+    return keys ? d->dim_k + d->dim_v + (plain ? d->dim_k : 0) + (column ? 8 / plan->ops->real : 0) : d->dim_k + run;
 }
 
-/* Set elements [from, to) of each row of a gradient with a row for each query to 0. */
+/* Set elements [from, to) of each row of a gradient with a row for each query to 0; in rows that the call does not
+ * compute, all elements. */
 static void clear_keys(const rpi_call *c, const rpi_view *v, int64_t from, int64_t to)
 {
     const rp_desc *d = &c->args->desc;
-    for (int64_t x = 0; x < d->batch * d->heads * d->len_q; x++)
-        for (int64_t j = from; j < to; j++)
-            rpi_put(v->data, v->dtype, rpi_index(v, x / d->len_q / d->heads, x / d->len_q % d->heads, x % d->len_q, j),
-                    0);
+    for (int64_t x = 0; x < d->batch * d->heads * d->len_q; x++) {
+        const int64_t i = x % d->len_q, head = x / d->len_q;
+        const bool outside = i < c->args->row_from || i >= c->args->row_to;
+        for (int64_t j = outside ? 0 : from; j < (outside ? d->len_k : to); j++)
+            rpi_put(v->data, v->dtype, rpi_index(v, head / d->heads, head % d->heads, i, j), 0);
+    }
 }
 
-/* In a call over a range of keys, set the elements outside the range to 0 in gradients that tasks write directly. */
+/* In a call over ranges of rows or keys, set the elements outside to 0 in gradients that tasks write directly. */
 static void clear_outside(const rpi_call *c)
 {
     for (int n = 0; n < c->n_sources; n++) {
@@ -460,8 +480,7 @@ static void backward(gradients *g, rp_pool *pool)
     rpi_call *c = &g->call;
     rpi_backward *bw = &g->back;
     const rp_desc *d = &c->args->desc;
-    const int64_t kv = d->batch * d->kv_heads, per_kv = d->heads / d->kv_heads,
-                  row_tasks = (d->len_q + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
+    const int64_t kv = d->batch * d->kv_heads, per_kv = d->heads / d->kv_heads, tasks = row_tasks(c);
     const atomic_bool *stop = &c->progress->stop;
     bool serial = false; /* run rows_task on one thread, because rows of all heads add to one array */
     memset(g->memory.base + g->call_from, 0, (size_t)(g->call_to - g->call_from));
@@ -472,25 +491,25 @@ static void backward(gradients *g, rp_pool *pool)
     rpi_call_fill(c, &g->sources, pool);
     if (rpi_is_range(c->args))
         clear_outside(c);
-    rpi_pool_run(pool, d->batch * d->heads * row_tasks, stats_task, c);
+    rpi_pool_run(pool, d->batch * d->heads * tasks, stats_task, c);
     if (c->skips)
         rpi_pool_run(pool, d->batch * d->heads * bw->blocks, bounds_task, c);
     for (c->g0 = 0; c->g0 < kv; c->g0 += g->groups) {
         c->groups = rpi_min(g->groups, kv - c->g0);
         memset(g->memory.base + g->group_from, 0, (size_t)(g->group_to - g->group_from));
         if (c->grads->dq_in.data)
-            rpi_pool_run(pool, c->groups * per_kv * row_tasks, load_rows_task, c);
+            rpi_pool_run(pool, c->groups * per_kv * tasks, load_rows_task, c);
         rpi_columns_fill(c, pool);
         rpi_pool_run_until(pool, c->groups * bw->key_blocks, key_task, c, stop);
         if (atomic_load(stop))
             return;
         if (c->grads->dq_out.data)
-            rpi_pool_run(pool, c->groups * per_kv * row_tasks, save_rows_task, c);
+            rpi_pool_run(pool, c->groups * per_kv * tasks, save_rows_task, c);
         else if (serial)
-            for (int64_t n = 0; n < c->groups * per_kv * row_tasks; n++)
+            for (int64_t n = 0; n < c->groups * per_kv * tasks; n++)
                 rows_task(c, n, 0);
         else if (c->grads->dq.data)
-            rpi_pool_run(pool, c->groups * per_kv * row_tasks, rows_task, c);
+            rpi_pool_run(pool, c->groups * per_kv * tasks, rows_task, c);
     }
     rpi_reduce(c); /* compute the gradients of the terms' arrays from the sums (reduce.c) */
     rpi_sums_store(&bw->sums, c->args, c->grads);
@@ -505,7 +524,7 @@ static bool lse_serves(const rpi_args *args, const rpi_ops *ops)
         return false;
     for (int64_t b = 0; b < d->batch; b++)
         for (int64_t h = 0; h < d->heads; h++)
-            for (int64_t i = 0; i < d->len_q; i++) {
+            for (int64_t i = args->row_from; i < args->row_to; i++) {
                 const double lse = rpi_at(&args->lse, b, h, i, 0);
                 if (fabs(lse) > rpi_lse_limit(d) && lse != -HUGE_VAL)
                     return false;
@@ -543,9 +562,10 @@ rp_status rpi_fast_backward(rpi_args *args, const rpi_grads *grads, rp_pool *poo
     rpi_limits limits;
     rpi_arena forward = {0};
     const bool again = !args->out.data || !lse_serves(args, args->plan->ops);
-    if (again && rpi_is_range(args))
-        return rpi_fail(RP_E_ARG, "out or lse is missing or too imprecise, or lse is too large; a range of keys needs "
-                                  "both, of the whole rows, with lse in the type of the arithmetic or f64");
+    if (again && (rpi_is_range(args) || grads->dkv_in.data || grads->dkv_out.data))
+        return rpi_fail(RP_E_ARG,
+                        "out or lse is missing or too imprecise, or lse is too large; ranges, dkv_in and "
+                        "dkv_out need both, of the whole rows, with lse in the type of the arithmetic or f64");
     gradients *g = work ? work : rpi_arguments_alloc(sizeof *g);
     if (!g)
         return RP_E_NOMEM;

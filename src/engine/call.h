@@ -56,12 +56,12 @@ typedef struct rpi_decode {
 /* State shared by the tasks of a backward call (backward.c). */
 typedef struct rpi_backward {
     int64_t blocks, /* number of blocks of BLOCK_ROWS rows */
-        rows,       /* limit of Lq */
+        rows,       /* limit of the number of rows */
         key_blocks; /* number of blocks of BACKWARD_KEYS keys */
     /* [head of the group][rows][Dk padded] gradient of the rotated queries, without scale */
     void *dq;
     void *run_dq[RPI_MAX_SOURCES]; /* [head of the group][rows][width padded] gradient of each RUN source's queries */
-    /* [B * H][Lq][3] largest score, log of the sum (lse is the sum of both), and <dout, out> - dlse */
+    /* [B * H][rows][3] largest score, log of the sum (lse is the sum of both), and <dout, out> - dlse */
     double *row_stats;
     /* [B * H][blocks][2] bounds of each block of rows: the largest norm of a scaled query, and the smallest lse
      * (-infinity if an element of the block is non-finite or large); NULL if no tiles are skipped. */
@@ -84,6 +84,13 @@ typedef struct rpi_backward {
     atomic_llong ticket_task;
     bool any_head; /* some source has sums for each head */
 } rpi_backward;
+
+/* Return the row_stats of row i of a head, counted over batch * heads. */
+static inline double *rpi_row_stats(const rpi_call *c, int64_t head, int64_t i)
+{
+    const rpi_args *a = c->args;
+    return c->backward->row_stats + 3 * (head * (a->row_to - a->row_from) + i - a->row_from);
+}
 
 /* Return the cosines and sines of the keys or queries of batch entry b, or NULL without RoPE. */
 static inline const void *rpi_rope_of(const rpi_call *c, bool keys, int64_t b)

@@ -69,12 +69,18 @@ static void pack_task(void *context, int64_t n, int32_t worker)
     c->plan->ops->pack(c, n / tasks, first, rpi_min(first + PANELS_PER_TASK, panels), worker);
 }
 
+/* Return the number of tasks of a head. */
+static int64_t row_tasks(const rpi_call *c)
+{
+    return (c->args->row_to - c->args->row_from + c->rows_per_task - 1) / c->rows_per_task;
+}
+
 /* Compute rows of one head: call `attend` (kernels/forward.h). */
 static void attend_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
     const rp_desc *d = &c->args->desc;
-    const int64_t rows = c->rows_per_task, tasks = (d->len_q + rows - 1) / rows;
+    const int64_t rows = c->rows_per_task, tasks = row_tasks(c);
     /* later rows first: with a causal mask they have more keys */
     const int64_t head = n / tasks, task = tasks - 1 - n % tasks;
     int64_t b, h;
@@ -85,7 +91,8 @@ static void attend_task(void *context, int64_t n, int32_t worker)
         partial = c->partial + (head * c->chunks + task) * sums;
         memset(partial, 0, (size_t)sums * sizeof *partial);
     }
-    c->plan->ops->attend(c, b, h, task * rows, rpi_min((task + 1) * rows, d->len_q), partial, worker);
+    const int64_t row0 = c->args->row_from + task * rows;
+    c->plan->ops->attend(c, b, h, row0, rpi_min(row0 + rows, c->args->row_to), partial, worker);
     rpi_progress_step(c->progress);
 }
 
@@ -207,8 +214,8 @@ static bool own_keys_there(const rpi_args *args)
 {
     bool there = true;
     for (int64_t b = 0; b < args->desc.batch && !args->state_in.data && !args->own_keys.data; b++) {
-        const int64_t from = rpi_max(rpi_position(args, b, 0), 0),
-                      to = rpi_min(rpi_position(args, b, args->desc.len_q), args->desc.len_k);
+        const int64_t from = rpi_max(rpi_position(args, b, args->row_from), 0),
+                      to = rpi_min(rpi_position(args, b, args->row_to), args->desc.len_k);
         there = there && (from >= to || (from >= args->key_from && to <= args->key_to));
     }
     return there;
@@ -221,7 +228,7 @@ static rp_status attend(rpi_forward *f, rp_pool *pool)
     const rp_desc *d = &c->args->desc;
     const atomic_bool *stop = &c->progress->stop;
     const int64_t kv = d->batch * d->kv_heads, per_kv = d->heads / d->kv_heads;
-    const int64_t panels = c->packed_k / c->plan->ops->nr, tasks = (d->len_q + c->rows_per_task - 1) / c->rows_per_task;
+    const int64_t panels = c->packed_k / c->plan->ops->nr, tasks = row_tasks(c);
     rpi_call_fill(c, &f->sources, pool);
     if (c->starts && !own_keys_there(c->args))
         return rpi_fail(RP_E_ARG,
@@ -252,7 +259,7 @@ rp_status rpi_fast_attend(const rpi_args *args, rp_pool *pool, rpi_progress *pro
     rpi_limits_of(&limits, args, NULL);
     begin(&f, args->plan, &limits, args, threads);
     f.call.progress = progress;
-    progress->total += d->batch * d->heads * ((d->len_q + f.call.rows_per_task - 1) / f.call.rows_per_task);
+    progress->total += d->batch * d->heads * row_tasks(&f.call);
     /* Allocate memory first, so that a call that fails writes nothing. With given positions or offsets, the call may
      * need more memory than the plan's work size. */
     rp_status status = rpi_work_begin(&f.memory, work, work ? rpi_fast_work_size(args->plan, threads) : 0);

@@ -86,8 +86,8 @@ static void reduce_sink(const rpi_call *c, int64_t b, int64_t h)
     rpi_backward *bw = c->backward;
     const rp_desc *d = &c->args->desc;
     const double sink = rpi_round_bias(rpi_at(&c->args->term[c->plan->sink][0], h, 0, 0, 0), c->plan->ops->real);
-    for (int64_t i = 0; i < d->len_q; i++) {
-        const double *stats = bw->row_stats + 3 * ((b * d->heads + h) * d->len_q + i);
+    for (int64_t i = c->args->row_from; i < c->args->row_to; i++) {
+        const double *stats = rpi_row_stats(c, b * d->heads + h, i);
         if (stats[0] != -HUGE_VAL)
             rpi_add(&bw->sums.term[c->plan->sink], 0, h, 0, 0, 0, -exp((sink - stats[0]) - stats[1]) * stats[2]);
     }

@@ -34,7 +34,7 @@ static void set_groups(rpi_forward *f, bool summary)
     f->groups = rpi_max((TASKS_PER_THREAD * f->threads + blocks - 1) / blocks, FEW_BYTES / rpi_max(bytes, 1));
     f->groups = rpi_clamp(rpi_min(f->groups, MAX_GROUP_BYTES / rpi_max(bytes, 1)), 1, rpi_max(kv, 1));
     f->by_heads = bytes <= SHORT_HEAD_BYTES && !summary && kv % f->threads == 0 &&
-                  !(c->args && rpi_is_range(c->args)); /* attend_heads computes all keys of a row */
+                  !(c->args && rpi_is_range(c->args)); /* attend_heads computes all rows and keys */
     for (int n = 0; n < c->n_sources; n++)
         f->by_heads =
             f->by_heads && c->source[n].kind != RPI_COLUMN; /* must be computed for a whole group of heads first */

@@ -6,20 +6,29 @@
 #include "decode.h" /* lets an editor parse this file on its own */
 #endif
 
+/* Rows of key_sums: a register tile may also add to rows past the last key. */
+enum { key_sums_rows = (BACKWARD_KEYS + MR - 1) / MR * MR + MR };
+
+/* Sums for the gradients of a task's keys: [key_sums_rows][Dk or Dv padded]. */
+typedef struct key_sums {
+    real *dk;       /* the gradient of the rotated keys */
+    real *dk_plain; /* the gradient of the keys before rotation; NULL if no term needs it */
+    real *dv;
+} key_sums;
+
 typedef struct backward_scratch {
     block k;
-    real *keys;        /* panels of the keys; AMX packs them only if a key is non-finite or large */
-    void *packed_keys; /* the task's keys, packed by pack_keys */
-    real *dk, *dv; /* [BACKWARD_KEYS rounded up to MR, + MR][Dk or Dv padded]; dk is the gradient of the rotated keys */
-    real *dk_plain;    /* the gradient of the keys before rotation; NULL if no term needs it */
-    real *dout;        /* [BLOCK_ROWS][Dv padded] */
-    real *dp;          /* [BLOCK_ROWS][ROW_STEP] dp, then ds, then ds times the slopes of the softcaps */
-    real *dq;          /* [BLOCK_ROWS][Dk padded] the tile's contribution to dq */
-    real *run_queries; /* the block's queries for one source, packed as columns */
-    real *sums;        /* [BLOCK_ROWS][sums_step] sums of ds for each vector */
-    real *run_dq;      /* [BLOCK_ROWS][width padded] one source's gradient of the queries */
+    real *keys;         /* panels of the keys; AMX packs them only if a key is non-finite or large */
+    void *packed_keys;  /* the task's keys, packed by pack_keys */
+    key_sums head, all; /* sums of a query head, and of the kv head; key_sums.h */
+    real *dout;         /* [BLOCK_ROWS][Dv padded] */
+    real *dp;           /* [BLOCK_ROWS][ROW_STEP] dp, then ds, then ds times the slopes of the softcaps */
+    real *dq;           /* [BLOCK_ROWS][Dk padded] the tile's contribution to dq */
+    real *run_queries;  /* the block's queries for one source, packed as columns */
+    real *sums;         /* [BLOCK_ROWS][sums_step] sums of ds for each vector */
+    real *run_dq;       /* [BLOCK_ROWS][width padded] one source's gradient of the queries */
     int64_t sums_step, widest;
-    double *strip;                    /* [Lq + BACKWARD_KEYS] one head's sums of ds for each offset */
+    double *strip;                    /* [rows + BACKWARD_KEYS] one head's sums of ds for each offset */
     double *entries[RPI_MAX_SOURCES]; /* one head's sums of ds: for each entry (GATHER), or from row_grad (ROWS) */
     real *vectors[RPI_MAX_SOURCES];   /* [span][width padded] one head's gradients, starting at vector vectors_low */
     int64_t vectors_low[RPI_MAX_SOURCES], vectors_span[RPI_MAX_SOURCES];
@@ -45,7 +54,7 @@ static bool gathers(const rpi_source *s)
 static int64_t reach_of(const rpi_call *c, const rpi_source *s)
 {
     const int64_t padded = rpi_vectors_of(s)->padded;
-    return gathers(s) ? padded : rpi_min(padded, rpi_round_up(c->limits->len_q + BACKWARD_KEYS + NR, NR));
+    return gathers(s) ? padded : rpi_min(padded, rpi_round_up(c->limits->rows + BACKWARD_KEYS + NR, NR));
 }
 
 /* Return the number of sums that a source keeps for one head: one for each entry (GATHER), those of row_grad (ROWS),
@@ -57,23 +66,41 @@ static int64_t sums_of(const rpi_source *s)
 
 static void products_layout(const rpi_call *c, backward_scratch *w, rpi_arena *a);
 
+static void key_sums_layout(const rpi_call *c, key_sums *s, bool plain, rpi_arena *a)
+{
+    const int64_t wide_k = rpi_round_up(c->plan->desc.dim_k, VL), wide_v = rpi_round_up(c->plan->desc.dim_v, VL);
+    s->dk = take_reals(a, key_sums_rows, wide_k);
+    s->dv = take_reals(a, key_sums_rows, wide_v);
+    if (plain)
+        s->dk_plain = take_reals(a, key_sums_rows, wide_k);
+}
+
 /* Return the number of the block of keys that begins at key j0, counted from the call's first key. */
 static inline int64_t key_block_of(const rpi_call *c, int64_t j0)
 {
     return (j0 - c->args->key_from) / BACKWARD_KEYS;
 }
 
+/* Return the number of the block that begins at row row0, counted from the call's first row. */
+static inline int64_t row_block_of(const rpi_call *c, int64_t row0)
+{
+    return (row0 - c->args->row_from) / BLOCK_ROWS;
+}
+
+/* Return the index of row row0 of a head of the group in rpi_backward.dq and run_dq. */
+static inline int64_t sums_row_of(const rpi_call *c, int64_t head, int64_t row0)
+{
+    return head * c->backward->rows + row0 - c->args->row_from;
+}
+
 static void backward_layout(const rpi_call *c, backward_scratch *w, rpi_arena *a)
 {
     const rp_desc *d = &c->plan->desc;
-    const int64_t wide_k = rpi_round_up(d->dim_k, VL), wide_v = rpi_round_up(d->dim_v, VL),
-                  rows = rpi_round_up(BACKWARD_KEYS, MR) + MR;
+    const int64_t wide_k = rpi_round_up(d->dim_k, VL), wide_v = rpi_round_up(d->dim_v, VL);
     bool plain = false, reduces = false;
     memset(w, 0, sizeof *w);
     block_layout(c, &w->k, a);
     w->keys = take_reals(a, BACKWARD_KEYS, d->dim_k);
-    w->dk = take_reals(a, rows, wide_k);
-    w->dv = take_reals(a, rows, wide_v);
     w->dout = take_reals(a, BLOCK_ROWS, wide_v);
     w->dp = take_reals(a, BLOCK_ROWS, ROW_STEP);
     w->dq = take_reals(a, BLOCK_ROWS, wide_k);
@@ -84,10 +111,7 @@ static void backward_layout(const rpi_call *c, backward_scratch *w, rpi_arena *a
     for (int32_t n = 0; n < c->n_sources; n++) {
         const rpi_source *s = &c->source[n];
         const rpi_vectors *v = rpi_vectors_of(s);
-        if ((s->kind == RPI_KEYS || s->kind == RPI_COLUMN) && !plain) {
-            plain = true;
-            w->dk_plain = take_reals(a, rows, wide_k);
-        }
+        plain |= s->kind == RPI_KEYS || s->kind == RPI_COLUMN;
         reduces |= s->kind == RPI_ROWS && s->scheme->reduce;
         if (sums_of(s))
             w->entries[n] = rpi_arena_take(a, sums_of(s), 1, sizeof(double));
@@ -100,11 +124,15 @@ static void backward_layout(const rpi_call *c, backward_scratch *w, rpi_arena *a
         w->vectors_span[n] = reach_of(c, s);
         w->vectors[n] = take_reals(a, w->vectors_span[n] + MR, wide);
     }
+    key_sums_layout(c, &w->head, plain, a);
+    w->all = w->head; /* the sums of a single head are those of the kv head */
+    if (d->heads > d->kv_heads)
+        key_sums_layout(c, &w->all, plain, a);
     w->sums_step += 2 * NR; /* room for one more group of vectors, and not a power of two */
     w->run_queries = take_reals(a, BLOCK_ROWS, w->widest);
     w->run_dq = take_reals(a, BLOCK_ROWS, w->widest);
     w->sums = take_reals(a, BLOCK_ROWS, w->sums_step);
-    w->strip = rpi_arena_take(a, c->limits->len_q + BACKWARD_KEYS, 1, sizeof(double));
+    w->strip = rpi_arena_take(a, c->limits->rows + BACKWARD_KEYS, 1, sizeof(double));
     w->column = rpi_arena_take(a, BACKWARD_KEYS, 1, sizeof(double));
     if (reduces) {
         w->past = rpi_arena_take(a, BACKWARD_KEYS, 1, sizeof(double));

@@ -49,6 +49,7 @@ static void merge_head(backward_scratch *w, int64_t j0, int64_t key_block)
     const rpi_call *c = k->c;
     rpi_backward *bw = c->backward;
     const rp_desc *d = &c->args->desc;
+    const int64_t rows = c->args->row_to - c->args->row_from;
     rpi_ticket_wait(&bw->ticket_head[k->h], k->b * bw->key_blocks + key_block);
     if (bw->between)
         merge_between(w, j0);
@@ -56,10 +57,11 @@ static void merge_head(backward_scratch *w, int64_t j0, int64_t key_block)
         const rpi_source *s = &c->source[n];
         const rpi_vectors *v = rpi_vectors_of(s);
         if (s->kind == RPI_STRIP && bw->strips) {
-            /* entry 0 of the task's strip is for j - i = j0 - (Lq - 1) */
+            /* entry 0 of the task's strip is for the call's last row and key j0 */
             double *to = bw->strips + (s->strip.batch_step ? k->b : 0) * d->heads * s->strip.len + k->h * s->strip.len;
-            const int64_t at = j0 - rpi_position(c->args, k->b, d->len_q - 1) - rpi_strip_low(&s->strip, c->args, k->b);
-            for (int64_t e = 0; e < d->len_q - 1 + rpi_min(BACKWARD_KEYS, d->len_k - j0); e++)
+            const int64_t at =
+                j0 - rpi_position(c->args, k->b, c->args->row_to - 1) - rpi_strip_low(&s->strip, c->args, k->b);
+            for (int64_t e = 0; e < rows - 1 + rpi_min(BACKWARD_KEYS, d->len_k - j0); e++)
                 to[at + e] += w->strip[e];
         }
         if (bw->entries[n])
@@ -83,7 +85,7 @@ static void begin_head(backward_scratch *w, int64_t j0)
     const rp_desc *d = &c->args->desc;
     const size_t keys = (size_t)rpi_round_up(rpi_min(BACKWARD_KEYS, d->len_k - j0), VL);
     if (c->backward->strips)
-        memset(w->strip, 0, ((size_t)d->len_q + keys) * sizeof(double));
+        memset(w->strip, 0, ((size_t)(c->args->row_to - c->args->row_from) + keys) * sizeof(double));
     memset(w->column, 0, keys * sizeof(double));
     if (c->backward->between) {
         memset(w->past, 0, BACKWARD_KEYS * sizeof(double));
@@ -98,8 +100,9 @@ static void begin_head(backward_scratch *w, int64_t j0)
         if (!v)
             continue;
         memset(w->vectors[n], 0, reals(w->vectors_span[n] + MR, rpi_round_up(v->width, VL)));
-        const int64_t first =
-            j0 - (v->product->without_q_offset ? d->len_q - 1 : rpi_position(c->args, w->k.b, d->len_q - 1)) - v->first;
+        const int64_t last = c->args->row_to - 1,
+                      first =
+                          j0 - (v->product->without_q_offset ? last : rpi_position(c->args, w->k.b, last)) - v->first;
         w->vectors_low[n] = gathers(s) ? 0 : rpi_clamp(first, 0, v->count - 1);
         if (!gathers(s) && w->vectors_span[n] >= v->count)
             w->vectors_low[n] = 0;
@@ -127,7 +130,7 @@ static void use_columns(backward_scratch *w, int64_t j0, int64_t keys, int64_t g
             for (int64_t j = 0; j < keys; j++) {
                 if (w->column[j] == 0) /* masked key: it must not become NaN if the vector has a NaN */
                     continue;
-                w->dk_plain[j * wide + x] += (real)(w->column[j] * v->factor * vec);
+                w->head.dk_plain[j * wide + x] += (real)(w->column[j] * v->factor * vec);
                 sum += w->column[j] * rpi_row_value(&c->args->k, k->b, g, j0 + j, x);
             }
             if (bw->columns)
@@ -145,20 +148,20 @@ static void store_keys(const backward_scratch *w, int64_t j0, int64_t keys, int6
     const rpi_view *dk = &c->grads->dk, *dv = &c->grads->dv;
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
     const int64_t wide_k = rpi_round_up(d->dim_k, VL), wide_v = rpi_round_up(d->dim_v, VL);
-    const real *rope = rpi_rope_of(c, true, w->k.b);
+    const real *rope = rpi_rope_of(c, true, w->k.b), *plain = w->all.dk_plain;
     for (int64_t j = 0; j < keys; j++) {
-        real *from = w->dk + j * wide_k;
+        real *from = w->all.dk + j * wide_k, *value = w->all.dv + j * wide_v;
         if (rotate)
             rotate_row(rotate, rope + (j0 + j) * rotate->dim, -1, from, 1);
         for (int64_t x = 0; x < wide_k;
              x += VL) /* adding 0 turns -0 into 0, as it would be if another tile had added a 0 */
-            vf_store(from + x, vf_load(from + x) + (w->dk_plain ? vf_load(w->dk_plain + j * wide_k + x) : vf_set1(0)));
+            vf_store(from + x, vf_load(from + x) + (plain ? vf_load(plain + j * wide_k + x) : vf_set1(0)));
         if (dk->data)
             store_channels(dk->data, dk->dtype, rpi_index(dk, w->k.b, g, j0 + j, 0), from, d->dim_k);
         for (int64_t x = 0; x < wide_v; x += VL)
-            vf_store(w->dv + j * wide_v + x, vf_load(w->dv + j * wide_v + x) + vf_set1(0));
+            vf_store(value + x, vf_load(value + x) + vf_set1(0));
         if (dv->data)
-            store_channels(dv->data, dv->dtype, rpi_index(dv, w->k.b, g, j0 + j, 0), w->dv + j * wide_v, d->dim_v);
+            store_channels(dv->data, dv->dtype, rpi_index(dv, w->k.b, g, j0 + j, 0), value, d->dim_v);
     }
 }
 
@@ -205,13 +208,13 @@ static inline void head_blocks(backward_scratch *w, int64_t head, int64_t j0, in
     rpi_backward *bw = c->backward;
     const rp_desc *d = &c->args->desc;
     const int64_t wide_k = rpi_round_up(d->dim_k, VL);
-    for (k->row0 = 0; k->row0 < d->len_q; k->row0 += BLOCK_ROWS) {
-        const int64_t block_n = head * bw->blocks + k->row0 / BLOCK_ROWS;
+    for (k->row0 = c->args->row_from; k->row0 < c->args->row_to; k->row0 += BLOCK_ROWS) {
+        const int64_t row_block = row_block_of(c, k->row0), block_n = head * bw->blocks + row_block;
         tile t;
-        k->rows = rpi_min(BLOCK_ROWS, d->len_q - k->row0);
+        k->rows = rpi_min(BLOCK_ROWS, c->args->row_to - k->row0);
         k->groups = (k->rows + MR - 1) / MR;
         k->large_q = false;
-        k->bounds = c->skips ? bw->bounds + 2 * ((k->b * d->heads + k->h) * bw->blocks + k->row0 / BLOCK_ROWS) : NULL;
+        k->bounds = c->skips ? bw->bounds + 2 * ((k->b * d->heads + k->h) * bw->blocks + row_block) : NULL;
         bool some = !(c->skips && is_far(k, j0, j0 + keys));
         if (some) {
             find_intervals(k);
@@ -222,13 +225,13 @@ static inline void head_blocks(backward_scratch *w, int64_t head, int64_t j0, in
         else
             pass_empty_tickets(w, j0, block_n, key_block);
         if (bw->any_pairs) {
-            atomic_llong *at = bw->ticket_pairs + k->row0 / BLOCK_ROWS * bw->key_blocks + key_block;
+            atomic_llong *at = bw->ticket_pairs + row_block * bw->key_blocks + key_block;
             rpi_ticket_wait(at, k->b * d->heads + k->h);
             rpi_ticket_pass(at);
         }
         rpi_ticket_wait(&bw->ticket_rows[block_n], key_block);
         if (some && c->limits->dq) {
-            real *to = (real *)bw->dq + (head * bw->rows + k->row0) * wide_k;
+            real *to = (real *)bw->dq + sums_row_of(c, head, k->row0) * wide_k;
             for (int64_t x = 0; x < k->rows * wide_k; x += VL)
                 vf_store(to + x, vf_load(to + x) + vf_load(w->dq + x));
         }
@@ -274,20 +277,22 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
     k->kv = kv;
     memset(w.large_k, 0, BACKWARD_KEYS / NR + 1);
     products_begin(&w, g, j0, padded);
-    if (w.dk_plain)
-        memset(w.dk_plain, 0, reals(rpi_round_up(padded, MR) + MR, rpi_round_up(d->dim_k, VL)));
     if (c->skips)
         find_key_norms(&w, g, j0, keys);
     for (int64_t n = 0; n < per_kv; n++) {
         k->h = g * per_kv + n;
         begin_head(&w, j0);
+        begin_key_sums(&w, j0, keys);
         head_blocks(&w, kv * per_kv + n, j0, keys, key_block);
-        use_columns(&w, j0, keys, g);
+        products_end(&w, keys);
+        if (!c->grads->dkv_out.data) /* the call over the last rows uses the sums of all rows */
+            use_columns(&w, j0, keys, g);
+        end_key_sums(&w, j0, keys, n == 0);
         if (bw->any_head)
             merge_head(&w, j0, key_block);
     }
-    products_end(&w, keys);
-    store_keys(&w, j0, keys, g);
+    if (!c->grads->dkv_out.data)
+        store_keys(&w, j0, keys, g);
     if (w.private_sums)
         merge_private_sums(&w, (c->g0 + kv) * bw->key_blocks + key_block);
     amx_end();

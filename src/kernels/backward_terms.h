@@ -5,7 +5,7 @@
  * Parameters: MR, BLOCK_ROWS, BACKWARD_KEYS.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "fma/fma_backward.h" /* lets an editor parse this file on its own */
+#include "key_sums.h" /* lets an editor parse this file on its own */
 #endif
 
 /* STRIP: sum ds for each offset. merge_head (backward_task.h) and engine/reduce.c pass the sums to `grad` of each
@@ -23,9 +23,10 @@ static void strip_gradient(backward_scratch *w, const tile *t)
         for (int64_t j = t->from[r / MR]; j < t->to[r / MR]; j += VL)
             vf_store(to + j, vf_load(to + j) + vf_load(ds + j));
     }
-    /* diagonal[n] is for j - i = tile0 + n - (BLOCK_ROWS - 1) - row0; strip[0] is for j - i = tile0 - (Lq - 1) */
+    /* diagonal[n] is for j - i = tile0 + n - (BLOCK_ROWS - 1) - row0; strip[0] is for the call's last row and key
+     * tile0 */
     for (int64_t n = BLOCK_ROWS - k->rows; n < BLOCK_ROWS - 1 + keys; n++)
-        w->strip[n - (BLOCK_ROWS - 1) - k->row0 + d->len_q - 1] += (double)k->diagonal[n];
+        w->strip[n - (BLOCK_ROWS - 1) - k->row0 + k->c->args->row_to - 1] += (double)k->diagonal[n];
 }
 
 #ifdef __clang__
@@ -180,7 +181,7 @@ static void shared_gradient(backward_scratch *w, const tile *t, int32_t n)
     const rp_desc *d = &c->args->desc;
     const rpi_view *v = &bw->sums.term[c->source[n].term].array[0];
     const int64_t keys = rpi_min(t->end, d->len_k - t->tile0);
-    rpi_ticket_wait(bw->ticket_pairs + k->row0 / BLOCK_ROWS * bw->key_blocks + key_block_of(c, t->tile0),
+    rpi_ticket_wait(bw->ticket_pairs + row_block_of(c, k->row0) * bw->key_blocks + key_block_of(c, t->tile0),
                     k->b * d->heads + k->h);
     for (int64_t r = 0; r < k->rows; r++) {
         double *to = (double *)v->data + rpi_index(v, k->b, k->h, k->row0 + r, t->tile0);
@@ -319,7 +320,7 @@ static void keys_gradient(backward_scratch *w, const tile *t, int32_t n, bool wa
                 continue;
             const int64_t e = rpi_clamp(vector_of(k, v, t, r) + j, 0, v->count - 1);
             const vf scaled = vf_set1(ds * factor);
-            real *dk = w->dk_plain + j * wide, *dv = w->vectors[n] + (e - w->vectors_low[n]) * wide;
+            real *dk = w->head.dk_plain + j * wide, *dv = w->vectors[n] + (e - w->vectors_low[n]) * wide;
             for (int64_t x0 = 0; x0 < wide; x0 += NR) {
                 const int64_t step = rpi_min(NR, wide - x0);
                 for (int64_t x = 0; x < step; x += VL) {
@@ -403,14 +404,14 @@ static void terms_gradient(backward_scratch *w, const tile *t, bool inside, int6
                 break;
             vectors_gradient(w, t, n, w->dp, k->vec[n].queries, dq, wanted);
             const int64_t wide = rpi_round_up(s->run.vectors.width, VL);
-            real *to = dq ? (real *)bw->run_dq[n] + (head * bw->rows + k->row0) * wide : NULL;
+            real *to = dq ? (real *)bw->run_dq[n] + sums_row_of(c, head, k->row0) * wide : NULL;
             if (dq)
-                rpi_ticket_wait(bw->ticket_run_dq[n] + head * bw->blocks + k->row0 / BLOCK_ROWS,
+                rpi_ticket_wait(bw->ticket_run_dq[n] + head * bw->blocks + row_block_of(c, k->row0),
                                 key_block_of(c, t->tile0));
             for (int64_t x = 0; dq && x < k->rows * wide; x += VL)
                 vf_store(to + x, vf_load(to + x) + vf_load(w->run_dq + x));
             if (dq)
-                rpi_ticket_pass(bw->ticket_run_dq[n] + head * bw->blocks + k->row0 / BLOCK_ROWS);
+                rpi_ticket_pass(bw->ticket_run_dq[n] + head * bw->blocks + row_block_of(c, k->row0));
             break;
         }
         case RPI_GATHER:

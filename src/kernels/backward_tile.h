@@ -81,9 +81,8 @@ static void tile_backward(backward_scratch *w, tile *t, int64_t head)
 {
     block *k = &w->k;
     const rpi_call *c = k->c;
-    const rpi_backward *bw = c->backward;
     const rp_desc *d = &c->args->desc;
-    const double *stats = bw->row_stats + 3 * ((k->b * d->heads + k->h) * d->len_q + k->row0);
+    const double *stats = rpi_row_stats(c, k->b * d->heads + k->h, k->row0);
     const real *products[BLOCK_ROWS];
     load_queries(k);
     if (k->large_q) /* open again: with large queries, biases of -infinity must clear keep */
@@ -95,7 +94,7 @@ static void tile_backward(backward_scratch *w, tile *t, int64_t head)
     dp_products(w, t, c->value_vectors ? products : NULL);
     for (int64_t r = 0; r < k->groups * MR; r++)
         row_gradient(w, t, r, stats + 3 * rpi_min(r, k->rows - 1));
-    if (c->grads->dv.data)
+    if (makes_dv(c))
         dv_products(w, t);
     if (c->value_vectors && term_wanted(c, c->value_vectors))
         vectors_gradient(w, t, c->n_sources - 1, k->s, w->dout, false, true);
@@ -106,7 +105,7 @@ static void tile_backward(backward_scratch *w, tile *t, int64_t head)
         multiply_ds(w, t, k->slope);
     }
     terms_gradient(w, t, true, head);
-    if (c->grads->dk.data)
+    if (makes_dk(c))
         dk_products(w, t);
     if (c->limits->dq)
         dq_products(w, t);

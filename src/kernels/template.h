@@ -74,8 +74,9 @@
  *   unpacked_pays            return true if reading keys and values from the caller's arrays is faster than packing
  *   unpacked_scores          if unpacked_pays, compute k->s for one group of rows from the caller's keys. Return
  *                            false if a key is non-finite or large; k->s is then undefined
- *   products_layout          lay out scratch of a backward task; products_begin packs its keys and values, products_end
- *                            leaves dk and dv in w
+ *   products_layout          lay out scratch of a backward task; products_begin packs its keys and values
+ *   products_zero            set the sums of a query head to zero, products_resume to w->head; products_end leaves them
+ *                            in w->head
  *   load_dout                load the block's rows of dout
  *   dp_products              compute w->dp = starts + dout v^T; dv_products dv += p^T dout, dk_products dk += ds^T q,
  *                            dq_products w->dq = ds k */
@@ -142,6 +143,8 @@
 #else
 #include "fma/fma_backward.h"
 #endif
+
+#include "key_sums.h"
 
 #include "backward_terms.h"
 

@@ -21,6 +21,7 @@ typedef struct rpi_term_limits {
 
 typedef struct rpi_limits {
     int64_t len_q, len_k;
+    int64_t rows;                   /* rows that the call computes */
     int64_t min_offset, max_offset; /* smallest and largest q_offset of the batch entries */
     bool strip_per_head;            /* heads have different strips */
     bool rope_per_batch[2];         /* [0] queries, [1] keys: batch entries have different cosines and sines */

@@ -41,6 +41,8 @@ typedef struct rpi_args {
     /* The call computes keys [key_from, key_to). The views of keys, values and their norms are shifted, so that row j
      * is key j of the sequence. */
     int64_t key_from, key_to;
+    /* It computes rows [row_from, row_to). The views of q, out, lse, states and own keys are shifted likewise. */
+    int64_t row_from, row_to;
     rpi_view state_in, state_out, own_keys; /* as in rp_tensors */
     rpi_view key_norms;        /* [B, Hk, segments of RP_NORM_KEYS keys], or the same of each page; absent if unknown */
     int64_t *pairs;            /* [2] numbers of allowed and computed pairs; NULL if not counted */
@@ -57,10 +59,16 @@ typedef struct rpi_args {
     bool prepared_only;       /* for rp_prepare: only the arrays of OFFSET and ROTATE terms are set */
 } rpi_args;
 
-/* Return true if the call computes a range of keys, or starts from or ends with the states of its rows. */
+/* Return true if the call computes a range of rows. */
+static inline bool rpi_is_row_range(const rpi_args *a)
+{
+    return a->row_from > 0 || a->row_to < a->desc.len_q;
+}
+
+/* Return true if the call computes a range of keys or rows, or starts from or ends with the states of its rows. */
 static inline bool rpi_is_range(const rpi_args *a)
 {
-    return a->key_from > 0 || a->key_to < a->desc.len_k || a->state_in.data || a->state_out.data;
+    return a->key_from > 0 || a->key_to < a->desc.len_k || rpi_is_row_range(a) || a->state_in.data || a->state_out.data;
 }
 
 /* Return the number of vectors for which a state has sums of weights: the vectors of the term that adds vectors to the
@@ -121,7 +129,7 @@ void rpi_mask_keep(const rpi_args *args, int64_t b, int64_t h, int64_t i, int64_
 
 /* The checked gradients of one backward call. */
 typedef struct rpi_grads {
-    rpi_view dout, dlse, dq, dk, dv, dq_in, dq_out;
+    rpi_view dout, dlse, dq, dk, dv, dq_in, dq_out, dkv_in, dkv_out;
     rpi_view term[RP_MAX_TERMS][RP_MAX_ARRAYS];
 } rpi_grads;
 

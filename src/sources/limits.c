@@ -9,7 +9,7 @@ void rpi_limits_bound(rpi_limits *e, const rp_plan *plan)
 {
     const rp_desc *d = &plan->desc;
     memset(e, 0, sizeof *e);
-    e->len_q = d->len_q;
+    e->len_q = e->rows = d->len_q;
     e->len_k = d->len_k;
     e->min_offset = e->max_offset = d->q_offset;
     e->strip_per_head = e->summary = e->dq = true;
@@ -151,8 +151,9 @@ void rpi_limits_of(rpi_limits *e, const rpi_args *args, const rpi_grads *grads)
     memset(e, 0, sizeof *e);
     e->len_q = d->len_q;
     e->len_k = d->len_k;
+    e->rows = args->row_to - args->row_from;
     e->summary = args->profile.data || args->key_mass.data || args->entropy.data;
-    if (!e->summary && d->len_q <= plan->ops->decode_rows)
+    if (!e->summary && d->len_q <= plan->ops->decode_rows && !rpi_is_row_range(args))
         e->decode_queries = d->len_q;
     for (int64_t b = 0; b < (args->q_offset.data ? d->batch : rpi_min(d->batch, 1)); b++) {
         const int64_t offset = rpi_position(args, b, 0);

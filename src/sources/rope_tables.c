@@ -7,8 +7,8 @@
 
 /* A table of positions first … first+n-1 of batch entry b. Consecutive positions are computed in double in blocks of
  * 64, which begin at multiples of 64: cos and sin give the first position of a block, and repeated rotation by one step
- * gives the others. A position therefore has the same cosine and sine wherever a call starts. Given positions are
- * computed one by one. */
+ * gives the others. A position therefore has the same cosine and sine wherever a call starts. Given positions, those of
+ * tokens first … first+n-1, are computed one by one. */
 typedef struct table_job {
     const rpi_args *args;
     char *to;
@@ -57,7 +57,7 @@ static void given_table_task(void *context, int64_t block, int32_t worker)
     const rp_plan *plan = j->args->plan;
     (void)worker;
     for (int64_t n = 64 * block; n < rpi_min(64 * block + 64, j->n); n++) {
-        const double position = rpi_rope_position(j->args, j->key, j->b, n);
+        const double position = rpi_rope_position(j->args, j->key, j->b, j->first + n);
         for (int64_t c = 0; c < plan->terms[plan->rotate].dim / 2; c++) {
             const double angle = position * j->args->frequency[c];
             put_pair(j, n, c, cos(angle), sin(angle));
@@ -103,13 +103,15 @@ void rpi_rope_tables_fill(const rpi_rope_tables *t, const rpi_args *args, const 
     for (int key = 0; key < (e->rope ? 1 : 2); key++) {
         const int64_t step = key ? t->k_step : t->q_step;
         for (int64_t b = 0; b < (step ? d->batch : 1); b++) {
-            table_job j = {.args = args, .key = key, .b = b, .n = key ? d->len_k : d->len_q};
-            j.to = (char *)(key ? t->k : t->q) + b * step * args->plan->ops->real;
+            table_job j = {.args = args, .key = key, .b = b, .first = key ? 0 : args->row_from};
+            j.n = key ? d->len_k : args->row_to - args->row_from;
+            j.to = (char *)(key ? t->k : t->q) +
+                   (b * step + j.first * args->plan->terms[args->plan->rotate].dim) * args->plan->ops->real;
             if (positions_given(args, key)) {
                 rpi_pool_run(pool, (j.n + 63) / 64, given_table_task, &j);
                 continue;
             }
-            j.first = key || d->batch == 0 ? 0 : rpi_position(args, b, 0);
+            j.first = key || d->batch == 0 ? 0 : rpi_position(args, b, args->row_from);
             rpi_pool_run(pool, j.n > 0 ? (j.first + j.n - 1 - floor_64(j.first)) / 64 + 1 : 0, table_task, &j);
         }
     }

@@ -1,5 +1,5 @@
-/* test_ranges.c -- calls over ranges of the keys, from state to state, give the bits of one call over all keys. The
- * keys of a range end at a page that cannot be read.
+/* test_ranges.c -- calls over ranges of the keys, from state to state, and over ranges of the rows, give the bits of one
+ * call. The keys of a range end at a page that cannot be read.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/support/random_problem.h"
 #include "tests/helpers.h"
@@ -10,6 +10,8 @@ enum { STEP = 512, PROBLEMS = EMULATED || SANITIZED ? 40 : 200 };
 typedef struct cutting {
     rp_tensors t;
     rp_array states[2]; /* two arrays, or twice the same array */
+    rp_array own_keys;
+    int64_t row_from, row_to; /* 0: all rows */
     bool in_place, prepared;
     int64_t range; /* calls so far that left a state */
 } cutting;
@@ -55,12 +57,23 @@ static void begin_cutting(cutting *c, problem *p, int64_t width, uint64_t *state
     const rp_dtype real = p->desc.dtype == RP_F64 ? RP_F64 : RP_F32;
     memset(c, 0, sizeof *c);
     c->t = p->t;
-    c->t.own_keys = own_keys(p);
+    c->own_keys = c->t.own_keys = own_keys(p);
     c->in_place = draw(state) % 2;
     for (int n = 0; n < 2; n++) {
         c->states[n] = n && c->in_place ? c->states[0] : array_in(p, real, 4, shape);
         memset(c->states[n].data, 0xff, (size_t)problem_size(&c->states[n]) * rp_dtype_size(real));
     }
+}
+
+/* Return the rows of the range of an array whose axis 2 is the queries. The other rows must not be read or written. */
+static rp_array rows_of(const cutting *c, const rp_array *a)
+{
+    rp_array rows = *a;
+    if (c->row_from == 0 && c->row_to == 0)
+        return rows;
+    rows.data = (char *)a->data + c->row_from * a->stride[2] * (int64_t)rp_dtype_size(a->dtype);
+    rows.shape[2] = c->row_to - c->row_from;
+    return rows;
 }
 
 /* Run the call over keys [from, to). The last call writes out and lse. */
@@ -72,16 +85,34 @@ static void run_range(cutting *c, problem *p, const rp_plan *plan, const char *i
     c->t.key_to = to;
     c->t.k = rows_before_fence(&p->t.k, from, to, &k);
     c->t.v = rows_before_fence(&p->t.v, from, to, &v);
-    c->t.state_in = c->range > 0 ? c->states[(c->range + 1) % 2] : none;
-    c->t.state_out = last ? none : c->states[c->range % 2];
-    c->t.out = last ? p->t.out : none;
-    c->t.lse = last ? p->t.lse : none;
+    c->t.row_from = c->row_from;
+    c->t.row_to = c->row_to;
+    c->t.q = rows_of(c, &p->t.q);
+    c->t.own_keys = rows_of(c, &c->own_keys);
+    c->t.state_in = c->range > 0 ? rows_of(c, &c->states[(c->range + 1) % 2]) : none;
+    c->t.state_out = last ? none : rows_of(c, &c->states[c->range % 2]);
+    c->t.out = last ? rows_of(c, &p->t.out) : none;
+    c->t.lse = last ? rows_of(c, &p->t.lse) : none;
     c->range++;
     const rp_status status = rp_attend(plan, &c->t, NULL);
     if (status != RP_OK)
         wrong(p, isa, "keys %lld to %lld: %s", (long long)from, (long long)to, rp_last_error());
     fence_free(&k);
     fence_free(&v);
+}
+
+/* Run calls over random ranges of the keys for rows [row_from, row_to), or for all rows if both are 0. */
+static void run_rows(cutting *c, problem *p, const rp_plan *plan, const char *isa, uint64_t *state)
+{
+    const bool more = draw(state) % 4 == 0; /* an empty range follows the last key */
+    c->range = 0;
+    for (int64_t from = 0, to; from < p->desc.len_k; from = to) {
+        to = from + ((int64_t)(draw(state) % 3) + (from == 0)) * STEP; /* a later range may be empty */
+        to = to < p->desc.len_k ? to : p->desc.len_k;
+        run_range(c, p, plan, isa, from, to, to == p->desc.len_k && !more);
+    }
+    if (more)
+        run_range(c, p, plan, isa, p->desc.len_k, p->desc.len_k, true);
 }
 
 /* Check that out and lse of one call have the bits of calls over random ranges. */
@@ -107,10 +138,12 @@ static void cut(problem *p, const char *isa, uint64_t *state)
         good(rp_prepare(&prepared, plan, &p->t));
         c.t.prepared = prepared;
     }
-    for (int64_t from = 0, to; from < p->desc.len_k; from = to) {
-        to = from + ((int64_t)(draw(state) % 3) + (from == 0)) * STEP; /* a later range may be empty */
-        to = to < p->desc.len_k ? to : p->desc.len_k;
-        run_range(&c, p, plan, isa, from, to, to == p->desc.len_k);
+    const bool cuts = draw(state) % 2;
+    for (int64_t to = cuts ? 1 + (int64_t)(draw(state) % (uint64_t)p->desc.len_q) : p->desc.len_q;
+         c.row_to < p->desc.len_q; to = p->desc.len_q) {
+        c.row_from = c.row_to;
+        c.row_to = to;
+        run_rows(&c, p, plan, isa, state);
     }
     same_numbers(p, isa, "out from ranges of keys", &out, &p->t.out);
     same_numbers(p, isa, "lse from ranges of keys", &lse, &p->t.lse);
@@ -460,6 +493,15 @@ static void wrong_ranges_are_refused(void **unused)
     refused(plan, &s, RP_E_RANGE, "in this order");
     s = t, s.key_to = 2 * STEP;
     refused(plan, &s, RP_E_SHAPE, "k: ");
+    s = t, s.row_to = 21;
+    refused(plan, &s, RP_E_RANGE,
+            "tensors.row_from is 0 and tensors.row_to is 21; they must be 0 to 20, the number of");
+    s = t, s.row_from = 3, s.row_to = 2;
+    refused(plan, &s, RP_E_RANGE, "in this order");
+    s = t, s.row_from = 3, s.row_to = 20;
+    refused(plan, &s, RP_E_SHAPE, "q: ");
+    s.q.shape[2] = 17;
+    refused(plan, &s, RP_E_SHAPE, "state_out: ");
     s = t, s.state_out = array_in(&p, RP_F32, 4, narrow);
     refused(plan, &s, RP_E_SHAPE, "state_out: ");
     s = t, s.state_out = array_in(&p, RP_F64, 4, shape);
@@ -482,7 +524,7 @@ static void wrong_ranges_are_refused(void **unused)
     good(rp_attend(plan, &s, NULL));
     const int64_t rows[3] = {1, 2, 20};
     s = t, s.entropy = array_in(&p, RP_F32, 3, rows);
-    refused(plan, &s, RP_E_UNSUPPORTED, "entropy needs all keys");
+    refused(plan, &s, RP_E_UNSUPPORTED, "entropy needs all rows and keys");
     rp_row row = {0};
     assert_int_equal(rp_attend_row(plan, &t, 0, 0, 0, &row), RP_E_UNSUPPORTED);
     rp_plan_destroy(plan);

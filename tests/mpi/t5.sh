@@ -6,35 +6,10 @@
 #
 # SPDX-License-Identifier: Apache-2.0
 . "$(dirname "$0")/../shared/checks.sh"
-command -v mpirun >/dev/null || exit 77
+. tests/shared/mpi.sh
 data=tests/t5/data/proteins
 fasta=$data/proteins.fasta
 model=$data/prott5
-OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-ASAN_OPTIONS=detect_leaks=0:$ASAN_OPTIONS # Open MPI does not free everything
-OMPI_MCA_orte_tmpdir_base=$T/ompi # apart from those of other commands
-export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM OMPI_MCA_orte_tmpdir_base ASAN_OPTIONS
-mkdir "$T/ompi"
-unset RELPOS_MPI RELPOS_MPI_SILENCE
-
-# mpi ARGUMENT...: run mpirun without its own messages, for a few minutes at most (a busy disk delays fsync), and set $code
-mpi()
-{
-    command="mpirun $*"
-    timeout -k 5 200 mpirun -q --oversubscribe "$@" >"$T/out" 2>"$T/err"
-    code=$?
-}
-
-# one_line CODE PATTERN: check the exit code, and that relpos printed one line, which matches
-one_line()
-{
-    check 'exit code' "$1" "$code"
-    check 'lines of relpos' 1 "$(grep -c '^relpos: ' "$T/err")"
-    says "^relpos: .*$2"
-    look
-    check 'existing files' "$kept" "$now"
-}
-
 # equal NAME ARGUMENT...: write $T/one/NAME with one process, and $T/many/NAME with others
 equal()
 {

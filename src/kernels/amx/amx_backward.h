@@ -41,7 +41,7 @@ static void products_layout(const rpi_call *c, backward_scratch *task, rpi_arena
     w->large_dout = rpi_arena_take(a, BLOCK_ROWS, 1, 1);
 }
 
-/* Pack keys and values j0 … j0+n-1, and reset their sums to zero. */
+/* Pack keys and values j0 … j0+n-1. */
 static void products_begin(backward_scratch *task, int64_t g, int64_t j0, int64_t n)
 {
     const rpi_call *c = task->k.c;
@@ -63,6 +63,13 @@ static void products_begin(backward_scratch *task, int64_t g, int64_t j0, int64_
     w->any_value = memchr(w->large_value, 1, (size_t)n) != NULL;
     if (w->any_key)
         pack_panels(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, rope, task->keys, NULL);
+}
+
+/* Set the sums of n keys to zero. */
+static void products_zero(backward_scratch *task, int64_t n)
+{
+    const rp_desc *d = &task->k.c->args->desc;
+    const products_backward *w = &task->products;
     for (int64_t x = 0; x < rpi_round_up(d->dim_k, CHUNK); x++)
         memset(w->dk + x * BACKWARD_KEYS, 0, reals(n, 1));
     for (int64_t x = 0; x < rpi_round_up(d->dim_v, CHUNK); x++)
@@ -278,6 +285,21 @@ static void transpose_back(const real *from, int64_t width, int64_t keys, real *
 static void products_end(backward_scratch *w, int64_t keys)
 {
     const rp_desc *d = &w->k.c->args->desc;
-    transpose_back(w->products.dk, d->dim_k, keys, w->dk);
-    transpose_back(w->products.dv, d->dim_v, keys, w->dv);
+    transpose_back(w->products.dk, d->dim_k, keys, w->head.dk);
+    transpose_back(w->products.dv, d->dim_v, keys, w->head.dv);
+}
+
+/* Transpose from[keys][width padded] to to[channel][BACKWARD_KEYS]. */
+static void transpose_sums(const real *from, int64_t width, int64_t keys, real *to)
+{
+    for (int64_t j = 0; j < keys; j++)
+        for (int64_t x = 0; x < width; x++)
+            to[x * BACKWARD_KEYS + j] = from[j * rpi_round_up(width, VL) + x];
+}
+
+static void products_resume(backward_scratch *w, int64_t keys)
+{
+    const rp_desc *d = &w->k.c->args->desc;
+    transpose_sums(w->head.dk, d->dim_k, keys, w->products.dk);
+    transpose_sums(w->head.dv, d->dim_v, keys, w->products.dv);
 }

@@ -24,12 +24,12 @@ static void products_layout(const rpi_call *c, backward_scratch *w, rpi_arena *a
     w->products.q_scratch = take_reals(a, BLOCK_ROWS, rpi_round_up(d->dim_k, VL));
 }
 
-/* Pack keys and values j0 … j0+n-1, and reset their sums to zero. */
+/* Pack keys and values j0 … j0+n-1. */
 static void products_begin(backward_scratch *w, int64_t g, int64_t j0, int64_t n)
 {
     const rpi_call *c = w->k.c;
     const rp_desc *d = &c->args->desc;
-    const int64_t b = w->k.b, sums = rpi_round_up(n, MR) + MR;
+    const int64_t b = w->k.b;
     pack_keys(&w->k, b, g, j0, n, w->keys, w->large_k);
     if (c->plan->rotate >= 0)
         to_columns(w->keys, NR, n, d->dim_k, w->products.key_rows, BACKWARD_KEYS, w->large_rows);
@@ -43,13 +43,25 @@ static void products_begin(backward_scratch *w, int64_t g, int64_t j0, int64_t n
         pack_panels(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, NULL, NULL, w->products.values, w->large_rows);
     for (int64_t j = 0; j < BACKWARD_KEYS; j += NR)
         memset(w->large_v + j, w->large_rows[j / NR], NR);
-    memset(w->dk, 0, reals(sums, rpi_round_up(d->dim_k, VL)));
-    memset(w->dv, 0, reals(sums, rpi_round_up(d->dim_v, VL)));
+}
+
+/* Set the sums of n keys to zero. */
+static void products_zero(backward_scratch *w, int64_t n)
+{
+    const rp_desc *d = &w->k.c->args->desc;
+    const int64_t sums = rpi_round_up(n, MR) + MR;
+    memset(w->head.dk, 0, reals(sums, rpi_round_up(d->dim_k, VL)));
+    memset(w->head.dv, 0, reals(sums, rpi_round_up(d->dim_v, VL)));
+}
+
+static void products_resume(backward_scratch *w, int64_t keys)
+{
+    (void)w, (void)keys; /* the products add to w->head */
 }
 
 static void products_end(backward_scratch *w, int64_t keys)
 {
-    (void)w, (void)keys; /* dk and dv are already in w */
+    (void)w, (void)keys; /* dk and dv are already in w->head */
 }
 
 static void load_dout(backward_scratch *w)
@@ -106,7 +118,7 @@ static void add_keys(const block *k, const tile *t, const real *x, const real *r
 /* Compute dv += p^T dout. */
 static void dv_products(backward_scratch *w, const tile *t)
 {
-    add_keys(&w->k, t, w->k.s, w->products.dout_columns, rpi_round_up(w->k.c->args->desc.dim_v, VL), w->dv);
+    add_keys(&w->k, t, w->k.s, w->products.dout_columns, rpi_round_up(w->k.c->args->desc.dim_v, VL), w->head.dv);
 }
 
 /* Compute dk += ds^T q. */
@@ -116,7 +128,7 @@ static void dk_products(backward_scratch *w, const tile *t)
     const int64_t wide = rpi_round_up(k->c->args->desc.dim_k, VL);
     const real *columns =
         rows_as_columns(k->q, k->groups * MR, wide, !k->large_q, w->products.q_scratch, BLOCK_ROWS, w->large_rows);
-    add_keys(k, t, w->dp, columns, wide, w->dk);
+    add_keys(k, t, w->dp, columns, wide, w->head.dk);
 }
 
 /* Compute dq = ds k. */

@@ -1,0 +1,308 @@
+/* test_rows.c -- backward calls over ranges of rows and of keys, from sums to sums, give the bits of one call.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cli/support/random_problem.h"
+#include "tests/helpers.h"
+
+enum { ROW_STEP = 96, KEY_STEP = 512, MAX_CUTS = 64, PROBLEMS = EMULATED || SANITIZED ? 40 : 200 };
+
+/* The sums of a range of rows or keys: two arrays, or twice the same array. */
+typedef struct sums {
+    rp_array at[2];
+    int64_t calls;
+} sums;
+
+/* A problem cut into ranges of rows and ranges of keys. */
+typedef struct grid {
+    problem *p;
+    rp_plan *plan;
+    int64_t row[MAX_CUTS + 1], key[MAX_CUTS + 1]; /* where ranges begin, and the end */
+    int64_t rows, keys;                           /* numbers of ranges */
+    sums dq[MAX_CUTS], dkv[MAX_CUTS];
+    int64_t done[MAX_CUTS]; /* [range of keys] ranges of rows that have been computed */
+} grid;
+
+/* Return elements [from, to) of axis 2. */
+static rp_array part_of(rp_array a, int64_t from, int64_t to)
+{
+    if (!a.data)
+        return a;
+    a.data = (char *)a.data + from * a.stride[2] * (int64_t)rp_dtype_size(a.dtype);
+    a.shape[2] = to - from;
+    return a;
+}
+
+/* Return the inputs of the call over range n of the rows and range s of the keys. */
+static rp_tensors inputs_of(const grid *g, int64_t n, int64_t s)
+{
+    rp_tensors t = g->p->t;
+    t.row_from = g->row[n];
+    t.row_to = g->row[n + 1];
+    t.key_from = g->key[s];
+    t.key_to = g->key[s + 1];
+    t.q = part_of(t.q, t.row_from, t.row_to);
+    t.out = part_of(t.out, t.row_from, t.row_to);
+    t.lse = part_of(t.lse, t.row_from, t.row_to);
+    t.k = part_of(t.k, t.key_from, t.key_to);
+    t.v = part_of(t.v, t.key_from, t.key_to);
+    return t;
+}
+
+/* Return the sums so far, and move on to the next array. */
+static rp_array sums_so_far(sums *s, rp_array *next)
+{
+    const rp_array none = {0}, in = s->calls > 0 ? s->at[(s->calls + 1) % 2] : none;
+    *next = s->at[s->calls % 2];
+    s->calls++;
+    return in;
+}
+
+static sums begin_sums(problem *p, int64_t n, int64_t width, bool in_place)
+{
+    const int64_t shape[4] = {p->desc.batch, p->desc.heads, n, width};
+    const rp_dtype real = p->desc.dtype == RP_F64 ? RP_F64 : RP_F32;
+    sums s = {.calls = 0};
+    for (int x = 0; x < 2; x++) {
+        s.at[x] = x && in_place ? s.at[0] : array_in(p, real, 4, shape);
+        memset(s.at[x].data, 0xff, (size_t)problem_size(&s.at[x]) * rp_dtype_size(real));
+    }
+    return s;
+}
+
+/* Compute range n of the rows against range s of the keys. Write dq with the last keys, and dk and dv with the last rows,
+ * to *sum; add the gradients of terms to it. */
+static rp_status backward_cell(grid *g, int64_t n, int64_t s, rp_grads *sum)
+{
+    const rp_array none = {0};
+    const rp_tensors t = inputs_of(g, n, s);
+    const bool last_rows = n + 1 == g->rows, last_keys = s + 1 == g->keys;
+    rp_grads c = *sum;
+    rp_array dq_next, dkv_next;
+    c.dout = part_of(c.dout, t.row_from, t.row_to);
+    c.dlse = part_of(c.dlse, t.row_from, t.row_to);
+    c.dq_in = sums_so_far(&g->dq[n], &dq_next);
+    c.dkv_in = sums_so_far(&g->dkv[s], &dkv_next);
+    c.dq = last_keys ? part_of(sum->dq, t.row_from, t.row_to) : none;
+    c.dq_out = last_keys ? none : dq_next;
+    c.dk = last_rows ? part_of(sum->dk, t.key_from, t.key_to) : none;
+    c.dv = last_rows ? part_of(sum->dv, t.key_from, t.key_to) : none;
+    c.dkv_out = last_rows ? none : dkv_next;
+    for (int x = 3; x < GRADIENTS; x++)
+        if (gradient(&c, x)->data) {
+            const size_t bytes = (size_t)problem_size(gradient(&c, x)) * sizeof(double);
+            gradient(&c, x)->data = malloc(bytes + 1);
+            assert_non_null(gradient(&c, x)->data);
+            memset(gradient(&c, x)->data, 0xff, bytes);
+        }
+    const rp_status status = rp_backward(g->plan, &t, &c, NULL);
+    for (int x = 3; x < GRADIENTS; x++) {
+        const rp_array *a = gradient(&c, x);
+        for (int64_t e = 0; a->data && status == RP_OK && e < problem_size(a); e++)
+            ((double *)gradient(sum, x)->data)[e] += ((double *)a->data)[e];
+        free(a->data);
+    }
+    return status;
+}
+
+/* Cut an axis at random multiples of a step. Return the number of parts. */
+static int64_t cut_axis(int64_t *at, int64_t length, int64_t step, int64_t most, uint64_t *state)
+{
+    int64_t n = 0;
+    for (int64_t from = 0; from < length && n < MAX_CUTS; n++) {
+        at[n] = from;
+        from += (1 + (int64_t)(draw(state) % (uint64_t)most)) * step;
+    }
+    at[n] = length;
+    return n;
+}
+
+static void cut_problem(grid *g, problem *p, uint64_t *state)
+{
+    memset(g, 0, sizeof *g);
+    g->p = p;
+    g->rows = cut_axis(g->row, p->desc.len_q, ROW_STEP, 4, state);
+    g->keys = cut_axis(g->key, p->desc.len_k, KEY_STEP, 2, state);
+    good(rp_plan_create(&g->plan, &p->desc));
+    assert_int_equal(rp_plan_row_step(g->plan), ROW_STEP);
+    for (int64_t n = 0; n < g->rows; n++)
+        g->dq[n] = begin_sums(p, g->row[n + 1] - g->row[n], rp_plan_dq_width(g->plan), draw(state) % 2);
+    for (int64_t s = 0; s < g->keys; s++)
+        g->dkv[s] = begin_sums(p, g->key[s + 1] - g->key[s], rp_plan_dkv_width(g->plan), draw(state) % 2);
+}
+
+/* Choose the range of keys of the next call: any whose next rows have been computed over the range before. */
+static int64_t next_range(const grid *g, uint64_t *state)
+{
+    int64_t ready[MAX_CUTS], n = 0;
+    for (int64_t s = 0; s < g->keys; s++)
+        if (g->done[s] < g->rows && (s == 0 || g->done[s] < g->done[s - 1]))
+            ready[n++] = s;
+    return n > 0 ? ready[draw(state) % (uint64_t)n] : -1;
+}
+
+/* Check that dq, dk and dv have the bits of one call, and that gradients of terms agree up to rounding of f64 if
+ * `terms` is set. Return false if a range cannot be computed because of its lse. */
+static bool cut(problem *p, const char *isa, uint64_t *state, bool terms)
+{
+    static const int32_t threads[] = {1, 2, 3, 7};
+    rp_status status = RP_OK;
+    grid *g = malloc(sizeof *g);
+    assert_non_null(g);
+    rp_grads one = gradients_like(p, RP_F64), sum = gradients_like(p, RP_F64);
+    good(rp_pool_create(&p->t.pool, threads[draw(state) % 4]));
+    backward(p, isa, &one, true);
+    rp_pool_destroy(p->t.pool);
+    good(rp_pool_create(&p->t.pool, threads[draw(state) % 4]));
+    cut_problem(g, p, state);
+    for (int64_t s; status == RP_OK && (s = next_range(g, state)) >= 0; g->done[s]++) {
+        status = backward_cell(g, g->done[s], s, &sum);
+        if (status != RP_OK && !strstr(rp_last_error(), "lse is too large"))
+            wrong(p, isa, "rows from %lld, keys from %lld: %s", (long long)g->row[g->done[s]], (long long)g->key[s],
+                  rp_last_error());
+    }
+    for (int n = 0; n < GRADIENTS && status == RP_OK; n++) {
+        const rp_array *a = gradient(&one, n), *b = gradient(&sum, n);
+        if (a->data && n < 3)
+            same_numbers(p, isa, gradient_name(p, n), a, b);
+        else if (a->data && terms)
+            near(p, isa, gradient_name(p, n), b->data, a->data, problem_size(a), 1);
+    }
+    rp_plan_destroy(g->plan);
+    rp_pool_destroy(p->t.pool);
+    p->t.pool = NULL;
+    free(g);
+    return status == RP_OK;
+}
+
+/* Problems whose dk has more than the products of ds and q: RoPE, vectors that multiply keys (deberta, axialkey), a
+ * vector that multiplies all keys (xl). Gradients of vectors are summed in the arithmetic type, so these are f64. */
+static const char *const texts[] = {
+    "f32:b1h2q200k1300d16::",
+    "f32:b1h6g2q300k700d16v24o400:t5:causal",
+    "bf16:b2h4g1q450k520d40:alibi+sink+rope:causal",
+    "f32:b1h4g2q500k1300d16o800:alibi:causal+dlse",
+    "f64:b1h4g2q200k600d10v5:xl+t5+rope,dim=4:causal",
+    "f64:b2h2q300k600d16o100:deberta,span=32,buckets=-1:q_offsets",
+    "f64:b1h4g2q290k600d16v9:relkey,left=20,right=5+relval,left=9,right=9:softcap=3+window=200,100",
+    "f16:b1h2q1000k600d16o-200:fire,c=2,L=100+dense:mask+lengths",
+    "f32:b1h2q97k513d33:kerple:key_mask",
+    "f32:b1h4g2q192k1024d64::causal",
+    "f32:b1h2q576k576d16:swin,grid=24x24:",
+    "f64:b1h2q576k576d16:axialkey,grid=24x24+rope:",
+    "f32:b1h4g2q700k700d16:forget+rope:segments",
+    "f32:b1h4g2q300k700d16:t5:dropout=0.3",
+};
+
+static void named_problems_have_the_same_bits(void **unused)
+{
+    uint64_t state = 17;
+    (void)unused;
+    EACH_ISA(isa)
+    {
+        for (size_t n = 0; n < sizeof texts / sizeof *texts; n += SLOW(isa) ? 3 : 1)
+            for (int round = 0; round < (SLOW(isa) ? 1 : 3); round++) {
+                problem p;
+                pose(&p, n, "fwdbwd:%s", texts[n]);
+                also(&p, WITH_LSE, RP_F64);
+                assert_true(cut(&p, isa, &state, true));
+                problem_free(&p);
+            }
+    }
+}
+
+static void random_problems_have_the_same_bits(void **unused)
+{
+    uint64_t state = 2;
+    problem_dice dice = {.seed = 78};
+    int compared = 0;
+    (void)unused;
+    for (int n = 0, cases = 0; cases < PROBLEMS; n++) {
+        problem p;
+        char text[512], err[512];
+        problem_draw(&dice, 1 << 21, text);
+        if (problem_parse(&p, text, err) != 0 || p.desc.len_q <= ROW_STEP ||
+            p.desc.len_k <= (cases % 2 ? KEY_STEP : 0) || !(p.pass & PROBLEM_BACKWARD) ||
+            problem_fill(&p, (uint64_t)n, err) != 0)
+            continue;
+        cases++;
+        also(&p, WITH_LSE, RP_F64);
+        EACH_ISA(isa)
+        {
+            if (!SLOW(isa) || cases % 20 == 0)
+                compared += cut(&p, isa, &state, false);
+        }
+        problem_free(&p);
+    }
+    assert_true(compared > PROBLEMS / 2);
+}
+
+static void wrong_sums_are_refused(void **unused)
+{
+    (void)unused;
+    problem p;
+    rp_plan *plan;
+    pose(&p, 1, "fwdbwd:f32:b1h2g1q192k700d8:relkey,left=3,right=3:");
+    also(&p, WITH_LSE, RP_F64);
+    p.desc.isa = NULL;
+    good(rp_plan_create(&plan, &p.desc));
+    good(rp_attend(plan, &p.t, NULL));
+    const int64_t width = rp_plan_dkv_width(plan), shape[4] = {1, 2, 700, width}, narrow[4] = {1, 2, 700, width - 1},
+                  groups[4] = {1, 1, 700, width};
+    const rp_array none = {0}, s = array_in(&p, RP_F32, 4, shape);
+    assert_int_equal(width, 8 + 8);
+    const rp_grads g = gradients_like(&p, RP_F32);
+    const struct {
+        rp_array dk, dv, in, out;
+        const char *error;
+    } cases[] = {
+        {none, none, none, s, NULL},
+        {none, none, s, s, NULL},
+        {g.dk, none, s, none, NULL},
+        {g.dk, none, none, s, "dk was given with dkv_out"},
+        {none, g.dv, none, s, "dv was given with dkv_out"},
+        {none, none, s, none, "dkv_in was given without dk, dv and dkv_out"},
+        {none, none, none, array_in(&p, RP_F32, 4, narrow), "dkv_out: shape"},
+        {none, none, none, array_in(&p, RP_F32, 4, groups), "dkv_out: shape"},
+        {none, none, array_in(&p, RP_F64, 4, shape), s, "dkv_in: dtype is f64; it must be f32"},
+        {none, none, part_of(s, 1, 700), s, "dkv_in: shape"},
+    };
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        rp_grads c = g;
+        c.dk = cases[n].dk, c.dv = cases[n].dv, c.dkv_in = cases[n].in, c.dkv_out = cases[n].out;
+        const rp_status status = rp_backward(plan, &p.t, &c, NULL);
+        if (!cases[n].error)
+            good(status);
+        else if (status == RP_OK || !strstr(rp_last_error(), cases[n].error))
+            fail_msg("the error \"%s\" does not contain \"%s\"", rp_last_error(), cases[n].error);
+    }
+    rp_grads c = g;
+    rp_tensors t = p.t;
+    c.dk = c.dv = none, c.dkv_out = s;
+    t.lse = none;
+    assert_int_equal(rp_backward(plan, &t, &c, NULL), RP_E_ARG);
+    assert_non_null(strstr(rp_last_error(), "dkv_out need both"));
+    t = p.t, t.row_to = 100, t.q.shape[2] = t.out.shape[2] = t.lse.shape[2] = c.dq.shape[2] = c.dout.shape[2] = 100;
+    assert_int_equal(rp_backward(plan, &t, &c, NULL), RP_E_RANGE);
+    assert_non_null(strstr(rp_last_error(), "tensors.row_to is 100; in a backward call it must be a multiple of 96"));
+    t.row_from = 92, t.row_to = 192;
+    assert_int_equal(rp_backward(plan, &t, &c, NULL), RP_E_RANGE);
+    assert_non_null(strstr(rp_last_error(), "tensors.row_from is 92"));
+    rp_plan_destroy(plan);
+    t = p.t, c = g, c.dk = c.dv = none, c.dkv_out = s;
+    p.desc.isa = "reference";
+    good(rp_plan_create(&plan, &p.desc));
+    assert_int_equal(rp_plan_row_step(plan), 0);
+    assert_int_equal(rp_plan_dkv_width(plan), 0);
+    assert_int_equal(rp_backward(plan, &t, &c, NULL), RP_E_UNSUPPORTED);
+    rp_plan_destroy(plan);
+    problem_free(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(named_problems_have_the_same_bits),
+        cmocka_unit_test(random_problems_have_the_same_bits),
+        cmocka_unit_test(wrong_sums_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
