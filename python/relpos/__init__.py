@@ -226,6 +226,8 @@ class Plan:
     queries, unless its range has them.
 
     key_from, key_to     the range; default 0 and len_k
+    row_from, row_to     a range of queries; q, out, states and own_keys then have only its rows, len_q of the plan is the number of all
+                         queries, and arrays of terms and masks are those of all queries
     state_in, state_out  states (B, H, Lq, numbers), float32 (float64 for float64). state_out is True, or an array to write, which may be
                          that of state_in
     own_keys             see above
@@ -270,28 +272,37 @@ class Plan:
     @property
     def key_step(self):
         """The number of keys at whose multiples ranges begin and end: 512, or 0 if the plan computes all keys in one call."""
-        return _core.plan_key_step(self._plan)
+        return _core.plan_sizes(self._plan)[0]
 
-    def __call__(self, q, k, v=None, *, pages=None, len_k=None, key_from=None, key_to=None, state_in=None, state_out=None, own_keys=None,
-                 return_weights=False, return_lse=False, summary=False, progress=None, **options):
+    @property
+    def row_step(self):
+        """The number of queries at whose multiples ranges of rows begin and end in `backward`: 96. Other calls allow any range."""
+        return _core.plan_sizes(self._plan)[1]
+
+    def __call__(self, q, k, v=None, *, pages=None, len_k=None, key_from=None, key_to=None, row_from=None, row_to=None, state_in=None,
+                 state_out=None, own_keys=None, return_weights=False, return_lse=False, summary=False, progress=None, **options):
         if type(k) is Cache and v is None:
             options["key_norms"] = k.key_norms
             k, v = k.k, k.v
         call = _progress.reporting(_core.plan_call, "relpos.Plan") if progress else _core.plan_call
-        found = call(self._plan, q, k, v, pages, len_k, _range(key_from, key_to, state_in, state_out, own_keys), progress, **options,
-                     return_weights=return_weights, return_lse=return_lse, summary=summary)
+        found = call(self._plan, q, k, v, pages, len_k, _range(key_from, key_to, row_from, row_to, state_in, state_out, own_keys), progress,
+                     **options, return_weights=return_weights, return_lse=return_lse, summary=summary)
         return _results(found) if type(found) is tuple else found
 
-    def backward(self, dout, q, k, v, *, dlse=None, out=None, lse=None, wanted=None, key_from=None, key_to=None, dq_in=None, dq_out=None,
-                 progress=None, **options):
-        """Compute gradients as `attention_backward` does, of all keys or of a range of keys.
+    def backward(self, dout, q, k, v, *, dlse=None, out=None, lse=None, wanted=None, key_from=None, key_to=None, row_from=None, row_to=None,
+                 dq_in=None, dq_out=None, dkv_in=None, dkv_out=None, progress=None, **options):
+        """Compute gradients as `attention_backward` does, of all rows and keys or of a range. A range needs out and lse of its rows, from
+        the call over their last keys. Gradients of k and v are those of the keys of the range, in float32 (float64 for float64). Gradients
+        of arrays of terms are float64, and those of the pairs of the range: add them up.
 
-        key_from, key_to   as in a call. out and lse are then needed, from the call over the last keys. `k` and `v` of the result are
-                           the gradients of the keys of the range, with the bits of one call, in float32 (float64 for float64).
-                           Gradients of arrays of terms are float64, and those of the pairs of the range: add them up
-        dq_in, dq_out      sums of dq, which go from range to range as states do. A call with dq_out=True returns the sums in place of
-                           the gradient of q. Without both, `q` of the result is the part of the range
+        key_from, key_to   as in a call
+        row_from, row_to   as in a call, but multiples of `row_step`, or len_q
+        dq_in, dq_out      sums of dq, which go from range to range of keys as states do. A call with dq_out=True returns them as `q`
+        dkv_in, dkv_out    sums of dk and dv, which go from range to range of rows. A call with dkv_out=True returns them as `k`
         options            q_offset and mask arrays, as in a call
+
+        If ranges follow each other, with the sums, the gradients of q, k and v have the bits of one call. Without sums, each is the part
+        of the range.
 
         >>> import numpy as np, relpos
         >>> q, k = np.ones((1, 8, 2, 16), np.float32), np.ones((1, 8, 600, 16), np.float32)
@@ -303,12 +314,12 @@ class Plan:
         ((1, 8, 512, 16), (1, 8, 88, 16), (1, 8, 2, 16))
         """
         call = _progress.reporting(_core.plan_backward, "relpos.Plan.backward") if progress else _core.plan_backward
-        return Gradients(*call(self._plan, dout, q, k, v, _range(key_from, key_to, dq_in, dq_out, None), progress, dlse=dlse, out=out,
-                               lse=lse, wanted=wanted, **options))
+        return Gradients(*call(self._plan, dout, q, k, v, _range(key_from, key_to, row_from, row_to, dq_in, dq_out, dkv_in, dkv_out), progress,
+                               dlse=dlse, out=out, lse=lse, wanted=wanted, **options))
 
 
 def _range(*given):
-    """Return the range of keys of a call, or None if it computes all keys."""
+    """Return the ranges of a call, or None if it computes all rows and keys."""
     return given if any(x is not None for x in given) else None
 
 

@@ -82,6 +82,37 @@ def test_ranges_have_the_bits_of_one_call(name, cuts, kind):
             assert x[key].dtype == np.float64
 
 
+@pytest.mark.parametrize("name", ["plain", "alibi", "relkey"])
+def test_ranges_of_rows_and_keys_have_the_bits_of_one_call(name):
+    q, k, v, dout = arrays(lq=450)
+    options = CASES[name] | {"q_offset": 1100}
+    plan = relpos.Plan(1, 4, 450, 1700, 16, kv_heads=2, dim_v=24, **options)
+    one = relpos.attention(q, k, v, return_lse=True, **options)
+    want = relpos.attention_backward(dout, q, k, v, out=one.out, lse=one.lse, **options)
+    rows, keys = ((0, 192), (192, 450)), ((0, 1024), (1024, 1700))
+    assert plan.row_step == 96
+    dq, dk, dv, terms, sums = np.empty_like(q), np.empty_like(k), np.empty_like(v), None, [None, None]
+    for i, stop in rows:
+        state = dq_sums = None
+        at = slice(i, stop)
+        for n, (j, end) in enumerate(keys):
+            span = {"key_from": j, "key_to": end, "row_from": i, "row_to": stop}
+            state = plan(q[:, :, at], k[:, :, j:end], v[:, :, j:end], state_in=state, state_out=n == 0, own_keys=k[:, :, 1100 + i:1100 + stop],
+                         **span)
+            g = plan.backward(dout[:, :, at], q[:, :, at], k[:, :, j:end], v[:, :, j:end], out=one.out[:, :, at], lse=one.lse[:, :, at], **span,
+                              dq_in=dq_sums, dq_out=n == 0, dkv_in=sums[n], dkv_out=i == 0)
+            dq_sums, sums[n] = g.q, g.k
+            if n == 1:
+                dq[:, :, at] = g.q
+            if i > 0:
+                dk[:, :, j:end], dv[:, :, j:end] = g.k, g.v
+            else:
+                assert g.v is None and g.k.shape[:3] == (1, 4, end - j)
+        same(state, one.out[:, :, at])
+    for x, y in ((dq, want.q), (dk, want.k), (dv, want.v)):
+        same(x, y)
+
+
 def test_bfloat16():
     if ml_dtypes is None:
         pytest.skip("needs ml_dtypes and torch")
@@ -134,7 +165,8 @@ def test_torch_sees_that_a_state_was_written():
     ({"key_to": 512, "state_in": np.ones((1, 4, 150, 26))}, "state_in: dtype is f64; it must be f32"),
     ({"key_to": 512, "state_out": True, "out": np.ones((1, 4, 150, 24), "f")}, "out is given with state_out"),
     ({"key_to": 512, "state_out": True, "return_lse": True}, "lse was given with state_out"),
-    ({"key_to": 512, "summary": True}, "profile needs all keys"),
+    ({"row_from": 0, "row_to": 160}, "row_to is 160; they must be 0 to 150"),
+    ({"key_to": 512, "summary": True}, "profile needs all rows and keys"),
     ({"key_to": 512, "own_keys": np.ones((1, 2, 150, 9), "f")}, "own_keys: shape"),
 ])
 def test_wrong_ranges(options, error):
@@ -149,6 +181,14 @@ def test_a_row_needs_its_own_key():
     plan = relpos.Plan(1, 4, 150, 1700, 16, kv_heads=2, dim_v=24, bias=relpos.ALiBi(SLOPES), q_offset=1100)
     with pytest.raises(TypeError, match="own_keys is missing"):
         plan(q, k[:, :, :512], v[:, :, :512], key_to=512, state_out=True)
+
+
+def test_rows_of_a_backward_call_are_blocks():
+    q, k, v, dout = arrays()
+    one = relpos.attention(q, k, v, return_lse=True)
+    plan = relpos.Plan(1, 4, 150, 1700, 16, kv_heads=2, dim_v=24)
+    with pytest.raises(ValueError, match="row_to is 90; in a backward call it must be a multiple of 96"):
+        plan.backward(dout[:, :, :90], q[:, :, :90], k, v, out=one.out[:, :, :90], lse=one.lse[:, :, :90], row_to=90)
 
 
 def test_backward_of_a_range_needs_out_and_lse():

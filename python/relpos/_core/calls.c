@@ -198,7 +198,7 @@ static int make_results(results *r, const problem *p, const extras *extra, call 
                         PyObject *const *option)
 {
     const rp_desc *d = &p->desc;
-    const int64_t B = d->batch, H = d->heads, Lq = d->len_q, Lk = d->len_k;
+    const int64_t B = d->batch, H = d->heads, Lq = c->t.q.shape[2], Lk = d->len_k;
     const int64_t full[4] = {B, H, Lq, d->dim_v}, pairs[4] = {B, H, Lq, Lk},
                   profile[3] = {B, H, Lq + Lk > 0 ? Lq + Lk - 1 : 0}, keys[3] = {B, H, Lk};
     const rp_dtype type = result_type(d->dtype);
@@ -256,8 +256,9 @@ static int take_states(const planned *of, problem *p, call *c, const origin *lik
     range *r = of ? of->range : NULL;
     if (!r)
         return 0;
+    const int64_t width = rp_plan_state_width(of->plan);
     return take_range(r, p, c, absent) == 0
-               ? take_sums(r, p, c, like, absent, rp_plan_state_width(of->plan), &c->t.state_in, &c->t.state_out, made)
+               ? take_sums(&r->rows, p, c, like, absent, c->t.q.shape[2], width, &c->t.state_in, &c->t.state_out, made)
                : -1;
 }
 
@@ -443,20 +444,41 @@ static int take_results(call *c, PyObject *dout, PyObject *const *option, int ab
     return 0;
 }
 
-/* Allocate the gradients of q, k, v and the terms. Those of a range of keys are parts of sums: the gradients of k and v
- * have the type of the arithmetic, and those of terms are f64. part[0] may have dq_out already. */
+/* Read the range of a Plan's backward call. If the call leaves sums, made[0] receives those of dq, and made[1] those of
+ * dk and dv. */
+static int take_gradient_sums(const planned *of, problem *p, call *c, const origin *like, int absent, rp_grads *g,
+                              PyObject *made[2])
+{
+    range *r = of ? of->range : NULL;
+    if (!r)
+        return 0;
+    if (take_range(r, p, c, absent) != 0)
+        return -1;
+    const int64_t rows = c->t.q.shape[2], keys = c->t.k.shape[2], width = rp_plan_dq_width(of->plan),
+                  both = rp_plan_dkv_width(of->plan);
+    return take_sums(&r->rows, p, c, like, absent, rows, width, &g->dq_in, &g->dq_out, &made[0]) == 0
+               ? take_sums(&r->keys, p, c, like, absent, keys, both, &g->dkv_in, &g->dkv_out, &made[1])
+               : -1;
+}
+
+/* Allocate the gradients of q, k, v and the terms. Those of a range are parts of sums: the gradients of k and v have the
+ * type of the arithmetic, and those of terms are f64. part[0] and part[1] may have sums that replace gradients. */
 static int make_gradients(const problem *p, call *c, const origin from[3],
                           origin array_from[RP_MAX_TERMS][RP_MAX_ARRAYS], int absent, PyObject *wanted, bool ranged,
                           PyObject *part[4], rp_grads *g)
 {
-    const rp_dtype sums = ranged ? result_type(p->desc.dtype) : RP_BOOL;
-    if (!part[0] && !(part[0] = make_gradient(c, &from[0], &c->t.q, absent, RP_BOOL, wanted, "q", &g->dq)))
-        return -1;
-    return (part[1] = make_gradient(c, &from[1], &c->t.k, absent, sums, wanted, "k", &g->dk)) &&
-                   (part[2] = make_gradient(c, &from[2], &c->t.v, absent, sums, wanted, "v", &g->dv)) &&
-                   (part[3] = make_term_gradients(p, c, array_from, ranged ? RP_F64 : RP_BOOL, wanted, g))
-               ? 0
-               : -1;
+    const rp_array *const of[3] = {&c->t.q, &c->t.k, &c->t.v};
+    rp_array *const to[3] = {&g->dq, &g->dk, &g->dv};
+    if (part[1])
+        part[2] = Py_NewRef(Py_None);
+    for (int n = 0; n < 3; n++) {
+        const char name[2] = {"qkv"[n], 0};
+        const rp_dtype dtype = ranged && n > 0 ? result_type(p->desc.dtype) : RP_BOOL;
+        if (!part[n] && !(part[n] = make_gradient(c, &from[n], of[n], absent, dtype, wanted, name, to[n])))
+            return -1;
+    }
+    part[3] = make_term_gradients(p, c, array_from, ranged ? RP_F64 : RP_BOOL, wanted, g);
+    return part[3] ? 0 : -1;
 }
 
 /* Run one backward call on dout, q, k and v after its options are read. `of` is as in attend. */
@@ -468,12 +490,10 @@ PyObject *differentiate(problem *p, call *c, PyObject *const args[4], PyObject *
     rp_grads g = rp_grads_init();
     rp_plan *own = NULL;
     int absent = 0;
-    bool ok =
-        read_wanted(option[WANTED], p, c, &wanted) == 0 && take_qkv(p, c, args + 1, from, &absent) == 0 &&
-        (!r || (take_range(r, p, c, absent) == 0 && take_sums(r, p, c, &from[0], absent, rp_plan_dq_width(of->plan),
-                                                              &g.dq_in, &g.dq_out, &part[0]) == 0)) &&
-        take_option_arrays(p, c, array_from) == 0 && warn_about_q_offset(p) == 0 &&
-        take_results(c, args[0], option, absent, &g) == 0 && (!of || refuse_gradient(c) == 0);
+    bool ok = read_wanted(option[WANTED], p, c, &wanted) == 0 && take_qkv(p, c, args + 1, from, &absent) == 0 &&
+              take_gradient_sums(of, p, c, &from[0], absent, &g, part) == 0 &&
+              take_option_arrays(p, c, array_from) == 0 && warn_about_q_offset(p) == 0 &&
+              take_results(c, args[0], option, absent, &g) == 0 && (!of || refuse_gradient(c) == 0);
     const rp_status status = ok && !of ? rp_plan_create(&own, &p->desc) : RP_OK;
     if (status != RP_OK)
         ok = raise_status(p, status);

@@ -228,20 +228,25 @@ int take_paged(problem *p, call *c, PyObject *const *args, PyObject *pages, PyOb
 
 /* ---------------------------------------------------------------------------------------------- ranges.c */
 
-/* A range of keys of a Plan's call. The objects are borrowed; None or NULL: not given. */
-typedef struct range {
-    PyObject *from, *to;  /* numbers of keys */
-    PyObject *in, *out;   /* state_in and state_out, or dq_in and dq_out: arrays; out may be True */
-    PyObject *own_keys;   /* array */
+/* Sums that go from one range to the next. The objects are borrowed; None or NULL: not given. */
+typedef struct carried {
+    PyObject *in, *out;   /* arrays; out may be True */
     const char *names[2]; /* of in and out */
-    int64_t len_k;        /* number of keys of the plan */
     bool torch;           /* out is a torch tensor of the caller */
+} carried;
+
+/* A range of rows and a range of keys of a Plan's call. */
+typedef struct range {
+    PyObject *key_from, *key_to, *row_from, *row_to;
+    carried rows, keys; /* states or sums of dq; sums of dk and dv */
+    PyObject *own_keys;
+    int64_t len_q, len_k; /* lengths of the plan */
 } range;
 
-int read_range(range *r, PyObject *object, const char *in, const char *out);
+int read_range(range *r, PyObject *object, bool backward);
 int take_range(const range *r, problem *p, call *c, int absent);
-int take_sums(range *r, const problem *p, call *c, const origin *like, int absent, int64_t width, rp_array *in,
-              rp_array *out, PyObject **made);
+int take_sums(carried *s, const problem *p, call *c, const origin *like, int absent, int64_t length, int64_t width,
+              rp_array *in, rp_array *out, PyObject **made);
 int end_sums(const range *r);
 
 /* ---------------------------------------------------------------------------------------------- calls.c */
@@ -271,7 +276,7 @@ extern PyType_Spec plan_spec;
 PyObject *core_plan(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names);
 PyObject *core_plan_call(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names);
 PyObject *core_plan_backward(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names);
-PyObject *core_plan_key_step(PyObject *module, PyObject *object);
+PyObject *core_plan_sizes(PyObject *module, PyObject *object);
 
 /* ---------------------------------------------------------------------------------------------- norms.c */
 

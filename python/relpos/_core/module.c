@@ -40,7 +40,7 @@ static PyMethodDef methods[] = {
     {"plan", FASTCALL(core_plan), "plan(batch, heads, len_q, len_k, dim, kv_heads, dim_v, dtype, **options)"},
     {"plan_call", FASTCALL(core_plan_call), "plan_call(plan, q, k, v, pages, len_k, range, progress, **options)"},
     {"plan_backward", FASTCALL(core_plan_backward), "plan_backward(plan, dout, q, k, v, range, progress, **options)"},
-    {"plan_key_step", core_plan_key_step, METH_O, "plan_key_step(plan)"},
+    {"plan_sizes", core_plan_sizes, METH_O, "plan_sizes(plan)"},
     {"key_norms", FUNCTION(core_key_norms), METH_FASTCALL, "key_norms(k, v, norms, start)"},
     {"row", FASTCALL(core_row), "row(q, k, v, batch, head, query, **options)"},
     {"matrix", core_matrix, METH_VARARGS, "matrix(terms, lq, lk, heads, q_offset)"},

@@ -153,13 +153,13 @@ static int begin_call(const plan_object *self, problem *p, call *c, PyObject *co
     *p = self->p;
     p->desc.terms = p->terms;
     p->desc.masks = p->masks;
+    r->len_q = self->p.desc.len_q;
     r->len_k = self->p.desc.len_k;
-    *of = (planned){self->plan, self->prepared, r->from ? r : NULL};
+    *of = (planned){self->plan, self->prepared, r->key_from ? r : NULL};
     return replace(p, c, option, q_offset);
 }
 
-/* plan_call(plan, q, k, v, pages, len_k, range, progress, **options); range is None or (key_from, key_to, state_in,
- * state_out, own_keys). */
+/* plan_call(plan, q, k, v, pages, len_k, range, progress, **options); ranges.c reads range. */
 PyObject *core_plan_call(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
     PyObject *option[N_NAMES] = {NULL}, *answer = NULL;
@@ -172,8 +172,7 @@ PyObject *core_plan_call(PyObject *module, PyObject *const *args, Py_ssize_t n, 
     bool record = false;
     if (n != 8 || !PyObject_TypeCheck(args[0], st->plan))
         return PyErr_Format(PyExc_TypeError, "a Plan takes q, k and v by position; name the rest");
-    if (read_keywords(st, args + n, names, N_OPTIONS, END_FORWARD, option) != 0 ||
-        read_range(&r, args[6], "state_in", "state_out") != 0)
+    if (read_keywords(st, args + n, names, N_OPTIONS, END_FORWARD, option) != 0 || read_range(&r, args[6], false) != 0)
         return NULL;
     call_start(&c, st, true);
     take_progress(&c, args, n, 7);
@@ -183,8 +182,7 @@ PyObject *core_plan_call(PyObject *module, PyObject *const *args, Py_ssize_t n, 
     return answer;
 }
 
-/* plan_backward(plan, dout, q, k, v, range, progress, **options); range is None or (key_from, key_to, dq_in, dq_out,
- * None). */
+/* plan_backward(plan, dout, q, k, v, range, progress, **options) */
 PyObject *core_plan_backward(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
     PyObject *option[N_NAMES] = {NULL}, *answer = NULL;
@@ -196,8 +194,7 @@ PyObject *core_plan_backward(PyObject *module, PyObject *const *args, Py_ssize_t
     call c;
     if (n != 7 || !PyObject_TypeCheck(args[0], st->plan))
         return PyErr_Format(PyExc_TypeError, "Plan.backward takes dout, q, k and v by position; name the rest");
-    if (read_keywords(st, args + n, names, END_FORWARD, N_NAMES, option) != 0 ||
-        read_range(&r, args[5], "dq_in", "dq_out") != 0)
+    if (read_keywords(st, args + n, names, END_FORWARD, N_NAMES, option) != 0 || read_range(&r, args[5], true) != 0)
         return NULL;
     call_start(&c, st, true);
     take_progress(&c, args, n, 6);
@@ -207,10 +204,13 @@ PyObject *core_plan_backward(PyObject *module, PyObject *const *args, Py_ssize_t
     return answer;
 }
 
-/* Return the number of keys at whose multiples ranges begin and end. */
-PyObject *core_plan_key_step(PyObject *module, PyObject *object)
+/* Return the numbers of keys and of rows at whose multiples ranges begin and end, and the numbers of a key in dkv_out.
+ */
+PyObject *core_plan_sizes(PyObject *module, PyObject *object)
 {
     if (!PyObject_TypeCheck(object, state_of(module)->plan))
         return PyErr_Format(PyExc_TypeError, "expected a Plan");
-    return PyLong_FromLongLong(rp_plan_key_step(((const plan_object *)object)->plan));
+    const rp_plan *plan = ((const plan_object *)object)->plan;
+    return Py_BuildValue("LLL", (long long)rp_plan_key_step(plan), (long long)rp_plan_row_step(plan),
+                         (long long)rp_plan_dkv_width(plan));
 }
