@@ -218,6 +218,20 @@ class Plan:
     entry b in order. len_k is the number of keys, by default all keys of the listed pages; `lengths` sets it for each batch entry.
     If your caches are (pages, keys per page, Hk, D), pass k.transpose(1, 2), or k.swapaxes(1, 2) in NumPy.
 
+    A call can compute attention over keys key_from ... key_to - 1 only, so that a call never needs all keys: k and v then have the keys
+    of this range, and len_k of the plan is the number of keys of the sequence. Ranges begin and end at multiples of `key_step`, or at
+    len_k. A call with state_out=True returns the state of the rows, and the next call takes it as state_in; the call over the last keys
+    returns out. Ranges in the order of the keys give the bits of one call. You can leave out ranges that the masks hide from all
+    queries. If biases fall fast, as those of ALiBi, the first call also needs own_keys, the keys (B, Hk, Lq, D) at the positions of the
+    queries, unless its range has them.
+
+    key_from, key_to     the range; default 0 and len_k
+    row_from, row_to     a range of queries; q, out, states and own_keys then have only its rows, len_q of the plan is the number of all
+                         queries, and arrays of terms and masks are those of all queries
+    state_in, state_out  states (B, H, Lq, numbers), float32 (float64 for float64). state_out is True, or an array to write, which may be
+                         that of state_in
+    own_keys             see above
+
     >>> import numpy as np, relpos
     >>> cache = np.ones((1, 8, 64, 16), np.float32)
     >>> plan = relpos.Plan(1, 8, 1, 64, 16, bias=relpos.ALiBi(), causal=True)
@@ -230,6 +244,11 @@ class Plan:
     (1, 8, 1, 16)
     >>> plan
     relpos.Plan(1, 8, 1, 64, 16, bias=relpos.ALiBi(), causal=True)
+    >>> q, k = np.ones((1, 8, 2, 16), np.float32), np.ones((1, 8, 600, 16), np.float32)
+    >>> plan = relpos.Plan(1, 8, 2, 600, 16)
+    >>> state = plan(q, k[:, :, :512], k[:, :, :512], key_to=512, state_out=True)
+    >>> plan(q, k[:, :, 512:], k[:, :, 512:], key_from=512, state_in=state).shape
+    (1, 8, 2, 16)
 
     Copying or unpickling a Plan creates a new one from the same options.
     """
@@ -250,15 +269,58 @@ class Plan:
         shown = (f"{name}={_terms._show(x) if hasattr(x, 'shape') else repr(x)}" for name, x in options.items())
         return f"relpos.Plan({', '.join((*map(str, sizes), *shown))})"
 
-    def __call__(self, q, k, v=None, *, pages=None, len_k=None, return_weights=False, return_lse=False, summary=False, progress=None,
-                 **options):
+    @property
+    def key_step(self):
+        """The number of keys at whose multiples ranges begin and end: 512, or 0 if the plan computes all keys in one call."""
+        return _core.plan_sizes(self._plan)[0]
+
+    @property
+    def row_step(self):
+        """The number of queries at whose multiples ranges of rows begin and end in `backward`: 96. Other calls allow any range."""
+        return _core.plan_sizes(self._plan)[1]
+
+    def __call__(self, q, k, v=None, *, pages=None, len_k=None, key_from=None, key_to=None, row_from=None, row_to=None, state_in=None,
+                 state_out=None, own_keys=None, return_weights=False, return_lse=False, summary=False, progress=None, **options):
         if type(k) is Cache and v is None:
             options["key_norms"] = k.key_norms
             k, v = k.k, k.v
         call = _progress.reporting(_core.plan_call, "relpos.Plan") if progress else _core.plan_call
-        found = call(self._plan, q, k, v, pages, len_k, progress, **options, return_weights=return_weights, return_lse=return_lse,
-                     summary=summary)
+        found = call(self._plan, q, k, v, pages, len_k, _range(key_from, key_to, row_from, row_to, state_in, state_out, own_keys), progress,
+                     **options, return_weights=return_weights, return_lse=return_lse, summary=summary)
         return _results(found) if type(found) is tuple else found
+
+    def backward(self, dout, q, k, v, *, dlse=None, out=None, lse=None, wanted=None, key_from=None, key_to=None, row_from=None, row_to=None,
+                 dq_in=None, dq_out=None, dkv_in=None, dkv_out=None, progress=None, **options):
+        """Compute gradients as `attention_backward` does, of all rows and keys or of a range. A range needs out and lse of its rows, from
+        the call over their last keys. Gradients of k and v are those of the keys of the range, in float32 (float64 for float64). Gradients
+        of arrays of terms are float64, and those of the pairs of the range: add them up.
+
+        key_from, key_to   as in a call
+        row_from, row_to   as in a call, but multiples of `row_step`, or len_q
+        dq_in, dq_out      sums of dq, which go from range to range of keys as states do. A call with dq_out=True returns them as `q`
+        dkv_in, dkv_out    sums of dk and dv, which go from range to range of rows. A call with dkv_out=True returns them as `k`
+        options            q_offset and mask arrays, as in a call
+
+        If ranges follow each other, with the sums, the gradients of q, k and v have the bits of one call. Without sums, each is the part
+        of the range.
+
+        >>> import numpy as np, relpos
+        >>> q, k = np.ones((1, 8, 2, 16), np.float32), np.ones((1, 8, 600, 16), np.float32)
+        >>> plan = relpos.Plan(1, 8, 2, 600, 16)
+        >>> all = plan(q, k, k, return_lse=True)
+        >>> g = plan.backward(q, q, k[:, :, :512], k[:, :, :512], out=all.out, lse=all.lse, key_to=512, dq_out=True)
+        >>> h = plan.backward(q, q, k[:, :, 512:], k[:, :, 512:], out=all.out, lse=all.lse, key_from=512, dq_in=g.q)
+        >>> g.k.shape, h.k.shape, h.q.shape
+        ((1, 8, 512, 16), (1, 8, 88, 16), (1, 8, 2, 16))
+        """
+        call = _progress.reporting(_core.plan_backward, "relpos.Plan.backward") if progress else _core.plan_backward
+        return Gradients(*call(self._plan, dout, q, k, v, _range(key_from, key_to, row_from, row_to, dq_in, dq_out, dkv_in, dkv_out), progress,
+                               dlse=dlse, out=out, lse=lse, wanted=wanted, **options))
+
+
+def _range(*given):
+    """Return the ranges of a call, or None if it computes all rows and keys."""
+    return given if any(x is not None for x in given) else None
 
 
 def _plan_of(sizes, options):

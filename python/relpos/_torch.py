@@ -51,17 +51,17 @@ def autocast(q, k, v, out=None):
 
 def cast(q, k, v, *options):
     """Run a call of _core.attention under torch.autocast, or if torch's scaled_dot_product_attention has been replaced."""
-    _refuse_context_parallel()
+    if inside_context_parallel():
+        raise RuntimeError("relpos.attention inside torch's context_parallel would see only this process's part of the keys; use "
+                           "scaled_dot_product_attention there, or relpos.torch.distributed.context_parallel_attention outside")
     return _core.compute(*autocast(q, k, v, options[_AT["out"]]), *options)
 
 
-def _refuse_context_parallel():
-    """Raise inside torch's context_parallel, where each process has only a part of the keys and would attend only to them."""
+def inside_context_parallel():
+    """Return true inside torch's context_parallel, where each process has only a part of the keys and would attend only to them."""
     now = torch.nn.functional.scaled_dot_product_attention
-    for name, module in list(sys.modules.items()):
-        if name.startswith("torch.distributed.tensor.experimental") and now in getattr(module, "_replaced_functions", ()):
-            raise RuntimeError("relpos.attention inside torch's context_parallel would see only this process's part of the keys; use "
-                               "scaled_dot_product_attention there")
+    return any(now in getattr(module, "_replaced_functions", ()) for name, module in list(sys.modules.items())
+               if name.startswith("torch.distributed.tensor.experimental"))
 
 
 ONLY_OUT = ("the loss depends on weights or summary of relpos.attention, but only out and lse have gradients; call .detach() on them, or, "
@@ -102,6 +102,15 @@ class _Gradients(torch.autograd.Function):
         raise RuntimeError(ONLY_ONCE)
 
 
+def only_once(gradients, inputs):
+    """Return the gradients of a backward pass; with create_graph, such that differentiating them raises."""
+    if not torch.is_grad_enabled():
+        return gradients
+    made = [x for x in gradients if x is not None]
+    final = iter(_Gradients.apply(len(made), *made, *inputs))
+    return [x if x is None else next(final) for x in gradients]
+
+
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, options, places, read, q, k, v, *arrays):
@@ -139,12 +148,7 @@ class _Attention(torch.autograd.Function):
             out = lse = None
         *every, terms = _hints.named(_core.gradients, "relpos::attention_backward")(dout, q, k, v, ctx.options, dlse, out, lse, wanted)
         every += [terms[term][name] for term, name in places]
-        if torch.is_grad_enabled():  # create_graph
-            inputs = q, k, v, *given, *arrays[:len(places)]
-            made = [x for x in every if x is not None]
-            final = iter(_Gradients.apply(len(made), *made, *inputs))
-            every = [x if x is None else next(final) for x in every]
-        return None, None, None, *every
+        return None, None, None, *only_once(every, (q, k, v, *given, *arrays[:len(places)]))
 
 
 def _copied(name, x):

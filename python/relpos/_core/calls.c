@@ -140,8 +140,8 @@ static PyObject *results_end(results *r, bool ok)
 }
 
 /* Allocate an output without the leading axes that q lacks. */
-static PyObject *make_output(call *c, const origin *like, int absent, rp_dtype dtype, int32_t ndim,
-                             const int64_t *shape, rp_array *a)
+PyObject *make_output(call *c, const origin *like, int absent, rp_dtype dtype, int32_t ndim, const int64_t *shape,
+                      rp_array *a)
 {
     PyObject *object = make_array(c, like, dtype, ndim - absent, shape + absent, a);
     if (object)
@@ -171,7 +171,7 @@ static PyObject *make_out(call *c, const origin *like, int absent, rp_dtype dtyp
 }
 
 /* Return the type of lse, weights and summary for inputs of `dtype`. */
-static rp_dtype result_type(rp_dtype dtype)
+rp_dtype result_type(rp_dtype dtype)
 {
     return dtype == RP_F64 ? RP_F64 : RP_F32;
 }
@@ -198,11 +198,13 @@ static int make_results(results *r, const problem *p, const extras *extra, call 
                         PyObject *const *option)
 {
     const rp_desc *d = &p->desc;
-    const int64_t B = d->batch, H = d->heads, Lq = d->len_q, Lk = d->len_k;
+    const int64_t B = d->batch, H = d->heads, Lq = c->t.q.shape[2], Lk = d->len_k;
     const int64_t full[4] = {B, H, Lq, d->dim_v}, pairs[4] = {B, H, Lq, Lk},
                   profile[3] = {B, H, Lq + Lk > 0 ? Lq + Lk - 1 : 0}, keys[3] = {B, H, Lk};
     const rp_dtype type = result_type(d->dtype);
     if (given(option[OUT])) {
+        if (r->out)
+            return PyErr_SetString(PyExc_TypeError, "out is given with state_out; leave it out"), -1;
         if (take_array(c, option[OUT], true, "out", &c->t.out, NULL) != 0)
             return -1;
         if (c->t.out.ndim != 4 - absent) {
@@ -211,7 +213,7 @@ static int make_results(results *r, const problem *p, const extras *extra, call 
         }
         add_axes(&c->t.out, absent);
         r->out = Py_NewRef(option[OUT]);
-    } else if (!(r->out = make_out(c, like, absent, d->dtype, full))) {
+    } else if (!r->out && !(r->out = make_out(c, like, absent, d->dtype, full))) {
         return -1;
     }
     if (extra->weights && !(r->weights = make_output(c, like, absent, type, 4, pairs, &c->t.weights)))
@@ -248,12 +250,24 @@ static int take_norms(call *c, PyObject *object, int absent)
     return 0;
 }
 
-/* Run one forward call after its options are read. `args` are q, k and v, followed by pages and len_k for a Plan.
- * `plan` and `prepared` belong to the Plan, or are NULL. If torch needs a gradient, a Plan raises; other calls set
- * *record and return NULL without an error. */
-PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *const *option, const rp_plan *plan,
-                 const rp_prepared *prepared, bool *record)
+/* Read the range of a Plan's call. If the call leaves states, *made receives their array. */
+static int take_states(const planned *of, problem *p, call *c, const origin *like, int absent, PyObject **made)
 {
+    range *r = of ? of->range : NULL;
+    if (!r)
+        return 0;
+    const int64_t width = rp_plan_state_width(of->plan);
+    return take_range(r, p, c, absent) == 0
+               ? take_sums(&r->rows, p, c, like, absent, c->t.q.shape[2], width, &c->t.state_in, &c->t.state_out, made)
+               : -1;
+}
+
+/* Run one forward call after its options are read. `args` are q, k and v, followed by pages and len_k for a Plan. `of`
+ * belongs to the Plan, or is NULL. If torch needs a gradient, a Plan raises; other calls set *record and return NULL
+ * without an error. */
+PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *const *option, const planned *of, bool *record)
+{
+    const rp_plan *plan = of ? of->plan : NULL;
     origin from[3];
     results r = {NULL, NULL, NULL, NULL};
     extras extra;
@@ -268,23 +282,24 @@ PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *const *op
     if (read_extras(&extra, option) == 0 &&
         (plan && given(args[3]) ? take_paged(p, c, args, args[3], args[4], option[KEY_NORMS], from)
                                 : take_qkv(p, c, args, from, &absent)) == 0 &&
-        take_option_arrays(p, c, NULL) == 0 && (c->t.pages.norms || take_norms(c, option[KEY_NORMS], absent) == 0) &&
+        take_states(of, p, c, &from[0], absent, &r.out) == 0 && take_option_arrays(p, c, NULL) == 0 &&
+        (c->t.pages.norms || take_norms(c, option[KEY_NORMS], absent) == 0) &&
         (!given(option[OUT]) || (torch_out = note_torch(c, option[OUT], "out")) >= 0)) {
         const int wanted = plan ? refuse_gradient(c) : needs_record(c);
-        if (wanted != 0) {
+        if (wanted != 0 || warn_about_q_offset(p) != 0) {
             *record = wanted > 0;
-            return NULL;
+            return results_end(&r, false);
         }
-        if (warn_about_q_offset(p) != 0)
-            return NULL;
         const rp_status status = plan ? RP_OK : rp_plan_create(&own, &p->desc);
         if (status != RP_OK) {
             raise_status(p, status);
         } else if (make_results(&r, p, &extra, c, &from[0], absent, option) == 0 && check_addresses(c) == 0) {
-            c->t.prepared = prepared;
+            c->t.prepared = of ? of->prepared : NULL;
             ok = compute(p, c, plan ? plan : own, NULL) == 0;
             if (torch_out && (ok || c->raised))
                 ok = bump_version(option[OUT]) == 0 && ok;
+            if (of && of->range && (ok || c->raised))
+                ok = end_sums(of->range) == 0 && ok;
         }
     }
     rp_plan_destroy(own);
@@ -303,7 +318,7 @@ static PyObject *attend_now(PyObject *module, PyObject *const *args, Py_ssize_t 
     take_progress(&c, args, n, 3 + END_FORWARD);
     c.check_autocast = c.eager = check_torch;
     if (read_options(&p, &c, args + 3) == 0)
-        answer = attend(&p, &c, args, args + 3, NULL, NULL, &record);
+        answer = attend(&p, &c, args, args + 3, NULL, &record);
     call_end(&c);
     if (c.redirect) {
         PyErr_Clear();
@@ -370,10 +385,10 @@ static bool is_wanted(PyObject *wanted, const char *name)
     return !wanted;
 }
 
-/* Allocate a gradient with the shape, type and library of its array. Returns a new reference, None if the gradient is
- * not wanted. */
-static PyObject *make_gradient(call *c, const origin *like, const rp_array *of, int absent, PyObject *wanted,
-                               const char *name, rp_array *g)
+/* Allocate a gradient with the shape and library of its array. Its type is `sums`, or that of the array if `sums` is
+ * RP_BOOL. Returns a new reference, None if the gradient is not wanted. */
+static PyObject *make_gradient(call *c, const origin *like, const rp_array *of, int absent, rp_dtype sums,
+                               PyObject *wanted, const char *name, rp_array *g)
 {
     if (!is_wanted(wanted, name))
         return Py_NewRef(Py_None);
@@ -382,10 +397,10 @@ static PyObject *make_gradient(call *c, const origin *like, const rp_array *of, 
                      rp_dtype_name(of->dtype));
         return NULL;
     }
-    return make_output(c, like, absent, of->dtype, of->ndim, of->shape, g);
+    return make_output(c, like, absent, sums == RP_BOOL ? of->dtype : sums, of->ndim, of->shape, g);
 }
 
-static PyObject *make_term_gradients(const problem *p, call *c, origin from[RP_MAX_TERMS][RP_MAX_ARRAYS],
+static PyObject *make_term_gradients(const problem *p, call *c, origin from[RP_MAX_TERMS][RP_MAX_ARRAYS], rp_dtype sums,
                                      PyObject *wanted, rp_grads *g)
 {
     PyObject *terms = PyTuple_New(p->desc.n_terms);
@@ -395,7 +410,7 @@ static PyObject *make_term_gradients(const problem *p, call *c, origin from[RP_M
             const char *name = rp_term_array(p->terms[n].kind, x);
             if (!c->t.term[n][x].data || !rp_term_array_learned(p->terms[n].kind, x))
                 continue;
-            PyObject *made = make_gradient(c, &from[n][x], &c->t.term[n][x], 0, wanted, name, &g->term[n][x]);
+            PyObject *made = make_gradient(c, &from[n][x], &c->t.term[n][x], 0, sums, wanted, name, &g->term[n][x]);
             if (!made || PyDict_SetItemString(one, name, made) != 0)
                 Py_CLEAR(one);
             Py_XDECREF(made);
@@ -406,52 +421,105 @@ static PyObject *make_term_gradients(const problem *p, call *c, origin from[RP_M
     return terms;
 }
 
-/* Run one backward call on dout, q, k and v, with the values of all keywords in `option`. */
-static PyObject *backward_now(PyObject *module, PyObject *const args[4], PyObject *const *option, PyObject *progress,
-                              bool check_torch)
+/* Read dout and the results of the forward call. */
+static int take_results(call *c, PyObject *dout, PyObject *const *option, int absent, rp_grads *g)
 {
-    PyObject *part[4] = {NULL}, *answer = NULL;
-    problem p;
-    call c;
-    origin from[3], array_from[RP_MAX_TERMS][RP_MAX_ARRAYS];
-    rp_grads g = rp_grads_init();
-    rp_plan *plan = NULL;
-    int absent = 0;
-    call_start(&c, state_of(module), check_torch);
-    take_progress(&c, &progress, 1, 0);
-    PyObject *wanted = NULL;
     const struct {
-        int option;
+        PyObject *object;
         const char *name;
         rp_array *to;
         int ndim;
-    } inputs[] = {{N_NAMES, "dout", &g.dout, 4},
-                  {FORWARD_OUT, "out", &c.t.out, 4},
-                  {FORWARD_LSE, "lse", &c.t.lse, 3},
-                  {LSE_GRADIENT, "dlse", &g.dlse, 3}};
-    bool ok = read_options(&p, &c, option) == 0 && read_wanted(option[WANTED], &p, &c, &wanted) == 0 &&
-              take_qkv(&p, &c, args + 1, from, &absent) == 0 && take_option_arrays(&p, &c, array_from) == 0 &&
-              warn_about_q_offset(&p) == 0;
-    for (size_t x = 0; ok && x < sizeof inputs / sizeof *inputs; x++) {
-        PyObject *object = inputs[x].option == N_NAMES ? args[0] : option[inputs[x].option];
-        if (x > 0 && !given(object))
+    } inputs[] = {{dout, "dout", &g->dout, 4},
+                  {option[FORWARD_OUT], "out", &c->t.out, 4},
+                  {option[FORWARD_LSE], "lse", &c->t.lse, 3},
+                  {option[LSE_GRADIENT], "dlse", &g->dlse, 3}};
+    for (size_t x = 0; x < sizeof inputs / sizeof *inputs; x++) {
+        if (x > 0 && !given(inputs[x].object))
             continue;
-        ok = take_rows(&c, object, inputs[x].name, inputs[x].to, NULL) == 0;
-        if (ok && inputs[x].to->ndim == inputs[x].ndim - absent)
+        if (take_rows(c, inputs[x].object, inputs[x].name, inputs[x].to, NULL) != 0)
+            return -1;
+        if (inputs[x].to->ndim == inputs[x].ndim - absent)
             add_axes(inputs[x].to, absent);
     }
-    const rp_status status = ok ? rp_plan_create(&plan, &p.desc) : RP_OK;
+    return 0;
+}
+
+/* Read the range of a Plan's backward call. If the call leaves sums, made[0] receives those of dq, and made[1] those of
+ * dk and dv. */
+static int take_gradient_sums(const planned *of, problem *p, call *c, const origin *like, int absent, rp_grads *g,
+                              PyObject *made[2])
+{
+    range *r = of ? of->range : NULL;
+    if (!r)
+        return 0;
+    if (take_range(r, p, c, absent) != 0)
+        return -1;
+    const int64_t rows = c->t.q.shape[2], keys = c->t.k.shape[2], width = rp_plan_dq_width(of->plan),
+                  both = rp_plan_dkv_width(of->plan);
+    return take_sums(&r->rows, p, c, like, absent, rows, width, &g->dq_in, &g->dq_out, &made[0]) == 0
+               ? take_sums(&r->keys, p, c, like, absent, keys, both, &g->dkv_in, &g->dkv_out, &made[1])
+               : -1;
+}
+
+/* Allocate the gradients of q, k, v and the terms. Those of a range are parts of sums: the gradients of k and v have the
+ * type of the arithmetic, and those of terms are f64. part[0] and part[1] may have sums that replace gradients. */
+static int make_gradients(const problem *p, call *c, const origin from[3],
+                          origin array_from[RP_MAX_TERMS][RP_MAX_ARRAYS], int absent, PyObject *wanted, bool ranged,
+                          PyObject *part[4], rp_grads *g)
+{
+    const rp_array *const of[3] = {&c->t.q, &c->t.k, &c->t.v};
+    rp_array *const to[3] = {&g->dq, &g->dk, &g->dv};
+    if (part[1])
+        part[2] = Py_NewRef(Py_None);
+    for (int n = 0; n < 3; n++) {
+        const char name[2] = {"qkv"[n], 0};
+        const rp_dtype dtype = ranged && n > 0 ? result_type(p->desc.dtype) : RP_BOOL;
+        if (!part[n] && !(part[n] = make_gradient(c, &from[n], of[n], absent, dtype, wanted, name, to[n])))
+            return -1;
+    }
+    part[3] = make_term_gradients(p, c, array_from, ranged ? RP_F64 : RP_BOOL, wanted, g);
+    return part[3] ? 0 : -1;
+}
+
+/* Run one backward call on dout, q, k and v after its options are read. `of` is as in attend. */
+PyObject *differentiate(problem *p, call *c, PyObject *const args[4], PyObject *const *option, const planned *of)
+{
+    PyObject *part[4] = {NULL}, *answer = NULL, *wanted = NULL;
+    origin from[3], array_from[RP_MAX_TERMS][RP_MAX_ARRAYS];
+    range *r = of ? of->range : NULL;
+    rp_grads g = rp_grads_init();
+    rp_plan *own = NULL;
+    int absent = 0;
+    bool ok = read_wanted(option[WANTED], p, c, &wanted) == 0 && take_qkv(p, c, args + 1, from, &absent) == 0 &&
+              take_gradient_sums(of, p, c, &from[0], absent, &g, part) == 0 &&
+              take_option_arrays(p, c, array_from) == 0 && warn_about_q_offset(p) == 0 &&
+              take_results(c, args[0], option, absent, &g) == 0 && (!of || refuse_gradient(c) == 0);
+    const rp_status status = ok && !of ? rp_plan_create(&own, &p->desc) : RP_OK;
     if (status != RP_OK)
-        ok = raise_status(&p, status);
-    ok = ok && (part[0] = make_gradient(&c, &from[0], &c.t.q, absent, wanted, "q", &g.dq)) &&
-         (part[1] = make_gradient(&c, &from[1], &c.t.k, absent, wanted, "k", &g.dk)) &&
-         (part[2] = make_gradient(&c, &from[2], &c.t.v, absent, wanted, "v", &g.dv)) &&
-         (part[3] = make_term_gradients(&p, &c, array_from, wanted, &g)) && check_addresses(&c) == 0;
-    if (ok && compute(&p, &c, plan, &g) == 0)
+        ok = raise_status(p, status);
+    ok = ok && make_gradients(p, c, from, array_from, absent, wanted, r, part, &g) == 0 && check_addresses(c) == 0;
+    c->t.prepared = of ? of->prepared : NULL;
+    ok = ok && compute(p, c, of ? of->plan : own, &g) == 0;
+    if (r && (ok || c->raised))
+        ok = end_sums(r) == 0 && ok;
+    if (ok)
         answer = PyTuple_Pack(4, part[0], part[1], part[2], part[3]);
     for (int x = 0; x < 4; x++)
         Py_XDECREF(part[x]);
-    rp_plan_destroy(plan);
+    rp_plan_destroy(own);
+    return answer;
+}
+
+static PyObject *backward_now(PyObject *module, PyObject *const args[4], PyObject *const *option, PyObject *progress,
+                              bool check_torch)
+{
+    PyObject *answer = NULL;
+    problem p;
+    call c;
+    call_start(&c, state_of(module), check_torch);
+    take_progress(&c, &progress, 1, 0);
+    if (read_options(&p, &c, option) == 0)
+        answer = differentiate(&p, &c, args, option, NULL);
     call_end(&c);
     return answer;
 }

@@ -8,6 +8,7 @@
  *     threads.c  the threads of a call: the library's or torch's
  *     term.c     the type Term
  *     plan.c     the type Plan and its calls
+ *     ranges.c   ranges of keys of a Plan's calls, and the arrays that go from one range to the next
  *     pages.c    keys and values in pages -> rp_pages
  *     norms.c    relpos.key_norms
  *     explain.c  relpos.explain, matrices of biases, buckets
@@ -225,12 +226,45 @@ void *raise_of_term(PyTypeObject *type, rp_term_kind kind);
 int take_paged(problem *p, call *c, PyObject *const *args, PyObject *pages, PyObject *len_k, PyObject *norms,
                origin from[3]);
 
+/* ---------------------------------------------------------------------------------------------- ranges.c */
+
+/* Sums that go from one range to the next. The objects are borrowed; None or NULL: not given. */
+typedef struct carried {
+    PyObject *in, *out;   /* arrays; out may be True */
+    const char *names[2]; /* of in and out */
+    bool torch;           /* out is a torch tensor of the caller */
+} carried;
+
+/* A range of rows and a range of keys of a Plan's call. */
+typedef struct range {
+    PyObject *key_from, *key_to, *row_from, *row_to;
+    carried rows, keys; /* states or sums of dq; sums of dk and dv */
+    PyObject *own_keys;
+    int64_t len_q, len_k; /* lengths of the plan */
+} range;
+
+int read_range(range *r, PyObject *object, bool backward);
+int take_range(const range *r, problem *p, call *c, int absent);
+int take_sums(carried *s, const problem *p, call *c, const origin *like, int absent, int64_t length, int64_t width,
+              rp_array *in, rp_array *out, PyObject **made);
+int end_sums(const range *r);
+
 /* ---------------------------------------------------------------------------------------------- calls.c */
+
+/* The parts of a Plan that its calls use, and their range of keys; range is NULL for all keys. */
+typedef struct planned {
+    const rp_plan *plan;
+    const rp_prepared *prepared;
+    range *range;
+} planned;
 
 void take_progress(call *c, PyObject *const *args, Py_ssize_t n, Py_ssize_t at);
 int take_qkv(problem *p, call *c, PyObject *const *args, origin from[3], int *absent);
-PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *const *option, const rp_plan *plan,
-                 const rp_prepared *prepared, bool *record);
+PyObject *make_output(call *c, const origin *like, int absent, rp_dtype dtype, int32_t ndim, const int64_t *shape,
+                      rp_array *a);
+rp_dtype result_type(rp_dtype dtype);
+PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *const *option, const planned *of, bool *record);
+PyObject *differentiate(problem *p, call *c, PyObject *const args[4], PyObject *const *option, const planned *of);
 PyObject *core_attention(PyObject *module, PyObject *const *args, Py_ssize_t n);
 PyObject *core_compute(PyObject *module, PyObject *const *args, Py_ssize_t n);
 PyObject *core_backward(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names);
@@ -241,6 +275,8 @@ PyObject *core_gradients(PyObject *module, PyObject *const *args, Py_ssize_t n);
 extern PyType_Spec plan_spec;
 PyObject *core_plan(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names);
 PyObject *core_plan_call(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names);
+PyObject *core_plan_backward(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names);
+PyObject *core_plan_sizes(PyObject *module, PyObject *object);
 
 /* ---------------------------------------------------------------------------------------------- norms.c */
 

@@ -1,5 +1,5 @@
 /* plan.c -- relpos._core.Plan: a flexible plan that many calls share, with the terms' arrays prepared by rp_prepare.
- * plan_call passes both to attend in calls.c.
+ * plan_call and plan_backward pass both to attend and differentiate in calls.c.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
 
@@ -146,26 +146,71 @@ static int replace(problem *p, call *c, PyObject *const *option, int64_t *q_offs
     return 0;
 }
 
+/* Read a call of a Plan from its keywords. Returns 0, or -1 with an error set. */
+static int begin_call(const plan_object *self, problem *p, call *c, PyObject *const *option, int64_t *q_offset,
+                      range *r, planned *of)
+{
+    *p = self->p;
+    p->desc.terms = p->terms;
+    p->desc.masks = p->masks;
+    r->len_q = self->p.desc.len_q;
+    r->len_k = self->p.desc.len_k;
+    *of = (planned){self->plan, self->prepared, r->key_from ? r : NULL};
+    return replace(p, c, option, q_offset);
+}
+
+/* plan_call(plan, q, k, v, pages, len_k, range, progress, **options); ranges.c reads range. */
 PyObject *core_plan_call(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
     PyObject *option[N_NAMES] = {NULL}, *answer = NULL;
     state *st = state_of(module);
     int64_t q_offset;
     problem p;
+    range r;
+    planned of;
     call c;
     bool record = false;
-    if ((n != 6 && n != 7) || !PyObject_TypeCheck(args[0], st->plan))
+    if (n != 8 || !PyObject_TypeCheck(args[0], st->plan))
         return PyErr_Format(PyExc_TypeError, "a Plan takes q, k and v by position; name the rest");
-    if (read_keywords(st, args + n, names, N_OPTIONS, END_FORWARD, option) != 0)
+    if (read_keywords(st, args + n, names, N_OPTIONS, END_FORWARD, option) != 0 || read_range(&r, args[6], false) != 0)
         return NULL;
-    const plan_object *self = (plan_object *)args[0];
-    p = self->p;
-    p.desc.terms = p.terms;
-    p.desc.masks = p.masks;
     call_start(&c, st, true);
-    take_progress(&c, args, n, 6);
-    if (replace(&p, &c, option, &q_offset) == 0)
-        answer = attend(&p, &c, args + 1, option, self->plan, self->prepared, &record);
+    take_progress(&c, args, n, 7);
+    if (begin_call((const plan_object *)args[0], &p, &c, option, &q_offset, &r, &of) == 0)
+        answer = attend(&p, &c, args + 1, option, &of, &record);
     call_end(&c);
     return answer;
+}
+
+/* plan_backward(plan, dout, q, k, v, range, progress, **options) */
+PyObject *core_plan_backward(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+    PyObject *option[N_NAMES] = {NULL}, *answer = NULL;
+    state *st = state_of(module);
+    int64_t q_offset;
+    problem p;
+    range r;
+    planned of;
+    call c;
+    if (n != 7 || !PyObject_TypeCheck(args[0], st->plan))
+        return PyErr_Format(PyExc_TypeError, "Plan.backward takes dout, q, k and v by position; name the rest");
+    if (read_keywords(st, args + n, names, END_FORWARD, N_NAMES, option) != 0 || read_range(&r, args[5], true) != 0)
+        return NULL;
+    call_start(&c, st, true);
+    take_progress(&c, args, n, 6);
+    if (begin_call((const plan_object *)args[0], &p, &c, option, &q_offset, &r, &of) == 0)
+        answer = differentiate(&p, &c, args + 1, option, &of);
+    call_end(&c);
+    return answer;
+}
+
+/* Return the numbers of keys and of rows at whose multiples ranges begin and end, and the numbers of a key in dkv_out.
+ */
+PyObject *core_plan_sizes(PyObject *module, PyObject *object)
+{
+    if (!PyObject_TypeCheck(object, state_of(module)->plan))
+        return PyErr_Format(PyExc_TypeError, "expected a Plan");
+    const rp_plan *plan = ((const plan_object *)object)->plan;
+    return Py_BuildValue("LLL", (long long)rp_plan_key_step(plan), (long long)rp_plan_row_step(plan),
+                         (long long)rp_plan_dkv_width(plan));
 }

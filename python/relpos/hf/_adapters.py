@@ -15,6 +15,7 @@ from ._attention import attention
 from ._cache import update
 from ._guard import Adapter
 from ._masks import MASKS, NAME, made, masks_nothing, offset, traces
+from ._sharded import distributed
 
 
 def _uses_relpos(module, *_, **__):
@@ -89,7 +90,8 @@ def _token_positions(mask):
     if not traces() and not (keys[:, 1:] > keys[:, :-1]).sum(1).add(keys[:, 0]).gt(1).any():
         return {}
     positions, first = keys.cumsum(1) - 1, mask.options.get("q_offset", 0)
-    queries = (torch.arange(mask.shape[-2], device=keys.device) + first).expand(len(keys), -1)
+    length = keys.shape[1] if distributed() else mask.shape[-2]  # arrays of a sharded sequence are those of all tokens
+    queries = (torch.arange(length, device=keys.device) + first).expand(len(keys), -1)
     return {"q_positions": positions.gather(1, queries), "k_positions": positions}
 
 

@@ -4,6 +4,7 @@ import torch
 from transformers.utils.output_capturing import _active_collector
 
 from ..torch._functional import _added, _drawn
+from . import _sharded
 from ._masks import MASKS, NAME, traces
 
 # Keywords that models pass to every attention function, such as inputs of the model. They do not change its result.
@@ -43,7 +44,7 @@ def attention(module, query, key, value, attention_mask, *, scaling=None, dropou
         if is_causal is None and (is_causal := getattr(module, "is_causal", None)) is None:
             raise ValueError(f'attn_implementation="{NAME}": {type(module).__name__} passes no attention_mask and has no '
                              'is_causal; pass a mask, or use another implementation')
-        options["causal"] = bool(is_causal) and query.shape[-2] > 1
+        options["causal"] = bool(is_causal) and (query.shape[-2] > 1 or _sharded.distributed() is not None)
         if options["causal"]:
             options["q_offset"] = 0
     elif attention_mask.dtype == torch.bool:
@@ -65,7 +66,9 @@ def attention(module, query, key, value, attention_mask, *, scaling=None, dropou
     if dropout:
         options.update(_drawn(dropout))
     wants_weights = bool(output_attentions) or _records_attentions()
-    found = relpos.attention(query, key, value, bias=_added(*bias) or None, scale=scaling, softcap=softcap,
-                             return_weights=wants_weights, **options)
+    options |= {"bias": _added(*bias) or None, "scale": scaling, "softcap": softcap}
+    if wants_weights:
+        options["return_weights"] = True
+    found = _sharded.attend(module, query, key, value, options) if _sharded.distributed() else relpos.attention(query, key, value, **options)
     out, weights = (found.out, found.weights) if wants_weights else (found, None)
     return out.transpose(1, 2).contiguous(), weights

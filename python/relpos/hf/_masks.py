@@ -6,7 +6,8 @@ import functools
 import torch
 from transformers import masking_utils
 
-NAME = "relpos"  # name of the attention function and of the mask function
+from . import _sharded
+from ._sharded import NAME
 
 
 class Mask(torch.Tensor):
@@ -84,16 +85,19 @@ def mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function
     N×N array."""
     options = {}
     shape = (batch_size, 1, q_length, kv_length)
+    sharded = _sharded.distributed() is not None
     if _read(mask_function, options) or _read_intervals(mask_function, options := {}, torch.arange(q_length) + q_offset, kv_offset):
         padding = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
         if padding is not None:
             padding = padding[:, kv_offset:kv_offset + kv_length].bool()
-            if not masks_nothing(padding):
+            if sharded or not masks_nothing(padding):
                 options["key_mask"] = padding.contiguous()
         if q_length != kv_length or isinstance(q_offset, torch.Tensor) or q_offset != kv_offset:
             options["q_offset"] = offset(q_offset - kv_offset)
-        return made(shape, options)
+        return made(shape, _sharded.whole(options, q_length) if sharded else options)
     others.update(allow_is_causal_skip=False, allow_is_bidirectional_skip=False)
+    if sharded:
+        _sharded.whole({"mask": None}, q_length)  # raises
     array = masking_utils.sdpa_mask(batch_size, q_length, kv_length, q_offset, kv_offset, mask_function=mask_function,
                                     attention_mask=attention_mask, **others)
     return made(shape, {"mask": array})
