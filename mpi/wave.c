@@ -7,7 +7,7 @@
 
 enum { TAG_PIECE, TAG_BLOCK, TAG_DQ };
 /* A tag has the number of a block modulo TAG_NUMBERS. */
-enum { TAG_NUMBERS = 8192, BLOCKS_PER_STRETCH = 16 };
+enum { TAG_NUMBERS = 8192, BLOCKS_PER_STRETCH = 8 };
 
 /* ------------------------------------------------------------------------------------------------ arrays */
 
