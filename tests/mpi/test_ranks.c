@@ -249,8 +249,8 @@ static int compare_gradients(problem *p, uint64_t seed)
     return failed;
 }
 
-/* Every path of rows and keys: causal, windows, masked rows and keys, a sink whose rows skip the first keys, grouped heads,
- * fewer rows than processes. */
+/* Every path of rows and keys: causal, windows, masked rows and keys, a sink whose rows skip the first keys, grouped
+ * heads, fewer rows than processes. */
 static const char *const gradient_texts[] = {
     "f32:b1h2q2100k2100d16:t5:causal",
     "f64:b1h2q2100k2100d16:t5:causal",
