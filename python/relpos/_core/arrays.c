@@ -535,3 +535,13 @@ void add_axes(rp_array *a, int more)
     }
     a->ndim += more;
 }
+
+/* Allocate an output without the leading axes that q lacks. */
+PyObject *make_output(call *c, const origin *like, int absent, rp_dtype dtype, int32_t ndim, const int64_t *shape,
+                      rp_array *a)
+{
+    PyObject *object = make_array(c, like, dtype, ndim - absent, shape + absent, a);
+    if (object)
+        add_axes(a, absent);
+    return object;
+}

@@ -139,16 +139,6 @@ static PyObject *results_end(results *r, bool ok)
     return answer;
 }
 
-/* Allocate an output without the leading axes that q lacks. */
-PyObject *make_output(call *c, const origin *like, int absent, rp_dtype dtype, int32_t ndim, const int64_t *shape,
-                      rp_array *a)
-{
-    PyObject *object = make_array(c, like, dtype, ndim - absent, shape + absent, a);
-    if (object)
-        add_axes(a, absent);
-    return object;
-}
-
 /* Allocate `out`. If q stores the heads of a token next to each other, as torch projections do, so does `out`, like
  * torch's scaled_dot_product_attention; a model then joins the heads without a copy. Compiled graphs expect a
  * contiguous `out`. */
