@@ -80,7 +80,7 @@ static void put_rows(const rpi_wave *w, char *to, rpi_span all, char *piece, rpi
     }
 }
 
-/* ------------------------------------------------------------------------------------------------ the path of a block */
+/* ---------------------------------------------------------------------------------------------- the path of a block */
 
 rpi_span rpi_wave_keys(const rpi_wave *w, int64_t n)
 {

@@ -130,16 +130,16 @@ RP_API void rp_mpi_plan_destroy(rp_mpi_plan *plan);
  *          instead, so nothing is merged. */
 RP_API rp_status rp_mpi_attend(rp_mpi_plan *plan, const rp_tensors *local);
 
-/* Compute gradients like rp_backward, over a sequence whose rows and keys are divided among the processes. All must call
- * this, with the same gradients wanted.
+/* Compute gradients like rp_backward, over a sequence whose rows and keys are divided among the processes. All must
+ * call this, with the same gradients wanted.
  *
- * Shapes   local has q, k, v, out and lse as in rp_mpi_attend. In grads, dout, dlse and dq have the rows of this process,
- *          and dk and dv its keys. Gradients of arrays of terms are those of the whole sequence, the same in all
- *          processes. The address of an array without elements must not be NULL.
- * Law      dq, dk and dv have the bits of rp_backward over the whole sequence with the same out and lse, for any number
- *          of processes. Gradients of arrays of terms are summed in f64 in a fixed order. Their bits depend on the number
- *          of processes, because it decides where the sequence is cut, and the pairs of a part are summed first. A
- *          repeated call gives the same bits.
+ * Shapes   local has q, k, v, out and lse as in rp_mpi_attend. In grads, dout, dlse and dq have the rows of this
+ *          process, and dk and dv its keys. Gradients of arrays of terms are those of the whole sequence, the same in
+ *          all processes. The address of an array without elements must not be NULL.
+ * Law      dq, dk and dv have the bits of rp_backward over the whole sequence with the same out and lse, for any
+ *          number of processes. Gradients of arrays of terms are summed in f64 in a fixed order. Their bits depend on
+ *          the number of processes, because it decides where the sequence is cut, and the pairs of a part are summed
+ *          first. A repeated call gives the same bits.
  * Edges    out and lse are needed, with lse in the type of the arithmetic or f64. len_k must not be 0.
  * Memory   a process allocates the sums of dk and dv of its keys for all query heads (rp_plan_dkv_width), its rows
  *          again, and 16 blocks of rows; there are 8 blocks for each of the 2 * ranks stretches.

@@ -536,6 +536,12 @@ void add_axes(rp_array *a, int more)
     a->ndim += more;
 }
 
+/* Return the type of lse, weights and summary for inputs of `dtype`. */
+rp_dtype result_type(rp_dtype dtype)
+{
+    return dtype == RP_F64 ? RP_F64 : RP_F32;
+}
+
 /* Allocate an output without the leading axes that q lacks. */
 PyObject *make_output(call *c, const origin *like, int absent, rp_dtype dtype, int32_t ndim, const int64_t *shape,
                       rp_array *a)

@@ -160,12 +160,6 @@ static PyObject *make_out(call *c, const origin *like, int absent, rp_dtype dtyp
     return transposed;
 }
 
-/* Return the type of lse, weights and summary for inputs of `dtype`. */
-rp_dtype result_type(rp_dtype dtype)
-{
-    return dtype == RP_F64 ? RP_F64 : RP_F32;
-}
-
 /* Flags of the results requested in addition to `out`. They are read before any array, because the truth value of an
  * object may run foreign code. */
 typedef struct extras {
@@ -451,8 +445,8 @@ static int take_gradient_sums(const planned *of, problem *p, call *c, const orig
                : -1;
 }
 
-/* Allocate the gradients of q, k, v and the terms. Those of a range are parts of sums: the gradients of k and v have the
- * type of the arithmetic, and those of terms are f64. part[0] and part[1] may have sums that replace gradients. */
+/* Allocate the gradients of q, k, v and the terms. Those of a range are parts of sums: the gradients of k and v have
+ * the type of the arithmetic, and those of terms are f64. part[0] and part[1] may have sums that replace gradients. */
 static int make_gradients(const problem *p, call *c, const origin from[3],
                           origin array_from[RP_MAX_TERMS][RP_MAX_ARRAYS], int absent, PyObject *wanted, bool ranged,
                           PyObject *part[4], rp_grads *g)
