@@ -18,6 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
 static int rank, ranks, compared, imprecise; /* imprecise: problems whose lse does not serve rp_backward */
 
 static const char *const texts[] = {
@@ -272,21 +274,12 @@ static const char *const gradient_texts[] = {
     "f64:b1h2q600k31d16o-569:t5:causal+scale=-0.5", /* dq of rows without a key is -0 */
 };
 
-static int gradients_of_named(void)
+/* Return a pool for calls that `cancel` cancels: only the calling thread calls it, and in a larger pool that thread may
+ * get no work. */
+static rp_pool *one_thread(void)
 {
-    int failed = 0;
-    for (size_t n = 0; n < sizeof gradient_texts / sizeof *gradient_texts && !failed; n++) {
-        problem p;
-        char text[512], err[512];
-        snprintf(text, sizeof text, "fwdbwd:%s", gradient_texts[n]);
-        if (problem_parse(&p, text, err) != 0 || problem_fill(&p, n, err) != 0) {
-            printf("FAILED %s: %s\n", text, err);
-            return 1;
-        }
-        failed = any(compare_gradients(&p, n));
-        problem_free(&p);
-    }
-    return failed;
+    rp_pool *one;
+    return rp_pool_create(&one, 1) == RP_OK ? one : NULL;
 }
 
 /* Cancel the call in rank 1. */
@@ -316,12 +309,15 @@ static int make_gradient_mistake(size_t n)
     char err[512];
     const char *name = rank == 1 ? gradient_mistakes[n].name : "";
     rp_mpi_plan *plan = NULL;
-    if (problem_parse(&p, "fwdbwd:f32:b1h4g2q2100k2100d8:t5:causal", err) != 0 || problem_fill(&p, 1, err) != 0)
+    rp_pool *one = one_thread();
+    if (one == NULL || problem_parse(&p, "fwdbwd:f32:b1h4g2q2100k2100d8:t5:causal", err) != 0 ||
+        problem_fill(&p, 1, err) != 0)
         return 1;
     const int64_t lse[3] = {1, 4, 2100};
     p.t.lse = rp_array_of(problem_alloc(&p, 4 * 2100 * 8), RP_F64, 3, lse);
     rp_grads g = gradients_of(&p), wrong;
     rp_tensors t = p.t, mistaken;
+    t.pool = one;
     rp_array *const parts[] = {&t.q, &t.k, &t.v, &t.out, &t.lse, &g.dout, &g.dq, &g.dk, &g.dv};
     for (size_t x = 0; x < sizeof parts / sizeof *parts; x++)
         *parts[x] = local_part(parts[x]);
@@ -351,6 +347,7 @@ static int make_gradient_mistake(size_t n)
     if (plan != NULL && rp_mpi_backward(plan, &t, &g) != RP_OK)
         printf("FAILED rank %d, after mistake: %s\n", rank, rp_mpi_last_error()), failed = 1;
     rp_mpi_plan_destroy(plan);
+    rp_pool_destroy(one);
     for (size_t x = 0; x < sizeof parts / sizeof *parts; x++)
         free(parts[x]->data);
     problem_free(&p);
@@ -367,51 +364,53 @@ static int all_gradient_mistakes(void)
     return failed;
 }
 
-static int random_gradients(uint64_t seed, int count)
-{
-    problem_dice dice = {.seed = seed};
-    int failed = 0;
-    for (uint64_t n = 0; compared < count && !failed; n++) {
-        problem p;
-        char text[512], err[512];
-        problem_draw(&dice, 1 << 19, text);
-        if (problem_parse(&p, text, err) != 0 || p.desc.len_k + p.desc.len_q <= 600 || p.desc.len_k == 0 ||
-            p.desc.n_terms > 4 || !(p.pass & PROBLEM_BACKWARD) || problem_fill(&p, n, err) != 0)
-            continue;
-        failed = any(compare_gradients(&p, n));
-        problem_free(&p);
-    }
-    return failed;
-}
+/* ------------------------------------------------------------------------------------------------ problems */
 
-static int named(void)
+/* Compare a problem with one call. Return true if it failed. */
+typedef int comparison(problem *p, uint64_t seed);
+
+/* Compare n problems, whose texts follow the name of a pass, such as "fwd". */
+static int compare_named(const char *pass, const char *const *list, size_t n, comparison *fails)
 {
     int failed = 0;
-    for (size_t n = 0; n < sizeof texts / sizeof *texts && !failed; n++) {
+    for (size_t x = 0; x < n && !failed; x++) {
         problem p;
         char text[512], err[512];
-        snprintf(text, sizeof text, "fwd:%s", texts[n]);
-        if (problem_parse(&p, text, err) != 0 || problem_fill(&p, n, err) != 0) {
+        snprintf(text, sizeof text, "%s:%s", pass, list[x]);
+        if (problem_parse(&p, text, err) != 0 || problem_fill(&p, x, err) != 0) {
             printf("FAILED %s: %s\n", text, err);
             return 1;
         }
-        failed = any(compare(&p, n));
+        failed = any(fails(&p, x));
         problem_free(&p);
     }
     return failed;
 }
 
-static int random_problems(uint64_t seed, int count)
+static bool is_long(const problem *p)
 {
-    problem_dice dice = {.seed = seed};
+    return p->desc.len_k + p->desc.len_q > 600;
+}
+
+/* Return true if rp_mpi_backward supports the problem. */
+static bool has_gradients(const problem *p)
+{
+    return is_long(p) && p->desc.len_k > 0 && p->desc.n_terms <= 4 && p->pass & PROBLEM_BACKWARD;
+}
+
+/* Compare random problems of limited `work` until `count` are compared. */
+static int compare_random(char **argv, int64_t work, bool (*serves)(const problem *), comparison *fails)
+{
+    problem_dice dice = {.seed = strtoull(argv[0], NULL, 10)};
+    const int count = atoi(argv[1]);
     int failed = 0;
     for (uint64_t n = 0; compared < count && !failed; n++) {
         problem p;
         char text[512], err[512];
-        problem_draw(&dice, 1 << 21, text);
-        if (problem_parse(&p, text, err) != 0 || p.desc.len_k + p.desc.len_q <= 600 || problem_fill(&p, n, err) != 0)
+        problem_draw(&dice, work, text);
+        if (problem_parse(&p, text, err) != 0 || !serves(&p) || problem_fill(&p, n, err) != 0)
             continue;
-        failed = any(compare(&p, n));
+        failed = any(fails(&p, n));
         problem_free(&p);
     }
     return failed;
@@ -479,9 +478,9 @@ static int make_mistake(const struct mistake *m)
     problem p;
     char err[512];
     rp_mpi_plan *plan = NULL;
-    rp_pool *one; /* only the calling thread calls `cancel`, and in a larger pool it may get no work */
-    if (problem_parse(&p, "fwd:f32:b1h4g2q2100k2100d8:t5:window=900,0", err) != 0 || problem_fill(&p, 1, err) != 0 ||
-        rp_pool_create(&one, 1) != RP_OK)
+    rp_pool *one = one_thread();
+    if (one == NULL || problem_parse(&p, "fwd:f32:b1h4g2q2100k2100d8:t5:window=900,0", err) != 0 ||
+        problem_fill(&p, 1, err) != 0)
         return 1;
     rp_tensors t = p.t;
     t.pool = one;
@@ -530,13 +529,13 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     if (argc == 4 && strcmp(argv[1], "random") == 0)
-        failed = random_problems(strtoull(argv[2], NULL, 10), atoi(argv[3]));
+        failed = compare_random(argv + 2, 1 << 21, is_long, compare);
     else if (argc == 2 && strcmp(argv[1], "named") == 0)
-        failed = named();
+        failed = compare_named("fwd", texts, COUNT(texts), compare);
     else if (argc == 4 && strcmp(argv[1], "gradients") == 0)
-        failed = random_gradients(strtoull(argv[2], NULL, 10), atoi(argv[3]));
+        failed = compare_random(argv + 2, 1 << 19, has_gradients, compare_gradients);
     else if (argc == 2 && strcmp(argv[1], "gradients") == 0)
-        failed = gradients_of_named();
+        failed = compare_named("fwdbwd", gradient_texts, COUNT(gradient_texts), compare_gradients);
     else if (argc == 2 && strcmp(argv[1], "gradient_mistakes") == 0)
         failed = all_gradient_mistakes();
     else if (argc == 2 && strcmp(argv[1], "mistakes") == 0)
