@@ -1,6 +1,7 @@
 /* arrays.c -- the arrays of a process: parts of them, and checks.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "plan.h"
+#include <string.h>
 
 rp_array rpi_slice(const rp_array *a, int64_t first, int64_t n)
 {
@@ -17,6 +18,22 @@ int64_t rpi_elements(const rp_array *a)
     for (int32_t x = 0; x < a->ndim; x++)
         n *= a->shape[x];
     return n;
+}
+
+void rpi_copy_rows(const rp_array *to, const rp_array *from)
+{
+    const int64_t size = (int64_t)rp_dtype_size(to->dtype), width = to->ndim > 3 ? to->shape[3] : 1, *n = to->shape,
+                  *s = from->stride, *t = to->stride, step = from->ndim > 3 ? s[3] : 1;
+    for (int64_t b = 0; b < n[0]; b++)
+        for (int64_t h = 0; h < n[1]; h++)
+            for (int64_t i = 0; i < n[2]; i++) {
+                char *row = (char *)to->data + (b * t[0] + h * t[1] + i * t[2]) * size;
+                const char *of = (const char *)from->data + (b * s[0] + h * s[1] + i * s[2]) * size;
+                if (step == 1)
+                    memcpy(row, of, (size_t)(width * size));
+                for (int64_t x = 0; x < width && step != 1; x++)
+                    memcpy(row + x * size, of + x * step * size, (size_t)size);
+            }
 }
 
 int64_t rpi_own_length(const rp_mpi_plan *m, int64_t length)

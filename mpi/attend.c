@@ -41,16 +41,8 @@ static size_t bytes_of_keys(const rp_desc *d, int64_t n, int64_t width)
 /* Copy an array [B, Hk, n, width] to contiguous memory. */
 static void pack(char *to, const rp_array *a)
 {
-    const int64_t size = (int64_t)rp_dtype_size(a->dtype), *n = a->shape, *step = a->stride;
-    for (int64_t b = 0; b < n[0]; b++)
-        for (int64_t h = 0; h < n[1]; h++)
-            for (int64_t j = 0; j < n[2]; j++, to += n[3] * size) {
-                const char *from = (const char *)a->data + (b * step[0] + h * step[1] + j * step[2]) * size;
-                if (step[3] == 1)
-                    memcpy(to, from, (size_t)(n[3] * size));
-                for (int64_t x = 0; x < n[3] && step[3] != 1; x++)
-                    memcpy(to + x * size, from + x * step[3] * size, (size_t)size);
-            }
+    const rp_array packed = rp_array_of(to, a->dtype, 4, a->shape);
+    rpi_copy_rows(&packed, a);
 }
 
 /* ------------------------------------------------------------------------------------------------ checks */
@@ -86,14 +78,9 @@ static rp_status check_arrays(const call *c)
     if (o->data != NULL &&
         (o->ndim < 0 || o->ndim > 1 || (o->ndim == 1 && o->shape[0] != 1 && o->shape[0] != d->batch)))
         return rpi_mpi_fail(RP_E_SHAPE, "tensors.q_offset: it must have one axis of length %lld", (long long)d->batch);
-    const int32_t ranks = c->m->exchange.ranks, rank = c->m->exchange.rank;
-    int64_t n[2] = {0, 0};
-    for (int w = 0; w < 2; w++) {
-        n[0] += rpi_length(rpi_stretch(d->len_q, ranks, rpi_stretch_of(ranks, rank, w)));
-        n[1] += rpi_length(rpi_stretch(d->len_k, ranks, rpi_stretch_of(ranks, rank, w)));
-    }
-    const int64_t q[4] = {d->batch, d->heads, n[0], d->dim_k}, k[4] = {d->batch, d->kv_heads, n[1], d->dim_k},
-                  v[4] = {d->batch, d->kv_heads, n[1], d->dim_v}, out[4] = {d->batch, d->heads, n[0], d->dim_v};
+    const int64_t n_q = rpi_own_length(c->m, d->len_q), n_k = rpi_own_length(c->m, d->len_k);
+    const int64_t q[4] = {d->batch, d->heads, n_q, d->dim_k}, k[4] = {d->batch, d->kv_heads, n_k, d->dim_k},
+                  v[4] = {d->batch, d->kv_heads, n_k, d->dim_v}, out[4] = {d->batch, d->heads, n_q, d->dim_v};
     rp_status status = rpi_check_array(&t->q, "q", 4, q, d->dtype, false);
     if (status == RP_OK)
         status = rpi_check_array(&t->k, "k", 4, k, d->dtype, false);

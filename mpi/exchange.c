@@ -2,6 +2,7 @@
  * MPI" call MPI; a driver runs them (rpi_exchange_advance).
  * SPDX-License-Identifier: Apache-2.0 */
 #include "exchange.h"
+#include "condition.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,12 +17,7 @@ enum { SLOTS = RPI_SLOTS + RPI_OWN, REQUESTS = SLOTS * 2 * RPI_CHUNKS };
 /* Wait until something changes, at most for this time. The mutex is locked. */
 static void nap(rpi_exchange *x, double seconds)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += (long)(1e9 * seconds);
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&x->changed, &x->mutex, &until);
+    rpi_condition_wait(&x->changed, &x->mutex, seconds);
 }
 
 /* Record the failure of a call of MPI. Return true if it succeeded. */
@@ -286,7 +282,6 @@ static bool wait_for(rpi_exchange *x, const bool *flag)
 
 bool rpi_exchange_init(rpi_exchange *x, MPI_Comm comm, rpi_driver driver, const rpi_host *host)
 {
-    pthread_condattr_t monotonic;
     int rank, ranks;
     *x = (rpi_exchange){.comm = comm, .driver = driver};
     MPI_Comm_rank(comm, &rank);
@@ -302,10 +297,7 @@ bool rpi_exchange_init(rpi_exchange *x, MPI_Comm comm, rpi_driver driver, const 
     for (int n = 0; n < ranks; n++)
         x->stop_out[n] = MPI_REQUEST_NULL;
     pthread_mutex_init(&x->mutex, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&x->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    rpi_condition_init(&x->changed);
     if (host != NULL) {
         x->host = *host;
         host->attach(host->context, x);

@@ -71,6 +71,8 @@ bool rpi_needs(const rp_mpi_plan *m, const rpi_span *span, int32_t rank, int64_t
 
 /* Return n entries of axis 2 of an array, from `first` on. */
 rp_array rpi_slice(const rp_array *a, int64_t first, int64_t n);
+/* Copy rows between arrays of the same shape with three axes, or with four of which the last of `to` is contiguous. */
+void rpi_copy_rows(const rp_array *to, const rp_array *from);
 /* Return the number of elements of an array. */
 int64_t rpi_elements(const rp_array *a);
 /* Return the number of rows or keys of this process in a sequence of `length`. */

@@ -7,6 +7,7 @@
  *
  * Rank 0 watches every process, and every process watches rank 0.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "condition.h"
 #include "parcel.h"
 #include "plan.h"
 #include <errno.h>
@@ -63,12 +64,7 @@ static double seconds_now(void)
 /* Wait until t->changed is signalled, but at most `seconds`, up to 1. The mutex is locked. */
 static void await_change(rp_mpi_team *t, double seconds)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += (long)(1e9 * seconds);
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&t->changed, &t->mutex, &until);
+    rpi_condition_wait(&t->changed, &t->mutex, seconds);
 }
 
 /* Record the first failure. */
@@ -414,7 +410,6 @@ static bool wait_for(rp_mpi_team *t, const bool *flag, double seconds)
 
 static rp_mpi_team *join(double silence, char *error)
 {
-    pthread_condattr_t monotonic;
     rp_mpi_team *t = calloc(1, sizeof *t);
     if (t == NULL) {
         snprintf(error, RP_MPI_ERROR_MAX, "out of memory while starting MPI (start fewer processes on this machine)");
@@ -425,10 +420,7 @@ static rp_mpi_team *join(double silence, char *error)
     t->beaten = seconds_now();
     pthread_mutex_init(&t->mutex, NULL);
     pthread_mutex_init(&t->attaching, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&t->changed, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    rpi_condition_init(&t->changed);
     if (pthread_create(&t->thread, NULL, run, t) != 0) {
         snprintf(error, RP_MPI_ERROR_MAX, "no thread can be started for MPI: %s (raise ulimit -u)", strerror(errno));
         free(t);

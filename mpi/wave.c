@@ -45,18 +45,6 @@ rp_array rpi_wave_view(const rpi_wave *w, int x, const rpi_held *s, int64_t n)
     return view_at(w, x, s->data, n);
 }
 
-/* Copy rows between arrays of the same shape with three axes, or with four of which the last is contiguous. */
-static void copy_rows(const rp_array *to, const rp_array *from)
-{
-    const int64_t size = (int64_t)rp_dtype_size(to->dtype), width = to->ndim > 3 ? to->shape[3] : 1, *n = to->shape,
-                  *s = from->stride, *t = to->stride;
-    for (int64_t b = 0; b < n[0]; b++)
-        for (int64_t h = 0; h < n[1]; h++)
-            for (int64_t i = 0; i < n[2]; i++)
-                memcpy((char *)to->data + (b * t[0] + h * t[1] + i * t[2]) * size,
-                       (const char *)from->data + (b * s[0] + h * s[1] + i * s[2]) * size, (size_t)(width * size));
-}
-
 /* Return the index of a row of the sequence in the arrays of this process. */
 static int64_t local_row(const rpi_wave *w, int64_t row)
 {
@@ -76,7 +64,7 @@ static void put_rows(const rpi_wave *w, char *to, rpi_span all, char *piece, rpi
                        target = rpi_slice(&whole, rows.from - all.from, rpi_length(rows));
         const rp_array from = piece != NULL ? view_at(w, x, piece, rpi_length(rows))
                                             : rpi_slice(w->field[x].local, local_row(w, rows.from), rpi_length(rows));
-        copy_rows(&target, &from);
+        rpi_copy_rows(&target, &from);
     }
 }
 
@@ -233,7 +221,7 @@ static void receive_dq(rpi_wave *w)
                 continue;
             const rp_array to = rpi_slice(&w->grads->dq, local_row(w, rows.from), rpi_length(rows)),
                            from = dq_at(w, back, rpi_length(rows));
-            copy_rows(&to, &from);
+            rpi_copy_rows(&to, &from);
             back += dq_size(w, rpi_length(rows));
         }
 }
@@ -317,7 +305,7 @@ static void return_dq(rpi_wave *w, rpi_held *s)
         const rp_array from = rpi_slice(&dq, rows.from - all.from, rpi_length(rows)),
                        target = own ? rpi_slice(&w->grads->dq, local_row(w, rows.from), rpi_length(rows))
                                     : dq_at(w, at, rpi_length(rows));
-        copy_rows(&target, &from);
+        rpi_copy_rows(&target, &from);
         if (own)
             continue;
         rpi_wave_check(w, MPI_Isend(at, (int)dq_size(w, rpi_length(rows)), MPI_BYTE, to, tag_of(TAG_DQ, s->block),
@@ -393,10 +381,7 @@ static rp_status make_blocks(rpi_wave *w)
 /* Allocate everything that the messages need. Return false if out of memory. */
 static bool make_memory(rpi_wave *w)
 {
-    const int32_t ranks = w->m->exchange.ranks, rank = w->m->exchange.rank;
-    const int64_t rows = w->blocks > 0 ? rpi_length(w->block[0].rows) : 0,
-                  own = rpi_length(rpi_stretch(w->m->desc.len_q, ranks, rpi_stretch_of(ranks, rank, 0))) +
-                        rpi_length(rpi_stretch(w->m->desc.len_q, ranks, rpi_stretch_of(ranks, rank, 1)));
+    const int64_t rows = w->blocks > 0 ? rpi_length(w->block[0].rows) : 0, own = rpi_own_length(w->m, w->m->desc.len_q);
     /* arrays of pieces are padded to 64 bytes each */
     const size_t padding = RPI_FIELDS * 64, dq = w->grads->dq.data != NULL ? dq_size(w, rows) : 0,
                  size = block_size(w, rows) + dq + (size_t)w->most_pieces * padding;
