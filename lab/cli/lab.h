@@ -62,8 +62,9 @@ int lab_step(lab_run *r, double *loss, double *norm, char err[NN_ERR_MAX]);
 
 /* Check that each process gets a batch of each step, and set r->shared. Return an exit code. */
 int lab_share(lab_run *r);
-/* Compare the experiment, the texts and the CBLAS with those of rank 0. Return an exit code. */
-int lab_agree(const lab_run *r);
+/* Compare with rank 0: a text that says what is trained, with its name in errors, the checksum of the texts, and the
+ * CBLAS. Return an exit code. */
+int lab_agree(const char *name, const char *config, uint64_t checksum);
 /* Rank 0: like lab_batches for all batches of a step. Return 1 as lab_step does. */
 int lab_share_step(lab_run *r, char err[NN_ERR_MAX]);
 /* Other ranks: compute gradients until rank 0 has finished. Return an exit code. */

@@ -37,13 +37,12 @@ int lab_share(lab_run *r)
                      c->accumulate > 1 ? "es" : "", advice, (long long)c->accumulate);
 }
 
-int lab_agree(const lab_run *r)
+int lab_agree(const char *name, const char *config, uint64_t checksum)
 {
-    char config[NN_PRINT_MAX], texts[32];
-    nn_config_print(&r->c, config);
-    snprintf(texts, sizeof texts, "checksum %016llx", (unsigned long long)r->m.texts);
+    char texts[32];
+    snprintf(texts, sizeof texts, "checksum %016llx", (unsigned long long)checksum);
     const cli_team_fact facts[] = {
-        {"experiment", "use the same file on all machines", config},
+        {name, "use the same file on all machines", config},
         {"text", "use the same files on all machines", texts},
         {"CBLAS", "results depend on it; name the same one in RELPOS_BLAS on all machines", nn_blas_name()},
     };

@@ -38,9 +38,8 @@ static int keep(const nn_model *m, const char *path, int64_t step, char err[NN_E
 
 static const cli_option sweep_options[] = {
     {"output", 'o', "FILE",
-     "append the results, one line of JSON per experiment; experiments with a result are skipped, and a stopped "
-     "training "
-     "continues"},
+     "append the results, one line of JSON per experiment; experiments with a result are skipped, and a "
+     "stopped training continues"},
     {"set", SET, "KEY=VALUE", "set a key, which overrides the experiment; may be given more than once"},
     {"quick", QUICK, NULL, "apply the experiment's lines quick.KEY = VALUE, which make it short"},
     {"keep", KEEP, "DIR", "also write the weights of each model to this directory, for eval, sample and inspect"},
@@ -379,7 +378,7 @@ static int begin_together(const sweeper *s)
  * an exit code. */
 static int agree(sweeper *s)
 {
-    char texts[32], err[NN_ERR_MAX];
+    char err[NN_ERR_MAX];
     size_t size = 1;
     if (cli_team_ranks() == 1)
         return CLI_OK;
@@ -396,14 +395,8 @@ static int agree(sweeper *s)
     *at = 0;
     for (int64_t x = 0; x < s->e.n; x++)
         at = stpcpy(at, s->e.all[x].config);
-    snprintf(texts, sizeof texts, "checksum %016llx", (unsigned long long)s->texts);
-    const cli_team_fact facts[] = {
-        {"experiments", "use the same file on all machines", configs},
-        {"text", "use the same files on all machines", texts},
-        {"CBLAS", "results depend on it; name the same one in RELPOS_BLAS on all machines", nn_blas_name()},
-    };
     lab_results_show_rank(&s->results, cli_team_rank());
-    int code = cli_team_agree(facts, (int)(sizeof facts / sizeof *facts));
+    int code = lab_agree("experiments", configs, s->texts);
     free(configs);
     return code == CLI_OK ? begin_together(s) : code;
 }

@@ -405,6 +405,14 @@ static int train_with_log(trainer *t, char err[NN_ERR_MAX])
     return state;
 }
 
+/* Compare the run with that of rank 0. Return an exit code. */
+static int agree(const lab_run *r)
+{
+    char config[NN_PRINT_MAX];
+    nn_config_print(&r->c, config);
+    return lab_agree("experiment", config, r->m.texts);
+}
+
 /* Make the run, in rank 0 or without a team. Return an exit code. */
 static int lead(trainer *t)
 {
@@ -412,7 +420,7 @@ static int lead(trainer *t)
     const size_t missing = lab_missing_folder(t->q->dir);
     int code = prepare(t);
     cli_catch_signals(true);
-    code = code == CLI_OK ? lab_agree(&t->r) : code;
+    code = code == CLI_OK ? agree(&t->r) : code;
     if (code == CLI_OK) {
         const int state = train_with_log(t, err);
         if (state < 0)
@@ -438,7 +446,7 @@ static int follow(lab_run *r)
 {
     int code = lab_begin(r);
     cli_catch_signals(true);
-    code = code == CLI_OK ? lab_agree(r) : code;
+    code = code == CLI_OK ? agree(r) : code;
     code = code == CLI_OK ? lab_serve(r) : code;
     cli_catch_signals(false);
     return code;
