@@ -12,14 +12,6 @@ case $ranks_program in /*) ;; *) ranks_program=$PWD/$ranks_program ;; esac
 
 # ------------------------------------------------------------------------------------------------ the library
 
-# compared N: check that the last test_ranks succeeded, and compared N problems
-compared()
-{
-    check 'exit code' 0 "$code"
-    check 'failures' '' "$(grep FAILED "$T/out" | head -n 3)"
-    has "^$1 compared"
-}
-
 for ranks in 2 3 8; do
     mpi -n $ranks "$ranks_program" named
     compared 29
@@ -139,23 +131,11 @@ save "$T/elsewhere/long.safetensors"
 differ 'rank 1: its arrays differ from rank 0: "q f32 2x4x3000x8, k f32 2x2x5201x8, .*", not "q f32 2x4x3000x8, k f32 2x2x5200x8'
 
 # a process that is killed or stopped: no output, and one line
-interrupt() # interrupt SIGNAL RANK
+stopped() # stopped SIGNAL RANK
 {
-    rm -f "$T"/pid.*
-    command="mpirun -n 3 relpos attend, $1 to rank $2"
-    RELPOS_MPI_SILENCE=3 timeout -k 5 200 mpirun -q --oversubscribe -n 3 sh -c 'echo $$ >"$0/pid.$OMPI_COMM_WORLD_RANK"; exec "$@"' "$T" \
-        "$program" attend "$T/slow.safetensors" -o "$T/many/slow.safetensors" --threads 1 >"$T/out" 2>"$T/err" &
-    job=$! waited=0
-    while [ ! -s "$T/pid.2" ] && [ $waited -lt 300 ]; do
-        sleep 0.1
-        waited=$((waited + 1))
-    done
+    start_three attend "$T/slow.safetensors" -o "$T/many/slow.safetensors" --threads 1
     sleep 2
-    kill -s "$1" "$(cat "$T/pid.$2")"
-    wait $job
-    code=$?
-    case $code in 0 | 124) check 'exit code' 'that of a failure' "$code" ;; esac # 124: timeout ended it
-    all_ended
+    end_three "$1" "$2"
     check 'no output' '' "$(ls "$T/many")"
 }
 begin
@@ -163,11 +143,11 @@ put q F32 1,16,40000,16 zeros 40960000
 put k F32 1,1,40000,16 zeros 2560000
 put v F32 1,1,40000,16 zeros 2560000
 save "$T/slow.safetensors"
-interrupt KILL 1
-interrupt KILL 0
-interrupt STOP 2
+stopped KILL 1
+stopped KILL 0
+stopped STOP 2
 says '^relpos: rank 2 on .*: it has been silent for 3 s'
-interrupt STOP 0
+stopped STOP 0
 says '^relpos: rank 0 on .*: it has been silent for 3 s'
-interrupt TERM 1
+stopped TERM 1
 finish

@@ -9,14 +9,6 @@ case $ranks_program in /*) ;; *) ranks_program=$PWD/$ranks_program ;; esac
 . "$(dirname "$0")/../shared/checks.sh"
 . tests/shared/mpi.sh
 
-# compared N: check that the last test_ranks succeeded, and compared N problems
-compared()
-{
-    check 'exit code' 0 "$code"
-    check 'failures' '' "$(grep FAILED "$T/out" | head -n 3)"
-    has "^$1 compared"
-}
-
 for ranks in 1 2 3 4 8; do
     mpi -n $ranks "$ranks_program" gradients
     compared 18

@@ -40,24 +40,56 @@ all_ended()
     done
 }
 
-# interrupt SIGNAL RANK FILE ARGUMENT...: run a command with three processes, and send a signal to one of them when FILE exists and is not
-# empty. Check that all processes end. A signal STOP is noticed after 3 s of silence.
-interrupt()
+# start_three ARGUMENT...: start a command with three processes, and wait until all have begun. A process that stops is noticed after 3 s of
+# silence.
+start_three()
 {
-    signal=$1 stopped=$2 file=$3
-    shift 3
     rm -f "$T"/pid.*
-    command="mpirun -n 3 relpos $*, $signal to rank $stopped"
+    command="mpirun -n 3 relpos $*"
     RELPOS_MPI_SILENCE=3 timeout -k 5 200 mpirun -q --oversubscribe -n 3 sh -c 'echo $$ >"$0/pid.$OMPI_COMM_WORLD_RANK"; exec "$@"' "$T" \
         "$program" "$@" >"$T/out" 2>"$T/err" &
-    job=$! waited=0
-    while { [ ! -s "$file" ] || [ ! -s "$T/pid.2" ]; } && [ $waited -lt 300 ]; do
+    job=$!
+    await "$T/pid.0"
+    await "$T/pid.1"
+    await "$T/pid.2"
+}
+
+# await FILE: wait at most 30 s until a file exists and is not empty
+await()
+{
+    waited=0
+    while [ ! -s "$1" ] && [ $waited -lt 300 ]; do
         sleep 0.1
         waited=$((waited + 1))
     done
-    kill -s "$signal" "$(cat "$T/pid.$stopped")"
+}
+
+# end_three SIGNAL RANK: send a signal to one of the three processes. Check that all end.
+end_three()
+{
+    command="$command, $1 to rank $2"
+    kill -s "$1" "$(cat "$T/pid.$2")"
     wait $job
     code=$?
     case $code in 0 | 124) check 'exit code' 'that of a failure' "$code" ;; esac # 124: timeout ended it
     all_ended
+}
+
+# interrupt SIGNAL RANK FILE ARGUMENT...: run a command with three processes, and send a signal to one of them when FILE exists and is not
+# empty. Check that all processes end.
+interrupt()
+{
+    signal=$1 stopped=$2 file=$3
+    shift 3
+    start_three "$@"
+    await "$file"
+    end_three "$signal" "$stopped"
+}
+
+# compared N: check that the last test_ranks succeeded, and compared N problems
+compared()
+{
+    check 'exit code' 0 "$code"
+    check 'failures' '' "$(grep FAILED "$T/out" | head -n 3)"
+    has "^$1 compared"
 }
