@@ -1,10 +1,9 @@
 /* test_ranges.c -- calls over ranges of the keys, from state to state, and over ranges of the rows, give the bits of
  * one call. The keys of a range end at a page that cannot be read.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "cli/support/random_problem.h"
-#include "tests/helpers.h"
+#include "ranges.h"
 
-enum { STEP = 512, PROBLEMS = EMULATED || SANITIZED ? 40 : 200 };
+enum { STEP = KEY_STEP };
 
 /* The arrays of the calls over ranges of a problem. */
 typedef struct cutting {
@@ -118,19 +117,17 @@ static void run_rows(cutting *c, problem *p, const rp_plan *plan, const char *is
 /* Check that out and lse of one call have the bits of calls over random ranges. */
 static void cut(problem *p, const char *isa, uint64_t *state)
 {
-    static const int32_t threads[] = {1, 2, 3, 7};
     rp_plan *plan;
     rp_prepared *prepared = NULL;
     cutting c;
-    good(rp_pool_create(&p->t.pool, threads[draw(state) % 4]));
+    change_pool(p, state);
     attend(p, isa);
     rp_array out = p->t.out, lse = p->t.lse;
     out.data = copy_of(&out);
     lse.data = copy_of(&lse);
     memset(p->t.out.data, 0x55, (size_t)problem_size(&out) * rp_dtype_size(out.dtype));
     memset(p->t.lse.data, 0x55, (size_t)problem_size(&lse) * rp_dtype_size(lse.dtype));
-    rp_pool_destroy(p->t.pool);
-    good(rp_pool_create(&p->t.pool, threads[draw(state) % 4]));
+    change_pool(p, state);
     good(rp_plan_create(&plan, &p->desc));
     assert_int_equal(rp_plan_key_step(plan), STEP);
     begin_cutting(&c, p, rp_plan_state_width(plan), state);
@@ -151,15 +148,7 @@ static void cut(problem *p, const char *isa, uint64_t *state)
     free(lse.data);
     rp_prepared_destroy(prepared);
     rp_plan_destroy(plan);
-    rp_pool_destroy(p->t.pool);
-    p->t.pool = NULL;
-}
-
-/* Add lse to a problem, in f64 so that every bit counts. */
-static void with_lse(problem *p)
-{
-    const int64_t rows[3] = {p->desc.batch, p->desc.heads, p->desc.len_q};
-    p->t.lse = array_in(p, RP_F64, 3, rows);
+    change_pool(p, NULL);
 }
 
 static const char *const texts[] = {
@@ -198,7 +187,7 @@ static void named_problems_have_the_same_bits(void **unused)
         for (size_t n = 0; n < sizeof texts / sizeof *texts; n += SLOW(isa) ? 5 : 1) {
             problem p;
             pose(&p, n, "fwd:%s", texts[n]);
-            with_lse(&p);
+            also(&p, WITH_LSE, RP_F64);
             cut(&p, isa, &state);
             set(&p.t.v, problem_size(&p.t.v) - 1 - p.t.v.shape[3] * (int64_t)(draw(&state) % 400), INFINITY);
             cut(&p, isa, &state); /* a call of few queries with such a value begins again */
@@ -219,7 +208,7 @@ static void random_problems_have_the_same_bits(void **unused)
         if (problem_parse(&p, text, err) != 0 || p.desc.len_k <= STEP || problem_fill(&p, (uint64_t)n, err) != 0)
             continue;
         cases++;
-        with_lse(&p);
+        also(&p, WITH_LSE, RP_F64);
         EACH_ISA(isa)
         {
             if (!SLOW(isa) || cases % 20 == 0)
@@ -240,8 +229,8 @@ static void put_rows(const rp_array *whole, const rp_array *range, int64_t from,
 
 /* Call rp_backward over keys [from, to). Write dk and dv of the range to *sum, and add gradients of terms. The last
  * call writes dq. */
-static rp_status backward_range(cutting *c, problem *p, const rp_plan *plan, const rp_grads *sum, int64_t from,
-                                int64_t to, bool last)
+static rp_status backward_range(cutting *c, problem *p, const rp_plan *plan, rp_grads *sum, int64_t from, int64_t to,
+                                bool last)
 {
     const rp_array none = {0};
     rp_grads g = *sum;
@@ -255,21 +244,10 @@ static rp_status backward_range(cutting *c, problem *p, const rp_plan *plan, con
     g.dq = last ? sum->dq : none;
     g.dq_in = c->range > 0 ? c->states[(c->range + 1) % 2] : none;
     g.dq_out = last ? none : c->states[c->range % 2];
-    for (int n = 3; n < GRADIENTS; n++)
-        if (gradient(&g, n)->data) {
-            const size_t bytes = (size_t)problem_size(gradient(&g, n)) * sizeof(double);
-            gradient(&g, n)->data = malloc(bytes + 1);
-            assert_non_null(gradient(&g, n)->data);
-            memset(gradient(&g, n)->data, 0xff, bytes);
-        }
+    separate_terms(&g);
     c->range++;
     const rp_status status = rp_backward(plan, &c->t, &g, NULL);
-    for (int n = 3; n < GRADIENTS; n++) {
-        rp_array *a = gradient(&g, n);
-        for (int64_t x = 0; a->data && status == RP_OK && x < problem_size(a); x++)
-            ((double *)gradient((rp_grads *)(uintptr_t)sum, n)->data)[x] += ((double *)a->data)[x];
-        free(a->data);
-    }
+    add_terms(sum, &g, status);
     if (status == RP_OK) {
         put_rows(&sum->dk, &g.dk, from, to);
         put_rows(&sum->dv, &g.dv, from, to);
@@ -279,19 +257,16 @@ static rp_status backward_range(cutting *c, problem *p, const rp_plan *plan, con
     return status;
 }
 
-/* Check that dq, dk and dv from calls over random ranges have the bits of one call, and that gradients of terms agree
- * up to rounding of f64 if `terms` is set. Return false if a range cannot be computed because of its lse. */
+/* A range_cut: compare the calls over random ranges of the keys with one call. */
 static bool cut_backward(problem *p, const char *isa, uint64_t *state, bool terms)
 {
-    static const int32_t threads[] = {1, 2, 3, 7};
     rp_plan *plan;
     cutting c;
     rp_status status = RP_OK;
     rp_grads one = gradients_like(p, RP_F64), sum = gradients_like(p, RP_F64);
-    good(rp_pool_create(&p->t.pool, threads[draw(state) % 4]));
+    change_pool(p, state);
     backward(p, isa, &one, true);
-    rp_pool_destroy(p->t.pool);
-    good(rp_pool_create(&p->t.pool, threads[draw(state) % 4]));
+    change_pool(p, state);
     good(rp_plan_create(&plan, &p->desc));
     begin_cutting(&c, p, rp_plan_dq_width(plan), state);
     for (int64_t from = 0, to; from < p->desc.len_k && status == RP_OK; from = to) {
@@ -301,58 +276,23 @@ static bool cut_backward(problem *p, const char *isa, uint64_t *state, bool term
         if (status != RP_OK && !strstr(rp_last_error(), "lse is too large"))
             wrong(p, isa, "keys %lld to %lld: %s", (long long)from, (long long)to, rp_last_error());
     }
-    for (int n = 0; n < GRADIENTS && status == RP_OK; n++) {
-        const rp_array *a = gradient(&one, n), *b = gradient(&sum, n);
-        if (a->data && n < 3)
-            same_numbers(p, isa, gradient_name(p, n), a, b);
-        else if (a->data && terms)
-            near(p, isa, gradient_name(p, n), b->data, a->data, problem_size(a), 1);
-    }
+    if (status == RP_OK)
+        check_gradients(p, isa, &one, &sum, terms);
     rp_plan_destroy(plan);
-    rp_pool_destroy(p->t.pool);
-    p->t.pool = NULL;
+    change_pool(p, NULL);
     return status == RP_OK;
 }
 
 static void gradients_of_named_problems_agree(void **unused)
 {
-    uint64_t state = 17;
     (void)unused;
-    EACH_ISA(isa)
-    {
-        for (size_t n = 0; n < sizeof texts / sizeof *texts; n += SLOW(isa) ? 5 : 1) {
-            problem p;
-            pose(&p, n, "fwdbwd:%s", texts[n]);
-            with_lse(&p);
-            assert_true(cut_backward(&p, isa, &state, true));
-            problem_free(&p);
-        }
-    }
+    cut_named(texts, sizeof texts / sizeof *texts, 1, 5, cut_backward);
 }
 
 static void gradients_of_random_problems_have_the_same_bits(void **unused)
 {
-    uint64_t state = 2;
-    problem_dice dice = {.seed = 77};
-    int compared = 0;
     (void)unused;
-    for (int n = 0, cases = 0; cases < PROBLEMS; n++) {
-        problem p;
-        char text[512], err[512];
-        problem_draw(&dice, 1 << 21, text);
-        if (problem_parse(&p, text, err) != 0 || p.desc.len_k <= STEP || !(p.pass & PROBLEM_BACKWARD) ||
-            problem_fill(&p, (uint64_t)n, err) != 0)
-            continue;
-        cases++;
-        with_lse(&p);
-        EACH_ISA(isa)
-        {
-            if (!SLOW(isa) || cases % 20 == 0)
-                compared += cut_backward(&p, isa, &state, false);
-        }
-        problem_free(&p);
-    }
-    assert_true(compared > PROBLEMS / 2); /* on a machine with only one instruction set, too */
+    cut_random(77, -1, STEP, STEP, cut_backward);
 }
 
 /* Ranges that the masks hide from all rows may be left out, also the first and the last ones. */
@@ -366,7 +306,7 @@ static void hidden_ranges_may_be_left_out(void **unused)
         rp_plan *plan;
         cutting c;
         pose(&p, 1, "fwd:f32:b1h2q100k4000d16o2100:t5+rope+sink:window=300,200");
-        with_lse(&p);
+        also(&p, WITH_LSE, RP_F64);
         attend(&p, isa);
         rp_array out = p.t.out, lse = p.t.lse;
         out.data = copy_of(&out);
@@ -395,7 +335,7 @@ static void states_are_as_defined(void **unused)
         rp_plan *plan;
         cutting c;
         pose(&p, 1, "fwd:f32:b1h1q600k600d8v3::causal");
-        with_lse(&p);
+        also(&p, WITH_LSE, RP_F64);
         attend(&p, isa);
         good(rp_plan_create(&plan, &p.desc));
         assert_int_equal(rp_plan_state_width(plan), 2 + 3);
@@ -429,7 +369,7 @@ static void norms_of_a_range_skip_keys(void **unused)
         cutting c;
         int64_t pairs[2], computed = 0;
         pose(&p, 2, "fwd:f32:b1h2q2k6000d16o5998:linear,left=0.5,right=0.5:causal");
-        with_lse(&p);
+        also(&p, WITH_LSE, RP_F64);
         attend(&p, isa);
         rp_array out = p.t.out;
         out.data = copy_of(&out);
@@ -543,7 +483,7 @@ static void wrong_backward_ranges_are_refused(void **unused)
     problem p;
     rp_plan *plan;
     pose(&p, 1, "fwdbwd:f32:b1h2q20k1500d8:relkey,left=3,right=3:");
-    with_lse(&p);
+    also(&p, WITH_LSE, RP_F64);
     p.desc.isa = NULL;
     good(rp_plan_create(&plan, &p.desc));
     good(rp_attend(plan, &p.t, NULL));

@@ -1,9 +1,8 @@
 /* test_rows.c -- backward calls over ranges of rows and of keys, from sums to sums, give the bits of one call.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "cli/support/random_problem.h"
-#include "tests/helpers.h"
+#include "ranges.h"
 
-enum { ROW_STEP = 96, KEY_STEP = 512, MAX_CUTS = 64, PROBLEMS = EMULATED || SANITIZED ? 40 : 200 };
+enum { ROW_STEP = 96, MAX_CUTS = 64 };
 
 /* The sums of a range of rows or keys: two arrays, or twice the same array. */
 typedef struct sums {
@@ -86,20 +85,9 @@ static rp_status backward_cell(grid *g, int64_t n, int64_t s, rp_grads *sum)
     c.dk = last_rows ? part_of(sum->dk, t.key_from, t.key_to) : none;
     c.dv = last_rows ? part_of(sum->dv, t.key_from, t.key_to) : none;
     c.dkv_out = last_rows ? none : dkv_next;
-    for (int x = 3; x < GRADIENTS; x++)
-        if (gradient(&c, x)->data) {
-            const size_t bytes = (size_t)problem_size(gradient(&c, x)) * sizeof(double);
-            gradient(&c, x)->data = malloc(bytes + 1);
-            assert_non_null(gradient(&c, x)->data);
-            memset(gradient(&c, x)->data, 0xff, bytes);
-        }
+    separate_terms(&c);
     const rp_status status = rp_backward(g->plan, &t, &c, NULL);
-    for (int x = 3; x < GRADIENTS; x++) {
-        const rp_array *a = gradient(&c, x);
-        for (int64_t e = 0; a->data && status == RP_OK && e < problem_size(a); e++)
-            ((double *)gradient(sum, x)->data)[e] += ((double *)a->data)[e];
-        free(a->data);
-    }
+    add_terms(sum, &c, status);
     return status;
 }
 
@@ -139,19 +127,16 @@ static int64_t next_range(const grid *g, uint64_t *state)
     return n > 0 ? ready[draw(state) % (uint64_t)n] : -1;
 }
 
-/* Check that dq, dk and dv have the bits of one call, and that gradients of terms agree up to rounding of f64 if
- * `terms` is set. Return false if a range cannot be computed because of its lse. */
+/* A range_cut: compare the calls over all ranges of rows and keys with one call. */
 static bool cut(problem *p, const char *isa, uint64_t *state, bool terms)
 {
-    static const int32_t threads[] = {1, 2, 3, 7};
     rp_status status = RP_OK;
     grid *g = malloc(sizeof *g);
     assert_non_null(g);
     rp_grads one = gradients_like(p, RP_F64), sum = gradients_like(p, RP_F64);
-    good(rp_pool_create(&p->t.pool, threads[draw(state) % 4]));
+    change_pool(p, state);
     backward(p, isa, &one, true);
-    rp_pool_destroy(p->t.pool);
-    good(rp_pool_create(&p->t.pool, threads[draw(state) % 4]));
+    change_pool(p, state);
     cut_problem(g, p, state);
     for (int64_t s; status == RP_OK && (s = next_range(g, state)) >= 0; g->done[s]++) {
         status = backward_cell(g, g->done[s], s, &sum);
@@ -159,16 +144,10 @@ static bool cut(problem *p, const char *isa, uint64_t *state, bool terms)
             wrong(p, isa, "rows from %lld, keys from %lld: %s", (long long)g->row[g->done[s]], (long long)g->key[s],
                   rp_last_error());
     }
-    for (int n = 0; n < GRADIENTS && status == RP_OK; n++) {
-        const rp_array *a = gradient(&one, n), *b = gradient(&sum, n);
-        if (a->data && n < 3)
-            same_numbers(p, isa, gradient_name(p, n), a, b);
-        else if (a->data && terms)
-            near(p, isa, gradient_name(p, n), b->data, a->data, problem_size(a), 1);
-    }
+    if (status == RP_OK)
+        check_gradients(p, isa, &one, &sum, terms);
     rp_plan_destroy(g->plan);
-    rp_pool_destroy(p->t.pool);
-    p->t.pool = NULL;
+    change_pool(p, NULL);
     free(g);
     return status == RP_OK;
 }
@@ -194,45 +173,14 @@ static const char *const texts[] = {
 
 static void named_problems_have_the_same_bits(void **unused)
 {
-    uint64_t state = 17;
     (void)unused;
-    EACH_ISA(isa)
-    {
-        for (size_t n = 0; n < sizeof texts / sizeof *texts; n += SLOW(isa) ? 3 : 1)
-            for (int round = 0; round < (SLOW(isa) ? 1 : 3); round++) {
-                problem p;
-                pose(&p, n, "fwdbwd:%s", texts[n]);
-                also(&p, WITH_LSE, RP_F64);
-                assert_true(cut(&p, isa, &state, true));
-                problem_free(&p);
-            }
-    }
+    cut_named(texts, sizeof texts / sizeof *texts, 3, 3, cut);
 }
 
 static void random_problems_have_the_same_bits(void **unused)
 {
-    uint64_t state = 2;
-    problem_dice dice = {.seed = 78};
-    int compared = 0;
     (void)unused;
-    for (int n = 0, cases = 0; cases < PROBLEMS; n++) {
-        problem p;
-        char text[512], err[512];
-        problem_draw(&dice, 1 << 21, text);
-        if (problem_parse(&p, text, err) != 0 || p.desc.len_q <= ROW_STEP ||
-            p.desc.len_k <= (cases % 2 ? KEY_STEP : 0) || !(p.pass & PROBLEM_BACKWARD) ||
-            problem_fill(&p, (uint64_t)n, err) != 0)
-            continue;
-        cases++;
-        also(&p, WITH_LSE, RP_F64);
-        EACH_ISA(isa)
-        {
-            if (!SLOW(isa) || cases % 20 == 0)
-                compared += cut(&p, isa, &state, false);
-        }
-        problem_free(&p);
-    }
-    assert_true(compared > PROBLEMS / 2);
+    cut_random(78, ROW_STEP, 0, KEY_STEP, cut);
 }
 
 static void wrong_sums_are_refused(void **unused)
