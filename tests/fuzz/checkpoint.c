@@ -3,23 +3,14 @@
 #include "io/checkpoint.h"
 #include "lab/engine/nn.h"
 #include "tests/fuzz/fuzz.h"
-#include <sys/mman.h>
-#include <unistd.h>
 
 static volatile unsigned char seen;
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static char path[64];
-    static int fd = -1;
     char err[NN_ERR_MAX], warning[NN_ERR_MAX];
     io_checkpoint *file;
-    if (fd < 0) {
-        fd = memfd_create("checkpoint", 0);
-        PROMISE(fd >= 0, "no file in memory");
-        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    }
-    PROMISE(ftruncate(fd, 0) == 0 && pwrite(fd, data, size, 0) == (ssize_t)size, "the file in memory is too small");
+    const char *path = file_of(data, size, size);
     for (int train = 0; train < 2; train++) {
         nn_model m = {0};
         int64_t step;

@@ -4,8 +4,6 @@
 #include "io/fasta.h"
 #include "io/formats.h"
 #include "tests/fuzz/fuzz.h"
-#include <sys/mman.h>
-#include <unistd.h>
 
 enum { MAX = 5000 };
 
@@ -44,15 +42,8 @@ static int look(void *context, const io_array *array, uint64_t tag, off_t at, ch
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static char path[64];
-    static int fd = -1;
     char err[IO_ERR_MAX], again[IO_ERR_MAX], note[200];
-    if (fd < 0) {
-        fd = memfd_create("fasta", 0);
-        PROMISE(fd >= 0, "no file in memory");
-        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    }
-    PROMISE(ftruncate(fd, 0) == 0 && pwrite(fd, data, size, 0) == (ssize_t)size, "the file in memory is too small");
+    const char *path = file_of(data, size, size);
     int64_t kept, counted;
     const int64_t n = read_all(path, true, &kept, err), m = read_all(path, false, &counted, again);
     PROMISE(n == m && kept == counted, "keeping and counting differ");

@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -36,6 +38,21 @@ FUZZED void refusal_is_a_line(const char *err, size_t size)
 {
     PROMISE(memchr(err, 0, size) != NULL, "an error without a terminating NUL");
     PROMISE(*err && !strchr(err, '\n'), "an error that is not one line: \"%s\"", err);
+}
+
+/* Write data to a file in memory, in place of what it had, and zeros up to `total` bytes. Return its path. */
+FUZZED const char *file_of(const uint8_t *data, size_t size, size_t total)
+{
+    static char path[64];
+    static int fd = -1;
+    if (fd < 0) {
+        fd = memfd_create("fuzz", 0);
+        PROMISE(fd >= 0, "no file in memory");
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    }
+    PROMISE(ftruncate(fd, 0) == 0 && pwrite(fd, data, size, 0) == (ssize_t)size && ftruncate(fd, (off_t)total) == 0,
+            "the file in memory cannot be written");
+    return path;
 }
 
 /* Return the input as a string. The caller frees it. */

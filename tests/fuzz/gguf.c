@@ -6,8 +6,6 @@
 #include "tests/fuzz/fuzz.h"
 #include "tokenizer/tokenizer.h"
 #include <relpos/t5.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 enum { MAX_MENDED = 1 << 20, ALIGNMENT = 32 };
 
@@ -166,25 +164,14 @@ static void read_file(const char *path)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static char path[64];
-    static int fd = -1;
-    if (fd < 0) {
-        fd = memfd_create("gguf", 0);
-        PROMISE(fd >= 0, "no file in memory");
-        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    }
-    PROMISE(ftruncate(fd, 0) == 0 && pwrite(fd, data, size, 0) == (ssize_t)size, "the file in memory is too small");
-    read_file(path);
+    read_file(file_of(data, size, size));
     uint8_t *copy = malloc(size + 1);
     PROMISE(copy != NULL, "out of memory");
     if (size > 0)
         memcpy(copy, data, size);
     const size_t all = mend(copy, size);
-    PROMISE(pwrite(fd, copy, size, 0) == (ssize_t)size, "the file in memory is too small");
+    if (all > 0)
+        read_file(file_of(copy, size, all > size ? all : size));
     free(copy);
-    if (all > 0) {
-        PROMISE(all <= size || ftruncate(fd, (off_t)all) == 0, "the file in memory cannot grow");
-        read_file(path);
-    }
     return 0;
 }

@@ -7,8 +7,6 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fuzz/fuzz.h"
 #include <relpos/t5.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 enum { MAX_BYTES = 1 << 22, MAX_TENSORS = 200, MAX_TEXT = 1 << 16 };
 
@@ -44,23 +42,23 @@ static int64_t add_tensor(char *header, size_t *used, const char *line, int64_t 
     return end;
 }
 
-/* Write the file of the tensors that the text lists. */
-static void write_file(int fd, char *text)
+/* Write the file of the tensors that the text lists, and return its path. */
+static const char *make_file(char *text)
 {
-    char *header = malloc(MAX_TEXT), *rest = NULL;
+    char *file = malloc(8 + MAX_TEXT), *header = file + 8, *rest = NULL;
     size_t used = 1;
     int64_t offset = 0;
     int n = 0;
-    PROMISE(header, "out of memory");
+    PROMISE(file, "out of memory");
     header[0] = '{';
     for (char *line = strtok_r(text, "\n", &rest); line && n < MAX_TENSORS; line = strtok_r(NULL, "\n", &rest), n++)
         offset = add_tensor(header, &used, line, offset);
     header[used++] = '}';
     const uint64_t length = used;
-    PROMISE(ftruncate(fd, 0) == 0 && pwrite(fd, &length, 8, 0) == 8 && pwrite(fd, header, used, 8) == (ssize_t)used &&
-                ftruncate(fd, (off_t)(8 + used) + offset) == 0,
-            "the file in memory cannot be written");
-    free(header);
+    memcpy(file, &length, 8);
+    const char *path = file_of((const uint8_t *)file, 8 + used, 8 + used + (size_t)offset);
+    free(file);
+    return path;
 }
 
 /* Encode a text. */
@@ -86,15 +84,8 @@ static void use(rp_t5 *m)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static char path[64];
-    static int fd = -1;
-    if (fd < 0) {
-        fd = memfd_create("single", 0);
-        PROMISE(fd >= 0, "no file in memory");
-        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    }
     char *text = text_of(data, size);
-    write_file(fd, text);
+    const char *path = make_file(text);
     for (int own = 0; own < 2; own++) {
         rp_t5_opening o = rp_t5_opening_init();
         rp_t5 *m;

@@ -3,8 +3,6 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fuzz/fuzz.h"
 #include <relpos/t5.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 static void use(const rp_t5 *m)
 {
@@ -24,14 +22,7 @@ static void use(const rp_t5 *m)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static char path[64];
-    static int fd = -1;
-    if (fd < 0) {
-        fd = memfd_create("t5", 0);
-        PROMISE(fd >= 0, "no file in memory");
-        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    }
-    PROMISE(ftruncate(fd, 0) == 0 && pwrite(fd, data, size, 0) == (ssize_t)size, "the file in memory is too small");
+    const char *path = file_of(data, size, size);
     for (int load = RP_T5_LOAD_ALL; load <= RP_T5_LOAD_TEXT; load++) {
         rp_t5_opening o = rp_t5_opening_init();
         rp_t5 *m;
