@@ -7,30 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A range of rows or keys. */
-typedef struct span {
-    int64_t from, to;
-} span;
-
 static int no_memory(void)
 {
     return cli_error(CLI_FAILED, "attend: out of memory while preparing the arrays (use more processes)");
-}
-
-/* Return the rows that a process has, in both of its stretches. */
-static int64_t rows_of(int64_t length, int32_t rank, span s[2])
-{
-    for (int w = 0; w < 2; w++)
-        cli_team_stretch(length, rank, w, &s[w].from, &s[w].to);
-    return s[0].to - s[0].from + s[1].to - s[1].from;
 }
 
 /* Read the rows of this process of q, k or v. Their memory belongs to *made. */
 static int read_part(const io_set *in, const char *name, rp_dtype type, io_set *made, rp_array *a)
 {
     const io_array *from = io_find(in, name);
-    span s[2];
-    const int64_t rows = rows_of(from->shape[2], cli_team_rank(), s),
+    cli_span s[2];
+    const int64_t rows = cli_team_rows(from->shape[2], cli_team_rank(), s),
                   shape[4] = {from->shape[0], from->shape[1], rows, from->shape[3]};
     const size_t row = (size_t)shape[3] * rp_dtype_size(type);
     cli_reader r = {in, from, type, from->dtype != type ? malloc((size_t)(rows * shape[3]) * 8 + 1) : NULL};
@@ -53,8 +40,8 @@ static int read_part(const io_set *in, const char *name, rp_dtype type, io_set *
 /* Add an array for the rows of this process of an output. */
 static int add_part(const rp_desc *d, const char *name, int32_t ndim, io_set *out, rp_array *a)
 {
-    span s[2];
-    const int64_t shape[4] = {d->batch, d->heads, rows_of(d->len_q, cli_team_rank(), s), d->dim_v};
+    cli_span s[2];
+    const int64_t shape[4] = {d->batch, d->heads, cli_team_rows(d->len_q, cli_team_rank(), s), d->dim_v};
     const int64_t n = shape[0] * shape[1] * shape[2] * (ndim == 4 ? shape[3] : 1);
     void *data = calloc((size_t)n + 1, rp_dtype_size(d->dtype));
     if (data == NULL || io_add(out, name, d->dtype, ndim, shape, data, false) != 0) {
@@ -99,8 +86,8 @@ static int serve(const io_set *out)
 /* Copy rows of a process to a whole head. */
 static void place(const char *rows, int32_t rank, int64_t length, size_t row, char *head)
 {
-    span s[2];
-    rows_of(length, rank, s);
+    cli_span s[2];
+    cli_team_rows(length, rank, s);
     for (int w = 0; w < 2; w++) {
         const size_t bytes = (size_t)(s[w].to - s[w].from) * row;
         memcpy(head + (size_t)s[w].from * row, rows, bytes);

@@ -236,9 +236,11 @@ void cli_team_free_plan(rp_mpi_plan *plan)
     calls->free_plan(plan);
 }
 
-void cli_team_stretch(int64_t length, int32_t rank, int32_t which, int64_t *from, int64_t *to)
+int64_t cli_team_rows(int64_t length, int32_t rank, cli_span s[2])
 {
-    calls->stretch(length, cli_team_ranks(), rank, which, from, to);
+    for (int w = 0; w < 2; w++)
+        calls->stretch(length, cli_team_ranks(), rank, w, &s[w].from, &s[w].to);
+    return s[0].to - s[0].from + s[1].to - s[1].from;
 }
 
 /* ------------------------------------------------------------------------------------------------ failures */

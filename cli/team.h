@@ -51,8 +51,12 @@ int cli_team_attend(const cli_problem *p, struct rp_mpi_plan *plan, const rp_ten
 /* Return the bytes that this process sent in the last call. */
 uint64_t cli_team_sent(const struct rp_mpi_plan *plan);
 void cli_team_free_plan(struct rp_mpi_plan *plan);
-/* Find stretch `which` (0 or 1) of a process in a sequence. */
-void cli_team_stretch(int64_t length, int32_t rank, int32_t which, int64_t *from, int64_t *to);
+/* A range of rows or keys. */
+typedef struct cli_span {
+    int64_t from, to;
+} cli_span;
+/* Find both stretches of a process in a sequence. Return the number of their rows. */
+int64_t cli_team_rows(int64_t length, int32_t rank, cli_span s[2]);
 
 /* Messages between the processes. */
 typedef enum cli_team_kind { TEAM_FACTS = 1, TEAM_FAILED, TEAM_TASK, TEAM_RESULT, TEAM_END } cli_team_kind;

@@ -32,16 +32,13 @@ static int no_memory(void)
 static int take_rows(problem *p, rp_array *a)
 {
     const int64_t heads = a->shape[0] * a->shape[1], row = a->shape[3] * (int64_t)rp_dtype_size(a->dtype);
-    int64_t from[2], to[2], shape[4];
-    memcpy(shape, a->shape, sizeof shape);
-    for (int w = 0; w < 2; w++)
-        cli_team_stretch(a->shape[2], cli_team_rank(), w, &from[w], &to[w]);
-    shape[2] = to[0] - from[0] + to[1] - from[1];
+    cli_span s[2];
+    const int64_t shape[4] = {a->shape[0], a->shape[1], cli_team_rows(a->shape[2], cli_team_rank(), s), a->shape[3]};
     char *data = problem_alloc(p, (size_t)(heads * shape[2] * row) + 1), *at = data;
     for (int64_t h = 0; h < heads && data; h++)
         for (int w = 0; w < 2; w++) {
-            const size_t bytes = (size_t)((to[w] - from[w]) * row);
-            memcpy(at, (const char *)a->data + (h * a->shape[2] + from[w]) * row, bytes);
+            const size_t bytes = (size_t)((s[w].to - s[w].from) * row);
+            memcpy(at, (const char *)a->data + (h * a->shape[2] + s[w].from) * row, bytes);
             at += bytes;
         }
     *a = rp_array_of(data, a->dtype, 4, shape);
