@@ -35,10 +35,10 @@ from machine import card
 from relpos_ctypes import Relpos, load, ptr
 
 VARIANTS = {"default": {}, "high": {"precision": 1}, "amx": {"isa": b"amx"}, "avx512": {"isa": b"avx512"}, "avx2": {"isa": b"avx2"}}  # variant: fields of rp_desc
-TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f64": torch.float64}
+TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "f64": torch.float64}
 CASES = {"": "no bias", "t5": "T5 table", "t5,bidirectional=0": "T5 table", "alibi": "ALiBi", "table,left=64,right=64": "clipped table",
-         "relkey,left=64,right=64": "Shaw keys", "swin,grid=7x7": "Swin windows"}
-CLIP, WINDOW = 64, 7
+         "relkey,left=64,right=64": "Shaw keys", "swin,grid=7x7": "Swin windows", "swin,grid=8x8": "Swin windows"}
+CLIP = 64
 SHORT = (16, 32, 64, 128)  # lengths of short problems, for batch 1 and BATCH
 BATCH = 32
 WINDOWS = 4096  # number of windows in a Swin model
@@ -48,7 +48,7 @@ SLOW = {"fwd": 0.5, "fwdbwd": 2}  # seconds per call; a peer that takes longer a
 COLD = 1 << 28  # bytes read before a cold call
 LONG = 8  # seconds; if a round takes longer, three rounds run instead of five
 ALWAYS = ("relpos", "SDPA", "SDPA, bias built before", "SDPA, bias as a view of a strip")  # timed at every length, even if slow
-WRONG = {"f32": 1e-3, "bf16": 5e-2}  # largest error / largest result; above it, the peer computes something else
+WRONG = {"f32": 1e-3, "f16": 1e-2, "bf16": 5e-2}  # largest error / largest result; above it, the peer computes something else
 
 
 class Skip(Exception):
@@ -78,7 +78,12 @@ class Problem:
     @property
     def case(self):
         return ("decode, " + "cold, " * self.cold if self.lq == 1 else f"batch {self.b}, " if self.b == BATCH else f"{self.b:,} of {self.h} heads, "
-                if self.b == WINDOWS else "") + CASES[self.term] + (", causal" if self.causal else "")
+                if self.b == WINDOWS else "") + f"width {self.d}, " * (self.d > 64) + CASES[self.term] + (", causal" if self.causal and self.lq > 1 else "")
+
+    @property
+    def side(self):
+        """Return the number of tokens on a side of a window."""
+        return math.isqrt(self.lq)
 
     @property
     def scores(self):
@@ -97,7 +102,7 @@ class Problem:
     def tensors(self, n=None):
         torch.manual_seed(0)
         shape = {"t5": (32, self.h), "table": (self.h, 2 * CLIP + 1), "relkey": (2 * CLIP + 1, self.d),
-                 "swin": ((2 * WINDOW - 1) ** 2, self.h)}.get(self.term.split(",")[0])
+                 "swin": ((2 * self.side - 1) ** 2, self.h)}.get(self.term.split(",")[0])
         q, k, v, dout = (torch.randn(self.b, self.h, n, self.d).to(TYPES[self.dtype])
                          for n in (self.lq, self.lk, self.lk, self.lq))
         return {"q": q, "k": k, "v": v, "table": torch.randn(shape).to(q.dtype) if shape else None,
@@ -119,16 +124,22 @@ def problems(quick):
         if n <= 8192:
             yield Problem("fwdbwd", "f32", n, n)
             yield Problem("fwdbwd", "f32", n, n, "t5")
-    yield Problem("fwd", "f32", WINDOW ** 2, WINDOW ** 2, "swin,grid=7x7", b=512, d=32)
+        if 1024 <= n <= 4096:
+            yield Problem("fwd", "f32", n, n, d=128)
+            yield Problem("fwdbwd", "f32", n, n, d=128)
+            yield Problem("fwd", "f16", n, n)
+            yield Problem("fwd", "f16", n, n, "t5")
+    for side in (7, 8):
+        yield Problem("fwd", "f32", side ** 2, side ** 2, f"swin,grid={side}x{side}", b=512, d=32)
     for passes in ("fwd", "fwdbwd"):
         for n, b, term in ((n, b, term) for b in (1, BATCH) for n in SHORT for term in ("", "t5") if b > 1 or n < lengths[0]):
             yield Problem(passes, "f32", n, n, term, b=b)
         for h in () if quick else (3, 4):
-            yield Problem(passes, "f32", WINDOW ** 2, WINDOW ** 2, "swin,grid=7x7", b=WINDOWS, h=h, d=32)
-    for n in (1024, 2048) if quick else (1024, 2048, 4096, 8192, 16384, 32768, 65536):
-        for dtype, cold in (("f32", False), ("f32", True), ("bf16", False), ("bf16", True)):
-            yield Problem("fwd", dtype, 1, n, cold=cold)
-            yield Problem("fwd", dtype, 1, n, "t5,bidirectional=0", cold=cold)
+            yield Problem(passes, "f32", 49, 49, "swin,grid=7x7", b=WINDOWS, h=h, d=32)
+    for n in (1024, 2048) if quick else (128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536):
+        for dtype, cold in ((dtype, cold) for dtype in ("f32", "f16", "bf16") for cold in (False, True)):
+            for term in ("", "t5,bidirectional=0", "alibi"):
+                yield Problem("fwd", dtype, 1, n, term, cold=cold)
 
 
 def memory_problems(quick):
@@ -162,15 +173,15 @@ def values(p, table, delta):
     return bias.masked_fill(delta > 0, -math.inf) if p.causal else bias
 
 
-def swin_index():
-    y, x = torch.arange(WINDOW ** 2) // WINDOW, torch.arange(WINDOW ** 2) % WINDOW
-    return (y[:, None] - y + WINDOW - 1) * (2 * WINDOW - 1) + x[:, None] - x + WINDOW - 1
+def swin_index(side):
+    y, x = torch.arange(side ** 2) // side, torch.arange(side ** 2) % side
+    return (y[:, None] - y + side - 1) * (2 * side - 1) + x[:, None] - x + side - 1
 
 
 def built(p, table):
     """Return the bias [1, H, Lq, Lk], computed as models do in each call. Without a term, return the causal triangle or None."""
     if p.term.startswith("swin"):
-        return table[swin_index()].permute(2, 0, 1)[None].contiguous()
+        return table[swin_index(p.side)].permute(2, 0, 1)[None].contiguous()
     if p.term:
         return values(p, table, p.offsets)[None].contiguous()
     return torch.zeros(p.lq, p.lk, dtype=TYPES[p.dtype]).masked_fill(p.offsets > 0, -math.inf) if p.causal else None
@@ -266,7 +277,7 @@ def flex_peer(p, x):
         raise Skip("has no backward pass on a CPU")
     if p.term.startswith("relkey"):
         raise Skip("score_mod does not see the query")
-    if p.lk not in (*FLEX_LENGTHS, WINDOW ** 2):
+    if p.lk not in (*FLEX_LENGTHS, 49):
         raise Skip("compiles for seconds: timed at 512, 2048 and 8192")
     attend, create_block_mask = flex_compiled(p.b, p.lq, p.lk, p.dtype)
     mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, p.lq, p.lk, device="cpu") if p.causal else None
@@ -309,7 +320,7 @@ def onnx_session(kind, bias, causal, heads, dim, threads):
 
 def onnx_peer(p, x, kind, threads):
     if p.dtype != "f32":
-        raise Skip("has no bf16 kernels on a CPU")
+        raise Skip(f"has no {p.dtype} kernels on a CPU")
     if p.passes == "fwdbwd":
         raise Skip("inference only")
     if p.term.startswith("relkey"):

@@ -111,7 +111,31 @@ def slower_section():
     notes = [f"{label(d['machine'])}: {d['machine']['not_measured']}" for d in current if "not_measured" in d["machine"]]
     for note in notes:
         out += [note, ""]
-    return out + (table(("machine", "problem", "keys", "relpos, ms", "faster", "ms", "relpos takes", "others faster"), [line(*w) for w in worse]) if worse else [])
+    return out + (table(("machine", "problem", "keys", "relpos, ms", "faster", "ms", "relpos takes", "others faster"), [line(*w) for w in worse]) if worse else []) + elsewhere()
+
+
+LINEAR = {"linear_avx2.json": ("f32", "int8"), "linear.json": ("f32",), "linear_int8.json": ("int8",), "linear_bf16.json": ("bf16",)}  # file: types
+
+
+def elsewhere():
+    """Return the table of what is slower outside the table of bench/peers.py: calls from Python, whole models, encoders, linear layers, and a machine with older results."""
+    short = [r[passes][its] / r[passes][ours] for r in json.loads((root / "bench/results/python_call.json").read_text())["calls"]
+             for passes in ("forward", "both") for ours, its in (("relpos", "SDPA"), ("relpos, T5", "SDPA, mask"))]
+    rows = [{side: statistics.median(s) for side, s in r["seconds"].items()} for r in encoders()["times"]]
+    encoder = [r[name] / r["relpos " + kind] for r in rows for kind, names in SAME_SIZE.items() if "relpos " + kind in r for name in names if name in r]
+    found = [("[short calls from Python](#short-calls-from-python), AVX2", "SDPA", short),
+             ("[whole models of transformers](#whole-models-of-transformers), AVX2", "sdpa and eager", [r["ratio"] for r in models()[1]]),
+             ("[encoders of T5-XXL and ProtT5](#encoders-of-t5-xxl-and-prott5), AVX2", "CTranslate2, llama.cpp and transformers of the same size", encoder)]
+    for name, kinds in LINEAR.items():
+        data = json.loads((root / "bench/results" / name).read_text())
+        isa = "AVX-512" if "avx512f" in data["machine"]["flags"] else "AVX2"
+        found += [(f"[linear layers](linear.md), {kind}, {size} rows, {isa}", "oneDNN and OpenBLAS", [
+            min(x[1] for side, x in r.items() if side.endswith("/relpos")) for r in data["results"] if r["type"] == kind and (r["rows"] < 16) == (size == "1 to 8")])
+            for kind in kinds for size in ("1 to 8", "16 to 512")]
+    found += [(f"calls from C, {label(d['machine'])}, not measured since kernels changed", "the peers above", [
+        min((ratio(r, name) for name in r["times"] if is_peer(name)), default=1) for r in d["rows"]]) for d in others() if "changed_since" in d["machine"]]
+    return ["Other comparisons are counted here. The last column has the lowest time of another program divided by the time of relpos:", "", *table(
+        ("comparison", "with", "another is faster in", "lowest ratio"), [(what, who, f"{sum(r < 1 for r in ratios)} of {len(ratios)}", f"{min(ratios):.2f}") for what, who, ratios in found])]
 
 
 def tables(data):
@@ -161,7 +185,7 @@ def threads_section():
     cell = lambda r, t: f"{ms(r['ms'][t])} ({ms(r['quartiles'][t][0])} to {ms(r['quartiles'][t][1])})"  # noqa: E731
     return ["## Threads", "", f"The table shows times of calls that alternate between one thread and {n} threads: f32, no bias, B1 H8 D64 unless noted, in milliseconds, median (first to "
             "third quartile). Every call in this table uses a pool. By default, a call with fewer than 4 million multiply-adds runs on its caller's thread (RELPOS_SHORT). "
-            f"Measured by [bench/threads.py](../bench/threads.py) at commit {data['commit']}.", ""] + table(
+            f"Measured by [bench/threads.py](../bench/threads.py) on {label(data['machine'])}, at commit {data['machine']['commit']}.", ""] + table(
         ("problem", "million multiply-adds", "1 thread", f"{n} threads", "times as fast"),
         [(r["problem"], f"{r['multiply_adds'] * 1e-6:,.1f}", cell(r, "1"), cell(r, n), f"{r['ms']['1'] / r['ms'][n]:.2f}") for r in data["rows"]])
 
@@ -432,6 +456,14 @@ def models_machine(data):
     return f"{m['cpu']['Model name']}, {m['isa'].upper()}, PyTorch {m['torch'].split('+')[0]}, transformers {m['transformers']}"
 
 
+def slower_on_two(rows):
+    """Return a sentence on each problem that takes longer on two threads than on one even with attention that only returns an array."""
+    free = {(r["model"], r["problem"], r["threads"]): r["ms"]["free"][0] for r in rows}
+    return [f"{model}, {problem}, takes longer on two threads than on one because of PyTorch's small linear layers, not of attention: with attention that only returns an "
+            f"array, it takes {ms(free[model, problem, 2])} and {ms(one)} ms.\n" for (model, problem, threads), one in free.items()
+            if threads == 1 and free.get((model, problem, 2), 0) > one]
+
+
 def models_section():
     data, rows = models()
 
@@ -449,6 +481,7 @@ def models_section():
             "function by one that only returns an array of the right shape. *Attention* is the share of the time of the faster other implementation that this saves. *At most* "
             "is the ratio that attention without any cost would reach, and *reached* is the part of it that relpos reaches.", "", *table(
                 ("model", "layers", "problem", "threads", "relpos", "sdpa", "eager", "faster other ÷ relpos", "attention", "at most", "reached"), map(line, rows)),
+            *slower_on_two(rows),
             f"Measured by `python3 bench/hf.py -o bench/results/hf.json` at commit {', '.join(sorted({r['commit'] for r in rows}))}. [Performance with transformers](hf-performance.md) "
             "has the parts of a decoding step.", ""]
 

@@ -16,7 +16,7 @@ os.environ["RELPOS_SHORT"] = "0"
 
 import torch  # noqa: E402
 
-from machine import output  # noqa: E402
+from machine import card  # noqa: E402
 from relpos_ctypes import Relpos, load, ptr  # noqa: E402
 
 # name, (batch, heads, queries, keys, head size), with gradients
@@ -51,8 +51,8 @@ def main():
                      "quartiles": {n: [x[0], x[2]] for n, x in quartiles.items()}})
         print(name, {n: f"{x[1]:.4g} ms" for n, x in quartiles.items()}, f"{quartiles[1][1] / quartiles[a.threads][1]:.2f} x", flush=True)
     if a.output:
-        Path(a.output).write_text(json.dumps({"threads": a.threads, "isa": lib.rp_isa_default().decode(),
-                                              "commit": output("git", "describe", "--always", "--dirty=+"), "rows": rows}, indent=1) + "\n")
+        machine = card(lib, a.library, a.threads, f"bench/threads.py --threads {a.threads} --seconds {a.seconds:g}")
+        Path(a.output).write_text(json.dumps({"machine": machine, "threads": a.threads, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
