@@ -9,13 +9,16 @@ case $ranks_program in /*) ;; *) ranks_program=$PWD/$ranks_program ;; esac
 . "$(dirname "$0")/../shared/checks.sh"
 . tests/shared/mpi.sh
 
-for ranks in 1 2 3 4 8; do
+for ranks in $counts; do
     mpi -n $ranks "$ranks_program" gradients
     compared 18
 done
-WITHOUT_THREADS=1 mpi -n 3 "$ranks_program" gradients
-compared 18
+if ! quick; then
+    WITHOUT_THREADS=1 mpi -n 3 "$ranks_program" gradients
+    compared 18
+fi
 while read -r ranks seed count; do
+    quick && count=$((count / 3))
     mpi -n "$ranks" "$ranks_program" gradients "$seed" "$count"
     compared "$count"
 done <<'END'

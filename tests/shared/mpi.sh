@@ -9,6 +9,13 @@ export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM OMPI_MCA_orte_tmpdi
 mkdir "$T/ompi"
 unset RELPOS_MPI RELPOS_MPI_SILENCE
 
+# quick: true unless the tests of `./check full` run, which use more numbers of processes, problems and signals
+quick()
+{
+    [ "${RELPOS_TESTS:-}" != all ]
+}
+quick && counts=3 || counts='1 2 3 4 8'
+
 # mpi ARGUMENT...: run mpirun without its own messages, for a few minutes at most (a busy disk delays fsync), and set $code
 mpi()
 {
