@@ -8,12 +8,6 @@ import subprocess
 import time
 from pathlib import Path
 
-import numpy as np
-import onnxruntime
-import torch
-
-from relpos_ctypes import f64, ptr
-
 CLOCK = """#include <stdio.h>
 #include <time.h>
 int main(void) { volatile unsigned long one = 1; double best = 0;
@@ -43,6 +37,11 @@ def clock():
 def card(lib, library, threads, command):
     """Return the description of the machine for results of `command`, with peaks for each number of threads. `lib` is the
     library, loaded from the path `library`."""
+    import numpy as np
+    import onnxruntime
+    import torch
+
+    from relpos_ctypes import f64, ptr
     info = json.loads(output(str(Path(library).parent / "relpos"), "info", "--json") or "{}")
     cpu = {}
     for line in output("lscpu").splitlines():

@@ -217,13 +217,24 @@ int cli_team_plan(const cli_problem *p, rp_mpi_plan **plan)
     return status == RP_OK ? CLI_OK : refused(p, status, error);
 }
 
-int cli_team_attend(const cli_problem *p, rp_mpi_plan *plan, const rp_tensors *local)
+/* Return the exit code of a call that computed, after printing its error. */
+static int ended(const cli_problem *p, rp_status status, const char *error)
 {
-    char error[RP_MPI_ERROR_MAX] = "";
-    const rp_status status = calls->attend(plan, local, error);
     if (status != RP_OK && calls->failure(team) != NULL)
         return cli_error(CLI_FAILED, "%s", calls->failure(team));
     return status == RP_OK ? CLI_OK : refused(p, status, error);
+}
+
+int cli_team_attend(const cli_problem *p, rp_mpi_plan *plan, const rp_tensors *local)
+{
+    char error[RP_MPI_ERROR_MAX] = "";
+    return ended(p, calls->attend(plan, local, error), error);
+}
+
+int cli_team_backward(const cli_problem *p, rp_mpi_plan *plan, const rp_tensors *local, const rp_grads *grads)
+{
+    char error[RP_MPI_ERROR_MAX] = "";
+    return ended(p, calls->backward(plan, local, grads, error), error);
 }
 
 uint64_t cli_team_sent(const rp_mpi_plan *plan)

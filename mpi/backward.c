@@ -340,6 +340,7 @@ rp_status rp_mpi_backward(rp_mpi_plan *m, const rp_tensors *local, const rp_grad
     int failed = 0;
     rp_status status = c != NULL ? prepare(c) : rpi_mpi_fail(RP_E_NOMEM, "out of memory for rp_mpi_backward");
     status = rpi_agree_on_gradients(m, local, grads, status);
+    m->sent_bytes = 0;
     if (status == RP_OK) {
         run(c);
         status = c->wave.error == RP_E_MPI ? RP_E_MPI : rpi_agree_on_status(m, c->wave.error, &failed);

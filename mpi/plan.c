@@ -135,6 +135,7 @@ rp_status rpi_plan_with(rp_mpi_plan **plan, MPI_Comm comm, const rp_desc *desc, 
         free_plan(m);
         return rpi_mpi_fail(RP_E_NOMEM, "out of memory while preparing attention over several processes");
     }
+    m->comm = comm;
     return complete(plan, m, desc);
 }
 

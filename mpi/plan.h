@@ -37,7 +37,7 @@ struct rp_mpi_plan {
     void *gathered;      /* [ranks] what agree.c gathers */
     rpi_span *needed;    /* [2 * ranks] see rpi_find_needed */
     rpi_part *parts;     /* [2 * ranks] stretches of keys and values */
-    uint64_t sent_bytes; /* in the last call */
+    uint64_t sent_bytes; /* of keys and values, or of rows and their dq, in the last call */
 };
 
 /* ------------------------------------------------------------------------------------------------ plan.c */

@@ -1,5 +1,6 @@
 /* team.c -- messages between the processes of an mpirun, and the detection of processes that died or stopped. One
- * thread makes every call of MPI, none of which blocks after the start, so any level of thread support suffices.
+ * thread makes every call of MPI, none of which blocks after the start, so any level of thread support suffices. The
+ * exception is rp_mpi_backward, which calls MPI in the caller's thread, so it needs MPI_THREAD_MULTIPLE.
  *
  *     caller          thread of MPI                              other process
  *     send    ──▶ outgoing ──▶ Isend SIZE, Isend DATA …  ──▶  Iprobe SIZE, Irecv DATA … ──▶ incoming ──▶ receive
@@ -521,6 +522,17 @@ static rp_status attend(rp_mpi_plan *plan, const rp_tensors *local, char *error)
     return with_error(rp_mpi_attend(plan, local), error);
 }
 
+static rp_status backward(rp_mpi_plan *plan, const rp_tensors *local, const rp_grads *grads, char *error)
+{
+    int level = MPI_THREAD_SINGLE;
+    MPI_Query_thread(&level);
+    if (level < MPI_THREAD_MULTIPLE) /* the same in all processes */
+        return with_error(rpi_mpi_fail(RP_E_UNSUPPORTED, "this MPI lets only one thread call it; gradients need an MPI "
+                                                         "with MPI_THREAD_MULTIPLE"),
+                          error);
+    return with_error(rp_mpi_backward(plan, local, grads), error);
+}
+
 static int leave(rp_mpi_team *t)
 {
     pthread_mutex_lock(&t->mutex);
@@ -569,6 +581,7 @@ const rp_mpi_calls *rp_mpi_team_calls(void)
         .abort = abort_all,
         .plan = make_plan,
         .attend = attend,
+        .backward = backward,
         .sent_bytes = rp_mpi_sent_bytes,
         .stretch = rp_mpi_stretch,
         .free_plan = rp_mpi_plan_destroy,

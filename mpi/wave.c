@@ -183,6 +183,13 @@ static rpi_held *held_of(rpi_wave *w, int64_t r)
     return NULL;
 }
 
+/* Begin to send `size` bytes. */
+static void send_bytes(rpi_wave *w, const char *data, size_t size, int32_t to, int tag, MPI_Request *request)
+{
+    rpi_wave_check(w, MPI_Isend(data, (int)size, MPI_BYTE, to, tag, w->m->comm, request));
+    w->m->sent_bytes += size;
+}
+
 void rpi_wave_begin(rpi_wave *w)
 {
     const int32_t ranks = w->m->exchange.ranks, rank = w->m->exchange.rank;
@@ -195,9 +202,9 @@ void rpi_wave_begin(rpi_wave *w)
                 continue;
             if (to != rank) {
                 put_rows(w, out, rows, NULL, rows);
-                rpi_wave_check(w, MPI_Isend(out, (int)piece_size(w, rpi_length(rows)), MPI_BYTE, to,
-                                            tag_of(TAG_PIECE, r), w->m->comm, &w->out_request[w->outs++]));
-                out += piece_size(w, rpi_length(rows));
+                const size_t size = piece_size(w, rpi_length(rows));
+                send_bytes(w, out, size, to, tag_of(TAG_PIECE, r), &w->out_request[w->outs++]);
+                out += size;
             }
             if (from != rank && w->grads->dq.data != NULL) {
                 rpi_wave_check(w, MPI_Irecv(back, (int)dq_size(w, rpi_length(rows)), MPI_BYTE, from, tag_of(TAG_DQ, r),
@@ -308,9 +315,9 @@ static void return_dq(rpi_wave *w, rpi_held *s)
         rpi_copy_rows(&target, &from);
         if (own)
             continue;
-        rpi_wave_check(w, MPI_Isend(at, (int)dq_size(w, rpi_length(rows)), MPI_BYTE, to, tag_of(TAG_DQ, s->block),
-                                    w->m->comm, &s->request[s->requests++]));
-        at += dq_size(w, rpi_length(rows));
+        const size_t size = dq_size(w, rpi_length(rows));
+        send_bytes(w, at, size, to, tag_of(TAG_DQ, s->block), &s->request[s->requests++]);
+        at += size;
     }
 }
 
@@ -323,8 +330,7 @@ void rpi_wave_pass(rpi_wave *w, const rpi_meeting *x, rpi_held *s)
         return; /* this process keeps it */
     s->sending = true;
     if (next >= 0)
-        rpi_wave_check(w, MPI_Isend(s->data, (int)size, MPI_BYTE, owner(w, next), tag_of(TAG_BLOCK, x->block),
-                                    w->m->comm, &s->request[s->requests++]));
+        send_bytes(w, s->data, size, owner(w, next), tag_of(TAG_BLOCK, x->block), &s->request[s->requests++]);
     else if (w->grads->dq.data != NULL)
         return_dq(w, s);
 }

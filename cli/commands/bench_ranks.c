@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum { MAX_RUNS = 1000, MIN_RUNS = 3 };
-#define ONE_SECONDS 20.0 /* rank 0 runs the problem by itself if this takes less time */
+#define ONE_SECONDS 40.0 /* rank 0 runs the problem by itself if this takes less time */
 
 /* A problem over the processes. */
 typedef struct shared {
@@ -17,6 +17,7 @@ typedef struct shared {
     cli_problem words; /* for errors */
     struct rp_mpi_plan *plan;
     rp_tensors t; /* the rows of this process */
+    rp_grads g;
     int runs;
     double ms[MAX_RUNS], one_ms; /* one_ms: in one process; 0: not measured */
     uint64_t sent;               /* bytes that all processes send in a run */
@@ -28,12 +29,15 @@ static int no_memory(void)
     return cli_error(CLI_FAILED, "bench: out of memory while dividing the problem (use a shorter one)");
 }
 
-/* Replace an array whose axis 2 is the sequence by the rows of this process. */
+/* Replace an array whose axis 2 is the sequence, if it is there, by the rows of this process. */
 static int take_rows(problem *p, rp_array *a)
 {
-    const int64_t heads = a->shape[0] * a->shape[1], row = a->shape[3] * (int64_t)rp_dtype_size(a->dtype);
+    if (a->data == NULL)
+        return CLI_OK;
+    const int64_t heads = a->shape[0] * a->shape[1], width = a->ndim > 3 ? a->shape[3] : 1,
+                  row = width * (int64_t)rp_dtype_size(a->dtype);
     cli_span s[2];
-    const int64_t shape[4] = {a->shape[0], a->shape[1], cli_team_rows(a->shape[2], cli_team_rank(), s), a->shape[3]};
+    const int64_t shape[4] = {a->shape[0], a->shape[1], cli_team_rows(a->shape[2], cli_team_rank(), s), width};
     char *data = problem_alloc(p, (size_t)(heads * shape[2] * row) + 1), *at = data;
     for (int64_t h = 0; h < heads && data; h++)
         for (int w = 0; w < 2; w++) {
@@ -41,7 +45,7 @@ static int take_rows(problem *p, rp_array *a)
             memcpy(at, (const char *)a->data + (h * a->shape[2] + s[w].from) * row, bytes);
             at += bytes;
         }
-    *a = rp_array_of(data, a->dtype, 4, shape);
+    *a = rp_array_of(data, a->dtype, a->ndim, shape);
     return data ? CLI_OK : no_memory();
 }
 
@@ -51,17 +55,17 @@ static int prepare(shared *s, const char *text, const char *isa, rp_pool *pool)
     int code = problem_parse(&s->p, text, err);
     if (code != 0)
         return cli_error(code, "%s", err);
-    if (s->p.pass != PROBLEM_FORWARD)
-        return cli_error(CLI_USAGE, "%s: --mpi times forward passes (begin the problem with fwd:)", text);
     if (problem_fill(&s->p, 1, err) != 0)
         return cli_error(CLI_FAILED, "%s", err);
     s->p.desc.isa = isa;
     s->p.t.pool = pool;
     s->t = s->p.t;
+    s->g = s->p.g;
     cli_problem_init(&s->words);
     s->words.desc = s->p.desc;
-    rp_array *arrays[] = {&s->t.q, &s->t.k, &s->t.v, &s->t.out};
-    for (int n = 0; n < 4 && code == CLI_OK; n++)
+    rp_array *arrays[] = {&s->t.q,    &s->t.k,    &s->t.v,  &s->t.out, &s->t.lse,
+                          &s->g.dout, &s->g.dlse, &s->g.dq, &s->g.dk,  &s->g.dv};
+    for (size_t n = 0; n < sizeof arrays / sizeof *arrays && code == CLI_OK; n++)
         code = take_rows(&s->p, arrays[n]);
     return code;
 }
@@ -84,8 +88,7 @@ static int again(bool *go)
 /* Add up on rank 0 what the processes sent. */
 static int count_bytes(shared *s)
 {
-    const uint64_t own = cli_team_sent(s->plan);
-    s->sent = own;
+    const uint64_t own = s->sent;
     s->max_sent = (int64_t)own;
     if (cli_team_rank() != 0)
         return cli_team_send(0, TEAM_RESULT, (int64_t)own, NULL, 0);
@@ -103,7 +106,7 @@ static int count_bytes(shared *s)
     return code;
 }
 
-/* Run the problem on rank 0 by itself, if this does not take long, and check that the bits are equal. */
+/* Run the problem on rank 0 by itself, if this does not take long. */
 static int run_alone(shared *s)
 {
     rp_plan *plan;
@@ -114,7 +117,7 @@ static int run_alone(shared *s)
     int code = CLI_OK;
     for (int n = 0; n < MIN_RUNS && code == CLI_OK; n++) {
         const double start = cli_seconds();
-        if (rp_attend(plan, &s->p.t, NULL) != RP_OK)
+        if (problem_run(&s->p, plan) != RP_OK)
             code = cli_refused(CLI_FAILED, "bench", &s->words, "see relpos info");
         const double ms = 1e3 * (cli_seconds() - start);
         s->one_ms = n == 0 || ms < s->one_ms ? ms : s->one_ms;
@@ -123,14 +126,32 @@ static int run_alone(shared *s)
     return code;
 }
 
+/* Run the calls of the pass once, and count the bytes that this process sends. */
+static int run_pass(shared *s, int pass)
+{
+    int code = CLI_OK;
+    s->sent = 0;
+    if (pass & PROBLEM_FORWARD) {
+        code = cli_team_attend(&s->words, s->plan, &s->t);
+        s->sent += cli_team_sent(s->plan);
+    }
+    if (pass & PROBLEM_BACKWARD && code == CLI_OK) {
+        code = cli_team_backward(&s->words, s->plan, &s->t, &s->g);
+        s->sent += cli_team_sent(s->plan);
+    }
+    return code;
+}
+
 /* Run a problem several times. The call returns when the slowest process has finished. */
 static int run_shared(shared *s, double seconds)
 {
     const double end = cli_seconds() + seconds;
     int code = cli_team_plan(&s->words, &s->plan);
+    if (code == CLI_OK && !(s->p.pass & PROBLEM_FORWARD)) /* the backward pass reads out and lse */
+        code = run_pass(s, PROBLEM_FORWARD);
     for (bool go = true; code == CLI_OK && go;) {
         const double start = cli_seconds();
-        code = cli_team_attend(&s->words, s->plan, &s->t);
+        code = run_pass(s, s->p.pass);
         s->ms[s->runs++] = 1e3 * (cli_seconds() - start);
         go = s->runs < MAX_RUNS && (s->runs < MIN_RUNS || cli_seconds() < end);
         if (code == CLI_OK)

@@ -60,13 +60,15 @@ typedef struct rp_mpi_calls {
     /* End every process of the team with this exit code, within seconds. Does not return. */
     void (*abort)(rp_mpi_team *team, int code);
     /* Attention over the processes of the team, one plan at a time: rp_mpi_plan_create, rp_mpi_attend,
-     * rp_mpi_sent_bytes, rp_mpi_stretch and rp_mpi_plan_destroy below. The thread of the team makes their calls of MPI.
+     * rp_mpi_backward, rp_mpi_sent_bytes, rp_mpi_stretch and rp_mpi_plan_destroy below. The thread of the team makes
+     * their calls of MPI, except those of rp_mpi_backward, which returns RP_E_UNSUPPORTED without MPI_THREAD_MULTIPLE.
      * On failure they write to `error`. */
     rp_status (*plan)(rp_mpi_team *team, const rp_desc *desc, rp_mpi_plan **plan, char *error);
     rp_status (*attend)(rp_mpi_plan *plan, const rp_tensors *local, char *error);
     uint64_t (*sent_bytes)(const rp_mpi_plan *plan);
     void (*stretch)(int64_t length, int32_t ranks, int32_t rank, int32_t which, int64_t *from, int64_t *to);
     void (*free_plan)(rp_mpi_plan *plan);
+    rp_status (*backward)(rp_mpi_plan *plan, const rp_tensors *local, const rp_grads *grads, char *error);
 } rp_mpi_calls;
 
 /* Return the table of functions. */
@@ -96,7 +98,8 @@ RP_API void rp_mpi_stretch(int64_t length, int32_t ranks, int32_t rank, int32_t 
  * what to do. "" before any failure. */
 RP_API const char *rp_mpi_last_error(void);
 
-/* Return the number of bytes of keys and values that this process sent to others in the last call. */
+/* Return the number of bytes that this process sent to others in the last call: of keys and values in rp_mpi_attend; of
+ * rows (q, out, dout, lse, dlse, dq) in rp_mpi_backward. */
 RP_API uint64_t rp_mpi_sent_bytes(const rp_mpi_plan *plan);
 
 #ifdef MPI_VERSION

@@ -101,8 +101,15 @@ has '^2 processes of 1 thread$' '^fwd:f32:b1h4g2q3000k3000d16:t5:causal +[0-9.]+
 mpi -n 3 "$program" bench --mpi fwd:f32:b1h4g2q3000k3000d16 --seconds 0.1 --json
 # every process needs all keys and values: each of 3000 goes to two others, 2 heads * 2 * 16 numbers of 4 bytes
 has '"processes": 3, .*"bytes_sent": 1536000,'
-mpi -n 2 "$program" bench --mpi fwdbwd:f32:b1h1q10k10d4
-one_line 2 '--mpi times forward passes'
+# Forward, each of 4096 keys goes to the other process with 16 numbers of 4 bytes. Backward, each row goes from process 0 to
+# 1 and back with q, out, dout and dq of 8 numbers and lse; process 1 also sends 2048 rows without dq, and gets their dq:
+# 262144 + 2 * 4096 * 132 + 2048 * (100 + 32), and 1 byte for errors with each block.
+mpi -n 2 "$program" bench --mpi fwdbwd:f32:b1h1q4096k4096d8:t5 --seconds 0.1 --json
+check 'exit code' 0 "$code"
+has '"bytes_sent": 16138[0-9][0-9],'
+mpi -n 3 "$program" bench --mpi bwd:f16:b1h4g2q3000k3000d16:t5:causal+dlse --seconds 0.1
+check 'exit code' 0 "$code"
+has '^bwd:f16:b1h4g2q3000k3000d16:t5:causal.dlse +[0-9.]+ ms .*one process: '
 mpi -n 2 "$program" bench fwd:f32:b1h1q10k10d4
 one_line 2 'mpirun started 2 processes .give --mpi'
 run bench fwd:f32:b1h1q10k10d4 --mpi
@@ -155,4 +162,11 @@ if ! quick; then
     says '^relpos: rank 2 on .*: it has been silent for 3 s'
     stopped TERM 1
 fi
+signals=STOP
+quick || signals='KILL STOP'
+for signal in $signals; do # rp_mpi_backward waits for messages in the caller's thread
+    start_three bench --mpi bwd:f32:b1h16q40000k40000d16 --threads 1
+    sleep 3
+    end_three $signal 1
+done
 finish
