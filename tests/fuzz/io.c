@@ -53,7 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const io_format formats[] = {IO_NPZ, IO_SAFETENSORS, IO_UNKNOWN, IO_NPZ};
     const int mode = data[0] & 3;
     const member npy = {.name = "q.npy", .data = data + 1, .size = size - 1};
-    bytes archive = mode == 3 ? make_zip(&npy, 1, 1) : (bytes){NULL, 0};
+    bytes archive = mode == 3 ? make_zip(&npy, 1, 1) : (bytes){0};
     const uint8_t *file = mode == 3 ? archive.p : data + 1;
     const size_t length = mode == 3 ? archive.n : size - 1;
     io_set set = {0};

@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const member members[] = {{.name = "a/data.pkl", .data = data + 1, .size = size - 1},
                               {.name = "a/data/0", .data = storage, .size = sizeof storage},
                               {.name = "a/data/1", .data = storage, .size = 48}};
-    bytes file = {NULL, 0};
+    bytes file = {0};
     if (data[0] % 2 == 0)
         put(&file, data + 1, size - 1);
     else

@@ -29,13 +29,13 @@ typedef struct member {
 
 HELPER bytes make_zip(const member *members, int n, int claimed)
 {
-    bytes file = {NULL, 0}, central = {NULL, 0};
+    bytes file = {0}, central = {0};
     for (int k = 0; k < n; k++) {
         const member *m = &members[k];
         const char *local = m->local_name != NULL ? m->local_name : m->name;
         const size_t name_size = m->name_size > 0 ? m->name_size : strlen(m->name);
         const uint32_t crc = m->crc != 0 ? m->crc : crc32_of(m->data, m->size);
-        bytes header = {NULL, 0};
+        bytes header = {0};
         put_int(&header, 20, 2);
         put_int(&header, (uint64_t)m->flags, 2);
         put_int(&header, (uint64_t)m->method, 2);
@@ -74,7 +74,7 @@ HELPER bytes make_zip(const member *members, int n, int claimed)
 
 HELPER bytes make_npy(int version, const char *dictionary, size_t size, size_t data_size)
 {
-    bytes b = {NULL, 0};
+    bytes b = {0};
     put_text(&b, "\x93NUMPY");
     put_int(&b, (uint64_t)version, 2);
     put_int(&b, size, version == 1 ? 2 : 4);

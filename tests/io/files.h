@@ -20,13 +20,15 @@ HELPER char dir[256], err[IO_ERR_MAX];
 /* A growing string of bytes. */
 typedef struct bytes {
     unsigned char *p;
-    size_t n;
+    size_t n, capacity;
 } bytes;
 
 HELPER void put(bytes *b, const void *data, size_t n)
 {
-    if (b->p == NULL || (b->n + n) / 4096 != b->n / 4096)
-        b->p = realloc(b->p, 2 * (b->n + n) + 4096);
+    if (b->p == NULL || b->n + n > b->capacity) {
+        b->capacity = 2 * (b->n + n) + 4096;
+        b->p = realloc(b->p, b->capacity);
+    }
     assert_non_null(b->p);
     if (n > 0)
         memcpy(b->p + b->n, data, n);
@@ -63,7 +65,7 @@ HELPER void save(const char *path, const void *data, size_t n)
 
 HELPER bytes load_file(const char *path)
 {
-    bytes b = {NULL, 0};
+    bytes b = {0};
     char block[4096];
     size_t n;
     FILE *f = fopen(path, "rb");

@@ -72,7 +72,7 @@ static void what_does_not_agree_is_refused(void **state)
     refuse_open(IO_DAMAGED, in_dir("bad"), "there is no such file");
     save(in_dir("bad/3.safetensors"), "", 0);
     refuse_open(IO_DAMAGED, in_dir("bad"), "empty");
-    bytes many = {NULL, 0};
+    bytes many = {0};
     put_text(&many, "{\"weight_map\":{\"a\":\"1.safetensors\"");
     for (int n = 0; n < 10000; n++) {
         char key[64], name[32];

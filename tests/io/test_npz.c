@@ -95,7 +95,7 @@ static void bad_deflation_is_refused(void **state)
         refuse_zip(m, 1, 1, "");
     }
     /* A stored deflate block is valid, unless it is longer or shorter than the archive says. */
-    bytes block = {NULL, 0};
+    bytes block = {0};
     put_text(&block, "\x01");
     put_int(&block, npy.n, 2);
     put_int(&block, ~npy.n, 2);
@@ -150,7 +150,7 @@ static void data_beyond_the_header_is_refused(void **state)
 {
     (void)state;
     const char *path = in_dir("liar.npz");
-    bytes liar = {NULL, 0};
+    bytes liar = {0};
     put(&liar, npy.p, npy.n);
     liar.p = realloc(liar.p, 4 << 20);
     memset(liar.p + liar.n, 0, (4 << 20) - liar.n);
@@ -209,7 +209,7 @@ static void bad_ends_of_the_directory_are_refused(void **state)
     io_set set;
     (void)state;
     bytes zip = make_zip(&x, 1, 1);
-    bytes bad = {NULL, 0};
+    bytes bad = {0};
     put(&bad, zip.p, zip.n);
     memcpy(bad.p + bad.n - 6, "\xf0\xff\xff\x7f", 4);
     refuse(IO_NPZ, bad.p, bad.n, "");

@@ -5,7 +5,7 @@
 
 static bytes make_st(const char *header, size_t data_size)
 {
-    bytes b = {NULL, 0};
+    bytes b = {0};
     put_int(&b, strlen(header), 8);
     put_text(&b, header);
     for (size_t n = 0; n < data_size; n++)
@@ -146,7 +146,7 @@ static void bad_lengths_are_refused(void **state)
                    {100000000, "cut short"},
                    {3, "cut short"}};
     for (size_t n = 0; n < sizeof lengths / sizeof *lengths; n++) {
-        bytes b = {NULL, 0};
+        bytes b = {0};
         put_int(&b, lengths[n].length, 8);
         put_text(&b, "{}");
         refuse(IO_SAFETENSORS, b.p, b.n, lengths[n].words);
@@ -158,7 +158,7 @@ static void bad_lengths_are_refused(void **state)
 static void large_headers_are_read_or_refused(void **state)
 {
     (void)state;
-    bytes many = {NULL, 0};
+    bytes many = {0};
     put_text(&many, "{\"__metadata__\":{\"k\":\"\"");
     for (int n = 0; n < 100000; n++) {
         char key[32];
@@ -175,7 +175,7 @@ static void large_headers_are_read_or_refused(void **state)
     free(deep);
     for (int overlap = 0; overlap < 2; overlap++) {
         const int n = overlap ? 10000 : 20000;
-        bytes header = {NULL, 0};
+        bytes header = {0};
         header.p = malloc(4 << 20);
         for (int k = 0; k < n; k++)
             header.n += (size_t)sprintf((char *)header.p + header.n,

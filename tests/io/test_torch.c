@@ -228,7 +228,7 @@ static void good_pickles_are_read(void **state)
 static void enormous_pickles_are_refused(void **state)
 {
     (void)state;
-    bytes b = {NULL, 0};
+    bytes b = {0};
     for (int k = 0; k <= 100000; k++)
         put(&b, "(", 1);
     refuses_pickle("nests more than 100000 values", b.p, b.n);
@@ -242,7 +242,7 @@ static void sharing_is_limited(void **state)
     enum { NUMBERS = 65535 };
     static const float numbers[NUMBERS];
     for (int names = 10; names <= 2000; names *= 200) {
-        bytes b = {NULL, 0};
+        bytes b = {0};
         put_text(&b, PROTOCOL "}");
         for (int k = 0; k < names; k++) {
             char name[16];
@@ -271,7 +271,7 @@ static void zip64_fields_are_read(void **state)
     (void)state;
     static const char pickle[] = PROTOCOL "}.", name[] = "a/data.pkl";
     for (int64_t wrong = 0; wrong < 2; wrong++) {
-        bytes b = {NULL, 0};
+        bytes b = {0};
         const size_t n = sizeof name - 1;
         put(&b, TEXT("PK\3\4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\xa\0\0\0"));
         put_text(&b, name);
