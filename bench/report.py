@@ -416,7 +416,7 @@ def encoders_section():
     out = ["## Encoders of T5-XXL and ProtT5", "", "Encoders with the widths of T5-XXL (`xxl`: 4,096, 64 heads of 64, gated 10,240) and ProtT5 (`prott5`: 1,024, 32 heads of 128, 16,384), "
            f"random weights and fewer layers, compared with llama.cpp ({versions['llama.cpp']}), CTranslate2 {versions['ctranslate2']} and transformers {versions['transformers']} with PyTorch "
            f"{versions['torch'].split('+')[0]}. One thread of {m['cpu']} with {m['isa']}, whose f32 peak is {m['peak_flops'] * 1e-9:.0f} GFLOP/s, commit "
-           f"{', '.join(sorted({r['commit'] for r in data['times'] + data['whole']}))}, {m['date']}. Processor times of alternating runs without opening the model, on a machine without other jobs. "
+           f"{', '.join(sorted({r['commit'] for r in data['times'] + data['whole']}))}, {m['date']}. Processor times of alternating runs without opening the model, while its other jobs were stopped. "
            "The time of llama.cpp is that of a process that encodes the tokens minus that of a process that encodes 8, and the time of relpos the median of three calls, "
            "or for prott5 and files of llama.cpp the first call, which also reads the weights. \"Q8_0 file\" is relpos with the .gguf file of llama.cpp, which it opens as q8.", ""]
     small = json.loads((root / "bench/results/t5_avx2.json").read_text())["times"]
