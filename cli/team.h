@@ -45,7 +45,8 @@ int cli_team_check(void);
 void cli_team_settle(int code);
 
 struct rp_mpi_plan;
-/* Attention over the processes: rp_mpi_plan_create, rp_mpi_attend and rp_mpi_backward. Return CLI_OK, or an exit code after printing. */
+/* Attention over the processes: rp_mpi_plan_create, rp_mpi_attend and rp_mpi_backward. Return CLI_OK, or an exit code
+ * after printing. */
 int cli_team_plan(const cli_problem *p, struct rp_mpi_plan **plan);
 int cli_team_attend(const cli_problem *p, struct rp_mpi_plan *plan, const rp_tensors *local);
 int cli_team_backward(const cli_problem *p, struct rp_mpi_plan *plan, const rp_tensors *local, const rp_grads *grads);
