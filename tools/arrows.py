@@ -48,7 +48,7 @@ MAY = {
     "lab/cli": ["models/io", "cli/support", "lab/engine", "cli"],
     "cli/explain": ["models/io", "cli/support", "cli", "lab/cli"],
     "mpi": [],  # a client of the public headers
-    "web": ["cli/support", "cli", "src/api/inspect.h", "src/sources/sources.h"],
+    "web": ["lab/engine", "cli/support", "cli", "src/api/inspect.h", "src/sources/sources.h"],
     "python/relpos/_core": [],
     "examples": [],
 }

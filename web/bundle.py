@@ -3,8 +3,8 @@
 
     bundle.py OUT SIMD128.wasm RELAXED.wasm
 
-The data are the terms from tools/terms.py, the numbers of worked examples from tests/golden/golden.h, and heads of trained models from
-examples/data. The modules are ES modules. The script supports only `import {a, b} from './x.js';`, `export const`, `export function` and
+The data are the terms from tools/terms.py, the numbers of worked examples from tests/golden/golden.h, heads of trained models from
+examples/data, and the model lab/model/vim.safetensors with weights of 5 bits. The modules are ES modules. The script supports only `import {a, b} from './x.js';`, `export const`, `export function` and
 `export class`, at the beginning of a line.
 SPDX-License-Identifier: Apache-2.0
 """
@@ -22,6 +22,7 @@ from pathlib import Path
 web = Path(__file__).resolve().parent
 root = web.parent
 MAX_BYTES = 2_000_000  # limit for the size of the page
+LEVELS = 15  # weights of the trained model are rounded to -LEVELS … LEVELS times a scale
 
 
 def inline(text):
@@ -102,9 +103,29 @@ def arrays_of(name, wanted):
 
 
 def model():
-    """Return q and k of the heads of gettysburg.safetensors, and its words."""
-    arrays, said = arrays_of("gettysburg.safetensors", ("q", "k", "t5_table"))
+    """Return q and k of the heads of gettysburg.safetensors, and its words. Each vector of q and k is a half-precision scale times 8-bit
+    integers: first all scales, then all integers."""
+    arrays, said = arrays_of("gettysburg.safetensors", ("t5_table",))
+    data, head = contents("gettysburg.safetensors")
+    for name in ("q", "k"):
+        numbers, width = floats(data, head[name]), head[name]["shape"][-1]
+        rows = [rounded(numbers[n : n + width], 127) for n in range(0, len(numbers), width)]
+        scales = struct.pack(f"<{len(rows)}e", *(scale for scale, _ in rows))
+        arrays[name] = {"shape": head[name]["shape"], "bytes": scales + b"".join(struct.pack(f"{width}b", *row) for _, row in rows)}
     return {"arrays": arrays, "tokens": json.loads(said["tokens"])}
+
+
+def facts_of(values):
+    """Return values as JSON after the size of the JSON, and then all bytes, whose places the JSON has: compressed, bytes need less space than
+    as a text."""
+    all_bytes = bytearray()
+
+    def place(data):
+        all_bytes.extend(data)
+        return [len(all_bytes) - len(data), len(all_bytes)]
+
+    text = json.dumps(values, ensure_ascii=False, separators=(",", ":"), default=place).encode()
+    return struct.pack("<I", len(text)) + text + bytes(all_bytes)
 
 
 def lab():
@@ -121,6 +142,61 @@ def window():
     numbers = floats(data, array)
     side = round((array["shape"][0] ** 0.5 + 1) / 2)
     return {"shape": array["shape"], "data": [round(x, 4) for x in numbers], "side": side, "errors": json.loads(head["__metadata__"]["errors"])}
+
+
+def checksum(z, data):
+    """Continue the checksum z of models/io over `data`."""
+    whole, every = len(data) // 8, (1 << 64) - 1
+    for word in struct.unpack_from(f"<{whole}Q", data):
+        z = (z ^ word) * 0x9E3779B97F4A7C15 & every
+        z ^= z >> 29
+    rest = data[8 * whole :]
+    z ^= int.from_bytes(rest, "little") ^ len(rest) << 56
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        z = (z ^ z >> shift) * factor & every
+    return z ^ z >> 31
+
+
+def rounded(row, levels):
+    """Return a half-precision scale and integers from -levels to levels, whose products approximate the numbers of a row."""
+    [scale] = struct.unpack("<e", struct.pack("<e", max(map(abs, row)) / levels or 1))
+    return scale, [min(max(round(x / scale), -levels), levels) for x in row]
+
+
+def trained():
+    """Return lab/model/vim.safetensors with rounded weights: each row of a matrix is a half-precision number times integers. The result is the
+    size of a header, the header, the half-precision numbers and the integers, one in a byte. The header has the checksum that the file with
+    these weights in f32 has."""
+    data, head = contents("../../lab/model/vim.safetensors")
+    said = head.pop("__metadata__")
+    sum_, halves, integers, scaled = checksum(checksum(1, said["relpos.lab"].encode()), said["step"].encode()), [], bytearray(), []
+    for name, array in head.items():
+        first, last = array["data_offsets"]
+        numbers = struct.unpack(f"<{(last - first) // 2}e", data[first:last])
+        if ".weight" not in name or len(array["shape"]) < 2:
+            halves += numbers
+        else:
+            rows, columns = array["shape"]
+            scaled.append(name)
+            kept = []
+            for r in range(rows):
+                scale, whole = rounded(numbers[r * columns : (r + 1) * columns], LEVELS)
+                halves.append(scale)
+                integers += struct.pack(f"{columns}b", *whole)
+                kept += [scale * x for x in whole]
+            numbers = kept
+        sum_ = checksum(sum_, struct.pack(f"<{len(numbers)}f", *numbers))
+    text = json.dumps(
+        {
+            "config": said["relpos.lab"],
+            "step": said["step"],
+            "checksum": f"{sum_:016x}",
+            "halves": len(halves),
+            "scaled": scaled,
+            "arrays": [[name, array["shape"]] for name, array in head.items()],
+        }
+    ).encode()
+    return struct.pack("<I", len(text)) + text + struct.pack(f"<{len(halves)}e", *halves) + bytes(integers)
 
 
 def modules(name, done):
@@ -199,7 +275,8 @@ def main(out, simd128, relaxed):
         "DARK": style("dark.css"),
         "SIMD128": packed(plain),
         "RELAXED": packed(difference(plain, Path(relaxed).read_bytes())),  # the two builds differ only in some kernels
-        "FACTS": packed(json.dumps(facts, ensure_ascii=False, separators=(",", ":")).encode()),
+        "TRAINED": packed(trained()),
+        "FACTS": packed(facts_of(facts)),
         "SCRIPT": script(),
     }.items():
         if page.count(f"@{mark}@") != 1:

@@ -39,6 +39,12 @@ export async function unpack(id) {
   return new Response(stream).arrayBuffer();
 }
 
+/** Return the facts that bundle.py packed: JSON, and bytes that the JSON refers to. */
+export function factsOf(data) {
+  const size = new DataView(data).getUint32(0, true), facts = JSON.parse(new TextDecoder().decode(new Uint8Array(data, 4, size)));
+  return Object.assign(facts, {bytes: new Uint8Array(data, 4 + size)});
+}
+
 /** Return the system calls that a wasi-libc module imports. Only the clock works; there are no files and no environment. */
 function system(module, memory) {
   const view = () => new DataView(memory().buffer);
@@ -320,6 +326,13 @@ export class Core {
   example() {
     const all = this.read(this.x.example(), 60), words = [0, 1, 2, 3, 4].map(n => this.string(this.x.example_word(n)));
     return {words, q: all.slice(0, 20), k: all.slice(20, 40), v: all.slice(40), width: 4};
+  }
+
+  /** Return the numbers of rows of 8-bit integers with a half-precision scale each: first all scales, then all integers. */
+  scaled(bytes, rows, columns) {
+    const scales = this.doubles(bytes.subarray(0, 2 * rows), 'f16', rows), to = new Float32Array(rows * columns),
+          integers = new Int8Array(bytes.buffer, bytes.byteOffset + 2 * rows, rows * columns);
+    return to.map((_, n) => scales[Math.floor(n / columns)] * integers[n]);
   }
 
   /** Convert n numbers of any floating type to doubles. */

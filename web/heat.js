@@ -30,6 +30,9 @@ function makeRamp(diverging) {
   });
 }
 
+/** Return the 256 colours of a rising scale as 32-bit pixels. */
+export const colours = () => ramp(false);
+
 export class HeatMap {
   /** Call onpick(row, column) when the cursor moves, and onlook(row, column) when the mouse moves. */
   constructor({title, rows = 'query', columns = 'key', value = 'bias', onpick = () => {}, onlook = () => {}, ratio}) {

@@ -337,7 +337,7 @@ static int forward(nn_net *n, int32_t count)
 {
     for (int32_t x = 0; x < count; x++)
         if ((n->cached == 0 || n->nodes[x].stack == n->m->n_stacks - 1) &&
-            nn_kinds[n->nodes[x].kind].forward(n, &n->nodes[x]) != 0)
+            nn_forward[n->nodes[x].kind](n, &n->nodes[x]) != 0)
             return -1;
     return 0;
 }
@@ -378,25 +378,48 @@ int nn_net_loss(nn_net *n, int64_t length, const int32_t *tokens, const int32_t 
     }
     *mean = targets ? sum / (double)targets : 0;
     for (int32_t x = n->n_nodes - 1; x >= 0 && n->train; x--)
-        if (nn_kinds[n->nodes[x].kind].backward(n, &n->nodes[x]) != 0)
+        if (nn_backward[n->nodes[x].kind](n, &n->nodes[x]) != 0)
             return -1;
     return 0;
 }
 
-int nn_net_logits(nn_net *n, int64_t length, const int32_t *tokens, real *logits, char err[NN_ERR_MAX])
+/* Run all layers except the head. Return the input of the head: one row per token, or per batch entry if it is pooled.
+ * Return NULL on failure. */
+static const slot *run_body(nn_net *n, int64_t length, const int32_t *tokens, char err[NN_ERR_MAX])
 {
     if (start_call(n, length, tokens, 0, err) != 0)
-        return -1;
+        return NULL;
     n->seed = 0;
     if (forward(n, n->n_nodes - 1) != 0)
-        return -1;
-    const node *e = &n->nodes[n->n_nodes - 1];
-    const slot *in = &n->slots[e->in];
-    const int64_t d = in->width, step = in->pooled ? 1 : length, out = n->m->params[e->param[0]].shape[0];
-    nn_linear(n->pool, n->batch, d, out, in->data + (step - 1) * d, step * d,
-              n->m->w + n->m->params[e->param[0]].offset, logits, out);
+        return NULL;
     if (n->cache > 0)
         n->cached += length;
+    return &n->slots[n->nodes[n->n_nodes - 1].in];
+}
+
+/* Compute the logits of `rows` rows of the head's input, which are `ld` numbers apart. */
+static void logits_of(nn_net *n, int64_t rows, const slot *in, const real *from, int64_t ld, real *logits)
+{
+    const nn_param *p = &n->m->params[n->nodes[n->n_nodes - 1].param[0]];
+    nn_linear(n->pool, rows, in->width, p->shape[0], from, ld, n->m->w + p->offset, logits, p->shape[0]);
+}
+
+int nn_net_logits(nn_net *n, int64_t length, const int32_t *tokens, real *logits, char err[NN_ERR_MAX])
+{
+    const slot *in = run_body(n, length, tokens, err);
+    if (!in)
+        return -1;
+    const int64_t d = in->width, step = in->pooled ? 1 : length;
+    logits_of(n, n->batch, in, in->data + (step - 1) * d, step * d, logits);
+    return 0;
+}
+
+int nn_net_all_logits(nn_net *n, int64_t length, const int32_t *tokens, real *logits, char err[NN_ERR_MAX])
+{
+    const slot *in = run_body(n, length, tokens, err);
+    if (!in)
+        return -1;
+    logits_of(n, nn_rows(n, in), in, in->data, in->width, logits);
     return 0;
 }
 

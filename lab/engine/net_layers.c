@@ -1,5 +1,5 @@
 /* net_layers.c -- all kinds of layers except attention, forward and backward: embedding, norm, linear, activation,
- * addition, scaling, pooling, and the head with its loss. The table nn_kinds at the end lists all kinds, including the
+ * addition, scaling, pooling, and the head with its loss. The tables at the end list all kinds, including the
  * attention of net_attention.c.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/net_layers.h"
@@ -233,15 +233,16 @@ static int head_backward(nn_net *n, const node *e) /* head_forward has computed 
     return 0;
 }
 
-const layer_kind nn_kinds[N_KINDS] = {
-    [EMBED] = {embed_forward, embed_backward},
-    [NORM] = {norm_forward, norm_backward},
-    [LINEAR] = {linear_forward, linear_backward},
-    [ATTENTION] = {nn_attention_forward, nn_attention_backward},
-    [CROSS] = {nn_cross_forward, nn_cross_backward},
-    [ACT] = {act_forward, act_backward},
-    [ADD] = {add_forward, add_backward},
-    [SCALE] = {scale_forward, scale_backward},
-    [POOL] = {pool_forward, pool_backward},
-    [HEAD] = {head_forward, head_backward},
+layer_pass *const nn_forward[N_KINDS] = {
+    [EMBED] = embed_forward,    [NORM] = norm_forward, [LINEAR] = linear_forward, [ATTENTION] = nn_attention_forward,
+    [CROSS] = nn_cross_forward, [ACT] = act_forward,   [ADD] = add_forward,       [SCALE] = scale_forward,
+    [POOL] = pool_forward,      [HEAD] = head_forward,
+};
+
+layer_pass *const nn_backward[N_KINDS] = {
+    [EMBED] = embed_backward,    [NORM] = norm_backward,
+    [LINEAR] = linear_backward,  [ATTENTION] = nn_attention_backward,
+    [CROSS] = nn_cross_backward, [ACT] = act_backward,
+    [ADD] = add_backward,        [SCALE] = scale_backward,
+    [POOL] = pool_backward,      [HEAD] = head_backward,
 };

@@ -86,13 +86,11 @@ struct nn_net {
     char *err;
 };
 
-/* A kind of layer. `forward` computes slot `out` from slots `in` and `in2`; `backward` computes their gradients from
- * the gradient of `out`. */
-typedef struct layer_kind {
-    int (*forward)(nn_net *n, const node *e);
-    int (*backward)(nn_net *n, const node *e);
-} layer_kind;
-extern const layer_kind nn_kinds[N_KINDS];
+/* The passes of each kind of layer. nn_forward computes slot `out` from slots `in` and `in2`; nn_backward computes
+ * their gradients from the gradient of `out`. They are separate tables, so a program that only runs models forward does
+ * not contain the backward pass. */
+typedef int layer_pass(nn_net *n, const node *e);
+extern layer_pass *const nn_forward[N_KINDS], *const nn_backward[N_KINDS];
 
 /* Fill the list of nodes and slots; nn_net_create has allocated it (net_list.c). */
 void nn_make_list(nn_net *n);

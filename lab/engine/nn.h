@@ -376,7 +376,7 @@ int nn_model_create(nn_model *m, const nn_config *c, bool train, char err[NN_ERR
 void nn_model_destroy(nn_model *m);
 /* Set the initial values of one parameter. */
 void nn_first_values(const nn_model *m, const nn_param *p);
-/* Copy a model, but replace `position`. The old and the new value must need the same parameters. The copy cannot be
+/* Copy a model, but replace `position`. The new value may need only parameters that the model has. The copy cannot be
  * trained. */
 int nn_model_with_position(nn_model *m, const nn_model *from, const char *position, char err[NN_ERR_MAX]);
 /* Copy the weights of each parameter that has the same name and shape in both models. taken[p] (taken may be NULL)
@@ -440,6 +440,8 @@ int nn_net_source(nn_net *net, int64_t length, const int32_t *tokens, const int3
 /* Compute the logits of the last token of each batch entry [batch, vocab or classes]. In a net with a cache, the tokens
  * continue the tokens of earlier calls. */
 int nn_net_logits(nn_net *net, int64_t length, const int32_t *tokens, real *logits, char err[NN_ERR_MAX]);
+/* Like nn_net_logits, but for every token [batch, length, vocab]; for a classifier [batch, classes]. */
+int nn_net_all_logits(nn_net *net, int64_t length, const int32_t *tokens, real *logits, char err[NN_ERR_MAX]);
 /* Describe the attention of those layers of a stack that have terms. The result points to `terms` and `mask`, which the
  * caller provides. */
 rp_desc nn_model_attention(const nn_model *m, int32_t stack, int64_t batch, int64_t len_q, int64_t len_k,

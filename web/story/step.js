@@ -68,7 +68,7 @@ export function step(
           link(step, String(k + 1),
             {title: step.title, 'aria-label': `Step ${k + 1}: ${step.title}`, 'aria-current': k === at ? 'step' : undefined})))),
     after ? link(after, 'Next →', {class: 'next', 'aria-label': `Next: ${after.name}`}) : null,
-    before ? null : h('span', {class: 'note'}, 'Positions in attention, in seven figures'));
+    before ? null : h('span', {class: 'note'}, 'Positions in attention, in eight figures'));
   const turn = h('nav', {class: 'turn', 'aria-label': 'Previous and next step'}, before && link(before, `← ${before.name}`),
     after ? link(after, `Next: ${after.name} →`, {class: 'next'}) :
             h('a', {href: '#bias', 'data-view': 'bias', class: 'next'}, 'To the views →'));

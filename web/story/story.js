@@ -2,8 +2,9 @@
 import {beyond} from './beyond.js';
 import {buckets} from './buckets.js';
 import {dials} from './dials.js';
+import {model} from './model.js';
 import {bias, order} from './order.js';
 import {slopes} from './slopes.js';
 import {vectors} from './vectors.js';
 
-export const story = [order, bias, slopes, buckets, vectors, dials, beyond];
+export const story = [order, bias, slopes, buckets, vectors, dials, beyond, model];

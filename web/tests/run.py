@@ -36,6 +36,7 @@ from moving import keyboard, navigation
 from screenshots import screenshots
 from sentence import sentence
 from story import hands, links, pictures, story, views
+from trained import trained
 from vectors import rope, shaw
 
 
@@ -58,7 +59,7 @@ with sync_playwright() as playwright:
         screenshots(browser, Path(parts[1]))
     else:
         page = Page(browser)
-        for part in (story, bias, effects, sentence, buckets, shaw, rope, images, families, cost, model):
+        for part in (story, trained, bias, effects, sentence, buckets, shaw, rope, images, families, cost, model):
             if not parts or part.__name__ in parts:
                 run(part, page)
         page.context.close()

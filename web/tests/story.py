@@ -8,7 +8,7 @@ import numpy as np
 from checks import check, command, fixed
 from explorer import Page, url
 
-STEPS = [f"story-{step}" for step in ("order", "bias", "slopes", "buckets", "vectors", "dials", "beyond")]
+STEPS = [f"story-{step}" for step in ("order", "bias", "slopes", "buckets", "vectors", "dials", "beyond", "model")]
 SCREENS = {  # (width, height), and the part of the picture that must be visible: all, or a number of pixels
     "desktop": (1280, 800, None),
     "phone": (390, 844, None),
@@ -166,6 +166,7 @@ def pictures(browser):
             page = Page(browser, viewport={"width": width, "height": height}, color_scheme=scheme)
             for step in STEPS:
                 page.show(step)
+                page.until("relpos.page().csv().length > 0")
                 page.p.wait_for_timeout(100)
                 what = f"{step}, {name}, {scheme}"
                 box = page.p.evaluate("(({top, bottom}) => [top, bottom])(document.querySelector('.picture').getBoundingClientRect())")
@@ -229,7 +230,7 @@ def links(browser):
         check(f"step {n + 1}: its number is marked", p.evaluate("document.querySelector('[aria-current=step]').textContent") == str(n + 1))
         check(f"step {n + 1}: two or three sentences", 2 <= p.text_content(".story .lead").count(".") <= 3 and p.locator(".story .formula math").count() >= 1)
         check(f"step {n + 1}: a paper", p.get_attribute(".story .text a[rel]", "href").startswith("https://arxiv.org/abs/"))
-        if n < 6:
+        if n < len(STEPS) - 1:
             p.click(".turn .next")
             page.frames()
             check(f"step {n + 1}: and on", p.evaluate("document.querySelector('h2').textContent") != title)
@@ -238,7 +239,7 @@ def links(browser):
     check("behind it, the workshop", p.evaluate("document.querySelector('h2').textContent").startswith("Bias"))
     p.click("nav a:first-child")
     page.frames()
-    check("and back, to where the reader was", "beyond" in p.url, p.url)
+    check("and back, to where the reader was", "story-model" in p.url, p.url)
     for step, change in {
         "story-order": {"order": "6.5.4.3.2.1.0", "word": 4, "text": "a b c d e f g"},
         "story-bias": {"order": "1.0.2.3.4.5.6", "strength": 1.5},
@@ -247,6 +248,7 @@ def links(browser):
         "story-vectors": {"word": 6, "clip": 2, "offset": 5},
         "story-dials": {"at": 99, "back": 11, "base": "10000"},
         "story-beyond": {"length": 5000},
+        "story-model": {"text": "Set the option", "scheme": "alibi", "head": 3, "at": 5, "key": 2},
     }.items():
         page.show(step)
         p.evaluate("change => relpos.change(change)", change)
@@ -256,6 +258,7 @@ def links(browser):
         p.goto("about:blank")
         p.goto(link)
         p.wait_for_selector("html[data-ready]")
+        page.until("relpos.page().csv().length > 0")
         page.frames()
         check(f"{step}: a link restores it", p.evaluate("relpos.state()") == state and change.items() <= state.items() and page.csv() == numbers, link)
     for view, title in {

@@ -40,13 +40,17 @@ export const model = {
 
   make({core, facts, change, state: current}) {
     const bytes = text => Uint8Array.from(atob(text), c => c.charCodeAt(0));
-    const unpacked = arrays =>
-      new Map(Object.entries(arrays).map(([name, {shape, f16}]) => [name, {shape, type: 'f16', bytes: bytes(f16)}]));
+    /** Return arrays that bundle.py packed, as f16 or as rows of integers with a scale. */
+    const unpacked = arrays => new Map(Object.entries(arrays).map(([name, {shape, f16, bytes: at}]) => {
+      if (f16) return [name, {shape, type: 'f16', bytes: bytes(f16)}];
+      const columns = shape.at(-1), rows = shape.reduce((a, b) => a * b, 1) / columns;
+      return [name, {shape, type: 'f32', bytes: new Uint8Array(core.scaled(facts.bytes.subarray(...at), rows, columns).buffer)}];
+    }));
     const built = {
       minilm: {
         title: 'all-MiniLM-L6-v2 on the Gettysburg Address, layer 3',
         about:
-          'A trained sentence encoder without a position term in its attention: add a term to see which words its heads then attend to. The table here is not trained; it has the shape of a T5 table.',
+          'A trained sentence encoder without a position term in its attention, its queries and keys rounded to 8 bits: add a term to see which words its heads then attend to. The table here is not trained; it has the shape of a T5 table.',
         read: () => take({arrays: unpacked(facts.model.arrays), tokens: facts.model.tokens}),
         start: {a: model.defaults.a, head: model.defaults.head, query: model.defaults.query}
       },
@@ -467,7 +471,7 @@ export const model = {
       output,
       settings,
       about:
-        'The queries and keys of a trained model on a text, stored as 16-bit numbers, or those of your file: the weights of each head, their change by a term, and the bias of each head over the offset.',
+        'The queries and keys of a trained model on a text, or those of your file: the weights of each head, their change by a term, and the bias of each head over the offset.',
       formula: 'w = softmax(Q Kᵀ / √d + B)'
     });
     return {...page, start: ({source}) => Object.hasOwn(built, source) ? startOf(sourceOf(source)) : {}};

@@ -1,0 +1,333 @@
+// model.js -- the last step: a trained byte model reads the text of the user. All heads, one row of attention split into content and
+// position, the next byte, and the loss at each byte. SPDX-License-Identifier: Apache-2.0
+import {shell} from '../code.js';
+import {colours} from '../heat.js';
+import {probabilities, Trained} from '../trained.js';
+import {colour, controls, download, fixed, h, minus, viewLink} from '../ui.js';
+
+import {frac, i, math, o, row, sub, words} from './mathml.js';
+import {paper, roomy, step, widthOf} from './step.js';
+
+const example = 'The cursor is moved to the next line. The cur', most = 256, likeliest = 7, guessing = Math.log(256);
+const file = 'relpos-model.safetensors';
+const schemes = [['', 'T5, as trained'], ['none', 'none'], ['alibi', 'ALiBi'], ['rope', 'RoPE']];
+
+/** Return a printable name of a byte. */
+const nameOf = byte => byte === 32 ? '␣' :
+  byte > 32 && byte < 127          ? String.fromCharCode(byte) :
+                                     byte.toString(16).padStart(2, '0');
+const perplexity = loss => Math.exp(loss.reduce((a, b) => a + b, 0) / loss.length);
+const digits = x => x < 1e4 ? fixed(x, 2) : x.toExponential(1);
+
+/** Move the focus among buttons in a row with the arrow keys: step() returns the new index. */
+const arrows = (event, at, n) => {
+  const by = {ArrowLeft: -1, ArrowRight: 1, ArrowUp: -1, ArrowDown: 1, Home: -n, End: n}[event.key];
+  if (!by) return null;
+  event.preventDefault();
+  return Math.min(Math.max(at + by, 0), n - 1);
+};
+
+/** The bytes of the text, each under a bar of its loss. Tab reaches the chosen one, and the arrow keys move. */
+class Strip {
+  constructor(onpick) {
+    this.onpick = onpick;
+    this.element = h('div', {
+      class: 'bytes',
+      role: 'slider',
+      tabindex: 0,
+      'aria-label': 'Byte whose attention is shown',
+      'aria-valuemin': 0,
+      onkeydown: event => {
+        const to = arrows(event, this.chosen, this.cells.length);
+        if (to !== null) onpick(to);
+      },
+      onclick: event => {
+        const at = this.cells.indexOf(event.target.closest('.byte'));
+        if (at >= 0) onpick(at);
+      }
+    });
+    this.cells = [];
+  }
+
+  show({tokens, loss, other, chosen, weights}) {
+    this.chosen = chosen;
+    while (this.cells.length < tokens.length) {
+      const cell = h('span', {class: 'byte'}, h('i', {}), h('b', {}), h('span', {}));
+      this.cells.push(cell);
+      this.element.append(cell);
+    }
+    while (this.cells.length > tokens.length) this.cells.pop().remove();
+    const full = 1.5 * guessing, high = x => `${Math.min(100, 100 * x / full)}%`;
+    this.cells.forEach((cell, n) => {
+      const [bar, ghost, text] = cell.children;
+      text.textContent = nameOf(tokens[n]);
+      bar.style.height = n ? high(loss[n - 1]) : '0';
+      ghost.hidden = !other || !n;
+      if (other && n) ghost.style.height = high(other[n - 1]);
+      cell.classList.toggle('query', n === chosen);
+      text.style.setProperty('--weight', `${Math.round(100 * (weights[n] ?? 0) ** 0.5)}%`);
+      cell.title = n ? `“${nameOf(tokens[n])}”: loss ${fixed(loss[n - 1], 2)}` : 'the first byte is not predicted';
+    });
+    this.element.setAttribute('aria-valuemax', tokens.length - 1);
+    this.element.setAttribute('aria-valuenow', chosen);
+    this.element.setAttribute('aria-valuetext', `byte ${chosen}, “${nameOf(tokens[chosen])}”`);
+  }
+}
+
+/** The attention maps of all heads. Tab reaches the chosen head, and the arrow keys move. */
+class Heads {
+  constructor(layers, heads, onpick) {
+    this.heads = heads;
+    this.buttons = Array.from({length: layers * heads}, (_, n) => {
+      const canvas = h('canvas', {'aria-hidden': 'true'});
+      return h('button', {
+        type: 'button',
+        onclick: () => onpick(n),
+        onkeydown: event => {
+          const to = arrows(event, n, layers * heads);
+          if (to !== null) onpick(to), this.buttons[to].focus();
+        }
+      },
+        canvas, h('span', {}, `${Math.floor(n / heads)}.${n % heads}`));
+    });
+    this.element = h('div', {class: 'maps', role: 'group', 'aria-label': 'Attention of every head'}, this.buttons);
+  }
+
+  show(maps, n, chosen) {
+    const ramp = colours(), {heads} = this;
+    this.buttons.forEach((button, at) => {
+      const canvas = button.firstChild, data = maps[Math.floor(at / heads)], from = at % heads * n * n;
+      button.setAttribute('aria-pressed', at === chosen);
+      button.tabIndex = at === chosen ? 0 : -1;
+      button.setAttribute('aria-label', `layer ${Math.floor(at / heads)}, head ${at % heads}`);
+      if (canvas.width !== n) [canvas.width, canvas.height] = [n, n];
+      const brush = canvas.getContext('2d'), image = brush.createImageData(n, n), pixels = new Uint32Array(image.data.buffer);
+      for (let r = 0; r < n; r++)
+        for (let c = 0; c <= r; c++) pixels[r * n + c] = ramp[Math.round(255 * Math.sqrt(data[from + r * n + c]))];
+      brush.putImageData(image, 0, 0);
+    });
+  }
+}
+
+/** One row of attention: for each key bars of content and position, their sum, and the weight below. */
+class Row {
+  constructor(onpick) {
+    this.onpick = onpick;
+    this.svg = h('svg', {
+      class: 'chart',
+      tabindex: 0,
+      role: 'img',
+      onkeydown: event => {
+        const to = arrows(event, this.key, this.n);
+        if (to !== null) onpick(to);
+      },
+      onclick: event => this.point(event, true),
+      onpointermove: event => this.point(event),
+      onpointerleave: () => this.read(this.key)
+    });
+    this.caption = h('figcaption');
+    this.readout = h('p', {class: 'readout', 'aria-live': 'polite'});
+    this.element = h('figure', {class: 'sums'}, this.caption, this.svg,
+      h('div', {class: 'legend'}, ...[['content', 0], ['position', 1], ['score', 5], ['weight', 2]].map(([name,
+        n]) => h('span', {}, h('span', {class: 'swatch', style: `background: var(--s${n})`}), name))),
+      this.readout);
+  }
+
+  point(event, pick = false) {
+    const box = this.svg.getBoundingClientRect(),
+          at = Math.floor(((event.clientX - box.left) * this.width / box.width - this.left) / this.each);
+    if (!(at >= 0 && at < this.n)) return;
+    if (pick) this.onpick(at);
+    else this.read(at);
+  }
+
+  read(j) {
+    const {content, score, weights} = this.row, position = score[j] - content[j],
+                           [c, p, s] = [content[j], position, score[j]].map(x => fixed(x, 2));
+    const sign = p.startsWith('-') ? '−' : '+';
+    this.readout.replaceChildren(`“${nameOf(this.tokens[j])}”, ${this.i - j} back: `, h('span', {class: 'content'}, minus(c)),
+      ` ${sign} `, h('span', {class: 'position'}, p.replace('-', '')), ` = ${minus(s)} → weight `,
+      h('span', {class: 'share-text'}, fixed(weights[j], 3)));
+  }
+
+  show({tokens, row, i, key, width, height, title}) {
+    const n = i + 1, left = 4, each = (width - left) / n, {content, score, weights} = row, below = height * 0.3, top = 6;
+    Object.assign(this, {tokens, row, i, n, key, width, left, each});
+    this.caption.textContent = title;
+    const position = Array.from(score, (x, j) => x - content[j]);
+    let low = 0, high = 0;
+    for (let j = 0; j < n; j++) {
+      const pair = [content[j], position[j]];
+      low = Math.min(low, pair.reduce((sum, x) => sum + Math.min(x, 0), 0)),
+      high = Math.max(high, pair.reduce((sum, x) => sum + Math.max(x, 0), 0));
+    }
+    const room = height - below - 20 - top, py = y => top + (high - y) / (high - low || 1) * room, base = height - 18,
+          most = Math.max(...weights.subarray(0, n)), bar = Math.max(Math.min(each - 1, 16), 0.8), parts = [];
+    const box = (x, from, to, fill, name) => parts.push(h('rect',
+      {x, width: bar, y: Math.min(from, to), height: Math.max(Math.abs(to - from), 0.4), fill: `var(--s${fill})`, class: name}));
+    for (let j = 0; j < n; j++) {
+      const x = left + (j + 0.5) * each - bar / 2, [c, p] = [content[j], position[j]], start = c * p > 0 ? c : 0;
+      if (j === key) parts.push(h('rect', {x: left + j * each, width: each, y: 0, height, fill: 'var(--panel)'}));
+      box(x, py(0), py(c), 0, 'content'), box(x, py(start), py(start + p), 1, 'position');
+      parts.push(h('rect', {x: x - 0.5, width: bar + 1, y: py(score[j]) - 1, height: 2, fill: 'var(--s5)', class: 'score'}));
+      box(x, base, base - weights[j] / most * (below - 6), 2, 'share-bar');
+      if (each >= 7 || weights[j] > 0.25 * most)
+        parts.push(h('text', {x: x + bar / 2, y: height - 4, 'text-anchor': 'middle', fill: 'var(--ink)', class: 'letter'},
+          nameOf(tokens[j])));
+    }
+    parts.push(h('line', {x1: left, x2: width, y1: py(0), y2: py(0), stroke: 'var(--line)'}),
+      h('line', {x1: left, x2: width, y1: base, y2: base, stroke: 'var(--line)'}));
+    this.svg.setAttribute('viewBox', `0 0 ${width} ${height}`);
+    this.svg.setAttribute('aria-label', `${title}. Arrow keys move to other bytes.`);
+    this.svg.replaceChildren(...parts);
+    this.read(key);
+  }
+}
+
+/** Show the likeliest next bytes. A click appends one to the text. */
+class Next {
+  constructor(onpick) {
+    this.onpick = onpick;
+    this.caption = h('figcaption');
+    this.list = h('div', {class: 'next-bytes'});
+    this.element = h('figure', {}, this.caption, this.list);
+  }
+
+  show(p, {said, append}) {
+    const order = [...p.keys()].sort((a, b) => p[b] - p[a]).slice(0, likeliest);
+    this.caption.textContent = said;
+    this.list.replaceChildren(
+      ...order.map(byte => h('button', {
+        type: 'button',
+        disabled: !append || byte > 126,
+        'aria-label': `${nameOf(byte)}, probability ${fixed(p[byte], 3)}`,
+        onclick: () => this.onpick(byte)
+      },
+                     h('b', {}, nameOf(byte)), h('span', {class: 'share', style: `width: ${100 * p[byte]}%`}),
+                     h('span', {}, fixed(p[byte], 3)))));
+  }
+}
+
+export const model = {
+  id: 'story-model',
+  title: 'A model reads your text',
+  name: 'A trained model',
+  defaults: {text: '', scheme: '', head: 8, at: -1, key: -1},
+  make({core, change, state, story}) {
+    const settings = controls(
+      [
+        {key: 'scheme', label: 'Positions', type: 'select', options: schemes}, {key: 'text', type: 'text'},
+        {key: 'head', lower: 0, upper: 15}, {key: 'at', lower: -1, upper: most - 1}, {key: 'key', lower: -1, upper: most - 1}
+      ],
+      change);
+    let trained = null, failed = null, heads = null;
+    const input = h('input', {
+      type: 'text',
+      id: 'own-text',
+      'aria-label': 'Your text',
+      maxlength: most,
+      spellcheck: 'false',
+      autocomplete: 'off',
+      autocapitalize: 'off',
+      placeholder: example,
+      'data-key': 'text',
+      oninput: () => change({text: input.value, at: -1, key: -1})
+    });
+    const strip = new Strip(at => change({at, key: -1})), sums = new Row(key => change({key})),
+          next = new Next(byte => change({text: (state().text || example) + String.fromCharCode(byte), at: -1, key: -1})),
+          place = h('div', {class: 'maps'});
+    const box = h('div', {class: 'live'}, input, strip.element, place, h('div', {class: 'two'}, sums.element, next.element));
+    Trained.load(core)
+      .then(
+        loaded => {
+          trained = loaded;
+          heads = new Heads(loaded.layers, loaded.heads, head => change({head, key: -1}));
+          place.replaceWith(heads.element);
+        },
+        error => failed = error)
+      .then(() => change({}));
+    return step(this, {
+      story,
+      settings,
+      state,
+      figure: box,
+      extra: [h('button', {type: 'button', onclick: () => trained && download(file, trained.file())}, 'Save the model')],
+      lead:
+        'Type a text. A small model reads it byte by byte: you see its 16 heads, what it expects next, and how much each byte surprised it.',
+      text: [
+        'Click a map to choose a head and a letter to choose the query. Each score is the sum of what the bytes say (content) and where they are (position); the softmax turns the scores into weights.',
+        'Take the positions away, or replace T5’s learned tables by ALiBi or RoPE: the same weights, but a model that was trained with T5 reads worse.'
+      ],
+      formula: [
+        math(sub(i('s'), row(i('i'), i('j'))), o('='), frac(row(sub(i('q'), i('i')), o('·'), sub(i('k'), i('j'))), words('√d')),
+          o('+'), sub(words('table'), row(words('bucket'), o('('), i('i'), o('−'), i('j'), o(')'), o(','), i('h')))),
+        math(words('loss'), o('='), o('−'), i('log'), i('p'), o('('), words('next byte'), o(')'))
+      ],
+      papers: [paper('Raffel et al. 2019, T5', '1910.10683'), paper('Cho et al. 2024, Transformer Explainer', '2408.04619')],
+      workshop: viewLink({id: 'model'}, 'heads of other models'),
+      notes: [
+        'The model has 4 layers of 4 heads and 822,016 weights. It learned from a part of Vim’s help, so it expects that style. Its weights are rounded to 5 bits here, which raises the perplexity on the held-out text from 4.443 to 4.460. The laboratory’s own code runs the model in this page.',
+        'A map has a row for each query and a column for each key. Its colours show the square root of the weight, and bright is large. The orange bars are losses in nats; guessing has 5.55. With other positions, a line marks the loss with T5.',
+        '“Save the model” writes the file that the commands read.'
+      ],
+      compute(state) {
+        settings.set(state);
+        if (input.value !== state.text) input.value = state.text;
+        if (failed) throw failed;
+        if (!trained) return {said: 'The model is being unpacked …', csv: () => [], code: {CLI: ''}, numbers: {}};
+        const text = state.text || example, tokens = [...new TextEncoder().encode(text)], n = tokens.length;
+        if (n < 2) throw new Error('write at least two bytes');
+        if (n > most) throw new Error(`the text has ${n} bytes: at most ${most} fit here`);
+        const start = performance.now(), plain = state.scheme && trained.run(tokens).loss,
+              {loss, logits} = trained.run(tokens, state.scheme || trained.position),
+              maps = Array.from({length: trained.layers}, (_, layer) => trained.maps(layer));
+        const at = state.at < 0 ? n - 1 : Math.min(state.at, n - 1), layer = Math.floor(state.head / trained.heads),
+              head = state.head % trained.heads, line = trained.row(layer, head, at), p = probabilities(logits, at);
+        const weights = line.weights.subarray(0, at + 1), heaviest = weights.indexOf(Math.max(...weights)),
+              key = state.key < 0 ? heaviest : Math.min(state.key, at), large = roomy(box);
+        strip.show({tokens, loss, other: plain, chosen: at, weights});
+        heads.show(maps, n, state.head);
+        const gap = 24, side = large ? 190 : 0, width = widthOf(box) - (large ? side + gap : 0);
+        sums.show({
+          tokens,
+          row: line,
+          i: at,
+          key,
+          width,
+          height: large ? Math.min(Math.max(innerHeight - 620, 150), 300) : 110,
+          title: `Layer ${layer}, head ${head}: attention of byte ${at}, “${nameOf(tokens[at])}”`
+        });
+        next.show(p, {said: at === n - 1 ? 'The next byte' : `After byte ${at}`, append: at === n - 1 && n < most});
+        const now = perplexity(loss), scheme = schemes.find(([value]) => value === state.scheme)[1];
+        const ms = performance.now() - start;
+        return {
+          said: state.scheme ?
+            [
+              `With ${scheme === 'none' ? 'no positions' : scheme}, the perplexity of these ${n} bytes is `,
+              h('strong', {}, digits(now)), `, with T5 it is ${digits(perplexity(plain))}: the model was trained with T5.`
+            ] :
+            [
+              `The perplexity of these ${n} bytes is `, h('strong', {}, digits(now)),
+              `: at each byte, the model is as unsure as among ${
+                now < 10 ? fixed(now, 1) : Math.round(now)} equally likely bytes.`
+            ],
+          numbers: {loss: [...loss], perplexity: now, probabilities: [...p], maps: maps.map(map => [...map]), ms},
+          csv: () => [['byte', 'loss', 'content', 'score', 'weight'],
+            ...tokens.map((byte, j) => [nameOf(byte), j ? loss[j - 1] : '',
+                            ...j > at ? ['', '', ''] : [line.content[j], line.score[j], line.weights[j]]])],
+          code: {
+            CLI: [
+              `printf %s ${shell([text])} >text.txt`, shell([
+                'relpos', 'lab', 'eval', file, '--text', 'text.txt', '--lengths', n - 1,
+                ...(state.scheme ? ['--position', state.scheme] : [])
+              ]),
+              ...(state.scheme ?
+                  [] :
+                  [shell(['relpos', 'explain', '--model', file, '--text', text, '--layer', layer, '--head', head])])
+            ].join('\n')
+          }
+        };
+      }
+    });
+  }
+};

@@ -1,0 +1,99 @@
+"""Test the step of the story in which a trained model reads a text: its numbers are those of the command. SPDX-License-Identifier: Apache-2.0"""
+
+import json
+
+import numpy as np
+
+from checks import check, command, work
+
+LOADED = "!!relpos.page().numbers()?.loss"
+# The page and the program add the products of f32 matrices in different orders. A loss is a difference of sums of about 1,000 rounded
+# products, each to 2^-24 of at most 10.
+LOSS = 1000 * 10 * 2**-24
+TEXTS = ("The cursor is moved to the next line. The cur", "a b", "Größe? 3 > 2; 'quotes' and \"more\" $HOME `x` \\n", "z" * 256)
+
+
+def near(a, b, bound=LOSS):
+    return np.shape(a) == np.shape(b) and np.abs(np.array(a) - np.array(b)).max() < bound
+
+
+def losses(text, *options):
+    """Return the mean loss of a text in nats, computed by the command."""
+    (work / "part.txt").write_text(text)
+    size = len(text.encode()) - 1
+    return json.loads(command(" ".join(["relpos lab eval relpos-model.safetensors --text part.txt --json --lengths", str(size), *options])))["lengths"][0]["loss"]
+
+
+def trained(page):
+    page.show("story-model")
+    page.until(LOADED)
+    page.download("Save the model")
+    page.p.evaluate("relpos.change({})")
+    numbers = lambda: page.p.evaluate("relpos.page().numbers()")
+    for text in TEXTS:
+        page.show("story-model", text=text)
+        page.until(LOADED)
+        found, lines = numbers(), page.code().splitlines()
+        want = json.loads(command("\n".join((lines[0], lines[1] + " --json"))))["lengths"][0]
+        check(f"{text[:20]}: the perplexity", abs(np.log(found["perplexity"]) - want["loss"]) < LOSS, f"{found['perplexity']} {want}")
+        check(f"{text[:20]}: and in words", f"{want['perplexity']:.2f}" in page.p.text_content(".said"), page.p.text_content(".said"))
+    text = TEXTS[0]
+    for n in (1, 7, 30):  # the loss at a position is the difference of two sums
+        page.show("story-model")
+        part = losses(text[: n + 1]) * n - (losses(text[:n]) * (n - 1) if n > 1 else 0)
+        check(f"the loss at byte {n}", abs(numbers()["loss"][n - 1] - part) < 2 * n * LOSS, f"{numbers()['loss'][n - 1]} {part}")
+    probabilities = numbers()["probabilities"]
+    for byte in "sr,":
+        want = losses(text + byte) * len(text) - losses(text) * (len(text) - 1)
+        check(f"the probability of {byte}", abs(-np.log(probabilities[ord(byte)]) - want) < 2 * len(text) * LOSS, f"{probabilities[ord(byte)]} {np.exp(-want)}")
+    for head in (0, 5, 15):
+        page.show("story-model", head=head)
+        want = json.loads(command(page.code().splitlines()[2] + " --json"))
+        rows = [row for row in page.csv()[1:]]
+        for column, key in ((2, "scaled"), (3, "score"), (4, "weights")):
+            check(f"head {head}: {key}", near([row[column] for row in rows], want[key], 1e-3), f"{[row[column] for row in rows][-3:]} {want[key][-3:]}")
+        n = len(text)
+        map_ = np.reshape(numbers()["maps"][head // 4], (4, n, n))[head % 4]
+        check(f"head {head}: the last row of its map", near(map_[-1], want["weights"], 1e-3))
+        check(f"head {head}: a map", np.abs(map_.sum(1) - 1).max() < 1e-9 and np.triu(map_, 1).max() == 0)
+    for scheme in ("none", "alibi", "rope"):
+        page.show("story-model", scheme=scheme)
+        want = losses(text, "--position", scheme)
+        check(f"{scheme}: the perplexity", abs(np.log(numbers()["perplexity"]) - want) < LOSS, f"{numbers()['perplexity']} {np.exp(want)}")
+        check(f"{scheme}: what it was trained with", "trained with T5" in page.p.text_content(".said"))
+    hands(page)
+    for text, problem in (("x", "write at least two bytes"), ("é" * 129, "the text has 258 bytes: at most 256 fit here")):
+        page.show("story-model", text=text)
+        check(f"{text[:3]}: refused", page.problem() == problem, page.problem())
+
+
+def hands(page):
+    """Type, and choose bytes and heads by keyboard and mouse."""
+    p = page.p
+    page.show("story-model")
+    p.fill("#own-text", "")
+    p.type("#own-text", "Set the option")
+    page.frames()
+    check("typing changes the text", p.evaluate("relpos.state().text") == "Set the option" and len(p.query_selector_all(".byte")) == 14)
+    p.focus(".bytes")
+    p.keyboard.press("ArrowLeft")
+    p.keyboard.press("ArrowLeft")
+    page.frames()
+    check("arrows choose a byte", p.evaluate("relpos.state().at") == 11 and "byte 11, “i”" == p.get_attribute(".bytes", "aria-valuetext"), p.evaluate("relpos.state()"))
+    p.focus(".maps [aria-pressed=true]")
+    p.keyboard.press("ArrowRight")
+    page.frames()
+    check("arrows choose a head", p.evaluate("relpos.state().head") == 9 and p.evaluate("document.activeElement.ariaLabel") == "layer 2, head 1")
+    check("Tab reaches one head", p.evaluate("[...document.querySelectorAll('.maps button')].filter(b => b.tabIndex === 0).length") == 1)
+    p.focus(".sums svg")
+    p.keyboard.press("Home")
+    page.frames()
+    content, score, weights = (page.csv()[1][n] for n in (2, 3, 4))
+    shown = p.text_content(".sums .readout")
+    want = f": {content:.2f} {'−' if score < content else '+'} {abs(score - content):.2f} = {score:.2f} → weight {weights:.3f}".replace("-", "−")
+    check("a cell says its sum", shown.endswith(want) and shown.startswith("“S”, 11 back"), f"{shown} {want}")
+    page.show("story-model")
+    before = p.text_content(".next-bytes button b")
+    p.click(".next-bytes button >> nth=0")
+    page.frames()
+    check("a click writes the next byte", p.evaluate("relpos.state().text") == TEXTS[0] + before, p.evaluate("relpos.state().text"))

@@ -1,0 +1,155 @@
+/* trained.c -- runs a trained decoder of the laboratory in the page: lab/engine computes the forward pass, and the
+ * library computes the rows of its attention.
+ *
+ *     model_begin(config);  model_weights(name);  model_run(position, tokens, n, logits, loss);
+ *     model_maps(layer, to);  model_row(layer, head, i, to);
+ *
+ * Unless stated otherwise, a call returns 0, or -1 and the message in model_error(). Tokens are bytes.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "src/api/inspect.h"
+#include "lab/engine/nn.h"
+#include "web/export.h"
+#include <stdlib.h>
+#include <string.h>
+
+static nn_model trained, changed; /* the model, and a copy with another position */
+static nn_net *net;
+static int64_t capacity;       /* max tokens of the net */
+static bool begun, with_other; /* the model has weights; the net belongs to `changed` */
+static char err[NN_ERR_MAX];
+
+/* The page's models have no tokenizer, so the module does not contain the tokenizer that this function would free. */
+void nn_tokenizer_free(nn_tokenizer *t)
+{
+    (void)t;
+}
+
+EXPORT(model_error) const char *x_model_error(void)
+{
+    return err;
+}
+
+static void end_net(void)
+{
+    nn_net_destroy(net);
+    net = NULL;
+    capacity = 0;
+}
+
+/* Create a model from the text of its configuration. */
+EXPORT(model_begin) int x_model_begin(const char *config)
+{
+    nn_config c;
+    end_net();
+    nn_model_destroy(&trained);
+    nn_model_destroy(&changed);
+    nn_config_init(&c);
+    begun = with_other = false;
+    if (nn_config_parse(&c, "model", config, NULL, NULL, err) != 0 || nn_model_create(&trained, &c, false, err) != 0)
+        return -1;
+    begun = true;
+    return 0;
+}
+
+/* Return the weights with this name, for the page to fill in; NULL if the model has none. */
+EXPORT(model_weights) float *x_model_weights(const char *name)
+{
+    const int32_t n = begun ? nn_model_find(&trained, name) : -1;
+    return n < 0 ? NULL : trained.w + trained.params[n].offset;
+}
+
+/* Create a net for the position and at least n tokens, unless the current one fits. */
+static int prepare(const char *position, int64_t n)
+{
+    const bool other = strcmp(position, trained.c.position) != 0;
+    if (other && strcmp(position, changed.c.position) != 0) {
+        nn_model next;
+        if (nn_model_with_position(&next, &trained, position, err) != 0)
+            return -1;
+        end_net();
+        nn_model_destroy(&changed);
+        changed = next;
+    }
+    if (other != with_other || n > capacity)
+        end_net();
+    with_other = other;
+    if (net)
+        return 0;
+    for (capacity = 64; capacity < n;)
+        capacity *= 2;
+    const int code = nn_net_create(&net, other ? &changed : &trained, NULL, 1, capacity, false, 0, NULL, err);
+    capacity = code == 0 ? capacity : 0;
+    return code;
+}
+
+/* Run n tokens with these position terms. Write the logits [n, 256], and the loss of each next token in nats [n]; the
+ * last token has none. scratch [n, 256] is overwritten. */
+EXPORT(model_run)
+int x_model_run(const char *position, const int32_t *tokens, int n, float *logits, float *scratch, double *loss)
+{
+    if (!begun)
+        return nn_fail(err, "the page has no model");
+    if (prepare(position, n) != 0 || nn_net_all_logits(net, n, tokens, logits, err) != 0)
+        return -1;
+    const int64_t vocab = trained.c.vocab;
+    int32_t *target = malloc((size_t)n * sizeof *target);
+    if (!target)
+        return nn_fail(err, "out of memory (use a shorter text)");
+    for (int i = 0; i < n; i++)
+        target[i] = i + 1 < n ? tokens[i + 1] : -1;
+    memcpy(scratch, logits, (size_t)(n * vocab) * sizeof *scratch);
+    nn_softmax_loss(NULL, n, vocab, scratch, target, 0, loss, NULL);
+    free(target);
+    return 0;
+}
+
+/* Get the attention of a layer, and plans with and without its terms, which the caller destroys. */
+static int attention_of(int layer, rp_tensors *t, rp_plan *plans[2])
+{
+    return net ? nn_net_attention(net, layer, t, plans, err) : nn_fail(err, "the model has not run yet");
+}
+
+static int library_failed(void)
+{
+    return nn_fail(err, "%s", NN_WORDS(NULL));
+}
+
+/* Write the attention weights of all heads of a layer in the last run [heads, n, n]. */
+EXPORT(model_maps) int x_model_maps(int layer, double *to)
+{
+    rp_tensors t;
+    rp_plan *plans[2];
+    rpi_rows rows;
+    if (attention_of(layer, &t, plans) != 0)
+        return -1;
+    const bool failed = rpi_rows_begin(&rows, plans[0], &t) != RP_OK;
+    const int64_t n = t.q.shape[2];
+    for (int64_t h = 0; h < trained.c.heads && !failed; h++)
+        for (int64_t i = 0; i < n; i++, to += n) {
+            rpi_row_at(&rows.row, 0, h, i);
+            rpi_row_scores(&rows.row);
+            rpi_row_softmax(&rows.row);
+            memcpy(to, rows.row.weight, (size_t)n * sizeof *to);
+        }
+    if (!failed)
+        rpi_rows_end(&rows);
+    rp_plan_destroy(plans[0]);
+    rp_plan_destroy(plans[1]);
+    return failed ? library_failed() : 0;
+}
+
+/* Write three rows of a query in the last run [3, n]: scores without the position terms, scores, and weights. */
+EXPORT(model_row) int x_model_row(int layer, int head, int i, double *to)
+{
+    rp_tensors t;
+    rp_plan *plans[2];
+    if (attention_of(layer, &t, plans) != 0)
+        return -1;
+    const int64_t n = t.q.shape[2];
+    rp_row without = {.score = to}, with = {.score = to + n, .weights = to + 2 * n};
+    const bool failed = rp_attend_row(plans[1], &t, 0, head, i, &without) != RP_OK ||
+                        rp_attend_row(plans[0], &t, 0, head, i, &with) != RP_OK;
+    rp_plan_destroy(plans[0]);
+    rp_plan_destroy(plans[1]);
+    return failed ? library_failed() : 0;
+}

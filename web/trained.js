@@ -1,0 +1,95 @@
+// trained.js -- a decoder of bytes that relpos lab trained: its weights come with the page, and web/trained.c runs it.
+// SPDX-License-Identifier: Apache-2.0
+import {unpack} from './core.js';
+
+const vocab = 256;
+
+export class Trained {
+  /** Read the model that bundle.py packed: a header, then the half-precision numbers of all arrays, then their 8-bit numbers. */
+  static async load(core) {
+    const data = await unpack('trained'), size = new DataView(data).getUint32(0, true);
+    const head = JSON.parse(new TextDecoder().decode(new Uint8Array(data, 4, size)));
+    return new Trained(core, head, new Uint8Array(data, 4 + size));
+  }
+
+  constructor(core, head, bytes) {
+    Object.assign(this, {core, head, position: /^position = (.*)$/m.exec(head.config)[1]});
+    const field = name => +new RegExp(`^${name} = (.*)$`, 'm').exec(head.config)[1];
+    [this.layers, this.heads] = [field('layers'), field('heads')];
+    const halves = core.doubles(bytes.subarray(0, 2 * head.halves), 'f16', head.halves);
+    this.check(core.x.model_begin(core.put(head.config)));
+    let half = 0, byte = 2 * head.halves;
+    const eighths = new Int8Array(bytes.buffer, bytes.byteOffset, bytes.length);
+    for (const [name, shape] of head.arrays) {
+      const [rows, columns] = shape, to = this.weights(name);
+      if (!head.scaled.includes(name)) {
+        to.set(halves.subarray(half, half += to.length));
+        continue;
+      }
+      for (let r = 0; r < rows; r++, half++)
+        for (let c = 0; c < columns; c++, byte++) to[r * columns + c] = halves[half] * eighths[byte];
+    }
+  }
+
+  check(code) {
+    if (code < 0) throw new Error(this.core.string(this.core.x.model_error()));
+  }
+
+  /** Return the weights of the array `name` in the module's memory. */
+  weights(name) {
+    const {core, head} = this, at = core.x.model_weights(core.put(name));
+    const n = head.arrays.find(array => array[0] === name)[1].reduce((a, b) => a * b, 1);
+    return new Float32Array(core.x.memory.buffer, at, n);
+  }
+
+  /** Run a text with these terms. tokens: its bytes. Return the loss of each next byte, and the logits [n * 256]. */
+  run(tokens, position = this.position) {
+    const {core} = this, n = tokens.length;
+    core.clear();
+    const logits = core.allocate(4 * n * vocab), scratch = core.allocate(4 * n * vocab), loss = core.allocate(8 * n);
+    this.check(core.x.model_run(core.put(position), core.copy(Int32Array.from(tokens)), n, logits, scratch, loss));
+    this.length = n;
+    return {loss: core.read(loss, n - 1), logits: core.read(logits, n * vocab, 'f32')};
+  }
+
+  /** Return the attention weights of all heads of a layer in the last run [heads * n * n]. */
+  maps(layer) {
+    const n = this.heads * this.length ** 2;
+    this.core.clear();
+    const at = this.core.allocate(8 * n);
+    this.check(this.core.x.model_maps(layer, at));
+    return this.core.read(at, n);
+  }
+
+  /** Return the scores of a query without the position terms, with them, and the weights, in the last run. */
+  row(layer, head, i) {
+    const n = this.length;
+    this.core.clear();
+    const at = this.core.allocate(24 * n);
+    this.check(this.core.x.model_row(layer, head, i, at));
+    const [content, score, weights] = [0, 1, 2].map(x => this.core.read(at + 8 * n * x, n));
+    return {content, score, weights};
+  }
+
+  /** Return the model as a .safetensors file with the same weights, which relpos lab reads. */
+  file() {
+    const {head} = this, arrays = {};
+    let end = 0;
+    for (const [name, shape] of head.arrays) {
+      const first = end;
+      end += 4 * shape.reduce((a, b) => a * b, 1);
+      arrays[name] = {dtype: 'F32', shape, data_offsets: [first, end]};
+    }
+    const metadata = {'relpos.lab': head.config, step: head.step, checksum: head.checksum};
+    const text = new TextEncoder().encode(JSON.stringify({__metadata__: metadata, ...arrays}));
+    const parts = [new BigUint64Array([BigInt(text.length)]), text, ...head.arrays.map(([name]) => this.weights(name).slice())];
+    return new Blob(parts, {type: 'application/octet-stream'});
+  }
+}
+
+/** Return the probabilities of all bytes after byte i. */
+export function probabilities(logits, i) {
+  const row = Float64Array.from(logits.subarray(i * vocab, (i + 1) * vocab)), max = Math.max(...row);
+  const e = row.map(x => Math.exp(x - max)), sum = e.reduce((a, b) => a + b, 0);
+  return e.map(x => x / sum);
+}
