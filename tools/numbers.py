@@ -205,6 +205,7 @@ def encoders():
              ("", "q8", "llama.cpp Q8_0", 2, ratio("xxl", 512, "q8", "llama.cpp Q8_0")),
              ("", "int4", "llama.cpp Q4_0 or Q4_K", 2, ratio("xxl", 512, "int4", *four)),
              ("", "file of Q4_K", "llama.cpp Q4_0 or Q4_K", 2, ratio("xxl", 512, "Q4_K file", *four)),
+             ("", "file of Q4_K", "CTranslate2 int8", 1.2, ratio("xxl", 512, "Q4_K file", "CTranslate2 int8")),
              ("", "int8", "CTranslate2 int8", 1.2, ratio("xxl", 512, "int8", "CTranslate2 int8")),
              ("", "int4", "CTranslate2 int8", 1.2, ratio("xxl", 512, "int4", "CTranslate2 int8")),
              ("", "bf16", "transformers bf16", 5, ratio("xxl", 512, "bf16", "transformers bf16"))]
@@ -220,8 +221,9 @@ def encoders():
             f"memory of {whole['bytes'] * 1e-9:.2f} GB (goal: 3.3 GB).", "",
             f"**Titin.** {long['layers']} layers of ProtT5's shape in int8 embed a protein of {long['tokens'] - 1:,} residues in {long['seconds']:.0f} s of processor time while other programs "
             f"ran, {long['seconds'] / long['layers']:.0f} s a layer, with a largest resident memory of {long['bytes'] * 1e-9:.2f} GB. Layers run one after another in the same memory, so "
-            f"{deep['layers']} layers take at most the additional weights more: {(long['bytes'] + deep['file_bytes'] - long['file_bytes']) * 1e-9:.2f} GB. They were stopped after "
-            f"{deep['seconds']:.0f} s, in their second layer, at {deep['bytes'] * 1e-9:.2f} GB; weights of layers that have not run are mapped but not resident."]
+            f"{deep['layers']} layers take at most the additional weights more: {(long['bytes'] + deep['file_bytes'] - long['file_bytes']) * 1e-9:.2f} GB. A run of all {deep['layers']} layers "
+            f"was stopped in its second layer, after {deep['seconds']:.0f} s; the whole would take {long['seconds'] / long['layers'] * deep['layers'] / 3600:.1f} hours. transformers was not run: "
+            f"its scores of one layer would take {32 * (long['tokens'] ** 2) * 4e-9:.0f} GB. llama.cpp was not run either."]
     put("docs/t5-design.md", "\n".join(out), "encoders")
 
 

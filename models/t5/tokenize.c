@@ -154,7 +154,7 @@ rp_status t5_embedded_tokenizer(rp_t5 *m, const char *path)
 {
     return m->tokenizer_text != NULL
                ? use_tokenizer(m, path)
-               : use_none(m, "its file contains no tokenizer (give a folder or a file as the tokenizer)");
+               : use_none(m, "its file contains no tokenizer; --tokenizer takes a folder or a file with one");
 }
 
 rp_status t5_packed_tokenizer(rp_t5 *m, const char *path)

@@ -122,7 +122,7 @@ ok t5 info $data/single/scaled.safetensors
 has '^model        t5, ' '^layers       2 \+ 0, width 16, 3 heads of 8$' '^feed-forward 24, gated gelu_new$' ', with a tokenizer;'
 prints '19 14 11 1' t5 tokenize $data/single/scaled.safetensors --text 'M K T'
 run t5 tokenize $data/single/wan.pth --text 'M K T'
-says 'its file contains no tokenizer \(give a folder or a file as the tokenizer\)'
+says 'its file contains no tokenizer; --tokenizer takes a folder or a file with one'
 for tokenizer in added added/spiece.model; do
     prints '19 14 11 1' t5 tokenize $data/single/plain.safetensors --text 'M K T' --tokenizer tests/tokenizer/data/$tokenizer
 done

@@ -31,7 +31,7 @@ least()
 
 does $model $fasta -o "$T/made/a.npz" --threads 2
 says '^t5 proteins: 6 proteins of 374 residues, the longest 164 \(sp\|Q1\|LAST\)$'
-says '^t5 proteins: prott5, f32; 0.00 GiB of weights, 0.0[0-9] GiB in all$'
+says '^t5 proteins: prott5, f32; [0-9.e-]+ GiB of weights, 0.0[0-9]+ GiB in all$'
 says 'computed 6 proteins of 374 residues; 6 residues of 1 proteins are not in the alphabet'
 check 'no other file' 'a.npz' "$(ls "$T/made")"
 
@@ -55,6 +55,7 @@ same 'small batches and threads' "$T/made/a.npz" "$T/made/f.npz"
 # a new protein is added to the file; another protein, type or model is refused
 { cat $fasta; printf '>new\nMKV\n'; } >"$T/more.fasta"
 does $model "$T/more.fasta" -o "$T/made/b.npz"
+says 't5 proteins: 1 proteins are left, of 3 residues'
 says 'computed 1 proteins of 3 residues; 6 were already there'
 printf '>one\nMK\n' >"$T/other.fasta"
 run t5 proteins $model "$T/other.fasta" -o "$T/made/a.npz"
@@ -162,12 +163,14 @@ refusals t5 proteins <<END
 1 | the family of the model is unknown: .*tokenizer.json | tests/t5/data/encoder $fasta -o "$T/kept/n.npz"
 1 | the embedding has 64 rows, which are too few | tests/t5/data/encoder $fasta --family prostt5 -o "$T/kept/n.npz"
 1 | the family "esm" is unknown | $model $fasta --family esm -o "$T/kept/n.npz"
-1 | 0.03 GiB are too few: the protein sp.Q1.LAST of 164 residues needs 0.0[34] GiB | $model $fasta -o "$T/kept/n.npz" --threads 2 --memory 32.1M
+1 | 0.0313 GiB are too few: the protein sp.Q1.LAST of 164 residues needs 0.0[34][0-9]* GiB | $model $fasta -o "$T/kept/n.npz" --threads 2 --memory 32.1M
 2 | the value "8X" is not a size | $model $fasta -o "$T/kept/n.npz" --memory 8X
 2 | the type "f64" is unknown | $model $fasta -o "$T/kept/n.npz" --dtype f64
 2 | the suffix is unknown | $model $fasta -o "$T/kept/n.txt"
 2 | no output file was given | $model $fasta
 2 | no FASTA file was given | $model
+2 | --3di writes FASTA | $model $fasta -o "$T/kept/n.npz" --3di
+2 | --3di writes FASTA | $model $fasta -o "$T/kept/n.h5" --3di
 2 | only --3di uses it | $model $fasta -o "$T/kept/n.npz" --head x
 2 | it writes letters, not numbers .remove --pool | $model $fasta -o - --3di --pool
 1 | only ProstT5 predicts 3Di letters | $model $fasta -o - --3di --head $data/prostt5/cnn.safetensors

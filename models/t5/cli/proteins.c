@@ -33,6 +33,7 @@ typedef struct request {
     bool three_di, pooled, typed;
     int64_t memory; /* 0: no limit */
     int64_t n_to_do, residues_to_do;
+    bool continues; /* the output has some of the proteins */
     size_t longest; /* index of the longest protein to compute */
 } request;
 
@@ -85,13 +86,17 @@ static int check_options(request *r, const char *const args[2])
         return cli_error(CLI_USAGE, "t5 proteins: no FASTA file was given (give one, or - for standard input)");
     if (r->out == NULL)
         return cli_error(CLI_USAGE, "t5 proteins: no output file was given (give one with -o x.npz)");
+    const size_t length = strlen(r->out);
+    const bool hdf5 = length > 3 && strcmp(r->out + length - 3, ".h5") == 0;
     if (r->head != NULL && !r->three_di)
         return cli_error(CLI_USAGE, "--head: only --3di uses it (add --3di)");
+    if (r->three_di && (io_format_of(r->out) == IO_NPZ || hdf5))
+        return cli_error(CLI_USAGE, "-o: %s: --3di writes FASTA (use another suffix, such as .fasta)",
+                         io_safe(safe, sizeof safe, r->out));
     if (r->three_di && (r->pooled || r->typed))
         return cli_error(CLI_USAGE, "--3di: it writes letters, not numbers (remove --%s)",
                          r->pooled ? "pool" : "dtype");
-    const size_t length = strlen(r->out);
-    r->output.hdf5 = length > 3 && strcmp(r->out + length - 3, ".h5") == 0;
+    r->output.hdf5 = hdf5;
     if (!r->three_di && !r->output.hdf5 && io_format_of(r->out) != IO_NPZ)
         return cli_error(CLI_USAGE, "-o: %s: the suffix is unknown (use .npz or .h5)",
                          io_safe(safe, sizeof safe, r->out));
@@ -166,6 +171,7 @@ static void count(request *r)
     int64_t most = 0;
     for (size_t k = 0; k < j->names.n; k++) {
         const protein_name *name = &j->names.names[k];
+        r->continues |= name->stored && name->residues > 0;
         if (name->stored || name->residues == 0)
             continue;
         r->n_to_do++;
@@ -222,8 +228,8 @@ static int plan(request *r)
         const int64_t fits = longest_that_fits(r);
         if (fits < (longest > 0 ? longest : 1))
             return cli_error(CLI_FAILED,
-                             "--memory: %.2f GiB are too few: the protein %s of %lld residues needs %.2f GiB, of which "
-                             "%.2f are weights (give more, a narrower --type, or remove the protein)",
+                             "--memory: %.3g GiB are too few: the protein %s of %lld residues needs %.3g GiB, of which "
+                             "%.3g are weights (give more, a narrower --type, or remove the protein)",
                              (double)r->memory / GIB,
                              longest > 0 ? io_safe(safe, sizeof safe, protein_key(&j->names, r->longest)) : "shortest",
                              (long long)longest, (double)need(r, (longest > 0 ? longest : 1) + 2) / GIB,
@@ -233,10 +239,10 @@ static int plan(request *r)
     }
     const int64_t rows = longest + 2 > j->rows ? longest + 2 : j->rows;
     if (j->counted)
-        fprintf(stderr, "t5 proteins: %lld proteins of %lld residues, the longest %lld (%s)\n", (long long)r->n_to_do,
-                (long long)r->residues_to_do, (long long)longest,
+        fprintf(stderr, "t5 proteins: %lld proteins %sof %lld residues, the longest %lld (%s)\n", (long long)r->n_to_do,
+                r->continues ? "are left, " : "", (long long)r->residues_to_do, (long long)longest,
                 io_safe(safe, sizeof safe, protein_key(&j->names, r->longest)));
-    fprintf(stderr, "t5 proteins: %s, %s; %.2f GiB of weights, %.2f GiB in all%s\n", j->family, i->type,
+    fprintf(stderr, "t5 proteins: %s, %s; %.3g GiB of weights, %.3g GiB in all%s\n", j->family, i->type,
             (double)i->bytes / GIB, (double)need(r, rows) / GIB,
             j->counted || r->memory > 0 ? "" : ", more for proteins of over 8,190 residues");
     return CLI_OK;
