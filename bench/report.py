@@ -59,7 +59,7 @@ def peers_of(rows):
     return list(dict.fromkeys(name for row in rows for name in row["times"] if name != "relpos"))
 
 
-ISAS = {"amx": "AVX-512 and AMX", "avx512": "AVX-512", "avx2": "AVX2"}  # with AMX, f32 uses AVX-512
+ISAS = {"amx": "AVX-512 and AMX", "avx512": "AVX-512", "avx2": "AVX2"}  # with AMX, f32 uses AVX-512: another_section says so
 
 
 def others():
@@ -125,7 +125,7 @@ def elsewhere():
     encoder = [r[name] / r["relpos " + kind] for r in rows for kind, names in SAME_SIZE.items() if "relpos " + kind in r for name in names if name in r]
     found = [("[short calls from Python](#short-calls-from-python), AVX2", "SDPA", short),
              ("[whole models of transformers](#whole-models-of-transformers), AVX2", "sdpa and eager", [r["ratio"] for r in models()[1]]),
-             ("[encoders of T5-XXL and ProtT5](#encoders-of-t5-xxl-and-prott5), AVX2", "CTranslate2, llama.cpp and transformers of the same size", encoder)]
+             ("[encoders of T5-XXL and ProtT5](#encoders-of-t5-xxl-and-prott5), AVX2", "CTranslate2, llama.cpp and transformers of the same size; also int4 with int8 of CTranslate2, and int8 with f32 of transformers", encoder)]
     for name, kinds in LINEAR.items():
         data = json.loads((root / "bench/results" / name).read_text())
         isa = "AVX-512" if "avx512f" in data["machine"]["flags"] else "AVX2"
@@ -164,16 +164,31 @@ def memory_section(data):
     return out
 
 
+def decode_ranges(rows, reads):
+    """Return a table of the range of the read bandwidth that one query reaches, by type and number of keys."""
+    def cell(dtype, cold, test):
+        found = [100 * r["bytes"] / r["times"]["relpos"]["ms"] * 1e3 / reads for r in rows
+                 if r["dtype"] == dtype and r["case"].startswith("decode") and ("cold" in r["case"]) == cold and test(r["n"])]
+        return f"{min(found):.0f} to {max(found):.0f} %" if found else ""
+    tests = (lambda n: n <= 512), (lambda n: 512 < n <= 4096), (lambda n: n > 4096)
+    return ["Cold calls with short caches reach less of the bandwidth than those with long caches, in every type. bf16 reaches less than f32 with up to 4,096 keys, and f16 with any "
+            "number of keys. Only f32 was profiled, so the reason is not known for bf16 and f16:", "",
+            *table(("type", "calls", "up to 512 keys", "1,024 to 4,096", "more"), [
+                (dtype, "cold" if cold else "warm", *(cell(dtype, cold, test) for test in tests)) for dtype in ("f32", "bf16", "f16") for cold in (True, False)])]
+
+
 def decode_section(data):
     m, out = data["machine"], []
     for (passes, dtype, case), rows in groups(data["rows"]).items():
         if not case.startswith("decode"):
             continue
         reads, peers = m["bytes_per_s"][str(m["threads"])], ["relpos", *peers_of(rows)]
-        out += [f"{case.capitalize()}, in GB/s. The second column has the rate of relpos as a fraction of the read bandwidth of this machine, {reads * 1e-9:.1f} GB/s:".replace("t5", "T5"), ""]
+        out += [f"{case[0].upper()}{case[1:]}, {dtype}, in GB/s:", ""]
         out += table(("keys", "of memory rate", *peers), [(f"{r['n']:,}", f"{100 * r['bytes'] / r['times']['relpos']['ms'] * 1e3 / reads:.0f} %", *(
             f"{r['bytes'] / r['times'][p]['ms'] * 1e-6:.1f}" if p in r["times"] else "" for p in peers)) for r in rows])
-    return ["## Decoding: one query", "", "relpos uses data prepared by `rp_prepare`, as a decoder with a cache would.", "", *out] if out else []
+    return ["## Decoding: one query", "", "relpos uses data prepared by `rp_prepare`, as a decoder with a cache would. In each table, *of memory rate* is the rate of relpos as a fraction of the "
+            f"read bandwidth of this machine, {reads * 1e-9:.1f} GB/s. It exceeds 100 % where keys and values stay in the caches between calls. Cold calls read them from memory.", "",
+            *decode_ranges(data["rows"], reads), *out] if out else []
 
 
 def threads_section():
@@ -188,6 +203,37 @@ def threads_section():
             f"Measured by [bench/threads.py](../bench/threads.py) on {label(data['machine'])}, at commit {data['machine']['commit']}.", ""] + table(
         ("problem", "million multiply-adds", "1 thread", f"{n} threads", "times as fast"),
         [(r["problem"], f"{r['multiply_adds'] * 1e-6:,.1f}", cell(r, "1"), cell(r, n), f"{r['ms']['1'] / r['ms'][n]:.2f}") for r in data["rows"]])
+
+
+def overhead_of_calls(parts):
+    """Return two sentences on the microseconds of a call from Python in addition to its kernels, for each number of tokens of `parts`."""
+    def over(name, *kernels):
+        found = [parts[n][name] - sum(parts[n][k] for k in kernels) for n in parts]
+        return found, " / ".join(f"{x:.0f}" for x in found)
+    ahead, back = "kernel, with work memory", "backward kernel, with work memory"
+    torch, numpy = (over(f"relpos.attention, {x}", ahead)[1] for x in ("torch", "NumPy"))
+    compute, compute_text = over("_core.compute, torch: arguments, plan, memory, kernel", ahead)
+    gradients, gradients_text = over("_core.gradients, torch", back)
+    empty, empty_text = over("torch.autograd.Function that computes nothing, with backward")
+    both, both_text = over("relpos.attention, torch, with backward", ahead, back)
+    rest = " / ".join(f"{a - b - c - d:.0f}" for a, b, c, d in zip(both, compute, gradients, empty))
+    counts = " / ".join(parts)
+    return (f"With {counts} tokens, a forward call takes {torch} µs longer than its kernel from torch, and {numpy} µs longer from NumPy. Of the time from torch, {compute_text} µs are "
+            "arguments, plan and memory in C (`_core.compute`), and the rest is Python.", f"A forward and backward call from torch takes {both_text} µs longer than its two "
+            f"kernels: {empty_text} µs are a torch.autograd.Function that computes nothing, {compute_text} µs are the forward call in C, {gradients_text} µs are the backward call in C, and "
+            f"the table does not attribute the remaining {rest} µs.")
+
+
+def slower_calls(calls):
+    """Return a sentence that names the short calls from Python in which SDPA is faster."""
+    found = []
+    for passes, name in (("forward", "forward"), ("both", "forward and backward")):
+        for ours, its, what in (("relpos", "SDPA", "no bias"), ("relpos, T5", "SDPA, mask", "T5 table")):
+            for batch in sorted({r["batch"] for r in calls}):
+                tokens = [str(r["n"]) for r in calls if r["batch"] == batch and r[passes][its] < r[passes][ours]]
+                if tokens:
+                    found.append(f"{name}, {what}, batch {batch} ({' '.join(tokens)})")
+    return f"SDPA is faster in these calls (tokens in parentheses): {'; '.join(found)}." if found else "SDPA is faster in none of these calls."
 
 
 def call_section():
@@ -208,6 +254,8 @@ def call_section():
            "autograd functions, so a version in C++ would need a separate build for each version of torch.", ""]
     out += table(("", *(f"{n} token{'s' * (n != '1')}" for n in parts)),
                  [(name, *(f"{parts[n][name]:.1f}" for n in parts)) for name in next(iter(parts.values()))])
+    for sentences in (*overhead_of_calls(parts), slower_calls(data["calls"])):
+        out += [sentences, ""]
     out += ["The second table has the time of SDPA divided by the time of relpos (H8 D64, f32). Below 1, SDPA is faster. With a T5 table, SDPA gets a mask that was made before the call:", ""]
     out += table(("batch", "tokens", "forward, µs", "forward", "forward, T5 table", "forward and backward, µs", "forward and backward", "forward and backward, T5 table"),
                  [(str(r["batch"]), str(r["n"]), f"{r['forward']['relpos']:,.0f}", cell(r, "forward", "relpos", "SDPA"), cell(r, "forward", "relpos, T5", "SDPA, mask"),
@@ -362,7 +410,8 @@ def t5_section():
                  [(*problem(r), f"{r['operations'] * 1e-9:,.0f}", f"{100 * r['operations'] / m['peak_flops'] / least:.0f} %", f"{t5_ratio(r, 'f32'):.2f} ×",
                    f"{t5_ratio(r, 'f32') * least * m['peak_flops'] / r['operations']:.2f} ×")
                   for r in data["times"] if "operations" in r for least in [statistics.median(r["seconds"]["relpos f32"])]])
-    out += ["llama.cpp, CTranslate2 with instruction sets other than its default, and bf16 on a processor with AMX were not measured.", ""]
+    out += ["With these models, llama.cpp, CTranslate2 with instruction sets other than its default, and bf16 on a processor with AMX were not measured. The next section compares the "
+            "encoders of T5-XXL and ProtT5 with llama.cpp.", ""]
     sides = list(dict.fromkeys(n for r in data["memory"] for n in r["bytes"]))
     out += ["The following table has the memory of encoding in addition to the weights, in MB: the peak of a process minus the peak of a process that encodes 16 tokens.", ""]
     out += table(("shape", "tokens", *sides), [(r["shape"], f"{r['tokens']:,}", *(f"{r['bytes'][n] * 1e-6:,.0f}" if n in r["bytes"] else "" for n in sides))
@@ -464,15 +513,26 @@ def slower_on_two(rows):
             if threads == 1 and free.get((model, problem, 2), 0) > one]
 
 
+def far_from_limit(rows):
+    """Return the paragraphs on the problems that reach less than 85 % of what attention without any cost would reach, and on ratios below 1 of such attention."""
+    far = [f"{r['model']}, {r['problem']}, {r['threads']} thread{'s' * (r['threads'] > 1)} ({100 * r['ratio'] / r['most']:.0f} %)" for r in rows if r["ratio"] < 0.85 * r["most"]]
+    out = [f"These problems reach less than 85 % of the limit: {'; '.join(far)}. For each pair of 64 channels, plain attention needs 256 operations, and the terms of DeBERTa and XLNet at "
+           f"least {EXTRA['deberta,span=256'][0]} and {EXTRA['xl'][0]} more (with 4,096 keys, see [terms that take longest](#terms-that-take-longest)). The work of attention grows with the square of "
+           "the length, so for long texts, as for T5-base with 2,048 tokens, attention without any cost is not a limit that a program can reach.", ""] if far else []
+    noisy = [f"{r['model']}, {r['problem']}" for r in rows if r["most"] < 1]
+    return out + ([f"A negative share is noise: the time of attention is smaller than the variation between calls ({'; '.join(noisy)}).", ""] if noisy else [])
+
+
 def models_section():
     data, rows = models()
 
     def line(r):
         ours = r["ms"]["relpos"]
         within = r["ratio"] < 1 <= r["over_relpos"][r["best"]][2]
+        noise = " (noise)" if r["most"] < 1 else ""
         return (r["model"], r["layers"], r["problem"], str(r["threads"]), f"{ms(ours[0])} ({ms(ours[1])} to {ms(ours[2])})",
                 *(ms(r["ms"][kind][0]) if kind in r["ms"] else "-" for kind in ("sdpa", "eager")), f"{r['ratio']:.2f} ×" + (", within the spread" if within else ""),
-                f"{100 * r['share']:.0f} %", f"{r['most']:.2f} ×", f"{100 * r['ratio'] / r['most']:.0f} %")
+                f"{100 * r['share']:.0f} %" + noise, f"{r['most']:.2f} ×" + noise, f"{100 * r['ratio'] / r['most']:.0f} %")
     return ["## Whole models of transformers", "", "Models of transformers with random weights and `attn_implementation` relpos, sdpa or eager, on "
             f"{models_machine(data)}. They have their published shapes, but some have fewer layers (\"4 of 12\"). Times are median milliseconds "
             f"(first to third quartile) of {min(r['rounds'] for r in rows)} or more alternating calls, and ratios are medians of the ratios of calls next to each other; \"-\" means that transformers has no such implementation. The table begins "
@@ -481,7 +541,7 @@ def models_section():
             "function by one that only returns an array of the right shape. *Attention* is the share of the time of the faster other implementation that this saves. *At most* "
             "is the ratio that attention without any cost would reach, and *reached* is the part of it that relpos reaches.", "", *table(
                 ("model", "layers", "problem", "threads", "relpos", "sdpa", "eager", "faster other ÷ relpos", "attention", "at most", "reached"), map(line, rows)),
-            *slower_on_two(rows),
+            *far_from_limit(rows), *slower_on_two(rows),
             f"Measured by `python3 bench/hf.py -o bench/results/hf.json` at commit {', '.join(sorted({r['commit'] for r in rows}))}. [Performance with transformers](hf-performance.md) "
             "has the parts of a decoding step.", ""]
 
@@ -493,6 +553,9 @@ def another_section(data):
            f"{m['peak_gflops'][m['isa']][str(m['threads'])]:.0f} GFLOP/s on {m['threads']} thread{'s' * (m['threads'] > 1)}, PyTorch {m['torch'].split('+')[0]}, "
            f"ONNX Runtime {m['onnxruntime']}, {m['date'][:10]}, commit {', '.join(sorted({r['commit'] for r in data['rows']}))}. In {len(worse)} of {len(data['rows'])} problems a "
            "peer is faster. Columns of peers have the time of the peer divided by the time of relpos. For SDPA and eager attention, the bias is built before the call unless noted.", ""]
+    if m["isa"] == "amx":
+        out += ["The rows in f32 use AVX-512, although the machine has AMX: that is the default of relpos, which uses AMX for bf16, and for f32 only if a lower precision is allowed. "
+                "[Where the time goes](#where-the-time-goes) has the cost of biases with AMX.", ""]
 
     def best(row, test):
         found = [ratio(row, name) for name in row["times"] if is_peer(name) and test(name)]
@@ -518,6 +581,14 @@ def error_section(data):
         for (passes, dtype, case), found in rows.items() for row in found])
 
 
+NOT_TIMED = ("f16 with more than 4,096 keys (one query with ALiBi: more than 16,384);",
+             "one query with ALiBi and more than 16,384 keys, in f32 and bf16;",
+             "a batch of 32 with 8 tokens;",
+             "models of transformers: T5-base with 4,096 tokens;",
+             "ProtT5 with 4,096 residues in llama.cpp and CTranslate2 (relpos and transformers were timed);",
+             "Intel processors that have AVX2 but not AVX-512.")
+
+
 def skipped_section(data):
     why = {}
     for row in data["rows"] + data["memory"]:
@@ -533,7 +604,7 @@ def skipped_section(data):
             lengths.setdefault(tuple(f"{n:,}" for n in sorted(ns)), []).append(case)
         return name, reason, "; ".join(f"{', '.join(found)} ({' '.join(ns)})" for ns, found in lengths.items())
     return ["## What was not timed", "", "A peer with several variants is listed if at least one of them was not timed. Lengths are in parentheses.", ""] + table(
-        ("peer", "why", "where"), [line(*key, cases) for key, cases in why.items()])
+        ("peer", "why", "where"), [line(*key, cases) for key, cases in why.items()]) + ["No program was timed in these problems, unless noted:", "", *(f"- {x}" for x in NOT_TIMED), ""]
 
 
 def machine_section(data):
