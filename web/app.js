@@ -2,7 +2,7 @@
 // file in views/ and one line here. SPDX-License-Identifier: Apache-2.0
 import {factsOf, load, unpack} from './core.js';
 import {story} from './story/story.js';
-import {fit, viewLink} from './ui.js';
+import {fit, h, viewLink} from './ui.js';
 import {bias} from './views/bias.js';
 import {buckets} from './views/buckets.js';
 import {cost} from './views/cost.js';
@@ -20,7 +20,14 @@ Object.setPrototypeOf(facts.terms, null);  // otherwise an unknown name could fi
 const main = document.getElementById('main'), nav = document.getElementById('nav'), theme = document.getElementById('theme');
 const dark = document.getElementById('dark'), system = dark.media, pages = new Map(), states = new Map();
 const tale = viewLink(story[0], 'The story');
+const notice = h('p', {class: 'problem notice', role: 'alert', hidden: true});
 let current, state, frame = 0, writer = 0, embedded = false;
+
+/** Show a message above the view; '' removes it. */
+function say(text) {
+  notice.textContent = text;
+  notice.hidden = !text;
+}
 
 /** Apply the chosen colours; the default is the setting of the system. */
 function applyTheme() {
@@ -45,7 +52,6 @@ function address(view) {
   const of = states.get(view) ?? {}, start = startOf(view, of), changed = new URLSearchParams();
   for (const [key, value] of Object.entries(of))
     if (value !== start[key]) changed.set(key, typeof value === 'boolean' ? +value : value);
-  if (theme.value) changed.set('theme', theme.value);
   if (embedded) changed.set('embed', 1);
   const query = changed.toString();
   return `#${view.id}${query && '?'}${query}`;
@@ -67,6 +73,7 @@ function writeSoon() {
 
 /** Change the state. The next animation frame shows it; a moment later it is written to the address. */
 function change(patch) {
+  if (Object.keys(patch).length) say('');
   for (const [key, value] of Object.entries(patch)) state[key] = accepted(current, key, value, state[key]);
   if (!frame)
     frame = requestAnimationFrame(() => {
@@ -76,10 +83,12 @@ function change(patch) {
   writeSoon();
 }
 
-/** Show the view and the state that the address names. `theme` and `embed` are only read when the page is opened. */
+/** Show the view and the state that the address names. If it names no view, or a state that cannot be shown, say so and show the default.
+ * `theme` and `embed` are only read when the page is opened. */
 function route(core) {
-  const [id, ...query] = location.hash.slice(1).split('?'), given = new URLSearchParams(query.join('?'));
-  const next = views.find(view => view.id === id) ?? views[0], first = next !== current;
+  const [id, ...query] = location.hash.slice(1).split('?'), named = views.find(view => view.id === id);
+  const given = new URLSearchParams(named || !id ? query.join('?') : ''), next = named ?? views[0], first = next !== current;
+  say(named || !id ? '' : `No view is called “${id.slice(0, 60)}”: this is the beginning of the story.`);
   if (!current && ['light', 'dark'].includes(given.get('theme'))) theme.value = given.get('theme');
   if (!current) document.documentElement.toggleAttribute('data-embed', embedded = given.get('embed') === '1');
   applyTheme();
@@ -101,11 +110,25 @@ function route(core) {
   if (first) {
     const {offsetLeft, offsetWidth} = nav.querySelector('[aria-current=page]');
     nav.scrollLeft = offsetLeft + offsetWidth / 2 - nav.clientWidth / 2;  // a narrow screen shows only some names
-    main.replaceChildren(pages.get(current).root);
+    main.replaceChildren(notice, pages.get(current).root);
     scrollTo(0, 0);
   }
-  pages.get(current).update(state);
+  const failed = pages.get(current).update(state);
+  if (failed) {
+    state = startOf(current, {});
+    states.set(current, state);
+    if (!pages.get(current).update(state)) say(`This link cannot be shown, so you see the default: ${failed}`);
+  }
   writeSoon();
+}
+
+/** Refuse a file that is dropped outside of the place for files; otherwise the browser would leave the page to open it. */
+function refuseFile(event) {
+  if (event.defaultPrevented || ![...event.dataTransfer.types].includes('Files')) return;
+  event.preventDefault();
+  const [file] = event.dataTransfer.files;
+  if (event.type === 'drop' && file)
+    say(`${file.name}: drop .safetensors and .npz files on the box of the view Model; other files cannot be shown.`);
 }
 
 try {
@@ -122,6 +145,8 @@ try {
   });
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => change({}));
   addEventListener('hashchange', () => route(core));
+  addEventListener('dragover', refuseFile);
+  addEventListener('drop', refuseFile);
   // for tests and the console: the state of the page, and the code and numbers it shows
   globalThis
     .relpos = {core, facts, views: views.map(view => view.id), page: () => pages.get(current), state: () => ({...state}), change};

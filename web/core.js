@@ -224,10 +224,11 @@ export class Core {
     return [...new Int32Array(this.x.memory.buffer, at, ndim)];
   }
 
-  bias() {
-    const {heads, lenQ, lenK} = this.size, at = this.allocate(8 * heads * lenQ * lenK);
+  /** Return the biases [heads, lenQ, lenK]. With `into`, write them to this address in the module instead, and return the address. */
+  bias(into = 0) {
+    const {heads, lenQ, lenK} = this.size, at = into || this.allocate(8 * heads * lenQ * lenK);
     this.check(this.x.bias(at));
-    return this.read(at, heads * lenQ * lenK);
+    return into ? at : this.read(at, heads * lenQ * lenK);
   }
 
   /** Return rows of one head for n queries, starting at i. what: 'bias' (which needs no q and k), 'scores', 'weights' or 'out'. */

@@ -23,7 +23,7 @@ export function docs(facts, names) {
 }
 
 /** Return the page of a view. compute(state) returns {name, figure, csv() or saves: {key: {figure, csv()}}, code: {CLI, Python, C}, docs:
- * [...]}. If compute throws an error, the page shows it and dims the previous output. */
+ * [...]}. If compute throws an error, the page shows it and dims the previous output. update returns the error or ''. */
 export function frame({title, about, formula, settings, output, facts, compute, saves, change}) {
   const problem = h('p', {class: 'problem', role: 'alert'}), text = h('pre', {tabindex: 0, 'aria-label': 'code'}),
         meaning = h('div');
@@ -81,7 +81,7 @@ export function frame({title, about, formula, settings, output, facts, compute, 
         section.hidden = !last;
         section.classList.toggle('stale', failed !== '');  // the output still belongs to earlier settings
       }
-      if (failed) return;
+      if (failed) return failed;
       if (which) {
         const key = Object.hasOwn(last.saves, state.save) ? state.save : Object.keys(last.saves)[0];
         choice.set(key);
@@ -95,6 +95,7 @@ export function frame({title, about, formula, settings, output, facts, compute, 
         documented = names;
         meaning.replaceChildren(...docs(facts, last.docs ?? []));
       }
+      return '';
     },
     code: () => last?.code,
     csv: () => last && [...last.csv()],

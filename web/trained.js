@@ -14,8 +14,7 @@ export class Trained {
 
   constructor(core, head, bytes) {
     Object.assign(this, {core, head, position: /^position = (.*)$/m.exec(head.config)[1]});
-    const field = name => +new RegExp(`^${name} = (.*)$`, 'm').exec(head.config)[1];
-    [this.layers, this.heads] = [field('layers'), field('heads')];
+    this.heads = +/^heads = (.*)$/m.exec(head.config)[1];
     const halves = core.doubles(bytes.subarray(0, 2 * head.halves), 'f16', head.halves);
     this.check(core.x.model_begin(core.put(head.config)));
     let half = 0, byte = 2 * head.halves;

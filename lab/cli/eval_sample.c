@@ -146,7 +146,7 @@ static const cli_option eval_options[] = {
      "the text"},
     {"ngrams", NGRAMS, "N", "also measure Kneser-Ney n-grams of 1 to N bytes, counted on the training text"},
     {"position", POSITION, "TERMS",
-     "measure with these terms and the same weights, such as a rope with scaling; default: the trained terms"},
+     "measure with these terms and the same weights, such as a rope with scaling, or none; default: the trained terms"},
     {"threads", THREADS, "N", "use N threads; default: all available"},
     {"json", JSON, NULL, "print one JSON object"},
     {0},

@@ -12,6 +12,16 @@ model=lab/model/vim.safetensors
 card=$(sed -n 's/^| 4,096 bytes | \([0-9.]*\) |.*/\1/p' lab/model/README.md)
 ok lab eval $model --bytes 4096 --json
 check 'its perplexity matches its card' 1 "$(near "$(number perplexity "$T/out")" "$card" 5e-4)"
+
+# The model was trained with t5. It can be measured with terms that need no other learned arrays than it has.
+ok lab eval $model --bytes 512 --json
+trained=$(number perplexity "$T/out")
+for position in none alibi rope; do
+    ok lab eval $model --bytes 512 --json --position $position
+    check "$position is worse" 1 "$(echo "$(number perplexity "$T/out") $trained" | awk '{ print ($1 > 1.2 * $2) }')"
+done
+refused 1 'position = relkey,left=4,right=4: it has other weights than t5' lab eval $model --position relkey,left=4,right=4
+
 cp $model "$T/lie.safetensors"
 printf 'XY' | dd of="$T/lie.safetensors" bs=1 seek=900000 conv=notrunc 2>"$T/dd"
 refused 1 'damaged: its checksum' lab eval "$T/lie.safetensors" --bytes 4096

@@ -5,10 +5,11 @@ import {colours} from '../heat.js';
 import {probabilities, Trained} from '../trained.js';
 import {colour, controls, download, fixed, h, minus, viewLink} from '../ui.js';
 
-import {frac, i, math, o, row, sub, words} from './mathml.js';
+import {frac, i, math, o, root, row, sub, words} from './mathml.js';
 import {paper, roomy, step, widthOf} from './step.js';
 
 const example = 'The cursor is moved to the next line. The cur', most = 256, likeliest = 7, guessing = Math.log(256);
+const layers = 4, perLayer = 4;  // of the model in lab/model
 const file = 'relpos-model.safetensors';
 const schemes = [['', 'T5, as trained'], ['none', 'none'], ['alibi', 'ALiBi'], ['rope', 'RoPE']];
 
@@ -39,7 +40,7 @@ class Strip {
       'aria-valuemin': 0,
       onkeydown: event => {
         const to = arrows(event, this.chosen, this.cells.length);
-        if (to !== null) onpick(to);
+        if (to !== null) onpick(this.chosen = to);  // another key may come before the next frame
       },
       onclick: event => {
         const at = this.cells.indexOf(event.target.closest('.byte'));
@@ -76,30 +77,29 @@ class Strip {
 
 /** The attention maps of all heads. Tab reaches the chosen head, and the arrow keys move. */
 class Heads {
-  constructor(layers, heads, onpick) {
-    this.heads = heads;
-    this.buttons = Array.from({length: layers * heads}, (_, n) => {
+  constructor(onpick) {
+    this.buttons = Array.from({length: layers * perLayer}, (_, n) => {
       const canvas = h('canvas', {'aria-hidden': 'true'});
       return h('button', {
         type: 'button',
         onclick: () => onpick(n),
         onkeydown: event => {
-          const to = arrows(event, n, layers * heads);
+          const to = arrows(event, n, layers * perLayer);
           if (to !== null) onpick(to), this.buttons[to].focus();
         }
       },
-        canvas, h('span', {}, `${Math.floor(n / heads)}.${n % heads}`));
+        canvas, h('span', {}, `${Math.floor(n / perLayer)}.${n % perLayer}`));
     });
     this.element = h('div', {class: 'maps', role: 'group', 'aria-label': 'Attention of every head'}, this.buttons);
   }
 
   show(maps, n, chosen) {
-    const ramp = colours(), {heads} = this;
+    const ramp = colours();
     this.buttons.forEach((button, at) => {
-      const canvas = button.firstChild, data = maps[Math.floor(at / heads)], from = at % heads * n * n;
+      const canvas = button.firstChild, data = maps[Math.floor(at / perLayer)], from = at % perLayer * n * n;
       button.setAttribute('aria-pressed', at === chosen);
       button.tabIndex = at === chosen ? 0 : -1;
-      button.setAttribute('aria-label', `layer ${Math.floor(at / heads)}, head ${at % heads}`);
+      button.setAttribute('aria-label', `layer ${Math.floor(at / perLayer)}, head ${at % perLayer}`);
       if (canvas.width !== n) [canvas.width, canvas.height] = [n, n];
       const brush = canvas.getContext('2d'), image = brush.createImageData(n, n), pixels = new Uint32Array(image.data.buffer);
       for (let r = 0; r < n; r++)
@@ -119,7 +119,7 @@ class Row {
       role: 'img',
       onkeydown: event => {
         const to = arrows(event, this.key, this.n);
-        if (to !== null) onpick(to);
+        if (to !== null) onpick(this.key = to);
       },
       onclick: event => this.point(event, true),
       onpointermove: event => this.point(event),
@@ -162,7 +162,7 @@ class Row {
       high = Math.max(high, pair.reduce((sum, x) => sum + Math.max(x, 0), 0));
     }
     const room = height - below - 20 - top, py = y => top + (high - y) / (high - low || 1) * room, base = height - 18,
-          most = Math.max(...weights.subarray(0, n)), bar = Math.max(Math.min(each - 1, 16), 0.8), parts = [];
+          most = Math.max(...weights.subarray(0, n)) || 1, bar = Math.max(Math.min(each - 1, 16), 0.8), parts = [];
     const box = (x, from, to, fill, name) => parts.push(h('rect',
       {x, width: bar, y: Math.min(from, to), height: Math.max(Math.abs(to - from), 0.4), fill: `var(--s${fill})`, class: name}));
     for (let j = 0; j < n; j++) {
@@ -220,7 +220,7 @@ export const model = {
         {key: 'head', lower: 0, upper: 15}, {key: 'at', lower: -1, upper: most - 1}, {key: 'key', lower: -1, upper: most - 1}
       ],
       change);
-    let trained = null, failed = null, heads = null;
+    let trained = null, failed = null, found = {};
     const input = h('input', {
       type: 'text',
       id: 'own-text',
@@ -235,17 +235,38 @@ export const model = {
     });
     const strip = new Strip(at => change({at, key: -1})), sums = new Row(key => change({key})),
           next = new Next(byte => change({text: (state().text || example) + String.fromCharCode(byte), at: -1, key: -1})),
-          place = h('div', {class: 'maps'});
-    const box = h('div', {class: 'live'}, input, strip.element, place, h('div', {class: 'two'}, sums.element, next.element));
-    Trained.load(core)
-      .then(
-        loaded => {
-          trained = loaded;
-          heads = new Heads(loaded.layers, loaded.heads, head => change({head, key: -1}));
-          place.replaceWith(heads.element);
-        },
-        error => failed = error)
-      .then(() => change({}));
+          heads = new Heads(head => change({head, key: -1}));
+    const box =
+      h('div', {class: 'live'}, input, strip.element, heads.element, h('div', {class: 'two'}, sums.element, next.element));
+    Trained.load(core).then(loaded => trained = loaded, error => failed = error).then(() => change({}));
+    /** Run the model on a text, unless that was the last text. Before the model is loaded, return zeros of the same shapes. */
+    const read = (text, scheme) => {
+      const id = `${scheme} ${text}`, tokens = [...new TextEncoder().encode(text)], n = tokens.length;
+      if (n < 2) throw new Error('write at least two bytes');
+      if (n > most) throw new Error(`the text has ${n} bytes: at most ${most} fit here`);
+      if (!trained)
+        return {
+          tokens,
+          n,
+          loss: new Float64Array(n - 1),
+          maps: Array(layers).fill(new Float64Array(perLayer * n * n)),
+          rowOf: () => ({content: new Float64Array(n), score: new Float64Array(n), weights: new Float64Array(n)}),
+          after: () => new Float64Array(256)
+        };
+      if (found.id === id) return found;
+      found = {};
+      const plain = scheme && trained.run(tokens).loss, {loss, logits} = trained.run(tokens, scheme || trained.position);
+      return found = {
+        id,
+        tokens,
+        n,
+        plain,
+        loss,
+        maps: Array.from({length: layers}, (_, layer) => trained.maps(layer)),
+        rowOf: (layer, head, at) => trained.row(layer, head, at),
+        after: at => probabilities(logits, at)
+      };
+    };
     return step(this, {
       story,
       settings,
@@ -259,7 +280,7 @@ export const model = {
         'Take the positions away, or replace T5’s learned tables by ALiBi or RoPE: the same weights, but a model that was trained with T5 reads worse.'
       ],
       formula: [
-        math(sub(i('s'), row(i('i'), i('j'))), o('='), frac(row(sub(i('q'), i('i')), o('·'), sub(i('k'), i('j'))), words('√d')),
+        math(sub(i('s'), row(i('i'), i('j'))), o('='), frac(row(sub(i('q'), i('i')), o('·'), sub(i('k'), i('j'))), root(i('d'))),
           o('+'), sub(words('table'), row(words('bucket'), o('('), i('i'), o('−'), i('j'), o(')'), o(','), i('h')))),
         math(words('loss'), o('='), o('−'), i('log'), i('p'), o('('), words('next byte'), o(')'))
       ],
@@ -274,15 +295,10 @@ export const model = {
         settings.set(state);
         if (input.value !== state.text) input.value = state.text;
         if (failed) throw failed;
-        if (!trained) return {said: 'The model is being unpacked …', csv: () => [], code: {CLI: ''}, numbers: {}};
-        const text = state.text || example, tokens = [...new TextEncoder().encode(text)], n = tokens.length;
-        if (n < 2) throw new Error('write at least two bytes');
-        if (n > most) throw new Error(`the text has ${n} bytes: at most ${most} fit here`);
-        const start = performance.now(), plain = state.scheme && trained.run(tokens).loss,
-              {loss, logits} = trained.run(tokens, state.scheme || trained.position),
-              maps = Array.from({length: trained.layers}, (_, layer) => trained.maps(layer));
-        const at = state.at < 0 ? n - 1 : Math.min(state.at, n - 1), layer = Math.floor(state.head / trained.heads),
-              head = state.head % trained.heads, line = trained.row(layer, head, at), p = probabilities(logits, at);
+        const start = performance.now(), text = state.text || example,
+              {tokens, n, plain, loss, maps, rowOf, after} = read(text, state.scheme);
+        const at = state.at < 0 ? n - 1 : Math.min(state.at, n - 1), layer = Math.floor(state.head / perLayer),
+              head = state.head % perLayer, line = rowOf(layer, head, at), p = after(at);
         const weights = line.weights.subarray(0, at + 1), heaviest = weights.indexOf(Math.max(...weights)),
               key = state.key < 0 ? heaviest : Math.min(state.key, at), large = roomy(box);
         strip.show({tokens, loss, other: plain, chosen: at, weights});
@@ -300,6 +316,7 @@ export const model = {
         next.show(p, {said: at === n - 1 ? 'The next byte' : `After byte ${at}`, append: at === n - 1 && n < most});
         const now = perplexity(loss), scheme = schemes.find(([value]) => value === state.scheme)[1];
         const ms = performance.now() - start;
+        if (!trained) return {said: 'The model is being unpacked …', csv: () => [], code: {CLI: ''}, numbers: {}};
         return {
           said: state.scheme ?
             [
@@ -311,7 +328,13 @@ export const model = {
               `: at each byte, the model is as unsure as among ${
                 now < 10 ? fixed(now, 1) : Math.round(now)} equally likely bytes.`
             ],
-          numbers: {loss: [...loss], perplexity: now, probabilities: [...p], maps: maps.map(map => [...map]), ms},
+          numbers: {
+            perplexity: now,
+            ms,
+            get loss() { return [...loss]; },
+            get probabilities() { return [...p]; },
+            get maps() { return maps.map(map => [...map]); }
+          },
           csv: () => [['byte', 'loss', 'content', 'score', 'weight'],
             ...tokens.map((byte, j) => [nameOf(byte), j ? loss[j - 1] : '',
                             ...j > at ? ['', '', ''] : [line.content[j], line.score[j], line.weights[j]]])],

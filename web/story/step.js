@@ -92,6 +92,7 @@ export function step(
     problem.textContent = failed;
     for (const part of [picture, said])
       part.classList.toggle('stale', failed !== '');  // the picture still belongs to earlier settings
+    return failed;
   };
   new ResizeObserver(([{contentRect}]) => {
     const changed = width && contentRect.width !== width;

@@ -54,8 +54,8 @@ def model(page):
     check("model: which heads are drawn", "8 of 12 heads" in figure.text_content(), figure.text_content())
     element = page.p.locator("figure", has=page.p.locator("canvas[tabindex]")).first
     top = np.sort(page.p.evaluate("relpos.page().numbers().weights()"))[-1]
-    last = float(re.fullmatch(r"([\d.]+) and more", element.locator(".scale span").last.text_content())[1])
-    check("model: the bar says where its colours end", last < top and f"to {last:.4f} and more" in element.locator("canvas").first.get_attribute("aria-label"), f"{last} {top}")
+    last = float(re.fullmatch(r"([\d.]+) or more", element.locator(".scale span").last.text_content())[1])
+    check("model: the bar says where its colours end", last < top and f"to {last:.4f} or more" in element.locator("canvas").first.get_attribute("aria-label"), f"{last} {top}")
     page.show("cost", most=256)
     check("cost: entries of a table are called so", page.p.locator("main .scale").first.text_content().startswith("bucket"))
     page.show("bias", a="alibi", q=9, k=9)

@@ -3,6 +3,7 @@
 
     run.py BUILD [PART...]               run all parts, or only these
     run.py BUILD --screenshots FOLDER    save a picture of every view
+    run.py BUILD --film FILE.gif         save the film of docs/images/explorer.gif (needs Pillow)
 
 Needs playwright and numpy in the running Python, and chromium (set CHROMIUM to use another browser). A part is a function in this folder.
 To run the Python code of the views too, set RELPOS_PYTHON to a Python that has the package relpos.
@@ -33,7 +34,7 @@ from looks import colours, names, narrow
 from machine import modules, speed
 from model import model
 from moving import keyboard, navigation
-from screenshots import screenshots
+from screenshots import film, screenshots
 from sentence import sentence
 from story import hands, links, pictures, story, views
 from trained import trained
@@ -57,6 +58,8 @@ with sync_playwright() as playwright:
     parts = sys.argv[2:]
     if parts[:1] == ["--screenshots"]:
         screenshots(browser, Path(parts[1]))
+    elif parts[:1] == ["--film"]:
+        film(browser, Path(parts[1]))
     else:
         page = Page(browser)
         for part in (story, trained, bias, effects, sentence, buckets, shaw, rope, images, families, cost, model):

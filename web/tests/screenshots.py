@@ -1,4 +1,6 @@
-"""Save a picture of every view. SPDX-License-Identifier: Apache-2.0"""
+"""Save a picture of every view, and a film of one. SPDX-License-Identifier: Apache-2.0"""
+
+import io
 
 from explorer import Page
 from story import STEPS
@@ -10,6 +12,37 @@ def screenshots(browser, folder):
         for name, width, scheme in (("", 1280, "light"), ("-dark", 1280, "dark"), ("-narrow", 360, "light")):
             page = Page(browser, viewport={"width": width, "height": 860}, color_scheme=scheme)
             page.show(view, **({"a": "t5,buckets=32,max_distance=128", "b": "alibi", "q": 48, "k": 48} if view == "bias" else {}))
+            page.until("relpos.page().csv()?.length > 0")
             page.p.wait_for_timeout(200)
             page.p.screenshot(path=folder / f"{view}{name}.png", full_page=True)
             page.context.close()
+
+
+def film(browser, path):
+    """Save an animated GIF of the step in which a trained model reads a text. Needs Pillow."""
+    from PIL import Image
+
+    text, frames = "The cursor is moved to the next line. The cur", []
+    page = Page(browser, viewport={"width": 1180, "height": 640})
+    page.show("story-model", fresh=True, embed=1)
+    page.until("!!relpos.page().numbers()?.loss")
+
+    def shoot(milliseconds, **state):
+        page.p.evaluate("state => relpos.change(state)", {"at": -1, "key": -1, **state})
+        page.frames()
+        page.p.wait_for_timeout(100)
+        box = page.p.locator(".picture").bounding_box()
+        data = page.p.screenshot(clip={"x": box["x"] - 8, "y": box["y"] - 8, "width": box["width"] + 16, "height": 625 - box["y"]})
+        image = Image.open(io.BytesIO(data)).convert("RGB")
+        frames.append((image.resize((640, round(image.height * 640 / image.width)), Image.LANCZOS), milliseconds))
+
+    for size in range(15, len(text) + 1, 2):
+        shoot(900 if size == len(text) else 160, text=text[:size])
+    for head in (9, 6, 0, 8):
+        shoot(700, head=head)
+    for scheme in ("none", "alibi", ""):
+        shoot(1200, scheme=scheme)
+    page.context.close()
+    colours = frames[15][0].quantize(63, dither=Image.Dither.NONE)
+    images = [image.quantize(palette=colours, dither=Image.Dither.NONE) for image, _ in frames]
+    images[0].save(path, save_all=True, append_images=images[1:], duration=[ms for _, ms in frames], loop=0, optimize=True)

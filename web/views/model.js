@@ -7,7 +7,7 @@ import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {maskEditor, maskKeywords, maskOfOption, maskOptions, readMasks} from '../mask.js';
 import {nameOf, namesIn, startText, termEditor, withNames} from '../term.js';
-import {controls, differenceOf, download, extent, fixed, h, inner, minus, table, weightOf, wordButtons} from '../ui.js';
+import {controls, differenceOf, download, extent, fixed, h, inner, minus, table, viewLink, weightOf, wordButtons} from '../ui.js';
 
 const maxTokens = 1024;  // a map has the square of this many cells
 
@@ -470,8 +470,10 @@ export const model = {
       compute,
       output,
       settings,
-      about:
-        'The queries and keys of a trained model on a text, or those of your file: the weights of each head, their change by a term, and the bias of each head over the offset.',
+      about: [
+        'The queries and keys of a trained model on a text, or those of your file: the weights of each head, their change by a term, and the bias of each head over the offset. To see a model read a text of yours, open ',
+        viewLink({id: 'story-model'}, 'the last step of the story'), '.'
+      ],
       formula: 'w = softmax(Q Kᵀ / √d + B)'
     });
     return {...page, start: ({source}) => Object.hasOwn(built, source) ? startOf(sourceOf(source)) : {}};
