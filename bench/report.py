@@ -546,6 +546,8 @@ def models_section():
         return (r["model"], r["layers"], r["problem"], str(r["threads"]), f"{ms(ours[0])} ({ms(ours[1])} to {ms(ours[2])})",
                 *(ms(r["ms"][kind][0]) if kind in r["ms"] else "-" for kind in ("sdpa", "eager")), f"{r['ratio']:.2f} ×" + (", within the spread" if within else ""),
                 f"{100 * r['share']:.0f} %" + noise, f"{r['most']:.2f} ×" + noise, f"{100 * r['ratio'] / r['most']:.0f} %")
+    older = [r["changed_since"] for r in rows if "changed_since" in r]
+    before = f", {len(older)} of {len(rows)} rows before {' and '.join(sorted(set(older)))}" if older else ""
     return ["## Whole models of transformers", "", "Models of transformers with random weights and `attn_implementation` relpos, sdpa or eager, on "
             f"{models_machine(data)}. They have their published shapes, but some have fewer layers (\"4 of 12\"). Times are median milliseconds "
             f"(first to third quartile) of {min(r['rounds'] for r in rows)} or more alternating calls, and ratios are medians of the ratios of calls next to each other; \"-\" means that transformers has no such implementation. The table begins "
@@ -555,7 +557,7 @@ def models_section():
             "is the ratio that attention without any cost would reach, and *reached* is the part of it that relpos reaches.", "", *table(
                 ("model", "layers", "problem", "threads", "relpos", "sdpa", "eager", "faster other ÷ relpos", "attention", "at most", "reached"), map(line, rows)),
             *far_from_limit(rows), *slower_on_two(rows),
-            f"Measured by `python3 bench/hf.py -o bench/results/hf.json` at commit {', '.join(sorted({r['commit'] for r in rows}))}. [Performance with transformers](hf-performance.md) "
+            f"Measured by `python3 bench/hf.py -o bench/results/hf.json` at commit {', '.join(sorted({r['commit'] for r in rows}))}{before}. [Performance with transformers](hf-performance.md) "
             "has the parts of a decoding step.", ""]
 
 
