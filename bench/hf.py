@@ -208,6 +208,11 @@ def card():
             "python": platform.python_version()}
 
 
+def version():
+    """Return the commit and today's date."""
+    return {"commit": output("git", "describe", "--always", "--dirty=+"), "date": time.strftime("%Y-%m-%d")}
+
+
 def merged(path, found):
     """Add the results of a file to those just found: its rows of other problems, and its parts if they were not measured. Refuse the results of
     another machine."""
@@ -217,7 +222,7 @@ def merged(path, found):
     key = lambda row: (row["model"], row["problem"], row["threads"])  # noqa: E731
     rows = {key(row): row for row in old["rows"] + found["rows"]}
     order = [(name, text) for name, entry in MODELS.items() for text in entry.problems]
-    return {"machine": found["machine"], "parts_us": found["parts_us"] or old["parts_us"],
+    return {"machine": found["machine"], "parts_us": found["parts_us"] or old["parts_us"], "parts_from": found["parts_from"] or old["parts_from"],
             "rows": sorted(rows.values(), key=lambda row: (row["threads"], order.index((row["model"], row["problem"]))))}
 
 
@@ -245,10 +250,10 @@ def main():
                     run()
                 rounds = a.rounds * (3 if time.perf_counter() - start < 0.5 else 1)
                 rows.append({"model": name, "layers": entry.layers, "problem": text, "threads": threads, "rounds": rounds, **measure(model, run, rounds),
-                             "commit": output("git", "describe", "--always", "--dirty=+"), "date": time.strftime("%Y-%m-%d")})
+                             **version()})
                 show(rows[-1])
     torch.set_num_threads(1)
-    found = {"machine": card(), "rows": rows, "parts_us": parts() if a.parts else {}}
+    found = {"machine": card(), "rows": rows, "parts_us": parts() if a.parts else {}, "parts_from": version() if a.parts else {}}
     for name, time_us in found["parts_us"].items():
         print(f"{name:40} {time_us:6.1f} us")
     if a.output:

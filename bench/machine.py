@@ -1,10 +1,15 @@
-"""Describe the machine for the results of a benchmark: processor, compiler, versions, and measured peaks.  SPDX-License-Identifier: Apache-2.0"""
+"""Describe the machine for the results of a benchmark: processor, compiler, versions, and measured peaks.
+
+    python3 bench/machine.py RELPOS NAME...    describe this machine in bench/results/cards.json, for files of results without a description
+
+SPDX-License-Identifier: Apache-2.0"""
 import ctypes
 import json
 import os
 import platform
 import re
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -72,3 +77,19 @@ def card(lib, library, threads, command):
             "threads": threads, "peak_gflops": peaks, "bytes_per_s": reads, "python": platform.python_version(),
             "torch": torch.__version__, "torch_cpu": torch.backends.cpu.get_cpu_capability(), "onnxruntime": onnxruntime.__version__,
             "numpy": np.__version__, "date": time.strftime("%Y-%m-%d"), "load": os.getloadavg()[0], "command": command}
+
+
+def describe(relpos, names):
+    """Write the description of this machine to bench/results/cards.json, for the result files `names` of the program `relpos`."""
+    path = Path(__file__).resolve().parent / "results/cards.json"
+    info = json.loads(output(relpos, "info", "--json"))
+    cpu = dict(re.findall(r"^([^:\n]+): *(.*)$", output("lscpu"), re.M)).get("Model name", "unknown")
+    found = {"cpu": cpu, "cores": os.cpu_count(), "isa": info["isa"], "compiler": info["build"]["compiler"],
+             "commit": output("git", "describe", "--always", "--dirty=+"), "date": time.strftime("%Y-%m-%d")}
+    cards = json.loads(path.read_text())
+    cards.update({name: found for name in names})
+    path.write_text(json.dumps(cards, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    describe(sys.argv[1], sys.argv[2:])

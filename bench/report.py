@@ -62,6 +62,18 @@ def peers_of(rows):
 ISAS = {"amx": "AVX-512 and AMX", "avx512": "AVX-512", "avx2": "AVX2"}  # with AMX, f32 uses AVX-512: another_section says so
 
 
+def card(name):
+    """Return the description of the machine of a result file that has no description, from bench/results/cards.json."""
+    return json.loads((root / "bench/results/cards.json").read_text())[name]
+
+
+def origin(m):
+    """Return where and when numbers were measured, and what changed since then."""
+    source = f" (the file has no description; this one is from {m['from']})" if "from" in m else ""
+    before = f", before {m['changed_since']}" if "changed_since" in m else ""
+    return f"{label(m)}, {m['cores']} cores, {m['date']}, commit {m['commit']}{source}{before}"
+
+
 def others():
     """Return the results of the other machines, newest first."""
     return sorted((json.loads(path.read_text()) for path in (root / "bench/results").glob("peers.*.json")), key=lambda d: d["machine"]["date"], reverse=True)
@@ -247,8 +259,9 @@ def call_section():
     overhead = {n: parts[n]["torch.autograd.Function that computes nothing, with backward"] / parts[n]["SDPA, with backward"] for n in parts}
     first, *others = (f"with {n} token{'s' * (n != '1')}" for n in parts)
     shares = [f"{100 * x:.0f} %" for x in overhead.values()]
+    before = f", before {m['changed_since']}" if "changed_since" in m else ""
     out = ["## Short calls from Python", "", f"Each time is the fastest of many rounds on one thread of {m['cpu']}, {m['isa'].upper()}, with PyTorch {m['torch'].split('+')[0]}, at commit "
-           f"{m['commit']}. The first table has the times, in microseconds, of a call with B1 H8 D64 and of its parts. A call with gradients consists of a forward kernel, a "
+           f"{m['commit']}{before}. The first table has the times, in microseconds, of a call with B1 H8 D64 and of its parts. A call with gradients consists of a forward kernel, a "
            f"backward kernel and the overhead of torch's autograd. relpos uses a torch.autograd.Function written in Python. {first.capitalize()}, its overhead alone takes {shares[0]} of "
            f"the time of a whole call of SDPA, whose autograd is in C++ ({', '.join(f'{s} {n}' for s, n in zip(shares[1:], others))}). torch's stable ABI cannot register "
            "autograd functions, so a version in C++ would need a separate build for each version of torch.", ""]
@@ -336,7 +349,7 @@ def terms_section():
             f"users (load 13 to 20 on 2 cores with shared caches and memory). Plain attention takes {first['ms']:.0f} ms forward and {rows[f'bwd:{size}:']['ms']:.0f} ms backward, for 256 and 640 operations per pair. "
             "Times in the table are multiples of these and include the gradients of the term's arrays. [What each term costs](costs.md) has all terms.", ""] + table(
         ("term", "forward", "backward", "both", "minimum operations added", "time for these operations", "other work per pair"), map(line, EXTRA)) + [
-        "Measured by `relpos bench --processor --json` of `fwd:" + size + ":TERM` and `bwd:" + size + ":TERM` (bench/results/terms_processor.jsonl).", ""]
+        f"Measured by `relpos bench --processor --json` of `fwd:{size}:TERM` and `bwd:{size}:TERM` (bench/results/terms_processor.jsonl) on {origin(card('terms_processor.jsonl'))}.", ""]
 
 
 def training():
@@ -533,6 +546,8 @@ def models_section():
         return (r["model"], r["layers"], r["problem"], str(r["threads"]), f"{ms(ours[0])} ({ms(ours[1])} to {ms(ours[2])})",
                 *(ms(r["ms"][kind][0]) if kind in r["ms"] else "-" for kind in ("sdpa", "eager")), f"{r['ratio']:.2f} ×" + (", within the spread" if within else ""),
                 f"{100 * r['share']:.0f} %" + noise, f"{r['most']:.2f} ×" + noise, f"{100 * r['ratio'] / r['most']:.0f} %")
+    older = [r["changed_since"] for r in rows if "changed_since" in r]
+    before = f", {len(older)} of {len(rows)} rows before {' and '.join(sorted(set(older)))}" if older else ""
     return ["## Whole models of transformers", "", "Models of transformers with random weights and `attn_implementation` relpos, sdpa or eager, on "
             f"{models_machine(data)}. They have their published shapes, but some have fewer layers (\"4 of 12\"). Times are median milliseconds "
             f"(first to third quartile) of {min(r['rounds'] for r in rows)} or more alternating calls, and ratios are medians of the ratios of calls next to each other; \"-\" means that transformers has no such implementation. The table begins "
@@ -542,7 +557,7 @@ def models_section():
             "is the ratio that attention without any cost would reach, and *reached* is the part of it that relpos reaches.", "", *table(
                 ("model", "layers", "problem", "threads", "relpos", "sdpa", "eager", "faster other ÷ relpos", "attention", "at most", "reached"), map(line, rows)),
             *far_from_limit(rows), *slower_on_two(rows),
-            f"Measured by `python3 bench/hf.py -o bench/results/hf.json` at commit {', '.join(sorted({r['commit'] for r in rows}))}. [Performance with transformers](hf-performance.md) "
+            f"Measured by `python3 bench/hf.py -o bench/results/hf.json` at commit {', '.join(sorted({r['commit'] for r in rows}))}{before}. [Performance with transformers](hf-performance.md) "
             "has the parts of a decoding step.", ""]
 
 

@@ -31,6 +31,7 @@ for term in json.load(sys.stdin)["terms"]:
 done
 set -- "$@" "fwd:$n::causal" "bwd:$n::causal" "fwd:$n::dropout=0.1" "fwd:$n:t5:positions"
 "$relpos" bench --json --seconds 100 "$@" >bench/results/costs.jsonl
+python3 bench/machine.py "$relpos" terms.jsonl isa.jsonl far.jsonl memory.jsonl backward.jsonl costs.jsonl
 build/release/errors >bench/results/errors.md
 if [ -n "$python" ]; then
     "$python" bench/peers.py build/release/librelpos.so -o bench/results/peers.json

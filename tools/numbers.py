@@ -6,6 +6,7 @@ tools/measure.sh writes the result files and runs this script.  SPDX-License-Ide
 import json
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 root = Path(__file__).resolve().parent.parent
@@ -53,7 +54,7 @@ def speed():
            "three columns exclude the time to build it, the last two include it.", "",
            "| machine | N = 512 | N = 1,024 | N = 4,096 | N = 4,096 with the mask | forward and backward |",
            "|---|---|---|---|---|---|"]
-    slower = []
+    slower, not_counted = [], []
     for m, rows in machines():
         t5, both = ({r["n"]: r for r in report.groups(rows).get((report.PASSES[passes], "f32", "T5 table"), [])} for passes in ("fwd", "fwdbwd"))
 
@@ -65,14 +66,16 @@ def speed():
         older = " (older code)" if "changed_since" in m else ""
         out.append(f"| {report.label(m)}{older} | " + " | ".join(ratio(t5.get(n), SDPA) for n in (512, 1024, 4096))
                    + f" | {ratio(t5.get(4096), 'SDPA, bias built in the call')} | {ratio(both.get(4096), *gradients)} |")
-        if not older:
-            slower.append(f"{len(report.slower(rows))} of {len(rows)} with {report.ISAS[m['isa']]}")
+        slower.append(f"{len(report.slower(rows))} of {len(rows)} with {report.ISAS[m['isa']]}{older}")
+        if "not_measured" in m:
+            first, *more = m["not_measured"]
+            not_counted.append(f"Not counted with {report.ISAS[m['isa']]}: {first.lower()}{''.join(more)}")
     train = {r["implementation"]: r for r in report.training()[0]["results"] if r["length"] == 4096}
     better = min(("eager", "sdpa"), key=lambda name: train[name]["seconds"])
     added = {name: r["peak_bytes"] - r["start_bytes"] for name, r in train.items()}
     memory = lines("memory.jsonl")[0]
-    return out + ["", f"- Problems in which another library is faster: {', '.join(slower)}.",
-                  "  [Performance](performance.md) lists these first.",
+    faster = " ".join([f"- Problems in which another library is faster: {', '.join(slower)}.", *not_counted, "[Performance](performance.md) lists these first."])
+    return out + ["", *textwrap.wrap(faster, 96, subsequent_indent="  ", break_on_hyphens=False),
                   "- A training step of a T5 with 8 encoder and 8 decoder layers on 4,096 tokens takes",
                   f"  {train['relpos']['seconds']:.1f} s and {added['relpos'] * 1e-9:.1f} GB with relpos, and "
                   f"{train[better]['seconds']:.1f} s and {added[better] * 1e-9:.1f} GB with PyTorch's attention.",
@@ -96,7 +99,11 @@ def whole_models():
 def parts():
     """Write the table of docs/hf-performance.md: the parts of an attention call of a decoding step."""
     data = json.loads((results / "hf.json").read_text())
-    put("docs/hf-performance.md", "\n".join(report.table(("", "µs"), [(name, f"{us:.1f}") for name, us in data["parts_us"].items()])))
+    m, source = data["machine"], data["parts_from"]
+    put("docs/hf-performance.md", "\n".join([
+        *report.table(("", "µs"), [(name, f"{us:.1f}") for name, us in data["parts_us"].items()]),
+        f"Measured on {report.models_machine(data)}, {m['cores']} cores, {source['date']}, commit {source['commit']}"
+        + (f", before {source['changed_since']}." if "changed_since" in source else ".")]))
 
 
 def readme():
@@ -121,9 +128,8 @@ def costs():
     def ms(direction, term, mask=""):
         return rows.get(f"{direction}:{size}:{term}" + (f":{mask}" if mask else ""))
 
-    first = next(iter(rows.values()))
     plain = {d: ms(d, "") for d in ("fwd", "bwd")}
-    out = [f"Times are for B1 H8 D64 f32, N = 2048, one thread, {first['isa'].upper()}. Plain attention takes {plain['fwd']['ms']:.1f} ms forward "
+    out = [f"Times are for B1 H8 D64 f32, N = 2048, one thread of {report.label(report.card('costs.jsonl'))}. Plain attention takes {plain['fwd']['ms']:.1f} ms forward "
            f"({100 * plain['fwd']['share_of_peak']:.0f} % of the measured peak) and {plain['bwd']['ms']:.1f} ms backward "
            f"({100 * plain['bwd']['share_of_peak']:.0f} %). Times in the table are multiples of these. Backward includes the "
            "gradients of all learned arrays of the term.", "",
@@ -157,7 +163,11 @@ def costs():
             f"({100 * bwd['share_of_peak']:.0f} % of the peak); both together take {(fwd['ms'] + bwd['ms']) / fwd['ms']:.2f} × the time of forward. With a causal mask, "
             f"backward takes {back[f'bwd:{n}:t5:causal']['ms'] / bwd['ms']:.2f} of this time. Forward and backward of 8 heads at N = 32,768 need "
             f"{memory['bytes_peak'] * 1e-6:.0f} MB in addition to the tensors.", "",
-            "`tools/measure.sh` measures these numbers again. The result files are in bench/results."]
+            "`tools/measure.sh` measures these numbers again. The result files are in bench/results. They were measured on these machines:", ""]
+    origins = {}
+    for name in ("costs.jsonl", "terms.jsonl", "isa.jsonl", "far.jsonl", "backward.jsonl", "memory.jsonl"):
+        origins.setdefault(report.origin(report.card(name)), []).append(name)
+    out += [f"- {', '.join(names)}: {text}." for text, names in origins.items()]
     put("docs/costs.md", "\n".join(out))
 
 
