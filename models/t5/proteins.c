@@ -61,10 +61,12 @@ static const family *recognise(const rp_t5 *m)
 {
     char missing[FAMILIES][16] = {""};
     if (m == NULL || m->tokenizer == NULL) {
-        t5_fail(RP_E_UNSUPPORTED, "the family of the model is unknown: %s (give the family, in the command with --family: prott5, prostt5 or ankh)",
-                m == NULL             ? "model is NULL"
-                : m->why_no_tokenizer ? m->why_no_tokenizer
-                                      : "it has no tokenizer");
+        t5_fail(
+            RP_E_UNSUPPORTED,
+            "the family of the model is unknown: %s (give it, in the command with --family: prott5, prostt5 or ankh)",
+            m == NULL             ? "model is NULL"
+            : m->why_no_tokenizer ? m->why_no_tokenizer
+                                  : "it has no tokenizer");
         return NULL;
     }
     if (tok_size(m->tokenizer) > MAX_PIECES) {
