@@ -110,7 +110,9 @@ function route(core) {
   if (first) {
     const {offsetLeft, offsetWidth} = nav.querySelector('[aria-current=page]');
     nav.scrollLeft = offsetLeft + offsetWidth / 2 - nav.clientWidth / 2;  // a narrow screen shows only some names
+    const {activeElement} = document, within = ['.steps', '.turn'].find(name => activeElement.closest(`.story ${name}`));
     main.replaceChildren(notice, pages.get(current).root);
+    if (within) (main.querySelector(`${within} .next`) ?? main).focus({preventScroll: true});  // Next, Next, ... by the keyboard
     scrollTo(0, 0);
   }
   const failed = pages.get(current).update(state);

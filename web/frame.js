@@ -1,7 +1,7 @@
 // frame.js -- the page of a view: settings, output, errors, formula and source, and code that reproduces the output.
 // SPDX-License-Identifier: Apache-2.0
 import {exporter} from './export.js';
-import {control, h} from './ui.js';
+import {control, h, marker} from './ui.js';
 
 const narrow = matchMedia('(max-width: 760px)');  // the settings are then a sheet at the bottom, closed at first
 
@@ -23,7 +23,7 @@ export function docs(facts, names) {
 }
 
 /** Return the page of a view. compute(state) returns {name, figure, csv() or saves: {key: {figure, csv()}}, code: {CLI, Python, C}, docs:
- * [...]}. If compute throws an error, the page shows it and dims the previous output. update returns the error or ''. */
+ * [...]}. If compute throws an error, the page shows it, and dims the previous output after a moment. update returns the error or ''. */
 export function frame({title, about, formula, settings, output, facts, compute, saves, change}) {
   const problem = h('p', {class: 'problem', role: 'alert'}), text = h('pre', {tabindex: 0, 'aria-label': 'code'}),
         meaning = h('div');
@@ -65,22 +65,20 @@ export function frame({title, about, formula, settings, output, facts, compute, 
     h('div', {class: 'work'}, sheet,
       h('div', {}, problem, output, save,
         h('details', {open: true}, h('summary', {}, 'Formula and source'), h('pre', {}, formula), meaning), elsewhere)));
+  const sections = [output, save, elsewhere], mark = marker(sections);
   let documented = '';
   return {
     root,
     specs: [...settings.specs, ...(which ? [which] : [])],
     update(state) {
-      const sections = [output, save, elsewhere];
       let failed = '';
       for (const section of sections) section.hidden = false;  // show the sections now, because figures measure their width
       try {
         last = compute(state);
       } catch (error) { failed = error.message || String(error); }
       problem.textContent = failed;
-      for (const section of sections) {
-        section.hidden = !last;
-        section.classList.toggle('stale', failed !== '');  // the output still belongs to earlier settings
-      }
+      for (const section of sections) section.hidden = !last;
+      mark(failed !== '');
       if (failed) return failed;
       if (which) {
         const key = Object.hasOwn(last.saves, state.save) ? state.save : Object.keys(last.saves)[0];

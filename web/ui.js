@@ -248,6 +248,18 @@ export function wordButtons(box, words, chosen, pick) {
   [...box.children].forEach((button, n) => button.setAttribute('aria-pressed', n === chosen));
 }
 
+/** Return a function that marks elements as belonging to earlier settings if it is called with true, and unmarks them if with false. Marks
+ * appear only after a moment, so that a term that is still being typed does not dim the page. */
+export function marker(elements) {
+  let timer = 0;
+  return stale => {
+    const mark = () => elements.forEach(element => element.classList.toggle('stale', stale));
+    clearTimeout(timer);
+    if (stale) timer = setTimeout(mark, 1000);
+    else mark();
+  };
+}
+
 /** Create a link to a view with its last state. */
 export const viewLink = (view, text) => h('a', {href: `#${view.id}`, 'data-view': view.id}, text);
 

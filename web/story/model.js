@@ -292,6 +292,9 @@ export const model = {
         '“Save the model” writes the file that the commands read.'
       ],
       compute(state) {
+        const large = roomy(box), side = large ? 190 : 0, gap = 24,
+              width =
+                widthOf(box) - (large ? side + gap : 0);  // before the page changes: later, the browser would compute the layout
         settings.set(state);
         if (input.value !== state.text) input.value = state.text;
         if (failed) throw failed;
@@ -300,10 +303,9 @@ export const model = {
         const at = state.at < 0 ? n - 1 : Math.min(state.at, n - 1), layer = Math.floor(state.head / perLayer),
               head = state.head % perLayer, line = rowOf(layer, head, at), p = after(at);
         const weights = line.weights.subarray(0, at + 1), heaviest = weights.indexOf(Math.max(...weights)),
-              key = state.key < 0 ? heaviest : Math.min(state.key, at), large = roomy(box);
+              key = state.key < 0 ? heaviest : Math.min(state.key, at);
         strip.show({tokens, loss, other: plain, chosen: at, weights});
         heads.show(maps, n, state.head);
-        const gap = 24, side = large ? 190 : 0, width = widthOf(box) - (large ? side + gap : 0);
         sums.show({
           tokens,
           row: line,

@@ -1,6 +1,6 @@
 // step.js -- the page of a step: instructions, the figure, its settings, an explanation, and links to other steps.
 // SPDX-License-Identifier: Apache-2.0
-import {h} from '../ui.js';
+import {h, marker} from '../ui.js';
 
 /** Create a link to a paper. */
 export const paper = (text, number) => h('a', {href: `https://arxiv.org/abs/${number}`, rel: 'noopener'}, text);
@@ -81,6 +81,7 @@ export function step(
         h('p', {class: 'note'}, 'Read: ', papers.flatMap((paper, k) => k ? ['; ', paper] : [paper]), '. Try: ', workshop, '.'),
         turn, h('details', {}, h('summary', {}, 'Notes'), notes.map(note => h('p', {}, note))),
         h('details', {}, h('summary', {}, 'The same numbers with the command'), code)));
+  const mark = marker([picture, said]);
   let last = null, width = 0;
   const update = state => {
     let failed = '';
@@ -90,8 +91,7 @@ export function step(
       code.textContent = last.code.CLI;
     } catch (error) { failed = error.message || String(error); }
     problem.textContent = failed;
-    for (const part of [picture, said])
-      part.classList.toggle('stale', failed !== '');  // the picture still belongs to earlier settings
+    mark(failed !== '');
     return failed;
   };
   new ResizeObserver(([{contentRect}]) => {

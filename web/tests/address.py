@@ -102,6 +102,8 @@ def address(browser):
         check(f"{view}: until something changes", page.problem() == "")
         page.p.evaluate("relpos.change({a: 'bogus'})")
         page.frames()
+        check(f"{view}: a term that is being typed does not dim the page", page.p.locator(".stale").count() == 0 and "bogus" in page.problem())
+        page.until("document.querySelectorAll('.stale').length", 5)
         check(f"{view}: what is refused leaves the picture, and shows that it is the old one", page.p.evaluate("[...document.querySelectorAll('.stale')].length") == 3)
     page.show("model", source="file")
     check("a file that is not there", "drop the file again" in page.problem(), page.problem())

@@ -199,6 +199,11 @@ def views(browser):
         box = p.evaluate("(({top, bottom}) => [top, bottom])(document.querySelector('.sheet').getBoundingClientRect())")
         check(f"{view}, phone: the sheet leaves a part of the screen", 844 * 0.4 < box[0] and box[1] <= 845, box)
         check(f"{view}, phone: and has the settings", p.locator(".sheet .controls").is_visible())
+        over = p.evaluate("""() => { const {left, top, right, bottom} = document.querySelector('.sheet').getBoundingClientRect(), found = new Set();
+            for (let x = left + 9; x < right; x += 20) for (let y = top + 9; y < Math.min(bottom, innerHeight); y += 20)
+                if (!document.elementFromPoint(x, y)?.closest('.sheet')) found.add(document.elementFromPoint(x, y)?.outerHTML.slice(0, 60));
+            return [...found]; }""")
+        check(f"{view}, phone: nothing covers the settings", not over, over)
         check(f"{view}, phone: nothing beside the screen", p.evaluate("document.documentElement.scrollWidth") <= 390)
     p.set_viewport_size({"width": 1280, "height": 800})
     page.frames()
@@ -281,6 +286,23 @@ def hands(browser):
     """Check that the user can move words by mouse, touch and keyboard, and that a button plays and stops."""
     page = Page(browser, has_touch=True)
     p = page.p
+    page.show("story-order", fresh=True)
+    for place in (".steps .next", ".turn .next"):
+        page.show("story-order")
+        p.focus(place)
+        for n in range(2, 4):
+            p.keyboard.press("Enter")
+            page.frames()
+            check(f"{place}: keeps the focus at step {n}", p.evaluate("[document.activeElement.className, document.querySelector('[aria-current=step]').textContent, scrollY]") == ["next", str(n), 0], p.url)
+    p.emulate_media(forced_colors="active")
+    page.show("story-order")
+    style = lambda what: p.evaluate("what => getComputedStyle(document.querySelector(what)).backgroundColor", what)
+    check("forced colours keep the bars", style(".weight") not in (style("html"), "rgba(0, 0, 0, 0)"), style(".weight"))
+    check("forced colours keep the chosen word", style(".word [aria-pressed=true]") != style(".word [aria-pressed=false]"), style(".word [aria-pressed=true]"))
+    page.show("story-model")
+    page.until("relpos.page().csv().length > 0")
+    check("forced colours keep the losses and the query", style(".byte:nth-child(3) > i") != style("html") and style(".byte.query > span") != style(".byte > span"))
+    p.emulate_media(forced_colors="none")
     page.show("story-order", fresh=True)
     order = lambda: p.evaluate("relpos.state().order")
     for _ in range(40):
