@@ -239,7 +239,7 @@ def machine_section():
         ("date", ", ".join(sorted(dates))), ("used by other programs", f"at most {busy[0]} processors (\"{busy[1]}\"), with the work of the kernel")]),
         "## How to repeat it", "", "```", "cmake --preset release && cmake --build --preset release", "python3 bench/scaling.py build/release/relpos",
         "python3 bench/scaling_model.py        # an hour, or less with fewer processes", "python3 bench/scaling_report.py", "```", "",
-        "bench/results/scaling.json has the raw lines. tests/mpi compares the bits of 1, 2, 3, 4 and 8 processes in more than 400 random problems, forward and backward."]
+        "bench/results/scaling.json has the raw lines. `./check full` compares the bits of 1, 2, 3, 4 and 8 processes with those of one call in more than 400 random problems, forward and backward, of which each number of processes gets its own; `./check` does this for a third of them."]
 
 
 def page():
