@@ -57,7 +57,8 @@ def forward(p, processes, costs):
         chunk = min(max(size // CHUNKS, MIN_CHUNK), size) / costs.bandwidth
         whole, unit = size / costs.bandwidth, keys * p.heads * costs.pair
         first = owner(processes, n)
-        chain = [*range(first, processes), *range(first)] if n < processes or not p.causal else [first, *range(first)]
+        up, down = [*range(first, processes), *range(first)], [*range(first, -1, -1), *range(processes - 1, first, -1)]
+        chain = up if n < processes else down[:first + 1] if p.causal else down
         begin = end = 0.0  # when a process can send on the first chunk, and when it has the last one
         for at, k in enumerate(chain):
             rows = (length[k] if n < k or not p.causal else 0) + (length[top - k] if n < top - k or not p.causal else 0)

@@ -93,7 +93,9 @@ static rp_status check_arrays(const call *c)
 
 /* ------------------------------------------------------------------------------------------------ preparing */
 
-/* Find the neighbours of this process in the chain of a part. */
+/* Find the neighbours of this process in the chain of a part. Chains of the first half of the stretches go up the
+ * ranks, and those of the second half down: the owner of the next stretch then comes second, not last. The last process
+ * of a chain has the part late, and must not hold up the next chain. */
 static void link_part(const rp_mpi_plan *m, int64_t n, rpi_part *p)
 {
     const int32_t ranks = m->exchange.ranks, rank = m->exchange.rank, owner = rpi_owner_of(ranks, n);
@@ -101,7 +103,7 @@ static void link_part(const rp_mpi_plan *m, int64_t n, rpi_part *p)
     bool found = owner == rank;
     p->from = p->to = -1;
     for (int32_t k = 1; k < ranks && p->to < 0; k++) {
-        const int32_t next = (owner + k) % ranks;
+        const int32_t next = (n < ranks ? owner + k : owner + ranks - k) % ranks;
         if (!rpi_needs(m, m->needed, next, n))
             continue;
         if (found)
