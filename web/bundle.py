@@ -38,12 +38,12 @@ def markdown(text):
     for block in re.split(r"\n\s*\n", text.strip("\n")):
         lines = block.splitlines()
         if all(line.startswith("    ") for line in lines):
-            out.append("<pre>" + html.escape("\n".join(line[4:] for line in lines), quote=False) + "</pre>")
+            out.append("<pre tabindex=0>" + html.escape("\n".join(line[4:] for line in lines), quote=False) + "</pre>")
         elif lines[0].startswith("|"):
             rows = [[inline(cell.strip()) for cell in line.strip().strip("|").split("|")] for line in lines]
             body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows[2:])
             out.append(
-                "<div class=scroll><table><tr>" + "".join(f"<th>{cell}</th>" for cell in rows[0]) + f"</tr>{body}</table></div>"
+                "<div class=scroll tabindex=0><table><tr>" + "".join(f"<th>{cell}</th>" for cell in rows[0]) + f"</tr>{body}</table></div>"
             )
         else:
             out.append("<p>" + inline("\n".join(lines)) + "</p>")

@@ -64,7 +64,9 @@ export function frame({title, about, formula, settings, output, facts, compute, 
   const root = h('section', {'aria-labelledby': 'title'}, h('h2', {id: 'title'}, title), h('p', {class: 'about'}, about),
     h('div', {class: 'work'}, sheet,
       h('div', {}, problem, output, save,
-        h('details', {open: true}, h('summary', {}, 'Formula and source'), h('pre', {}, formula), meaning), elsewhere)));
+        h('details', {open: true}, h('summary', {}, 'Formula and source'),
+          h('pre', {tabindex: 0, 'aria-label': 'formula'}, formula), meaning),
+        elsewhere)));
   const sections = [output, save, elsewhere], mark = marker(sections);
   let documented = '';
   return {

@@ -9,5 +9,5 @@ place=build/web
 mkdir -p $place
 cmake --build "$build" --target all explorer >$place/explorer.log 2>&1 || { tail -n 60 $place/explorer.log; exit 1; }
 [ -x $place/venv/bin/pip ] || python3 -m venv $place/venv
-$place/venv/bin/python -m pip install -q --disable-pip-version-check playwright numpy
+$place/venv/bin/python -m pip install -q --disable-pip-version-check playwright numpy axe-playwright-python
 $place/venv/bin/python web/tests/run.py "$build"

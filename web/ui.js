@@ -226,7 +226,7 @@ export function table(head, rows, {digits = 4, sign = false, caption = '', mark,
   const text = cell => typeof cell === 'number' ? (sign ? signed : fixed)(cell, digits) : cell;
   const element = h('div', {class: 'scroll', tabindex: 0, role: 'group', 'aria-label': caption || 'table'},
     h('table', {}, caption ? h('caption', {class: 'note'}, caption) : null,
-      h('thead', {class: 'num'}, h('tr', {}, head.map(cell => h('th', {scope: 'col'}, cell)))),
+      h('thead', {class: 'num'}, h('tr', {}, head.map(cell => cell === '' ? h('td') : h('th', {scope: 'col'}, cell)))),
       h('tbody', {},
         rows.map(
           (row, r) => h('tr', {},

@@ -21,7 +21,7 @@ def boundary(page, state):
     check(f"buckets {state}: exact up to the boundary", len(single) == exact and all(run["first"] == run["last"] or run["first"] == 0 and not now["bidirectional"] for run in single), runs)
     check(f"buckets {state}: and no farther", any(run["last"] == -exact and run["first"] < run["last"] for run in wide), wide)
     shown = page.p.locator("[role=status]").first.text_content()
-    check(f"buckets {state}: said", f"Distances of 0 to {exact - 1} have" in shown, shown)
+    check(f"buckets {state}: said", f"Each distance from 0 to {exact - 1} has" in shown, shown)
     reach = page.csv()[-1][0]
     half = 0.5 if 2 * reach + 1 <= 120 else 0
     inside = [-(exact - 0.5), exact - 0.5 if now["bidirectional"] else 0.5]

@@ -1,5 +1,9 @@
 """Test narrow screens, names for screen readers, colours, and printing. SPDX-License-Identifier: Apache-2.0"""
 
+from pathlib import Path
+
+import axe_playwright_python
+
 from checks import check
 from explorer import Page, every_view
 
@@ -69,3 +73,19 @@ def colours(browser):
         page.p.wait_for_timeout(300)
         check("the colours are not in the address: a link keeps those of its reader", "theme" not in page.p.url, page.p.url)
         page.context.close()
+
+
+def accessible(browser):
+    """Check every view with axe. Its rule about skip links takes links of the navigation that are scrolled out of a phone for some."""
+    script = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
+    for size, scheme in (((1280, 800), "light"), ((390, 844), "dark")):
+
+        def call(page, view):
+            page.until("!!relpos.page().csv()?.length")
+            page.p.evaluate(script)
+            found = page.p.evaluate(
+                """async () => (await axe.run(document, {rules: {'skip-link': {enabled: false}}})).violations.map(v => `${v.id} ${v.nodes.length} ${v.nodes[0].html.slice(0, 100)}`)"""
+            )
+            check(f"{view}, {scheme}: axe", not found, found)
+
+        every_view(browser, call, viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)

@@ -5,7 +5,7 @@
     run.py BUILD --screenshots FOLDER    save a picture of every view
     run.py BUILD --film FILE.gif         save the film of docs/images/explorer.gif (needs Pillow)
 
-Needs playwright and numpy in the running Python, and chromium (set CHROMIUM to use another browser). A part is a function in this folder.
+Needs playwright, numpy and axe-playwright-python in the running Python, and chromium (set CHROMIUM to use another browser). A part is a function in this folder.
 To run the Python code of the views too, set RELPOS_PYTHON to a Python that has the package relpos.
 SPDX-License-Identifier: Apache-2.0
 """
@@ -30,7 +30,7 @@ from families import families
 from files import files
 from firefox import firefox
 from images import images
-from looks import colours, names, narrow
+from looks import accessible, colours, names, narrow
 from machine import modules, speed
 from model import model
 from moving import keyboard, navigation
@@ -66,7 +66,7 @@ with sync_playwright() as playwright:
             if not parts or part.__name__ in parts:
                 run(part, page)
         page.context.close()
-        for part in (pictures, views, links, hands, keyboard, navigation, narrow, colours, names, address, exports, files, modules, firefox, speed):
+        for part in (pictures, views, links, hands, keyboard, navigation, narrow, colours, names, accessible, address, exports, files, modules, firefox, speed):
             if not parts or part.__name__ in parts:
                 run(part, browser)
     browser.close()

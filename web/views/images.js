@@ -204,7 +204,7 @@ export const images = {
       [...classes.children, ...grid.children].forEach((button, j) => {
         const fraction = high > low ? (at(j) - low) / (high - low) : 0.5;
         button.textContent = `${j < extra ? 'class token: ' : ''}${fixed(at(j), digits)}`;
-        button.style.background = `color-mix(in srgb, var(--s0) ${Math.round(fraction * 55)}%, var(--bg))`;
+        button.style.background = `color-mix(in srgb, var(--s0) ${Math.round(fraction * 45)}%, var(--bg))`;
         button.setAttribute('aria-pressed', j === query);
         button.setAttribute('aria-label', `${place(j)}: ${value} ${fixed(at(j), digits)}`);
       });

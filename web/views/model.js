@@ -350,7 +350,7 @@ export const model = {
       const top = extent([row])[1] || 1;
       wordButtons(words, tokens, query, j => change({query: Math.min(j, source.lenQ - 1)}));
       [...words.children].forEach((button, j) => {
-        button.style.background = `color-mix(in srgb, var(--s1) ${Math.round(55 * Math.sqrt(row[j] / top))}%, var(--bg))`;
+        button.style.background = `color-mix(in srgb, var(--s1) ${Math.round(45 * Math.sqrt(row[j] / top))}%, var(--bg))`;
         button.style.color = '';
         button.title = [`${tokens[j]}: ${expression(1, query, j)}`, `without a term: ${expression(0, query, j)}`]
                          .slice(0, drawn.with ? 2 : 1)

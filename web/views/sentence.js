@@ -138,7 +138,8 @@ export const sentence = {
           table(['', ...tokens], lines.map(([label, , values]) => [label, ...values]),
             {caption: 'Scores', calculation: (r, j) => lines[r][1](j)}),
           h('h3', {}, `2. Attention weights: exp(biased score) / ${sum}`), bars,
-          h('h3', {}, '3. Output: the sum of weight times value'), h('pre', {}, `[${[...row.out].map(x => fixed(x)).join(' ')}]`),
+          h('h3', {}, '3. Output: the sum of weight times value'),
+          h('pre', {tabindex: 0, 'aria-label': 'output'}, `[${[...row.out].map(x => fixed(x)).join(' ')}]`),
           h('h3', {}, '4. Without and with the term'),
           table(['', ...tokens],
             [
