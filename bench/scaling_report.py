@@ -221,7 +221,7 @@ def limits_section():
             f"backward pass is {share(worst)} in the model, without any cost of messages. Keys stay with their process, and blocks of rows visit them in order. The process with the middle keys waits until the "
             "middle rows come. From then on it has twice as much to do in each step as the others, and they wait for it. Without a mask the loss is small.",
             f"- **Forward, causal, on many processes.** The efficiency falls to {share(causal)} with {causal['processes']:,} processes in the model. All processes have the same work, but not at the same time: "
-            "while the first half of the keys passes, the process with the middle rows computes twice as much as the one with the first and last rows. A process holds at most 3 stretches of others, so the slowest sets the pace.",
+            f"while the first half of the keys passes, the process with the middle rows computes twice as much as the one with the first and last rows. A process holds at most {model.SLOTS} stretches of others, so the slowest sets the pace.",
             f"- **Short sequences.** Stretches begin at multiples of {model.TILE}, and each process has two. So {model.ROWS[0]:,} rows are work for at most {model.ROWS[0] // model.TILE // 2} processes.",
             "- **Fast processes on a slow network.** Every key and value passes through every process (forward, without a mask), whatever their number is. The network keeps up if a process has enough rows: "
             f"with a machine of 64 cores, {need[0]:,.0f} rows at 10 Gbit/s, {need[1]:,.0f} at 100 Gbit/s; one core needs {need[0] / 64:,.0f} and {need[1] / 64:,.0f}.",
