@@ -95,7 +95,8 @@ def peak(command):
     """Run a process of mpirun, and print its peak of resident memory."""
     code = subprocess.run(command).returncode
     kib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    print(json.dumps({"rank": int(os.environ.get("OMPI_COMM_WORLD_RANK", 0)), "bytes": 1024 * kib}), flush=True)
+    line = json.dumps({"rank": int(os.environ.get("OMPI_COMM_WORLD_RANK", 0)), "bytes": 1024 * kib})
+    os.write(1, f"{line}\n".encode())  # in one piece, because mpirun mixes the output of its processes
     return code
 
 

@@ -14,7 +14,7 @@ from collections import namedtuple
 from pathlib import Path
 
 FILE = Path(__file__).resolve().parent.parent / "bench/results/scaling_model.json"
-TILE, BLOCKS, AHEAD, CHUNKS, MIN_CHUNK, SLOTS, LATENCIES = 512, 8, 2, 32, 1 << 18, 3, 3  # mpi/stretches.c, wave.c and exchange.h
+TILE, BLOCKS, AHEAD, CHUNKS, MIN_CHUNK, SLOTS, LATENCIES = 512, 8, 2, 32, 1 << 18, 4, 3  # mpi/stretches.c, wave.c and exchange.h
 BLOCK_STEP = 96  # rp_plan_row_step with AVX2 and f32
 
 # heads: batch times heads; kv_heads: batch times heads of keys; width: of keys and of values; f32 numbers

@@ -119,7 +119,7 @@ def memory_section():
         lines.append((len(grown), grown[0], max(grown[1:], default=grown[0])))
     base = lines[0][1]
     return ["## Memory", "", "The peak of resident memory of each process of `mpirun relpos attend` for 65,536 rows (8 heads, f32, width 64; q, k, v and out have 134 MB each), minus that for 1,024 rows for each "
-            "process. One process computes in place: it packs no keys and keeps no states. Rank 0 also has one head of out twice.", "",
+            f"process. A window of 256 keys keeps the time short; without it, a process also touches up to {model.SLOTS} stretches of others, 268 MB × {model.SLOTS} / (2 P). One process computes in place: it packs no keys and keeps no states. Rank 0 also has one head of out twice.", "",
             *table(("processes", "rank 0, MB", "others, at most, MB", "others × processes, MB"), [
                 (str(n), f"{own * 1e-6:,.0f}", f"{other * 1e-6:,.0f}" if n > 1 else "-", f"{n * other * 1e-6:,.0f}" if n > 1 else f"{base * 1e-6:,.0f}")
                 for n, own, other in lines])]
@@ -221,10 +221,10 @@ def limits_section():
             f"backward pass is {share(worst)} in the model, without any cost of messages. Keys stay with their process, and blocks of rows visit them in order. The process with the middle keys waits until the "
             "middle rows come. From then on it has twice as much to do in each step as the others, and they wait for it. Without a mask the loss is small.",
             f"- **Forward, causal, on many processes.** The efficiency falls to {share(causal)} with {causal['processes']:,} processes in the model. All processes have the same work, but not at the same time: "
-            "while the first half of the keys passes, the process with the middle rows computes twice as much as the one with the first and last rows. A process holds at most 3 stretches of others, so the slowest sets the pace.",
+            f"while the first half of the keys passes, the process with the middle rows computes twice as much as the one with the first and last rows. A process holds at most {model.SLOTS} stretches of others, so the slowest sets the pace.",
             f"- **Short sequences.** Stretches begin at multiples of {model.TILE}, and each process has two. So {model.ROWS[0]:,} rows are work for at most {model.ROWS[0] // model.TILE // 2} processes.",
             "- **Fast processes on a slow network.** Every key and value passes through every process (forward, without a mask), whatever their number is. The network keeps up if a process has enough rows: "
-            f"with a machine of 64 cores, {need[0]:,.0f} rows at 10 Gbit/s, {need[1]:,.0f} at 100 Gbit/s; one core needs {need[0] / 64:,.0f} and {need[1] / 64:,.0f}.",
+            f"with a machine of 64 cores, {need[0]:,.0f} rows at 10 Gbit/s, {need[1]:,.0f} at 100 Gbit/s; one core needs {need[0] / 64:,.0f} and {need[1] / 64:,.0f}. A short sequence on many fast processes also waits until its stretches have passed all of them.",
             "- **Gradients over a link with delay.** Backward has 18 P steps for P processes. Each takes at least the time of a message with a block of rows, because blocks pass a process in both "
             "directions. Forward, messages travel ahead of their use, so a delay costs time only at the start.", ""]
 

@@ -17,7 +17,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-enum { RPI_CHUNKS = 32, RPI_SLOTS = 3, RPI_OWN = 2 };
+enum { RPI_CHUNKS = 32, RPI_SLOTS = 4, RPI_OWN = 2 };
 
 /* A part, as this process sees it. A process takes part in its chain if it has or receives it. */
 typedef struct rpi_part {

@@ -122,7 +122,7 @@ RP_API void rp_mpi_plan_destroy(rp_mpi_plan *plan);
  * Law      the bits are those of rp_attend over the whole sequence, for any number of processes.
  * Edges    weights, profile, key_mass, entropy, pages, key_norms, prepared, states, own_keys and ranges
  *          must be absent. Stretches of keys that masks hide from all rows of a process are neither sent nor computed.
- * Memory   besides rp_attend's, a process allocates its keys and values again, three stretches of those of others, and
+ * Memory   besides rp_attend's, a process allocates its keys and values again, four stretches of those of others, and
  *          the states of its rows.
  * Threads  with MPI_THREAD_SERIALIZED or MULTIPLE, a thread of the library calls MPI while the caller's threads
  *          compute. Otherwise the caller's thread calls MPI between blocks of rows.
