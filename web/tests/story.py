@@ -66,6 +66,12 @@ def words(page):
         check("and the page reports it", "no weight has changed: 0.0000" in page.p.text_content(".said"), page.p.text_content(".said"))
     check("each time another order", len(orders) > 4, orders)
     check("how many orders there are", page.p.evaluate("relpos.page().numbers().orders") == 1260)
+    page.show("story-order", text="word")
+    check("one word has one order", "only one order" in page.p.text_content(".said"), page.p.text_content(".said"))
+    page.show("story-bias")
+    added, row = float(page.p.text_content(".said strong")), command_output(page)
+    want = np.abs(np.array(row["weights"]) - row["weights_plain"]).max()
+    check("a bias: it opens where the bias shows", fixed([added]) == fixed([want]) and added > 0.1, f"{added} {want}")
     for order in ("", "0.1", "0.0.1.2.3.4.5", "a.b", "6.5.4.3.2.1.-1"):
         page.show("story-order", order=order)
         names = [row[0] for row in page.csv()[1:]]
