@@ -1,5 +1,5 @@
 // chart.js -- charts of lines, bars and dots in SVG. SPDX-License-Identifier: Apache-2.0
-import {extent, fixed, h} from './ui.js';
+import {extent, fixed, h, minus} from './ui.js';
 
 const dashes = ['', '7 3', '2 3', '9 3 2 3', '4 4', '12 3', '1 5', '6 2 1 2'];  // dash patterns distinguish lines without colours
 
@@ -65,9 +65,10 @@ function outline(x, y) {
   return wait >= 0 ? path + `L${at(wait)}` : path;
 }
 
-/** Draw a chart. series: [{name, x, y, style: line|bars|dots}], with rising x. logX, logY: use a logarithmic axis. zones: [{from, to, text,
- * shade}], ranges of x that are marked in the background; a line marks an end inside the chart. width: in pixels; default: the width of
- * the page. onpick(x): called when the user clicks or drags in the chart. Return a figure element. */
+/** Draw a chart. series: [{name, x, y, style: line|bars|dots, line: width}], with rising x. logX, logY: use a logarithmic axis. zones: [{from, to, text,
+ * shade}], ranges of x that are marked in the background; a line marks an end inside the chart. span: [from, to], values of x that the axis
+ * must contain. width: in pixels; default: the width of the page. legend: false to draw none. onpick(x): called when the user clicks or drags
+ * in the chart. Return a figure element. */
 export function chart({
   title,
   series,
@@ -75,6 +76,8 @@ export function chart({
   yLabel = '',
   low,
   high,
+  span = [],
+  legend: listed = true,
   logX = false,
   logY = false,
   marks = [],
@@ -85,8 +88,8 @@ export function chart({
 }) {
   const left = 58, dash = s => series.length > 1 ? dashes[s % 8] : '', right = 12, top = zones.some(zone => zone.text) ? 24 : 10,
         bottom = 40, fx = logX ? Math.log10 : x => x, fy = logY ? Math.log10 : y => y;
-  const [loX, hiX] = extent(series.map(s => s.x), logX ? 0 : undefined).map(fx), bars = series.some(s => s.style === 'bars'),
-              [min, max] = extent(series.map(s => s.y), logY ? 0 : undefined);
+  const [loX, hiX] = extent([span, ...series.map(s => s.x)], logX ? 0 : undefined).map(fx),
+              bars = series.some(s => s.style === 'bars'), [min, max] = extent(series.map(s => s.y), logY ? 0 : undefined);
   let lo = fy(low ?? min), hi = fy(high ?? max);
   if (!Number.isFinite(hi - lo)) lo = 0, hi = 1;
   if (bars && !logY) lo = Math.min(lo, 0), hi = Math.max(hi, 0);
@@ -97,13 +100,14 @@ export function chart({
   for (const y of (logY ? logTicks : ticks)(lo, hi, height < 160 ? 2 : 5)) {
     const at = top + (hi - y) / (hi - lo) * (height - top - bottom);
     elements.push(h('line', {x1: left, x2: width - right, y1: at, y2: at, stroke: 'var(--line)'}),
-      h('text', {x: left - 6, y: at + 4, 'text-anchor': 'end', fill: 'var(--soft)'}, short(back(y))));
+      h('text', {x: left - 6, y: at + 4, 'text-anchor': 'end', fill: 'var(--soft)'}, minus(short(back(y)))));
   }
   for (const x of (logX ? logTicks : ticks)(loX, hiX, width / 80)) {
     if (bars && !Number.isInteger(x)) continue;
     const at = left + (x - loX + half) / (hiX - loX + 2 * half || 1) * (width - left - right);
     elements.push(h('line', {x1: at, x2: at, y1: height - bottom, y2: height - bottom + 5, stroke: 'var(--soft)'}),
-      h('text', {x: at, y: height - bottom + 18, 'text-anchor': 'middle', fill: 'var(--soft)'}, short(logX ? 10 ** x : x)));
+      h('text', {x: at, y: height - bottom + 18, 'text-anchor': 'middle', fill: 'var(--soft)'},
+        minus(short(logX ? 10 ** x : x))));
   }
   zones.forEach(({from, to, text = '', shade}, n) => {
     const [x, end] = [from, to].map(at => Math.min(Math.max(px(at), left), width - right));
@@ -151,7 +155,7 @@ export function chart({
         d: outline(Array.from(s.x, px), Array.from(s.y, y => Number.isFinite(fy(y)) ? py(y) : NaN)),
         fill: 'none',
         stroke,
-        'stroke-width': 2,
+        'stroke-width': s.line ?? 2,
         'stroke-dasharray': dash(s.colour ?? n)
       }));
     }
@@ -181,7 +185,7 @@ export function chart({
     svg.addEventListener('click', pick);
     svg.addEventListener('pointermove', event => event.buttons & 1 && pick(event));
   }
-  const legend = series.length > 1 || series[0]?.name ?
+  const legend = listed && (series.length > 1 || series[0]?.name) ?
     h('div', {class: 'legend'},
       series.map((s, n) => h('span', {}, h('svg', {viewBox: '0 0 28 8', 'aria-hidden': 'true'}, h('line', {
         x1: 0,

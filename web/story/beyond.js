@@ -1,13 +1,25 @@
 // beyond.js -- the last step: how each scheme behaves at distances that do not occur in training. SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
-import {shell} from '../code.js';
-import {controls, fixed, h, viewLink} from '../ui.js';
+import {optionOf, shell} from '../code.js';
+import {safetensorsOf} from '../files.js';
+import {withNames} from '../term.js';
+import {controls, download, h, viewLink} from '../ui.js';
 
 import {i, math, n, o} from './mathml.js';
-import {paper, player, roomy, step, widthOf} from './step.js';
+import {paper, player, step, tracks} from './step.js';
 import {trainedTable} from './tables.js';
 
-const trained = 512, min = 64, max = 8192, points = 1024;
+const trained = 512, min = 64, max = 8192, points = 600, heads = 4, width = 2 * heads, content = 2, low = -6, high = 6,
+      file = 'relpos-beyond.safetensors';
+
+/** Return all distances in training, and about `points` of the distances from there to `length` with equal steps on a logarithmic axis. */
+function kept(length) {
+  const far = Array.from({length: points}, (_, n) => Math.round(trained * (max / trained) ** (n / points)));
+  const all = [...Array(Math.min(trained, length)).keys(), ...far.filter(back => back < length), length - 1].slice(1);
+  return all.filter((back, at) => back !== all[at - 1]);
+}
+
+const percent = x => x > 0 && x < 0.005 ? 'less than 1 %' : `${Math.round(100 * x)} %`;
 
 export const beyond = {
   id: 'story-beyond',
@@ -17,109 +29,128 @@ export const beyond = {
   make({core, facts, change, state, story}) {
     const settings =
       controls([{key: 'length', label: 'Length of the text', type: 'range', min, max, lower: min, upper: max}], change);
-    const box = h('div', {class: 'four'}), width = 8, one = new Float64Array(width);
-    one[width / 2 - 1] = 1;  // use only the slowest pair of channels
-    const asked = core.words(['told']).q;
-    core.problem(
-      {lenQ: 1, lenK: 1, dimK: width, terms: [`relkey,left=${trained - 1},right=0`], q: asked, k: new Float64Array(width)});
+    const box = h('div', {class: 'four'});
+    // the query of a head uses one pair of channels, and every key is equal to the sum of the queries: without positions all scores are 2
+    const size = Math.sqrt(content * Math.sqrt(width)), q = new Float64Array(heads * width), one = new Float64Array(width);
+    for (let n = 0; n < heads; n++) one[n] = q[n * width + n] = size;
+    const key = new Float64Array(max * width);
+    for (let n = 0; n < max; n++) key.set(one, n * width);
+    const problem = (length, terms) => core.problem(
+      {heads, kvHeads: 1, lenQ: 1, lenK: length, qOffset: length - 1, dimK: width, terms, q, k: key.subarray(0, length * width)});
+    const shaw = `relkey,left=${trained - 1},right=0`;
+    problem(min, [shaw]);
     const vectors = core.filled(0, 0), table = trainedTable(core, facts, 0);
-    const head = 1, slope = 7;
     const schemes = [
-      {name: 'ALiBi: the line goes on', terms: ['alibi'], heads: 8, head: slope, what: 'bias', y: 'bias', low: -8, colour: 0},
-      {name: 'T5: the last bucket', terms: [table], heads: 4, head, what: 'bias', y: 'bias', colour: 2}, {
-        name: 'Shaw: the last vector',
-        terms: [{text: `relkey,left=${trained - 1},right=0`, arrays: {table: vectors}}],
-        q: asked,
-        what: 'scores',
-        y: 'score',
-        colour: 3
-      },
-      {
-        name: 'RoPE: new angles',
-        terms: [`rope,dim=${width}`],
-        q: one,
-        same: true,
-        what: 'scores',
-        y: 'score',
-        low: -1 / Math.sqrt(width),
-        high: 1 / Math.sqrt(width),
-        colour: 1
-      }
+      {name: 'ALiBi', term: {text: 'alibi'}}, {name: 'T5', term: table},
+      {name: 'Shaw', term: {text: shaw, arrays: {table: vectors}}, thin: [0.7, 0.7, 0.7, 0.7]},
+      {name: 'RoPE', term: {text: `rope,dim=${width}`}, thin: [0.3, 0.4, 2, 2.5]}  // fast dials would hide the slow ones
     ];
-    /** Return the bias or score at each distance in a text of this length, and the weights of its last word if only the scheme matters. */
-    const of = ({terms, heads = 1, head = 0, q, same, what}, length) => {
-      const k = q && new Float64Array(length * width);
-      if (same)
-        for (let n = 0; n < length; n++) k.set(q, n * width);
-      core.problem({heads, lenQ: 1, lenK: length, qOffset: length - 1, dimK: q ? width : 1, terms, q, k});
-      return {values: core.rows(what, head).reverse(), weights: core.rows('weights', head).reverse()};
+    /** Return the scores and the weights of the last word by distance, for each head. */
+    const of = ({term}, length) => {
+      problem(length, [term]);
+      return [...Array(heads).keys()].map(
+        head => ({scores: core.rows('scores', head).reverse(), weights: core.rows('weights', head).reverse()}));
     };
+    const arrays = length => ({
+      q: {shape: [1, heads, 1, width], data: q},
+      k: {shape: [1, 1, length, width], data: key.subarray(0, length * width)},
+      v: {shape: [1, 1, length, 1], data: new Float64Array(length)},
+      't5.table': table.arrays.table,
+      'relkey.table': vectors
+    });
+    const named = ({text, arrays}) => arrays ? withNames(text, {table: `${text.split(',')[0]}.table`}) : text;
     return step(this, {
       story,
       settings,
       state,
       figure: box,
-      extra: [player({
-        key: 'length',
-        state,
-        change,
-        text: 'Play: 64 to 8,192',
-        next: (() => {
-          let exact = 0;
-          return (value, ms) => {
-            if (Math.round(exact) !== value) exact = value;
-            exact = value >= max ? min : Math.min(exact * 2 ** (ms / 1000), max);
-            return Math.round(exact);
-          };
-        })()
-      })],
+      extra: [
+        player({
+          key: 'length',
+          state,
+          change,
+          text: 'Play: 64 to 8,192',
+          next: (() => {
+            let exact = 0;
+            return (value, ms) => {
+              if (Math.round(exact) !== value) exact = value;
+              exact = value >= max ? min : Math.min(exact * 2 ** (ms / 1000), max);
+              return Math.round(exact);
+            };
+          })()
+        }),
+        h('button', {
+          type: 'button',
+          onclick: () => {
+            const {length} = state();
+            download(file, safetensorsOf(arrays(length), Array.from({length}, (_, n) => String(n))));
+          }
+        },
+          'Save the arrays')
+      ],
       lead: `Suppose that no training text had more than ${
         trained} tokens: the shaded part. Press Play to see each scheme at longer distances.`,
       text: [
+        `The curves are the scores of equal words by distance, one for each of four heads. A title shows how much of the attention goes to distances from ${
+          trained}: the mean over the heads, for the last word of the text.`,
         'ALiBi keeps falling, so far words get almost no weight. T5 and Shaw repeat their last number for more and more words. RoPE’s slow dials reach angles that did not occur in training, so models for long texts stretch their wavelengths.'
       ],
-      formula: math(i('δ'), o('='), i('j'), o('−'), i('i'), o('<'), o('−'), n(String(trained))),
+      formula: math(i('δ'), o('='), i('j'), o('−'), i('i'), o('≤'), n(`−${trained}`)),
       papers: [paper('Chen et al. 2023, Position interpolation', '2306.15595'), paper('Peng et al. 2023, YaRN', '2309.00071')],
       workshop: viewLink({id: 'rope'}, 'stretch RoPE’s wavelengths'),
       notes: [
-        'ALiBi is the last of eight heads. T5 is a trained table: layer 1, head 2 of the laboratory’s byte model. Shaw’s vectors are random, with one query. RoPE shows only the slowest pair of eight channels, with base 10,000.',
-        'The percentage is the part of the last word’s weight beyond the trained length, if all keys are equal except for their position.'
+        `The four schemes have the same queries and keys, four heads each, and all keys are equal. A head’s query uses one pair of channels. Without positions every score is ${
+          content}.`,
+        'T5 is a trained table, layer 0 of the laboratory’s byte model. Shaw’s vectors are random. RoPE’s dials turn by 1, 0.1, 0.01 and 0.001 radians per word.',
+        '“Save the arrays” writes the file that the commands read.'
       ],
       compute(state) {
-        const {length} = state, two = roomy(box), room = widthOf(box), width = two ? Math.floor((room - 24) / 2) : room;
+        const {length} = state, [columns, width] = tracks(box), rows = schemes.length / columns;
         settings.set(state);
-        const x = Array.from({length}, (_, back) => back), found = schemes.map(scheme => of(scheme, length));
-        const fractions = found.map(({weights}) => weights.subarray(Math.min(trained, length)).reduce((sum, w) => sum + w, 0));
-        const every = Math.max(1, Math.floor(length / points)),
-              kept = x.filter(n => n < trained || n % every === 0 || n === length - 1);
-        box.replaceChildren(...schemes.map((scheme, n) => chart({
-          title: scheme.name + (length > trained ? `; ${Math.round(100 * fractions[n])} % beyond` : ''),
-          xLabel: (two ? n > 1 : n === 3) ? 'how far back' : '',
-          yLabel: scheme.y,
+        const found = schemes.map(scheme => of(scheme, length)), shown = kept(length);
+        const mean = list => list.reduce((sum, x) => sum + x, 0) / list.length;
+        const fractions = found.map(
+          all => mean(all.map(({weights}) => weights.subarray(Math.min(trained, length)).reduce((sum, w) => sum + w, 0))));
+        const tall = Math.min(Math.max((innerHeight - 290) / rows - 30, 104), 280);
+        box.replaceChildren(...schemes.map(({name, thin = []}, n) => chart({
+          title: name + (length > trained ? `: ${percent(fractions[n])} beyond ${trained}` : ''),
+          xLabel: n >= schemes.length - columns ? 'how far back' : '',
+          yLabel: 'score',
           width,
-          height: two ? 260 : 104,
-          low: scheme.low && Math.min(scheme.low, ...found[n].values.subarray(-1)),
-          high: scheme.high,
-          series: [{name: '', x: kept, y: kept.map(back => found[n].values[back]), colour: scheme.colour}],
-          zones: [{from: 0, to: Math.min(trained, length) - 0.5, shade: true}]
+          height: tall,
+          low,
+          high,
+          logX: true,
+          span: [1, max],
+          series: found[n].map(({scores}, head) => ({
+            name: `head ${head}`,
+            line: thin[head] ?? 1.5,
+            x: shown,
+            y: shown.map(back => scores[back] < low ? NaN : scores[back])
+          })),
+          legend: false,
+          zones: [{from: 1, to: trained - 0.5, shade: true}]
         })));
+        const size = h('strong', {}, `${length.toLocaleString('en')} tokens`), part = percent(1 - trained / length);
         return {
           said: length > trained ?
             [
-              h('strong', {}, `${length.toLocaleString('en')} tokens`),
-              `: ${
-                Math.round(100 *
-                  (1 - trained / length))} % of all distances are new. The titles show how much of the attention goes to them.`
+              size,
+              `: ${part} of the distances are new. Without positions they would get ${
+                part} of the attention; the titles show how much they get.`
             ] :
-            [h('strong', {}, `${length.toLocaleString('en')} tokens`), ': every distance occurred in training.'],
+            [size, ': every distance occurred in training.'],
           numbers: {fractions},
-          csv: () => [['back', ...schemes.map(({name}) => name.split(':')[0])],
-            ...x.map(back => [back, ...found.map(({values}) => values[back])])],
+          csv: () => [['back', ...schemes.flatMap(({name}) => found[0].map((_, head) => `${name} head ${head}`))],
+            ...Array.from({length}, (_, back) => [back, ...found.flatMap(all => all.map(({scores}) => scores[back]))])],
           code: {
-            CLI: shell([
-              'relpos', 'bias', 'alibi', '--heads', 8, '--head', slope, '--q', 1, '--k', length, '--q-offset', length - 1,
-              '--json'
-            ])
+            CLI: `# “Save the arrays” writes ${
+              file}: score and weights of each scheme, from the first word to the last\nfor head in 0 1 2 3; do\n${
+              schemes
+                .map(({term}) => '  ' + shell([
+                  'relpos', 'explain', '--input', file, '--q-offset', length - 1, ...optionOf(core, named(term)), '--head'
+                ]) + ' $head --json\n')
+                .join('')}done\n`
           }
         };
       }

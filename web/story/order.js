@@ -70,7 +70,15 @@ function page(it, {core, change, state, story}, {term, more = [], ...said}) {
         {words, order, chosen, weights: found.weights[chosen], ghosts: plain?.weights[chosen], biases: term && found.biases});
       const place = order.indexOf(chosen), sentence = order.map(word => words[word]);
       return {
-        said: it.said({moved, movedOutput, words, count: orders(words), chosen, same: order.every((x, k) => x === k)}),
+        said: it.said({
+          moved,
+          added: plain && farthest([found.weights[chosen]], [plain.weights[chosen]]),
+          movedOutput,
+          words,
+          count: orders(words),
+          chosen,
+          same: order.every((x, k) => x === k)
+        }),
         numbers: {moved, movedOutput, orders: orders(words)},
         csv: () => [
           ['key', 'weight', 'bias'], ...order.map((word, at) => [words[word], found.weights[chosen][word], found.biases[at]])],
@@ -92,11 +100,15 @@ export const order = {
   title: 'Attention does not see the order of words',
   name: 'Order',
   defaults: {order: '', word: 2, text: ''},
-  said: ({moved, words, count, same}) => [same ? `These words have ${count.toLocaleString('en')} orders. ` : 'In this order ',
-    same ? 'Shuffle them, and see how much a weight changes.' : strong(`no weight has changed: ${fixed(moved)}`),
-    same ? '' :
-           ` is the largest change of all ${words.length ** 2} weights. The same holds for each of the ${
-             count.toLocaleString('en')} orders.`],
+  said: ({moved, words, count, same}) => count === 1 ?
+    ['These words have only one order. Enter different words to shuffle them.'] :
+    [
+      same ? `These words have ${count.toLocaleString('en')} orders. ` : 'In this order ',
+      same ? 'Shuffle them, and see how much a weight changes.' : strong(`no weight has changed: ${fixed(moved)}`),
+      same ? '' :
+             ` is the largest change of all ${words.length ** 2} weights. The same holds for each of the ${
+               count.toLocaleString('en')} orders.`
+    ],
   make(tools) {
     return page(this, tools, {
       lead:
@@ -123,18 +135,19 @@ export const bias = {
   id: 'story-bias',
   title: 'A bias distinguishes near from far',
   name: 'A bias',
-  defaults: {order: '', word: 2, strength: 0.5, text: ''},
-  said: ({moved, same}) => same ? 'Change the strength, then move a word: now its place matters.' :
-                                  [
-                                    'In this order ', strong(`weights have changed by up to ${fixed(moved)}`),
-                                    moved < 5e-5 ? '. Without a bias nothing changes.' : '. Attention depends on the order.'
-                                  ],
+  defaults: {order: '', word: 2, strength: 2, text: ''},
+  said: ({moved, same, added}) => same ?
+    ['The bias changes a weight of the chosen word by up to ', strong(fixed(added)), '. Now move a word: its place matters.'] :
+    [
+      'In this order ', strong(`weights have changed by up to ${fixed(moved)}`),
+      moved < 5e-5 ? '. Without a bias nothing changes.' : '. Attention depends on the order.'
+    ],
   make(tools) {
     return page(this, tools, {
       term: ({strength}) => `log,lambda=${strength}`,
-      more: [{key: 'strength', label: 'Strength λ of the bias', type: 'range', min: 0, max: 2, step: 0.05, lower: 0, upper: 10}],
+      more: [{key: 'strength', label: 'Strength λ of the bias', type: 'range', min: 0, max: 4, step: 0.05, lower: 0, upper: 10}],
       lead:
-        'Add a number that depends only on the distance to each score: the orange bars. Increase the strength, and drag the words over the bars.',
+        'Add a number that depends only on the distance to each score: the orange bars. Change the strength, and drag the words over the bars.',
       text: [
         [
           'The bars belong to the places, and the words move over them: far words lose weight, near words gain weight. ',

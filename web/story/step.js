@@ -49,6 +49,12 @@ export function walk(each, n) {
 /** Return the width that a figure in `box` should have. */
 export const widthOf = box => Math.max(280, box.clientWidth || document.getElementById('main').clientWidth - 8);
 
+/** Return how many columns the style gives to a grid, and how wide a column is in pixels. */
+export const tracks = grid => {
+  const widths = getComputedStyle(grid).gridTemplateColumns.split(' ').map(parseFloat);
+  return widths[0] > 0 ? [widths.length, widths[0]] : [1, widthOf(grid)];
+};
+
 /** Return true if there is space for a large figure in `box`. */
 export const roomy = box => widthOf(box) > 560 && innerHeight > 560;
 

@@ -70,7 +70,7 @@ def address(browser):
         ("buckets", {"strategy": '");x("', "offset": 1e300}, {"strategy": "log", "offset": 1e9}),
         ("families", {"family": "constructor", "query": 9}, {"family": "additive", "query": 2}),
         ("cost", {"most": 300, "step": 99}, {"most": 1024, "step": 47}),
-        ("model", {"source": "constructor"}, {"source": "minilm"}),
+        ("model", {"source": "constructor"}, {"source": "lab1"}),
         ("model", {"source": "lab0"}, {"a": "t5,buckets=32,max_distance=128,bidirectional=0,table=t5.table", "masks": "causal", "query": 60}),
     ):
         page.show(view, **given)

@@ -83,5 +83,15 @@ def bias(page):
         python = python_program(page)
         if python and "default_rng" not in page.code("Python"):
             check(f"bias {state}: the Python", python.strip() == str(want[now["head"]].round(4)), python[:200])
+    page.show("bias", a="t5", heads=6, q=40, k=40, head=5)
+    page.download("Save the arrays")
+    want = json.loads(command(page.code().splitlines()[2].split("#")[0]))["bias"]
+    check("bias: t5 is a trained table", page.problem() == "" and fixed([row[3] for row in page.csv()[1:]]) == fixed(want), page.problem())
+    check("bias: later keys do not glow", all(0 < np.abs(np.triu(head, 1)).max() < np.abs(head).max() / 2 for head in want), want)
+    page.show("bias", a="t5,bidirectional=0,buckets=16,table=trained")
+    check("bias: another shape says what the table needs", "buckets=32,max_distance=128,bidirectional=0" in page.problem(), page.problem())
+    page.show("bias", a="alibi", b="linear,left=0.5,right=2", q=20, k=20)
+    scales = page.p.evaluate("[...document.querySelectorAll('figure:not([hidden]) .scale')].map(e => e.textContent)")
+    check("bias: the four maps share their colours", len(scales) == 4 and len(set(scales)) == 1, scales)
     plain = {"log", "linear", "alibi", "kerple", "table", "t5", "bucket", "swin", "axial", "real", "sandwich"}
     check("terms whose calculations are numbers", computed >= plain, sorted(plain - computed))

@@ -54,7 +54,9 @@ def families(page):
     for strength, content, verdict in ((10, 0, "positions also prefer it"), (10, 20, "positions also prefer it"), (-10, 20, "content wins"), (-10, 2, "overrides it"), (-10, 0, "too weak")):
         said = page.show("families", family="linear", query=0, relevant=2, strength=strength, content=content).p.locator("main p[role=status]").last.text_content()
         check(f"families: positions {strength}, content {content}: {verdict}", verdict in said, said)
-    page.show("families")
+    said = page.show("families").p.locator("main p[role=status]").last.text_content()
+    check("families opens where the position overrides the content", "position overrides it" in said, said)
+    page.show("families", strength=1)
     for nth, name in ((1, "VIT3_BIAS_PRINT"), (2, "VIT3_SHAW_PRINT"), (3, "VIT3_ROPE30"), (4, "VIT3_LINEAR_PRINT")):
         for i in range(3):
             check(

@@ -92,7 +92,7 @@ def files(browser):
         "fortran.npz": npz({"q": np.asfortranarray(rng.standard_normal((1, 2, 6, 4))), "k": k}),
     }
     page = Page(browser)
-    page.show("model", a="alibi")
+    page.show("model", source="minilm", a="alibi")
     before = page.csv()
     for name, data in hostile.items():
         (work / name).write_bytes(data)
@@ -121,7 +121,7 @@ def files(browser):
 
     def dropped(name, data):
         (work / name).write_bytes(data)
-        page.show("model", a="alibi", masks="")
+        page.show("model", source="minilm", a="alibi", masks="")
         page.p.set_input_files("#file", work / name)
         page.until(f"document.querySelector('main').textContent.includes('{name}')")
         page.frames()

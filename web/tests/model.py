@@ -11,7 +11,10 @@ from programs import python_program, read_safetensors, run_row
 
 
 def model(page):
-    page.show("model")
+    found = page.show("model").p.evaluate("[relpos.state(), relpos.page().numbers().far]")
+    check("model opens on a trained head", found[0]["source"] == "lab1" and found[1] < 1e-3 and page.problem() == "", found)
+    untrained = {"source": "minilm"}
+    page.show("model", **untrained)
     page.download("Save the arrays")
     for state in (
         {},
@@ -19,7 +22,7 @@ def model(page):
         {"a": "log,lambda=0.8", "masks": "causal", "query": 200},
         {"a": "", "head": 0},
     ):
-        page.show("model", **state)
+        page.show("model", **untrained, **state)
         found = json.loads(command(page.code().splitlines()[1].replace("--brief", "--json")))
         rows = page.csv()[1:]
         check(f"model {state}: weights", fixed([row[4] for row in rows]) == fixed(found["weights"]))
@@ -43,7 +46,7 @@ def model(page):
             check(f"model {state}: the calculation of a cell of map {nth}", f"offset {1 - query}:".replace("-", "−") in text and [value] == fixed(want) and abs(value_of(calculation) - want) < 2e-4, f"{text} {want}")
         computed, wrong = wrong_cells([cell for cell in cells(page) if " = " in cell[1] and re.fullmatch(r"\d\.\d{4}", cell[0])], 2e-4)
         check(f"model {state}: the weights of the heaviest keys", computed == 16 and not wrong, f"{computed} {wrong[:2]}")
-    page.show("model", a="alibi", head=4)
+    page.show("model", **untrained, a="alibi", head=4)
     found = json.loads(command(page.code().splitlines()[2] + " --json"))["bias"]
     curves = page.p.evaluate("relpos.page().numbers().bias()")
     check("model: eight heads of twelve, the chosen one among them", len(curves) == 8 and [n for n, *_ in curves if n == 4] == [4])
@@ -60,12 +63,12 @@ def model(page):
     check("cost: entries of a table are called so", page.p.locator("main .scale").first.text_content().startswith("bucket"))
     page.show("bias", a="alibi", q=9, k=9)
     check("bias: a whole bar ends with its data", page.p.locator("figure:not([hidden]) .scale span").all_text_contents()[::2] == ["bias", "0.0000"])
-    page.show("model")
+    page.show("model", **untrained)
     file = work / "relpos-heads.safetensors"
-    scores, weights = run_row("model", page.show("model"), read_safetensors(file), "q", "k", "t5_table")
+    scores, weights = run_row("model", page.show("model", **untrained), read_safetensors(file), "q", "k", "t5_table")
     check("model: the C function", weights == fixed([row[4] for row in page.csv()[1:]]))
     for layer in (0, 1):
-        page.show("model")
+        page.show("model", **untrained)
         page.p.select_option("[data-key=source]", f"lab{layer}")
         page.frames()
         now = page.p.evaluate("relpos.state()")

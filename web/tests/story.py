@@ -11,6 +11,7 @@ from explorer import Page, url
 STEPS = [f"story-{step}" for step in ("order", "bias", "slopes", "buckets", "vectors", "dials", "beyond", "model")]
 SCREENS = {  # (width, height), and the part of the picture that must be visible: all, or a number of pixels
     "desktop": (1280, 800, None),
+    "small desktop": (1024, 768, None),
     "phone": (390, 844, None),
     "small phone": (320, 640, 160),
     "frame": (700, 600, 200),
@@ -65,6 +66,12 @@ def words(page):
         check("and the page reports it", "no weight has changed: 0.0000" in page.p.text_content(".said"), page.p.text_content(".said"))
     check("each time another order", len(orders) > 4, orders)
     check("how many orders there are", page.p.evaluate("relpos.page().numbers().orders") == 1260)
+    page.show("story-order", text="word")
+    check("one word has one order", "only one order" in page.p.text_content(".said"), page.p.text_content(".said"))
+    page.show("story-bias")
+    added, row = float(page.p.text_content(".said strong")), command_output(page)
+    want = np.abs(np.array(row["weights"]) - row["weights_plain"]).max()
+    check("a bias: it opens where the bias shows", fixed([added]) == fixed([want]) and added > 0.1, f"{added} {want}")
     for order in ("", "0.1", "0.0.1.2.3.4.5", "a.b", "6.5.4.3.2.1.-1"):
         page.show("story-order", order=order)
         names = [row[0] for row in page.csv()[1:]]
@@ -103,14 +110,24 @@ def schemes(page):
         check(f"dials {state}: the same anywhere", abs(here - there) < 1e-9, f"{here} {there}")
     for length in (64, 600, 8192):
         page.show("story-beyond", length=length)
-        back, alibi, t5, shaw, rope = (np.array(column) for column in columns(page))
-        check(f"beyond {length}: ALiBi", fixed(alibi) == fixed(command_output(page)["bias"][7][0][::-1]))
-        check(f"beyond {length}: RoPE", np.abs(rope - np.cos(back / 1000) / np.sqrt(8)).max() < 1e-12)
-        for name, column, last in (("T5", t5, 113), ("Shaw", shaw, 511)):
-            check(f"beyond {length}: {name} repeats its last", length <= last or (column[last:] == column[-1]).all() and column[last - 1] != column[-1])
+        page.download("Save the arrays")
+        back, *scores = (np.array(column) for column in columns(page))
+        text, rows = command(page.code()), []
+        while text := text.lstrip():
+            row, end = json.JSONDecoder().raw_decode(text)
+            rows, text = [*rows, row], text[end:]
+        rows = [rows[head * 4 + scheme] for scheme in range(4) for head in range(4)]  # the command prints all schemes of a head together
+        check(f"beyond {length}: every curve is what the command prints", len(scores) == len(rows) and all(fixed(x) == fixed(row["score"][::-1]) for x, row in zip(scores, rows)))
         shares = page.p.evaluate("relpos.page().numbers().fractions")
-        want = [softmax(column)[512:].sum() for column in (alibi, t5, shaw, rope)]
+        want = np.reshape([sum(row["weights"][:-512]) for row in rows], (4, 4)).mean(axis=1)
         check(f"beyond {length}: the fraction beyond", np.abs(np.array(shares) - want).max() < 1e-9, f"{shares} {want}")
+        titles = page.p.locator(".four figcaption").all_text_contents()
+        check(f"beyond {length}: in the titles", [f": {max(1, round(100 * x))} %" in title for x, title in zip(want, titles)] == [length > 512] * 4, titles)
+        for head in range(4):
+            check(f"beyond {length}: ALiBi {head}", np.abs(scores[head] - (2 - back / 4 ** (head + 1))).max() < 1e-9)
+            check(f"beyond {length}: RoPE {head}", np.abs(scores[12 + head] - 2 * np.cos(back / 10**head)).max() < 1e-9)
+            for name, column, last in (("T5", scores[4 + head], 113), ("Shaw", scores[8 + head], 511)):
+                check(f"beyond {length}: {name} {head} repeats its last", length <= last or (column[last:] == column[-1]).all() and column[last - 1] != column[-1])
 
 
 def story(page):
@@ -176,6 +193,8 @@ def pictures(browser):
                 for wrong, script in (("cut", LABELS), ("too small to press", TARGETS), ("hard to read", CONTRAST)):
                     found = page.p.evaluate(script)
                     check(f"{what}: nothing is {wrong}", not found, found)
+                sizes = page.p.evaluate("[...document.querySelectorAll('.four svg.chart')].map(e => e.getBoundingClientRect().width / e.viewBox.baseVal.width)")
+                check(f"{what}: charts are as large as they were drawn", all(0.97 < x < 1.03 for x in sizes), sizes)
                 check(f"{what}: nothing beside the screen", page.p.evaluate("document.documentElement.scrollWidth") <= width)
             page.context.close()
 

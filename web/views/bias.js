@@ -5,8 +5,9 @@ import {cArrays, optionOf, program, pythonOptions, pythonString, pythonTerm, ran
 import {safetensorsOf} from '../files.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
-import {gridOf, nameOf, namesIn, termEditor, withNames} from '../term.js';
-import {calculation, controls, download, fixed, h, inner, minus, valueText, viewLink} from '../ui.js';
+import {trainedTable} from '../story/tables.js';
+import {gridOf, nameOf, namesIn, startText, termEditor, withNames} from '../term.js';
+import {calculation, controls, download, extent, fixed, h, inner, minus, valueText, viewLink} from '../ui.js';
 
 const kinds = {
   a: 'A',
@@ -45,9 +46,23 @@ export const bias = {
       if (grid && grid.tokens <= 4096) Object.assign(patch, {q: grid.tokens, k: grid.tokens, offset: 0});
       change(patch);
     };
+    const {text: shape, arrays: {table: trained}} = trainedTable(core, facts, 0), whole = `${shape},table=trained`;
+    /** Return the term that a text means: t5 without parameters is T5 with the trained table. */
+    const meant = text => text === 't5' ? whole : text;
+    /** Return a term with the trained table, if its text names it. With more heads than the table has, its columns repeat. */
+    const given = (text, heads) => {
+      if (nameOf(text) !== 't5' || namesIn(core, text).table !== 'trained') return text;
+      const of = (name, other) => +(new RegExp(`,${name}=([^,]*)`).exec(text)?.[1] ?? other), [buckets, columns] = trained.shape;
+      if (of('buckets', 32) !== buckets || of('max_distance', 128) !== 128 || of('bidirectional', 1) !== 0)
+        throw new Error(`the trained table needs ${shape}: write this, or omit table=trained to see the number of each bucket`);
+      const data = Float64Array.from(
+        {length: buckets * heads}, (_, n) => trained.data[Math.floor(n / heads) * columns + n % heads % columns]);
+      return {text, arrays: {table: {shape: [buckets, heads], data}}};
+    };
+    const start = name => name === 't5' ? whole : startText(core, facts, name);
     const editors = [
-      termEditor({core, facts, key: 'a', legend: 'Term A', names, change: set}),
-      termEditor({core, facts, key: 'b', legend: 'Term B', names, none: true, change: set})
+      termEditor({core, facts, key: 'a', legend: 'Term A', names, change: set, start}),
+      termEditor({core, facts, key: 'b', legend: 'Term B', names, none: true, change: set, start})
     ];
     const settings = controls(
       [
@@ -106,18 +121,18 @@ export const bias = {
     };
 
     const compute = state => {
-      const {a, b, q, k, heads, offset} = state, head = Math.min(state.head, heads - 1), query = Math.min(state.query, q - 1),
-                                both = [a, ...(b ? [b] : [])];
+      const {q, k, heads, offset} = state, a = meant(state.a), b = meant(state.b), head = Math.min(state.head, heads - 1),
+                          query = Math.min(state.query, q - 1), both = [a, ...(b ? [b] : [])];
       if (heads * q * k > 1 << 24)
         throw new Error(`${heads} heads of ${q} × ${k} biases are too many: choose at most ${1 << 24} numbers`);
       settings.set({...state, head, query});
-      editors.forEach(editor => editor.set(state));
+      editors.forEach(editor => editor.set({...state, a, b}));
       settings.of('head').limit(heads - 1);
       settings.of('query').limit(q - 1);
       const {shown, note: some} = someHeads(heads, head);
       const bias = text => core.kindOf[nameOf(text)]?.bias ?? true;  // for an unknown name, let the library report the error
-      const of = (terms, first = 0) => {
-        const pure = terms.every(bias);
+      const of = (texts, first = 0) => {
+        const pure = texts.every(bias), terms = texts.map(text => given(text, heads));
         if (pure) {
           core.problem({heads, lenQ: q, lenK: k, qOffset: offset, terms});
           const data = core.rows('bias', head), {meaning} = core;
@@ -152,7 +167,7 @@ export const bias = {
           },
           columns,
           across: how.columns,
-          note: how.said?.(terms.map(nameOf).filter(name => !core.kindOf[name].bias).join(' and ')),
+          note: how.said?.(texts.map(nameOf).filter(name => !core.kindOf[name].bias).join(' and ')),
           curve: shown.map(
             n => n === head ? data.subarray(query * columns, (query + 1) * columns) : effect(terms, how, state, n, query, 1)),
           all: () => {
@@ -177,16 +192,21 @@ export const bias = {
             all: () => less(found.a.all(), found.b.all())
           };
       }
+      const scales = {};  // maps of the same kind share the colours
+      for (const {data, what = 'scores'} of Object.values(found)) (scales[what] ??= []).push(data);
+      for (const what of Object.keys(scales)) scales[what] = extent(scales[what]);
       for (const [key, map] of Object.entries(maps)) {
         map.element.hidden = !found[key];
         if (!found[key]) continue;
-        const shown = key === 'b' ? b : key === 'a' ? a : kinds[key];
-        const {data, columns, value, across = 'key', expressions} = found[key];
+        const text = key === 'b' ? b : key === 'a' ? a : kinds[key], shown = text === whole ? 't5, trained table' : text;
+        const {data, columns, value, across = 'key', expressions, what = 'scores'} = found[key], [low, high] = scales[what];
         map.show({
           data,
           rows: q,
           columns,
           cursor: [query, Math.min(map.cursor[1], columns - 1)],
+          low,
+          high,
           title: `${key === 'a' || key === 'b' ? kinds[key] + ': ' : ''}${shown}, head ${head} of ${heads}`,
           value,
           across,
@@ -199,10 +219,10 @@ export const bias = {
       }
       const pure = both.every(bias), needsFile = !pure || both.some(text => Object.keys(namesIn(core, text)).length),
             random = both.some(text => randomArrays(core, text));
-      const has = {heads, lenQ: q, lenK: k, qOffset: offset, terms: both};
+      const has = {heads, lenQ: q, lenK: k, qOffset: offset, terms: both.map(text => given(text, heads))};
       core.problem(pure ? has : {...has, dimK: content(state).width});
       const made = both.map((text, n) => core.kindOf[nameOf(text)].arrays.flatMap(({name}, index) => {
-        const array = needsFile ? core.filled(n, index) : null;
+        const array = needsFile ? given(text, heads).arrays?.[name] ?? core.filled(n, index) : null;
         const called = namesIn(core, text)[name] ?? `${nameOf(text)}${n && nameOf(a) === nameOf(b) ? 2 : ''}.${name}`;
         return array ? [{...array, index, array: name, name: called}] : [];
       }));
@@ -229,6 +249,10 @@ export const bias = {
       note.textContent =
         [
           pure ? '' : 'The maps show values with the terms minus values without them, for words as vectors of 8 numbers.',
+          both.includes(whole) ?
+            `The table is trained: layer 0 of a byte model with ${trained.shape[1]} heads${
+              heads > trained.shape[1] ? ', which repeat' : ''}. It is causal: all later keys share the bucket of offset 0.` :
+            '',
           ...results.map(result => result.note), ...results.map(result => said[result.meaning])
         ].filter(Boolean)
           .filter((x, n, all) => all.indexOf(x) === n)

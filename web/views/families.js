@@ -11,7 +11,7 @@ export const families = {
   id: 'families',
   title: 'The four families on one example',
   name: 'Families',
-  defaults: {strength: 1, content: 1, relevant: 2, query: 0, family: 'additive'},
+  defaults: {strength: 5, content: 1, relevant: 2, query: 2, family: 'additive'},
 
   make({core, facts, change}) {
     const {VIT3_X: X, VIT3_BIAS_TABLE: T, VIT3_SHAW_TABLE: S, VIT3_SLOPE: M} = facts.golden, n = 3, [width] = [X.shape[1]],
@@ -84,8 +84,8 @@ export const families = {
       ratio: 1,
       onpick: (r, c) => change({content: contents[r], strength: strengths[c]})
     });
-    const output = h('div', {}, tables, h('h3', {}, 'Content against position'), said,
-      h('div', {class: 'panels early'}, maps.map(map => map.element), contest.element), verdict, curve);
+    const output =
+      h('div', {}, said, h('div', {class: 'panels early'}, [contest, ...maps].map(map => map.element)), verdict, curve, tables);
     const names = [...Array(n).keys()].map(i => `token ${i}`);
 
     const compute = state => {
@@ -228,7 +228,7 @@ export const families = {
       settings,
       about:
         'Three tokens, [1, 0], [0, 1] and [1, 1], with four families of position terms: scores before the softmax, and weights. Shaded cells differ from the source of the example, whose numbers are wrong there (docs/errata.md).' +
-        ' At strength 1 the numbers are those of the example. A stronger table, vector or slope overrides the content, and stronger content overrides the positions: the last map shows which one wins. For rotary positions the strength multiplies the angles, which repeat after a full turn.',
+        ' At strength 1 the numbers are those of the example. A stronger table, vector or slope overrides the content, and stronger content overrides the positions: the first map shows which one wins. For rotary positions the strength multiplies the angles, which repeat after a full turn.',
       formula:
         'additive: ⟨q, k⟩ / √2 + b[r]    Shaw: ⟨q, k + a[r]⟩ / √2    rotary: ⟨R(i) q, R(j) k⟩ / √2    linear: ⟨q, k⟩ / √2 + slope · r      r = j − i'
     });

@@ -36,7 +36,15 @@ export const model = {
   id: 'model',
   title: 'A trained model: its heads without and with a term',
   name: 'Model',
-  defaults: {source: 'minilm', a: 't5,table=t5_table', b: '', head: 3, query: 17, masks: '', scale: 0},
+  defaults: {
+    source: 'lab1',
+    a: 't5,buckets=32,max_distance=128,bidirectional=0,table=t5.table',
+    b: '',
+    head: 1,
+    query: 60,
+    masks: 'causal',
+    scale: 0
+  },
 
   make({core, facts, change, state: current}) {
     const bytes = text => Uint8Array.from(atob(text), c => c.charCodeAt(0));
@@ -52,14 +60,14 @@ export const model = {
         about:
           'A trained sentence encoder without a position term in its attention, its queries and keys rounded to 8 bits: add a term to see which words its heads then attend to. The table here is not trained; it has the shape of a T5 table.',
         read: () => take({arrays: unpacked(facts.model.arrays), tokens: facts.model.tokens}),
-        start: {a: model.defaults.a, head: model.defaults.head, query: model.defaults.query}
+        start: {a: 't5,table=t5_table', head: 3, query: 17}
       },
       ...Object.fromEntries(facts.lab.layers.map((arrays, layer) => [`lab${layer}`, {
         title: `a byte model of the laboratory, layer ${layer} (0 is the first of ${facts.lab.layers.length})`,
         about:
           'Trained by relpos lab on documentation such as man pages and Vim’s help, with a separate T5 table in each layer; this text was not in the training data. The curves show the bias that each head has learned for each offset.',
         read: () => take({arrays: unpacked(arrays), tokens: facts.lab.tokens, options: facts.lab.options}),
-        start: {head: 0, query: facts.lab.tokens.length - 1}
+        start: {head: 1, query: facts.lab.tokens.length - 1}
       }]))
     };
     /** Create a source from a file's arrays: take the first batch entry of q and k as doubles, and the other arrays. */
