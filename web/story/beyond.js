@@ -45,12 +45,12 @@ export const beyond = {
       {name: 'Shaw', term: {text: shaw, arrays: {table: vectors}}, thin: [0.7, 0.7, 0.7, 0.7]},
       {name: 'RoPE', term: {text: `rope,dim=${width}`}, thin: [0.3, 0.4, 2, 2.5]}  // fast dials would hide the slow ones
     ];
-    /** Return the scores and the weights of the last word by distance, for each head. */
-    const of = ({term}, length) => {
+    /** Return the scores or weights of the last word by distance, for each head. */
+    const rows = (what, {term}, length) => {
       problem(length, [term]);
-      return [...Array(heads).keys()].map(
-        head => ({scores: core.rows('scores', head).reverse(), weights: core.rows('weights', head).reverse()}));
+      return [...Array(heads).keys()].map(head => core.rows(what, head).reverse());
     };
+    let scores = null;  // for the longest text: a score depends only on the distance
     const arrays = length => ({
       q: {shape: [1, heads, 1, width], data: q},
       k: {shape: [1, 1, length, width], data: key.subarray(0, length * width)},
@@ -105,13 +105,13 @@ export const beyond = {
         '“Save the arrays” writes the file that the commands read.'
       ],
       compute(state) {
-        const {length} = state, [columns, width] = tracks(box), rows = schemes.length / columns;
+        const {length} = state, [columns, width] = tracks(box);
         settings.set(state);
-        const found = schemes.map(scheme => of(scheme, length)), shown = kept(length);
+        const found = scores ??= schemes.map(scheme => rows('scores', scheme, max)), shown = kept(length);
         const mean = list => list.reduce((sum, x) => sum + x, 0) / list.length;
-        const fractions = found.map(
-          all => mean(all.map(({weights}) => weights.subarray(Math.min(trained, length)).reduce((sum, w) => sum + w, 0))));
-        const tall = Math.min(Math.max((innerHeight - 290) / rows - 30, 104), 280);
+        const beyond = weights => weights.subarray(Math.min(trained, length)).reduce((sum, w) => sum + w, 0);
+        const fractions = schemes.map(scheme => mean(rows('weights', scheme, length).map(beyond)));
+        const tall = Math.min(Math.max((innerHeight - 290) * columns / schemes.length - 30, 104), 280);
         box.replaceChildren(...schemes.map(({name, thin = []}, n) => chart({
           title: name + (length > trained ? `: ${percent(fractions[n])} beyond ${trained}` : ''),
           xLabel: n >= schemes.length - columns ? 'how far back' : '',
@@ -122,7 +122,7 @@ export const beyond = {
           high,
           logX: true,
           span: [1, max],
-          series: found[n].map(({scores}, head) => ({
+          series: found[n].map((scores, head) => ({
             name: `head ${head}`,
             line: thin[head] ?? 1.5,
             x: shown,
@@ -142,7 +142,7 @@ export const beyond = {
             [size, ': every distance occurred in training.'],
           numbers: {fractions},
           csv: () => [['back', ...schemes.flatMap(({name}) => found[0].map((_, head) => `${name} head ${head}`))],
-            ...Array.from({length}, (_, back) => [back, ...found.flatMap(all => all.map(({scores}) => scores[back]))])],
+            ...Array.from({length}, (_, back) => [back, ...found.flatMap(all => all.map(scores => scores[back]))])],
           code: {
             CLI: `# “Save the arrays” writes ${
               file}: score and weights of each scheme, from the first word to the last\nfor head in 0 1 2 3; do\n${
