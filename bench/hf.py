@@ -27,7 +27,6 @@ import contextlib
 import json
 import os
 import platform
-import subprocess
 import time
 import timeit
 from pathlib import Path
@@ -37,6 +36,8 @@ import numpy as np
 import relpos.hf
 import torch
 import transformers
+
+from machine import processor, version
 
 KINDS = ("relpos", "sdpa", "eager", "free")
 
@@ -196,21 +197,12 @@ def parts():
     }.items()}
 
 
-def output(*command):
-    return subprocess.run(command, capture_output=True, text=True).stdout.strip()
-
-
 def card():
     names = ("Model name", "L1d cache", "L2 cache", "L3 cache")
-    cpu = dict(line.split(":", 1) for line in output("lscpu").splitlines() if ":" in line)
-    return {"cpu": {n: cpu[n].strip() for n in names if n in cpu}, "cores": os.cpu_count(), "kernel": platform.release(),
+    cpu = processor()
+    return {"cpu": {n: cpu[n] for n in names if n in cpu}, "cores": os.cpu_count(), "kernel": platform.release(),
             "isa": relpos.show_config()["isa"], "torch": torch.__version__, "transformers": transformers.__version__,
             "python": platform.python_version()}
-
-
-def version():
-    """Return the commit and today's date."""
-    return {"commit": output("git", "describe", "--always", "--dirty=+"), "date": time.strftime("%Y-%m-%d")}
 
 
 def merged(path, found):

@@ -29,6 +29,16 @@ def output(*command, **more):
         return ""
 
 
+def processor():
+    """Return what lscpu says, by name."""
+    return dict(re.findall(r"^ *([^:\n]+): *(.*)$", output("lscpu"), re.M))
+
+
+def version():
+    """Return the commit and today's date."""
+    return {"commit": output("git", "describe", "--always", "--dirty=+", cwd=Path(__file__).parent), "date": time.strftime("%Y-%m-%d")}
+
+
 def clock():
     """Return the frequency of one core in Hz, or 0 if it is unknown. It is measured with a chain of integer multiplications of
     three cycles each (x86-64)."""
@@ -48,10 +58,7 @@ def card(lib, library, threads, command):
 
     from relpos_ctypes import f64, ptr
     info = json.loads(output(str(Path(library).parent / "relpos"), "info", "--json") or "{}")
-    cpu = {}
-    for line in output("lscpu").splitlines():
-        key, _, value = line.partition(":")
-        cpu[key.strip()] = value.strip()
+    cpu = processor()
     ninja = Path(library).parent / "build.ninja"
     flags = re.search(r"src/api/attend\.c\.o:.*?FLAGS = (.*?)\n", ninja.read_text(), re.S) if ninja.exists() else None
     peaks, reads = {}, {}
@@ -70,22 +77,20 @@ def card(lib, library, threads, command):
     return {"cpu": cpu.get("Model name", "unknown"), "cores": os.cpu_count(), "clock_hz": clock(),
             "caches": {n: cpu[n] for n in ("L1d cache", "L2 cache", "L3 cache") if n in cpu},
             "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), "kernel": platform.release(),
-            "relpos": lib.rp_version().decode(), "commit": output("git", "describe", "--always", "--dirty=+"),
+            "relpos": lib.rp_version().decode(), **version(),
             "isa": lib.rp_isa_default().decode(), "compiler": info.get("build", {}).get("compiler", "unknown"),
             "build": info.get("build", {}).get("type", "unknown"),
             "flags": " ".join(f for f in flags.group(1).split() if "prefix-map" not in f) if flags else "unknown",
             "threads": threads, "peak_gflops": peaks, "bytes_per_s": reads, "python": platform.python_version(),
             "torch": torch.__version__, "torch_cpu": torch.backends.cpu.get_cpu_capability(), "onnxruntime": onnxruntime.__version__,
-            "numpy": np.__version__, "date": time.strftime("%Y-%m-%d"), "load": os.getloadavg()[0], "command": command}
+            "numpy": np.__version__, "load": os.getloadavg()[0], "command": command}
 
 
 def describe(relpos, names):
     """Write the description of this machine to bench/results/cards.json, for the result files `names` of the program `relpos`."""
     path = Path(__file__).resolve().parent / "results/cards.json"
     info = json.loads(output(relpos, "info", "--json"))
-    cpu = dict(re.findall(r"^([^:\n]+): *(.*)$", output("lscpu"), re.M)).get("Model name", "unknown")
-    found = {"cpu": cpu, "cores": os.cpu_count(), "isa": info["isa"], "compiler": info["build"]["compiler"],
-             "commit": output("git", "describe", "--always", "--dirty=+"), "date": time.strftime("%Y-%m-%d")}
+    found = {"cpu": processor().get("Model name", "unknown"), "cores": os.cpu_count(), "isa": info["isa"], "compiler": info["build"]["compiler"], **version()}
     cards = json.loads(path.read_text())
     cards.update({name: found for name in names})
     path.write_text(json.dumps(cards, indent=1) + "\n")

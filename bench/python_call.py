@@ -20,6 +20,8 @@ import relpos  # noqa: E402
 import torch  # noqa: E402
 from relpos import _core, _torch  # noqa: E402
 
+from machine import processor, version  # noqa: E402
+
 LENGTHS = {1: (1, 8, 16, 32, 64, 128), 32: (1, 16, 32, 64, 128)}  # batch: lengths
 sdpa = torch.nn.functional.scaled_dot_product_attention
 
@@ -107,11 +109,9 @@ def main():
     a = parser.parse_args()
     torch.set_num_threads(1)
     info = json.loads(subprocess.run([a.program, "info", "--json"], capture_output=True, check=True, text=True).stdout)
-    found = {"machine": {"cpu": next((line.split(":")[1].strip() for line in subprocess.run(["lscpu"], capture_output=True, text=True)
-                                      .stdout.splitlines() if line.startswith("Model name")), "unknown"),
+    found = {"machine": {"cpu": processor().get("Model name", "unknown"),
                          "isa": relpos.show_config()["isa"], "compiler": info["build"]["compiler"], "torch": torch.__version__, "numpy": np.__version__,
-                         "python": platform.python_version(), "kernel": platform.release(), "date": time.strftime("%Y-%m-%d"),
-                         "commit": subprocess.run(["git", "describe", "--always", "--dirty=+"], capture_output=True, text=True).stdout.strip()},
+                         "python": platform.python_version(), "kernel": platform.release(), **version()},
              "parts": {str(n): parts(a.program, n) for n in (1, 16, 64)}}
     for n, times in found["parts"].items():
         print(f"{n} tokens, B1 H8 D64")

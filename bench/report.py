@@ -67,11 +67,15 @@ def card(name):
     return json.loads((root / "bench/results/cards.json").read_text())[name]
 
 
+def before(m):
+    """Return the end of a sentence that says what changed since numbers were measured, if anything did."""
+    return f", before {m['changed_since']}" if "changed_since" in m else ""
+
+
 def origin(m):
     """Return where and when numbers were measured, and what changed since then."""
     source = f" (the file has no description; this one is from {m['from']})" if "from" in m else ""
-    before = f", before {m['changed_since']}" if "changed_since" in m else ""
-    return f"{label(m)}, {m['cores']} cores, {m['date']}, commit {m['commit']}{source}{before}"
+    return f"{label(m)}, {m['cores']} cores, {m['date']}, commit {m['commit']}{source}{before(m)}"
 
 
 def others():
@@ -126,22 +130,24 @@ def slower_section():
     return out + (table(("machine", "problem", "keys", "relpos, ms", "faster", "ms", "relpos takes", "others faster"), [line(*w) for w in worse]) if worse else []) + elsewhere()
 
 
+CALLS = (("relpos", "SDPA", "no bias"), ("relpos, T5", "SDPA, mask", "T5 table"))  # names in python_call.json: relpos, SDPA; the bias
 LINEAR = {"linear_avx2.json": ("f32", "int8"), "linear.json": ("f32",), "linear_int8.json": ("int8",), "linear_bf16.json": ("bf16",)}  # file: types
 
 
 def elsewhere():
     """Return the table of what is slower outside the table of bench/peers.py: calls from Python, whole models, encoders, linear layers, and a machine with older results."""
-    short = [r[passes][its] / r[passes][ours] for r in json.loads((root / "bench/results/python_call.json").read_text())["calls"]
-             for passes in ("forward", "both") for ours, its in (("relpos", "SDPA"), ("relpos, T5", "SDPA, mask"))]
+    calls = json.loads((root / "bench/results/python_call.json").read_text())
+    short = [r[passes][its] / r[passes][ours] for r in calls["calls"] for passes in ("forward", "both") for ours, its, _ in CALLS]
+    isa = [ISAS[data["machine"]["isa"]] for data in (calls, models()[0], encoders())]
     rows = [{side: statistics.median(s) for side, s in r["seconds"].items()} for r in encoders()["times"]]
     encoder = [r[name] / r["relpos " + kind] for r in rows for kind, names in SAME_SIZE.items() if "relpos " + kind in r for name in names if name in r]
-    found = [("[short calls from Python](#short-calls-from-python), AVX2", "SDPA", short),
-             ("[whole models of transformers](#whole-models-of-transformers), AVX2", "sdpa and eager", [r["ratio"] for r in models()[1]]),
-             ("[encoders of T5-XXL and ProtT5](#encoders-of-t5-xxl-and-prott5), AVX2", "CTranslate2, llama.cpp and transformers of the same size; also int4 with int8 of CTranslate2, and int8 with f32 of transformers", encoder)]
+    found = [(f"[short calls from Python](#short-calls-from-python), {isa[0]}", "SDPA", short),
+             (f"[whole models of transformers](#whole-models-of-transformers), {isa[1]}", "sdpa and eager", [r["ratio"] for r in models()[1]]),
+             (f"[encoders of T5-XXL and ProtT5](#encoders-of-t5-xxl-and-prott5), {isa[2]}", "CTranslate2, llama.cpp and transformers of the same size; also int4 with int8 of CTranslate2, and int8 with f32 of transformers", encoder)]
     for name, kinds in LINEAR.items():
         data = json.loads((root / "bench/results" / name).read_text())
-        isa = "AVX-512" if "avx512f" in data["machine"]["flags"] else "AVX2"
-        found += [(f"[linear layers](linear.md), {kind}, {size} rows, {isa}", "oneDNN and OpenBLAS", [
+        own = "AVX-512" if "avx512f" in data["machine"]["flags"] else "AVX2"
+        found += [(f"[linear layers](linear.md), {kind}, {size} rows, {own}", "oneDNN and OpenBLAS", [
             min(x[1] for side, x in r.items() if side.endswith("/relpos")) for r in data["results"] if r["type"] == kind and (r["rows"] < 16) == (size == "1 to 8")])
             for kind in kinds for size in ("1 to 8", "16 to 512")]
     found += [(f"calls from C, {label(d['machine'])}, not measured since kernels changed", "the peers above", [
@@ -240,7 +246,7 @@ def slower_calls(calls):
     """Return a sentence that names the short calls from Python in which SDPA is faster."""
     found = []
     for passes, name in (("forward", "forward"), ("both", "forward and backward")):
-        for ours, its, what in (("relpos", "SDPA", "no bias"), ("relpos, T5", "SDPA, mask", "T5 table")):
+        for ours, its, what in CALLS:
             for batch in sorted({r["batch"] for r in calls}):
                 tokens = [str(r["n"]) for r in calls if r["batch"] == batch and r[passes][its] < r[passes][ours]]
                 if tokens:
@@ -259,9 +265,8 @@ def call_section():
     overhead = {n: parts[n]["torch.autograd.Function that computes nothing, with backward"] / parts[n]["SDPA, with backward"] for n in parts}
     first, *others = (f"with {n} token{'s' * (n != '1')}" for n in parts)
     shares = [f"{100 * x:.0f} %" for x in overhead.values()]
-    before = f", before {m['changed_since']}" if "changed_since" in m else ""
     out = ["## Short calls from Python", "", f"Each time is the fastest of many rounds on one thread of {m['cpu']}, {m['isa'].upper()}, with PyTorch {m['torch'].split('+')[0]}, at commit "
-           f"{m['commit']}{before}. The first table has the times, in microseconds, of a call with B1 H8 D64 and of its parts. A call with gradients consists of a forward kernel, a "
+           f"{m['commit']}{before(m)}. The first table has the times, in microseconds, of a call with B1 H8 D64 and of its parts. A call with gradients consists of a forward kernel, a "
            f"backward kernel and the overhead of torch's autograd. relpos uses a torch.autograd.Function written in Python. {first.capitalize()}, its overhead alone takes {shares[0]} of "
            f"the time of a whole call of SDPA, whose autograd is in C++ ({', '.join(f'{s} {n}' for s, n in zip(shares[1:], others))}). torch's stable ABI cannot register "
            "autograd functions, so a version in C++ would need a separate build for each version of torch.", ""]
@@ -547,7 +552,7 @@ def models_section():
                 *(ms(r["ms"][kind][0]) if kind in r["ms"] else "-" for kind in ("sdpa", "eager")), f"{r['ratio']:.2f} ×" + (", within the spread" if within else ""),
                 f"{100 * r['share']:.0f} %" + noise, f"{r['most']:.2f} ×" + noise, f"{100 * r['ratio'] / r['most']:.0f} %")
     older = [r["changed_since"] for r in rows if "changed_since" in r]
-    before = f", {len(older)} of {len(rows)} rows before {' and '.join(sorted(set(older)))}" if older else ""
+    marked = f", {len(older)} of {len(rows)} rows before {' and '.join(sorted(set(older)))}" if older else ""
     return ["## Whole models of transformers", "", "Models of transformers with random weights and `attn_implementation` relpos, sdpa or eager, on "
             f"{models_machine(data)}. They have their published shapes, but some have fewer layers (\"4 of 12\"). Times are median milliseconds "
             f"(first to third quartile) of {min(r['rounds'] for r in rows)} or more alternating calls, and ratios are medians of the ratios of calls next to each other; \"-\" means that transformers has no such implementation. The table begins "
@@ -557,7 +562,7 @@ def models_section():
             "is the ratio that attention without any cost would reach, and *reached* is the part of it that relpos reaches.", "", *table(
                 ("model", "layers", "problem", "threads", "relpos", "sdpa", "eager", "faster other ÷ relpos", "attention", "at most", "reached"), map(line, rows)),
             *far_from_limit(rows), *slower_on_two(rows),
-            f"Measured by `python3 bench/hf.py -o bench/results/hf.json` at commit {', '.join(sorted({r['commit'] for r in rows}))}{before}. [Performance with transformers](hf-performance.md) "
+            f"Measured by `python3 bench/hf.py -o bench/results/hf.json` at commit {', '.join(sorted({r['commit'] for r in rows}))}{marked}. [Performance with transformers](hf-performance.md) "
             "has the parts of a decoding step.", ""]
 
 

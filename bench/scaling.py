@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 import scaling_net
-from machine import clock, output
+from machine import clock, output, processor, version
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "bench/results/scaling.json"
@@ -128,8 +128,7 @@ def busy():
 
 def card(relpos):
     about = json.loads(output(relpos, "info", "--json"))
-    cpu = re.search(r"Model name:\s*(.*)", output("lscpu"))
-    return {"cpu": cpu.group(1) if cpu else "unknown", "cores": os.cpu_count(), "clock_hz": clock(), "isa": about["isa"], "relpos": about["version"],
+    return {"cpu": processor().get("Model name", "unknown"), "cores": os.cpu_count(), "clock_hz": clock(), "isa": about["isa"], "relpos": about["version"],
             "compiler": about["build"]["compiler"], "build": about["build"]["type"], "mpi": output("mpirun", "--version").split("\n")[0],
             "kernel": os.uname().release}
 
@@ -159,8 +158,7 @@ def main():
         data["machine"] = {**about, "clock_hz": max(seen, about["clock_hz"])}
         if data["measured"].get(name, {"others": others})["others"] < others:
             continue
-        data["measured"][name] = {"date": time.strftime("%Y-%m-%d"), "commit": output("git", "describe", "--always", "--dirty=+", cwd=ROOT), "others": others,
-                                  "lines": found}
+        data["measured"][name] = {**version(), "others": others, "lines": found}
         FILE.write_text(json.dumps(data, indent=1) + "\n")
 
 

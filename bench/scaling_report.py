@@ -5,6 +5,7 @@
 
 bench/scaling.py measures, and bench/scaling_model.py simulates larger machines.  SPDX-License-Identifier: Apache-2.0
 """
+import functools
 import json
 import re
 import sys
@@ -15,6 +16,7 @@ from report import root, table
 PAGE, RESULTS = root / "docs/scaling.md", root / "bench/results/scaling.json"
 
 
+@functools.cache
 def measured():
     return json.loads(RESULTS.read_text())["measured"]
 
@@ -151,6 +153,7 @@ def model_section():
             "No machine with more than two processes was at hand, so larger numbers are not compared."]
 
 
+@functools.cache
 def simulated():
     return json.loads(model.FILE.read_text())["simulated"]
 

@@ -28,6 +28,8 @@ import torch
 import transformers
 from ctranslate2.converters import TransformersConverter
 
+from machine import processor, version
+
 SHAPES = {
     "small": dict(vocab_size=32128, d_model=512, d_kv=64, d_ff=2048, num_layers=6, num_heads=8),
     "base": dict(vocab_size=32128, d_model=768, d_kv=64, d_ff=2048, num_layers=12, num_heads=12, feed_forward_proj="gated-gelu"),
@@ -129,11 +131,10 @@ def fastest(program):
 
 def card(program):
     """Return a description of the machine and the versions."""
-    cpu = dict(line.split(":", 1) for line in subprocess.run(["lscpu"], capture_output=True, text=True).stdout.splitlines() if ":" in line)
-    commit = subprocess.run(["git", "describe", "--always", "--dirty=+"], capture_output=True, text=True).stdout.strip()
-    return {"cpu": cpu.get("Model name", "?").strip(), "cores": os.cpu_count(), "kernel": platform.release(),
+    cpu = processor()
+    return {"cpu": cpu.get("Model name", "?"), "cores": os.cpu_count(), "kernel": platform.release(),
             "flags": [f for f in cpu.get("Flags", "").split() if f.startswith(("avx", "fma", "amx"))],
-            "caches": {k: v.strip() for k, v in cpu.items() if "cache" in k}, "commit": commit, "date": time.strftime("%Y-%m-%d"),
+            "caches": {k: v for k, v in cpu.items() if "cache" in k}, **version(),
             "peak_flops": fastest(program),
             "build": json.loads(subprocess.run([program, "info", "--json"], capture_output=True, text=True).stdout).get("build"),
             "versions": {"ctranslate2": ctranslate2.__version__, "torch": torch.__version__, "transformers": transformers.__version__}}

@@ -102,8 +102,7 @@ def parts():
     m, source = data["machine"], data["parts_from"]
     put("docs/hf-performance.md", "\n".join([
         *report.table(("", "µs"), [(name, f"{us:.1f}") for name, us in data["parts_us"].items()]),
-        f"Measured on {report.models_machine(data)}, {m['cores']} cores, {source['date']}, commit {source['commit']}"
-        + (f", before {source['changed_since']}." if "changed_since" in source else ".")]))
+        f"Measured on {report.models_machine(data)}, {m['cores']} cores, {source['date']}, commit {source['commit']}{report.before(source)}."]))
 
 
 def readme():
