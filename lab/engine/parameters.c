@@ -403,26 +403,20 @@ int nn_model_create(nn_model *m, const nn_config *c, bool train, char err[NN_ERR
     return 0;
 }
 
-/* Return the parameter of `from` with the name and the shape of p; NULL if there is none. */
-static const nn_param *same_param(const nn_model *from, const nn_param *p)
-{
-    const int32_t x = nn_model_find(from, p->name);
-    bool same = x >= 0 && from->params[x].ndim == p->ndim;
-    for (int32_t a = 0; same && a < p->ndim; a++)
-        same = from->params[x].shape[a] == p->shape[a];
-    return same ? &from->params[x] : NULL;
-}
-
 int32_t nn_model_take(nn_model *m, const nn_model *from, bool *taken)
 {
     int32_t count = 0;
     for (int32_t n = 0; n < m->n_params; n++) {
-        const nn_param *to = &m->params[n], *same = same_param(from, to);
+        const nn_param *to = &m->params[n];
+        const int32_t x = nn_model_find(from, to->name);
+        bool same = x >= 0 && from->params[x].ndim == to->ndim;
+        for (int32_t a = 0; same && a < to->ndim; a++)
+            same = from->params[x].shape[a] == to->shape[a];
         if (same)
-            memcpy(m->w + to->offset, from->w + same->offset, (size_t)to->size * sizeof *m->w);
+            memcpy(m->w + to->offset, from->w + from->params[x].offset, (size_t)to->size * sizeof *m->w);
         if (taken)
             taken[n] = same;
-        count += same != NULL;
+        count += same;
     }
     return count;
 }
@@ -433,15 +427,13 @@ int nn_model_with_position(nn_model *m, const nn_model *from, const char *positi
     memset(m, 0, sizeof *m);
     if (nn_config_set(&c, "position", position, err) != 0 || nn_model_create(m, &c, false, err) != 0)
         return -1;
-    nn_model_take(m, from, NULL);
-    for (int32_t n = 0; n < m->n_params; n++)
-        if (!same_param(from, &m->params[n])) {
-            nn_model_destroy(m);
-            return nn_fail(err,
-                           "position = %.100s: it has other weights than %.100s, which the model was trained with (use "
-                           "a position with the same weights, or one without weights)",
-                           position, from->c.position);
-        }
+    if (nn_model_take(m, from, NULL) < m->n_params) {
+        nn_model_destroy(m);
+        return nn_fail(err,
+                       "position = %.100s: it has other weights than %.100s, which the model was trained with (use "
+                       "a position with the same weights, or one without weights)",
+                       position, from->c.position);
+    }
     return 0;
 }
 
