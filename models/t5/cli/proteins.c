@@ -87,16 +87,15 @@ static int check_options(request *r, const char *const args[2])
     if (r->out == NULL)
         return cli_error(CLI_USAGE, "t5 proteins: no output file was given (give one with -o x.npz)");
     const size_t length = strlen(r->out);
-    const bool hdf5 = length > 3 && strcmp(r->out + length - 3, ".h5") == 0;
+    r->output.hdf5 = length > 3 && strcmp(r->out + length - 3, ".h5") == 0;
     if (r->head != NULL && !r->three_di)
         return cli_error(CLI_USAGE, "--head: only --3di uses it (add --3di)");
-    if (r->three_di && (io_format_of(r->out) == IO_NPZ || hdf5))
+    if (r->three_di && (io_format_of(r->out) == IO_NPZ || r->output.hdf5))
         return cli_error(CLI_USAGE, "-o: %s: --3di writes FASTA (use another suffix, such as .fasta)",
                          io_safe(safe, sizeof safe, r->out));
     if (r->three_di && (r->pooled || r->typed))
         return cli_error(CLI_USAGE, "--3di: it writes letters, not numbers (remove --%s)",
                          r->pooled ? "pool" : "dtype");
-    r->output.hdf5 = hdf5;
     if (!r->three_di && !r->output.hdf5 && io_format_of(r->out) != IO_NPZ)
         return cli_error(CLI_USAGE, "-o: %s: the suffix is unknown (use .npz or .h5)",
                          io_safe(safe, sizeof safe, r->out));
