@@ -1,6 +1,6 @@
 // app.js -- shows the step of the story or the view that the page's address names, and keeps its state in the address. Each view is one
 // file in views/ and one line here. SPDX-License-Identifier: Apache-2.0
-import {factsOf, load, unpack} from './core.js';
+import {load, unpackObject} from './core.js';
 import {story} from './story/story.js';
 import {fit, h, viewLink} from './ui.js';
 import {bias} from './views/bias.js';
@@ -15,7 +15,7 @@ import {shaw} from './views/shaw.js';
 
 const workshop = [bias, sentence, buckets, shaw, rope, images, families, cost, model], views = [...story, ...workshop];
 
-const facts = factsOf(await unpack('facts'));
+const facts = await unpackObject('facts');
 Object.setPrototypeOf(facts.terms, null);  // otherwise an unknown name could find a method of Object
 const main = document.getElementById('main'), nav = document.getElementById('nav'), theme = document.getElementById('theme');
 const dark = document.getElementById('dark'), system = dark.media, pages = new Map(), states = new Map();

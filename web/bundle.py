@@ -115,17 +115,22 @@ def model():
     return {"arrays": arrays, "tokens": json.loads(said["tokens"])}
 
 
+def headed(text, data):
+    """Return the size of a JSON text, the text, and bytes, as unpackObject in core.js reads them."""
+    text = text.encode()
+    return struct.pack("<I", len(text)) + text + data
+
+
 def facts_of(values):
-    """Return values as JSON after the size of the JSON, and then all bytes, whose places the JSON has: compressed, bytes need less space than
-    as a text."""
+    """Return values as JSON and then all bytes, whose places the JSON has: compressed, bytes need less space than as a text."""
     all_bytes = bytearray()
 
     def place(data):
         all_bytes.extend(data)
         return [len(all_bytes) - len(data), len(all_bytes)]
 
-    text = json.dumps(values, ensure_ascii=False, separators=(",", ":"), default=place).encode()
-    return struct.pack("<I", len(text)) + text + bytes(all_bytes)
+    text = json.dumps(values, ensure_ascii=False, separators=(",", ":"), default=place)
+    return headed(text, bytes(all_bytes))
 
 
 def lab():
@@ -195,8 +200,8 @@ def trained():
             "scaled": scaled,
             "arrays": [[name, array["shape"]] for name, array in head.items()],
         }
-    ).encode()
-    return struct.pack("<I", len(text)) + text + struct.pack(f"<{len(halves)}e", *halves) + bytes(integers)
+    )
+    return headed(text, struct.pack(f"<{len(halves)}e", *halves) + bytes(integers))
 
 
 def modules(name, done):

@@ -33,17 +33,21 @@ const partKinds = ['content', 'rotation', 'query', 'key', 'softcap', 'bias', 'so
 const maxBytes = 2 ** 30;  // of an array: sizes in the module have 32 bits, and larger ones would overflow
 
 /** Return the bytes of a compressed file, which a script element contains as base64. */
-export async function unpack(id) {
+async function unpack(id) {
   const packed = Uint8Array.from(atob(document.getElementById(id).textContent.trim()), c => c.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('deflate-raw'));
   return new Response(stream).arrayBuffer();
 }
 
-/** Return the facts that bundle.py packed: JSON, and bytes that the JSON refers to. */
-export function factsOf(data) {
-  const size = new DataView(data).getUint32(0, true), facts = JSON.parse(new TextDecoder().decode(new Uint8Array(data, 4, size)));
-  return Object.assign(facts, {bytes: new Uint8Array(data, 4 + size)});
+/** Return what bundle.py packed as JSON and bytes: the object, with the bytes as its property `bytes`. */
+export async function unpackObject(id) {
+  const data = await unpack(id), size = new DataView(data).getUint32(0, true);
+  const object = JSON.parse(new TextDecoder().decode(new Uint8Array(data, 4, size)));
+  return Object.assign(object, {bytes: new Uint8Array(data, 4 + size)});
 }
+
+/** Return the numbers of rows of integers with a scale each. */
+export const scaledRows = (scales, integers, columns) => Float32Array.from(integers, (x, n) => scales[Math.floor(n / columns)] * x);
 
 /** Return the system calls that a wasi-libc module imports. Only the clock works; there are no files and no environment. */
 function system(module, memory) {
@@ -331,9 +335,8 @@ export class Core {
 
   /** Return the numbers of rows of 8-bit integers with a half-precision scale each: first all scales, then all integers. */
   scaled(bytes, rows, columns) {
-    const scales = this.doubles(bytes.subarray(0, 2 * rows), 'f16', rows), to = new Float32Array(rows * columns),
-          integers = new Int8Array(bytes.buffer, bytes.byteOffset + 2 * rows, rows * columns);
-    return to.map((_, n) => scales[Math.floor(n / columns)] * integers[n]);
+    const integers = new Int8Array(bytes.buffer, bytes.byteOffset + 2 * rows, rows * columns);
+    return scaledRows(this.doubles(bytes.subarray(0, 2 * rows), 'f16', rows), integers, columns);
   }
 
   /** Convert n numbers of any floating type to doubles. */

@@ -1,15 +1,14 @@
 // trained.js -- a decoder of bytes that relpos lab trained: its weights come with the page, and web/trained.c runs it.
 // SPDX-License-Identifier: Apache-2.0
-import {unpack} from './core.js';
+import {scaledRows, unpackObject} from './core.js';
 
 const vocab = 256;
 
 export class Trained {
   /** Read the model that bundle.py packed: a header, then the half-precision numbers of all arrays, then their 8-bit numbers. */
   static async load(core) {
-    const data = await unpack('trained'), size = new DataView(data).getUint32(0, true);
-    const head = JSON.parse(new TextDecoder().decode(new Uint8Array(data, 4, size)));
-    return new Trained(core, head, new Uint8Array(data, 4 + size));
+    const {bytes, ...head} = await unpackObject('trained');
+    return new Trained(core, head, bytes);
   }
 
   constructor(core, head, bytes) {
@@ -25,8 +24,7 @@ export class Trained {
         to.set(halves.subarray(half, half += to.length));
         continue;
       }
-      for (let r = 0; r < rows; r++, half++)
-        for (let c = 0; c < columns; c++, byte++) to[r * columns + c] = halves[half] * eighths[byte];
+      to.set(scaledRows(halves.subarray(half, half += rows), eighths.subarray(byte, byte += rows * columns), columns));
     }
   }
 

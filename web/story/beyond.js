@@ -1,4 +1,4 @@
-// beyond.js -- the last step: how each scheme behaves at distances that do not occur in training. SPDX-License-Identifier: Apache-2.0
+// beyond.js -- the step before the last: how each scheme behaves at distances that do not occur in training. SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {optionOf, shell} from '../code.js';
 import {safetensorsOf} from '../files.js';
@@ -45,12 +45,18 @@ export const beyond = {
       {name: 'Shaw', term: {text: shaw, arrays: {table: vectors}}, thin: [0.7, 0.7, 0.7, 0.7]},
       {name: 'RoPE', term: {text: `rope,dim=${width}`}, thin: [0.3, 0.4, 2, 2.5]}  // fast dials would hide the slow ones
     ];
-    /** Return the scores or weights of the last word by distance, for each head. */
-    const rows = (what, {term}, length) => {
-      problem(length, [term]);
-      return [...Array(heads).keys()].map(head => core.rows(what, head).reverse());
+    /** Return the scores of the last word of the longest text by distance, for each head. */
+    const scoresOf = ({term}) => {
+      problem(max, [term]);
+      return [...Array(heads).keys()].map(head => core.rows('scores', head).reverse());
     };
-    let scores = null;  // for the longest text: a score depends only on the distance
+    /** Return the sums of exp(score) over the distances before each one. */
+    const sums = scores => {
+      const top = Math.max(...scores), to = new Float64Array(scores.length + 1);
+      scores.forEach((x, back) => to[back + 1] = to[back] + Math.exp(x - top));
+      return to;
+    };
+    let known = null;  // a score depends only on the distance, so those of the longest text serve every length
     const arrays = length => ({
       q: {shape: [1, heads, 1, width], data: q},
       k: {shape: [1, 1, length, width], data: key.subarray(0, length * width)},
@@ -107,10 +113,11 @@ export const beyond = {
       compute(state) {
         const {length} = state, [columns, width] = tracks(box);
         settings.set(state);
-        const found = scores ??= schemes.map(scheme => rows('scores', scheme, max)), shown = kept(length);
+        known ??= schemes.map(scheme => scoresOf(scheme)).map(scores => ({scores, sums: scores.map(sums)}));
+        const found = known.map(({scores}) => scores), shown = kept(length);
         const mean = list => list.reduce((sum, x) => sum + x, 0) / list.length;
-        const beyond = weights => weights.subarray(Math.min(trained, length)).reduce((sum, w) => sum + w, 0);
-        const fractions = schemes.map(scheme => mean(rows('weights', scheme, length).map(beyond)));
+        const beyond = sums => 1 - sums[Math.min(trained, length)] / sums[length];
+        const fractions = known.map(({sums}) => mean(sums.map(beyond)));
         const tall = Math.min(Math.max((innerHeight - 290) * columns / schemes.length - 30, 104), 280);
         box.replaceChildren(...schemes.map(({name, thin = []}, n) => chart({
           title: name + (length > trained ? `: ${percent(fractions[n])} beyond ${trained}` : ''),
