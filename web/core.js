@@ -47,7 +47,8 @@ export async function unpackObject(id) {
 }
 
 /** Return the numbers of rows of integers with a scale each. */
-export const scaledRows = (scales, integers, columns) => Float32Array.from(integers, (x, n) => scales[Math.floor(n / columns)] * x);
+export const scaledRows = (scales, integers, columns) =>
+  Float32Array.from(integers, (x, n) => scales[Math.floor(n / columns)] * x);
 
 /** Return the system calls that a wasi-libc module imports. Only the clock works; there are no files and no environment. */
 function system(module, memory) {
