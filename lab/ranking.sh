@@ -1,6 +1,7 @@
 #!/bin/sh
-# ranking.sh RELPOS OUT -- run all stages of the ranking, one training at a time on one thread: eight core-hours. Results that OUT already has are
-# kept, so the same command continues a ranking that was stopped. docs/lab-design.md, "The ranking", explains the stages.
+# ranking.sh RELPOS OUT [PROCESSES] -- run all stages of the ranking: eight core-hours. Each process (default: one for each core) runs one training
+# at a time on one thread. Results that OUT already has are kept, so the same command continues a ranking that was stopped.
+# docs/lab-design.md, "The ranking", explains the stages.
 # From the root of the source:
 #
 #     lab/corpus.sh out/corpus.txt
@@ -10,18 +11,26 @@
 # OUT/state is the command that prints how far it is.
 # SPDX-License-Identifier: Apache-2.0
 set -eu
-usage='usage: lab/ranking.sh RELPOS OUT'
+usage='usage: lab/ranking.sh RELPOS OUT [PROCESSES]'
 relpos=${1:?$usage}
 out=${2:?$usage}
+processes=${3:-$(nproc)}
 here=$(dirname "$0")
 mkdir -p "$out"
-sweep() # sweep EXPERIMENT RESULTS OPTION...: train and measure what has no result
+sweep() # sweep EXPERIMENT RESULTS OPTION...: train and measure what has no result; the processes share the work
 {
     experiment=$1 results=$2
     shift 2
     printf '#!/bin/sh\nexec "%s" lab sweep "%s" -o "%s" --state\n' "$relpos" "$experiment" "$results" >"$out/state"
     chmod +x "$out/state"
-    "$relpos" lab sweep "$experiment" -o "$results" --threads 1 "$@"
+    pids=''
+    for _ in $(seq "$processes"); do
+        "$relpos" lab sweep "$experiment" -o "$results" --threads 1 "$@" &
+        pids="$pids $!"
+    done
+    for pid in $pids; do
+        wait "$pid"
+    done
 }
 next() # next STAGE NAME RESULTS: write the experiment of a stage, OUT/NAME.lab
 {
