@@ -13,6 +13,7 @@ out=${1:?usage: lab/corpus.sh OUT.txt}
 LC_ALL=C
 export LC_ALL
 case $out in /*) ;; *) out=$PWD/$out ;; esac
+mkdir -p "$(dirname "$out")"
 here=$(realpath "$(dirname "$0")")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
