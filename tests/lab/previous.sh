@@ -21,6 +21,15 @@ check 'not yet' 2 "$(grep -cE '^\| (rope|alibi) \| not in 24 \| 0\.[0-9]+ \| [0-
 sed '1s/"step":16,"weight":[0-9.e+-]*/"step":16,"weight":0.75/' "$T/results.jsonl" >"$T/some.jsonl"
 ok lab report "$T/some.jsonl"
 check 'in one start' 1 "$(grep -c '^| rope | 16 (16 to not in 24) |' "$T/out")"
+python3 - "$T/results.jsonl" >"$T/counted.jsonl" <<'END'
+import json, sys
+for n, text in enumerate(open(sys.argv[1])):
+    line = json.loads(text)
+    line["losses"], line["ngrams"] = [3.0, 1.9 + n, 1.8 + n], [{"order": 2, "loss": 2.0, "perplexity": 7.389}]
+    print(json.dumps(line))
+END
+ok lab report "$T/counted.jsonl"
+check 'the loss of counts of two bytes' '1 1' "$(grep -c '^| rope | not in 24 | 16 (16 to not in 24) |' "$T/out") $(grep -c '^| alibi | not in 24 | not in 24 |' "$T/out")"
 refused 1 'eval_previous: only decoders of text' lab sweep "$T/small.lab" -o "$T/x.jsonl" --set eval_previous=1 --set length=1
 
 finish
