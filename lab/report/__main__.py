@@ -15,6 +15,7 @@ from budget import budget  # noqa: E402
 from costs import forward, overhead  # noqa: E402
 from distance import by_ratio  # noqa: E402
 from heads import inspected  # noqa: E402
+from native import native  # noqa: E402
 from oracle import beside_torch, to_the_end  # noqa: E402
 from page import Page, put, write  # noqa: E402
 from previous import first_heads, watched  # noqa: E402
@@ -34,6 +35,7 @@ EXPERIMENTS = {
     "tasks": "Tasks with one right answer, beyond the sizes of the training",
     "previous": "How many steps it takes until a head attends to the previous token",
     "distance": "How far a T5 table reads beyond the trained length, by max_distance over that length",
+    "native": "Trained at 4,096 or extrapolated to it: T5, KERPLE and FIRE",
     "rate": "Two of these positions at a third of the learning rate",
     "scaling": "RoPE scaled to read more than the trained length",
     "buckets": "The number of buckets, and max_distance",
@@ -62,6 +64,7 @@ KINDS = {
               "--set batch=8 --set position=rope"),
     "overhead": (overhead, None),
     "distance": (by_ratio, None),
+    "native": (native, None),
     **{f"ranking-{stage}": (ranked, "lab/ranking.sh build/release/relpos out/ranking") for stage in (1, 2, 3, 4)},
     "forward": (forward, "build/python/venv/bin/python lab/forward.py -o out/forward.jsonl"),
     "terms": (shapes_and_counts, "relpos info --json >out/terms.jsonl"),
