@@ -14,6 +14,7 @@ sys.dont_write_bytecode = True  # do not write into the installation
 from budget import budget  # noqa: E402
 from costs import forward, overhead  # noqa: E402
 from distance import by_ratio  # noqa: E402
+from dropped import dropped  # noqa: E402
 from heads import inspected  # noqa: E402
 from native import native  # noqa: E402
 from oracle import beside_torch, to_the_end  # noqa: E402
@@ -32,6 +33,7 @@ EXPERIMENTS = {
     "ranking-2": "Seven positions, stage 2: the best two settings of each, four times as long",
     "ranking-3": "Seven positions, stage 3: the best setting of each, five new starts",
     "ranking-4": "Seven positions, stage 4: twice as long",
+    "ranking-6": "Seven positions, stage 6: positions dropped after the training",
     "tasks": "Tasks with one right answer, beyond the sizes of the training",
     "previous": "How many steps it takes until a head attends to the previous token",
     "distance": "How far a T5 table reads beyond the trained length, by max_distance over that length",
@@ -66,6 +68,7 @@ KINDS = {
     "distance": (by_ratio, None),
     "native": (native, None),
     **{f"ranking-{stage}": (ranked, "lab/ranking.sh build/release/relpos out/ranking") for stage in (1, 2, 3, 4)},
+    "ranking-6": (dropped, "lab/ranking.sh build/release/relpos out/ranking"),
     "forward": (forward, "build/python/venv/bin/python lab/forward.py -o out/forward.jsonl"),
     "terms": (shapes_and_counts, "relpos info --json >out/terms.jsonl"),
 }

@@ -18,10 +18,10 @@ def plain(text):
 
 
 class Page:
-    """A list of blocks that can be written as HTML or Markdown."""
+    """A list of blocks that can be written as HTML or Markdown. With draw=False, a Markdown page names its pictures but has none."""
 
-    def __init__(self, path):
-        self.path, self.out, self.pictures = path, [], {}
+    def __init__(self, path, draw=True):
+        self.path, self.draw, self.out, self.pictures = path, draw, [], {}
         self.html = path is not None and path.suffix == ".html"
 
     def heading(self, text, level=2):
@@ -32,6 +32,15 @@ class Page:
 
     def text(self, text):
         self.out.append(f"<p>{html.escape(text)}</p>" if self.html else f"{plain(text)}\n")
+
+    def item(self, text):
+        """Add an item of a list. Items that follow each other make one list."""
+        if self.html:
+            self.out.append(f"<ul><li>{html.escape(text)}</li></ul>")
+        elif self.out and self.out[-1].startswith("- "):
+            self.out[-1] += f"- {plain(text)}\n"
+        else:
+            self.out.append(f"- {plain(text)}\n")
 
     def code(self, text):
         self.out.append(f"<pre>{html.escape(text)}</pre>" if self.html else "    " + text.replace("\n", "\n    ") + "\n")
@@ -48,6 +57,12 @@ class Page:
         """Add the figure that make(pyplot) returns. Without a page, do nothing."""
         if self.path is None:
             return
+        name = f"{self.path.stem}-{len(self.pictures) + 1}.svg"
+        if not self.html:
+            self.pictures[self.path.with_name(name)] = ""
+            self.out.append(f"![{plain(alt)}]({quote(name)})\n")
+        if not self.draw:
+            return
         plt = pyplot()
         figure = make(plt)
         to = io.StringIO()
@@ -58,9 +73,7 @@ class Page:
         if self.html:
             self.out.append(f'<figure role="img" aria-label="{html.escape(alt)}">{svg}</figure>')
         else:
-            name = f"{self.path.stem}-{len(self.pictures) + 1}.svg"
             self.pictures[self.path.with_name(name)] = svg
-            self.out.append(f"![{plain(alt)}]({quote(name)})\n")
 
     def finish(self):
         if not self.html:

@@ -43,6 +43,12 @@ check 'above counts of six bytes' 1 "$(grep -c 'Above counts of six bytes are .*
 ok lab report "$T/ranking-1.jsonl" "$T/ranking-3.jsonl"
 check 'six numbers of settings, twenty of bytes' '6 20' "$(sed -n '/^| settings tried/p' "$T/out" | grep -o '| [1-6] ' | wc -l) $(sed -n '/^| MB/p' "$T/out" | grep -oE '\| [0-9.]+ ' | wc -l)"
 check 'all six settings give the final order' 1 "$(grep -c '^| τ | 0\.[89].* | 1.00 (1.00 to 1.00) |$' "$T/out")"
+# Stage 6: in the made-up results, models without positions have the loss of none.
+fake 6 "$T/ranking-6.jsonl" "$T/ranking-3.jsonl"
+ok lab report "$T/ranking-6.jsonl"
+check 'with positions and without' 8 "$(grep -cE '^\| (alibi|kerple|t5|rope) \| more training( without positions)? \|( [0-9.]+ \(.*\) \|| [0-9.]+ \|){5}$' "$T/out")"
+check 'nats: rope is better with positions up to 256, and without from 512 on' 1 \
+    "$(grep -cE '^\| rope \|( \+0\.[0-9]+ ± 0\.[0-9]+ \|){2}( -0\.[0-9]+ ± 0\.[0-9]+ \|){3}$' "$T/out")"
 command='tau of lab/report/budget.py'
 check 'Kendall' '1.0 -1.0 0.33' "$(python3 -B -c 'import sys; sys.path.insert(0, "lab/report"); from budget import tau
 print(tau([1, 2, 3], [4, 5, 6]), tau([1, 2, 3], [3, 2, 1]), round(tau([1, 2, 3], [1, 3, 2]), 2))')"
@@ -70,6 +76,20 @@ check 'experiments that differ in other keys' 1 "$(grep -c '^These experiments d
 if python3 -c 'import matplotlib' 2>/dev/null; then
     ok lab report "$T/ranking-1.jsonl" "$T/ranking-3.jsonl" -o "$T/page.md"
     check 'pictures: by the rate; by the length, and by bytes' 3 "$(find "$T" -name 'page-*.svg' | wc -l)"
+fi
+
+# The page on the ranking: its numbers are those of the results, and --check finds a number that is not
+if python3 -c 'import matplotlib' 2>/dev/null; then
+    mkdir "$T/study"
+    cp "$T"/ranking-[1236].jsonl "$T/study/"
+    command='lab/paper.py'
+    python3 -B lab/paper.py "$T/study" -o "$T/study/page.md" && python3 -B lab/paper.py "$T/study" -o "$T/study/page.md" --check
+    check 'the page agrees with the results' 0 $?
+    check 'the six comparisons' '4 2' "$(grep -c '^- At 128, ' "$T/study/page.md") $(grep -c '^- At 512, ' "$T/study/page.md")"
+    check 'signs of published claims' 1 "$(grep -c '^| Press 2022 | RoPE.* | rises: +3[0-9.]* % .* at 256 | agrees |$' "$T/study/page.md")"
+    sed -i 's/^\(- At 512, T5 is better than RoPE: −0.\)[0-9]/\17/' "$T/study/page.md"
+    python3 -B lab/paper.py "$T/study" -o "$T/study/page.md" --check 2>"$T/err"
+    check 'a number that differs' '1 1' "$? $(grep -c 'page.md:[0-9]*: differs from the results' "$T/err")"
 fi
 
 # The tests of equal schemes find a difference in at most 6 % of experiments. The deviations of the starts are those of 22 pairs of trainings of

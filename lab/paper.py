@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+"""Write the page on the ranking of seven position schemes, with its tables and figures, from the raw results.
+
+    lab/paper.py [RESULTS] [-o PAGE.md] [--check]
+
+RESULTS is the folder with ranking-1.jsonl to ranking-6.jsonl and the other results (default: lab/results). Every number of the text is computed here from
+these files, and so is every word such as "better" or "tie". With --check, compare the page with the results and write nothing.
+SPDX-License-Identifier: Apache-2.0"""
+import argparse
+import math
+import pathlib
+import statistics
+import sys
+
+sys.dont_write_bytecode = True
+root = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(root / "lab" / "report"))
+import budget  # noqa: E402
+import distance  # noqa: E402
+import dropped  # noqa: E402
+import native  # noqa: E402
+import previous  # noqa: E402
+import ranking  # noqa: E402
+import tasks  # noqa: E402
+from intervals import TIE, interval  # noqa: E402
+from page import Page, write  # noqa: E402
+from ranking import at_length, gate, losses, scheme, setting  # noqa: E402
+from results import contended, read  # noqa: E402
+
+NAMES = {"none": "no positions", "sinusoidal": "sinusoidal positions", "learned": "learned positions", "alibi": "ALiBi", "kerple": "KERPLE", "t5": "T5", "rope": "RoPE"}
+
+
+class Study:
+    """The results of all stages. Missing files give empty lists, and their sections are left out."""
+
+    def __init__(self, folder):
+        def of(name):
+            path = folder / f"{name}.jsonl"
+            return read(path) if path.exists() else []
+        self.stages = {stage: of(f"ranking-{stage}") for stage in (1, 2, 3, 4, 6)}
+        self.tasks, self.tasks2, self.previous, self.distance, self.native = map(of, ("tasks", "tasks-2", "previous", "distance", "native"))
+        self.groups = {}
+        for line in self.stages[3]:
+            self.groups.setdefault(scheme(line), []).append(line)
+        self.trained = int(self.stages[3][0]["experiment"]["length"])
+        self.lengths = [x["length"] for x in self.stages[3][0]["lengths"]]
+        self.starts = min(map(len, self.groups.values()))
+        self.order = sorted(self.groups, key=lambda what: statistics.mean(losses(self.groups[what], self.trained).values()))
+
+    def perplexity(self, what, length):
+        """Return the mean perplexity over the starts."""
+        return statistics.mean(at_length(line, length)["perplexity"] for line in self.groups[what])
+
+    def rise(self, what, length):
+        """Return the change of the loss from the trained length to another, in each start."""
+        return [at_length(line, length)["loss"] - at_length(line, self.trained)["loss"] for line in self.groups[what] if at_length(line, length)]
+
+    def counts(self, order):
+        return next(x["perplexity"] for x in self.stages[3][0]["ngrams"] if x["order"] == order)
+
+    def hours(self, lines):
+        """Return the core-hours of the steps of trainings."""
+        return sum(line["ms_per_step"] * min(line.get("processor_share", 1), 1) * int(line["experiment"]["steps"]) for line in lines) / 3.6e6
+
+
+def nats(values):
+    return "{:+.3f} ± {:.3f}".format(*interval(values)).replace("-", "−")
+
+
+def percent(values):
+    """Return the change of the perplexity in % with its 95 % interval, from changes of the loss."""
+    middle, half = interval(values)
+    low, high, middle = (100 * math.expm1(x) for x in (middle - half, middle + half, middle))
+    return f"{middle:+.1f} % ({low:+.1f} to {high:+.1f})".replace("-", "−")
+
+
+def joined(words):
+    words = list(words)
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]
+
+
+def sign(values):
+    """Return "rises", "falls" or "does not change surely", for changes in several starts."""
+    middle, half = interval(values)
+    return "rises" if middle - half > 0 else "falls" if middle + half < 0 else "does not change surely"
+
+
+# ------------------------------------------------------------------------------------------------------------ sections
+
+def answer(page, s):
+    found = ranking.contrasts(s.groups)
+    page.text(f"Seven schemes in small decoders of bytes, each at the best of six settings, with {s.starts} new random starts. Perplexity at the trained length of {s.trained}, in order: "
+              + ", ".join(f"{NAMES[what]} {s.perplexity(what, s.trained):.2f}" for what in s.order) + f". Counts of six bytes have {s.counts(6):.2f}.")
+    for a, b, length, values, p, words in found:
+        if values:
+            said = {"lower": f"{NAMES[a]} is better than {NAMES[b]}", "higher": f"{NAMES[b]} is better than {NAMES[a]}", "tie": f"{NAMES[a]} and {NAMES[b]} tie",
+                    "undecided": f"{NAMES[a]} against {NAMES[b]} is undecided"}[words]
+            page.item(f"At {length:,}, {said}: {nats(values)} nats (p = {p:.4f}).")
+    long = max(x for x in s.lengths if all(at_length(line, x) for what in s.order if what != "learned" for line in s.groups[what]))
+    page.item(f"From {s.trained} to {long:,} bytes, perplexity " + "; ".join(f"{sign(s.rise(what, long))} with {NAMES[what]}, {percent(s.rise(what, long))}"
+              for what in s.order if len(s.rise(what, long)) == len(s.groups[what])) + ". Learned positions end at the trained length.")
+
+
+def question(page, s):
+    page.heading("Question")
+    page.text("Which scheme predicts best at the length that a model was trained at, and which still predicts beyond it? Comparisons often give each scheme the same settings, which suit "
+              "some schemes and not others, and report one start. Here each scheme gets the same budget of settings, the comparisons were chosen before the final trainings, and every difference has an interval.")
+
+
+def protocol(page, s):
+    some = s.stages[3][0]["experiment"]
+    each = int(some["batch"]) * int(some["length"])
+    page.heading("Protocol")
+    page.text(f"Decoders of {some['layers']} layers × width {some['width']}, {s.stages[3][0]['weights']:,} weights without positions' arrays counted twice. A step has {some['batch']} windows of {some['length']} bytes. "
+              "The text is 16 MB of documentation (Vim's help, manual pages, topics of Python), split by a hash of each document into training (90 %), selection and report (5 % each). "
+              "32 pieces of 1,024 bytes from the selection documents choose the settings; 32 from the report documents measure the results. Every length predicts the same bytes.")
+    stages = {1: "four rates, then two values of a second setting at the best rate", 2: "the best two settings of each", 3: f"the best setting of each, {s.starts} new starts, report pieces",
+              4: "the same setting, one start", 6: "the models of stage 3 with RoPE, T5, KERPLE and ALiBi, with positions and without"}
+    page.text("Table 1. Trainings and their cost. Core-hours are the processor time of the training steps.")
+    rows = []
+    for stage, lines in s.stages.items():
+        if lines:
+            sizes = sorted({int(line["experiment"]["steps"]) * each / 1e6 for line in lines})
+            rows.append([stage, stages[stage], len(lines), " or ".join(f"{x:.1f}" for x in sizes), f"{s.hours(lines):.2f}"])
+    others = {"copy and reverse": s.tasks + s.tasks2, "previous token": s.previous, "max_distance": s.distance, "4,096 bytes": s.native}
+    rows += [["", name, len(lines), "", f"{s.hours(lines):.2f}"] for name, lines in others.items() if lines]
+    every = [line for lines in (*s.stages.values(), *others.values()) for line in lines]
+    rows.append(["all", "", len(every), "", f"{s.hours(every):.1f}"])
+    page.table(["stage", "what", "trainings", "MB each", "core-hours"], rows)
+    machines = sorted({f"{m['cpu']} ({m['isa']}, {m['blas']})" for m in (line["machine"] for line in every) if "cpu" in m})
+    page.text(f"Machines: {'; '.join(machines)}." * bool(machines) + f" {sum(map(contended, every))} of {len(every)} trainings were contended by other programs, so these are no timings." * any(map(contended, every)))
+    page.text("The six comparisons were written into lab/report/ranking.py before stage 3 was trained. Their tests are Student's t over the starts, adjusted for all six (Holm 1979). "
+              f"A tie needs an interval within ± {TIE:g} nats. A scheme is compared only if it is below counts of three bytes ({s.counts(3):.2f}) and its loss still falls.")
+
+
+def settings(page, s):
+    page.heading("Settings")
+    page.text("Table 2 and figure 1. " + "The best settings of stage 2 are " + joined(f"{setting(s.groups[what][0])} for {NAMES[what]}" for what in s.order) + ".")
+    ranking.ranked(page, s.stages[1])
+
+
+def results(page, s):
+    page.heading("Results at each scheme's best setting")
+    ranking.ranked(page, s.stages[3])
+    if s.stages[4]:
+        page.heading("Twice as long", 3)
+        last = {scheme(line): at_length(line, s.trained)["loss"] for line in s.stages[4]}
+        first = [statistics.mean(losses(s.groups[what], s.trained).values()) for what in last]
+        swapped = [f"{a} and {b}" for k, a in enumerate(last) for b in list(last)[k + 1:]
+                   if (last[a] - last[b]) * (first[list(last).index(a)] - first[list(last).index(b)]) < 0]
+        page.text(f"One start of each for {int(s.stages[4][0]['experiment']['steps']) * 2048 / 1e6:.0f} MB. Kendall's τ between this order and that of stage 3 is {budget.tau(list(last.values()), first):.2f}"
+                  + (f"; the order of {joined(swapped)} differs." if swapped else ": the same order."))
+        lengths = [x["length"] for x in s.stages[4][0]["lengths"]]
+        page.table(["", *(f"perplexity at {x:,}" for x in lengths)], [[what, *(f"{at_length(line, x)['perplexity']:.2f}" if at_length(line, x) else "none" for x in lengths)]
+                   for what, line in sorted(((scheme(line), line) for line in s.stages[4]), key=lambda pair: last[pair[0]])])
+
+
+def more(page, s):
+    budget.budget(page, s.stages[1], s.stages[3])
+    if s.previous:
+        page.heading("When a head attends to the previous token")
+        previous.first_heads(page, s.previous)
+    if s.stages[6]:
+        page.heading("Positions as scaffolds")
+        dropped.dropped(page, s.stages[6], s.stages[3])
+    if s.native:
+        page.heading("Trained at 4,096, or read beyond 128")
+        native.native(page, s.native)
+    if s.distance:
+        page.heading("max_distance")
+        distance.by_ratio(page, s.distance)
+    if s.tasks2 or s.tasks:
+        page.heading("Copy and reverse")
+        tasks.answered(page, s.tasks2 or s.tasks)
+
+
+def threats(page, s):
+    page.heading("Threats to validity")
+    for text in (
+            f"One size: {s.stages[3][0]['weights']:,} weights, {int(s.stages[3][0]['experiment']['steps']) * 2048 / 1e6:.0f} MB. Published models have 500 to 6,000 times as many weights; we only compare signs with them.",
+            "One kind of text: documentation. The intervals describe new starts on the same 32 pieces, not other texts. The table without each source shows how far one source decides.",
+            "Six settings each is a small budget, and the second setting is another one for each scheme. An asterisk at the edge of the rates means that a better rate may lie beyond.",
+            "Counts of six bytes read 8,192 bytes of context through their tables of the whole training text. A model above them has learned less than a table of counts.",
+            "The schemes differ in what they add: none, sinusoidal, ALiBi and RoPE have no arrays."):
+        page.item(text)
+
+
+def again(page, s):
+    page.heading("Make it again")
+    page.text("From the root of the source, in about eight core-hours; results that exist are kept:")
+    page.code("lab/corpus.sh out/corpus.txt\nlab/ranking.sh build/release/relpos out/ranking\nlab/paper.py out/ranking -o out/ranking/ranking.md")
+
+
+def paper(folder, path, draw):
+    page = Page(path, draw)
+    study = Study(folder)
+    page.heading("Seven position schemes, each at its best settings", 1)
+    for section in (answer, question, protocol, settings, results, more, claims, threats, again):
+        section(page, study)
+    return {path: page.finish(), **page.pictures}
+
+
+# ------------------------------------------------------------------------------------------------------------ claims
+
+def observed(s, what, length, expected):
+    """Return (what was observed, verdict) for a claim on the sign of the change from the trained length."""
+    if what not in s.groups or len(s.rise(what, length)) < 2:
+        return "not measured", "open"
+    values = s.rise(what, length)
+    return f"{sign(values)}: {percent(values)} at {length:,}", "agrees" if sign(values) == expected else "open" if sign(values).startswith("does") else "disagrees"
+
+
+def between(s, a, b, length, lower):
+    """Return (what was observed, verdict) for a claim that scheme `lower` has the lower loss of a and b."""
+    first, second = losses(s.groups[a], length), losses(s.groups[b], length)
+    values = [first[seed] - second[seed] for seed in first.keys() & second.keys()]
+    middle, half = interval(values)
+    seen = a if middle < 0 else b
+    return f"{NAMES[a]} − {NAMES[b]} at {length:,}: {nats(values)} nats", "open" if abs(middle) <= half else "agrees" if seen == lower else "disagrees"
+
+
+def claims(page, s):
+    page.heading("Beside published claims")
+    page.text("Table of signs. The models, texts and sizes differ, so only the sign of an effect can agree. \"open\" means that our interval includes 0.")
+    twice, four = 2 * s.trained, 4 * s.trained
+    rows = [
+        ("Press 2022", "ALiBi: perplexity does not rise beyond the trained length", *observed(s, "alibi", four, "falls")),
+        ("Press 2022", "sinusoidal: it rises soon", *observed(s, "sinusoidal", twice, "rises")),
+        ("Press 2022", "RoPE: it rises", *observed(s, "rope", twice, "rises")),
+        ("Press 2022", "T5: it falls at twice the length", *observed(s, "t5", twice, "falls")),
+        ("Chi 2022", "KERPLE: it does not rise beyond the trained length", *observed(s, "kerple", four, "falls")),
+        ("Chi 2022", "KERPLE is better than ALiBi beyond the trained length", *between(s, "kerple", "alibi", four, "kerple")),
+        ("Haviv 2022", "no positions is worse than learned positions", *between(s, "none", "learned", s.trained, "learned")),
+        ("Haviv 2022", "no positions is worse than ALiBi", *between(s, "none", "alibi", s.trained, "alibi")),
+    ]
+    page.table(["source", "claim", "observed here", "sign"], rows)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("results", nargs="?", type=pathlib.Path, default=root / "lab" / "results")
+    parser.add_argument("-o", "--output", type=pathlib.Path, default=root / "lab" / "results" / "ranking.md")
+    parser.add_argument("--check", action="store_true", help="compare the page with the results and write nothing")
+    q = parser.parse_args()
+    files = paper(q.results, q.output, not q.check)
+    if not q.check:
+        write(files)
+        return
+    old = q.output.read_text() if q.output.exists() else ""
+    for n, (here, there) in enumerate(zip(old.split("\n"), files[q.output].split("\n")), 1):
+        if here != there:
+            sys.exit(f"{q.output}:{n}: differs from the results (run lab/paper.py):\n  {here}\n  {there}")
+    if old != files[q.output]:
+        sys.exit(f"{q.output}: differs from the results (run lab/paper.py)")
+
+
+if __name__ == "__main__":
+    main()
