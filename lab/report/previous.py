@@ -1,10 +1,11 @@
 """Section on a sweep with eval_previous: the number of training steps until a head attends to the previous token, by its weight, and by the training loss
 that falls below counts of two bytes.
 SPDX-License-Identifier: Apache-2.0"""
+import math
 import statistics
 
 from curves import curves
-from results import grouped
+from results import grouped, short
 
 HALF = 0.5
 
@@ -41,12 +42,14 @@ def cell(lines, steps):
     return words(middle) if found[0] == found[-1] else f"{words(middle)} ({words(found[0])} to {words(found[-1])})"
 
 
-def first_heads(page, lines):
+def first_heads(page, every_line):
+    """Add the section. If the trainings have several sizes of a step, the first table and the picture are of the first size."""
+    lines = [line for line in every_line if size(line) == size(every_line[0])]
     groups = grouped(lines)
     starts = sorted({len(g) for g in groups.values()})
     every = lines[0]["previous"][0]["step"]
     counted = all(bigrams(line) and line.get("losses") for line in lines)
-    page.text(f"Steps until a head gives more than half of its weight to the previous token, measured every {every:,} steps as a mean over four windows of held-out text: the "
+    page.text(f"A step has {size(lines[0])[0]} windows of {size(lines[0])[1]:,} bytes. " * (len(lines) < len(every_line)) + f"Steps until a head gives more than half of its weight to the previous token, measured every {every:,} steps as a mean over four windows of held-out text: the "
               f"median of {' or '.join(map(str, starts))} start{'s' * (starts != [1])}, with the smallest and the largest in brackets. " + "The next column has the steps until the training loss is below that of counts of two bytes, which a model cannot reach that uses the present byte only. " * counted + "The last columns have that weight and the loss at the end of the training, as means over the starts.")
 
     def end(g, what):
@@ -56,3 +59,28 @@ def first_heads(page, lines):
                [[what, cell(g, steps_to), *([cell(g, steps_below)] if counted else []), end(g, lambda line: line["previous"][-1]["weight"]), end(g, lambda line: line["train_loss"])] for what, g in groups.items()])
     page.picture(curves(groups, lambda line: [x["step"] for x in line["previous"]], lambda line: [x["weight"] for x in line["previous"]], "step", "weight of the previous token"),
                  "largest weight that a head gives to the previous token, by step")
+    if counted:
+        law(page, every_line)
+
+
+def law(page, lines):
+    """Add a table that tests the law of arXiv 2511.16893: the tokens until induction heads form are proportional to √(batch × length)."""
+    sizes = sorted({size(line) for line in lines})
+    if len(sizes) < 2:
+        return
+    groups = {}
+    for line in lines:
+        groups.setdefault(short(line["experiment"]["position"]), {}).setdefault(size(line), []).append(line)
+    page.text("Tokens read until that weight, and until that loss, divided by √(batch × length), in thousands: medians over the starts. A law for induction heads in larger models (arXiv 2511.16893) says "
+              "that this quotient, T, is the same for all batches and lengths. The last column has the largest over the smallest of a row.")
+    for name, steps in (("weight of ½", steps_to), ("loss of counts of two bytes", steps_below)):
+        rows = []
+        for what, of_size in groups.items():
+            found = {x: statistics.median_low(sorted((steps(line) or math.inf) * math.sqrt(math.prod(x)) for line in some)) for x, some in of_size.items()}
+            ends = [y for y in found.values() if y < math.inf]
+            rows.append([what, *("" if x not in found else f"{found[x] / 1000:.1f}" if found[x] < math.inf else "not reached" for x in sizes), f"{max(ends) / min(ends):.2f}" if len(ends) > 1 else ""])
+        page.table([name, *(f"{batch} × {length}" for batch, length in sizes), "ratio"], rows)
+
+
+def size(line):
+    return int(line["experiment"]["batch"]), int(line["experiment"]["length"])

@@ -27,9 +27,14 @@ for n, text in enumerate(open(sys.argv[1])):
     line = json.loads(text)
     line["losses"], line["ngrams"] = [3.0, 1.9 + n, 1.8 + n], [{"order": 2, "loss": 2.0, "perplexity": 7.389}]
     print(json.dumps(line))
+    line["experiment"] = line["experiment"].replace("\nlength = 16\n", "\nlength = 64\n")
+    print(json.dumps(line))
 END
 ok lab report "$T/counted.jsonl"
-check 'the loss of counts of two bytes' '1 1' "$(grep -c '^| rope | not in 24 | 16 (16 to not in 24) |' "$T/out") $(grep -c '^| alibi | not in 24 | not in 24 |' "$T/out")"
+check 'the loss of counts of two bytes' '1 1' \
+    "$(grep -c '^| rope | not in 24 | 16 (16 to not in 24) |' "$T/out") $(grep -c '^| alibi | not in 24 | not in 24 |' "$T/out")"
+check 'tokens until then, over the root of batch times length' '1 1 2' \
+    "$(grep -c '^| loss of counts of two bytes | 2 × 16 | 2 × 64 | ratio |$' "$T/out") $(grep -c '^| rope | 0.1 | 0.2 | 2.00 |$' "$T/out") $(grep -c '^| alibi | not reached | not reached |  |$' "$T/out")"
 refused 1 'eval_previous: only decoders of text' lab sweep "$T/small.lab" -o "$T/x.jsonl" --set eval_previous=1 --set length=1
 
 finish
