@@ -23,7 +23,7 @@ mkdir -p "$out" out
 csplit -s -f out/vim- lab/data/vim.txt '/^\*builtin.txt/' '/^\*options.txt/' '/^\*syntax.txt/' # the texts of classify.lab
 started=$(date +%s)
 # shellcheck disable=SC2016 # the shells that xargs starts expand the variables
-printf '%s\n' length rate buckets strategies clip sharing scaling classify | xargs -P "$(nproc)" -I '{}' sh -eu -c '
+printf '%s\n' length buckets strategies clip sharing scaling classify | xargs -P "$(nproc)" -I '{}' sh -eu -c '
     "$relpos" lab sweep lab/{}.lab $quick --threads 1 -o "$out/{}.jsonl" --keep "$out/models-{}" 2>"$out/{}.log" || {
         cat "$out/{}.log" >&2
         exit 1
@@ -39,7 +39,7 @@ if "$python" -c 'import relpos' 2>/dev/null; then
     "$python" lab/forward.py ${quick:+--rounds 3 --batch 4} -o "$out/forward.jsonl"
 fi
 cd "$out"
-set -- length.jsonl rate.jsonl strategies.jsonl buckets.jsonl sharing.jsonl clip.jsonl scaling.jsonl classify.jsonl overhead.jsonl terms.jsonl inspect.jsonl
+set -- length.jsonl strategies.jsonl buckets.jsonl sharing.jsonl clip.jsonl scaling.jsonl classify.jsonl overhead.jsonl terms.jsonl inspect.jsonl
 [ ! -s forward.jsonl ] || set -- "$@" forward.jsonl
 "$relpos" lab report "$@" -o report.md
 "$relpos" lab report "$@" -o report.html

@@ -224,16 +224,49 @@ def claims(page, s):
     page.text("Table of signs. The models, texts and sizes differ, so only the sign of an effect can agree. \"open\" means that our interval includes 0.")
     twice, four = 2 * s.trained, 4 * s.trained
     rows = [
-        ("Press 2022", "ALiBi: perplexity does not rise beyond the trained length", *observed(s, "alibi", four, "falls")),
-        ("Press 2022", "sinusoidal: it rises soon", *observed(s, "sinusoidal", twice, "rises")),
+        ("Press 2022", "T5 is better than RoPE at the trained length", *between(s, "t5", "rope", s.trained, "t5")),
+        ("Press 2022", "ALiBi is better than RoPE at the trained length", *between(s, "alibi", "rope", s.trained, "alibi")),
+        ("Press 2022", "ALiBi: perplexity falls beyond the trained length", *observed(s, "alibi", four, "falls")),
+        ("Press 2022", "sinusoidal: it rises", *observed(s, "sinusoidal", twice, "rises")),
         ("Press 2022", "RoPE: it rises", *observed(s, "rope", twice, "rises")),
         ("Press 2022", "T5: it falls at twice the length", *observed(s, "t5", twice, "falls")),
-        ("Chi 2022", "KERPLE: it does not rise beyond the trained length", *observed(s, "kerple", four, "falls")),
+        ("Chi 2022", "KERPLE: it falls beyond the trained length", *observed(s, "kerple", four, "falls")),
         ("Chi 2022", "KERPLE is better than ALiBi beyond the trained length", *between(s, "kerple", "alibi", four, "kerple")),
         ("Haviv 2022", "no positions is worse than learned positions", *between(s, "none", "learned", s.trained, "learned")),
-        ("Haviv 2022", "no positions is worse than ALiBi", *between(s, "none", "alibi", s.trained, "alibi")),
+        ("Haviv 2022", "sinusoidal is better than learned positions", *between(s, "sinusoidal", "learned", s.trained, "sinusoidal")),
+        ("Haviv 2022", "ALiBi is better than sinusoidal positions", *between(s, "alibi", "sinusoidal", s.trained, "alibi")),
     ]
+    if s.stages[6]:
+        kept, gone = dropped.by_scaffold(s.stages[6])["rope"]
+        for claim, length, expected in (("RoPE: a model without its positions is as good at the trained length after a short training", s.trained, "tie"),
+                                        ("RoPE: and it is better beyond it", four, "lower")):
+            values = dropped.change(gone, kept, length)
+            middle, half = interval(values)
+            seen = "lower" if middle + half < 0 else "tie" if abs(middle) + half <= TIE else "higher" if middle - half > 0 else "open"
+            rows.append(("Gelberg 2025 (DroPE)", claim, f"without − with at {length:,}: {nats(values)} nats", "agrees" if seen == expected else "open" if seen == "open" else "disagrees"))
+    for task in ("copy", "reverse"):
+        found = exact(s, task)
+        if found:
+            size, shares = found
+            best = max(shares, key=shares.get)
+            seen = f"size {size:,}: " + ", ".join(f"{what} {100 * x:.0f} %" for what, x in sorted(shares.items(), key=lambda pair: -pair[1]))
+            verdict = "open" if shares[best] - shares["none"] < 0.02 else "disagrees"
+            rows.append(("Kazemnejad 2023", f"{task} beyond the trained size: no positions answers most", seen, "agrees" if best == "none" else verdict))
     page.table(["source", "claim", "observed here", "sign"], rows)
+    page.text("Not comparable: Li 2024 (FIRE, 2,048 tokens of C4 and larger models), Ruoss 2023 (random positions, 15 tasks in 6,000 trainings), and the size of any effect.")
+
+
+def exact(s, task):
+    """Return (twice the trained size, {scheme: mean fraction of lines with an exact answer}), or None."""
+    lines = [line for line in s.tasks2 or s.tasks if line["experiment"]["generate"] == task]
+    if not lines:
+        return None
+    size = 2 * int(lines[0]["experiment"]["generate_size"])
+    found = {}
+    for line in lines:
+        x = next(x for x in line["lengths"] if x["length"] == size)
+        found.setdefault(scheme(line), []).append(x["exact"] / x["lines"])
+    return size, {what: statistics.mean(some) for what, some in found.items()}
 
 
 def main():

@@ -174,14 +174,16 @@ def lab():
     """The results in docs/lab-reference.md: perplexity by position and length, and times beside PyTorch."""
     folder = root / "lab" / "results"
     groups = {}
-    for line in lab_results.read(folder / "length.jsonl"):
+    for line in lab_results.read(folder / "ranking-3.jsonl"):
         groups.setdefault(line["experiment"]["position"], []).append(line)
     lengths = [x["length"] for x in next(iter(groups.values()))[0]["lengths"]]
+    base = lengths.index(int(next(iter(groups.values()))[0]["experiment"]["length"]))
     starts = sorted({len(r) for r in groups.values()})
-    out = [f"The table shows perplexity per byte of models trained at length {lengths[0]:,}, as means over {' or '.join(map(str, starts))} starts. The columns in % show the rise beyond that length:", "",
-           "| position | " + " | ".join(f"{'at ' if n == 0 else ''}{length:,}" for n, length in enumerate(lengths)) + " |", "|---" * (len(lengths) + 1) + "|"]
-    for position, runs in groups.items():
-        cells = [f"{lab_results.mean(runs, 0):.2f}", *(sweeps.rise(runs, n) for n in range(1, len(lengths)))]
+    out = [f"The table shows perplexity per byte of models trained at length {lengths[base]:,}, each scheme at the best of six settings, as means over {' or '.join(map(str, starts))} starts. "
+           "The columns in % show the rise beyond that length. [The page on the ranking](../lab/results/ranking.md) has the protocol, intervals and tests:", "",
+           "| position | " + " | ".join(f"{'at ' if n == base else ''}{lengths[n]:,}" for n in range(base, len(lengths))) + " |", "|---" * (len(lengths) - base + 1) + "|"]
+    for position, runs in sorted(groups.items(), key=lambda pair: lab_results.mean(pair[1], base)):
+        cells = [f"{lab_results.mean(runs, base):.2f}", *(sweeps.rise(runs, n, base) for n in range(base + 1, len(lengths)))]
         out.append(f"| `{position}` | " + " | ".join(cells) + " |")
     out += ["", "The next table compares the time of a training step with the same model in PyTorch, in alternating runs on one thread: 4 layers, width 256, 4 heads:", "",
             "| batch × length | position | relpos | PyTorch | |", "|---|---|---|---|---|"]
@@ -196,8 +198,6 @@ def lab():
     forward = Page(None)
     costs_of_lab.forward(forward, lab_results.read(folder / "forward.jsonl"))
     put("docs/lab-reference.md", forward.finish(), "forward")
-    first, other = (lab_results.read(folder / f"{name}.jsonl") for name in ("length", "rate"))
-    put("docs/lab-reference.md", "> " + sweeps.preliminary(sweeps.preliminary_of(first), first, other), "preliminary")
 
 
 def encoders():

@@ -38,7 +38,6 @@ EXPERIMENTS = {
     "previous": "How many steps it takes until a head attends to the previous token",
     "distance": "How far a T5 table reads beyond the trained length, by max_distance over that length",
     "native": "Trained at 4,096 or extrapolated to it: T5, KERPLE and FIRE",
-    "rate": "Two of these positions at a third of the learning rate",
     "scaling": "RoPE scaled to read more than the trained length",
     "buckets": "The number of buckets, and max_distance",
     "strategies": "How distances are assigned to 32 buckets",
@@ -88,8 +87,7 @@ def main():
     files = [(path, read(path)) for path in map(pathlib.Path, q.files)]
     words = next(filter(None, (preliminary_of(lines) for path, lines in files if path.stem not in KINDS and not generated(lines) and not watched(lines))), None)
     if words:
-        named = {path.stem: lines for path, lines in files}
-        page.note(preliminary(words, named.get("length", []), named.get("rate", [])))
+        page.note(preliminary(words))
     for path, lines in files:
         stem = path.stem
         section, command = KINDS.get(stem, (None, None))

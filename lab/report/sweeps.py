@@ -26,28 +26,15 @@ def preliminary_of(lines):
     return f"Preliminary: {'one learning rate' if all(len(found) == 1 for found in rates.values()) else 'few learning rates'} for each, undertrained"
 
 
-def preliminary(words, first, other):
-    """Return the warning at the top of a page that compares position schemes. `words` is a result of preliminary_of. `first` and `other` are results
-    of the same schemes at two learning rates, or []."""
-    text = f"{words}. The models are small and were trained for few steps. The tables show the results of this training; they do not rank positions."
-    both = {line["experiment"]["position"] for line in first} & {line["experiment"]["position"] for line in other}
-    groups = {}
-    for line in (*first, *other):
-        if line["experiment"]["position"] in both:
-            groups.setdefault(line["experiment"]["lr"], {}).setdefault(line["experiment"]["position"], []).append(line)
-    if len(groups) < 2:
-        return text
-    length = first[0]["lengths"][0]["length"]
-    orders = {tuple(sorted(some, key=lambda what: mean(some[what], 0))) for some in groups.values()}
-    ends = "; ".join(f"with a rate of {rate}, " + ", ".join(f"{short(what)} {mean(lines, 0):.2f}" for what, lines in some.items()) for rate, some in groups.items())
-    starts = sorted({len(lines) for some in groups.values() for lines in some.values()})
-    return text + (f" {'Another rate changes the order' if len(orders) > 1 else 'Another rate changes the numbers'}. Mean perplexity at {length:,} over "
-                   f"{' or '.join(map(str, starts))} start{'s' * (starts != [1])}: {ends} (lab/rate.lab).")
+def preliminary(words):
+    """Return the warning at the top of a page that compares position schemes. `words` is a result of preliminary_of."""
+    return (f"{words}. The models are small and were trained for few steps. The tables show the results of this training; they do not rank positions, "
+            "because another rate may change the order.")
 
 
-def rise(lines, n):
-    """Return a text that says by how much the mean perplexity at the n-th length is above the one at the first length."""
-    first, then = mean(lines, 0), mean(lines, n)
+def rise(lines, n, base=0):
+    """Return a text that says by how much the mean perplexity at the n-th length is above the one at the base-th length."""
+    first, then = mean(lines, base), mean(lines, n)
     return f"{100 * (then / first - 1):+.1f} %" if first and then else "none"
 
 
@@ -63,33 +50,34 @@ def rises(groups, claims, lengths):
     return rows
 
 
-def beside_print(page, groups, lengths):
+def beside_print(page, groups, lengths, trained):
     """Add a table of published rises of perplexity beyond the trained length, beside the rises measured at the same multiples of that length."""
+    base = lengths.index(trained)
     measured = {what: lines for what, lines in groups.items() if any(what in some for some in LENGTHS.values())}
-    multiples = [m for m in (2, 4, 8) if m * lengths[0] in lengths]
+    multiples = [m for m in (2, 4, 8) if m * trained in lengths]
     if not measured or not multiples:
         return
 
     def cell(lines, n):
-        ends = [line["lengths"][n]["perplexity"] / line["lengths"][0]["perplexity"] for line in lines if line["lengths"][n]["perplexity"]]
-        return rise(lines, n) + (f" ({100 * (min(ends) - 1):+.1f} to {100 * (max(ends) - 1):+.1f})" if len(ends) == len(lines) > 1 else "")
+        ends = [line["lengths"][n]["perplexity"] / line["lengths"][base]["perplexity"] for line in lines if line["lengths"][n]["perplexity"]]
+        return rise(lines, n, base) + (f" ({100 * (min(ends) - 1):+.1f} to {100 * (max(ends) - 1):+.1f})" if len(ends) == len(lines) > 1 else "")
 
     some = next(iter(measured.values()))[0]
     page.heading("Beside published numbers", 3)
     page.text("The rise of perplexity beyond the trained length. The printed columns are from a text that does not name its models, texts or numbers of starts, and its two tables "
-              f"do not agree with each other. The measured columns are at the same multiples of the length, for models of {some['weights']:,} weights trained at {lengths[0]:,} bytes, with the smallest and "
-              "the largest of the starts in brackets. None of these numbers rank positions: see the note at the top.")
+              f"do not agree with each other. The measured columns are at the same multiples of the length, for models of {some['weights']:,} weights trained at {trained:,} bytes, with the smallest and "
+              "the largest of the starts in brackets.")
     rows = []
     for what, lines in measured.items():
         row = [what]
         for m in multiples:
-            for trained, table in LENGTHS.items():
+            for table in LENGTHS.values():
                 theirs = table.get(what)
                 at = theirs and theirs[(1, 2, 4, 8).index(m)]
                 row.append("" if not theirs else "infinite" if not at else f"{100 * (at / theirs[0] - 1):+.0f} %")
-            row.append(cell(lines, lengths.index(m * lengths[0])))
+            row.append(cell(lines, lengths.index(m * trained)))
         rows.append(row)
-    page.table(["", *[head for m in multiples for head in (*[f"{m} ×, printed for {trained:,}" for trained in LENGTHS], f"{m} ×, measured")]], rows)
+    page.table(["", *[head for m in multiples for head in (*[f"{m} ×, printed for {of:,}" for of in LENGTHS], f"{m} ×, measured")]], rows)
 
 
 def yardsticks(lines, columns):
@@ -118,7 +106,7 @@ def sweep(page, stem, lines):
     if claim:
         page.text(f"Printed in other sources, for other models and texts: {claim}.")
     if stem == "length" and measure == "perplexity":
-        beside_print(page, groups, lengths)
+        beside_print(page, groups, lengths, lengths[0])
     if len(lengths) > 1 and any(x[measure] is not None for line in lines for x in line["lengths"]):
         page.picture(curves(groups, lambda line: [x["length"] for x in line["lengths"]], lambda line: [x[measure] for x in line["lengths"]],
                             "length of the window", measure, preliminary_of(lines)), f"{measure} by the length of the window")
