@@ -65,6 +65,11 @@ function outline(x, y) {
   return wait >= 0 ? path + `L${at(wait)}` : path;
 }
 
+let measured = 0;  // width of the page: to read it after a change makes the browser compute the layout
+new ResizeObserver(([{contentRect}]) => measured = contentRect.width).observe(document.getElementById('main'));
+
+const usualWidth = () => Math.min(720, Math.max(300, (measured || document.getElementById('main').clientWidth) - 8));
+
 /** Draw a chart. series: [{name, x, y, style: line|bars|dots, line: width}], with rising x. logX, logY: use a logarithmic axis. zones: [{from, to, text,
  * shade}], ranges of x that are marked in the background; a line marks an end inside the chart. span: [from, to], values of x that the axis
  * must contain. width: in pixels; default: the width of the page. legend: false to draw none. onpick(x): called when the user clicks or drags
@@ -83,7 +88,7 @@ export function chart({
   marks = [],
   zones = [],
   height = 260,
-  width = Math.min(720, Math.max(300, document.getElementById('main').clientWidth - 8)),
+  width = usualWidth(),
   onpick
 }) {
   const left = 58, dash = s => series.length > 1 ? dashes[s % 8] : '', right = 12, top = zones.some(zone => zone.text) ? 24 : 10,

@@ -44,6 +44,7 @@ class Page:
 
     def frames(self, n=3):
         self.p.evaluate("n => new Promise(done => { const f = () => n-- > 0 ? requestAnimationFrame(f) : done(); f(); })", n)
+        self.until("!document.querySelector('[aria-busy]')")  # pictures that are computed in pieces
 
     def code(self, language="CLI"):
         return self.p.evaluate("l => relpos.page().code()[l]", language)
