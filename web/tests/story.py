@@ -123,6 +123,14 @@ def schemes(page):
         check(f"beyond {length}: the fraction beyond", np.abs(np.array(shares) - want).max() < 1e-9, f"{shares} {want}")
         titles = page.p.locator(".four figcaption").all_text_contents()
         check(f"beyond {length}: in the titles", [f": {max(1, round(100 * x))} %" in title for x, title in zip(want, titles)] == [length > 512] * 4, titles)
+        turned = [round(np.degrees(0.001 * (n - 1))) for n in (length, 512)]
+        notes = [
+            f"the flattest head falls to {2 - (length - 1) / 256:.1f}".replace("-", "−"),
+            f"one number from 113 back" if length > 113 else "",
+            f"one vector from 511 back" if length > 511 else "",
+            f"the slowest dial turns to {turned[0]}°" + (f", in training to {turned[1]}°" if length > 512 else ""),
+        ]
+        check(f"beyond {length}: what happens at the end", [title.endswith(note) for title, note in zip(titles, notes)] == [True] * 4, titles)
         for head in range(4):
             check(f"beyond {length}: ALiBi {head}", np.abs(scores[head] - (2 - back / 4 ** (head + 1))).max() < 1e-9)
             check(f"beyond {length}: RoPE {head}", np.abs(scores[12 + head] - 2 * np.cos(back / 10**head)).max() < 1e-9)
