@@ -244,7 +244,9 @@ function explainCells(element, calculation) {
 
 /** Create a table of numbers. rows: [[label, x...]]; calculation: see explainCells. */
 export function table(head, rows, {digits = 4, sign = false, caption = '', mark, calculation} = {}) {
-  const text = cell => typeof cell === 'number' ? (sign ? signed : fixed)(cell, digits) : cell;
+  const text = cell => typeof cell === 'number' ? minus((sign ? signed : fixed)(cell, digits)) :
+    typeof cell === 'string'                    ? cell.replace(/^-(?=\d|inf)/, '−') :
+                                                  cell;
   const element = h('div', {class: 'scroll', tabindex: 0, role: 'group', 'aria-label': caption || 'table'},
     h('table', {}, caption ? h('caption', {class: 'note'}, caption) : null,
       h('thead', {class: 'num'}, h('tr', {}, head.map(cell => cell === '' ? h('td') : h('th', {scope: 'col'}, cell)))),

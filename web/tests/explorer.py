@@ -59,7 +59,7 @@ class Page:
         """Return the numbers, as shown on the screen, of the table row whose label begins with `label`."""
         return self.p.evaluate(
             """([label, nth]) => [...document.querySelectorAll('main tr')].filter(r => r.cells[0]?.textContent.startsWith(label))
-            .map(r => [...r.cells].slice(1).map(c => c.textContent))[nth] ?? []""",
+            .map(r => [...r.cells].slice(1).map(c => c.textContent.replace('−', '-')))[nth] ?? []""",
             [label, nth],
         )
 

@@ -64,6 +64,7 @@ def model(page):
     check("cost: entries of a table are called so", page.p.locator("main .scale").first.text_content().startswith("bucket"))
     page.show("bias", a="alibi", q=9, k=9)
     check("bias: a whole bar ends with its data", page.p.locator("figure:not([hidden]) .scale span").all_text_contents()[::2] == ["bias", "0.0000"])
+    check("bias: minus signs", page.p.locator("figure:not([hidden]) .scale span").nth(1).text_content() == "−4.0000")
     page.show("model", **untrained)
     file = work / "relpos-heads.safetensors"
     scores, weights = run_row("model", page.show("model", **untrained), read_safetensors(file), "q", "k", "t5_table")

@@ -77,6 +77,7 @@ export const bias = {
       set, editors.map(editor => editor.element));
     const pick = (r, c) => change({query: r});
     const maps = Object.fromEntries(Object.entries(kinds).map(([key, title]) => [key, new HeatMap({title, onpick: pick})]));
+    HeatMap.link(Object.values(maps));
     const curve = h('div'), note = h('p', {class: 'note'}), more = h('p', {class: 'note'});
     let arrays = null;
     const keep = h('button', {

@@ -345,8 +345,8 @@ export const model = {
     const words =
             h('div', {class: 'words early', role: 'group', 'aria-label': 'Words; darker means more weight. Choose the query'}),
           heavy = h('div'), profile = h('div'), curves = h('div'), said = h('p', {class: 'note'});
-    const maps = ['Without a term', 'With the term', 'Difference'].map(
-      name => new HeatMap({title: name, value: 'weight', onpick: r => change({query: r})}));
+    const maps = HeatMap.link(['Without a term', 'With the term', 'Difference'].map(
+      name => new HeatMap({title: name, value: 'weight', onpick: r => change({query: r})})));
     const panels = h('div', {class: 'panels early'}, maps.map(map => map.element)), mark = marker([panels]);
     const output = h('div', {}, title, said, words, heavy, profile, curves, panels);
     let calculate = () => '';
