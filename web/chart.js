@@ -4,7 +4,7 @@ import {extent, fixed, h, minus} from './ui.js';
 const dashes = ['', '7 3', '2 3', '9 3 2 3', '4 4', '12 3', '1 5', '6 2 1 2'];  // dash patterns distinguish lines without colours
 
 /** Return about n round numbers that cover low to high. */
-function ticks(low, high, n) {
+export function ticks(low, high, n) {
   if (!(high > low)) return [low];
   const raw = (high - low) / n, power = 10 ** Math.floor(Math.log10(raw)),
         step = [1, 2, 5, 10].find(s => s * power >= raw * 0.999) * power;
@@ -65,7 +65,26 @@ function outline(x, y) {
   return wait >= 0 ? path + `L${at(wait)}` : path;
 }
 
-/** Draw a chart. series: [{name, x, y, style: line|bars|dots, line: width}], with rising x. logX, logY: use a logarithmic axis. zones: [{from, to, text,
+let measured = 0;  // width of the page: to read it after a change makes the browser compute the layout
+new ResizeObserver(([{contentRect}]) => measured = contentRect.width).observe(document.getElementById('main'));
+
+const usualWidth = () => Math.min(720, Math.max(300, (measured || document.getElementById('main').clientWidth) - 8));
+
+/** Return the position of the number in a rising array that is the closest to x. */
+function closest(xs, x) {
+  let low = 0, high = xs.length - 1;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (xs[middle] < x) low = middle + 1;
+    else high = middle;
+  }
+  return low > 0 && x - xs[low - 1] < xs[low] - x ? low - 1 : low;
+}
+
+/** Return the text of a value in a chart. */
+const exact = x => minus(Math.abs(x) < 1e4 ? fixed(x) : short(x));
+
+/** Draw a chart. The mouse and the arrow keys show the values at a place. series: [{name, x, y, style: line|bars|dots, line: width}], with rising x. logX, logY: use a logarithmic axis. zones: [{from, to, text,
  * shade}], ranges of x that are marked in the background; a line marks an end inside the chart. span: [from, to], values of x that the axis
  * must contain. width: in pixels; default: the width of the page. legend: false to draw none. onpick(x): called when the user clicks or drags
  * in the chart. Return a figure element. */
@@ -83,7 +102,7 @@ export function chart({
   marks = [],
   zones = [],
   height = 260,
-  width = Math.min(720, Math.max(300, document.getElementById('main').clientWidth - 8)),
+  width = usualWidth(),
   onpick
 }) {
   const left = 58, dash = s => series.length > 1 ? dashes[s % 8] : '', right = 12, top = zones.some(zone => zone.text) ? 24 : 10,
@@ -95,10 +114,15 @@ export function chart({
   if (bars && !logY) lo = Math.min(lo, 0), hi = Math.max(hi, 0);
   if (lo === hi) lo -= 0.5, hi += 0.5;
   const half = bars ? 0.5 : 0, px = x => left + (fx(x) - loX + half) / (hiX - loX + 2 * half || 1) * (width - left - right);
-  const py = y => top + (hi - fy(y)) / (hi - lo) * (height - top - bottom), back = y => logY ? 10 ** y : y;
-  const elements = [];
+  // keep lines away from the frame; bars begin on it
+  const inset = bars ? 0 : 5, level = y => top + inset + (hi - y) / (hi - lo) * (height - top - bottom - 2 * inset);
+  const py = y => level(fy(y)), back = y => logY ? 10 ** y : y;
+  const elements = [], valueAt = at => {
+    const value = (at - left) / (width - left - right) * (hiX - loX + 2 * half) + loX - half;
+    return logX ? 10 ** value : value;
+  };
   for (const y of (logY ? logTicks : ticks)(lo, hi, height < 160 ? 2 : 5)) {
-    const at = top + (hi - y) / (hi - lo) * (height - top - bottom);
+    const at = level(y);
     elements.push(h('line', {x1: left, x2: width - right, y1: at, y2: at, stroke: 'var(--line)'}),
       h('text', {x: left - 6, y: at + 4, 'text-anchor': 'end', fill: 'var(--soft)'}, minus(short(back(y)))));
   }
@@ -144,12 +168,10 @@ export function chart({
           y: Math.min(y, zero),
           height: Math.max(Math.abs(zero - y), 0.5),
           fill: stroke
-        },
-          h('title', {}, `${s.name}, ${xLabel} ${x}: ${fixed(s.y[k])}`)));
+        }));
       });
     } else if (s.style === 'dots') {
-      s.x.forEach((x, k) => elements.push(h('circle', {cx: px(x), cy: py(s.y[k]), r: 3.5, fill: stroke},
-                    h('title', {}, `${s.name}: ${short(x)}, ${short(s.y[k])}`))));
+      s.x.forEach((x, k) => elements.push(h('circle', {cx: px(x), cy: py(s.y[k]), r: 3.5, fill: stroke})));
     } else {
       elements.push(h('path', {
         d: outline(Array.from(s.x, px), Array.from(s.y, y => Number.isFinite(fy(y)) ? py(y) : NaN)),
@@ -160,13 +182,17 @@ export function chart({
       }));
     }
   });
+  const guide = h('line', {y1: top, y2: height - bottom, stroke: 'var(--soft)', visibility: 'hidden'}),
+        tip = h('div', {class: 'tip', 'aria-live': 'polite', hidden: true});
   const svg = h('svg', {
     class: 'chart',
     viewBox: `0 0 ${width} ${height}`,
     role: 'img',
-    'aria-label': `${title}: ${series.map(s => s.name).join(', ')}`
+    tabindex: 0,
+    'aria-label': `${title}: ${series.map(s => s.name).join(', ')}. Arrow keys show values.`
   },
-    elements, h('text', {x: (left + width - right) / 2, y: height - 4, 'text-anchor': 'middle', fill: 'var(--soft)'}, xLabel),
+    elements, guide,
+    h('text', {x: (left + width - right) / 2, y: height - 4, 'text-anchor': 'middle', fill: 'var(--soft)'}, xLabel),
     h('text', {
       x: 14,
       y: (top + height - bottom) / 2,
@@ -177,11 +203,7 @@ export function chart({
       yLabel));
   if (onpick) {
     svg.style.cursor = 'crosshair';
-    const pick = event => {
-      const box = svg.getBoundingClientRect(), at = (event.clientX - box.left) / box.width * width;
-      const value = (at - left) / (width - left - right) * (hiX - loX + 2 * half) + loX - half;
-      onpick(logX ? 10 ** value : value);
-    };
+    const pick = event => onpick(valueAt(place(event)));
     svg.addEventListener('click', pick);
     svg.addEventListener('pointermove', event => event.buttons & 1 && pick(event));
   }
@@ -198,5 +220,47 @@ export function chart({
       })),
                    s.name))) :
     null;
-  return h('figure', {}, h('figcaption', {}, title), svg, legend);
+  const figure = h('figure', {}, h('figcaption', {}, title), svg, legend, tip), drawn = series.filter(s => s.x.length),
+        what = xLabel.split('=')[0].replace(/[^]*←|→[^]*/g, '').trim();
+  let shown = null;
+  /** Show the values of all series at their x that is the closest to a place in pixels, or hide them. */
+  const show = at => {
+    const value = at === null ? null : valueAt(at), all = drawn.map(s => s.x[closest(s.x, value)]);
+    shown =
+      at === null || !drawn.length ? null : all.reduce((best, x) => Math.abs(px(x) - at) < Math.abs(px(best) - at) ? x : best);
+    guide.setAttribute('visibility', shown === null ? 'hidden' : 'visible');
+    tip.hidden = shown === null;
+    if (shown === null) return;
+    guide.setAttribute('x1', px(shown)), guide.setAttribute('x2', px(shown));
+    const values = drawn.flatMap((s, n) => {
+      const k = closest(s.x, shown);
+      return s.x[k] !== shown || Number.isNaN(s.y[k]) ?
+        [] :
+        h('div', {}, h('span', {class: 'swatch', style: `background: var(--s${(s.colour ?? series.indexOf(s)) % 8})`}),
+          `${s.name || yLabel} ${exact(s.y[k])}`);
+    });
+    tip.replaceChildren(h('div', {}, `${what} ${minus(short(shown))}`), ...values);
+    const box = svg.getBoundingClientRect(), outer = figure.getBoundingClientRect(),
+          x = box.left - outer.left + px(shown) / width * box.width;
+    const beside = px(shown) > width / 2 ? x - tip.offsetWidth - 8 : x + 8;
+    tip.style.left = `${Math.max(beside, 0)}px`, tip.style.top = `${box.top - outer.top + 4}px`;
+  };
+  const place = event => {
+    const box = svg.getBoundingClientRect();
+    return (event.clientX - box.left) / box.width * width;
+  };
+  svg.addEventListener('pointermove', event => show(place(event)));
+  svg.addEventListener('pointerleave', () => show(null));
+  svg.addEventListener('blur', () => show(null));
+  svg.addEventListener('keydown', event => {
+    const xs = drawn[0]?.x ?? [], now = shown === null ? -1 : closest(xs, shown);
+    const to = {ArrowLeft: Math.max(now - 1, 0),
+      ArrowRight: Math.min(now + 1, xs.length - 1),
+      Home: 0,
+      End: xs.length - 1}[event.key];
+    if (to === undefined || !xs.length) return;
+    event.preventDefault();
+    show(px(xs[to]));
+  });
+  return figure;
 }

@@ -17,10 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { Q = -1, K = -2, V = -3 };                     /* passed instead of a term's number */
-enum { MAX_ELEMENTS = 1 << 24 };                     /* max elements of an array that fill allocates */
-enum { OUT, LSE, WEIGHTS, PROFILE, MASS };           /* outputs of attend */
-enum { ROW_BIAS, ROW_SCORES, ROW_WEIGHTS, ROW_OUT }; /* outputs of rows */
+enum { Q = -1, K = -2, V = -3 };                                 /* passed instead of a term's number */
+enum { MAX_ELEMENTS = 1 << 24 };                                 /* max elements of an array that fill allocates */
+enum { OUT, LSE, WEIGHTS, PROFILE, MASS };                       /* outputs of attend */
+enum { ROW_BIAS, ROW_SCORES, ROW_WEIGHTS, ROW_OUT, ROW_MASKED }; /* outputs of rows */
 
 static rp_desc desc;
 static rp_term terms[RP_MAX_TERMS];
@@ -91,6 +91,12 @@ EXPORT(term) int x_term(const char *text)
     return code == 0 ? n : code;
 }
 
+/* Return 1 if a kind of term does not depend on the position of query 0. */
+EXPORT(kind_ignores_offset) int x_kind_ignores_offset(int kind)
+{
+    return rpi_scheme_of((rp_term_kind)kind)->product[0].without_q_offset;
+}
+
 EXPORT(term_kind) int x_term_kind(int term)
 {
     return (int)terms[term].kind;
@@ -125,7 +131,8 @@ EXPORT(mask) int x_mask(int kind, const double *values)
     return 0;
 }
 
-/* Set q, k, v, or array `index` of a term. The data must be contiguous, and stay valid while the problem is used. */
+/* Set q, k, v, or array `index` of a term. The data must be contiguous, and stay valid while the problem is used. If q,
+ * k or v has one head and the problem has more, all heads use this one. */
 EXPORT(array) int x_array(int term, int index, int dtype, int ndim, const int32_t *sizes, void *data)
 {
     int64_t shape[RP_MAX_AXES] = {0};
@@ -138,6 +145,10 @@ EXPORT(array) int x_array(int term, int index, int dtype, int ndim, const int32_
                          : term == V ? &tensors.v
                                      : &tensors.term[term][index];
     *to = rp_array_of(data, (rp_dtype)dtype, ndim, shape);
+    if (term < 0 && ndim == 4 && shape[1] == 1) {
+        to->shape[1] = term == Q || !desc.kv_heads ? desc.heads : desc.kv_heads;
+        to->stride[1] = 0;
+    }
     return 0;
 }
 
@@ -282,7 +293,10 @@ static void one_row(rpi_rows *s, const rows_call *c, int i, double *to, size_t n
         rpi_row_softmax(r);
     if (c->what == ROW_OUT)
         rpi_row_mix(r);
-    memcpy(to, c->what == ROW_SCORES ? r->score : c->what == ROW_WEIGHTS ? r->weight : r->out, n * sizeof *to);
+    memcpy(to, c->what == ROW_SCORES ? r->score : c->what == ROW_OUT ? r->out : r->weight, n * sizeof *to);
+    for (size_t j = 0; c->what == ROW_MASKED && j < n; j++)
+        if (r->score[j] == -INFINITY)
+            to[j] = -INFINITY;
 }
 
 /* Prepare to compute rows of the problem. If it has no q and k, use arrays of zeros with stride 0: a bias does not
@@ -310,7 +324,7 @@ static int call_rows(rp_plan *plan, void *context)
 {
     const rows_call *c = context;
     rpi_rows rows;
-    if (c->what < ROW_BIAS || c->what > ROW_OUT)
+    if (c->what < ROW_BIAS || c->what > ROW_MASKED)
         return refuse("row %d does not exist", c->what);
     if (!within(c->h, c->i, c->n))
         return refuse("head %d or its queries do not exist", c->h);
@@ -329,8 +343,8 @@ static int call_rows(rp_plan *plan, void *context)
     return 0;
 }
 
-/* Write rows [n, Lk], or [n, Dv] for the output. If only biases are computed, the problem may have width 1 in f64 and
- * no q and k. */
+/* Write rows [n, Lk], or [n, Dv] for the output. ROW_MASKED are the weights, and -infinity for masked pairs. If only
+ * biases are computed, the problem may have width 1 in f64 and no q and k. */
 EXPORT(rows) int x_rows(int what, int h, int i, int n, double *to)
 {
     return with_plan(call_rows, &(rows_call){what, h, i, n, to});

@@ -25,7 +25,8 @@ const rows = {
   bias: 0,
   scores: 1,
   weights: 2,
-  out: 3
+  out: 3,
+  masked: 4
 };
 
 const partKinds = ['content', 'rotation', 'query', 'key', 'softcap', 'bias', 'softcap_after', 'mask'];  // rp_part_kind
@@ -34,7 +35,8 @@ const maxBytes = 2 ** 30;  // of an array: sizes in the module have 32 bits, and
 
 /** Return the bytes of a compressed file, which a script element contains as base64. */
 async function unpack(id) {
-  const packed = Uint8Array.from(atob(document.getElementById(id).textContent.trim()), c => c.charCodeAt(0));
+  const text = atob(document.getElementById(id).textContent.trim()), packed = new Uint8Array(text.length);
+  for (let n = 0; n < text.length; n++) packed[n] = text.charCodeAt(n);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('deflate-raw'));
   return new Response(stream).arrayBuffer();
 }
@@ -47,8 +49,12 @@ export async function unpackObject(id) {
 }
 
 /** Return the numbers of rows of integers with a scale each. */
-export const scaledRows = (scales, integers, columns) =>
-  Float32Array.from(integers, (x, n) => scales[Math.floor(n / columns)] * x);
+export function scaledRows(scales, integers, columns) {
+  const to = new Float32Array(integers.length);
+  for (let n = 0, row = 0; n < to.length; row++)
+    for (const end = n + columns, scale = scales[row]; n < end; n++) to[n] = scale * integers[n];
+  return to;
+}
 
 /** Return the system calls that a wasi-libc module imports. Only the clock works; there are no files and no environment. */
 function system(module, memory) {
@@ -114,8 +120,14 @@ export class Core {
           optional: !!exports.kind_array_optional(kind, n),
           learned: !!exports.kind_array_learned(kind, n)
         });
-      this.kinds.push(
-        {kind, name, bias: !!exports.kind_is_bias(kind), arrays, defaults: Object.fromEntries(rest.map(p => p.split('=')))});
+      this.kinds.push({
+        kind,
+        name,
+        bias: !!exports.kind_is_bias(kind),
+        ignoresOffset: !!exports.kind_ignores_offset(kind),
+        arrays,
+        defaults: Object.fromEntries(rest.map(p => p.split('=')))
+      });
     }
     this.masks = [];
     const numbers = exports.allocate(24);
@@ -174,7 +186,8 @@ export class Core {
 
   read(at, n, type = 'f64') { return new views[type](this.x.memory.buffer, at, n).slice(); }
 
-  /** Set the problem for later calls. terms: texts, or {text, arrays: {name: {shape, data, type}}}; masks: {kind, values}. */
+  /** Set the problem for later calls. terms: texts, or {text, arrays: {name: {shape, data, type}}}; masks: {kind, values}. If q, k or v has
+   * the numbers of one head, all heads use them. */
   problem({
     heads = 1,
     kvHeads = 0,
@@ -207,10 +220,12 @@ export class Core {
       known.forEach(({name}, index) => arrays[name] && this.array(n, index, arrays[name]));
     }
     for (const {kind, values} of masks) this.check(this.x.mask(kind, this.copy(Float64Array.from(values))));
-    const kv = kvHeads || heads;
-    if (q) this.array(-1, 0, {shape: [1, heads, lenQ, dimK], data: q, type});
-    if (k) this.array(-2, 0, {shape: [1, kv, lenK, dimK], data: k, type});
-    if (v) this.array(-3, 0, {shape: [1, kv, lenK, dimV || dimK], data: v, type});
+    const kv = kvHeads || heads,
+          set = (n, data, heads, length, width) =>
+            data && this.array(n, 0, {shape: [1, data.length === length * width ? 1 : heads, length, width], data, type});
+    set(-1, q, heads, lenQ, dimK);
+    set(-2, k, kv, lenK, dimK);
+    set(-3, v, kv, lenK, dimV || dimK);
     this.meaning = [null, 'entry', 'bucket', 'random'][this.check(this.x.fill())];
     return this;
   }
@@ -236,7 +251,8 @@ export class Core {
     return into ? at : this.read(at, heads * lenQ * lenK);
   }
 
-  /** Return rows of one head for n queries, starting at i. what: 'bias' (which needs no q and k), 'scores', 'weights' or 'out'. */
+  /** Return rows of one head for n queries, starting at i. what: 'bias' (which needs no q and k), 'scores', 'weights', 'out', or 'masked':
+   * the weights, and -Infinity for masked pairs. */
   rows(what, h, i = 0, n = this.size.lenQ) {
     const each = what === 'out' ? this.size.dimV : this.size.lenK, at = this.allocate(8 * n * each);
     this.check(this.x.rows(rows[what], h, i, n, at));

@@ -4,7 +4,7 @@ import {colour, download, h} from './ui.js';
 
 /** Copy an SVG element in a form that does not depend on the page: replace colour names by numbers, and set a size and a font. */
 function standalone(svg) {
-  const text = new XMLSerializer().serializeToString(svg).replace(/var\(--([a-z0-9]+)\)/g, (_, name) => colour(name));
+  const text = new XMLSerializer().serializeToString(svg).replace(/var\(--([a-z0-9]+)\)/g, (name, key) => colour(key) || name);
   const copy = new DOMParser().parseFromString(text, 'image/svg+xml').documentElement;
   const [, , width, height] = copy.getAttribute('viewBox').split(' ').map(Number);
   copy.setAttribute('width', width), copy.setAttribute('height', height);
@@ -12,9 +12,22 @@ function standalone(svg) {
   return {text: new XMLSerializer().serializeToString(copy), width, height};
 }
 
+/** Return the address of what is saved; without the folder if the page is a file on this computer. */
+const address = () => location.protocol === 'file:' ? `relpos explorer ${location.hash}` : location.href;
+
+/** Return a figure's SVG with the address of the page below it. */
+function withAddress(figure) {
+  const svg = figure.svg(), [, , width, height] = svg.getAttribute('viewBox').split(' ').map(Number),
+        each = Math.floor((width - 8) / 6.5);
+  const lines = decodeURIComponent(address()).match(new RegExp(`.{1,${each}}`, 'gu')), tall = height + 6 + 14 * lines.length;
+  svg.setAttribute('viewBox', `0 0 ${width} ${tall}`);
+  svg.prepend(h('rect', {width, height: tall, fill: colour('bg')}));
+  svg.append(...lines.map((line, n) => h('text', {x: 4, y: height + 12 + 14 * n, fill: colour('soft'), 'font-size': 11}, line)));
+  return standalone(svg);
+}
+
 async function pngOf(figure) {
-  if (figure.picture) return new Promise(done => figure.picture().toBlob(done));
-  const {text, width, height} = standalone(figure.svg()), image = new Image();
+  const {text, width, height} = withAddress(figure), image = new Image();
   image.src = 'data:image/svg+xml;charset=utf-8,' + encodeURIComponent(text);
   await image.decode();
   const canvas = document.createElement('canvas');
@@ -45,7 +58,7 @@ async function csvOf({csv, lines = 0}) {
   return new Blob([...blocks, text], {type: 'text/csv'});
 }
 
-/** Return buttons that save the result of of(): {name, figure: {svg(), picture()?}, csv() -> rows, lines: the number of rows, if it may be
+/** Return buttons that save the result of of(): {name, figure: {svg()}, csv() -> rows, lines: the number of rows, if it may be
  * too large}. choice: a control that selects one of several figures, or undefined. */
 export function exporter(of, choice) {
   const status = h('span', {class: 'note', role: 'status'});
@@ -61,10 +74,19 @@ export function exporter(of, choice) {
     }
   },
     text);
-  return h('div', {class: 'row', role: 'group', 'aria-label': 'Save'}, choice, 'Save as ',
+  const link = h('button', {
+    type: 'button',
+    onclick: async () => {
+      try {
+        await navigator.clipboard.writeText(location.href);
+        status.textContent = 'copied';
+      } catch { status.textContent = 'the browser does not let this page copy: use the address bar'; }
+    }
+  },
+    'Copy link');
+  return h('div', {class: 'row', role: 'group', 'aria-label': 'Save'}, link, choice, 'Save as ',
     button('PNG', ({figure}) => pngOf(figure)),
-    button('SVG', ({figure}) => new Blob([standalone(figure.svg()).text], {type: 'image/svg+xml'})), button('CSV', csvOf),
-    status);
+    button('SVG', ({figure}) => new Blob([withAddress(figure).text], {type: 'image/svg+xml'})), button('CSV', csvOf), status);
 }
 
 /** Convert a figure of chart() for exporter: one SVG with title, chart and legend, as on the page. */
@@ -86,5 +108,36 @@ export const ofChart = figure => ({
     return h('svg', {xmlns: 'http://www.w3.org/2000/svg', viewBox: `0 0 ${width} ${height}`},
       h('rect', {width, height, fill: 'var(--bg)'}),
       h('text', {x: 8, y: 18, fill: 'var(--ink)', 'font-size': 14, 'font-weight': 600}, title), chart, legend);
+  }
+});
+
+/** Return the rules of the page's style that apply now. */
+const rules = list => [...list]
+                        .map(rule => !rule.media                     ? rule.cssText :
+                            matchMedia(rule.media.mediaText).matches ? rules(rule.cssRules) :
+                                                                       '')
+                        .join('\n');
+
+/** Convert an element of a step for exporter: an SVG with the title and a copy of the element in HTML. */
+export const ofElement = (element, title) => ({
+  svg() {
+    const {width, height} = element.getBoundingClientRect(), copy = element.cloneNode(true), top = 30;
+    const canvases = element.querySelectorAll('canvas'), inputs = element.querySelectorAll('input');
+    copy.querySelectorAll('canvas').forEach((canvas, n) => {
+      const {width, height} = canvases[n].getBoundingClientRect(),
+                    {backgroundColor, imageRendering} = getComputedStyle(canvases[n]);
+      const style = `display: block; width: ${width}px; height: ${height}px; background: ${backgroundColor}; image-rendering: ${
+        imageRendering}`;
+      canvas.replaceWith(h('img', {src: canvases[n].toDataURL(), style}));
+    });
+    copy.querySelectorAll('input').forEach((input, n) => input.setAttribute('value', inputs[n].value || inputs[n].placeholder));
+    const applied = [...document.styleSheets].filter(sheet => matchMedia(sheet.media.mediaText).matches);
+    const inside = document.createElementNS('http://www.w3.org/2000/svg', 'foreignObject');
+    for (const [key, value] of Object.entries({x: 8, y: top, width, height})) inside.setAttribute(key, value);
+    inside.append(h('div',
+      {class: 'story', style: `display: block; width: ${width}px; font: 16px/1.5 system-ui, sans-serif; color: ${colour('ink')}`},
+      h('style', {}, rules(applied.flatMap(sheet => [...sheet.cssRules]))), copy));
+    return h('svg', {xmlns: 'http://www.w3.org/2000/svg', viewBox: `0 0 ${Math.ceil(width + 16)} ${Math.ceil(height + top + 8)}`},
+      h('text', {x: 8, y: 20, fill: colour('ink'), style: 'font: 600 16px system-ui, sans-serif'}, title), inside);
   }
 });

@@ -1,6 +1,7 @@
 // heat.js -- a heat map of a matrix on a canvas, with a cursor that the mouse and the arrow keys move.
 // SPDX-License-Identifier: Apache-2.0
-import {colour, extent, fixed, h, scheme, valueText} from './ui.js';
+import {ticks} from './chart.js';
+import {colour, extent, fixed, h, minus, scheme, valueText} from './ui.js';
 
 // The colours of each scale differ in lightness, for readers who cannot distinguish red and green: cividis, and blue to brown.
 const rising = ['#00204c', '#213d6b', '#555b6c', '#7b7a77', '#a59c74', '#d3c064', '#ffe945'];
@@ -41,6 +42,9 @@ export class HeatMap {
     this.onpick = onpick;
     this.onlook = onlook;
     this.ratio = ratio;
+    this.names = {rows, columns};
+    this.sisters = [this];
+    this.cross = h('span', {class: 'cross', hidden: true});
     this.small = document.createElement('canvas');
     this.canvas = h('canvas', {
       tabindex: 0,
@@ -48,7 +52,7 @@ export class HeatMap {
       onkeydown: event => this.key(event),
       onclick: event => this.point(event),
       onpointermove: event => this.point(event, true),
-      onpointerleave: () => this.read(...this.cursor)
+      onpointerleave: () => this.same().forEach(map => map.leave())
     });
     this.caption = h('figcaption', {}, title);
     this.readout = h('div', {class: 'readout', 'aria-live': 'polite'});
@@ -57,7 +61,7 @@ export class HeatMap {
     this.axis = h('span', {}, `${rows} ↓   ${columns} →`);
     this.element = h('figure', {}, this.caption, this.canvas,
       h('div', {class: 'axis'}, this.axis, h('span', {}, 'arrow keys move the cursor')), this.readout,
-      h('div', {class: 'scale'}, this.head, this.low, this.bar, this.high));
+      h('div', {class: 'scale'}, this.head, this.low, this.bar, this.high), this.cross);
     this.cursor = [0, 0];
     new ResizeObserver(([{contentRect}]) => {
       this.width = contentRect.width;
@@ -69,7 +73,7 @@ export class HeatMap {
   show({data, rows, columns, title, low, high, diverging, cursor, label, value, across, ratio = this.ratio}) {
     Object.assign(this, {data, rows, columns, label: label ?? this.label, shape: ratio});
     this.value = value ?? this.value;
-    if (across) this.axis.textContent = `query ↓   ${across} →`;
+    if (across) this.axis.textContent = `query ↓   ${this.names.columns = across} →`;
     if (title) this.title = this.caption.textContent = title;
     if (cursor) this.cursor = cursor;
     this.cursor = [Math.min(this.cursor[0], rows - 1), Math.min(this.cursor[1], columns - 1)];
@@ -79,7 +83,8 @@ export class HeatMap {
     if (this.diverging) high = Math.max(-low, high), low = -high;
     [this.min, this.max] = [low, high];
     // if colours end before some values do, the labels say so
-    [this.from, this.to] = [fixed(low) + (min < low ? ' or less' : ''), fixed(high) + (max > high ? ' or more' : '')];
+    [this.from, this.to] =
+      [minus(fixed(low)) + (min < low ? ' or less' : ''), minus(fixed(high)) + (max > high ? ' or more' : '')];
     this.paint();
   }
 
@@ -132,7 +137,7 @@ export class HeatMap {
   read(r, c) {
     if (!this.data) return;
     const x = this.data[r * this.columns + c];
-    const text = this.label ? this.label(r, c, x) : `query ${r}, key ${c}, offset ${c - r}: ${this.value} ${valueText(x)}`;
+    const text = this.label ? this.label(r, c, x) : minus(`query ${r}, key ${c}, offset ${c - r}: ${this.value} ${valueText(x)}`);
     if (this.readout.textContent !== text) this.readout.textContent = text;
   }
 
@@ -143,8 +148,38 @@ export class HeatMap {
   }
 
   move(r, c) {
-    this.mark(r, c);
+    this.same().forEach(map => map.mark(r, c));
     this.onpick(...this.cursor);
+  }
+
+  /** Let the cursor of each map move in the others too. */
+  static link(maps) {
+    for (const map of maps) map.sisters = maps;
+    return maps;
+  }
+
+  /** Return the visible maps that are linked and have the same size, including this one. */
+  same() {
+    return this.sisters.filter(
+      map => map === this || !map.element.hidden && map.rows === this.rows && map.columns === this.columns);
+  }
+
+  /** Show the value at a place where the mouse is in another map. */
+  look(r, c) {
+    const {canvas, cross} = this, w = canvas.clientWidth / this.columns, t = canvas.clientHeight / this.rows;
+    this.read(r, c);
+    cross.hidden = false;
+    Object.assign(cross.style, {
+      left: `${canvas.offsetLeft + c * w}px`,
+      top: `${canvas.offsetTop + r * t}px`,
+      width: `${Math.max(w, 6)}px`,
+      height: `${Math.max(t, 6)}px`
+    });
+  }
+
+  leave() {
+    this.cross.hidden = true;
+    this.read(...this.cursor);
   }
 
   key(event) {
@@ -169,7 +204,7 @@ export class HeatMap {
     const r = Math.floor((event.clientY - box.top) / box.height * this.rows),
           c = Math.floor((event.clientX - box.left) / box.width * this.columns);
     if (!this.data || r < 0 || c < 0 || r >= this.rows || c >= this.columns) return;
-    if (look) this.read(r, c), this.onlook(r, c);
+    if (look) this.read(r, c), this.same().forEach(map => map === this || map.look(r, c)), this.onlook(r, c);
     else this.move(r, c);
   }
 
@@ -183,15 +218,31 @@ export class HeatMap {
     return big;
   }
 
-  /** Return an SVG that contains the map as an image, the title and the range. */
+  /** Return an SVG with the title, the map as an image, the axes and the scale. */
   svg() {
-    const ratio = this.shape ?? Math.min(Math.max(this.columns / this.rows, 0.5), 8), width = 640,
-          height = Math.round(width / ratio);
-    return h('svg', {xmlns: 'http://www.w3.org/2000/svg', viewBox: `0 0 ${width} ${height + 60}`, width, height: height + 60},
-      h('rect', {width, height: height + 60, fill: colour('bg')}),
-      h('text', {x: 4, y: 20, fill: colour('ink'), 'font-family': 'sans-serif', 'font-size': 16}, this.title),
-      h('image', {x: 0, y: 30, width, height, href: this.picture().toDataURL(), preserveAspectRatio: 'none'}),
-      h('text', {x: 4, y: height + 50, fill: colour('ink'), 'font-family': 'sans-serif', 'font-size': 12},
-        `${this.axis.textContent}   ${this.value} from ${this.from} to ${this.to}`));
+    const ratio = this.shape ?? Math.min(Math.max(this.columns / this.rows, 0.5), 8), left = 56, top = 32, wide = 640,
+          tall = Math.round(wide / ratio), width = left + wide + 12, below = top + tall, height = below + 76;
+    const text = (x, y, content, more) => h('text', {x, y, fill: colour('ink'), ...more}, content),
+          middle = {'text-anchor': 'middle'};
+    const counted = name => ['query', 'key', 'head', 'token', 'channel'].includes(name);  // other axes do not begin at 0
+    const marks = (name, n, draw) =>
+      counted(name) ? ticks(0, n - 1, Math.min(n, 8)).filter(Number.isInteger).map(x => draw(x, (x + 0.5) / n)) : [];
+    const {rows, columns} = this.names;
+    return h('svg', {xmlns: 'http://www.w3.org/2000/svg', viewBox: `0 0 ${width} ${height}`},
+      h('rect', {width, height, fill: colour('bg')}), text(4, 18, this.title, {'font-size': 14, 'font-weight': 600}),
+      h('image', {x: left, y: top, width: wide, height: tall, href: this.picture().toDataURL(), preserveAspectRatio: 'none'}),
+      marks(rows, this.rows, (x, at) => text(left - 6, top + at * tall + 4, String(x), {'text-anchor': 'end'})),
+      marks(columns, this.columns, (x, at) => text(left + at * wide, below + 15, String(x), middle)),
+      text(14, top + tall / 2, `← ${rows}`, {...middle, transform: `rotate(-90 14 ${top + tall / 2})`}),
+      text(left + wide / 2, below + 32, `${columns} →`, middle), h('image', {
+        x: left + wide / 4,
+        y: below + 42,
+        width: wide / 2,
+        height: 10,
+        href: this.bar.toDataURL(),
+        preserveAspectRatio: 'none'
+      }),
+      text(left + wide / 2, below + 68, this.value, middle), text(left + wide / 4, below + 68, this.from, middle),
+      text(left + wide * 3 / 4, below + 68, this.to, middle));
   }
 }

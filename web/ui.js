@@ -93,6 +93,27 @@ export function extent(arrays, above = -Infinity) {
   return min > max ? [0, 0] : [min, max];
 }
 
+/** Return the number that has the index n after sorting. The array is partly sorted. */
+export function nth(data, n) {
+  let low = 0, high = data.length - 1;
+  while (low < high) {
+    const middle = data[(low + high) >> 1];
+    let i = low, j = high;
+    while (i <= j) {
+      while (data[i] < middle) i++;
+      while (data[j] > middle) j--;
+      if (i <= j) {
+        const x = data[i];
+        data[i++] = data[j], data[j--] = x;
+      }
+    }
+    if (n <= j) high = j;
+    else if (n >= i) low = i;
+    else break;
+  }
+  return data[n];
+}
+
 /** Return a value in the form that a setting accepts: one of its choices, a flag, a text, or a number that is limited to lower … upper and
  * rounded if the step is an integer. Return `other` if the value is invalid. */
 export function fit({type, options, step = 1, lower = -Infinity, upper = Infinity}, value, other) {
@@ -223,7 +244,9 @@ function explainCells(element, calculation) {
 
 /** Create a table of numbers. rows: [[label, x...]]; calculation: see explainCells. */
 export function table(head, rows, {digits = 4, sign = false, caption = '', mark, calculation} = {}) {
-  const text = cell => typeof cell === 'number' ? (sign ? signed : fixed)(cell, digits) : cell;
+  const text = cell => typeof cell === 'number' ? minus((sign ? signed : fixed)(cell, digits)) :
+    typeof cell === 'string'                    ? cell.replace(/^-(?=\d|inf)/, '−') :
+                                                  cell;
   const element = h('div', {class: 'scroll', tabindex: 0, role: 'group', 'aria-label': caption || 'table'},
     h('table', {}, caption ? h('caption', {class: 'note'}, caption) : null,
       h('thead', {class: 'num'}, h('tr', {}, head.map(cell => cell === '' ? h('td') : h('th', {scope: 'col'}, cell)))),
@@ -258,6 +281,33 @@ export function marker(elements) {
     if (stale) timer = setTimeout(mark, 1000);
     else mark();
   };
+}
+
+/** Run a generator in pieces of a few milliseconds, so that the page keeps responding: the first piece at once, the others later while
+ * wanted() is true. Call last() if the last piece was a later one. Return {done, go(), finish()}: go continues after a time when it was not
+ * wanted, and finish runs the rest at once. */
+export function inPieces(steps, wanted, last) {
+  let timer = 0;
+  const job = {
+    done: false,
+    run(ms) {
+      for (const end = performance.now() + ms; !job.done && performance.now() < end;) job.done = steps.next().done;
+    },
+    go() {
+      if (!job.done) timer ||= setTimeout(piece);
+    },
+    finish: () => job.run(Infinity)
+  };
+  const piece = () => {
+    timer = 0;
+    if (job.done || !wanted()) return;
+    job.run(12);
+    if (job.done) last();
+    else job.go();
+  };
+  job.run(12);
+  job.go();
+  return job;
 }
 
 /** Create a link to a view with its last state. */

@@ -3,7 +3,7 @@ import {chart} from '../chart.js';
 import {optionOf, shell} from '../code.js';
 import {safetensorsOf} from '../files.js';
 import {withNames} from '../term.js';
-import {controls, download, h, viewLink} from '../ui.js';
+import {controls, download, fixed, h, minus, viewLink} from '../ui.js';
 
 import {i, math, n, o} from './mathml.js';
 import {paper, player, step, tracks} from './step.js';
@@ -40,10 +40,24 @@ export const beyond = {
     const shaw = `relkey,left=${trained - 1},right=0`;
     problem(min, [shaw]);
     const vectors = core.filled(0, 0), table = trainedTable(core, facts, 0);
+    /** Return from which distance on each head of the longest text repeats its last score. */
+    const repeated = scores => 1 + Math.max(...scores.map(all => all.findLastIndex(x => x !== all.at(-1))));
+    const from = what => (length, {first}) => first < length ? `one ${what} from ${first} back` : '';
+    const rope = `rope,dim=${width}`, {frequency} = core.frequencies(rope, width, 1), slowest = frequency.at(-1) * 180 / Math.PI;
     const schemes = [
-      {name: 'ALiBi', term: {text: 'alibi'}}, {name: 'T5', term: table},
-      {name: 'Shaw', term: {text: shaw, arrays: {table: vectors}}, thin: [0.7, 0.7, 0.7, 0.7]},
-      {name: 'RoPE', term: {text: `rope,dim=${width}`}, thin: [0.3, 0.4, 2, 2.5]}  // fast dials would hide the slow ones
+      {
+        name: 'ALiBi',
+        term: {text: 'alibi'},
+        note: (length, {scores}) => `flattest head: ${minus(fixed(scores.at(-1)[length - 1], 1))}`
+      },
+      {name: 'T5', term: table, note: from('number')},
+      {name: 'Shaw', term: {text: shaw, arrays: {table: vectors}}, thin: [0.7, 0.7, 0.7, 0.7], note: from('vector')}, {
+        name: 'RoPE',
+        term: {text: rope},
+        thin: [0.3, 0.4, 2, 2.5],  // fast dials would hide the slow ones
+        note: length => `slowest dial: ${Math.round(slowest * (length - 1))}°${
+          length > trained ? `, trained to ${Math.round(slowest * (trained - 1))}°` : ''}`
+      }
     ];
     /** Return the scores of the last word of the longest text by distance, for each head. */
     const scoresOf = ({term}) => {
@@ -99,7 +113,7 @@ export const beyond = {
       text: [
         `The curves are the scores of equal words by distance, one for each of four heads. A title shows how much of the attention goes to distances from ${
           trained}: the mean over the heads, for the last word of the text.`,
-        'ALiBi keeps falling, so far words get almost no weight. T5 and Shaw repeat their last number for more and more words. RoPE’s slow dials reach angles that did not occur in training, so models for long texts stretch their wavelengths.'
+        'ALiBi keeps falling, so far words get almost no weight. T5 and Shaw repeat their last number for more and more words. RoPE’s slow dials reach angles that did not occur in training, so models for long texts stretch their wavelengths. A table with a vector for each position, as in GPT-2, just ends: it has none for token 513.'
       ],
       formula: math(i('δ'), o('='), i('j'), o('−'), i('i'), o('≤'), n(`−${trained}`)),
       papers: [paper('Chen et al. 2023, Position interpolation', '2306.15595'), paper('Peng et al. 2023, YaRN', '2309.00071')],
@@ -113,13 +127,14 @@ export const beyond = {
       compute(state) {
         const {length} = state, [columns, width] = tracks(box);
         settings.set(state);
-        known ??= schemes.map(scheme => scoresOf(scheme)).map(scores => ({scores, sums: scores.map(sums)}));
+        known ??=
+          schemes.map(scheme => scoresOf(scheme)).map(scores => ({scores, sums: scores.map(sums), first: repeated(scores)}));
         const found = known.map(({scores}) => scores), shown = kept(length);
         const mean = list => list.reduce((sum, x) => sum + x, 0) / list.length;
         const beyond = sums => 1 - sums[Math.min(trained, length)] / sums[length];
         const fractions = known.map(({sums}) => mean(sums.map(beyond)));
-        const tall = Math.min(Math.max((innerHeight - 290) * columns / schemes.length - 30, 104), 280);
-        box.replaceChildren(...schemes.map(({name, thin = []}, n) => chart({
+        const tall = Math.min(Math.max((innerHeight - 320) * columns / schemes.length - 30, 104), 280);
+        const figures = schemes.map(({name, thin = []}, n) => chart({
           title: name + (length > trained ? `: ${percent(fractions[n])} beyond ${trained}` : ''),
           xLabel: n >= schemes.length - columns ? 'how far back' : '',
           yLabel: 'score',
@@ -137,7 +152,10 @@ export const beyond = {
           })),
           legend: false,
           zones: [{from: 1, to: trained - 0.5, shade: true}]
-        })));
+        }));
+        schemes.forEach(
+          ({note}, n) => figures[n].querySelector('figcaption').append(h('span', {class: 'note'}, ' ', note(length, known[n]))));
+        box.replaceChildren(...figures);
         const size = h('strong', {}, `${length.toLocaleString('en')} tokens`), part = percent(1 - trained / length);
         return {
           said: length > trained ?

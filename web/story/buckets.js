@@ -14,13 +14,13 @@ export const buckets = {
   id: 'story-buckets',
   title: 'T5: far words share a number',
   name: 'T5’s buckets',
-  defaults: {back: 40, layer: '0', head: 1},
+  defaults: {back: 40, layer: '0', head: 0},
   make({core, facts, change, state, story}) {
     const settings = controls(
       [
         {key: 'back', label: 'How far back the word is', type: 'range', min: 0, max: reach, lower: 0, upper: reach},
-        {key: 'head', label: 'Head', type: 'range', min: 1, max: 4, lower: 1, upper: 4},
-        {key: 'layer', label: 'Layer', type: 'select', options: [['0', 'the first'], ['1', 'the second']]},
+        {key: 'head', label: 'Head', type: 'range', min: 0, max: 3, lower: 0, upper: 3},
+        {key: 'layer', label: 'Layer', type: 'select', options: [['0', '0, the first'], ['1', '1, the second']]},
       ],
       change);
     const box = h('div', {class: 'drag'}), rule = {buckets: 32, maxDistance: 128, bidirectional: false, strategy: 0};
@@ -60,7 +60,7 @@ export const buckets = {
       ],
       formula: math(sub(i('b'), row(i('i'), i('j'))), o('='),
         sub(words('table'), row(words('bucket'), o('('), i('i'), o('−'), i('j'), o(')'), o(','), i('h')))),
-      papers: [paper('Raffel et al. 2019, T5', '1910.10683')],
+      papers: [paper('Raffel et al. 2020, T5', '1910.10683')],
       workshop: viewLink({id: 'buckets'}, 'all strategies of buckets'),
       notes: [
         'The table is from a byte model of relpos’ laboratory with 2 layers of 4 heads, trained for 1,000 steps; a token is a byte. It has 32 buckets for tokens before the query, as in T5’s decoder. T5’s encoder has 16 for each direction.',
@@ -70,11 +70,11 @@ export const buckets = {
         const {back, layer, head} = state, term = trainedTable(core, facts, +layer), width = Math.min(widthOf(box), 820);
         settings.set(state);
         core.problem({heads: 4, lenQ: 1, lenK: reach + 1, qOffset: reach, terms: [term]});
-        const bias = core.bias(), of = back => bias[(head - 1) * (reach + 1) + reach - back], bucket = core.bucket(-back, rule),
+        const bias = core.bias(), of = back => bias[head * (reach + 1) + reach - back], bucket = core.bucket(-back, rule),
               x = Array.from({length: reach + 1}, (_, n) => n), y = x.map(of),
               sharing = x.filter(n => core.bucket(-n, rule) === bucket), last = sharing.at(-1) === reach;
         box.replaceChildren(strip(width, bucket), chart({
-          title: `The bias that layer ${+ layer + 1}, head ${head} has learned`,
+          title: `The bias that layer ${layer}, head ${head} has learned`,
           xLabel: 'how far back',
           yLabel: 'bias',
           width,
@@ -97,7 +97,7 @@ export const buckets = {
           code: {
             CLI: `python3 - <<'END'\nimport numpy as np\nnp.savez("t5.npz", table=${nested(table.data, table.shape)})\nEND\n` +
               shell([
-                'relpos', 'bias', `${term.text},table=table`, '--input', 't5.npz', '--head', head - 1, '--q', 1, '--k', reach + 1,
+                'relpos', 'bias', `${term.text},table=table`, '--input', 't5.npz', '--head', head, '--q', 1, '--k', reach + 1,
                 '--q-offset', reach, '--json'
               ])
           }

@@ -284,7 +284,7 @@ export const model = {
           o('+'), sub(words('table'), row(words('bucket'), o('('), i('i'), o('−'), i('j'), o(')'), o(','), i('h')))),
         math(words('loss'), o('='), o('−'), i('log'), i('p'), o('('), words('next byte'), o(')'))
       ],
-      papers: [paper('Raffel et al. 2019, T5', '1910.10683'), paper('Cho et al. 2024, Transformer Explainer', '2408.04619')],
+      papers: [paper('Raffel et al. 2020, T5', '1910.10683'), paper('Cho et al. 2024, Transformer Explainer', '2408.04619')],
       workshop: viewLink({id: 'model'}, 'heads of other models'),
       notes: [
         'The model has 4 layers of 4 heads and 822,016 weights. It learned from a part of Vim’s help, so it expects that style. Its weights are rounded to 5 bits here, which raises the perplexity on the held-out text from 4.443 to 4.460. The laboratory’s own code runs the model in this page.',

@@ -155,7 +155,7 @@ export const bias = {
         ],
       ],
       formula: math(...score(), o('−'), i('λ'), i('log'), o('('), n('1'), o('+'), o('|'), i('i'), o('−'), i('j'), o('|'), o(')')),
-      papers: [paper('Chi et al. 2022, Kerple', '2205.09921'), paper('Raffel et al. 2019, T5', '1910.10683')],
+      papers: [paper('Chi et al. 2022, Kerple', '2205.09921'), paper('Raffel et al. 2020, T5', '1910.10683')],
       workshop: viewLink({id: 'bias'}, 'every bias as a map'),
       notes: [
         'The softmax turns a number added to a score into a factor: a bias of −0.69 halves a word’s weight relative to the others.',

@@ -38,7 +38,7 @@ export const slopes = {
         math(
           sub(i('m'), i('h')), o('='), sup(n('2'), row(o('−'), n('8'), o('('), i('h'), o('+'), n('1'), o(')'), o('/'), i('H'))))
       ],
-      papers: [paper('Press, Smith, Lewis 2021, Train short, test long', '2108.12409')],
+      papers: [paper('Press, Smith, Lewis 2022, Train short, test long', '2108.12409')],
       workshop: viewLink({id: 'cost'}, 'what a bias costs'),
       notes: [
         'If the number of heads is not a power of two, ALiBi uses the slopes of the next lower power of two, and every other slope of twice that number: set 6 heads.',
@@ -62,14 +62,14 @@ export const slopes = {
           cursor: [head, query],
           ratio: roomy(map.element) ? 2.1 : 1.6,
           label: (row, column, x) => x === -Infinity ?
-            `head ${row + 1}, token ${column}: after the query, masked` :
-            `head ${row + 1}, ${query - column} back: bias ${minus(fixed(x))}, weight ${fixed(weights[row][column])}`
+            `head ${row}, token ${column}: after the query, masked` :
+            `head ${row}, ${query - column} back: bias ${minus(fixed(x))}, weight ${fixed(weights[row][column])}`
         });
         const slope = seen > 1 ? bias[head * seen + seen - 2] / -1 : 0, half = Math.LN2 / slope;
         return {
           said: seen > 1 ?
             [
-              'Head ', String(head + 1), ' has the slope ', h('strong', {}, fixed(slope)),
+              'Head ', String(head), ' has the slope ', h('strong', {}, fixed(slope)),
               `: a word ${half < 10 ? half.toFixed(1) : Math.round(half)} back gets half the weight of the query.`
             ] :
             'The query is the first token: no token is before it.',

@@ -1,5 +1,6 @@
 // step.js -- the page of a step: instructions, the figure, its settings, an explanation, and links to other steps.
 // SPDX-License-Identifier: Apache-2.0
+import {exporter, ofElement} from '../export.js';
 import {h, marker} from '../ui.js';
 
 /** Create a link to a paper. */
@@ -78,6 +79,7 @@ export function step(
   const turn = h('nav', {class: 'turn', 'aria-label': 'Previous and next step'}, before && link(before, `← ${before.name}`),
     after ? link(after, `Next: ${after.name} →`, {class: 'next'}) :
             h('a', {href: '#bias', 'data-view': 'bias', class: 'next'}, 'To the views →'));
+  let last = null, width = 0;
   const picture = h('div', {class: 'picture'}, figure);
   const root =
     h('section', {class: 'story', 'aria-labelledby': 'title'}, way, h('h2', {id: 'title'}, title), h('p', {class: 'lead'}, lead),
@@ -85,10 +87,10 @@ export function step(
       h('div', {class: 'text'}, text.map(part => h('p', {}, part)),
         h('p', {class: 'formula', tabindex: 0, role: 'group', 'aria-label': 'formula'}, formula),
         h('p', {class: 'note'}, 'Read: ', papers.flatMap((paper, k) => k ? ['; ', paper] : [paper]), '. Try: ', workshop, '.'),
-        turn, h('details', {}, h('summary', {}, 'Notes'), notes.map(note => h('p', {}, note))),
+        turn, exporter(() => ({name: id, figure: ofElement(picture, title), csv: last.csv})),
+        h('details', {}, h('summary', {}, 'Notes'), notes.map(note => h('p', {}, note))),
         h('details', {}, h('summary', {}, 'The same numbers with the command'), code)));
   const mark = marker([picture, said]);
-  let last = null, width = 0;
   const update = state => {
     let failed = '';
     try {

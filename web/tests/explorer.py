@@ -44,6 +44,7 @@ class Page:
 
     def frames(self, n=3):
         self.p.evaluate("n => new Promise(done => { const f = () => n-- > 0 ? requestAnimationFrame(f) : done(); f(); })", n)
+        self.until("!document.querySelector('[aria-busy]')")  # pictures that are computed in pieces
 
     def code(self, language="CLI"):
         return self.p.evaluate("l => relpos.page().code()[l]", language)
@@ -58,7 +59,7 @@ class Page:
         """Return the numbers, as shown on the screen, of the table row whose label begins with `label`."""
         return self.p.evaluate(
             """([label, nth]) => [...document.querySelectorAll('main tr')].filter(r => r.cells[0]?.textContent.startsWith(label))
-            .map(r => [...r.cells].slice(1).map(c => c.textContent))[nth] ?? []""",
+            .map(r => [...r.cells].slice(1).map(c => c.textContent.replace('−', '-')))[nth] ?? []""",
             [label, nth],
         )
 

@@ -1,11 +1,12 @@
 """Test the pictures and tables that the page saves. SPDX-License-Identifier: Apache-2.0"""
 
+import base64
 import struct
 import xml.dom.minidom
 
 from checks import check, command
 from explorer import Page
-from story import STEPS
+from story import COLOURS, STEPS
 
 
 def exports(browser):
@@ -18,8 +19,6 @@ def exports(browser):
         "cost": ("Milliseconds a call", ["no bias", "relpos, bias by offset"]),
     }
     for view in page.show("bias").p.evaluate("relpos.views"):
-        if view in STEPS:
-            continue  # this view saves nothing
         page.show(view, fresh=True, **which.get(view, {}))  # reload the page, because a browser limits the downloads of one page
         if view == "cost":
             page.p.click("#measure")
@@ -31,22 +30,40 @@ def exports(browser):
         )
         text = svg.read_text()
         check(
-            f"{view}: SVG", xml.dom.minidom.parseString(text).documentElement.tagName == "svg" and "var(" not in text, text[:200]
+            f"{view}: SVG", xml.dom.minidom.parseString(text).documentElement.tagName == "svg" and ("var(" in text) == (view in STEPS), text[:200]
         )
         if view in charts:
             tree = xml.dom.minidom.parseString(text).documentElement
             said = ["".join(t.data for t in x.childNodes if t.nodeType == t.TEXT_NODE) for x in tree.getElementsByTagName("text")]
             title, keys = charts[view]
             check(f"{view}: its title and legend are saved", said[0].startswith(title) and all(k in said for k in keys), said)
+            check(f"{view}: and the address", said[-1].startswith(f"relpos explorer #{view}"), said[-1])
             size = [2 * int(x) for x in tree.getAttribute("viewBox").split()[2:]]
             check(f"{view}: in the PNG too", [*struct.unpack(">II", png.read_bytes()[16:24])] == size, size)
+        elif view == "bias":
+            said = [x.firstChild.data for x in xml.dom.minidom.parseString(text).getElementsByTagName("text")]
+            want = ["A: alibi, head 0 of 8", *"0 10 20 30 40 50 60".split() * 2, "← query", "key →", "bias", "−31.5000", "0.0000", "relpos explorer #bias"]
+            check("bias: the title, axes, scale and address are saved", said == want, said)
+        elif view in STEPS:
+            many, share = page.p.evaluate(COLOURS, base64.b64encode(png.read_bytes()).decode())
+            check(f"{view}: the picture is saved", many > 8 and share > 0.02, f"{many} {share}")
+            words = page.p.evaluate("document.createTreeWalker(document.querySelector('.picture'), NodeFilter.SHOW_TEXT).nextNode().data")
+            check(f"{view}: with its text", words in text and page.p.text_content("h2") in text and f"relpos explorer #{view}" in text)
         rows = [line.split(",") for line in csv.read_text().splitlines()]
         check(
             f"{view}: CSV",
             len(rows) > 3 and len(rows) == len(page.csv()) and view != "bias" or rows[0] == ["head", "query", "key", "bias"],
             rows[:2],
         )
-    page.show("bias", q=9, k=7, heads=2)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    for view in ("story-dials", "bias"):
+        page.show(view, fresh=True)
+        page.p.evaluate("relpos.change({at: 77, q: 33})")
+        page.frames()
+        page.p.get_by_role("button", name="Copy link").click()
+        page.until("document.querySelector('[aria-label=Save] [role=status]').textContent === 'copied'")
+        copied = page.p.evaluate("navigator.clipboard.readText()")
+        check(f"{view}: the link is copied", copied == page.p.url and ("at=77" in copied or "q=33" in copied), copied)
     page.show("cost", save="cache", step=3)
     check("cost: the map of the cache", [row[:2] for row in page.csv()[1:]] == [[t, j] for t in range(4) for j in range(t + 1)])
     page.show("rope", save="product")

@@ -1,6 +1,11 @@
 """Test both WebAssembly modules, and print their speed without checking it. SPDX-License-Identifier: Apache-2.0"""
 
-from checks import check
+import json
+import struct
+
+import numpy as np
+
+from checks import check, work
 from explorer import Page
 
 
@@ -19,6 +24,18 @@ def modules(browser):
     )
     check("both modules say the same", page.csv() == first)
     page.context.close()
+
+
+def long_file(tokens, heads=4, width=64):
+    """Write random q and k to a file, and return its path."""
+    random, arrays, head, end = np.random.default_rng(7), {}, {}, 0
+    for name in ("q", "k"):
+        arrays[name] = random.standard_normal((1, heads, tokens, width), dtype=np.float32)
+        head[name] = {"dtype": "F32", "shape": arrays[name].shape, "data_offsets": [end, end := end + arrays[name].nbytes]}
+    text = json.dumps(head).encode()
+    path = work / f"random{tokens}.safetensors"
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(x.tobytes() for x in arrays.values()))
+    return path
 
 
 def speed(browser):
@@ -51,4 +68,27 @@ def speed(browser):
         print(
             f"    a 512 x 512 map of {state['a']}, {state.get('heads', 1)} head(s), under a moving slider: {rate:.0f} frames a second"
         )
+    page.p.add_init_script(
+        "globalThis.long = [0]; new PerformanceObserver(list => long.push(...list.getEntries().map(e => e.duration))).observe({type: 'longtask'})"
+    )
+    page.show("model", fresh=True, source="minilm", a="t5,table=t5_table", masks="", head=3)
+    devtools = page.context.new_cdp_session(page.p)
+    devtools.send("Performance.enable")
+
+    def busy():
+        return next(x["value"] for x in devtools.send("Performance.getMetrics")["metrics"] if x["name"] == "TaskDuration")
+
+    for what, states in (("head", [{"head": n} for n in range(6)]), ("term", [{"a": a} for a in ("alibi", "log,lambda=0.8", "rope", "alibi")])):
+        before = busy()
+        for state in states:
+            page.p.evaluate("state => relpos.change(state)", state)
+            page.frames()
+        print(f"    another {what} of 331 tokens: {1000 * (busy() - before) / len(states):.0f} ms of the main thread")
+    page.p.evaluate("long.splice(1)")
+    page.p.set_input_files("#file", long_file(1024))
+    page.until("relpos.state().source === 'file'")
+    page.frames()
+    page.p.evaluate("relpos.change({a: 'alibi', head: 1})")
+    page.frames()
+    print(f"    a file of 1,024 tokens: the longest task has {page.p.evaluate('Math.max(...long)'):.0f} ms")
     page.context.close()

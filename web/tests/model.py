@@ -7,6 +7,7 @@ import numpy as np
 
 from calculations import cells, parts, value_of, wrong_cells
 from checks import check, command, fixed, work
+from machine import long_file
 from programs import python_program, read_safetensors, run_row
 
 
@@ -63,10 +64,23 @@ def model(page):
     check("cost: entries of a table are called so", page.p.locator("main .scale").first.text_content().startswith("bucket"))
     page.show("bias", a="alibi", q=9, k=9)
     check("bias: a whole bar ends with its data", page.p.locator("figure:not([hidden]) .scale span").all_text_contents()[::2] == ["bias", "0.0000"])
+    check("bias: minus signs", page.p.locator("figure:not([hidden]) .scale span").nth(1).text_content() == "−4.0000")
     page.show("model", **untrained)
     file = work / "relpos-heads.safetensors"
     scores, weights = run_row("model", page.show("model", **untrained), read_safetensors(file), "q", "k", "t5_table")
     check("model: the C function", weights == fixed([row[4] for row in page.csv()[1:]]))
+    page.p.set_input_files("#file", path := long_file(1024))
+    page.until("relpos.state().source === 'file'")
+    page.p.evaluate("relpos.change({a: 'alibi', masks: 'causal', head: 2, query: 1000})")
+    page.frames(1)
+    lines = page.p.evaluate("relpos.page().numbers().weights()")
+    values, (q, k) = np.array(lines).reshape(1024, 1024), (x.reshape(4, 1024, 64)[2].astype(float) for x in read_safetensors(path).values())
+    scores = q @ k.T / 8 - np.abs(np.subtract.outer(range(1024), range(1024))) * 2**-6
+    scores[np.triu_indices(1024, 1)] = -np.inf
+    want = np.exp(scores - scores.max(axis=1, keepdims=True))
+    want /= want.sum(axis=1, keepdims=True)
+    check("a file of 1,024 tokens, computed in pieces: every weight", np.abs(np.where(np.isinf(values), 0, values) - want).max() < 1e-12)
+    check("masked keys are marked", (np.isinf(values) == np.isinf(scores)).all())
     for layer in (0, 1):
         page.show("model", **untrained)
         page.p.select_option("[data-key=source]", f"lab{layer}")

@@ -101,7 +101,7 @@ def sentence(page):
         mine = page.p.evaluate(
             "[...[...document.querySelectorAll('main table')].find(t => t.rows[0].cells[0].textContent === 'Output').tBodies[0].rows].map(r => [...r.cells].slice(1).map(c => c.textContent))"
         )
-        check(f"sentence {state}: all outputs", len(rows) > 2 and mine == [row.split() for row in rows], f"{mine} {rows}")
+        check(f"sentence {state}: all outputs", len(rows) > 2 and mine == [row.replace("-", "−").split() for row in rows], f"{mine} {rows}")
         cells(page, state, found)
         if not state.get("a", "").startswith("alibi"):
             check(f"sentence {state}: the C program", c_program("sentence", page) == page.cells("Biased", 1))

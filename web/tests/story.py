@@ -87,10 +87,10 @@ def schemes(page):
         want = command_output(page)["bias"]
         check(f"slopes {state}: the biases", fixed(biases) == fixed(want), biases[:5])
         check(f"slopes {state}: the weights", fixed(weights) == fixed(np.concatenate([softmax(row[0]) for row in want])), weights[:5])
-    for state in ({}, {"layer": 1, "head": 4, "back": 160}, {"back": 0, "head": 3}):
+    for state in ({}, {"layer": 1, "head": 3, "back": 160}, {"back": 0, "head": 2}):
         page.show("story-buckets", **state)
         back, buckets, biases = columns(page)
-        want = command_output(page)["bias"][page.p.evaluate("relpos.state().head") - 1][0][::-1]
+        want = command_output(page)["bias"][page.p.evaluate("relpos.state().head")][0][::-1]
         check(f"buckets {state}: the biases", fixed(biases) == fixed(want), biases[:5])
         lines = command("relpos bucket --buckets 32 --max-distance 128 --causal -- " + " ".join(str(-n) for n in back))
         check(f"buckets {state}: the buckets", [str(n) for n in buckets] == [line.split()[1] for line in lines.splitlines()], buckets)
@@ -123,6 +123,14 @@ def schemes(page):
         check(f"beyond {length}: the fraction beyond", np.abs(np.array(shares) - want).max() < 1e-9, f"{shares} {want}")
         titles = page.p.locator(".four figcaption").all_text_contents()
         check(f"beyond {length}: in the titles", [f": {max(1, round(100 * x))} %" in title for x, title in zip(want, titles)] == [length > 512] * 4, titles)
+        turned = [round(np.degrees(0.001 * (n - 1))) for n in (length, 512)]
+        notes = [
+            f"flattest head: {2 - (length - 1) / 256:.1f}".replace("-", "−"),
+            f"one number from 113 back" if length > 113 else "",
+            f"one vector from 511 back" if length > 511 else "",
+            f"slowest dial: {turned[0]}°" + (f", trained to {turned[1]}°" if length > 512 else ""),
+        ]
+        check(f"beyond {length}: what happens at the end", [title.endswith(note) for title, note in zip(titles, notes)] == [True] * 4, titles)
         for head in range(4):
             check(f"beyond {length}: ALiBi {head}", np.abs(scores[head] - (2 - back / 4 ** (head + 1))).max() < 1e-9)
             check(f"beyond {length}: RoPE {head}", np.abs(scores[12 + head] - 2 * np.cos(back / 10**head)).max() < 1e-9)
@@ -268,7 +276,7 @@ def links(browser):
         "story-order": {"order": "6.5.4.3.2.1.0", "word": 4, "text": "a b c d e f g"},
         "story-bias": {"order": "1.0.2.3.4.5.6", "strength": 1.5},
         "story-slopes": {"query": 20, "heads": 12, "head": 9},
-        "story-buckets": {"back": 77, "layer": "1", "head": 4},
+        "story-buckets": {"back": 77, "layer": "1", "head": 3},
         "story-vectors": {"word": 6, "clip": 2, "offset": 5},
         "story-dials": {"at": 99, "back": 11, "base": "10000"},
         "story-beyond": {"length": 5000},

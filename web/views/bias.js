@@ -77,6 +77,7 @@ export const bias = {
       set, editors.map(editor => editor.element));
     const pick = (r, c) => change({query: r});
     const maps = Object.fromEntries(Object.entries(kinds).map(([key, title]) => [key, new HeatMap({title, onpick: pick})]));
+    HeatMap.link(Object.values(maps));
     const curve = h('div'), note = h('p', {class: 'note'}), more = h('p', {class: 'note'});
     let arrays = null;
     const keep = h('button', {
@@ -105,10 +106,10 @@ export const bias = {
       return Object.assign(vectors, {key, width, q: wide(of.q, q), k: wide(of.k, k), v: wide(of.v, k), plain: {}});
     };
     /** Return how the terms change the scores, weights or outputs of n queries of a head: values with the terms minus values without
-     * them. */
+     * them, which do not depend on the offset. */
     const effect = (terms, {what}, state, head, i = 0, n = state.q) => {
       const {heads, q, k, offset} = state, of = content(state), has = {lenQ: q, lenK: k, heads, qOffset: offset, dimK: of.width};
-      const read = () => core.rows(what, head, i, n), at = `${what} ${head} ${i} ${n} ${offset}`;
+      const read = () => core.rows(what, head, i, n), at = `${what} ${head} ${i} ${n}`;
       if (!of.plain[at]) {
         if (Object.keys(of.plain).length > 16) of.plain = {};
         core.problem({...has, q: of.q, k: of.k, v: of.v});
@@ -120,6 +121,7 @@ export const bias = {
       return found;
     };
 
+    const effects = new Map();  // the last maps that have been computed: another query only moves the cursor
     const compute = state => {
       const {q, k, heads, offset} = state, a = meant(state.a), b = meant(state.b), head = Math.min(state.head, heads - 1),
                           query = Math.min(state.query, q - 1), both = [a, ...(b ? [b] : [])];
@@ -150,20 +152,26 @@ export const bias = {
             }
           };
         }
-        let data, how;
-        for (how of changes) {
-          data = effect(terms, how, state, head);
-          if (data.some(x => x !== 0)) break;
+        const anywhere = texts.every(text => core.kindOf[nameOf(text)].ignoresOffset),
+              id = JSON.stringify([texts, heads, q, k, anywhere || offset, head, state.words]);
+        if (!effects.has(id)) {
+          let data, how;
+          for (how of changes) {
+            data = effect(terms, how, state, head);
+            if (data.some(x => x !== 0)) break;
+          }
+          if (!data.some(x => x !== 0)) data = effect(terms, how = changes[0], state, head);
+          if (effects.size > 3) effects.clear();
+          effects.set(id, {data, how, meaning: core.meaning, before: content(state).plain[`${how.what} ${head} 0 ${q}`]});
         }
-        if (!data.some(x => x !== 0)) data = effect(terms, how = changes[0], state, head);
-        const {meaning} = core, columns = data.length / q;
+        const {data, how, meaning, before} = effects.get(id), columns = data.length / q;
         return {
           ...how,
           data,
           meaning,
           expressions: (r, c) => {
-            const before = content(state).plain[`${how.what} ${head} 0 ${q} ${offset}`][r * columns + c];
-            return [`${fixed(before + data[r * columns + c])} - ${inner(before)}`];
+            const at = r * columns + c;
+            return [`${fixed(before[at] + data[at])} - ${inner(before[at])}`];
           },
           columns,
           across: how.columns,

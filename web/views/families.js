@@ -72,8 +72,8 @@ export const families = {
       ],
       change);
     const tables = h('div', {class: 'panels pairs'}), curve = h('div'), said = h('p', {role: 'status'});
-    const maps = ['Content', 'With positions'].map(
-      title => new HeatMap({title: `${title}: scores`, value: 'score', onpick: r => change({query: r})}));
+    const maps = HeatMap.link(['Content', 'With positions'].map(
+      title => new HeatMap({title: `${title}: scores`, value: 'score', onpick: r => change({query: r})})));
     const contents = [...Array(21).keys()].map(r => r / 5), strengths = [...Array(21).keys()].map(c => c - 10),
           verdict = h('p', {role: 'status'});
     const contest = new HeatMap({

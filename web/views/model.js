@@ -7,7 +7,7 @@ import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {maskEditor, maskKeywords, maskOfOption, maskOptions, readMasks} from '../mask.js';
 import {nameOf, namesIn, startText, termEditor, withNames} from '../term.js';
-import {controls, differenceOf, download, extent, fixed, h, inner, minus, table, viewLink, weightOf, wordButtons} from '../ui.js';
+import {controls, differenceOf, download, extent, fixed, h, inner, inPieces, marker, minus, nth, table, viewLink, weightOf, wordButtons} from '../ui.js';
 
 const maxTokens = 1024;  // a map has the square of this many cells
 
@@ -125,7 +125,7 @@ export const model = {
     const optionsOf = (text, source) => {
       const {others} = source, checked = read => {
         const found = read();
-        computeWeights({head: 0, ...startOf({options: found})}, source);
+        rowsOf({head: 0, ...startOf({options: found})}, source);
         return found;
       };
       if (text) try {
@@ -159,14 +159,15 @@ export const model = {
       }) ??
         []);
     };
-    let drawn = null;
-    /** Compute the weights of a head without and with the terms of a state. Errors in a file are thrown here, before anything is drawn. */
-    const computeWeights = ({head, a, b, masks, scale}, source) => {
-      const key = JSON.stringify([head, a, b, masks, scale]);
-      if (drawn?.key === key && drawn.source === source) return drawn;  // the weights of all queries are already known
+    /** Return what computes rows of a head without (0) and with (1) the terms of a state. Errors in a file are thrown here, before anything is
+     * drawn. */
+    const rowsOf = ({head, a, b, masks, scale}, source) => {
       const {heads, kvHeads, lenQ, lenK, dim, dimV, q, k, v, out, others} = source, terms = [a,
-        b].filter(Boolean).map(text => ({text, arrays: arraysOf(text, others)}));
-      const set = terms => core.problem({
+        b].filter(Boolean).map(text => ({text, arrays: arraysOf(text, others)})),
+                                                                  kept = readMasks(core, masks);
+      const of = (data, head, size) => data.subarray(head * size, (head + 1) * size),
+            group = Math.floor(head / (heads / kvHeads));
+      const set = n => core.problem({
         heads,
         kvHeads,
         lenQ,
@@ -174,28 +175,64 @@ export const model = {
         dimK: dim,
         dimV,
         scale: scale > 0 ? scale : NaN,
-        terms,
-        masks: readMasks(core, masks),
-        q,
-        k,
-        ...(v ? {v} : {})
+        terms: n ? terms : [],
+        masks: kept,
+        q: of(q, head, lenQ * dim),
+        k: of(k, group, lenK * dim),
+        ...(out ? {v: of(v, group, lenK * dimV)} : {})
       });
-      const of = terms => {
-        set(terms);
-        const all = new Float64Array(lenQ * lenK);
-        let far = 0;
-        for (let i = 0; i < lenQ; i++) {
-          const row = core.row(head, i, !!out);
-          for (let j = 0; j < lenK; j++) all[i * lenK + j] = row.score[j] === -Infinity ? -Infinity : row.weights[j];
-          for (let c = 0; out && c < dimV; c++) far = Math.max(far, Math.abs(row.out[c] - out[(head * lenQ + i) * dimV + c]));
+      const known = [new Map(), new Map()];  // rows that have already been shown
+      const rowOf = (n, i) => known[n].get(i) ?? known[n].set(i, set(n).row(head, i)).get(i);
+      for (const n of terms.length ? [0, 1] : [0]) rowOf(n, 0);
+      return {terms, rowOf, rows: (n, what, i, count) => set(n).rows(what, head, i, count)};
+    };
+    let scratch = new Float64Array(0);
+    /** Return the magnitude that a hundredth of the numbers other than 0 exceeds. */
+    const cap = data => {
+      let n = 0;
+      if (scratch.length < data.length) scratch = new Float64Array(data.length);
+      for (let at = 0; at < data.length; at++) {
+        const x = Math.abs(data[at]);
+        if (x > 0 && x < Infinity) scratch[n++] = x;
+      }
+      return nth(scratch.subarray(0, n), Math.floor(n * 0.99)) || 1;
+    };
+    let drawn = null, plain = null;
+    /** Return the weights of a head without and with the terms of a state: all queries are computed in pieces, the chosen ones at once. */
+    const weightsOf = (state, source) => {
+      const {head, a, b, masks, scale} = state, {lenQ, lenK, dimV, out} = source, id = [head, masks, scale].join(' '),
+                                key = JSON.stringify([id, a, b]);
+      if (drawn?.key === key && drawn.source === source) return drawn;  // the weights of all queries are already known
+      const found = rowsOf(state, source), {terms, rows} = found, cells = lenQ * lenK,
+            many = Math.max(1, Math.floor(2e6 / lenK / source.dim));
+      if (plain?.id !== id || plain.source !== source) plain = {id, source, known: 0, all: new Float64Array(cells)};
+      const first = plain, all = terms.length ? new Float64Array(cells) : first.all,
+            difference = terms.length ? new Float64Array(cells) : null;
+      const result = {...found, key, source, plain: first.all, with: terms.length ? all : null, difference, far: 0};
+      const last = terms.length ? 1 : 0;
+      result.steps = function*() {
+        for (; first.known < lenQ; first.known += many) {
+          first.all.set(rows(0, 'masked', first.known, Math.min(many, lenQ - first.known)), first.known * lenK);
+          yield;
         }
-        return {all, far};
+        for (let i = 0; i < lenQ && (last || out); i += many) {
+          const n = Math.min(many, lenQ - i);
+          if (last) all.set(rows(1, 'masked', i, n), i * lenK);
+          if (out) {
+            const got = rows(last, 'out', i, n), want = out.subarray((head * lenQ + i) * dimV);
+            for (let x = 0; x < got.length; x++) result.far = Math.max(result.far, Math.abs(got[x] - want[x]));
+          }
+          for (let x = i * lenK; last && x < (i + n) * lenK; x++)
+            difference[x] = all[x] === -Infinity ? -Infinity : all[x] - first.all[x];
+          yield;
+        }
+        if (first.cap === undefined) yield first.cap = cap(first.all);
+        result.high = Math.max(first.cap, last ? cap(all) : 0);
+        yield;
+        if (last) result.highest = cap(difference);
+        yield;
       };
-      const plain = of([]), last = terms.length ? of(terms) : plain;
-      const rows = [new Map(), new Map()];  // rows that have already been shown
-      /** Return the steps for a query, without (0) or with (1) the terms. */
-      const rowOf = (n, i) => rows[n].get(i) ?? rows[n].set(i, set(n ? terms : []).row(head, i)).get(i);
-      return {source, key, terms, plain: plain.all, with: terms.length ? last.all : null, far: last.far, rowOf};
+      return drawn = result;
     };
     const opened = {};
     const sourceOf = name => {
@@ -234,7 +271,7 @@ export const model = {
         const found = take(await readArrays(file));  // if this throws an error, the page does not change
         const now = current(), works = terms => {
           try {
-            computeWeights({...now, head: 0, a: '', b: '', ...terms}, found);
+            rowsOf({...now, head: 0, a: '', b: '', ...terms}, found);
             return true;
           } catch { return false; }
         };
@@ -242,7 +279,7 @@ export const model = {
               patch = found.options.terms ?
           startOf({...found, start: {query: found.lenQ - 1}}) :
           {head: 0, query, a: kept.includes('a') ? now.a : '', b: kept.includes('b') ? now.b : ''};
-        computeWeights({...now, ...patch}, found);
+        rowsOf({...now, ...patch}, found);
         opened.file = {...found, title: file.name, about: 'Your file. It is not sent anywhere.'};
         problem.textContent = '';
         change({source: 'file', ...patch});
@@ -308,10 +345,15 @@ export const model = {
     const words =
             h('div', {class: 'words early', role: 'group', 'aria-label': 'Words; darker means more weight. Choose the query'}),
           heavy = h('div'), profile = h('div'), curves = h('div'), said = h('p', {class: 'note'});
-    const maps = ['Without a term', 'With the term', 'Difference'].map(
-      name => new HeatMap({title: name, value: 'weight', onpick: r => change({query: r})}));
-    const output =
-      h('div', {}, title, said, words, heavy, profile, curves, h('div', {class: 'panels early'}, maps.map(map => map.element)));
+    const maps = HeatMap.link(['Without a term', 'With the term', 'Difference'].map(
+      name => new HeatMap({title: name, value: 'weight', onpick: r => change({query: r})})));
+    const panels = h('div', {class: 'panels early'}, maps.map(map => map.element)), mark = marker([panels]);
+    const output = h('div', {}, title, said, words, heavy, profile, curves, panels);
+    let calculate = () => '';
+    words.addEventListener('pointerover', event => {
+      const at = [...words.children].indexOf(event.target);
+      if (at >= 0) event.target.title = calculate(at);
+    });
     let source = sourceOf(model.defaults.source);
 
     const compute = state => {
@@ -321,10 +363,10 @@ export const model = {
       const masks = readMasks(core, state.masks);
       dropped.hidden = !opened.file;
       const next = sourceOf(state.source), head = Math.min(state.head, next.heads - 1);
-      drawn = computeWeights({...state, head}, next);
+      const found = weightsOf({...state, head}, next), {rowOf} = found;
       source = next;
-      const {heads, kvHeads, lenQ, lenK, dim, q, k, v, tokens, out} = source, {terms} = drawn,
-                                                               query = Math.min(state.query, lenQ - 1), {a, b, scale} = state,
+      const {heads, kvHeads, lenQ, lenK, dim, q, k, v, tokens, out} = source, {terms} = found,
+                                                               query = Math.min(state.query, lenQ - 1), {a, scale} = state,
                                                                texts = terms.map(term => term.text);
       settings.set({...state, head, query});
       settings.of('head').limit(heads - 1);
@@ -333,22 +375,19 @@ export const model = {
       const {shown, note: some} = someHeads(heads, head);
       if (biases) core.problem({heads, kvHeads, lenQ, lenK, dimK: dim, terms, q, k});
       const bias = biases ? shown.map(n => [n, core.rows('bias', n, query, 1)]) : [];
-      const weights = drawn.with ?? drawn.plain, zero = x => x === -Infinity ? 0 : x,
-            row = weights.subarray(query * lenK, (query + 1) * lenK).map(zero),
-            plain = drawn.plain.subarray(query * lenK, (query + 1) * lenK).map(zero);
+      const [plain, row] = [0, terms.length ? 1 : 0].map(n => rowOf(n, query).weights);
       title.textContent =
         `${source.title}: ${heads} heads, ${lenK} tokens. Query ${query}: “${tokens[lenQ === lenK ? query : 0] ?? query}”.`;
       const {options} = source;
-      said.textContent = [
+      const say = () => said.textContent = [
         source.about, source.warning, options.note,
-        out &&
-          (Number.isFinite(drawn.far) ?
-              `The output of head ${head} differs from that in the file by at most ${drawn.far.toPrecision(2)}.` :
+        out && found.job.done &&
+          (Number.isFinite(found.far) ?
+              `The output of head ${head} differs from that in the file by at most ${found.far.toPrecision(2)}.` :
               `The output of head ${head}, or that in the file, is not finite.`)
       ].filter(Boolean).join(' ');
       /** Return how a weight is computed without (0) or with (1) the terms, or how their difference (2) is. */
       const expression = (n, i, j) => {
-        const {rowOf} = drawn;
         if (n === 2)
           return rowOf(1, i).score[j] === -Infinity ? 'masked' : differenceOf(rowOf(1, i).weights[j], rowOf(0, i).weights[j]);
         const row = rowOf(n, i);
@@ -358,13 +397,14 @@ export const model = {
       const top = extent([row])[1] || 1;
       wordButtons(words, tokens, query, j => change({query: Math.min(j, source.lenQ - 1)}));
       [...words.children].forEach((button, j) => {
-        button.style.background = `color-mix(in srgb, var(--s1) ${Math.round(45 * Math.sqrt(row[j] / top))}%, var(--bg))`;
-        button.style.color = '';
-        button.title = [`${tokens[j]}: ${expression(1, query, j)}`, `without a term: ${expression(0, query, j)}`]
-                         .slice(0, drawn.with ? 2 : 1)
-                         .join('\n');
-        if (j === query) button.style.background = 'var(--accent)', button.style.color = 'var(--on-accent)';
+        const now = j === query ? '' : `color-mix(in srgb, var(--s1) ${Math.round(45 * Math.sqrt(row[j] / top))}%, var(--bg))`;
+        if (button.now === now) return;
+        button.now = button.style.background = now;
+        button.removeAttribute('title');
       });
+      calculate = j => [`${tokens[j]}: ${expression(terms.length ? 1 : 0, query, j)}`,
+        ...(terms.length ? [`without a term: ${expression(0, query, j)}`] : [])]
+                         .join('\n');
       const order = data => [...data.keys()].sort((x, y) => data[y] - data[x]).slice(0, 8), before = order(plain),
             after = order(row);
       heavy.replaceChildren(h('h3', {}, 'The heaviest keys'),
@@ -380,34 +420,41 @@ export const model = {
         xLabel: 'offset = key − query',
         yLabel: 'weight',
         low: 0,
-        series: [{name: 'without a term', x, y: plain}, ...(drawn.with ? [{name: texts.join(' + '), x, y: row}] : [])]
+        series: [{name: 'without a term', x, y: plain}, ...(terms.length ? [{name: texts.join(' + '), x, y: row}] : [])]
       });
       profile.replaceChildren(figure);
-      const cap = data => {
-        const some = [...data].filter(y => y > 0 && y < Infinity).sort((y, z) => y - z);
-        return some[Math.floor(some.length * 0.99)] || 1;
-      };
-      if (maps.of !== drawn) {
-        maps.of = drawn;
-        const high = Math.max(cap(drawn.plain), cap(weights)),
-              difference = weights.map((w, n) => w === -Infinity ? w : w - drawn.plain[n]), far = cap(difference.map(Math.abs));
-        [drawn.plain, weights, difference].forEach((data, n) => {
-          maps[n].element.hidden = n > 0 && !drawn.with;
-          maps[n].show({
-            data,
-            rows: lenQ,
-            columns: lenK,
-            cursor: [query, maps[n].cursor[1]],
-            label: (r, c) => `“${tokens[r] ?? r}” → “${tokens[c]}”, offset ${minus(c - r)}: ${expression(n, r, c)}`,
-            ...(n < 2 ? {low: 0, high, diverging: false} : {low: -far, high: far, diverging: true})
-          });
-        });
+      if (!found.job) {
+        const data = [found.plain, found.with ?? found.plain, found.difference];
+        const show = function*() {
+          yield* found.steps();
+          for (let n = 0; n < 3; n++) {
+            maps[n].element.hidden = n > 0 && !terms.length;
+            if (maps[n].element.hidden) continue;
+            maps[n].show({
+              data: data[n],
+              rows: lenQ,
+              columns: lenK,
+              cursor: [Math.min(current().query, lenQ - 1), maps[n].cursor[1]],
+              label: (r, c) => `“${tokens[r] ?? r}” → “${tokens[c]}”, offset ${minus(c - r)}: ${expression(n, r, c)}`,
+              ...(n < 2 ? {low: 0, high: found.high, diverging: false} :
+                          {low: -found.highest, high: found.highest, diverging: true})
+            });
+            yield;
+          }
+          panels.removeAttribute('aria-busy');
+          mark(false);
+        };
+        panels.setAttribute('aria-busy', true);
+        mark(true);
+        found.job = inPieces(show(), () => drawn === found && panels.isConnected, say);
       } else {
-        maps.forEach(map => {
+        found.job.go();
+        for (const map of found.job.done ? maps : []) {
           map.cursor = [query, map.cursor[1]];
           map.paint();
-        });
+        }
       }
+      say();
       curves.replaceChildren(...(bias.length ? [chart({
         title: `Bias of each head over the offset, query ${query}${some}`,
         xLabel: 'offset = key − query',
@@ -418,14 +465,17 @@ export const model = {
       const own = bias.find(([n]) => n === head)?.[1], common = ['--input', 'relpos-heads.safetensors'];
       return {
         name: 'model',
-        figure: maps[drawn.with ? 1 : 0],
+        figure: maps[terms.length ? 1 : 0],
         docs: kindsOf,
         numbers: {
           row: [...row],
           plain: [...plain],
-          weights: () => [...weights],
+          weights: () => (found.job.finish(), [...found.with ?? found.plain]),
           bias: () => bias.map(([n, y]) => [n, ...y]),
-          far: drawn.far,
+          get far() {
+            found.job.finish();
+            return found.far;
+          },
           file
         },
         csv: () => [['key', 'word', 'offset', 'without', 'with', ...(own ? ['bias'] : [])],

@@ -41,6 +41,7 @@ export const sentence = {
     const maps = ['Standard weights', 'Biased weights', 'Difference'].map(
       title => new HeatMap({title, value: 'weight', onpick: r => change({query: r})}));
     maps.push(new HeatMap({title: 'Bias values B', onpick: r => change({query: r})}));
+    HeatMap.link(maps);
     const outputs = new HeatMap(
       {title: 'Outputs of all queries', columns: 'channel', value: 'number', ratio: 1, onpick: r => change({query: r})});
     const output = h('div', {}, h('p', {class: 'note early'}, 'Choose the query word:'), words, steps,

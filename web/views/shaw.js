@@ -52,10 +52,11 @@ export const shaw = {
       new HeatMap({title: 'Vectors for keys', rows: 'offset', columns: 'channel', value: 'number', ratio: 1.2}),
       new HeatMap({title: 'Vectors for values', rows: 'offset', columns: 'channel', value: 'number', ratio: 1.2})
     ];
-    const scores = [map('Scores by content'), map('Scores by position'), map('Weights by content only'), map('Weights')];
+    const scores =
+      HeatMap.link([map('Scores by content'), map('Scores by position'), map('Weights by content only'), map('Weights')]);
     const numbers = h('div'), pairs = h('div'), profile = h('div'), pattern = h('div');
-    const seenMaps = ['Pairs of positions seen in training', 'Offsets seen in training'].map(
-      title => new HeatMap({title, value: 'fraction seen'}));
+    const seenMaps = HeatMap.link(['Pairs of positions seen in training', 'Offsets seen in training'].map(
+      title => new HeatMap({title, value: 'fraction seen'})));
     const output = h('div', {}, h('h3', {}, 'Six words with seven vectors'),
       h('div', {class: 'panels'}, scores.map(m => m.element), tables.map(m => m.element)), numbers, profile,
       h('h3', {}, 'Vectors that prefer near keys'), pattern, h('h3', {}, 'Clipping'), h('div', {class: 'panels'}, clip.element),
