@@ -22,12 +22,14 @@ import native  # noqa: E402
 import previous  # noqa: E402
 import ranking  # noqa: E402
 import tasks  # noqa: E402
-from intervals import TIE, interval  # noqa: E402
+from intervals import TIE, chance, interval  # noqa: E402
 from page import Page, write  # noqa: E402
 from ranking import at_length, gate, losses, scheme, setting  # noqa: E402
 from results import contended, read  # noqa: E402
 
 NAMES = {"none": "no positions", "sinusoidal": "sinusoidal positions", "learned": "learned positions", "alibi": "ALiBi", "kerple": "KERPLE", "t5": "T5", "rope": "RoPE"}
+
+PLURAL = ("none", "sinusoidal", "learned")
 
 
 class Study:
@@ -93,12 +95,26 @@ def answer(page, s):
               + ", ".join(f"{NAMES[what]} {s.perplexity(what, s.trained):.2f}" for what in s.order) + f". Counts of six bytes have {s.counts(6):.2f}.")
     for a, b, length, values, p, words in found:
         if values:
-            said = {"lower": f"{NAMES[a]} is better than {NAMES[b]}", "higher": f"{NAMES[b]} is better than {NAMES[a]}", "tie": f"{NAMES[a]} and {NAMES[b]} tie",
-                    "undecided": f"{NAMES[a]} against {NAMES[b]} is undecided"}[words]
-            page.item(f"At {length:,}, {said}: {nats(values)} nats (p = {p:.4f}).")
-    long = max(x for x in s.lengths if all(at_length(line, x) for what in s.order if what != "learned" for line in s.groups[what]))
-    page.item(f"From {s.trained} to {long:,} bytes, perplexity " + "; ".join(f"{sign(s.rise(what, long))} with {NAMES[what]}, {percent(s.rise(what, long))}"
-              for what in s.order if len(s.rise(what, long)) == len(s.groups[what])) + ". Learned positions end at the trained length.")
+            first, second = (a, b) if statistics.mean(values) < 0 else (b, a)
+            middle, half = interval(values)
+            by = f"by {abs(middle):.3f} ± {half:.3f} nats (p {chance(p)})"
+            page.item({"tie": f"At {length:,}, {NAMES[a]} and {NAMES[b]} tie: they differ {by}.", "undecided": f"At {length:,}, {NAMES[a]} against {NAMES[b]} is undecided: they differ {by}."}
+                      .get(words, f"At {length:,}, {NAMES[first]} {'are' if first in PLURAL else 'is'} better than {NAMES[second]}, {by}."))
+    long = s.lengths[-1]
+    read = {what: s.rise(what, long) for what in s.order if len(s.rise(what, long)) == len(s.groups[what])}
+    page.item(f"From {s.trained} to {long:,} bytes, the perplexity changes by " + joined(f"{100 * math.expm1(statistics.mean(values)):+,.1f} % ({NAMES[what]})".replace("-", "−")
+              for what, values in sorted(read.items(), key=lambda pair: statistics.mean(pair[1]))) + "."
+              + "".join(f" A model with {NAMES[what]} cannot read more than {s.trained}." for what in s.order if what not in read))
+
+
+def changed_by(page, s):
+    """Say from which budget on the order is the final one."""
+    final = {what: statistics.mean(losses(lines, s.trained).values()) for what, lines in s.groups.items()}
+    tried, read = budget.settings_tried(s.stages[1], final), budget.bytes_read(s.groups, final)
+    if tried and read:
+        same = next((x for n, (x, _) in enumerate(read) if all(tau == 1 for _, tau in read[n:])), None)
+        page.item(f"The budget matters: with one setting for each scheme, Kendall's τ to the final order is {tried[0][1]:.2f} on average (from {tried[0][2]:.2f} to {tried[0][3]:.2f}), with all six {tried[-1][1]:.2f}. "
+                  + (f"Within these trainings, the order is the final one from {same:.1f} MB on." if same else "Within these trainings, the order still changes at the end."))
 
 
 def question(page, s):
@@ -110,8 +126,9 @@ def question(page, s):
 def protocol(page, s):
     some = s.stages[3][0]["experiment"]
     each = int(some["batch"]) * int(some["length"])
+    weights = [line["weights"] for line in s.stages[3]]
     page.heading("Protocol")
-    page.text(f"Decoders of {some['layers']} layers × width {some['width']}, {s.stages[3][0]['weights']:,} weights without positions' arrays counted twice. A step has {some['batch']} windows of {some['length']} bytes. "
+    page.text(f"Decoders of {some['layers']} layers × width {some['width']}, {min(weights):,} to {max(weights):,} weights, depending on the positions. A step has {some['batch']} windows of {some['length']} bytes. "
               "The text is 16 MB of documentation (Vim's help, manual pages, topics of Python), split by a hash of each document into training (90 %), selection and report (5 % each). "
               "32 pieces of 1,024 bytes from the selection documents choose the settings; 32 from the report documents measure the results. Every length predicts the same bytes.")
     stages = {1: "four rates, then two values of a second setting at the best rate", 2: "the best two settings of each", 3: f"the best setting of each, {s.starts} new starts, report pieces",
@@ -177,7 +194,7 @@ def more(page, s):
 def threats(page, s):
     page.heading("Threats to validity")
     for text in (
-            f"One size: {s.stages[3][0]['weights']:,} weights, {int(s.stages[3][0]['experiment']['steps']) * 2048 / 1e6:.0f} MB. Published models have 500 to 6,000 times as many weights; we only compare signs with them.",
+            f"One size: 0.2 million weights, {int(s.stages[3][0]['experiment']['steps']) * 2048 / 1e6:.0f} MB. Published models have 500 to 6,000 times as many weights; we only compare signs with them.",
             "One kind of text: documentation. The intervals describe new starts on the same 32 pieces, not other texts. The table without each source shows how far one source decides.",
             "Six settings each is a small budget, and the second setting is another one for each scheme. An asterisk at the edge of the rates means that a better rate may lie beyond.",
             "Counts of six bytes read 8,192 bytes of context through their tables of the whole training text. A model above them has learned less than a table of counts.",
@@ -195,7 +212,7 @@ def paper(folder, path, draw):
     page = Page(path, draw)
     study = Study(folder)
     page.heading("Seven position schemes, each at its best settings", 1)
-    for section in (answer, question, protocol, settings, results, more, claims, threats, again):
+    for section in (answer, changed_by, question, protocol, settings, results, more, claims, threats, again):
         section(page, study)
     return {path: page.finish(), **page.pictures}
 

@@ -38,6 +38,10 @@ def interval(values):
     return statistics.mean(values), quantile(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
 
 
+def chance(p):
+    return f"= {p:.3f}" if p >= 0.001 else "< 0.001"
+
+
 def p_value(values):
     """Return the p-value of a t-test of the hypothesis that the mean is 0."""
     mean, sd = statistics.mean(values), statistics.stdev(values)

@@ -6,7 +6,7 @@ import os
 import statistics
 
 from curves import curves, perplexity_axis
-from intervals import TIE, adjusted, interval, p_value, verdict
+from intervals import TIE, adjusted, chance, interval, p_value, verdict
 from previous import first_heads, watched
 from results import contended, counted, mean, over, short
 from sweeps import rises, shown, sweep, yardsticks
@@ -248,12 +248,13 @@ def compared(page, lines, n):
     page.text(f"Six differences were chosen before these trainings: differences of the loss between two schemes in the same starts, with 95 % intervals of Student's t over the starts. p is adjusted for all six (Holm). "
               f"Two schemes tie only if the interval is within ± {TIE:g} nats.")
     page.table(["", "at", "difference, nats", "p", "the first scheme is"],
-               [[f"{a} − {b}", f"{length:,}", "{:+.3f} ± {:.3f}".format(*interval(values)) if values else "", f"{p:.4f}" if values else "",
+               [[f"{a} − {b}", f"{length:,}", "{:+.3f} ± {:.3f}".format(*interval(values)) if values else "", chance(p).removeprefix("= ") if values else "",
                  "not compared" if out.get(a) or out.get(b) else {"lower": "better", "higher": "worse"}.get(words, words)] for a, b, length, values, p, words in contrasts(groups)])
     by_source(page, {what: groups[what] for what in by_loss}, lengths[n], lines)
+    if n + 1 < len(lengths):
+        page.text(f"Change of the mean perplexity from {lengths[n]:,} on. Every length predicts the same bytes.")
+        page.table(["", *(f"{x:,}" for x in lengths[n + 1:])], rises({what: groups[what] for what in by_loss}, {}, lengths, n))
     if len(lengths) > 1:
-        page.text(f"Rise of the mean perplexity from {lengths[0]:,} on. Every length predicts the same bytes.")
-        page.table(["", *(f"{x:,}" for x in lengths[1:])], rises({what: groups[what] for what in by_loss}, {}, lengths))
         page.picture(curves(groups, lambda line: [x["length"] for x in line["lengths"]], lambda line: [x["perplexity"] for x in line["lengths"]],
                             "length of the window", "perplexity"), "perplexity by the length of the window")
     if all(line.get("curve") for line in lines):

@@ -87,7 +87,7 @@ if python3 -c 'import matplotlib' 2>/dev/null; then
     check 'the page agrees with the results' 0 $?
     check 'the six comparisons' '4 2' "$(grep -c '^- At 128, ' "$T/study/page.md") $(grep -c '^- At 512, ' "$T/study/page.md")"
     check 'signs of published claims' 1 "$(grep -c '^| Press 2022 | RoPE.* | rises: +3[0-9.]* % .* at 256 | agrees |$' "$T/study/page.md")"
-    sed -i 's/^\(- At 512, T5 is better than RoPE: −0.\)[0-9]/\17/' "$T/study/page.md"
+    sed -i 's/^\(- At 512, T5 is better than RoPE, by 0.\)[0-9]/\17/' "$T/study/page.md"
     python3 -B lab/paper.py "$T/study" -o "$T/study/page.md" --check 2>"$T/err"
     check 'a number that differs' '1 1' "$? $(grep -c 'page.md:[0-9]*: differs from the results' "$T/err")"
 fi
