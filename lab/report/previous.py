@@ -42,15 +42,16 @@ def cell(lines, steps):
     return words(middle) if found[0] == found[-1] else f"{words(middle)} ({words(found[0])} to {words(found[-1])})"
 
 
-def first_heads(page, every_line):
+def first_heads(page, every_line, groups=None):
     """Add the section. If the trainings have several sizes of a step, the first table and the picture are of the first size."""
     lines = [line for line in every_line if size(line) == size(every_line[0])]
-    groups = grouped(lines)
+    groups = groups or grouped(lines)
     starts = sorted({len(g) for g in groups.values()})
     every = lines[0]["previous"][0]["step"]
     counted = all(bigrams(line) and line.get("losses") for line in lines)
     page.text(f"A step has {size(lines[0])[0]} windows of {size(lines[0])[1]:,} bytes. " * (len(lines) < len(every_line)) + f"Steps until a head gives more than half of its weight to the previous token, measured every {every:,} steps as a mean over four windows of held-out text: the "
-              f"median of {' or '.join(map(str, starts))} start{'s' * (starts != [1])}, with the smallest and the largest in brackets. " + "The next column has the steps until the training loss is below that of counts of two bytes, which a model cannot reach that uses the present byte only. " * counted + "The last columns have that weight and the loss at the end of the training, as means over the starts.")
+              f"median of {' or '.join(map(str, starts))} start{'s' * (starts != [1])}, with the smallest and the largest in brackets. " + (f"The next column has the steps until the training loss, as a mean over {int(lines[0]['experiment']['steps']) // len(lines[0]['losses'])} steps, is below that of counts of two bytes, "
+                      "which a model cannot reach that uses the present byte only. " if counted else "") + "The last columns have that weight and the loss at the end of the training, as means over the starts.")
 
     def end(g, what):
         return f"{statistics.mean(what(line) for line in g):.2f}"

@@ -260,7 +260,7 @@ def compared(page, lines, n):
     if all(line.get("curve") for line in lines):
         page.picture(loss_by_bytes(groups, counts), "held-out loss by the bytes of training text")
     if watched(lines):
-        first_heads(page, lines)
+        first_heads(page, lines, groups)
     page.text(busy_text(lines))
 
 
