@@ -1,5 +1,5 @@
 """Section on a sweep with eval_previous: the number of training steps until a head attends to the previous token, by its weight, and by the training loss
-that falls below counts of two bytes.
+that falls below counts of three bytes.
 SPDX-License-Identifier: Apache-2.0"""
 import math
 import statistics
@@ -7,7 +7,7 @@ import statistics
 from curves import curves
 from results import grouped, short
 
-HALF = 0.5
+LEAST = 0.1  # a final weight below this is not attention to the previous token
 
 
 def watched(lines):
@@ -15,19 +15,20 @@ def watched(lines):
 
 
 def steps_to(line):
-    """Return the first measured step at which a head gives more than half of its weight to the previous token, or None."""
-    return next((x["step"] for x in line["previous"] if x["weight"] > HALF), None)
+    """Return the first measured step at which the weight of the previous token is more than half of the final one, or None."""
+    last = line["previous"][-1]["weight"]
+    return next((x["step"] for x in line["previous"] if x["weight"] > last / 2), None) if last > LEAST else None
 
 
-def bigrams(line):
-    """Return the loss of counts of two bytes, or None if they were not counted."""
-    return next((x["loss"] for x in line.get("ngrams", []) if x["order"] == 2 and "loss" in x), None)
+def trigrams(line):
+    """Return the loss of counts of three bytes, or None if they were not counted."""
+    return next((x["loss"] for x in line.get("ngrams", []) if x["order"] == 3 and "loss" in x), None)
 
 
 def steps_below(line):
-    """Return the first step at which the training loss is below that of counts of two bytes, or None. A model that predicts from the present byte only
-    stays above. A result has means of the training loss over equal numbers of steps."""
-    found, limit = line["losses"], bigrams(line)
+    """Return the first step at which the training loss is below that of counts of three bytes, or None. These counts use the present and the previous
+    byte. A result has means of the training loss over equal numbers of steps."""
+    found, limit = line["losses"], trigrams(line)
     return next((round((n + 1) * int(line["experiment"]["steps"]) / len(found)) for n, x in enumerate(found) if x is not None and x < limit), None)
 
 
@@ -48,15 +49,15 @@ def first_heads(page, every_line, groups=None):
     groups = groups or grouped(lines)
     starts = sorted({len(g) for g in groups.values()})
     every = lines[0]["previous"][0]["step"]
-    counted = all(bigrams(line) and line.get("losses") for line in lines)
-    page.text(f"A step has {size(lines[0])[0]} windows of {size(lines[0])[1]:,} bytes. " * (len(lines) < len(every_line)) + f"Steps until a head gives more than half of its weight to the previous token, measured every {every:,} steps as a mean over four windows of held-out text: the "
-              f"median of {' or '.join(map(str, starts))} start{'s' * (starts != [1])}, with the smallest and the largest in brackets. " + (f"The next column has the steps until the training loss, as a mean over {int(lines[0]['experiment']['steps']) // len(lines[0]['losses'])} steps, is below that of counts of two bytes, "
-                      "which a model cannot reach that uses the present byte only. " if counted else "") + "The last columns have that weight and the loss at the end of the training, as means over the starts.")
+    counted = all(trigrams(line) and line.get("losses") for line in lines)
+    page.text(f"A step has {size(lines[0])[0]} windows of {size(lines[0])[1]:,} bytes. " * (len(lines) < len(every_line)) + f"The largest mean weight that a head gives to the previous token, measured every {every:,} steps over four windows of held-out text. The first column has the steps until it is half of its final value: the "
+              f"median of {' or '.join(map(str, starts))} start{'s' * (starts != [1])}, with the smallest and the largest in brackets. " + (f"The next column has the steps until the training loss, as a mean over {int(lines[0]['experiment']['steps']) // len(lines[0]['losses'])} steps, is below that of counts of three bytes, "
+                      "which use the present and the previous byte. " if counted else "") + "The last columns have that weight and the loss at the end of the training, as means over the starts.")
 
     def end(g, what):
         return f"{statistics.mean(what(line) for line in g):.2f}"
 
-    page.table(["", "steps to a weight of ½", *["steps to the loss"] * counted, "weight at the end", "loss at the end"],
+    page.table(["", "steps to half the weight", *["steps to the loss"] * counted, "weight at the end", "loss at the end"],
                [[what, cell(g, steps_to), *([cell(g, steps_below)] if counted else []), end(g, lambda line: line["previous"][-1]["weight"]), end(g, lambda line: line["train_loss"])] for what, g in groups.items()])
     page.picture(curves(groups, lambda line: [x["step"] for x in line["previous"]], lambda line: [x["weight"] for x in line["previous"]], "step", "weight of the previous token"),
                  "largest weight that a head gives to the previous token, by step")
@@ -74,7 +75,7 @@ def law(page, lines):
         groups.setdefault(short(line["experiment"]["position"]), {}).setdefault(size(line), []).append(line)
     page.text("Tokens read until that weight, and until that loss, divided by √(batch × length), in thousands: medians over the starts. A law for induction heads in larger models (arXiv 2511.16893) says "
               "that this quotient, T, is the same for all batches and lengths. The last column has the largest over the smallest of a row.")
-    for name, steps in (("weight of ½", steps_to), ("loss of counts of two bytes", steps_below)):
+    for name, steps in (("half the weight", steps_to), ("loss of counts of three bytes", steps_below)):
         rows = []
         for what, of_size in groups.items():
             found = {x: statistics.median_low(sorted((steps(line) or math.inf) * math.sqrt(math.prod(x)) for line in some)) for x, some in of_size.items()}

@@ -210,7 +210,7 @@ def loss_by_bytes(groups, counts):
         for x in counts:
             if x["order"] in (3, 6):
                 at.axhline(x["loss"], color="grey", linestyle="--", linewidth=1)
-                at.annotate(f"counts of {x['order']} bytes", (0, x["loss"]), fontsize=7, color="grey", xytext=(2, 2), textcoords="offset points")
+                at.annotate(f"counts of {x['order']} bytes", (1, x["loss"]), xycoords=("axes fraction", "data"), ha="right", fontsize=7, color="grey", xytext=(0, 2), textcoords="offset points")
         at.set_xlabel("MB of training text that were read")
         at.set_ylabel("loss in nats")
         at.grid(alpha=0.3)
