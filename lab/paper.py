@@ -118,6 +118,17 @@ def changed_by(page, s):
                   + (f"Within these trainings, the order is the final one from {same:.1f} MB on." if same else "Within these trainings, the order still changes at the end."))
 
 
+def emergence(page, s):
+    """Say when heads attend to the previous token, and whether that order agrees with the order of the final losses."""
+    steps = {what: [previous.steps_below(line) for line in lines] for what, lines in s.groups.items() if all(map(previous.trigrams, lines))}
+    if len(steps) < 3 or any(None in found for found in steps.values()) or not previous.watched(s.stages[3]):
+        return
+    middle = {what: statistics.median_low(found) for what, found in steps.items()}
+    final = [statistics.mean(losses(s.groups[what], s.trained).values()) for what in middle]
+    page.item("The loss falls below counts of three bytes, which use the previous byte, after " + joined(f"{n:,} steps ({NAMES[what]})" for what, n in sorted(middle.items(), key=lambda pair: pair[1]))
+              + f". Kendall's τ between this order and that of the final losses is {budget.tau(list(middle.values()), final):.2f}.")
+
+
 def question(page, s):
     page.heading("Question")
     page.text("Which scheme predicts best at the length that a model was trained at, and which still predicts beyond it? Comparisons often give each scheme the same settings, which suit "
@@ -214,7 +225,7 @@ def paper(folder, path, draw):
     page = Page(path, draw)
     study = Study(folder)
     page.heading("Seven position schemes, each at its best settings", 1)
-    for section in (answer, changed_by, question, protocol, settings, results, more, claims, threats, again):
+    for section in (answer, emergence, changed_by, question, protocol, settings, results, more, claims, threats, again):
         section(page, study)
     return {path: page.finish(), **page.pictures}
 
