@@ -672,7 +672,8 @@ RP_API size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool);
  *          array. Then dk and dv have the bits of one call if the rows follow each other from row 0. Both kinds of
  *          range combine: a call comes after that of the same rows and the keys before, and after that of the same
  *          keys and the rows before. The gradient of a vector that multiplies all keys (u of xl) is complete in the
- *          calls that have dkv_in and compute dk.
+ *          calls that have dkv_in and compute dk. The gradient of a dense bias [B, H, Lq, Lk] may have only the rows of
+ *          the range.
  * Memory   as rp_attend: work has rp_plan_backward_size bytes, or is NULL. Gradients of offsets are summed along
  *          diagonals.
  * Threads  the bits do not depend on the pool.

@@ -593,6 +593,16 @@ static rp_status check_gradient(rpi_view *v, const rp_array *a, const rp_array *
     return s == RP_OK ? rpi_check_output(a, what) : s;
 }
 
+/* Return true if a gradient has only the rows of the range: in a call over a range of rows, that of a bias with an
+ * element for each pair may leave out the other rows. */
+static bool has_range_rows(const rpi_args *args, int32_t term, const rp_array *a, const rp_array *of)
+{
+    const rp_desc *d = &args->desc;
+    return args->plan->scheme[term]->in_place && rpi_is_row_range(args) && a->ndim == 4 && of->ndim == 4 &&
+           of->shape[0] == d->batch && of->shape[1] == d->heads && of->shape[2] == d->len_q &&
+           of->shape[3] == d->len_k && a->shape[2] == args->row_to - args->row_from;
+}
+
 /* Check the arrays that pass sums of dq from one range of keys to the next. */
 static rp_status check_sums_of_rows(rpi_grads *grads, const rpi_args *args, const rp_tensors *t, const rp_grads *g)
 {
@@ -692,12 +702,20 @@ static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const r
                                 "the gradient %s was given, but the array is not learned and has no gradient; omit it",
                                 name);
             rpi_view v; /* has the axes of the caller's array, unlike the views in args */
-            s = check_gradient(&v, a, &t->term[m][x], false, name);
+            rp_array of = t->term[m][x];
+            const bool range = has_range_rows(args, m, a, &of);
+            if (range)
+                of.shape[2] = rows;
+            s = check_gradient(&v, a, &of, false, name);
             if (s == RP_OK) {
                 rpi_shape shape;
                 rpi_term_shape(args->plan->scheme[m], d, &d->terms[m], x, &shape);
+                if (range)
+                    shape.n[2] = rows;
                 s = rpi_view_of(&grads->term[m][x], a, &shape, RPI_FLOATS, name);
             }
+            if (range)
+                shift_rows(args, &(rpi_view *){&grads->term[m][x]}, 1);
         }
     return s;
 }

@@ -386,13 +386,15 @@ __attribute__((noinline)) int64_t rpi_backward_width(const rp_plan *plan, bool k
 }
 
 /* Set elements [from, to) of each row of a gradient with a row for each query to 0; in rows that the call does not
- * compute, all elements. */
+ * compute, all elements, unless the gradient has only the rows that it computes. */
 static void clear_keys(const rpi_call *c, const rpi_view *v, int64_t from, int64_t to)
 {
     const rp_desc *d = &c->args->desc;
     for (int64_t x = 0; x < d->batch * d->heads * d->len_q; x++) {
         const int64_t i = x % d->len_q, head = x / d->len_q;
         const bool outside = i < c->args->row_from || i >= c->args->row_to;
+        if (outside && v->len[2] != d->len_q)
+            continue;
         for (int64_t j = outside ? 0 : from; j < (outside ? d->len_k : to); j++)
             rpi_put(v->data, v->dtype, rpi_index(v, head / d->heads, head % d->heads, i, j), 0);
     }

@@ -183,6 +183,59 @@ static void random_problems_have_the_same_bits(void **unused)
     cut_random(78, ROW_STEP, 0, KEY_STEP, cut);
 }
 
+/* The gradient of a bias with an element for each pair may have only the rows of the range. It has the bits of one
+ * call. */
+static void bias_gradients_of_a_range(void **unused)
+{
+    static const char *const some[] = {"fwdbwd:f32:b2h4g2q300k200d16o-20:dense+t5:causal+dropout=0.3",
+                                       "fwdbwd:f64:b1h2q200k130d8:fire,c=0.5,L=40+dense:"};
+    (void)unused;
+    for (size_t x = 0; x < sizeof some / sizeof *some; x++) {
+        problem p;
+        rp_plan *plan;
+        pose(&p, 1, some[x]);
+        also(&p, WITH_LSE, RP_F64);
+        p.desc.isa = NULL;
+        good(rp_plan_create(&plan, &p.desc));
+        good(rp_attend(plan, &p.t, NULL));
+        const rp_array none = {0};
+        const int64_t rows = p.desc.len_q, shape[4] = {p.desc.batch, p.desc.heads, rows, p.desc.len_k};
+        const int term = x == 0 ? 0 : 1;
+        p.t.term[term][0] = array_in(&p, RP_F64, 4, shape);
+        memset(p.t.term[term][0].data, 0, (size_t)problem_size(&p.t.term[term][0]) * sizeof(double));
+        rp_grads g = rp_grads_init();
+        const rp_array dout = gradients_like(&p, RP_F32).dout;
+        g.dout = dout;
+        g.term[term][0] = array_in(&p, RP_F64, 4, shape);
+        good(rp_attend(plan, &p.t, NULL));
+        good(rp_backward(plan, &p.t, &g, NULL));
+        const rp_array whole = g.term[term][0], lse = p.t.lse, out = p.t.out, q = p.t.q;
+        for (int64_t from = 0; from < rows; from += ROW_STEP) {
+            const int64_t to = from + ROW_STEP < rows ? from + ROW_STEP : rows;
+            const int64_t part[4] = {shape[0], shape[1], to - from, shape[3]};
+            p.t.row_from = from, p.t.row_to = to;
+            p.t.q = part_of(q, from, to), p.t.out = part_of(out, from, to), p.t.lse = part_of(lse, from, to);
+            g.dout = part_of(dout, from, to);
+            g.term[term][0] = array_in(&p, RP_F64, 4, part);
+            memset(g.term[term][0].data, 0xff, (size_t)problem_size(&g.term[term][0]) * sizeof(double));
+            good(rp_backward(plan, &p.t, &g, NULL));
+            const int64_t keys = shape[3];
+            for (int64_t head = 0; head < shape[0] * shape[1]; head++)
+                assert_memory_equal((const double *)whole.data + (head * rows + from) * keys,
+                                    (const double *)g.term[term][0].data + head * (to - from) * keys,
+                                    (size_t)((to - from) * keys) * sizeof(double));
+            const int64_t other[4] = {shape[0], shape[1], to - from + 1, shape[3]};
+            g.term[term][0] = array_in(&p, RP_F64, 4, other);
+            assert_int_equal(rp_backward(plan, &p.t, &g, NULL), RP_E_SHAPE);
+        }
+        p.t.term[term][0] = part_of(p.t.term[term][0], 0, 1); /* all rows share the elements */
+        assert_int_equal(rp_backward(plan, &p.t, &g, NULL), RP_E_SHAPE);
+        p.t.q = q, p.t.out = out, p.t.lse = lse, p.t.term[term][0] = none;
+        rp_plan_destroy(plan);
+        problem_free(&p);
+    }
+}
+
 static void wrong_sums_are_refused(void **unused)
 {
     (void)unused;
@@ -250,6 +303,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(named_problems_have_the_same_bits),
         cmocka_unit_test(random_problems_have_the_same_bits),
+        cmocka_unit_test(bias_gradients_of_a_range),
         cmocka_unit_test(wrong_sums_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
