@@ -109,8 +109,8 @@ static bool reserve_all(nn_net *n, bool allocate)
                     all += rows * m->c.heads;
                 }
         n->n_scratch = all > n->n_scratch ? all : n->n_scratch;
-        if (n->train && nn_has_fire_scales(n, e) && m->c.heads * q->capacity * q->capacity > pairs)
-            pairs = m->c.heads * q->capacity * q->capacity;
+        const int64_t in_rows = rows * m->c.heads * nn_fire_rows(n, e->stack);
+        pairs = n->train && nn_has_fire_scales(n, e) && in_rows > pairs ? in_rows : pairs;
     }
     for (int32_t b = 0; b < n->n_buffers && n->train; b++)
         n->buffer[b] = reserve(n, allocate, n->buffer_size[b], &enough);
@@ -185,14 +185,19 @@ static int count_work(nn_net *n, char err[NN_ERR_MAX])
         rp_plan *plan;
         if ((e->kind != ATTENTION && e->kind != CROSS) || e->layer > 0)
             continue;
-        const rp_desc desc = nn_layer_desc(n, e, terms, &mask);
-        if (rp_plan_create(&plan, &desc) != RP_OK)
-            return nn_fail(err, "position: %s", NN_WORDS(&desc));
-        const size_t work = n->train ? rp_plan_backward_size(plan, n->pool) : rp_plan_work_size(plan, n->pool);
-        rp_plan_destroy(plan);
-        if (work == 0)
-            return nn_fail(err, "position: %s", NN_WORDS(&desc));
-        most = work > most ? work : most;
+        rp_desc desc = nn_layer_desc(n, e, terms, &mask);
+        const bool scales = n->train && e->kind == ATTENTION && nn_has_fire_scales(n, e);
+        for (int pairs = 0; pairs <= scales; pairs++) {
+            if (pairs && nn_add_pairs(&desc, terms, err) != 0)
+                return -1;
+            if (rp_plan_create(&plan, &desc) != RP_OK)
+                return nn_fail(err, "position: %s", NN_WORDS(&desc));
+            const size_t work = n->train ? rp_plan_backward_size(plan, n->pool) : rp_plan_work_size(plan, n->pool);
+            rp_plan_destroy(plan);
+            if (work == 0)
+                return nn_fail(err, "position: %s", NN_WORDS(&desc));
+            most = work > most ? work : most;
+        }
     }
     for (int32_t k = 0; k < n->m->n_stacks; k++)
         n->of[k].length = 0;

@@ -108,19 +108,9 @@ rp_desc nn_layer_desc(const nn_net *n, const node *e, rp_term terms[RP_MAX_TERMS
     return desc;
 }
 
-/* Create the plan of a call, and enlarge n->work if necessary. */
-static int make_plan(nn_net *n, const node *e, bool backward, rp_plan **plan)
+/* Create a plan for a call, and enlarge n->work if necessary. */
+static int make_plan(nn_net *n, rp_desc desc, bool backward, rp_plan **plan)
 {
-    rp_term terms[RP_MAX_TERMS];
-    rp_mask mask;
-    rp_desc desc = nn_layer_desc(n, e, terms, &mask);
-    if (backward && e->kind == ATTENTION &&
-        nn_has_fire_scales(n, e)) { /* a dense bias of zeros: its gradients are the gradients of all pairs */
-        if (desc.n_terms == RP_MAX_TERMS)
-            return nn_fail(n->err, "fire_scales = learned: position has more than %d terms (remove one of them)",
-                           RP_MAX_TERMS - 1);
-        terms[desc.n_terms++] = rp_term_init(RP_TERM_DENSE);
-    }
     if (rp_plan_create(plan, &desc) != RP_OK)
         return nn_fail(n->err, "position: %s", NN_WORDS(&desc));
     const size_t size = backward ? rp_plan_backward_size(*plan, n->pool) : rp_plan_work_size(*plan, n->pool);
@@ -246,7 +236,9 @@ int nn_attention_call(nn_net *n, const node *e, rp_plan **plan, rp_tensors *t, r
     const int64_t d = m->c.width, heads = m->c.heads, D = d / heads, ld = n->slots[e->in].width;
     const slot *in = &n->slots[e->in], *out = &n->slots[e->out];
     const int64_t shape[3] = {n->batch, heads, length};
-    if (make_plan(n, e, g != NULL, plan) != 0)
+    rp_term terms[RP_MAX_TERMS];
+    rp_mask mask;
+    if (make_plan(n, nn_layer_desc(n, e, terms, &mask), g != NULL, plan) != 0)
         return -1;
     *t = rp_tensors_init();
     if (nn_stack_of(n, e)->padded)
@@ -278,13 +270,6 @@ int nn_attention_call(nn_net *n, const node *e, rp_plan **plan, rp_tensors *t, r
         g->dk = heads_view(n, dqkv + all, heads, length, D, d);
         g->dv = heads_view(n, dqkv + 2 * all, heads, length, D, d);
         term_arrays(n, e, dqkv, n->scratch + n->n_scratch, true, g->term);
-        if (nn_has_fire_scales(n, e)) {
-            static real zero;
-            const int64_t pairs[4] = {1, heads, length, length};
-            t->term[e->n_terms][0] = rp_array_of(&zero, NN_REAL, 4, pairs);
-            memset(t->term[e->n_terms][0].stride, 0, sizeof t->term[e->n_terms][0].stride);
-            g->term[e->n_terms][0] = rp_array_of(n->pairs, NN_REAL, 4, pairs);
-        }
     }
     return 0;
 }
@@ -326,6 +311,20 @@ int nn_attention_forward(nn_net *n, const node *e)
     return status == RP_OK ? 0 : nn_fail(n->err, "attention of layer %d: %s", (int)e->layer, NN_WORDS(NULL));
 }
 
+/* Add the gradients of c and L of fire. t and g are the arguments of the layer's backward call. */
+static int scales_backward(nn_net *n, const node *e, const rp_tensors *t, const rp_grads *g)
+{
+    rp_term terms[RP_MAX_TERMS];
+    rp_mask mask;
+    rp_plan *plan;
+    rp_desc desc = nn_layer_desc(n, e, terms, &mask);
+    if (nn_add_pairs(&desc, terms, n->err) != 0 || make_plan(n, desc, true, &plan) != 0)
+        return -1;
+    const int code = nn_fire_backward(n, e, plan, t, g);
+    rp_plan_destroy(plan);
+    return code;
+}
+
 int nn_attention_backward(nn_net *n, const node *e)
 {
     const nn_model *m = n->m;
@@ -354,7 +353,7 @@ int nn_attention_backward(nn_net *n, const node *e)
                             &(heads_job){.n = n, .e = e, .from = scratch, .to = to, .bias = e->array[x][y]});
                 scratch += rows * m->c.heads;
             }
-    if (nn_has_fire_scales(n, e) && nn_fire_backward(n, e) != 0)
+    if (nn_has_fire_scales(n, e) && scales_backward(n, e, &t, &g) != 0)
         return -1;
     if (m->c.log_scale != NN_LOG_NONE)
         rp_pool_run(n->pool, m->c.heads, unscale_head, &(heads_job){.n = n, .e = e, .to = nn_grad(n, e->in)});
@@ -373,7 +372,9 @@ static int cross_call(nn_net *n, const node *e, rp_plan **plan, rp_tensors *t, r
     const int64_t length = n->of[e->stack].length, keys = n->of[0].length, d = n->m->c.width, heads = n->m->c.heads;
     const int64_t D = d / heads, shape[3] = {n->batch, heads, length};
     real *kv = n->slots[e->in2].data;
-    if (make_plan(n, e, g != NULL, plan) != 0)
+    rp_term terms[RP_MAX_TERMS];
+    rp_mask mask;
+    if (make_plan(n, nn_layer_desc(n, e, terms, &mask), g != NULL, plan) != 0)
         return -1;
     *t = rp_tensors_init();
     t->q = heads_view(n, n->slots[e->in].data, heads, length, D, d);

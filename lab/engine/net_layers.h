@@ -68,7 +68,7 @@ struct nn_net {
     real *scratch;                        /* gradients of the terms of one attention layer */
     int64_t n_scratch;
     real *scaled; /* queries of one attention layer, multiplied by log(n) */
-    /* gradients of the biases [heads, length, length] of one attention layer, if it learns c and L of FIRE */
+    /* gradients of the biases of nn_fire_rows rows [batch, heads, rows, length], if a layer learns c and L of FIRE */
     real *pairs;
     real *logits; /* logits of at most HEAD_ROWS rows */
     void *work;   /* scratch memory of the operator */
@@ -103,8 +103,12 @@ int nn_cross_backward(nn_net *n, const node *e);
 
 /* net_fire.c. Return true if a layer learns c and L of FIRE. */
 bool nn_has_fire_scales(const nn_net *n, const node *e);
-/* Add the gradients of c and L, computed from the gradients of all pairs' biases. */
-int nn_fire_backward(nn_net *n, const node *e);
+/* Return the number of rows whose pairs are in memory at the same time while the gradients of c and L are computed. */
+int64_t nn_fire_rows(const nn_net *n, int32_t stack);
+/* Add a dense bias to the terms of a layer. Its gradients are the gradients of the scores of all pairs. */
+int nn_add_pairs(rp_desc *desc, rp_term terms[RP_MAX_TERMS], char err[NN_ERR_MAX]);
+/* Add the gradients of c and L. The plan has the dense bias. t and g are the arguments of the layer's backward call. */
+int nn_fire_backward(nn_net *n, const node *e, const rp_plan *plan, const rp_tensors *t, const rp_grads *g);
 
 /* Return the number of cache rows for one batch entry. */
 static inline int64_t nn_cache_rows(const nn_net *n, const node *e)

@@ -337,6 +337,131 @@ static void gradients_of_fire_scales_equal_differences(void **state)
     print_message("largest error / bound: %.3f\n", worst);
 }
 
+enum { LONG = 230 }; /* three blocks of rows */
+
+/* Compute the gradients of a model on windows of LONG tokens. Return the loss. */
+static double long_loss(nn_model *m, rp_pool *pool)
+{
+    static int32_t tokens[BATCH * LONG], target[BATCH * LONG];
+    static double loss[BATCH * LONG];
+    char err[NN_ERR_MAX];
+    nn_net *net;
+    double mean;
+    fill_tokens(tokens, target, BATCH * LONG, VOCAB);
+    good(nn_net_create(&net, m, pool, BATCH, LONG, true, 0, NULL, err), err);
+    good(nn_net_loss(net, LONG, tokens, target, 5, loss, &mean, err), err);
+    nn_net_destroy(net);
+    return mean;
+}
+
+/* A layer with fire, its parameters, and its gradients. */
+typedef struct fire_model {
+    nn_model m;
+    real *c, *factor, *w1, *b1, *w2, *w3;
+    int64_t width, width2;
+    double loss;
+} fire_model;
+
+static real *number_of(const nn_model *m, const char *name)
+{
+    const int32_t n = nn_model_find(m, name);
+    return n >= 0 ? &m->w[m->params[n].offset] : NULL;
+}
+
+static void begin_fire(fire_model *f, const char *position, bool always)
+{
+    nn_config c = small("position", position, "fire_scales", "learned", "dropout", "0.2", "layers", "1", NULL);
+    char err[NN_ERR_MAX];
+    c.length = LONG;
+    good(nn_model_create(&f->m, &c, true, err), err);
+    stir(&f->m);
+    f->c = number_of(&f->m, "layers.0.attn.fire.c");
+    f->factor = number_of(&f->m, "layers.0.attn.fire.L_factor");
+    f->w1 = number_of(&f->m, "layers.0.attn.fire.w1");
+    f->b1 = number_of(&f->m, "layers.0.attn.fire.b1");
+    f->w2 = number_of(&f->m, "layers.0.attn.fire.w2");
+    f->w3 = number_of(&f->m, "layers.0.attn.fire.w3");
+    f->width = f->m.params[nn_model_find(&f->m, "layers.0.attn.fire.w1")].size;
+    f->width2 = f->w3 ? 4 : 0;
+    for (int64_t u = 0; always && u < f->width; u++)
+        f->b1[u] = u % 2 ? -fabs(f->w1[u]) - 0.1 : fabs(f->w1[u]) + 0.1;
+    f->loss = long_loss(&f->m, NULL);
+}
+
+static double gradient_of(const fire_model *f, const real *weight)
+{
+    return f->m.g[weight - f->m.w];
+}
+
+/* The gradients of c and L are computed in blocks of rows. With a network whose units do not switch between inputs 0
+ * and 1, they equal differences, for queries before and beyond L. */
+static void gradients_of_fire_scales_in_blocks_equal_differences(void **state)
+{
+    fire_model f;
+    const double h = 1e-4;
+    double worst = 0;
+    (void)state;
+    begin_fire(&f, "fire,c=0.3,L=100.5,width=6", true);
+    for (int x = 0; x < 2; x++) {
+        real *scale = x ? f.factor : f.c, before = *scale;
+        const double found = gradient_of(&f, scale);
+        double d[2];
+        for (int step = 0; step < 2; step++) {
+            const double s = step ? h / 2 : h;
+            *scale = before + s;
+            const double more = long_loss(&f.m, NULL);
+            *scale = before - s;
+            d[step] = (more - long_loss(&f.m, NULL)) / (2 * s);
+        }
+        *scale = before;
+        assert_true(long_loss(&f.m, NULL) == f.loss);
+        const double bound = fabs(d[0] - d[1]) + 1000 * DBL_EPSILON * fmax(1, fabs(f.loss)) / h;
+        worst = fmax(worst, fabs(d[1] - found) / bound);
+        if (!(fabs(d[1] - found) <= bound))
+            fail_msg("%s: the gradient is %.12g, the difference %.12g, bound %.3g", x ? "L" : "c", found, d[1], bound);
+    }
+    nn_model_destroy(&f.m);
+    print_message("largest error / bound: %.3f\n", worst);
+}
+
+/* If L is beyond all queries, the gradient of its factor follows from the gradient of w1: with input x and slope f', x
+ * f'(x) is the sum of w1 times the derivative by w1. The bound is that of the rounding of a sum over all pairs: each
+ * term is rounded in fewer than 4 LONG additions, and the sum of |ds| is below 1, because the loss is a mean over rows.
+ * The bits do not depend on the number of threads. */
+static void gradients_of_fire_scales_in_blocks_equal_those_of_weights(void **state)
+{
+    static const char *const some[] = {"fire,c=0.3,L=400,width=6", "fire,c=0.3,L=400,width=5,width2=4"};
+    const double L = 400;
+    double worst = 0;
+    (void)state;
+    for (size_t n = 0; n < sizeof some / sizeof *some; n++) {
+        fire_model f;
+        rp_pool *pool;
+        begin_fire(&f, some[n], false);
+        const int64_t heads = f.m.c.heads;
+        const double found = gradient_of(&f, f.factor), of_c = gradient_of(&f, f.c), most = *f.factor * L;
+        const double of_input = -L * *f.c / (1 + *f.c * most) / (log1p(*f.c * most) + 1e-6);
+        double expected = 0, size = 0;
+        for (int64_t u = 0; u < f.width; u++) {
+            expected += of_input * f.w1[u] * gradient_of(&f, f.w1 + u);
+            for (int64_t v = 0; v < (f.w3 ? f.width2 : heads); v++)
+                for (int64_t head = 0; head < (f.w3 ? heads : 1); head++)
+                    size +=
+                        fabs(of_input * f.w1[u] * f.w2[v * f.width + u]) * (f.w3 ? fabs(f.w3[head * f.width2 + v]) : 1);
+        }
+        const double bound = 4 * LONG * DBL_EPSILON * size;
+        worst = fmax(worst, fabs(found - expected) / bound);
+        if (!(fabs(found - expected) <= bound))
+            fail_msg("%s: the gradient of L is %.15g, expected %.15g, bound %.3g", some[n], found, expected, bound);
+        good(rp_pool_create(&pool, 3) == RP_OK ? 0 : -1, "no threads");
+        assert_true(long_loss(&f.m, pool) == f.loss);
+        assert_true(gradient_of(&f, f.factor) == found && gradient_of(&f, f.c) == of_c);
+        rp_pool_destroy(pool);
+        nn_model_destroy(&f.m);
+    }
+    print_message("largest error / bound: %.2g\n", worst);
+}
+
 /* Terms that work with drawn positions: tables, biases, rotations, vectors, positions added to the embedding, and
  * combinations with terms that read no positions. */
 static const char *const with_positions[] = {
@@ -781,6 +906,8 @@ int main(void)
         cmocka_unit_test(gradients_of_layers_without_terms_equal_differences),
         cmocka_unit_test(layers_without_terms_equal_no_terms),
         cmocka_unit_test(gradients_of_fire_scales_equal_differences),
+        cmocka_unit_test(gradients_of_fire_scales_in_blocks_equal_differences),
+        cmocka_unit_test(gradients_of_fire_scales_in_blocks_equal_those_of_weights),
         cmocka_unit_test(gradients_with_drawn_positions_equal_differences),
         cmocka_unit_test(drawn_positions_are_sorted_and_all_equally_likely),
         cmocka_unit_test(drawn_positions_reach_every_term),
