@@ -108,6 +108,23 @@ def answer(page, s):
               + "".join(f" A model with {NAMES[what]} cannot read more than {s.trained}." for what in s.order if what not in read))
 
 
+def scaffolds(page, s):
+    """Say what models lose and win that go on without their positions."""
+    if not s.stages[6]:
+        return
+    groups = dropped.by_scaffold(s.stages[6])
+    lengths = [s.trained, 2 * s.trained, s.lengths[-1]]
+    mb = int(s.stages[6][0]["experiment"]["steps"]) * int(s.stages[6][0]["experiment"]["batch"]) * s.trained / 1e6
+
+    def pair(what, length):
+        kept, gone = groups[what]
+        return f"{statistics.mean(at_length(line, length)['perplexity'] for line in kept):.2f} to {statistics.mean(at_length(line, length)['perplexity'] for line in gone):.2f}"
+
+    for what in groups:
+        if all(groups[what]):
+            page.item(f"{NAMES[what]} dropped after the training, and {mb:.0f} MB without it: perplexity " + joined(f"{pair(what, n)} at {n:,}" for n in lengths) + " (as much training with it, to training without).")
+
+
 def changed_by(page, s):
     """Say from which budget on the order is the final one."""
     final = {what: statistics.mean(losses(lines, s.trained).values()) for what, lines in s.groups.items()}
@@ -225,7 +242,7 @@ def paper(folder, path, draw):
     page = Page(path, draw)
     study = Study(folder)
     page.heading("Seven position schemes, each at its best settings", 1)
-    for section in (answer, emergence, changed_by, question, protocol, settings, results, more, claims, threats, again):
+    for section in (answer, emergence, scaffolds, changed_by, question, protocol, settings, results, more, claims, threats, again):
         section(page, study)
     return {path: page.finish(), **page.pictures}
 
