@@ -75,6 +75,10 @@ function writeSoon() {
 function change(patch) {
   if (Object.keys(patch).length) say('');
   for (const [key, value] of Object.entries(patch)) state[key] = accepted(current, key, value, state[key]);
+  if ('text' in patch && current.fits)  // the words of the reader go to all steps
+    for (const view of story)
+      if (view !== current && view.fits?.(state.text))
+        states.set(view, {...view.defaults, ...states.get(view), text: state.text});
   if (!frame)
     frame = requestAnimationFrame(() => {
       frame = 0;

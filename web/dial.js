@@ -1,5 +1,5 @@
 // dial.js -- draws a pair of rotary channels as a dial, with query and key as its two hands. SPDX-License-Identifier: Apache-2.0
-import {h} from './ui.js';
+import {h, minus, signed} from './ui.js';
 
 /** Draw a dial. hands: [[x, y, angle, dash, colour]], vectors that are rotated by their angles; a vector of length `longest` reaches the
  * rim. between: fill the angle between the two hands. lines: text below the dial. */
@@ -29,4 +29,41 @@ export function dial({hands, lines, label, longest = 1, between = false}) {
       'stroke-linecap': 'round'
     })),
     lines.map((line, n) => h('text', {x: 60, y: 128 + 15 * n, 'text-anchor': 'middle', fill: 'var(--soft)'}, line)));
+}
+
+/** Draw signed parts one above the other, from 0 to their sum, which is the last bar. */
+export function sums({parts, sum, names, width, height}) {
+  const ends = parts.reduce((all, part) => [...all, all.at(-1) + part], [0]), low = Math.min(...ends), high = Math.max(...ends),
+        each = width / names.length;
+  const py = y => 22 + (high - y) / (high - low || 1) * (height - 60), wide = Math.min(each * 0.6, 90);
+  const bar = (n, from, to) => {
+    const x = (n + 0.5) * each, [top, bottom] = [from, to].map(py).sort((a, b) => a - b), last = n === parts.length;
+    return [
+      h('rect', {
+        x: x - wide / 2,
+        width: wide,
+        y: top,
+        height: Math.max(bottom - top, 1),
+        fill: `var(--s${
+          last        ? 5 :
+            to < from ? 1 :
+                        2})`
+      }),
+      h('text', {x, y: to < from ? bottom + 13 : top - 4, 'text-anchor': 'middle', fill: 'var(--ink)'},
+        minus(signed(last ? sum : parts[n], 2))),
+      h('text', {x, y: height - 4, 'text-anchor': 'middle', fill: 'var(--soft)'}, names[n]),
+      last ?
+        null :
+        h('line',
+          {x1: x + wide / 2, x2: x + each - wide / 2, y1: py(to), y2: py(to), stroke: 'var(--soft)', 'stroke-dasharray': '2 3'})
+    ];
+  };
+  return h('svg', {
+    class: 'chart',
+    viewBox: `0 0 ${width} ${height}`,
+    role: 'img',
+    'aria-label': `${names.map((name, n) => `${name} ${signed(parts[n] ?? sum, 2)}`).join(', ')}`
+  },
+    h('line', {x1: 0, x2: width, y1: py(0), y2: py(0), stroke: 'var(--line)'}), parts.map((_, n) => bar(n, ends[n], ends[n + 1])),
+    bar(parts.length, 0, sum));
 }

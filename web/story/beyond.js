@@ -70,6 +70,7 @@ export const beyond = {
       scores.forEach((x, back) => to[back + 1] = to[back] + Math.exp(x - top));
       return to;
     };
+    const mean = list => list.reduce((sum, x) => sum + x, 0) / list.length;
     let known = null;  // a score depends only on the distance, so those of the longest text serve every length
     const arrays = length => ({
       q: {shape: [1, heads, 1, width], data: q},
@@ -108,6 +109,15 @@ export const beyond = {
         },
           'Save the arrays')
       ],
+      guess: {
+        ask: 'which scheme gives far words the least attention?',
+        choices: schemes.map(({name}) => name),
+        right: () => {
+          const of = known.map(({sums}) => mean(sums.map(all => 1 - all[trained] / all[max])));
+          return of.indexOf(Math.min(...of));
+        },
+        because: 'Its scores fall with the distance without an end.'
+      },
       lead: `Suppose that no training text had more than ${
         trained} tokens: the shaded part. Press Play to see each scheme at longer distances.`,
       text: [
@@ -130,7 +140,6 @@ export const beyond = {
         known ??=
           schemes.map(scheme => scoresOf(scheme)).map(scores => ({scores, sums: scores.map(sums), first: repeated(scores)}));
         const found = known.map(({scores}) => scores), shown = kept(length);
-        const mean = list => list.reduce((sum, x) => sum + x, 0) / list.length;
         const beyond = sums => 1 - sums[Math.min(trained, length)] / sums[length];
         const fractions = known.map(({sums}) => mean(sums.map(beyond)));
         const tall = Math.min(Math.max((innerHeight - 320) * columns / schemes.length - 30, 104), 280);

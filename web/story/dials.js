@@ -2,11 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {nested, shell} from '../code.js';
-import {dial} from '../dial.js';
+import {dial, sums} from '../dial.js';
 import {controls, fixed, h, minus, viewLink} from '../ui.js';
 
 import {i, math, o, row, sub, sup} from './mathml.js';
 import {paper, player, roomy, step, walk, widthOf} from './step.js';
+import {example, fitsWords, wordsOf} from './words.js';
 
 const maxPosition = 200, reach = 64;
 
@@ -14,7 +15,8 @@ export const dials = {
   id: 'story-dials',
   title: 'RoPE: positions rotate channels',
   name: 'RoPE’s dials',
-  defaults: {at: 30, back: 6, base: 100},
+  defaults: {at: 30, back: 6, base: 100, text: ''},
+  fits: fitsWords,
   make({core, change, state, story}) {
     const settings = controls(
       [
@@ -24,18 +26,25 @@ export const dials = {
           label: 'Base: larger is slower',
           type: 'select',
           options: [['100', '100'], ['10000', '10,000, as in Llama 2']]
-        }
+        },
+        {key: 'text', label: 'Your words: the last two are query and key', type: 'text'}
       ],
       change);
     const planes = h('div', {class: 'dials'}), box = h('div', {class: 'drag'});
-    const {q: of, k: also, width} = core.words(['loved', 'him']), q = of.slice(0, width), k = also.slice(width),
-                           pairs = width / 2;
+    settings.of('text').element.querySelector('input').placeholder = example;
+    const {width} = core.words(['a']), pairs = width / 2, bars = h('div');
     return step(this, {
       story,
       settings,
       state,
-      figure: h('div', {}, planes, box),
+      figure: h('div', {}, planes, bars, box),
       extra: [player({key: 'at', state, change, text: 'Move both words', next: walk(60, maxPosition)})],
+      guess: {
+        ask: 'both words move on by 100. The score …',
+        choices: ['rises', 'falls', 'stays'],
+        right: () => 2,
+        because: 'All hands turn, but the angles between them stay.'
+      },
       lead:
         'Move both words through the text: all hands turn, but the angles between them and the score stay the same. Then move the words apart.',
       text: [
@@ -49,12 +58,14 @@ export const dials = {
       papers: [paper('Su et al. 2021, RoFormer', '2104.09864')],
       workshop: viewLink({id: 'rope'}, 'wavelengths and scalings'),
       notes: [
-        'The words “loved” and “him” have eight channels here, so four dials; a head of Llama has 128 channels and 64 dials. The base is small, so you can see the slow dials turn.',
+        'The words have eight channels here, so four dials; a head of Llama has 128 channels and 64 dials. The base is small, so you can see the slow dials turn.',
         'The library rotates both vectors before their product. The picture shows the same angles.'
       ],
       compute(state) {
         const {at, back, base} = state, m = at + back, text = `rope,base=${base}`,
                          {frequency} = core.frequencies(`${text},dim=${width}`, width, 1);
+        const words = wordsOf(state.text), two = [words.at(-2) ?? words[0], words.at(-1)], {q: of, k: also} = core.words(two),
+              q = of.slice(0, width), k = also.slice(width);
         settings.set(state);
         const longest = c => Math.max(Math.hypot(q[c], q[c + pairs]), Math.hypot(k[c], k[c + pairs])) || 1;
         planes.replaceChildren(...Array.from({length: pairs}, (_, c) => dial({
@@ -62,32 +73,42 @@ export const dials = {
           longest: longest(c),
           between: true,
           lines: [`${(frequency[c] * 180 / Math.PI).toPrecision(2)}° a step`],
-          label: `dial ${c + 1}: the query has turned by ${fixed(m * frequency[c], 2)}, the key by ${
-            fixed(at * frequency[c], 2)} radians`
+          label:
+            `dial ${c}: the query has turned by ${fixed(m * frequency[c], 2)}, the key by ${fixed(at * frequency[c], 2)} radians`
         })));
         const term = {text, arrays: {q_positions: {shape: [1], data: [0]}, k_positions: {shape: [1], data: [0]}}};
-        const score = (query, key) => {
+        /** Return the score of two positions, or the part of a dial: the score if other channels of the query are 0. */
+        const score = (query, key, dial = -1) => {
           term.arrays.q_positions.data = [query], term.arrays.k_positions.data = [key];
-          core.problem({lenQ: 1, lenK: 1, dimK: width, terms: [term], q, k});
+          const only = dial < 0 ? q : q.map((x, c) => c % pairs === dial ? x : 0);
+          core.problem({lenQ: 1, lenK: 1, dimK: width, terms: [term], q: only, k});
           return core.row(0, 0).scaled[0];
         };
-        const x = Array.from({length: reach + 1}, (_, n) => n), y = x.map(n => score(n, 0)), here = score(m, at);
+        const x = Array.from({length: reach + 1}, (_, n) => n), y = x.map(n => score(n, 0)), here = score(m, at),
+              parts = Array.from({length: pairs}, (_, dial) => score(m, at, dial));
+        bars.replaceChildren(sums({
+          parts,
+          sum: here,
+          names: [...Array.from({length: pairs}, (_, dial) => `dial ${dial}`), 'score'],
+          width: Math.min(widthOf(box), 820),
+          height: roomy(box) ? 130 : 104
+        }));
         box.replaceChildren(chart({
           title: 'The score over the distance',
           xLabel: 'distance of the key before the query',
           yLabel: 'score',
           width: Math.min(widthOf(box), 820),
-          height: roomy(box) ? 300 : 190,
+          height: roomy(box) ? 250 : 170,
           series: [{name: '', x, y}],
           marks: [{x: back, text: minus(fixed(here))}],
           onpick: to => change({back: Math.min(Math.max(Math.round(to), 0), reach)})
         }));
         return {
           said: [
-            `With the key at ${at} and the query at ${m}, the score is `, h('strong', {}, minus(fixed(here))),
-            `. At 0 and ${back} it is ${minus(fixed(y[back]))}.`
+            `With the key “${two[1]}” at ${at} and the query “${two[0]}” at ${m}, the score is `,
+            h('strong', {}, minus(fixed(here))), `. At 0 and ${back} it is ${minus(fixed(y[back]))}.`
           ],
-          numbers: {here, there: y[back]},
+          numbers: {here, there: y[back], parts},
           csv: () => [['apart', 'score'], ...x.map((n) => [n, y[n]])],
           code: {
             CLI: `python3 - <<'END'\nimport numpy as np\nnp.savez("rope.npz", q=${nested(q, [1, 1, 1,

@@ -213,6 +213,7 @@ export const model = {
   title: 'A model reads your text',
   name: 'A trained model',
   defaults: {text: '', scheme: '', head: 8, at: -1, key: -1},
+  fits: text => text.length === 0 || text.length > 1 && new TextEncoder().encode(text).length <= most,
   make({core, change, state, story}) {
     const settings = controls(
       [
@@ -273,6 +274,18 @@ export const model = {
       state,
       figure: box,
       extra: [h('button', {type: 'button', onclick: () => trained && download(file, trained.file())}, 'Save the model')],
+      guess: {
+        ask: 'trained with T5, this model gets other positions. With which does it read your text best?',
+        choices: schemes.slice(1).map(([, name]) => name),
+        right: () => {
+          const tokens = [...new TextEncoder().encode(state().text || example)];
+          if (!trained || tokens.length < 2) return -1;
+          const all = schemes.slice(1).map(([position]) => perplexity(trained.run(tokens, position).loss));
+          found = {};  // the module has the numbers of another run
+          return all.indexOf(Math.min(...all));
+        },
+        because: 'Set “Positions” to compare the perplexities.'
+      },
       lead:
         'Type a text. A small model reads it byte by byte: you see its 16 heads, what it expects next, and how much each byte surprised it.',
       text: [

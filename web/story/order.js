@@ -5,9 +5,8 @@ import {controls, fixed, h, viewLink} from '../ui.js';
 
 import {frac, i, math, n, o, root, row, sub} from './mathml.js';
 import {paper, step} from './step.js';
-import {readOrder, shuffled, Words} from './words.js';
+import {example, fitsWords, maxWords, readOrder, shuffled, Words, wordsOf} from './words.js';
 
-const example = 'only she told him she loved him', maxWords = 12;
 const score =
   () => [sub(i('s'), row(i('i'), i('j'))), o('='), frac(row(sub(i('q'), i('i')), o('·'), sub(i('k'), i('j'))), root(i('d')))];
 const softmax = () => [sub(i('a'), row(i('i'), i('j'))), o('='),
@@ -56,10 +55,9 @@ function page(it, {core, change, state, story}, {term, more = [], ...said}) {
       button('Shuffle the words', () => shuffled(now), {class: 'main'}), button('Restore the order', () => now.map((_, k) => k))
     ],
     ...said,
+    guess: it.guess,
     compute(state) {
-      const words = (state.text.trim() || example).split(/\s+/), {length} = words;
-      if (length > maxWords) throw new Error(`${length} words: at most ${maxWords} fit here`);
-      if (words.join('').length > 60) throw new Error(`${words.join('').length} letters: at most 60 fit here`);
+      const words = wordsOf(state.text), {length} = words;
       const order = readOrder(state.order, length), chosen = Math.min(state.word, length - 1), terms = term ? [term(state)] : [];
       now = order;
       settings.set(state);
@@ -99,6 +97,13 @@ export const order = {
   id: 'story-order',
   title: 'Attention does not see the order of words',
   name: 'Order',
+  fits: fitsWords,
+  guess: {
+    ask: 'you move one word. Which weights change?',
+    choices: ['those of that word', 'all', 'none'],
+    right: () => 2,
+    because: 'Attention compares words, not places: try it.'
+  },
   defaults: {order: '', word: 2, text: ''},
   said: ({moved, words, count, same}) => count === 1 ?
     ['These words have only one order. Enter different words to shuffle them.'] :
@@ -135,6 +140,13 @@ export const bias = {
   id: 'story-bias',
   title: 'A bias distinguishes near from far',
   name: 'A bias',
+  fits: fitsWords,
+  guess: {
+    ask: 'you reverse all words. Does a weight change?',
+    choices: ['yes', 'no'],
+    right: () => 1,
+    because: 'All distances stay the same, and the bias depends only on them.'
+  },
   defaults: {order: '', word: 2, strength: 2, text: ''},
   said: ({moved, same, added}) => same ?
     ['The bias changes a weight of the chosen word by up to ', strong(fixed(added)), '. Now move a word: its place matters.'] :

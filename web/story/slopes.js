@@ -6,13 +6,13 @@ import {controls, fixed, h, minus, viewLink} from '../ui.js';
 import {i, math, n, o, row, sub, sup} from './mathml.js';
 import {paper, player, roomy, step, walk} from './step.js';
 
-const length = 64, faint = -5;
+const length = 512, faint = -5;
 
 export const slopes = {
   id: 'story-slopes',
   title: 'ALiBi: every head has a different slope',
   name: 'ALiBi’s slopes',
-  defaults: {query: 48, heads: 8, head: 2},
+  defaults: {query: 400, heads: 8, head: 2},
   make({core, change, state, story}) {
     const settings = controls(
       [
@@ -27,7 +27,13 @@ export const slopes = {
       settings,
       state,
       figure: map.element,
-      extra: [player({key: 'query', state, change, text: 'Move the query', next: walk(70, length)})],
+      extra: [player({key: 'query', state, change, text: 'Move the query', next: walk(12, length)})],
+      guess: {
+        ask: 'which head sees the farthest words?',
+        choices: ['head 0', 'the last head'],
+        right: () => 1,
+        because: 'Its slope is the smallest, so its bias falls the most slowly.'
+      },
       lead:
         'Each row is a head; bright words get most of its attention. Click anywhere or move the query: the first heads attend to a few words, the last heads to hundreds.',
       text: [

@@ -59,10 +59,28 @@ export const tracks = grid => {
 /** Return true if there is space for a large figure in `box`. */
 export const roomy = box => widthOf(box) > 560 && innerHeight > 560;
 
-/** Return the page of a step. compute(state) returns {said, csv(), code: {CLI}, numbers}; `said` is the sentence above the settings. If the
+/** Create a question that the reader may answer before trying. choices: texts; right(): the index of the right one; because: a sentence. */
+function question({ask, choices, right, because}) {
+  const answer = h('span', {role: 'status'});
+  const buttons = choices.map((text, n) => h('button', {
+    type: 'button',
+    'aria-pressed': false,
+    onclick: () => {
+      const best = right();
+      if (best < 0) return;  // not known yet
+      buttons.forEach((button, k) => button.setAttribute('aria-pressed', k === n));
+      answer.textContent = `${n === best ? 'Right' : `No: ${choices[best]}`}. ${because}`;
+    }
+  },
+                                text));
+  return h('div', {class: 'guess', role: 'group', 'aria-label': 'A guess'}, h('span', {}, h('strong', {}, 'Guess: '), ask),
+    buttons, answer);
+}
+
+/** Return the page of a step. guess: see `question`. compute(state) returns {said, csv(), code: {CLI}, numbers}; `said` is the sentence above the settings. If the
  * width changes, the figure is drawn again. */
 export function step(
-  {id, title}, {story, lead, figure, settings, extra = [], text, formula, papers, notes, workshop, compute, state}) {
+  {id, title}, {story, lead, guess, figure, settings, extra = [], text, formula, papers, notes, workshop, compute, state}) {
   const problem = h('p', {class: 'problem', role: 'alert'}), said = h('p', {class: 'said', role: 'status'}),
         code = h('pre', {tabindex: 0, 'aria-label': 'command'});
   const at = story.findIndex(step => step.id === id),
@@ -81,15 +99,16 @@ export function step(
             h('a', {href: '#bias', 'data-view': 'bias', class: 'next'}, 'To the views →'));
   let last = null, width = 0;
   const picture = h('div', {class: 'picture'}, figure);
-  const root =
-    h('section', {class: 'story', 'aria-labelledby': 'title'}, way, h('h2', {id: 'title'}, title), h('p', {class: 'lead'}, lead),
-      picture, h('div', {class: 'move'}, extra.length ? h('div', {class: 'row'}, extra) : null, problem, said, settings.element),
-      h('div', {class: 'text'}, text.map(part => h('p', {}, part)),
-        h('p', {class: 'formula', tabindex: 0, role: 'group', 'aria-label': 'formula'}, formula),
-        h('p', {class: 'note'}, 'Read: ', papers.flatMap((paper, k) => k ? ['; ', paper] : [paper]), '. Try: ', workshop, '.'),
-        turn, exporter(() => ({name: id, figure: ofElement(picture, title), csv: last.csv})),
-        h('details', {}, h('summary', {}, 'Notes'), notes.map(note => h('p', {}, note))),
-        h('details', {}, h('summary', {}, 'The same numbers with the command'), code)));
+  const root = h('section', {class: 'story', 'aria-labelledby': 'title'}, way, h('h2', {id: 'title'}, title),
+    h('p', {class: 'lead'}, lead), picture,
+    h('div', {class: 'move'}, question(guess), extra.length ? h('div', {class: 'row'}, extra) : null, problem, said,
+      settings.element),
+    h('div', {class: 'text'}, text.map(part => h('p', {}, part)),
+      h('p', {class: 'formula', tabindex: 0, role: 'group', 'aria-label': 'formula'}, formula),
+      h('p', {class: 'note'}, 'Read: ', papers.flatMap((paper, k) => k ? ['; ', paper] : [paper]), '. Try: ', workshop, '.'),
+      turn, exporter(() => ({name: id, figure: ofElement(picture, title), csv: last.csv})),
+      h('details', {}, h('summary', {}, 'Notes'), notes.map(note => h('p', {}, note))),
+      h('details', {}, h('summary', {}, 'The same numbers with the command'), code)));
   const mark = marker([picture, said]);
   const update = state => {
     let failed = '';

@@ -5,59 +5,60 @@ import {nested, shell} from '../code.js';
 import {controls, fixed, h, minus, signed, viewLink, wordButtons} from '../ui.js';
 import {frac, i, math, o, root, row, sub} from './mathml.js';
 import {paper, roomy, step, widthOf} from './step.js';
+import {example, fitsWords, maxWords, wordsOf} from './words.js';
 
-const sentence = 'only she told him she loved him'.split(' '), far = 8;
+const far = 8;
 
 export const vectors = {
   id: 'story-vectors',
   title: 'Shaw: the effect of a distance depends on the word',
   name: 'Shaw’s vectors',
-  defaults: {word: 2, clip: 4, offset: -1},
+  defaults: {word: 2, clip: 4, offset: -1, text: ''},
+  fits: fitsWords,
   make({core, change, state, story}) {
     const settings = controls(
       [
-        {key: 'word', lower: 0, upper: sentence.length - 1},
+        {key: 'word', lower: 0, upper: maxWords - 1},
         {key: 'clip', label: 'Reach of the vectors', type: 'range', min: 0, max: far, lower: 0, upper: far},
-        {key: 'offset', label: 'Offset of the other word', type: 'range', min: -far, max: far, lower: -far, upper: far}
+        {key: 'offset', label: 'Offset of the other word', type: 'range', min: -far, max: far, lower: -far, upper: far},
+        {key: 'text', label: 'Your words', type: 'text'}
       ],
       change);
     const buttons = h('div', {class: 'words', role: 'group', 'aria-label': 'The query word'}), box = h('div', {class: 'drag'}),
           count = 2 * far + 1, x = Array.from({length: count}, (_, n) => n - far);
-    const {q, width} = core.words(sentence), whole = `relkey,left=${far},right=${far}`;
-    core.problem({
-      lenQ: 1,
-      lenK: count,
-      qOffset: far,
-      dimK: width,
-      terms: [whole],
-      q: q.slice(0, width),
-      k: new Float64Array(count * width)
-    });
+    settings.of('text').element.querySelector('input').placeholder = example;
+    const {q: some, width} = core.words(['a']), whole = `relkey,left=${far},right=${far}`;
+    core.problem({lenQ: 1, lenK: count, qOffset: far, dimK: width, terms: [whole], q: some, k: new Float64Array(count * width)});
     const {data: all} = core.filled(0, 0);
     const table = clip => ({shape: [2 * clip + 1, width], data: all.slice((far - clip) * width, (far + clip + 1) * width)});
-    /** Return how much each offset adds to the scores of a word. k is 0, so nothing else contributes. */
-    const scores = (word, clip) => {
+    /** Return how much each offset adds to the scores of a word with the query q. k is 0, so nothing else contributes. */
+    const scores = (q, clip) => {
       core.problem({
         lenQ: 1,
         lenK: count,
         qOffset: far,
         dimK: width,
         terms: [{text: `relkey,left=${clip},right=${clip}`, arrays: {table: table(clip)}}],
-        q: q.slice(word * width, (word + 1) * width),
+        q,
         k: new Float64Array(count * width)
       });
       return core.rows('scores', 0);
     };
-    const tallest = Math.max(...sentence.flatMap((_, word) => [...scores(word, far)].map(Math.abs)));
     return step(this, {
       story,
       settings,
       state,
       figure: h('div', {}, buttons, box),
+      guess: {
+        ask: 'a word occurs twice. Do its two places have different bars?',
+        choices: ['yes', 'no'],
+        right: () => 1,
+        because: 'The bars depend on the word and the offset, not on the place.'
+      },
       lead:
         'Choose another word, and all bars change: the effect of an offset depends on the query word. Then reduce the reach of the vectors.',
       text: [
-        'A bias is the same for every word. Shaw learns a vector for each offset, and multiplies the query with it as with a key. So a verb can attend to both sides, and an article only to the next words. Beyond the reach, all offsets share the last vector.'
+        'A bias is the same for every word. Shaw learns a vector for each offset, and multiplies the query with it as with a key. So a verb can attend to both sides, and an article only to the next words. Beyond the reach, all offsets share the last vector. The vectors here are random, as before training.'
       ],
       formula: math(sub(i('s'), row(i('i'), i('j'))), o('='),
         frac(row(sub(i('q'), i('i')), o('·'), o('('), sub(i('k'), i('j')), o('+'),
@@ -66,12 +67,14 @@ export const vectors = {
       papers: [paper('Shaw, Uszkoreit, Vaswani 2018, Self-attention with relative position representations', '1803.02155')],
       workshop: viewLink({id: 'shaw'}, 'six words with seven vectors'),
       notes: [
-        'The vectors are random, as before training, and the queries of the words are eight numbers computed from their letters. Both occurrences of “she” have the same bars, because they are the same word.',
+        'The queries of the words are eight numbers computed from their letters.',
         'Transformer-XL and DeBERTa also multiply keys with position vectors.'
       ],
       compute(state) {
-        const {word, clip, offset} = state, found = scores(word, clip), value = found[offset + far],
-                           shared = Math.abs(offset) > clip;
+        const {clip, offset} = state, sentence = wordsOf(state.text), word = Math.min(state.word, sentence.length - 1),
+                     {q: all} = core.words(sentence), queries = sentence.map((_, n) => all.slice(n * width, (n + 1) * width)),
+                     tallest = Math.max(...queries.flatMap(q => [...scores(q, far)].map(Math.abs))), q = queries[word],
+                     found = scores(q, clip), value = found[offset + far], shared = Math.abs(offset) > clip;
         settings.set(state);
         wordButtons(buttons, sentence, word, word => change({word}));
         box.replaceChildren(chart({
@@ -102,8 +105,7 @@ export const vectors = {
           csv: () => [['offset', 'score'], ...x.map((at, n) => [at, found[n]])],
           code: {
             CLI: `python3 - <<'END'\nimport numpy as np\nnp.savez("shaw.npz", q=${
-                   nested(q.slice(word * width, (word + 1) * width),
-                     [1, 1, 1, width])}, k=np.zeros((1, 1, ${count}, ${width})), v=np.zeros((1, 1, ${count}, ${
+                   nested(q, [1, 1, 1, width])}, k=np.zeros((1, 1, ${count}, ${width})), v=np.zeros((1, 1, ${count}, ${
                    width})),\n         a=${nested(table(clip).data, [2 * clip + 1, width])})\nEND\n` +
               shell([
                 'relpos', 'explain', '--input', 'shaw.npz', '--q-offset', far, '--relkey', `table=a,left=${clip},right=${clip}`,

@@ -1,11 +1,30 @@
 // words.js -- a row of words that the user can drag. Arcs and bars show the attention of one of the words.
 // SPDX-License-Identifier: Apache-2.0
-import {fixed, h} from '../ui.js';
+import {fixed, h, minus} from '../ui.js';
 
 import {roomy} from './step.js';
 
+export const example = 'only she told him she loved him';
+export const maxWords = 12;
+const maxLetters = 60;
+
+/** Return the words of a text, or of the example if it is empty. Throw an Error if they are too many or too long. */
+export function wordsOf(text) {
+  const words = (text.trim() || example).split(/\s+/), letters = words.join('').length;
+  if (words.length > maxWords) throw new Error(`${words.length} words: at most ${maxWords} fit here`);
+  if (letters > maxLetters) throw new Error(`${letters} letters: at most ${maxLetters} fit here`);
+  return words;
+}
+
+/** Return true if a step of words can show the text. */
+export function fitsWords(text) {
+  try {
+    return !!wordsOf(text);
+  } catch { return false; }
+}
+
 const still = matchMedia('(prefers-reduced-motion: reduce)');
-const gap = 5;
+const widest = 5;  // space between two words in pixels
 
 /** Sizes in pixels, for small and for large screens. */
 const sizes =
@@ -101,20 +120,36 @@ export class Words {
   place(now = false) {
     const room = this.element.clientWidth;
     if (!room) return;
-    const size = this.size = sizes[+roomy(this.element)];
+    const size = sizes[+roomy(this.element)];
     this.lane.style.setProperty('--bars', `${size.bars}px`);
-    for (let letters = size.letters; letters >= 11; letters--) {
+    let gap = widest;
+    const measure = letters => {
       this.lane.style.fontSize = `${letters}px`;
       this.widths = this.items.map(item => item.element.offsetWidth);
       this.total = this.widths.reduce((sum, w) => sum + w + gap, -gap);
-      if (this.total <= room) break;
+      return this.total <= room;
+    };
+    this.lane.classList.remove('upright');
+    let {letters} = size, {chip} = size;
+    while (!measure(letters) && letters > 11) letters--;
+    if (this.total > room) {  // turn the words
+      this.lane.classList.add('upright');
+      this.lane.style.removeProperty('--tall');
+      gap = 1;
+      measure(letters = 12);
+      gap = Math.min(widest, Math.max(1, Math.floor((room - this.total) / this.items.length)));
+      measure(letters);
+      chip = Math.max(...this.items.map(item => item.button.offsetHeight));
+      this.lane.style.setProperty('--tall', `${chip}px`);
+      chip += 14;
     }
-    const wide = Math.max(room, this.total), spread = Math.min(size.letters, (wide - this.total) / (this.items.length + 1));
+    this.size = {...size, chip};
+    const wide = Math.max(room, this.total), spread = Math.min(letters, (wide - this.total) / (this.items.length + 1));
     let x = (wide - this.total - spread * (this.items.length - 1)) / 2;
     this.goal = [];
     for (const n of this.order) this.goal[n] = x + this.widths[n] / 2, x += this.widths[n] + gap + spread;
-    Object.assign(this.lane.style,
-      {width: `${wide}px`, height: `${size.arcs + size.chip + size.bars + 28 + (this.biases ? size.biases : 0)}px`});
+    Object.assign(
+      this.lane.style, {width: `${wide}px`, height: `${size.arcs + chip + size.bars + 28 + (this.biases ? size.biases : 0)}px`});
     this.arcs.setAttribute('viewBox', `0 0 ${wide} ${parseFloat(this.lane.style.height)}`);
     if (now || still.matches || this.at.length !== this.goal.length) this.at = [...this.goal];
     if (!this.frame) this.draw();
@@ -169,13 +204,13 @@ export class Words {
   hanging() {
     if (!this.biases) return [];
     const {arcs, chip, bars, biases} = this.size, top = arcs + chip + bars + 34, least = Math.min(-1, ...this.biases),
-                             room = biases - 26;
+                             room = biases - 26, narrow = this.lane.classList.contains('upright');
     return this.order.flatMap((n, place) => {
       const high = this.biases[place] / least * room, x = this.goal[n];
       return [
         h('rect', {x: x - 9, y: top, width: 18, height: Math.max(high, 1), fill: 'var(--s1)', rx: 2}),
         h('text', {x, y: top + high + 14, 'text-anchor': 'middle', fill: 'var(--ink)'},
-          fixed(this.biases[place], 2).replace('-', '−'))
+          minus(fixed(this.biases[place], narrow ? 1 : 2)))
       ];
     });
   }

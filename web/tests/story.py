@@ -81,7 +81,7 @@ def words(page):
 
 
 def schemes(page):
-    for state in ({}, {"query": 0}, {"heads": 6, "head": 5, "query": 63}):
+    for state in ({}, {"query": 0}, {"heads": 6, "head": 5, "query": 511}):
         page.show("story-slopes", **state)
         heads, tokens, biases, weights = columns(page)
         want = command_output(page)["bias"]
@@ -108,6 +108,10 @@ def schemes(page):
         want = command_output(page)["scaled"][0]
         check(f"dials {state}: the score", fixed([here]) == fixed([want]), f"{here} {want}")
         check(f"dials {state}: the same anywhere", abs(here - there) < 1e-9, f"{here} {there}")
+        parts = page.p.evaluate("relpos.page().numbers().parts")
+        check(f"dials {state}: four parts sum to the score", len(parts) == 4 and abs(sum(parts) - here) < 1e-12, f"{parts} {here}")
+        shown = [t.replace("−", "-") for t in page.p.locator("svg.chart[aria-label^='dial 0'] text").all_text_contents()[::2]]
+        check(f"dials {state}: and so they are drawn", [f"{float(t):.2f}" for t in shown] == fixed([*parts, here], 2), f"{shown} {parts}")
     for length in (64, 600, 8192):
         page.show("story-beyond", length=length)
         page.download("Save the arrays")
@@ -138,9 +142,66 @@ def schemes(page):
                 check(f"beyond {length}: {name} {head} repeats its last", length <= last or (column[last:] == column[-1]).all() and column[last - 1] != column[-1])
 
 
+GUESSES = {"story-order": 2, "story-bias": 1, "story-slopes": 1, "story-buckets": 1, "story-vectors": 1, "story-dials": 2, "story-beyond": 0, "story-model": 1}
+
+
+def guesses(page):
+    """Check that each step asks for a guess, and that the answer agrees with numbers of the page."""
+    for step in STEPS:
+        page.show(step)
+        page.until("relpos.page().csv().length > 0")
+        buttons = page.p.locator(".guess button")
+        names = buttons.all_text_contents()
+        for n, name in enumerate(names):
+            buttons.nth(n).click()
+            said = page.p.text_content(".guess [role=status]")
+            check(f"{step}: the guess {name}", said.startswith("Right. " if n == GUESSES[step] else f"No: {names[GUESSES[step]]}. "), said)
+            check(f"{step}: it is pressed", buttons.nth(n).get_attribute("aria-pressed") == "true")
+    perplexity = {}
+    for scheme in ("none", "alibi", "rope"):
+        page.p.evaluate("scheme => relpos.change({scheme})", scheme)
+        page.frames()
+        perplexity[scheme] = page.p.evaluate("relpos.page().numbers().perplexity")
+    check("ALiBi reads best", min(perplexity, key=perplexity.get) == "alibi", perplexity)
+    page.show("story-beyond", length=8192)
+    shares = page.p.evaluate("relpos.page().numbers().fractions")
+    check("ALiBi gives far words the least", shares.index(min(shares)) == 0, shares)
+    offsets = {bucket for back, bucket, _ in page.show("story-buckets").csv()[1:] if back in (100, 110)}
+    check("100 and 110 share a bucket", len(offsets) == 1, offsets)
+
+
+def sentence_goes_along(page):
+    """Check that the words of the reader go from step to step, where they fit."""
+    page.show("story-order", fresh=True)
+    page.p.fill("[data-key=text]", "you eat to live")
+    for step, shown in {"story-bias": ".word button", "story-vectors": ".words button"}.items():
+        page.frames()
+        page.p.wait_for_timeout(300)
+        page.p.click(f".steps a[data-view={step}]")
+        page.frames()
+        check(f"{step}: the words of the first step", page.p.locator(shown).all_text_contents() == "you eat to live".split(), page.p.url)
+    page.p.click(".steps a[data-view=story-dials]")
+    page.frames()
+    check("dials: the last two words", all(f"“{word}”" in page.p.text_content(".said") for word in ("to", "live")), page.p.text_content(".said"))
+    want = command_output(page)["scaled"][0]
+    check("dials: their score", fixed([page.p.evaluate("relpos.page().numbers().here")]) == fixed([want]))
+    page.p.click(".steps a[data-view=story-model]")
+    page.until("relpos.page().csv().length > 0")
+    check("the model reads them", page.p.input_value("#own-text") == "you eat to live")
+    page.p.fill("#own-text", "one two three four five six seven eight nine ten eleven twelve thirteen")
+    page.frames()
+    page.p.wait_for_timeout(300)
+    page.p.click(".steps a[data-view=story-order]")
+    page.frames()
+    check("a text that is too long stays where it is", page.problem() == "" and page.p.locator(".word").count() == 4, page.problem())
+
+
 def story(page):
     words(page)
     schemes(page)
+    guesses(page)
+    sentence_goes_along(page)
+    page.show("story-beyond")
     page.p.set_viewport_size({"width": 390, "height": 844})
     page.frames()
     check("a figure follows the width", page.p.evaluate("document.querySelector('.four svg').getBoundingClientRect().right") <= 390)
@@ -205,6 +266,14 @@ def pictures(browser):
                 check(f"{what}: charts are as large as they were drawn", all(0.97 < x < 1.03 for x in sizes), sizes)
                 check(f"{what}: nothing beside the screen", page.p.evaluate("document.documentElement.scrollWidth") <= width)
             page.context.close()
+    for width in (390, 320):
+        page = Page(browser, viewport={"width": width, "height": 844})
+        for step in STEPS[:2]:
+            page.show(step, text="we eat to live and they live to eat as much fish")
+            sizes = page.p.evaluate("[...document.querySelectorAll('.word button')].map(e => e.getBoundingClientRect()).map(r => [r.left, r.right, r.top, r.bottom])")
+            check(f"{step}, {width}: twelve words fit", len(sizes) == 12 and all(0 <= s[0] and s[1] <= width and s[1] - s[0] >= 24 for s in sizes), sizes)
+            check(f"{step}, {width}: and do not overlap", all(a[1] <= b[0] for a, b in zip(sizes, sizes[1:])) and len({s[2] for s in sizes}) == 1, sizes)
+        page.context.close()
 
 
 def views(browser):
