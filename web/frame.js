@@ -60,8 +60,14 @@ export function frame({title, about, formula, settings, output, facts, compute, 
       copied),
     text);
   const sheet = h('details', {class: 'sheet', open: !narrow.matches}, h('summary', {}, 'Settings'), settings.element);
-  narrow.addEventListener('change', () => sheet.open = !narrow.matches);
-  const root = h('section', {'aria-labelledby': 'title'}, h('h2', {id: 'title'}, title), h('p', {class: 'about'}, about),
+  const said = h('details', {class: 'about', open: !narrow.matches}, h('summary', {}, 'What this view shows'), about);
+  narrow.addEventListener('change', () => sheet.open = said.open = !narrow.matches);
+  sheet.addEventListener('toggle', () => {  // open settings leave the first picture in sight
+    const pictures = [...output.querySelectorAll('canvas[tabindex], svg, .grid')].filter(e => e.clientHeight > 60);
+    const top = e => e.getBoundingClientRect().top;
+    if (narrow.matches && sheet.open && pictures.length) scrollBy(0, top(pictures.reduce((a, b) => top(b) < top(a) ? b : a)) - 8);
+  });
+  const root = h('section', {'aria-labelledby': 'title'}, h('h2', {id: 'title'}, title), said,
     h('div', {class: 'work'}, sheet,
       h('div', {}, problem, output, save,
         h('details', {open: true}, h('summary', {}, 'Formula and source'),

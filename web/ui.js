@@ -261,14 +261,27 @@ export function table(head, rows, {digits = 4, sign = false, caption = '', mark,
 /** Return the rows of a matrix for `table`; each row has n numbers. */
 export function rowsOf(names, data, n) { return names.map((name, r) => [name, ...data.slice(r * n, (r + 1) * n)]); }
 
-/** Show a button for each word; the chosen word is pressed. If the words have not changed, keep the buttons, which keeps the focus. */
+/** Show a button for each word; the chosen word is pressed. If the words have not changed, keep the buttons, which keeps the focus. Tab reaches
+ * one word, and the arrow keys move to the others. */
 export function wordButtons(box, words, chosen, pick) {
   const key = words.join('\n');
   if (box.of !== key) {
     box.of = key;
     box.replaceChildren(...words.map((word, n) => h('button', {type: 'button', onclick: () => pick(n)}, word)));
+    box.onkeydown = event => {
+      const at = [...box.children].indexOf(event.target), last = box.children.length - 1;
+      const to = {ArrowLeft: at - 1, ArrowUp: at - 1, ArrowRight: at + 1, ArrowDown: at + 1, Home: 0, End: last}[event.key];
+      if (at < 0 || to === undefined) return;
+      event.preventDefault();
+      const next = box.children[Math.min(Math.max(to, 0), last)];
+      event.target.tabIndex = -1, next.tabIndex = 0;
+      next.focus();
+    };
   }
-  [...box.children].forEach((button, n) => button.setAttribute('aria-pressed', n === chosen));
+  [...box.children].forEach((button, n) => {
+    button.setAttribute('aria-pressed', n === chosen);
+    button.tabIndex = n === chosen ? 0 : -1;
+  });
 }
 
 /** Return a function that marks elements as belonging to earlier settings if it is called with true, and unmarks them if with false. Marks

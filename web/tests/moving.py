@@ -57,6 +57,17 @@ def keyboard(browser):
     page.frames()
     check("Enter chooses a word", p.evaluate("relpos.state().query") == 2)
     check("and stays on it", p.evaluate("[...document.querySelectorAll('.words button')].indexOf(document.activeElement)") == 2)
+    for key, at in (("ArrowRight", 3), ("ArrowLeft", 2), ("End", -1), ("Home", 0), ("ArrowLeft", 0)):
+        p.keyboard.press(key)
+        words = p.evaluate("[...document.querySelectorAll('.words button')].map(e => [e === document.activeElement, e.tabIndex])")
+        check(f"{key} moves among words", [n for n, (focus, _) in enumerate(words) if focus] == [at % len(words)] and sum(tab == 0 for _, tab in words) == 1, words)
+    page.show("model", source="minilm", a="t5,table=t5_table", masks="")
+    p.focus(".words button[aria-pressed=true]")
+    stops = 0
+    while p.evaluate("document.activeElement.tagName") != "CANVAS" and stops < 20:
+        p.keyboard.press("Tab")
+        stops += 1
+    check("Tab goes from the words of a model to its maps", stops < 8, stops)
     page.context.close()
 
 
