@@ -12,6 +12,7 @@ import numpy as np
 
 from checks import check, fixed, root, work
 from explorer import Page, url
+from story import COLOURS, LABELS, STEPS
 
 
 class Firefox:
@@ -112,6 +113,22 @@ def firefox(browser):
                 len(mine) == len(theirs) and all(same(x, y) for a, b in zip(mine, theirs) for x, y in zip(a, b)),
             )
             check(f"Firefox {to}: fits", other.js("return document.documentElement.scrollWidth <= innerWidth"))
+        for width, height in ((1280, 800), (500, 844)):  # a window cannot be narrower
+            other("WebDriver:SetWindowRect", width=width, height=height)
+            more = other.js("return [outerWidth - innerWidth, outerHeight - innerHeight]")
+            other("WebDriver:SetWindowRect", width=width + more[0], height=height + more[1])
+            for step in STEPS:
+                what = f"Firefox {step}, {width}"
+                other.show(f"#{step}")
+                other.until("return relpos.page().csv()?.length > 0")
+                time.sleep(0.3)
+                box = other.js("const {top, bottom} = document.querySelector('.picture').getBoundingClientRect(); return [top, bottom, innerHeight, innerWidth]")
+                check(f"{what}: the picture is on the first screen", box[1] <= box[2] and box[3] == width, box)
+                found = other("WebDriver:FindElement", using="css selector", value=".picture")
+                many, share = page.p.evaluate(COLOURS, other("WebDriver:TakeScreenshot", id=next(iter(found.values())), full=False, scroll=False))
+                check(f"{what}: it is not blank", many > 8 and share > 0.02, f"{many} colours, {share:.3f} of the pixels")
+                cut = other.js(f"return ({LABELS})()")
+                check(f"{what}: nothing is cut", not cut, cut)
         other.show("#bias?a=alibi&q=9&k=9")
         check("Firefox: PNG", other.saved("PNG", "bias-alibi.png").read_bytes()[:4] == b"\x89PNG")
         check("Firefox: SVG", other.saved("SVG", "bias-alibi.svg").read_text().startswith("<svg"))
