@@ -193,7 +193,7 @@ static void bias_gradients_of_a_range(void **unused)
     for (size_t x = 0; x < sizeof some / sizeof *some; x++) {
         problem p;
         rp_plan *plan;
-        pose(&p, 1, some[x]);
+        pose(&p, 1, "%s", some[x]);
         also(&p, WITH_LSE, RP_F64);
         p.desc.isa = NULL;
         good(rp_plan_create(&plan, &p.desc));
