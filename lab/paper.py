@@ -132,7 +132,7 @@ def changed_by(page, s):
     if tried and read:
         same = next((x for n, (x, _) in enumerate(read) if all(tau == 1 for _, tau in read[n:])), None)
         page.item(f"The budget matters: with one setting for each scheme, Kendall's τ to the final order is {tried[0][1]:.2f} on average (from {tried[0][2]:.2f} to {tried[0][3]:.2f}), with all six {tried[-1][1]:.2f}. "
-                  + (f"Within these trainings, the order is the final one from {same:.1f} MB on." if same else "Within these trainings, the order still changes at the end."))
+                  + (f"Within these trainings, the order is the final one from {same:.1f} MB on." if same and same < read[-1][0] else "Within these trainings, the order of schemes with close losses changes until the end."))
 
 
 def emergence(page, s):
