@@ -81,7 +81,8 @@ def read_source(app, name, source):
     elif name.startswith("tutorials/"):
         source[0] = tutorials.page(name.removeprefix("tutorials/"))
         app.env.note_dependency(str(tutorials.kept(name.removeprefix("tutorials/"))))
-    for far, near in {"../tests/oracle/README.md": "oracles.md", "../lab/model/README.md": "model.md", "../lab/results/report.md": "results.md"}.items():
+    for far, near in {"../tests/oracle/README.md": "oracles.md", "../lab/model/README.md": "model.md", "../lab/results/report.md": "results.md",
+                      "../lab/results/ranking.md": "ranking.md"}.items():
         source[0] = source[0].replace(far, ("../" if name.startswith("terms/") else "") + near)
     if name.partition("/")[0] != "terms":
         return

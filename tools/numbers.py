@@ -18,8 +18,9 @@ import report  # noqa: E402
 
 sys.path.append(str(root / "lab" / "report"))
 import costs as costs_of_lab  # noqa: E402
+import intervals  # noqa: E402
+import ranking  # noqa: E402
 import results as lab_results  # noqa: E402
-import sweeps  # noqa: E402
 from page import Page  # noqa: E402
 
 SDPA = "SDPA, bias built before"
@@ -180,10 +181,13 @@ def lab():
     base = lengths.index(int(next(iter(groups.values()))[0]["experiment"]["length"]))
     starts = sorted({len(r) for r in groups.values()})
     out = [f"The table shows perplexity per byte of models trained at length {lengths[base]:,}, each scheme at the best of six settings, as means over {' or '.join(map(str, starts))} starts. "
-           "The columns in % show the rise beyond that length. [The page on the ranking](../lab/results/ranking.md) has the protocol, intervals and tests:", "",
+           "The other columns show the change beyond that length, with 95 % intervals. [The page on the ranking](../lab/results/ranking.md) has the protocol, intervals and tests:", "",
            "| position | " + " | ".join(f"{'at ' if n == base else ''}{lengths[n]:,}" for n in range(base, len(lengths))) + " |", "|---" * (len(lengths) - base + 1) + "|"]
     for position, runs in sorted(groups.items(), key=lambda pair: lab_results.mean(pair[1], base)):
-        cells = [f"{lab_results.mean(runs, base):.2f}", *(sweeps.rise(runs, n, base) for n in range(base + 1, len(lengths)))]
+        cells = [f"{lab_results.mean(runs, base):.2f}"]
+        for n in range(base + 1, len(lengths)):
+            values = ranking.beyond(runs, lengths[base], lengths[n])
+            cells.append(intervals.change(values) if len(values) == len(runs) else "none")
         out.append(f"| `{position}` | " + " | ".join(cells) + " |")
     out += ["", "The next table compares the time of a training step with the same model in PyTorch, in alternating runs on one thread: 4 layers, width 256, 4 heads:", "",
             "| batch × length | position | relpos | PyTorch | |", "|---|---|---|---|---|"]

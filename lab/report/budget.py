@@ -4,29 +4,60 @@ SPDX-License-Identifier: Apache-2.0"""
 import itertools
 import statistics
 
-from ranking import by_scheme, losses, scheme
+from intervals import interval
+from ranking import by_scheme, losses, scheme, setting
 
 SLOTS = 6  # settings of each scheme in stage 1
 
 
-def tau(some, other):
-    """Return Kendall's τ between two lists of losses: the fraction of pairs in the same order minus the fraction in the opposite order."""
-    signs = [(a - c) * (b - d) for (a, b), (c, d) in itertools.combinations(zip(some, other), 2)]
+def tau(some, other, pairs=None):
+    """Return Kendall's τ between two lists of losses: the fraction of pairs in the same order minus the fraction in the opposite order. `pairs` are the
+    pairs of indices to compare (default: all)."""
+    signs = [(some[a] - some[b]) * (other[a] - other[b]) for a, b in pairs or itertools.combinations(range(len(some)), 2)]
     return (sum(x > 0 for x in signs) - sum(x < 0 for x in signs)) / len(signs)
 
 
-def settings_tried(first, final):
-    """Return [(k, mean, smallest, largest τ)]: each scheme has the best of k of its settings, for all choices of k settings, the same for all schemes."""
+def differ_surely(groups, length):
+    """Return the pairs of schemes, as indices, whose difference in the same starts has a 95 % interval without 0."""
+    found = []
+    for (n, a), (m, b) in itertools.combinations(enumerate(groups.values()), 2):
+        first, second = losses(a, length), losses(b, length)
+        values = [first[seed] - second[seed] for seed in first.keys() & second.keys()]
+        if len(values) > 1:
+            middle, half = interval(values)
+            if abs(middle) > half:
+                found.append((n, m))
+    return found
+
+
+def settings_tried(first, groups, final):
+    """Return [(k, mean, smallest, largest τ)]: each scheme has the best of k of its settings, for all choices of k settings. The settings are four rates
+    in ascending order, then the lower and the higher value of the second setting, and the choice is the same for all schemes. τ is over pairs of schemes
+    that read as many bytes in stage 1 and that differ surely in the end."""
     grid = by_scheme(first)
-    slots = {what: [losses(lines, int(lines[0]["experiment"]["length"])) for lines in grid.get(what, {}).values()] for what in final}
+    slots, steps = {}, {}
+    for what in final:
+        runs = sorted((line for lines in grid.get(what, {}).values() for line in lines), key=lambda line: ("," in setting(line), float(line["experiment"]["lr"]), second_of(line)))
+        slots[what] = [losses([line], int(line["experiment"]["length"])) for line in runs]
+        steps[what] = {line["experiment"]["steps"] for line in runs}
     if any(len(some) != SLOTS for some in slots.values()):
+        return []
+    names = list(final)
+    pairs = [(n, m) for n, m in differ_surely({what: groups[what] for what in final}, int(first[0]["experiment"]["length"])) if steps[names[n]] == steps[names[m]]]
+    if not pairs:
         return []
     found = []
     for k in range(1, SLOTS + 1):
-        taus = [tau([min(min(slots[what][n].values(), default=float("inf")) for n in chosen) for what in final], list(final.values()))
+        taus = [tau([min(min(slots[what][n].values(), default=float("inf")) for n in chosen) for what in final], list(final.values()), pairs)
                 for chosen in itertools.combinations(range(SLOTS), k)]
         found.append((k, statistics.mean(taus), min(taus), max(taus)))
     return found
+
+
+def second_of(line):
+    """Return the value of the second setting of a result, or 0."""
+    words = setting(line).rpartition(",")[2].split()[-1]
+    return float(words) if "," in setting(line) else 0.0
 
 
 def bytes_read(groups, final):
@@ -52,12 +83,12 @@ def budget(page, first, last):
     if len(final) < 3:
         return
     page.heading("The order by the budget", 2)
-    page.text(f"Kendall's τ between the order of {len(final)} schemes with a smaller budget and the final order, that of the mean losses of stage 3 at {length:,}: 1 if all pairs agree, 0 if a half does.")
-    tried = settings_tried(first, final)
+    page.text(f"Kendall's τ between the order of {len(final)} schemes with a smaller budget and the final order, that of the mean losses of stage 3 at {length:,}: 1 if every pair is in the same order, 0 if half of them are.")
+    tried = settings_tried(first, groups, final)
     if tried:
-        page.text(f"By the number of settings tried in stage 1: each scheme has its best of k settings. Mean over all choices of k of the {SLOTS}, with the smallest and the largest in brackets.")
+        page.text(f"By the number of settings tried in stage 1: each scheme has its best of k settings. Only pairs are compared that read as many bytes in stage 1 and whose final difference has an interval without 0. Mean over all choices of k of the {SLOTS}, with the smallest and the largest in brackets.")
         page.table(["settings tried", *(str(k) for k, *_ in tried)], [["τ", *(f"{mean:.2f} ({low:.2f} to {high:.2f})" for _, mean, low, high in tried)]])
     read = bytes_read(groups, final)
     if read:
-        page.text("By the bytes read in the trainings of stage 3, whose learning rate falls to the end:")
+        page.text("By the bytes read in the trainings of stage 3, whose learning rate falls to the end, over all pairs (so it is 1 at the end):")
         page.table(["MB", *(f"{x:.1f}" for x, _ in read)], [["τ", *(f"{y:.2f}" for _, y in read)]])

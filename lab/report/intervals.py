@@ -38,6 +38,19 @@ def interval(values):
     return statistics.mean(values), quantile(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
 
 
+def change(values):
+    """Return the change of a perplexity from changes of its loss in nats, one for each start: in %, or as a factor from 2 on, with the 95 % interval."""
+    ends = [statistics.mean(values)]
+    if len(values) > 1:
+        middle, half = interval(values)
+        ends += [middle - half, middle + half]
+    if ends[0] >= math.log(2):
+        words = [f"{math.exp(x):.1f}" for x in ends]
+        return f"× {words[0]}" + (f" ({words[1]} to {words[2]})" if len(words) > 1 else "")
+    words = [f"{100 * math.expm1(x):+.1f}".replace("-0.0", "0.0").replace("+0.0", "0.0").replace("-", "−") for x in ends]
+    return f"{words[0]} %" + (f" ({words[1]} to {words[2]})" if len(words) > 1 else "")
+
+
 def chance(p):
     return f"= {p:.3f}" if p >= 0.001 else "< 0.001"
 

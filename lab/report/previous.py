@@ -7,7 +7,7 @@ import statistics
 from curves import curves
 from results import grouped, short
 
-LEAST = 0.1  # a final weight below this is not attention to the previous token
+LEAST = 0.05  # a weight that rises by less than this has not emerged
 
 
 def watched(lines):
@@ -15,9 +15,10 @@ def watched(lines):
 
 
 def steps_to(line):
-    """Return the first measured step at which the weight of the previous token is more than half of the final one, or None."""
-    last = line["previous"][-1]["weight"]
-    return next((x["step"] for x in line["previous"] if x["weight"] > last / 2), None) if last > LEAST else None
+    """Return the first measured step at which the weight of the previous token has risen by half of its whole rise, or None. The rise begins at the first
+    measurement: the slopes of ALiBi and KERPLE prefer near tokens before any training."""
+    first, last = (line["previous"][n]["weight"] for n in (0, -1))
+    return next((x["step"] for x in line["previous"] if x["weight"] > (first + last) / 2), None) if last - first > LEAST else None
 
 
 def trigrams(line):
@@ -50,14 +51,14 @@ def first_heads(page, every_line, groups=None):
     starts = sorted({len(g) for g in groups.values()})
     every = lines[0]["previous"][0]["step"]
     counted = all(trigrams(line) and line.get("losses") for line in lines)
-    page.text(f"A step has {size(lines[0])[0]} windows of {size(lines[0])[1]:,} bytes. " * (len(lines) < len(every_line)) + f"The largest mean weight that a head gives to the previous token, measured every {every:,} steps over four windows of held-out text. The first column has the steps until it is half of its final value: the "
+    page.text(f"A step has {size(lines[0])[0]} windows of {size(lines[0])[1]:,} bytes. " * (len(lines) < len(every_line)) + f"The largest mean weight that a head gives to the previous token, measured every {every:,} steps over four windows of held-out text. The first column has the steps until half of its rise since the first measurement: the "
               f"median of {' or '.join(map(str, starts))} start{'s' * (starts != [1])}, with the smallest and the largest in brackets. " + (f"The next column has the steps until the training loss, as a mean over {int(lines[0]['experiment']['steps']) // len(lines[0]['losses'])} steps, is below that of counts of three bytes, "
-                      "which use the present and the previous byte. " if counted else "") + "The last columns have that weight and the loss at the end of the training, as means over the starts.")
+                      "which use the present and the previous byte, on the held-out text. " if counted else "") + "The last columns have that weight and the loss at the end of the training, as means over the starts.")
 
     def end(g, what):
         return f"{statistics.mean(what(line) for line in g):.2f}"
 
-    page.table(["", "steps to half the weight", *["steps to the loss"] * counted, "weight at the end", "loss at the end"],
+    page.table(["", "steps to half the rise", *["steps to the loss"] * counted, "weight at the end", "loss at the end"],
                [[what, cell(g, steps_to), *([cell(g, steps_below)] if counted else []), end(g, lambda line: line["previous"][-1]["weight"]), end(g, lambda line: line["train_loss"])] for what, g in groups.items()])
     page.picture(curves(groups, lambda line: [x["step"] for x in line["previous"]], lambda line: [x["weight"] for x in line["previous"]], "step", "weight of the previous token"),
                  "largest weight that a head gives to the previous token, by step")
@@ -75,7 +76,7 @@ def law(page, lines):
         groups.setdefault(short(line["experiment"]["position"]), {}).setdefault(size(line), []).append(line)
     page.text("Tokens read until that weight, and until that loss, divided by √(batch × length), in thousands: medians over the starts. A law for induction heads in larger models (arXiv 2511.16893) says "
               "that this quotient, T, is the same for all batches and lengths. The last column has the largest over the smallest of a row.")
-    for name, steps in (("half the weight", steps_to), ("loss of counts of three bytes", steps_below)):
+    for name, steps in (("half the rise", steps_to), ("loss of counts of three bytes", steps_below)):
         rows = []
         for what, of_size in groups.items():
             found = {x: statistics.median_low(sorted((steps(line) or math.inf) * math.sqrt(math.prod(x)) for line in some)) for x, some in of_size.items()}

@@ -6,10 +6,10 @@ import os
 import statistics
 
 from curves import curves, perplexity_axis
-from intervals import TIE, adjusted, chance, interval, p_value, verdict
+from intervals import TIE, adjusted, chance, change, interval, p_value, verdict
 from previous import first_heads, watched
-from results import contended, counted, mean, over, short
-from sweeps import rises, shown, sweep, yardsticks
+from results import contended, mean, over, short
+from sweeps import shown, sweep, yardsticks
 
 # The comparisons that were chosen before the trainings of stage 3: two schemes and a length.
 CONTRASTS = [("t5", "rope", 128), ("kerple", "alibi", 128), ("learned", "sinusoidal", 128), ("none", "rope", 128), ("t5", "rope", 512), ("kerple", "t5", 512)]
@@ -120,6 +120,11 @@ def tuned(page, lines, n):
 def losses(lines, length):
     """Return {seed: loss at a length}."""
     return {line["seed"]: at_length(line, length)["loss"] for line in lines if at_length(line, length)}
+
+
+def beyond(lines, trained, length):
+    """Return the change of the loss from the trained length to another, in each start that has both."""
+    return [at_length(line, length)["loss"] - at_length(line, trained)["loss"] for line in lines if at_length(line, length) and at_length(line, trained)]
 
 
 def gate(lines, n):
@@ -235,7 +240,7 @@ def compared(page, lines, n):
             page.text(f"{what} is not compared: {why}.")
     six = next((x for x in counts if x["order"] == 6), None)
     above = [what for what, group in groups.items() if six and mean(group, n) and mean(group, n) > six["perplexity"]]
-    page.text(" ".join(filter(None, (counts_text(lines), f"Above counts of six bytes are {', '.join(above)}." if above else ""))))
+    page.text(" ".join(filter(None, (counts_text(lines), (f"{'All' if len(above) == len(groups) else ', '.join(above)} {'schemes ' if len(above) == len(groups) else ''}are above counts of six bytes." if above else "")))))
 
     def spread(group):
         found = list(losses(group, lengths[n]).values())
@@ -252,8 +257,9 @@ def compared(page, lines, n):
                  "not compared" if out.get(a) or out.get(b) else {"lower": "better", "higher": "worse"}.get(words, words)] for a, b, length, values, p, words in contrasts(groups)])
     by_source(page, {what: groups[what] for what in by_loss}, lengths[n], lines)
     if n + 1 < len(lengths):
-        page.text(f"Change of the mean perplexity from {lengths[n]:,} on. Every length predicts the same bytes.")
-        page.table(["", *(f"{x:,}" for x in lengths[n + 1:])], rises({what: groups[what] for what in by_loss}, {}, lengths, n))
+        page.text(f"Change of the perplexity from {lengths[n]:,} on, as the mean over the starts of the change of the loss, with 95 % intervals. Every length predicts the same bytes.")
+        page.table(["", *(f"{x:,}" for x in lengths[n + 1:])],
+                   [[what, *(change(values) if len(values) == len(groups[what]) else "none" for values in (beyond(groups[what], lengths[n], x) for x in lengths[n + 1:]))] for what in by_loss])
     if len(lengths) > 1:
         page.picture(curves(groups, lambda line: [x["length"] for x in line["lengths"]], lambda line: [x["perplexity"] for x in line["lengths"]],
                             "length of the window", "perplexity"), "perplexity by the length of the window")

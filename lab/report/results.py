@@ -155,6 +155,21 @@ def once(lines, refuse):
     return [line for _, line in found.values()]
 
 
+def step_ms(lines):
+    """Return the processor time of a step of each result in ms. A contended training counts with the median of those of the same machine that were not."""
+    def clean(line):
+        return line.get("cpu_ms_per_step") or (line["ms_per_step"] * min(line.get("processor_share", 1), 1) if not contended(line) else None)
+
+    def machine(line):
+        return line["machine"].get("cpu"), line["machine"]["isa"], line["experiment"]["length"], line["experiment"]["batch"], line["experiment"]["layers"]
+
+    found = {}
+    for line in lines:
+        found.setdefault(machine(line), []).append(clean(line))
+    known = {where: [x for x in some if x] for where, some in found.items()}
+    return [clean(line) or statistics.median(known[machine(line)] or [line["ms_per_step"]]) for line in lines]
+
+
 def contended(line):
     """Return True if other programs took processor time from a training on one thread, so its times are no timings."""
     return line["machine"]["threads"] == 1 and line.get("processor_share", 1) < 0.9

@@ -3,7 +3,7 @@ position schemes.
 SPDX-License-Identifier: Apache-2.0"""
 from claims import CLAIMS, LENGTHS
 from curves import curves, position_map
-from results import grouped, mean, over, short
+from results import grouped, mean, over
 
 
 def shown(found, digits=3):
@@ -38,14 +38,14 @@ def rise(lines, n, base=0):
     return f"{100 * (then / first - 1):+.1f} %" if first and then else "none"
 
 
-def rises(groups, claims, lengths, base=0):
-    """Return table rows with the rise of each group beyond the base-th length, and the rise that a tutorial claims, if any."""
+def rises(groups, claims, lengths):
+    """Return table rows with the rise of each group beyond the first length, and the rise that a tutorial claims, if any."""
     rows = []
     for what, lines in groups.items():
         row = [what]
-        for n in range(base + 1, len(lengths)):
+        for n in range(1, len(lengths)):
             theirs = claims.get(what, ())
-            row.append(rise(lines, n, base) + (f" (claimed {100 * (theirs[n] - 1):+.0f} %)" if n < len(theirs) else ""))
+            row.append(rise(lines, n) + (f" (claimed {100 * (theirs[n] - 1):+.0f} %)" if n < len(theirs) else ""))
         rows.append(row)
     return rows
 

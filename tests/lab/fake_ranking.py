@@ -30,7 +30,7 @@ def main():
                     pieces = [middle + 0.1 * (k % 7 - 3) + (0.3 * math.log2(length / 128) if what == "rope" and length > 128 else 0) for k in range(32)]
                     mean = sum(pieces) / 32
                     lengths.append({"length": length, "loss": mean, "perplexity": math.exp(mean), "pieces": pieces, "positions": []})
-                experiment = {"task": "decoder", **keys, **vary, "seed": start}
+                experiment = {"task": "decoder", "weight_decay": "0.1", "clip": "1.0", **keys, **vary, "seed": start}
                 line = {"experiment": "".join(f"{k} = {v}\n" for k, v in experiment.items()), "vary": vary, "seed": start, "train_loss": middle,
                         "losses": [middle + 2 * (1 - k / 49) for k in range(50)], "pieces_of_files": [18, 12, 2], "lengths": lengths, "weights": 214208,
                         "position_weights": 0, "ms_per_step": 70.0, "processor_share": 0.97, "bytes": 48770688,
