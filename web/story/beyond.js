@@ -50,8 +50,13 @@ export const beyond = {
         term: {text: 'alibi'},
         note: (length, {scores}) => `flattest head: ${minus(fixed(scores.at(-1)[length - 1], 1))}`
       },
-      {name: 'T5', term: table, note: from('number')},
-      {name: 'Shaw', term: {text: shaw, arrays: {table: vectors}}, thin: [0.7, 0.7, 0.7, 0.7], note: from('vector')}, {
+      {name: 'T5', term: table, note: from('number')}, {
+        name: 'Shaw',
+        term: {text: shaw, arrays: {table: vectors}},
+        thin: [0.7, 0.7, 0.7, 0.7],
+        note: (length, all) => ['random vectors', from('vector')(length, all)].filter(Boolean).join('; ')
+      },
+      {
         name: 'RoPE',
         term: {text: rope},
         thin: [0.3, 0.4, 2, 2.5],  // fast dials would hide the slow ones
@@ -91,11 +96,12 @@ export const beyond = {
           state,
           change,
           text: 'Play: 64 to 8,192',
+          ends: [min, max],
           next: (() => {
             let exact = 0;
             return (value, ms) => {
               if (Math.round(exact) !== value) exact = value;
-              exact = value >= max ? min : Math.min(exact * 2 ** (ms / 1000), max);
+              exact = Math.min(exact * 2 ** (ms / 1000), max);
               return Math.round(exact);
             };
           })()
@@ -121,7 +127,7 @@ export const beyond = {
       lead: `Suppose that no training text had more than ${
         trained} tokens: the shaded part. Press Play to see each scheme at longer distances.`,
       text: [
-        `The curves are the scores of equal words by distance, one for each of four heads. A title shows how much of the attention goes to distances from ${
+        `The curves are the scores of equal words by distance, one for each of four heads; a head of RoPE has one dial. A title shows how much of the attention goes to distances from ${
           trained}: the mean over the heads, for the last word of the text.`,
         'ALiBi keeps falling, so far words get almost no weight. T5 and Shaw repeat their last number for more and more words. RoPE’s slow dials reach angles that did not occur in training, so models for long texts stretch their wavelengths. A table with a vector for each position, as in GPT-2, just ends: it has none for token 513.'
       ],

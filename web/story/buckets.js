@@ -57,7 +57,8 @@ export const buckets = {
         ask: 'do the distances 100 and 110 have different numbers?',
         choices: ['yes', 'no'],
         right: () => of[100] === of[110] ? 1 : 0,
-        because: `They are in the buckets ${of[100]} and ${of[110]} of 32.`
+        because: of[100] === of[110] ? `Both are in bucket ${of[100]} of 32.` :
+                                       `They are in the buckets ${of[100]} and ${of[110]} of 32.`
       },
       lead:
         'Drag across the picture. All distances under one coloured bar share one number: each of the first sixteen has a separate bar, and dozens of far distances share one.',

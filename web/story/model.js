@@ -290,7 +290,7 @@ export const model = {
         'Type a text. A small model reads it byte by byte: you see its 16 heads, what it expects next, and how much each byte surprised it.',
       text: [
         'Click a map to choose a head and a letter to choose the query. Each score is the sum of what the bytes say (content) and where they are (position); the softmax turns the scores into weights.',
-        'Take the positions away, or replace T5’s learned tables by ALiBi or RoPE: the same weights, but a model that was trained with T5 reads worse.'
+        'Take the positions away, or replace T5’s learned tables by ALiBi or RoPE: the same weights, trained with T5. On text like its training, Vim’s help, it then reads worse; on other text it may read better.'
       ],
       formula: [
         math(sub(i('s'), row(i('i'), i('j'))), o('='), frac(row(sub(i('q'), i('i')), o('·'), sub(i('k'), i('j'))), root(i('d'))),
@@ -340,8 +340,9 @@ export const model = {
             ] :
             [
               `The perplexity of these ${n} bytes is `, h('strong', {}, digits(now)),
-              `: at each byte, the model is as unsure as among ${
-                now < 10 ? fixed(now, 1) : Math.round(now)} equally likely bytes.`
+              now > 256 ? ': worse than guessing among all 256 bytes. The model does not know such text.' :
+                          `: at each byte, the model is as unsure as among ${
+                            now < 10 ? fixed(now, 1) : Math.round(now)} equally likely bytes.`
             ],
           numbers: {
             perplexity: now,

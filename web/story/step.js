@@ -7,8 +7,9 @@ import {h, marker} from '../ui.js';
 export const paper = (text, number) => h('a', {href: `https://arxiv.org/abs/${number}`, rel: 'noopener'}, text);
 
 /** Create a button that animates a setting: from its current value to the end, then from the start again. The animation stops when the user
- * presses the button again, changes the setting, or leaves the step. next(value, milliseconds) returns the new value. */
-export function player({key, state, change, next, text = 'Play'}) {
+ * presses the button again, changes the setting, or leaves the step. next(value, milliseconds) returns the new value. With
+ * `ends`, [first, last], it begins at the first value and stops at the last. */
+export function player({key, state, change, next, text = 'Play', ends}) {
   let last = 0, expected;
   const button = h('button', {type: 'button', 'aria-pressed': false, onclick: () => last ? stop() : start()}, text);
   const speak = how => button.closest('.story')?.querySelector('.said').setAttribute('aria-live', how);
@@ -23,12 +24,14 @@ export function player({key, state, change, next, text = 'Play'}) {
     if (!button.isConnected || state()[key] !== expected) return stop();
     change(key, next(expected, now - last));
     expected = state()[key];
+    if (ends && expected >= ends[1]) return stop();
     last = now;
     requestAnimationFrame(play);
   };
   const start = () => {
     last = performance.now();
     speak('off');  // keep screen readers from reading every frame
+    if (ends) change(key, ends[0]);
     expected = state()[key];
     button.textContent = 'Stop';
     button.setAttribute('aria-pressed', true);
@@ -69,7 +72,7 @@ function question({ask, choices, right, because}) {
       const best = right();
       if (best < 0) return;  // not known yet
       buttons.forEach((button, k) => button.setAttribute('aria-pressed', k === n));
-      answer.textContent = `${n === best ? 'Right' : `No: ${choices[best]}`}. ${because}`;
+      answer.textContent = `${n === best ? 'Right' : `Not quite: ${choices[best]}`}. ${because}`;
     }
   },
                                 text));

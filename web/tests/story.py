@@ -155,7 +155,7 @@ def guesses(page):
         for n, name in enumerate(names):
             buttons.nth(n).click()
             said = page.p.text_content(".guess [role=status]")
-            check(f"{step}: the guess {name}", said.startswith("Right. " if n == GUESSES[step] else f"No: {names[GUESSES[step]]}. "), said)
+            check(f"{step}: the guess {name}", said.startswith("Right. " if n == GUESSES[step] else f"Not quite: {names[GUESSES[step]]}. "), said)
             check(f"{step}: it is pressed", buttons.nth(n).get_attribute("aria-pressed") == "true")
     perplexity = {}
     for scheme in ("none", "alibi", "rope"):
@@ -469,6 +469,12 @@ def hands(browser):
         p.evaluate(f"relpos.change({{{key}: 70}})")
         page.until("![...document.querySelectorAll('button')].some(b => b.textContent === 'Stop')", 5)
         check(f"{step}: who moves it stops it", p.evaluate(f"relpos.state().{key}") in (70, 63), p.evaluate(f"relpos.state().{key}"))
+    page.show("story-beyond")
+    p.get_by_role("button", name="Play: 64 to 8,192").click()
+    check("Play begins at the shortest text", p.evaluate("relpos.state().length") < 100)
+    page.until("relpos.state().length === 8192", 30)
+    page.frames()
+    check("and stops at the longest", p.get_by_role("button", name="Play: 64 to 8,192").count() == 1 and p.evaluate("relpos.state().length") == 8192)
     page.show("story-buckets")
     chart = p.locator(".story svg[role=img]").bounding_box()
     p.mouse.move(chart["x"] + 100, chart["y"] + 100)
