@@ -60,10 +60,9 @@ export const buckets = {
         because: of[100] === of[110] ? `Both are in bucket ${of[100]} of 32.` :
                                        `They are in the buckets ${of[100]} and ${of[110]} of 32.`
       },
-      lead:
-        'Drag across the picture. All distances under one coloured bar share one number: each of the first sixteen has a separate bar, and dozens of far distances share one.',
+      lead: 'Drag across the picture. All distances under one coloured bar share one number.',
       text: [
-        'The numbers are learned, and this curve is from a trained model. A head can prefer near or far words, and the curve need not be a line. All distances beyond the last edge share one bucket.'
+        'Each of the first sixteen distances has a separate bar, and dozens of far distances share one. The numbers are learned, and this curve is from a trained model. A head can prefer near or far words, and the curve need not be a line. All distances beyond the last edge share one bucket.'
       ],
       formula: math(sub(i('b'), row(i('i'), i('j'))), o('='),
         sub(words('table'), row(words('bucket'), o('('), i('i'), o('−'), i('j'), o(')'), o(','), i('h')))),

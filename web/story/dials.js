@@ -45,10 +45,9 @@ export const dials = {
         right: () => 2,
         because: 'All hands turn, but the angles between them stay.'
       },
-      lead:
-        'Move both words through the text: all hands turn, but the angles between them and the score stay the same. Then move the words apart.',
+      lead: 'Move both words through the text, and watch the hands and the score. Then move the words apart.',
       text: [
-        'RoPE adds nothing to the scores. It rotates each pair of channels of the query (solid) and the key (dashed) by an angle that grows with the position. As on a clock, fast hands distinguish neighbours, and slow hands distinguish near from far.'
+        'RoPE adds nothing to the scores: if both words move, all hands turn, but the angles between them and the score stay the same. It rotates each pair of channels of the query (solid) and the key (dashed) by an angle that grows with the position. As on a clock, fast hands distinguish neighbours, and slow hands distinguish near from far.'
       ],
       formula: [
         math(o('⟨'), i('R'), o('('), i('m'), o(')'), i('q'), o(','), i('R'), o('('), i('n'), o(')'), i('k'), o('⟩'), o('='),

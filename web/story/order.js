@@ -117,10 +117,10 @@ export const order = {
   make(tools) {
     return page(this, tools, {
       lead:
-        'Drag a word to another place, or shuffle all words. The blue arcs show the attention of one word: each weight moves with its word.',
+        'Drag a word to another place, or shuffle all words. The blue arcs and bars show how much attention one word gives to each.',
       text: [
         [
-          'Attention compares the words, not their places. Move ', h('em', {}, 'only'),
+          'Attention compares the words, not their places, so each weight moves with its word. Move ', h('em', {}, 'only'),
           ', and the meaning of the sentence changes each time; for attention it is the same set of words. ',
           'Click a word to see its attention.'
         ],
@@ -162,7 +162,7 @@ export const bias = {
         'Add a number that depends only on the distance to each score: the orange bars. Change the strength, and drag the words over the bars.',
       text: [
         [
-          'The bars belong to the places, and the words move over them: far words lose weight, near words gain weight. ',
+          'The bars belong to the distances from the chosen word, and the words move over them: far words lose weight, near words gain weight. ',
           'The outlines are the weights without the bias. At strength 0 the order has no effect.'
         ],
       ],

@@ -35,9 +35,9 @@ export const slopes = {
         because: 'Its slope is the smallest, so its bias falls the most slowly.'
       },
       lead:
-        'Each row is a head; bright words get most of its attention. Click anywhere or move the query: the first heads attend to a few words, the last heads to hundreds.',
+        'Each row is a head, and bright words get most of its attention. Click anywhere, or move the query: the word that looks back.',
       text: [
-        'The bias falls linearly with the distance, with a different slope for each head: ½, ¼, ⅛ … for eight heads. Nothing is learned, so the bias is defined for texts of any length.'
+        'The bias falls linearly with the distance, with a different slope for each head: ½, ¼, ⅛ … for eight heads. The first heads attend to a few words, the last heads to hundreds. Nothing is learned, so the bias is defined for texts of any length.'
       ],
       formula: [
         math(sub(i('b'), row(i('i'), i('j'))), o('='), o('−'), sub(i('m'), i('h')), o('('), i('i'), o('−'), i('j'), o(')')),
