@@ -34,7 +34,7 @@ def plan(progress):
 def test_a_function_gets_the_share(call, capfd):
     shares = []
     with_it = call(shares.append)
-    assert len(shares) > 2 and shares == sorted(shares) and 0 <= shares[0] < 0.5 and shares[-1] == 1
+    assert len(shares) > 2 and shares == sorted(shares) and 0 <= shares[0] < shares[-1] == 1
     np.testing.assert_array_equal(with_it, call(False))
     assert capfd.readouterr() == ("", "")
 
