@@ -88,9 +88,11 @@ for_so_long() { # for_so_long SECONDS: run a sweep and interrupt it after this t
         --set eval_previous=1000 --set eval_every=500 --threads 1 >"$T/out" 2>"$T/err"
     code=$?
 }
+began=$(date +%s.%N)
 long "$T/long.jsonl"
-stopped=0 resumed=0 seconds=0.2
-until for_so_long $seconds
+part=$(python3 -c "print(round(max(0.1, ($(date +%s.%N) - $began) / 4), 2))") # seconds after which a run is certainly in its training
+stopped=0 resumed=0 seconds=$part
+until for_so_long "$seconds"
     resumed=$((resumed + $(grep -c 'seed 1 continues at step' "$T/err")))
     [ $code = 0 ] || [ $seconds = 1000 ]; do
     if [ -e "$T"/stopped.jsonl.training/*/checkpoint.safetensors ] && [ ! -s "$T/stopped.jsonl" ]; then # after the first step, before the measurement
@@ -113,7 +115,7 @@ check 'nothing is left next to the results' no "$([ -e "$T/stopped.jsonl.trainin
 
 # version 0.2 had one state, in the parent of the folders; it continues
 rm "$T/stopped.jsonl"
-for_so_long 1
+for_so_long "$part"
 state=$(echo "$T"/stopped.jsonl.training/*)
 mv "$state"/* "$T/stopped.jsonl.training"
 : >"$state/.relpos-0123456789abcdef-1-2-3.tmp" # unfinished files of a killed process
