@@ -8,6 +8,7 @@ these files, and so is every word such as "better" or "tie". With --check, compa
 some of the numbers again without this code.
 SPDX-License-Identifier: Apache-2.0"""
 import argparse
+import itertools
 import math
 import pathlib
 import statistics
@@ -25,7 +26,7 @@ import ranking  # noqa: E402
 import tasks  # noqa: E402
 from intervals import TIE, chance, change, interval  # noqa: E402
 from page import Page, write  # noqa: E402
-from ranking import at_length, beyond, gate, losses, scheme  # noqa: E402
+from ranking import at_length, beyond, differences, gate, mean_loss, scheme  # noqa: E402
 from results import contended, read, step_ms  # noqa: E402
 
 NAMES = {"none": "no positions", "sinusoidal": "sinusoidal positions", "learned": "learned positions", "alibi": "ALiBi", "kerple": "KERPLE", "t5": "T5", "rope": "RoPE"}
@@ -49,19 +50,14 @@ class Study:
         self.trained = int(self.stages[3][0]["experiment"]["length"])
         self.lengths = [x["length"] for x in self.stages[3][0]["lengths"]]
         self.starts = min(map(len, self.groups.values()))
-        self.order = sorted(self.groups, key=lambda what: statistics.mean(losses(self.groups[what], self.trained).values()))
-
-    def perplexity(self, what, length):
-        """Return the mean perplexity of the starts."""
-        return statistics.mean(at_length(line, length)["perplexity"] for line in self.groups[what])
+        self.final = {what: mean_loss(lines, self.trained) for what, lines in self.groups.items()}
+        self.order = sorted(self.groups, key=self.final.get)
 
     def rise(self, what, length):
         return beyond(self.groups[what], self.trained, length)
 
     def difference(self, a, b, length):
-        """Return the differences of the loss between two schemes in the same starts."""
-        first, second = losses(self.groups[a], length), losses(self.groups[b], length)
-        return [first[seed] - second[seed] for seed in first.keys() & second.keys()]
+        return differences(self.groups[a], self.groups[b], length)
 
     def counts(self, order):
         return next(x["perplexity"] for x in self.stages[3][0]["ngrams"] if x["order"] == order)
@@ -69,6 +65,11 @@ class Study:
     def hours(self, lines):
         """Return the core-hours of the steps of trainings."""
         return sum(ms * int(line["experiment"]["steps"]) for ms, line in zip(step_ms(lines), lines)) / 3.6e6
+
+
+def perplexity(lines, length):
+    """Return the mean perplexity of the starts."""
+    return statistics.mean(at_length(line, length)["perplexity"] for line in lines)
 
 
 def nats(values):
@@ -89,10 +90,10 @@ def sign(values):
 # ------------------------------------------------------------------------------------------------------------ sections
 
 def answer(page, s):
-    words = [f"{NAMES[s.order[0]]} {s.perplexity(s.order[0], s.trained):.2f}"]
+    words = [f"{NAMES[s.order[0]]} {perplexity(s.groups[s.order[0]], s.trained):.2f}"]
     for a, b in zip(s.order, s.order[1:]):
         middle, half = interval(s.difference(a, b, s.trained))
-        words.append(f"{'≈' if abs(middle) <= half else '<'} {NAMES[b]} {s.perplexity(b, s.trained):.2f}")
+        words.append(f"{'≈' if abs(middle) <= half else '<'} {NAMES[b]} {perplexity(s.groups[b], s.trained):.2f}")
     page.text(f"Seven schemes in small decoders of bytes, each at the best of six settings, with {s.starts} new random starts. Perplexity at the trained length of {s.trained}: {' '.join(words)} "
               f"(≈: the 95 % interval of the difference includes 0). A table of counts of six bytes reaches {s.counts(6):.2f}.")
     n = s.lengths.index(s.trained)
@@ -108,10 +109,10 @@ def answer(page, s):
                        "undecided": f"At {length:,}, {NAMES[second]} is {by} worse than {NAMES[first]}: undecided (p {chance(p)})."}
                       .get(words, f"At {length:,}, {NAMES[first]} {'are' if first in PLURAL else 'is'} better than {NAMES[second]}, by {by} (p {chance(p)})."))
     long = s.lengths[-1]
-    read = {what: s.rise(what, long) for what in s.order if len(s.rise(what, long)) == len(s.groups[what])}
+    found = {what: s.rise(what, long) for what in s.order if len(s.rise(what, long)) == len(s.groups[what])}
     page.item(f"From {s.trained} to {long:,} bytes, the perplexity changes, with 95 % intervals: " + "; ".join(f"{NAMES[what]} {change(values)}"
-              for what, values in sorted(read.items(), key=lambda pair: statistics.mean(pair[1]))) + "."
-              + "".join(f" A model with {NAMES[what]} cannot read more than {s.trained}." for what in s.order if what not in read))
+              for what, values in sorted(found.items(), key=lambda pair: statistics.mean(pair[1]))) + "."
+              + "".join(f" A model with {NAMES[what]} cannot read more than {s.trained}." for what in s.order if what not in found))
 
 
 def scaffolds(page, s):
@@ -119,23 +120,18 @@ def scaffolds(page, s):
     for what, (kept, gone) in dropped.by_scaffold(s.stages[6]).items():
         if len(kept) > 1 and len(gone) > 1:
             mb = int(gone[0]["experiment"]["steps"]) * int(gone[0]["experiment"]["batch"]) * s.trained / 1e6
-
-            def mean(some, length):
-                return statistics.mean(at_length(line, length)["perplexity"] for line in some)
-
             page.item(f"{NAMES[what]} dropped for {mb:.0f} MB after the training, against {mb:.0f} MB more with it: perplexity "
-                      + joined(f"{mean(gone, n):.2f} against {mean(kept, n):.2f} at {n:,} ({nats(dropped.change(gone, kept, n))} nats)" for n in (s.trained, 2 * s.trained, s.lengths[-1])) + ".")
+                      + joined(f"{perplexity(gone, n):.2f} against {perplexity(kept, n):.2f} at {n:,} ({nats(differences(gone, kept, n))} nats)" for n in (s.trained, 2 * s.trained, s.lengths[-1])) + ".")
 
 
 def changed_by(page, s):
     """Say from which budget on the order is the final one."""
-    final = {what: statistics.mean(losses(lines, s.trained).values()) for what, lines in s.groups.items()}
-    tried, read = budget.settings_tried(s.stages[1], s.groups, final), budget.bytes_read(s.groups, final)
-    if tried and read:
-        same = next((x for n, (x, _) in enumerate(read) if all(tau == 1 for _, tau in read[n:])), None)
+    tried, by_bytes = budget.settings_tried(s.stages[1], s.groups, s.final), budget.bytes_read(s.groups, s.final)
+    if tried and by_bytes:
+        same = next((x for n, (x, _) in enumerate(by_bytes) if all(tau == 1 for _, tau in by_bytes[n:])), None)
         page.item(f"With one setting for each scheme and short trainings, Kendall's τ to the final order is {tried[0][1]:.2f} on average (from {tried[0][2]:.2f} to {tried[0][3]:.2f}), with all six {tried[-1][1]:.2f}, "
                   "over pairs with equal budgets that differ surely in the end. "
-                  + (f"Within these trainings, the order is the final one from {same:.1f} MB on." if same and same < read[-1][0] else "Within these trainings, the order of schemes with close losses changes until the end."))
+                  + (f"Within these trainings, the order is the final one from {same:.1f} MB on." if same and same < by_bytes[-1][0] else "Within these trainings, the order of schemes with close losses changes until the end."))
 
 
 def emergence(page, s):
@@ -144,8 +140,7 @@ def emergence(page, s):
     if len(steps) < 3 or any(None in found for found in steps.values()) or not previous.watched(s.stages[3]):
         return
     middle = {what: statistics.median_low(found) for what, found in steps.items()}
-    final = [statistics.mean(losses(s.groups[what], s.trained).values()) for what in middle]
-    pairs = [(x - y) * (final[n] - final[m]) for n, x in enumerate(middle.values()) for m, y in enumerate(middle.values()) if n < m]
+    pairs = [(middle[a] - middle[b]) * (s.final[a] - s.final[b]) for a, b in itertools.combinations(middle, 2)]
     limit = next(x["loss"] for x in s.stages[3][0]["ngrams"] if x["order"] == 3)
     page.item(f"The training loss falls below {limit:.3f} nats, that of counts of three bytes (which use the previous byte), after " + joined(f"{n:,} steps ({NAMES[what]})" for what, n in sorted(middle.items(), key=lambda pair: pair[1]))
               + f". Of {len(pairs)} pairs of schemes, {sum(x > 0 for x in pairs)} end in that order of losses, {sum(x < 0 for x in pairs)} in the opposite one, and {sum(x == 0 for x in pairs)} have equal steps.")
@@ -208,9 +203,8 @@ def results(page, s):
     if s.stages[4]:
         page.heading("Twice as long", 3)
         last = {scheme(line): at_length(line, s.trained)["loss"] for line in s.stages[4]}
-        first = [statistics.mean(losses(s.groups[what], s.trained).values()) for what in last]
-        swapped = [f"{a} and {b}" for k, a in enumerate(last) for b in list(last)[k + 1:]
-                   if (last[a] - last[b]) * (first[list(last).index(a)] - first[list(last).index(b)]) < 0]
+        first = [s.final[what] for what in last]
+        swapped = [f"{a} and {b}" for a, b in itertools.combinations(last, 2) if (last[a] - last[b]) * (s.final[a] - s.final[b]) < 0]
         page.text(f"One start of each for {int(s.stages[4][0]['experiment']['steps']) * 2048 / 1e6:.0f} MB. Kendall's τ between this order and that of stage 3 is {budget.tau(list(last.values()), first):.2f}"
                   + (f"; the order of {joined(swapped)} differs." if swapped else ": the same order."))
         lengths = [x["length"] for x in s.stages[4][0]["lengths"]]
@@ -329,7 +323,7 @@ def claims(page, s):
     if len(kept) > 1 and len(gone) > 1:
         for claim, length, most in ((f"RoPE: without its positions, a model is as good at the trained length after a short training (within {TIE:g} nats)", s.trained, TIE),
                                     ("RoPE: and it is better beyond it (here than RoPE without a scaling)", four, 0.0)):
-            values = dropped.change(gone, kept, length)
+            values = differences(gone, kept, length)
             middle, half = interval(values)
             rows.append(("Gelberg 2025 (DroPE)", claim, f"without − with at {length:,}: {nats(values)} nats", "agrees" if middle + half <= most else "disagrees" if middle - half > most else "open"))
     for task in ("copy", "reverse"):

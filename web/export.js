@@ -1,6 +1,6 @@
 // export.js -- saves figures and numbers as PNG, SVG and CSV.
 // SPDX-License-Identifier: Apache-2.0
-import {colour, download, h} from './ui.js';
+import {colour, copyButton, download, h} from './ui.js';
 
 /** Copy an SVG element in a form that does not depend on the page: replace colour names by numbers, and set a size and a font. */
 function standalone(svg) {
@@ -74,16 +74,7 @@ export function exporter(of, choice) {
     }
   },
     text);
-  const link = h('button', {
-    type: 'button',
-    onclick: async () => {
-      try {
-        await navigator.clipboard.writeText(location.href);
-        status.textContent = 'copied';
-      } catch { status.textContent = 'the browser does not let this page copy: use the address bar'; }
-    }
-  },
-    'Copy link');
+  const link = copyButton('Copy link', () => location.href, status, 'use the address bar');
   return h('div', {class: 'row', role: 'group', 'aria-label': 'Save'}, link, choice, 'Save as ',
     button('PNG', ({figure}) => pngOf(figure)),
     button('SVG', ({figure}) => new Blob([withAddress(figure).text], {type: 'image/svg+xml'})), button('CSV', csvOf), status);

@@ -1,7 +1,7 @@
 // frame.js -- the page of a view: settings, output, errors, formula and source, and code that reproduces the output.
 // SPDX-License-Identifier: Apache-2.0
 import {exporter} from './export.js';
-import {control, h, marker} from './ui.js';
+import {control, copyButton, h, marker} from './ui.js';
 
 const narrow = matchMedia('(max-width: 760px)');  // the settings are then a sheet at the bottom, closed at first
 
@@ -47,17 +47,7 @@ export function frame({title, about, formula, settings, output, facts, compute, 
         choice = which && control(which, change), save = exporter(() => last, choice?.element);
   const elsewhere = h('details', {open: true}, h('summary', {}, 'The same numbers with the command, in Python and in C'),
     h('div', {class: 'row', role: 'group', 'aria-label': 'Language'}, choices,
-      h('button', {
-        type: 'button',
-        onclick: async () => {
-          try {
-            await navigator.clipboard.writeText(text.textContent);
-            copied.textContent = 'copied';
-          } catch { copied.textContent = 'the browser does not let this page copy: select the text'; }
-        }
-      },
-        'Copy'),
-      copied),
+      copyButton('Copy', () => text.textContent, copied, 'select the text'), copied),
     text);
   const sheet = h('details', {class: 'sheet', open: !narrow.matches}, h('summary', {}, 'Settings'), settings.element);
   const said = h('details', {class: 'about', open: !narrow.matches}, h('summary', {}, 'What this view shows'), about);

@@ -162,6 +162,7 @@ export function control(spec, change) {
       class: 'wide',
       spellcheck: 'false',
       autocomplete: 'off',
+      placeholder: spec.placeholder,
       'data-key': spec.key,
       oninput: () => change(spec.key, input.value)
     });
@@ -322,6 +323,18 @@ export function inPieces(steps, wanted, last) {
   job.go();
   return job;
 }
+
+/** Create a button that copies the text of(), and says in `status` that it did, or that the browser refuses and what to do instead. */
+export const copyButton = (label, of, status, instead) => h('button', {
+  type: 'button',
+  onclick: async () => {
+    try {
+      await navigator.clipboard.writeText(of());
+      status.textContent = 'copied';
+    } catch { status.textContent = `the browser does not let this page copy: ${instead}`; }
+  }
+},
+  label);
 
 /** Create a link to a view with its last state. */
 export const viewLink = (view, text) => h('a', {href: `#${view.id}`, 'data-view': view.id}, text);

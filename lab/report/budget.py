@@ -5,7 +5,7 @@ import itertools
 import statistics
 
 from intervals import interval
-from ranking import by_scheme, losses, scheme, setting
+from ranking import SETTINGS, by_scheme, differences, losses, mean_loss, scheme
 
 SLOTS = 6  # settings of each scheme in stage 1
 
@@ -21,8 +21,7 @@ def differ_surely(groups, length):
     """Return the pairs of schemes, as indices, whose difference in the same starts has a 95 % interval without 0."""
     found = []
     for (n, a), (m, b) in itertools.combinations(enumerate(groups.values()), 2):
-        first, second = losses(a, length), losses(b, length)
-        values = [first[seed] - second[seed] for seed in first.keys() & second.keys()]
+        values = differences(a, b, length)
         if len(values) > 1:
             middle, half = interval(values)
             if abs(middle) > half:
@@ -37,7 +36,7 @@ def settings_tried(first, groups, final):
     grid = by_scheme(first)
     slots, steps = {}, {}
     for what in final:
-        runs = sorted((line for lines in grid.get(what, {}).values() for line in lines), key=lambda line: ("," in setting(line), float(line["experiment"]["lr"]), second_of(line)))
+        runs = sorted((line for lines in grid.get(what, {}).values() for line in lines), key=lambda line: (second_of(line) != "", float(line["experiment"]["lr"]), float(second_of(line) or 0)))
         slots[what] = [losses([line], int(line["experiment"]["length"])) for line in runs]
         steps[what] = {line["experiment"]["steps"] for line in runs}
     if any(len(some) != SLOTS for some in slots.values()):
@@ -55,9 +54,8 @@ def settings_tried(first, groups, final):
 
 
 def second_of(line):
-    """Return the value of the second setting of a result, or 0."""
-    words = setting(line).rpartition(",")[2].split()[-1]
-    return float(words) if "," in setting(line) else 0.0
+    """Return the value of the second setting of a result as a text, or "" if it has the default."""
+    return next((line["vary"][key] for key in SETTINGS if key != "lr" and key in line["vary"]), line["experiment"]["position"].partition(",base=")[2])
 
 
 def bytes_read(groups, final):
@@ -79,7 +77,7 @@ def budget(page, first, last):
     for line in last:
         groups.setdefault(scheme(line), []).append(line)
     length = int(last[0]["experiment"]["length"])
-    final = {what: statistics.mean(losses(lines, length).values()) for what, lines in groups.items() if losses(lines, length)}
+    final = {what: mean_loss(lines, length) for what, lines in groups.items() if losses(lines, length)}
     if len(final) < 3:
         return
     page.heading("The order by the budget", 2)

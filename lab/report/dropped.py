@@ -3,7 +3,7 @@ models that go on with them.
 SPDX-License-Identifier: Apache-2.0"""
 from curves import curves
 from intervals import interval
-from ranking import at_length, scheme
+from ranking import at_length, differences, scheme
 from results import counted, over, short
 from sweeps import shown
 
@@ -19,12 +19,6 @@ def by_scaffold(lines):
     for line in lines:
         found.setdefault(scaffold(line), ([], []))[line["experiment"]["position"] == "none"].append(line)
     return found
-
-
-def change(after, before, length):
-    """Return the differences of the loss at a length between results with the same seeds."""
-    first = {line["seed"]: at_length(line, length)["loss"] for line in before if at_length(line, length)}
-    return [at_length(line, length)["loss"] - first[line["seed"]] for line in after if at_length(line, length) and line["seed"] in first]
 
 
 def dropped(page, lines, before=()):
@@ -52,7 +46,7 @@ def dropped(page, lines, before=()):
     page.text("The same in nats: the loss without positions minus that with them, after the same training, with 95 % intervals of Student's t over the starts.")
 
     def difference(kept, gone, length):
-        values = change(gone, kept, length)
+        values = differences(gone, kept, length)
         return "{:+.3f} ± {:.3f}".format(*interval(values)) if len(values) > 1 else f"{values[0]:+.3f}" if values else ""
 
     page.table(["trained with", *(f"at {n:,}" for n in lengths)], [[what, *(difference(kept, gone, n) for n in lengths)] for what, (kept, gone) in groups.items()])

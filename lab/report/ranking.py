@@ -122,6 +122,17 @@ def losses(lines, length):
     return {line["seed"]: at_length(line, length)["loss"] for line in lines if at_length(line, length)}
 
 
+def mean_loss(lines, length):
+    """Return the mean loss at a length over the starts."""
+    return statistics.mean(losses(lines, length).values())
+
+
+def differences(lines, others, length):
+    """Return the differences of the loss at a length between two groups of results, in the starts that both have."""
+    first, second = losses(lines, length), losses(others, length)
+    return [first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())]
+
+
 def beyond(lines, trained, length):
     """Return the change of the loss from the trained length to another, in each start that has both."""
     return [at_length(line, length)["loss"] - at_length(line, trained)["loss"] for line in lines if at_length(line, length) and at_length(line, trained)]
@@ -147,9 +158,8 @@ def contrasts(groups):
     """Compare the schemes of CONTRASTS that have two starts or more in common. Return [(a, b, length, differences or None, adjusted p-value, verdict)]."""
     found = []
     for a, b, length in CONTRASTS:
-        first, second = (losses(groups.get(what, []), length) for what in (a, b))
-        seeds = sorted(first.keys() & second.keys())
-        found.append((a, b, length, [first[seed] - second[seed] for seed in seeds] if len(seeds) > 1 else None))
+        values = differences(groups.get(a, []), groups.get(b, []), length)
+        found.append((a, b, length, values if len(values) > 1 else None))
     ps = adjusted([p_value(values) if values else 1.0 for *_, values in found])
     return [(a, b, length, values, p, verdict(values, p) if values else "not measured") for (a, b, length, values), p in zip(found, ps)]
 
@@ -240,7 +250,8 @@ def compared(page, lines, n):
             page.text(f"{what} is not compared: {why}.")
     six = next((x for x in counts if x["order"] == 6), None)
     above = [what for what, group in groups.items() if six and mean(group, n) and mean(group, n) > six["perplexity"]]
-    page.text(" ".join(filter(None, (counts_text(lines), (f"{'All' if len(above) == len(groups) else ', '.join(above)} {'schemes ' if len(above) == len(groups) else ''}are above counts of six bytes." if above else "")))))
+    which = "All schemes" if len(above) == len(groups) else ", ".join(above)
+    page.text(" ".join(filter(None, (counts_text(lines), f"{which} are above counts of six bytes." if above else ""))))
 
     def spread(group):
         found = list(losses(group, lengths[n]).values())

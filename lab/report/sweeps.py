@@ -32,9 +32,9 @@ def preliminary(words):
             "because another rate may change the order.")
 
 
-def rise(lines, n, base=0):
-    """Return a text that says by how much the mean perplexity at the n-th length is above the one at the base-th length."""
-    first, then = mean(lines, base), mean(lines, n)
+def rise(lines, n):
+    """Return a text that says by how much the mean perplexity at the n-th length is above the one at the first length."""
+    first, then = mean(lines, 0), mean(lines, n)
     return f"{100 * (then / first - 1):+.1f} %" if first and then else "none"
 
 
@@ -50,22 +50,21 @@ def rises(groups, claims, lengths):
     return rows
 
 
-def beside_print(page, groups, lengths, trained):
+def beside_print(page, groups, lengths):
     """Add a table of published rises of perplexity beyond the trained length, beside the rises measured at the same multiples of that length."""
-    base = lengths.index(trained)
     measured = {what: lines for what, lines in groups.items() if any(what in some for some in LENGTHS.values())}
-    multiples = [m for m in (2, 4, 8) if m * trained in lengths]
+    multiples = [m for m in (2, 4, 8) if m * lengths[0] in lengths]
     if not measured or not multiples:
         return
 
     def cell(lines, n):
-        ends = [line["lengths"][n]["perplexity"] / line["lengths"][base]["perplexity"] for line in lines if line["lengths"][n]["perplexity"]]
-        return rise(lines, n, base) + (f" ({100 * (min(ends) - 1):+.1f} to {100 * (max(ends) - 1):+.1f})" if len(ends) == len(lines) > 1 else "")
+        ends = [line["lengths"][n]["perplexity"] / line["lengths"][0]["perplexity"] for line in lines if line["lengths"][n]["perplexity"]]
+        return rise(lines, n) + (f" ({100 * (min(ends) - 1):+.1f} to {100 * (max(ends) - 1):+.1f})" if len(ends) == len(lines) > 1 else "")
 
     some = next(iter(measured.values()))[0]
     page.heading("Beside published numbers", 3)
     page.text("The rise of perplexity beyond the trained length. The printed columns are from a text that does not name its models, texts or numbers of starts, and its two tables "
-              f"do not agree with each other. The measured columns are at the same multiples of the length, for models of {some['weights']:,} weights trained at {trained:,} bytes, with the smallest and "
+              f"do not agree with each other. The measured columns are at the same multiples of the length, for models of {some['weights']:,} weights trained at {lengths[0]:,} bytes, with the smallest and "
               "the largest of the starts in brackets.")
     rows = []
     for what, lines in measured.items():
@@ -75,7 +74,7 @@ def beside_print(page, groups, lengths, trained):
                 theirs = table.get(what)
                 at = theirs and theirs[(1, 2, 4, 8).index(m)]
                 row.append("" if not theirs else "infinite" if not at else f"{100 * (at / theirs[0] - 1):+.0f} %")
-            row.append(cell(lines, lengths.index(m * trained)))
+            row.append(cell(lines, lengths.index(m * lengths[0])))
         rows.append(row)
     page.table(["", *[head for m in multiples for head in (*[f"{m} ×, printed for {of:,}" for of in LENGTHS], f"{m} ×, measured")]], rows)
 
@@ -106,7 +105,7 @@ def sweep(page, stem, lines):
     if claim:
         page.text(f"Printed in other sources, for other models and texts: {claim}.")
     if stem == "length" and measure == "perplexity":
-        beside_print(page, groups, lengths, lengths[0])
+        beside_print(page, groups, lengths)
     if len(lengths) > 1 and any(x[measure] is not None for line in lines for x in line["lengths"]):
         page.picture(curves(groups, lambda line: [x["length"] for x in line["lengths"]], lambda line: [x[measure] for x in line["lengths"]],
                             "length of the window", measure, preliminary_of(lines)), f"{measure} by the length of the window")

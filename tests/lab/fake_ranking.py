@@ -17,12 +17,12 @@ def main():
         key, equals, value = line.rstrip("\n").partition(" = ")
         if equals and key[0] != "#" and not key.startswith("quick."):
             runs.append(dict(x.split("=", 1) for x in value.split())) if key == "run" else keys.update({key: value})
-    seeds, seed = int(keys.pop("seeds", 1)), int(keys.pop("seed", 1))
+    seeds, lowest = int(keys.pop("seeds", 1)), int(keys.pop("seed", 1))
     with open(sys.argv[2], "a" if "--append" in sys.argv else "w") as to:
-        for start in range(seed, seed + seeds):
+        for start in range(lowest, lowest + seeds):
             for vary in runs:
-                what = vary["position"].split(",base")[0]
-                draw = random.Random(f"{what} {start}")
+                what, seed = vary["position"].split(",base")[0], int(vary.get("seed", start))
+                draw = random.Random(f"{what} {seed}")
                 middle = LOSS[what] + 0.05 * abs(math.log2(float(vary["lr"]) / 0.008)) + draw.gauss(0, SPREAD.get(what, 0.005))
                 middle += 0.01 * (vary["position"] != what) - 0.003 * (vary.get("lr_terms") == "3")
                 lengths = []
@@ -30,8 +30,8 @@ def main():
                     pieces = [middle + 0.1 * (k % 7 - 3) + (0.3 * math.log2(length / 128) if what == "rope" and length > 128 else 0) for k in range(32)]
                     mean = sum(pieces) / 32
                     lengths.append({"length": length, "loss": mean, "perplexity": math.exp(mean), "pieces": pieces, "positions": []})
-                experiment = {"task": "decoder", "weight_decay": "0.1", "clip": "1.0", **keys, **vary, "seed": start}
-                line = {"experiment": "".join(f"{k} = {v}\n" for k, v in experiment.items()), "vary": vary, "seed": start, "train_loss": middle,
+                experiment = {"task": "decoder", "weight_decay": "0.1", "clip": "1.0", **keys, **vary, "seed": seed}
+                line = {"experiment": "".join(f"{k} = {v}\n" for k, v in experiment.items()), "vary": vary, "seed": seed, "train_loss": middle,
                         "losses": [middle + 2 * (1 - k / 49) for k in range(50)], "pieces_of_files": [18, 12, 2], "lengths": lengths, "weights": 214208,
                         "position_weights": 0, "ms_per_step": 70.0, "processor_share": 0.97, "bytes": 48770688,
                         "machine": {"threads": 1, "version": "0", "isa": "x", "blas": "y"},

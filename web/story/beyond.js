@@ -77,6 +77,8 @@ export const beyond = {
     };
     const mean = list => list.reduce((sum, x) => sum + x, 0) / list.length;
     let known = null;  // a score depends only on the distance, so those of the longest text serve every length
+    /** Return the share of the attention beyond training in each scheme, as means over the heads. */
+    const shares = length => known.map(({sums}) => mean(sums.map(all => 1 - all[Math.min(trained, length)] / all[length])));
     const arrays = length => ({
       q: {shape: [1, heads, 1, width], data: q},
       k: {shape: [1, 1, length, width], data: key.subarray(0, length * width)},
@@ -119,7 +121,7 @@ export const beyond = {
         ask: 'which scheme gives far words the least attention?',
         choices: schemes.map(({name}) => name),
         right: () => {
-          const of = known.map(({sums}) => mean(sums.map(all => 1 - all[trained] / all[max])));
+          const of = shares(max);
           return of.indexOf(Math.min(...of));
         },
         because: 'Its scores fall with the distance without an end.'
@@ -146,8 +148,7 @@ export const beyond = {
         known ??=
           schemes.map(scheme => scoresOf(scheme)).map(scores => ({scores, sums: scores.map(sums), first: repeated(scores)}));
         const found = known.map(({scores}) => scores), shown = kept(length);
-        const beyond = sums => 1 - sums[Math.min(trained, length)] / sums[length];
-        const fractions = known.map(({sums}) => mean(sums.map(beyond)));
+        const fractions = shares(length);
         const tall = Math.min(Math.max((innerHeight - 320) * columns / schemes.length - 30, 104), 280);
         const figures = schemes.map(({name, thin = []}, n) => chart({
           title: name + (length > trained ? `: ${percent(fractions[n])} beyond ${trained}` : ''),

@@ -27,11 +27,10 @@ export const dials = {
           type: 'select',
           options: [['100', '100'], ['10000', '10,000, as in Llama 2']]
         },
-        {key: 'text', label: 'Your words: the last two are query and key', type: 'text'}
+        {key: 'text', label: 'Your words: the last two are query and key', type: 'text', placeholder: example}
       ],
       change);
     const planes = h('div', {class: 'dials'}), box = h('div', {class: 'drag'});
-    settings.of('text').element.querySelector('input').placeholder = example;
     const {width} = core.words(['a']), pairs = width / 2, bars = h('div');
     return step(this, {
       story,

@@ -38,10 +38,9 @@ function page(it, {core, change, state, story}, {term, more = [], ...said}) {
   const settings = controls(
     [
       {key: 'order', type: 'text'}, {key: 'word', lower: 0, upper: maxWords - 1}, ...more,
-      {key: 'text', label: 'Your words', type: 'text'}
+      {key: 'text', label: 'Your words', type: 'text', placeholder: example}
     ],
     change);
-  settings.of('text').element.querySelector('input').placeholder = example;
   const figure = new Words({onorder: order => change({order: order.join('.')}), onpick: word => change({word})});
   let now = [];
   const button = (text, order, more) =>

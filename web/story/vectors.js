@@ -21,12 +21,11 @@ export const vectors = {
         {key: 'word', lower: 0, upper: maxWords - 1},
         {key: 'clip', label: 'Reach of the vectors', type: 'range', min: 0, max: far, lower: 0, upper: far},
         {key: 'offset', label: 'Offset of the other word', type: 'range', min: -far, max: far, lower: -far, upper: far},
-        {key: 'text', label: 'Your words', type: 'text'}
+        {key: 'text', label: 'Your words', type: 'text', placeholder: example}
       ],
       change);
     const buttons = h('div', {class: 'words', role: 'group', 'aria-label': 'The query word'}), box = h('div', {class: 'drag'}),
           count = 2 * far + 1, x = Array.from({length: count}, (_, n) => n - far);
-    settings.of('text').element.querySelector('input').placeholder = example;
     const {q: some, width} = core.words(['a']), whole = `relkey,left=${far},right=${far}`;
     core.problem({lenQ: 1, lenK: count, qOffset: far, dimK: width, terms: [whole], q: some, k: new Float64Array(count * width)});
     const {data: all} = core.filled(0, 0);
