@@ -16,13 +16,14 @@ import sys
 
 sys.dont_write_bytecode = True
 root = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(root / "lab" / "report"))
+sys.path[:0] = [str(root / "lab"), str(root / "lab" / "report")]
 import budget  # noqa: E402
 import distance  # noqa: E402
 import dropped  # noqa: E402
 import native  # noqa: E402
 import previous  # noqa: E402
 import ranking  # noqa: E402
+import stages  # noqa: E402
 import tasks  # noqa: E402
 from intervals import TIE, chance, change, interval  # noqa: E402
 from page import Page, write  # noqa: E402
@@ -163,14 +164,14 @@ def protocol(page, s):
     page.text("The text is 16 MB of documentation: Vim's help, manual pages, topics of Python. lab/split.py splits documents by their hash into training, selection and report (5 % each, 10 % of the topics); very large documents go to training. "
               "Held-out documents and pieces are excluded if a third of them occurs in training, and so are tables. 32 pieces of 1,024 bytes from the selection documents choose the settings; 32 from the report documents measure the results.")
     page.text(f"Every length predicts the same bytes. Windows move by {some['eval_stride']} bytes, and only the last {some['eval_stride']} bytes of each are measured: in windows of {some['length']} they have {int(some['length']) - int(some['eval_stride']) + 1} to {some['length']} bytes of context.")
-    stages = {1: "four rates, then two values of a second setting at the best rate", 2: "the best two settings of each", 3: f"the best setting of each, {s.starts} new starts, report pieces",
-              4: "the same setting, one start", 6: "the models of stage 3 with RoPE, T5, KERPLE and ALiBi, with positions and without"}
+    kinds = {1: "four rates, then two values of a second setting at the best rate", 2: "the best two settings of each", 3: f"the best setting of each, {s.starts} new starts, report pieces",
+             4: "the same setting, one start", 6: "the models of stage 3 with RoPE, T5, KERPLE and ALiBi, with positions and without"}
     page.text("Table 1. Trainings and their cost. Core-hours are the processor time of the training steps, without measuring. For trainings that shared the processor with other programs, they are estimated from the others on that machine.")
     rows = []
     for stage, lines in s.stages.items():
         if lines:
             sizes = sorted({int(line["experiment"]["steps"]) * each / 1e6 for line in lines})
-            rows.append([stage, stages[stage], len(lines), " or ".join(f"{x:.1f}" for x in sizes), f"{s.hours(lines):.2f}"])
+            rows.append([stage, kinds[stage], len(lines), " or ".join(f"{x:.1f}" for x in sizes), f"{s.hours(lines):.2f}"])
     others = {"copy and reverse": s.tasks + s.tasks2, "previous token": s.previous, "max_distance": s.distance, "4,096 bytes": s.native}
     rows += [["", name, len(lines), "", f"{s.hours(lines):.2f}"] for name, lines in others.items() if lines]
     every = [line for lines in (*s.stages.values(), *others.values()) for line in lines]
@@ -228,21 +229,8 @@ def more(page, s):
         distance.by_ratio(page, s.distance)
     if s.tasks2 or s.tasks:
         page.heading("Copy and reverse")
-        page.text("" if s.tasks2 else "One start of each scheme, at the best of three learning rates: the one that answers most lines of the trained size.")
-        tasks.answered(page, s.tasks2 or best_rates(s.tasks))
-
-
-def best_rates(lines):
-    """Return the result with the most exact answers at the trained size, for each task and scheme."""
-    def share(line):
-        return next(x["exact"] / x["lines"] for x in line["lengths"] if x["length"] == int(line["experiment"]["generate_size"]))
-
-    best = {}
-    for line in sorted(lines, key=lambda line: float(line["experiment"]["lr"])):
-        key = line["experiment"]["generate"], scheme(line)
-        if key not in best or share(line) > share(best[key]):
-            best[key] = line
-    return list(best.values())
+        page.text("" if s.tasks2 else "One start of each scheme, at the best of three learning rates: that with the lowest loss at the trained size.")
+        tasks.answered(page, s.tasks2 or stages.best_of_tasks(s.tasks))
 
 
 def threats(page, s):
@@ -342,7 +330,7 @@ def claims(page, s):
 
 def exact(s, task):
     """Return (twice the trained size, {scheme: mean fraction of lines with an exact answer}), or None."""
-    lines = [line for line in s.tasks2 or best_rates(s.tasks) if line["experiment"]["generate"] == task]
+    lines = [line for line in s.tasks2 or stages.best_of_tasks(s.tasks) if line["experiment"]["generate"] == task]
     if not lines:
         return None
     size = 2 * int(lines[0]["experiment"]["generate_size"])

@@ -77,12 +77,11 @@ def setting(line, **other):
 
 
 def best_of_tasks(lines):
-    """Yield a line "run" for each task and scheme, with its best learning rate."""
+    """Return the results at the best learning rate of each task and scheme."""
     groups = {}
     for line in lines:
         groups.setdefault((line["vary"]["generate"], line["vary"]["position"]), []).append(line)
-    for some in groups.values():
-        yield setting(min(some, key=loss))
+    return [min(some, key=loss) for some in groups.values()]
 
 
 def dropped(lines, folder):
@@ -104,7 +103,7 @@ def runs(stage, lines, folder):
         yield from dropped(lines, folder)
         return
     if stage == "tasks":
-        yield from best_of_tasks(lines)
+        yield from map(setting, best_of_tasks(lines))
         return
     steps = STAGES[stage][1]
     if stage == "knobs":  # the file of stage 1 later also has results of this stage
