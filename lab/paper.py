@@ -25,7 +25,7 @@ import previous  # noqa: E402
 import ranking  # noqa: E402
 import stages  # noqa: E402
 import tasks  # noqa: E402
-from intervals import TIE, chance, change, interval  # noqa: E402
+from intervals import TIE, chance, change, interval, nats  # noqa: E402
 from page import Page, write  # noqa: E402
 from ranking import at_length, beyond, differences, gate, mean_loss, scheme  # noqa: E402
 from results import contended, read, step_ms  # noqa: E402
@@ -73,10 +73,6 @@ def perplexity(lines, length):
     return statistics.mean(at_length(line, length)["perplexity"] for line in lines)
 
 
-def nats(values):
-    return "{:+.3f} ± {:.3f}".format(*interval(values)).replace("-", "−")
-
-
 def joined(words):
     words = list(words)
     return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]
@@ -122,7 +118,15 @@ def scaffolds(page, s):
         if len(kept) > 1 and len(gone) > 1:
             mb = int(gone[0]["experiment"]["steps"]) * int(gone[0]["experiment"]["batch"]) * s.trained / 1e6
             page.item(f"{NAMES[what]} dropped for {mb:.0f} MB after the training, against {mb:.0f} MB more with it: perplexity "
-                      + joined(f"{perplexity(gone, n):.2f} against {perplexity(kept, n):.2f} at {n:,} ({nats(differences(gone, kept, n))} nats)" for n in (s.trained, 2 * s.trained, s.lengths[-1])) + ".")
+                      + joined(f"{perplexity(gone, n):.2f} against {perplexity(kept, n):.2f} at {n:,} ({nats(differences(gone, kept, n))} nats)" for n in (s.trained, 2 * s.trained, s.lengths[-1])) + "."
+                      + (f" Read with a scaling of its angles and no more training, {NAMES[what]} reaches " + joined(f"{perplexity(dropped.scaled(s.stages[6])[name], n):.2f} at {n:,} ({name})"
+                         for n in (2 * s.trained, s.lengths[-1]) for name in [best_scaling(s, n)]) + "." if what == "rope" and dropped.scaled(s.stages[6]) else ""))
+
+
+def best_scaling(s, length):
+    """Return the name of the scaling of RoPE with the lowest loss at a length."""
+    found = dropped.scaled(s.stages[6])
+    return min(found, key=lambda name: mean_loss(found[name], length))
 
 
 def changed_by(page, s):
@@ -166,17 +170,19 @@ def protocol(page, s):
     page.text(f"Every length predicts the same bytes. Windows move by {some['eval_stride']} bytes, and only the last {some['eval_stride']} bytes of each are measured: in windows of {some['length']} they have {int(some['length']) - int(some['eval_stride']) + 1} to {some['length']} bytes of context.")
     kinds = {1: "four rates, then two values of a second setting at the best rate", 2: "the best two settings of each", 3: f"the best setting of each, {s.starts} new starts, report pieces",
              4: "the same setting, one start", 6: "the models of stage 3 with RoPE, T5, KERPLE and ALiBi, with positions and without"}
-    page.text("Table 1. Trainings and their cost. Core-hours are the processor time of the training steps, without measuring. For trainings that shared the processor with other programs, they are estimated from the others on that machine.")
+    trained = {stage: [line for line in lines if not line["experiment"].get("eval_position")] for stage, lines in s.stages.items()}
     rows = []
-    for stage, lines in s.stages.items():
+    for stage, lines in trained.items():
         if lines:
             sizes = sorted({int(line["experiment"]["steps"]) * each / 1e6 for line in lines})
             rows.append([stage, kinds[stage], len(lines), " or ".join(f"{x:.1f}" for x in sizes), f"{s.hours(lines):.2f}"])
-    others = {"copy and reverse": s.tasks + s.tasks2, "previous token": s.previous, "max_distance": s.distance, "4,096 bytes": s.native}
+    others = {"copy and reverse": s.tasks + s.tasks2, "previous token": s.previous, "max_distance": s.distance, "4,096 bytes": [line for line in s.native if not line["experiment"].get("eval_position")]}
     rows += [["", name, len(lines), "", f"{s.hours(lines):.2f}"] for name, lines in others.items() if lines]
-    every = [line for lines in (*s.stages.values(), *others.values()) for line in lines]
+    every = [line for lines in (*trained.values(), *others.values()) for line in lines]
     rows.append(["all", "", len(every), "", f"{s.hours(every):.1f}"])
-    page.table(["stage", "what", "trainings", "MB each", "core-hours"], rows)
+    page.table(["stage", "what", "trainings", "MB each", "core-hours"], rows,
+               "Trainings and their cost. Core-hours are the processor time of the training steps, without measuring. For trainings that shared the processor with other programs, they are estimated from the "
+               "others on that machine.")
     machines = sorted({f"{m['cpu']} ({m['isa']}, {m['blas']})" for m in (line["machine"] for line in every) if "cpu" in m})
     page.text(f"Machines: {'; '.join(machines)}." * bool(machines) + f" Other programs shared the processor during {sum(map(contended, every))} of {len(every)} trainings." * any(map(contended, every)))
     missing = [name for name, lines in (("stage 4 (20 MB)", s.stages[4]), ("stage 6 (positions dropped)", s.stages[6]), ("copying and reversing (lab/tasks.lab)", s.tasks), ("five sizes of a step (lab/previous.lab)", s.previous),
@@ -189,13 +195,12 @@ def protocol(page, s):
 
 def settings(page, s):
     page.heading("Settings")
-    page.text("Table 2 and figure 1 show stage 1.")
     ranking.ranked(page, s.stages[1])
     if s.stages[2]:
-        page.text("Table 3. Stage 2: the two best settings of each scheme, trained longer. The lower loss was chosen; one start each, so close settings are chosen by chance.")
         found = ranking.by_scheme(s.stages[2])
         rows = [sorted((statistics.mean(at_length(line, s.trained)["perplexity"] for line in lines), words) for words, lines in found[what].items()) for what in s.order]
-        page.table(["", "chosen", "perplexity", "other", "perplexity"], [[what, *(x for perplexity, words in row for x in (words, f"{perplexity:.3f}"))] for what, row in zip(s.order, rows)])
+        page.table(["", "chosen", "perplexity", "other", "perplexity"], [[what, *(x for perplexity, words in row for x in (words, f"{perplexity:.3f}"))] for what, row in zip(s.order, rows)],
+                   "Stage 2: the two best settings of each scheme, trained longer. The lower loss was chosen; one start each, so close settings are chosen by chance.")
 
 
 def results(page, s):
@@ -203,14 +208,27 @@ def results(page, s):
     ranking.ranked(page, s.stages[3])
     if s.stages[4]:
         page.heading("Twice as long", 3)
-        last = {scheme(line): at_length(line, s.trained)["loss"] for line in s.stages[4]}
-        first = [s.final[what] for what in last]
-        swapped = [f"{a} and {b}" for a, b in itertools.combinations(last, 2) if (last[a] - last[b]) * (s.final[a] - s.final[b]) < 0]
-        page.text(f"One start of each for {int(s.stages[4][0]['experiment']['steps']) * 2048 / 1e6:.0f} MB. Kendall's τ between this order and that of stage 3 is {budget.tau(list(last.values()), first):.2f}"
-                  + (f"; the order of {joined(swapped)} differs." if swapped else ": the same order."))
+        last, mb = longer(s)
+        page.text(f"One start of each, for {mb:.0f} MB. {agreement(s, last)}")
         lengths = [x["length"] for x in s.stages[4][0]["lengths"]]
         page.table(["", *(f"perplexity at {x:,}" for x in lengths)], [[what, *(f"{at_length(line, x)['perplexity']:.2f}" if at_length(line, x) else "none" for x in lengths)]
-                   for what, line in sorted(((scheme(line), line) for line in s.stages[4]), key=lambda pair: last[pair[0]])])
+                   for what, line in sorted(((scheme(line), line) for line in s.stages[4]), key=lambda pair: last[pair[0]])], f"Stage 4: perplexity after {mb:.0f} MB, one start of each.")
+
+
+def longer(s):
+    """Return {scheme: loss at the trained length} after the long trainings of stage 4, and their MB."""
+    some = s.stages[4][0]["experiment"]
+    return {scheme(line): at_length(line, s.trained)["loss"] for line in s.stages[4]}, int(some["steps"]) * int(some["batch"]) * int(some["length"]) / 1e6
+
+
+def agreement(s, last):
+    """Say how the order after longer trainings agrees with that of stage 3."""
+    swapped = [(a, b) for a, b in itertools.combinations(sorted(last, key=s.final.get), 2) if (last[a] - last[b]) * (s.final[a] - s.final[b]) < 0]
+    sure = [pair for pair in swapped if abs(interval(s.difference(*pair, s.trained))[0]) > interval(s.difference(*pair, s.trained))[1]]
+    words = f"Kendall's τ between this order and that of stage 3 is {budget.tau(list(last.values()), [s.final[what] for what in last]):.2f}"
+    return words + (f"; the order of {joined(f'{NAMES[a]} and {NAMES[b]}' for a, b in swapped)} is the opposite one"
+                    + (", whose difference in stage 3 is within its interval." if not sure and len(swapped) == 1 else ", whose differences in stage 3 are within their intervals." if not sure else ".")
+                    if swapped else ": the same order.")
 
 
 def more(page, s):
@@ -229,7 +247,7 @@ def more(page, s):
         distance.by_ratio(page, s.distance)
     if s.tasks2 or s.tasks:
         page.heading("Copy and reverse")
-        page.text("" if s.tasks2 else "One start of each scheme, at the best of three learning rates: that with the lowest loss at the trained size.")
+        page.text("At the best of three learning rates: that with the lowest loss at the trained size. " + ("The starts are new." if s.tasks2 else "One start of each scheme."))
         tasks.answered(page, s.tasks2 or stages.best_of_tasks(s.tasks))
 
 
@@ -253,7 +271,7 @@ def again(page, s):
 
 
 def paper(folder, path, draw):
-    page = Page(path, draw)
+    page = Page(path, draw, numbered=True)
     study = Study(folder)
     page.heading("Seven position schemes, each at its best settings", 1)
     for section in (answer, emergence, scaffolds, changed_by, question, protocol, settings, results, more, claims, threats, again):
@@ -291,29 +309,41 @@ def close(s, a, b, length, most):
 
 def claims(page, s):
     page.heading("Beside published claims")
-    page.text("Table of signs. The models, texts and sizes differ, so only the sign of an effect can agree. \"open\" means that our interval includes 0. These rows are exploratory: their intervals are not adjusted for their number, and margins of 1 % and 4 % are ours.")
     twice, four, long = 2 * s.trained, 4 * s.trained, s.lengths[-1]
+    weight = {what: statistics.mean(line["previous"][-1]["weight"] for line in lines) for what, lines in s.groups.items() if previous.watched(lines)}
+    steps = {what: statistics.median_low([previous.steps_below(line) or math.inf for line in lines]) for what, lines in s.groups.items()}
+    sharp = "the heads of ALiBi attend less sharply, and bytes need the previous byte" + (f": its largest mean weight is {weight['alibi']:.2f} with ALiBi and {weight['rope']:.2f} with RoPE" if {"alibi", "rope"} <= weight.keys() else "")
+    amplitude = "our sinusoids have an amplitude of 0.02 beside embeddings as small; larger ones did not learn in pilots"
+    plateau = f"these small models take {steps['none']:,} steps without positions until they use the previous byte, and {steps['learned']:,} with learned positions"
     rows = [
-        ("Press 2022", "T5 is better than RoPE at the trained length", *between(s, "t5", "rope", s.trained, "t5")),
-        ("Press 2022", "ALiBi is better than RoPE at the trained length", *between(s, "alibi", "rope", s.trained, "alibi")),
-        ("Press 2022", "ALiBi: perplexity does not rise beyond the trained length (by 1 %)", *observed(s, "alibi", long, "does not rise")),
-        ("Press 2022", "sinusoidal: it rises", *observed(s, "sinusoidal", twice, "rises")),
-        ("Press 2022", "RoPE: it rises", *observed(s, "rope", twice, "rises")),
-        ("Press 2022", "T5: it falls at twice the length, in windows that do not overlap", observed(s, "t5", twice, "falls")[0], "not comparable"),
-        ("Chi 2022", "KERPLE: it does not rise (by 1 %)", *observed(s, "kerple", long, "does not rise")),
-        ("Chi 2022", "KERPLE is better than ALiBi beyond the trained length", *between(s, "kerple", "alibi", four, "kerple")),
-        ("Haviv 2022", "no positions is worse than learned positions", *between(s, "none", "learned", s.trained, "learned")),
-        ("Haviv 2022", "no positions is close to learned positions (4 %)", *close(s, "none", "learned", s.trained, 0.04)),
-        ("Haviv 2022", "sinusoidal is better than learned positions", *between(s, "sinusoidal", "learned", s.trained, "sinusoidal")),
-        ("Haviv 2022", "ALiBi is better than sinusoidal positions", *between(s, "alibi", "sinusoidal", s.trained, "alibi")),
+        ("Press 2022", "T5 is better than RoPE at the trained length", *between(s, "t5", "rope", s.trained, "t5"), "short windows of bytes, where both can attend to the nearest bytes"),
+        ("Press 2022", "ALiBi is better than RoPE at the trained length", *between(s, "alibi", "rope", s.trained, "alibi"), sharp),
+        ("Press 2022", "ALiBi: perplexity does not rise beyond the trained length (by 1 %)", *observed(s, "alibi", long, "does not rise"), ""),
+        ("Press 2022", "sinusoidal: it rises", *observed(s, "sinusoidal", twice, "rises"), ""),
+        ("Press 2022", "RoPE: it rises", *observed(s, "rope", twice, "rises"), ""),
+        ("Press 2022", "T5: it falls at twice the length, in windows that do not overlap", observed(s, "t5", twice, "falls")[0], "not comparable",
+         "windows that do not overlap have fewer early tokens if they are longer; here, every length predicts the same bytes"),
+        ("Chi 2022", "KERPLE: it does not rise (by 1 %)", *observed(s, "kerple", long, "does not rise"), ""),
+        ("Chi 2022", "KERPLE is better than ALiBi beyond the trained length", *between(s, "kerple", "alibi", four, "kerple"), ""),
+        ("Haviv 2022", "no positions is worse than learned positions", *between(s, "none", "learned", s.trained, "learned"), plateau),
+        ("Haviv 2022", "no positions is close to learned positions (4 %)", *close(s, "none", "learned", s.trained, 0.04), plateau),
+        ("Haviv 2022", "sinusoidal is better than learned positions", *between(s, "sinusoidal", "learned", s.trained, "sinusoidal"), amplitude),
+        ("Haviv 2022", "ALiBi is better than sinusoidal positions", *between(s, "alibi", "sinusoidal", s.trained, "alibi"), ""),
     ]
     kept, gone = dropped.by_scaffold(s.stages[6]).get("rope", ([], []))
     if len(kept) > 1 and len(gone) > 1:
-        for claim, length, most in ((f"RoPE: without its positions, a model is as good at the trained length after a short training (within {TIE:g} nats)", s.trained, TIE),
-                                    ("RoPE: and it is better beyond it (here than RoPE without a scaling)", four, 0.0)):
-            values = differences(gone, kept, length)
+        short = f"this stage has {int(gone[0]['experiment']['steps']):,} steps, and models of this size that never have positions take {steps['none']:,} until they use the previous byte"
+
+        def row(claim, others, length, most, why):
+            values = differences(gone, others, length)
             middle, half = interval(values)
-            rows.append(("Gelberg 2025 (DroPE)", claim, f"without − with at {length:,}: {nats(values)} nats", "agrees" if middle + half <= most else "disagrees" if middle - half > most else "open"))
+            rows.append(("Gelberg 2025 (DroPE)", claim, f"without − with at {length:,}: {nats(values)} nats", "agrees" if middle + half <= most else "disagrees" if middle - half > most else "open", why))
+
+        row(f"RoPE: without its positions, a model is as good at the trained length after a short training (within {TIE:g} nats)", kept, s.trained, TIE, short)
+        row("RoPE: and it is better beyond it than the model with RoPE", kept, four, 0.0, "")
+        for length in (four, long) if dropped.scaled(s.stages[6]) else ():
+            name = best_scaling(s, length)
+            row(f"RoPE: and better than with a scaling (here {name}, the best of those tried)", dropped.scaled(s.stages[6])[name], length, 0.0, short)
     for task in ("copy", "reverse"):
         found = exact(s, task)
         if found:
@@ -321,10 +351,11 @@ def claims(page, s):
             best = max(shares, key=shares.get)
             seen = f"size {size:,}: " + ", ".join(f"{what} {100 * x:.0f} %" for what, x in sorted(shares.items(), key=lambda pair: -pair[1]))
             verdict = "open" if shares[best] - shares["none"] < 0.02 else "disagrees"
-            rows.append(("Kazemnejad 2023", f"no positions answers most beyond the trained size, over a battery of tasks; here only: {task}", seen, "agrees" if best == "none" and shares[best] else verdict))
-    page.table(["source", "claim", "observed here", "sign"], rows)
-    page.text("Why some rows differ: with fixed bytes, a longer window only adds context, while windows that do not overlap also have fewer early tokens; our sinusoids have an amplitude of 0.02 beside embeddings as small, "
-              "and larger ones did not learn in pilots; models of this size stay longer at the plateau before they use the previous byte, which hurts no positions and sinusoids most.")
+            rows.append(("Kazemnejad 2023", f"no positions answers most beyond the trained size, over a battery of tasks; here only: {task}", seen, "agrees" if best == "none" and shares[best] else verdict,
+                         "no model of this size answers lines of twice the trained size" if shares[best] < 0.02 else ""))
+    page.table(["source", "claim", "observed here", "sign", "why it may differ"], [[*row[:4], "" if row[3] == "agrees" else row[4]] for row in rows],
+               "Signs of published claims. The models, texts and sizes differ, so only the sign of an effect can agree. \"open\" means that our interval includes 0. These rows are exploratory: their intervals are "
+               "not adjusted for their number, and margins of 1 % and 4 % are ours. The last column has what we suspect, which these trainings do not prove.")
     page.text("Not comparable: Li 2024 (FIRE, 2,048 tokens of C4 and larger models), Ruoss 2023 (random positions, 15 tasks in 6,000 trainings), and the size of any effect.")
 
 

@@ -10,7 +10,7 @@ Stage 1 is lab/ranking.lab: four learning rates for each position scheme. The ot
     3       the best of these, with five new starts, measured on the report pieces at all lengths
     4       the same settings for 20 MB, with one of the new starts
     6       from the results of stage 3, whose models are in the folder models beside them: every start of SCAFFOLDS without its positions, and with them
-            as a control, for 1 MB
+            as a control, for 1 MB; the control of RoPE is also read with SCALINGS
     tasks   from the results of lab/tasks.lab: the best learning rate of each task and scheme, with five new starts
 
 "Best" is the lowest loss at the trained length on the selection pieces, or at the trained size. Only stages 3, 4 and 6 read the report pieces.
@@ -34,6 +34,7 @@ KNOBS = {
     "rope": ("position", "rope,base=1000", "rope,base=100000"),
 }
 SCAFFOLDS = ("rope", "t5,bidirectional=0", "kerple", "alibi")
+SCALINGS = ("yarn,factor=4,original_max_position_embeddings=128", "yarn,factor=16,original_max_position_embeddings=128", "dynamic,factor=1,max_position_embeddings=128")
 SETTINGS = 2  # settings of each scheme that stage 2 trains again
 REPORT = {"valid": "out/corpus/report-vim.txt out/corpus/report-manual.txt out/corpus/report-topics.txt"}
 LENGTHS = {"eval_lengths": "64 128 256 512 1024 2048"}
@@ -96,6 +97,8 @@ def dropped(lines, folder):
             if position == "none":
                 keys.pop("lr_terms", None)
             yield " ".join(f"{k}={v}" for k, v in keys.items())
+        for scaling in SCALINGS * vary["position"].startswith("rope"):  # the model of the line before
+            yield " ".join(f"{k}={v}" for k, v in {**keys, "eval_position": f"{vary['position']},scaling={scaling}"}.items())
 
 
 def runs(stage, lines, folder):

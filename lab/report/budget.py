@@ -84,9 +84,10 @@ def budget(page, first, last):
     page.text(f"Kendall's τ between the order of {len(final)} schemes with a smaller budget and the final order, that of the mean losses of stage 3 at {length:,}: 1 if every pair is in the same order, 0 if half of them are.")
     tried = settings_tried(first, groups, final)
     if tried:
-        page.text(f"By the number of settings tried in stage 1: each scheme has its best of k settings. Only pairs are compared that read as many bytes in stage 1 and whose final difference has an interval without 0. Mean over all choices of k of the {SLOTS}, with the smallest and the largest in brackets.")
-        page.table(["settings tried", *(str(k) for k, *_ in tried)], [["τ", *(f"{mean:.2f} ({low:.2f} to {high:.2f})" for _, mean, low, high in tried)]])
+        page.table(["settings tried", *(str(k) for k, *_ in tried)], [["τ", *(f"{mean:.2f} ({low:.2f} to {high:.2f})" for _, mean, low, high in tried)]],
+                   "τ by the number of settings tried in stage 1: each scheme has its best of k settings. Only pairs are compared that read as many bytes in stage 1 and whose final difference has an interval "
+                   f"without 0. Mean over all choices of k of the {SLOTS}, with the smallest and the largest in brackets.")
     read = bytes_read(groups, final)
     if read:
-        page.text("By the bytes read in the trainings of stage 3, whose learning rate falls to the end, over all pairs (so it is 1 at the end):")
-        page.table(["MB", *(f"{x:.1f}" for x, _ in read)], [["τ", *(f"{y:.2f}" for _, y in read)]])
+        page.table(["MB", *(f"{x:.1f}" for x, _ in read)], [["τ", *(f"{y:.2f}" for _, y in read)]],
+                   "τ by the bytes read in the trainings of stage 3, whose learning rate falls to the end, over all pairs (so it is 1 at the end).")

@@ -35,11 +35,11 @@ def by_ratio(page, lines):
         groups.setdefault((max_distance(line) / int(line["experiment"]["length"]), int(line["experiment"]["length"])), []).append(line)
     times = [t for t in times if any(rise(line, t) is not None for line in lines)]
     starts = sorted({len(g) for g in groups.values()})
-    page.text("T5 tables of 32 buckets, ordered by max_distance / trained length. All lengths predict the same bytes. The columns 2 ×, 4 × and so on show by how much the perplexity in windows that many "
-              f"times as long is above the perplexity at the trained length; means over {' or '.join(map(counted, starts))}, with 95 % intervals over the starts.")
     page.table(["max_distance / trained length", "max_distance", "trained at", "perplexity there", *[f"{t} ×" for t in times]],
                [[f"{ratio:g}", f"{max_distance(g[0])}", f"{length}", f"{statistics.mean(next(x['perplexity'] for x in line['lengths'] if x['length'] == length) for line in g):.3f}",
-                 *[percent([rise(line, t) for line in g]) for t in times]] for (ratio, length), g in sorted(groups.items())])
+                 *[percent([rise(line, t) for line in g]) for t in times]] for (ratio, length), g in sorted(groups.items())],
+               "T5 tables of 32 buckets, ordered by max_distance / trained length. All lengths predict the same bytes. The columns 2 ×, 4 × and so on show by how much the perplexity in windows that many "
+               f"times as long is above the perplexity at the trained length; means over {' or '.join(map(counted, starts))}, with 95 % intervals over the starts.")
     if not times:
         return
 

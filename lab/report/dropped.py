@@ -1,8 +1,8 @@
 """Section on stage 6 of the ranking: models that were trained with positions and go on for a short time without them (DroPE, arXiv 2512.12167), beside
-models that go on with them.
+models that go on with them. Those with RoPE are also read with scalings of their angles, without more training.
 SPDX-License-Identifier: Apache-2.0"""
 from curves import curves
-from intervals import interval
+from intervals import nats
 from ranking import at_length, differences, scheme
 from results import counted, over, short
 from sweeps import shown
@@ -14,10 +14,22 @@ def scaffold(line):
 
 
 def by_scaffold(lines):
-    """Return {scheme: (results with the scheme, results without)}."""
+    """Return {scheme: (results with the scheme, results without)}, of models that are read with the position of their training."""
     found = {}
     for line in lines:
-        found.setdefault(scaffold(line), ([], []))[line["experiment"]["position"] == "none"].append(line)
+        if not line["experiment"].get("eval_position"):
+            found.setdefault(scaffold(line), ([], []))[line["experiment"]["position"] == "none"].append(line)
+    return found
+
+
+def scaled(lines):
+    """Return {name of the scaling: results of the models with RoPE that are read with it}."""
+    found = {}
+    for line in lines:
+        terms = dict(x.split("=") for x in line["experiment"].get("eval_position", "").split(",")[1:])
+        if "scaling" in terms:
+            name = {"yarn": "YaRN"}.get(terms["scaling"], terms["scaling"]) + (f", factor {terms['factor']}" if terms["scaling"] != "dynamic" else "")
+            found.setdefault(name, []).append(line)
     return found
 
 
@@ -31,8 +43,8 @@ def dropped(page, lines, before=()):
     for line in before:
         stage3.setdefault(scheme(line), []).append(line)
     starts = sorted({len(group) for pair in groups.values() for group in pair})
-    page.text(f"The models of stage 3 were trained for {int(lines[0]['experiment']['steps']) * each / 1e6:.1f} MB more: with their positions, and without (position = none). "
-              f"Perplexity as means over {' or '.join(map(counted, starts))}, with the smallest and the largest in brackets.")
+    page.text(f"The models of stage 3 were trained for {int(lines[0]['experiment']['steps']) * each / 1e6:.1f} MB more: with their positions, and without (position = none)."
+              + " Those with RoPE are also read with scalings of its angles for longer windows; \"dynamic\" (NTK) scales by the length of the window." * bool(scaled(lines)))
 
     def cells(group):
         return [shown(over(group, lambda line, n=n: (at_length(line, n) or {}).get("perplexity")), 2) for n in lengths]
@@ -42,14 +54,17 @@ def dropped(page, lines, before=()):
         if what in stage3:
             rows.append([what, "before", *cells(stage3[what])])
         rows += [[what, name, *cells(group)] for name, group in (("more training", kept), ("more training without positions", gone)) if group]
-    page.table(["trained with", "", *(f"at {n:,}" for n in lengths)], rows)
-    page.text("The same in nats: the loss without positions minus that with them, after the same training, with 95 % intervals of Student's t over the starts.")
+        rows += [[what, f"more training, read with {name}", *cells(group)] for name, group in scaled(lines).items() if what == "rope"]
+    page.table(["trained with", "", *(f"at {n:,}" for n in lengths)], rows,
+               f"Perplexity as means over {' or '.join(map(counted, starts))}, with the smallest and the largest in brackets.")
 
     def difference(kept, gone, length):
         values = differences(gone, kept, length)
-        return "{:+.3f} ± {:.3f}".format(*interval(values)) if len(values) > 1 else f"{values[0]:+.3f}" if values else ""
+        return nats(values) if values else ""
 
-    page.table(["trained with", *(f"at {n:,}" for n in lengths)], [[what, *(difference(kept, gone, n) for n in lengths)] for what, (kept, gone) in groups.items()])
+    pairs = {what: pair for what, pair in groups.items()} | {f"rope, read with {name}": (group, groups["rope"][1]) for name, group in scaled(lines).items() if "rope" in groups}
+    page.table(["trained with", *(f"at {n:,}" for n in lengths)], [[what, *(difference(kept, gone, n) for n in lengths)] for what, (kept, gone) in pairs.items()],
+               "The same in nats: the loss without positions minus that with them, after the same training, with 95 % intervals of Student's t over the starts.")
     pictured = {f"{what}{name}": group for what, (kept, gone) in groups.items() for name, group in (("", kept), (", without", gone)) if group}
     if len(lengths) > 1:
         page.picture(curves(pictured, lambda line: [x["length"] for x in line["lengths"]], lambda line: [x["perplexity"] for x in line["lengths"]],

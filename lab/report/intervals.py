@@ -47,8 +47,25 @@ def change(values):
     if ends[0] >= math.log(2):
         words = [f"{math.exp(x):.1f}" for x in ends]
         return f"× {words[0]}" + (f" ({words[1]} to {words[2]})" if len(words) > 1 else "")
-    words = [f"{100 * math.expm1(x):+.1f}".replace("-0.0", "0.0").replace("+0.0", "0.0").replace("-", "−") for x in ends]
-    return f"{words[0]} %" + (f" ({words[1]} to {words[2]})" if len(words) > 1 else "")
+    words = [f"{100 * math.expm1(x):+.1f}".replace("-0.0", "0.0").replace("+0.0", "0.0") for x in ends]
+    return minus(f"{words[0]} %" + (f" ({words[1]} to {words[2]})" if len(words) > 1 else ""))
+
+
+def minus(text):
+    """Return the text of a number with a minus sign in place of a hyphen."""
+    return text.replace("-", "−")
+
+
+def nats(values):
+    """Return the mean of differences of the loss, with the half width of its 95 % interval; only the mean if there is one value."""
+    return minus("{:+.3f} ± {:.3f}".format(*interval(values)) if len(values) > 1 else f"{values[0]:+.3f}")
+
+
+def wilson(share, n):
+    """Return the 95 % interval of a share of n trials (Wilson 1927)."""
+    z = 1.959964
+    middle, half = (share + z * z / (2 * n)) / (1 + z * z / n), z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def chance(p):

@@ -3,6 +3,7 @@ SPDX-License-Identifier: Apache-2.0"""
 import math
 
 from curves import curves
+from intervals import minus
 from results import counted, mean, over, short
 
 
@@ -27,7 +28,7 @@ def difference(lines, others, n):
     by_seed = {line["experiment"]["seed"]: line for line in others}
     pairs = [(line["lengths"][n]["loss"], by_seed[line["experiment"]["seed"]]["lengths"][n]["loss"]) for line in lines if line["experiment"]["seed"] in by_seed]
     found = over(pairs, lambda pair: None if None in pair else pair[0] - pair[1]) if pairs else None
-    return "" if found is None else f"{found[0]:+.3f}" if len(pairs) == 1 else f"{found[0]:+.3f} ({found[1]:+.3f} to {found[2]:+.3f})"
+    return "" if found is None else minus(f"{found[0]:+.3f}" if len(pairs) == 1 else f"{found[0]:+.3f} ({found[1]:+.3f} to {found[2]:+.3f})")
 
 
 def native(page, lines):
@@ -37,11 +38,11 @@ def native(page, lines):
     lengths = [x["length"] for x in lines[0]["lengths"]]
     columns = [f"{n:,}" for n in lengths]
     starts = sorted({len(g) for g in groups.values()})
-    page.text(f"Perplexity by the length of the window; {'one start of each' if starts == [1] else 'means over ' + ' or '.join(map(counted, starts))}. All lengths predict the same bytes. "
-              "Read with another max_distance, a T5 table has the weights of its training, but its buckets hold other distances.")
     page.table(["position", "trained at", "on", "read with", *columns],
                [[position, f"{trained:,}", f"{read(g[0]) / 1e6:.1f} MB", "" if position == other else max_distance(other) or other, *[f"{mean(g, n):.3f}" if mean(g, n) else "none" for n in range(len(lengths))]]
-                for (_, trained, position, other), g in groups.items()])
+                for (_, trained, position, other), g in groups.items()],
+               f"Perplexity by the length of the window; {'one start of each' if starts == [1] else 'means over ' + ' or '.join(map(counted, starts))}. All lengths predict the same bytes. "
+               "Read with another max_distance, a T5 table has the weights of its training, but its buckets hold other distances.")
 
     own = {(scheme, max_distance(position), trained): g for (scheme, trained, position, other), g in groups.items() if position == other}
     rows = []
@@ -53,8 +54,8 @@ def native(page, lines):
         if position != other and before:
             rows.append([f"{position} trained at {trained:,}: read with {max_distance(other) or other} − as trained", *[difference(g, before, n) for n in range(len(lengths))]])
     if rows:
-        page.text("Differences of the losses in nats; below 0 the first of the two is better. Each is a mean over pairs of models with the same seed, with the smallest and the largest of them in brackets.")
-        page.table(["", *columns], rows)
+        page.table(["", *columns], rows, "Differences of the losses in nats; below 0 the first of the two is better. Each is a mean over pairs of models with the same seed, with the smallest and the largest "
+                   "of them in brackets.")
     named = {f"{position}, trained at {trained:,}" + (f", read with {max_distance(other) or other}" if position != other else ""): g
              for (_, trained, position, other), g in groups.items()}
     page.picture(curves(named, lambda line: [x["length"] for x in line["lengths"]], lambda line: [x["perplexity"] for x in line["lengths"]],

@@ -18,10 +18,12 @@ def plain(text):
 
 
 class Page:
-    """A list of blocks that can be written as HTML or Markdown. With draw=False, a Markdown page names its pictures but has none."""
+    """A list of blocks that can be written as HTML or Markdown. With draw=False, a Markdown page names its pictures but has none. With numbered=True, tables
+    that have a caption, and all pictures, get numbers."""
 
-    def __init__(self, path, draw=True):
-        self.path, self.draw, self.out, self.pictures = path, draw, [], {}
+    def __init__(self, path, draw=True, numbered=False):
+        self.path, self.draw, self.numbered, self.out, self.pictures = path, draw, numbered, [], {}
+        self.tables = self.figures = 0
         self.html = path is not None and path.suffix == ".html"
 
     def heading(self, text, level=2):
@@ -45,7 +47,12 @@ class Page:
     def code(self, text):
         self.out.append(f"<pre>{html.escape(text)}</pre>" if self.html else "    " + text.replace("\n", "\n    ") + "\n")
 
-    def table(self, head, rows):
+    def table(self, head, rows, caption=""):
+        if caption and self.numbered:
+            self.tables += 1
+            caption = f"Table {self.tables}. {caption}"
+        if caption:
+            self.text(caption)
         if self.html:
             def line(cells, tag):
                 return "<tr>" + "".join(f"<{tag}>{html.escape(str(c))}</{tag}>" for c in cells) + "</tr>"
@@ -57,10 +64,14 @@ class Page:
         """Add the figure that make(pyplot) returns. Without a page, do nothing."""
         if self.path is None:
             return
-        name = f"{self.path.stem}-{len(self.pictures) + 1}.svg"
+        self.figures += 1
+        name = f"{self.path.stem}-{self.figures}.svg"
+        caption = f"Figure {self.figures}. {alt[:1].upper()}{alt[1:]}." if self.numbered else ""
         if not self.html:
             self.pictures[self.path.with_name(name)] = ""
             self.out.append(f"![{plain(alt)}]({quote(name)})\n")
+            if caption:
+                self.text(caption)
         if not self.draw:
             return
         plt = pyplot()
@@ -71,7 +82,7 @@ class Page:
         svg = to.getvalue()[to.getvalue().index("<svg"):]
         svg = "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"
         if self.html:
-            self.out.append(f'<figure role="img" aria-label="{html.escape(alt)}">{svg}</figure>')
+            self.out.append(f'<figure role="img" aria-label="{html.escape(alt)}">{svg}{caption and f"<figcaption>{html.escape(caption)}</figcaption>"}</figure>')
         else:
             self.pictures[self.path.with_name(name)] = svg
 

@@ -51,15 +51,18 @@ def first_heads(page, every_line, groups=None):
     starts = sorted({len(g) for g in groups.values()})
     every = lines[0]["previous"][0]["step"]
     counted = all(trigrams(line) and line.get("losses") for line in lines)
-    page.text(f"A step has {size(lines[0])[0]} windows of {size(lines[0])[1]:,} bytes. " * (len(lines) < len(every_line)) + f"The largest mean weight that a head gives to the previous token, measured every {every:,} steps over four windows of held-out text. The first column has the steps until half of its rise since the first measurement: the "
-              f"median of {' or '.join(map(str, starts))} start{'s' * (starts != [1])}, with the smallest and the largest in brackets. " + (f"The next column has the steps until the training loss, as a mean over {int(lines[0]['experiment']['steps']) // len(lines[0]['losses'])} steps, is below that of counts of three bytes, "
-                      "which use the present and the previous byte, on the held-out text. " if counted else "") + "The last columns have that weight and the loss at the end of the training, as means over the starts.")
+    caption = (f"A step has {size(lines[0])[0]} windows of {size(lines[0])[1]:,} bytes. " * (len(lines) < len(every_line))
+               + f"The largest mean weight that a head gives to the previous token, measured every {every:,} steps over four windows of held-out text. The first column has the steps until half of its rise since the "
+               f"first measurement: the median of {' or '.join(map(str, starts))} start{'s' * (starts != [1])}, with the smallest and the largest in brackets. "
+               + (f"The next column has the steps until the training loss, as a mean over {int(lines[0]['experiment']['steps']) // len(lines[0]['losses'])} steps, is below that of counts of three bytes, "
+                  "which use the present and the previous byte, on the held-out text. " if counted else "")
+               + "The last columns have that weight and the loss at the end of the training, as means over the starts.")
 
     def end(g, what):
         return f"{statistics.mean(what(line) for line in g):.2f}"
 
     page.table(["", "steps to half the rise", *["steps to the loss"] * counted, "weight at the end", "loss at the end"],
-               [[what, cell(g, steps_to), *([cell(g, steps_below)] if counted else []), end(g, lambda line: line["previous"][-1]["weight"]), end(g, lambda line: line["train_loss"])] for what, g in groups.items()])
+               [[what, cell(g, steps_to), *([cell(g, steps_below)] if counted else []), end(g, lambda line: line["previous"][-1]["weight"]), end(g, lambda line: line["train_loss"])] for what, g in groups.items()], caption)
     page.picture(curves(groups, lambda line: [x["step"] for x in line["previous"]], lambda line: [x["weight"] for x in line["previous"]], "step", "weight of the previous token"),
                  "largest weight that a head gives to the previous token, by step")
     if counted:
@@ -74,15 +77,15 @@ def law(page, lines):
     groups = {}
     for line in lines:
         groups.setdefault(short(line["experiment"]["position"]), {}).setdefault(size(line), []).append(line)
-    page.text("Tokens read until that weight, and until that loss, divided by √(batch × length), in thousands: medians over the starts. A law for induction heads in larger models (arXiv 2511.16893) says "
-              "that this quotient, T, is the same for all batches and lengths. The last column has the largest over the smallest of a row.")
-    for name, steps in (("half the rise", steps_to), ("loss of counts of three bytes", steps_below)):
+    page.text("A law for induction heads in larger models (arXiv 2511.16893) says that the tokens read until these heads form, divided by √(batch × length), are a number T that is the same for all batches and lengths.")
+    for name, caption, steps in (("half the rise", "the weight of the previous token has half its rise", steps_to), ("loss of counts of three bytes", "the training loss is below that of counts of three bytes", steps_below)):
         rows = []
         for what, of_size in groups.items():
             found = {x: statistics.median_low(sorted((steps(line) or math.inf) * math.sqrt(math.prod(x)) for line in some)) for x, some in of_size.items()}
             ends = [y for y in found.values() if y < math.inf]
             rows.append([what, *("" if x not in found else f"{found[x] / 1000:.1f}" if found[x] < math.inf else "not reached" for x in sizes), f"{max(ends) / min(ends):.2f}" if len(ends) > 1 else ""])
-        page.table([name, *(f"{batch} × {length}" for batch, length in sizes), "ratio"], rows)
+        page.table([name, *(f"{batch} × {length}" for batch, length in sizes), "ratio"], rows,
+                   f"Tokens read until {caption}, divided by √(batch × length), in thousands: medians over the starts, for steps of batch × length bytes. The last column has the largest over the smallest of a row.")
 
 
 def size(line):

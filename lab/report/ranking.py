@@ -6,7 +6,7 @@ import os
 import statistics
 
 from curves import curves, perplexity_axis
-from intervals import TIE, adjusted, chance, change, interval, p_value, verdict
+from intervals import TIE, adjusted, chance, change, minus, nats, p_value, verdict
 from previous import first_heads, watched
 from results import contended, mean, over, short
 from sweeps import shown, sweep, yardsticks
@@ -94,7 +94,6 @@ def tuned(page, lines, n):
     grid = by_scheme(lines)
     length = lines[0]["lengths"][n]["length"]
     rates = sorted({line["experiment"]["lr"] for line in lines}, key=float)
-    page.text(f"Perplexity at {length:,} by learning rate, and for second settings at one rate. An asterisk marks the best setting of a scheme. One start for each setting, so small differences are noise.")
     rows, edges = [], []
     for what, some in grid.items():
         found = {words: mean(group, n) for words, group in some.items()}
@@ -107,7 +106,8 @@ def tuned(page, lines, n):
             return f"{found[words]:.3f}" + " *" * (words == best) if found.get(words) else "none" if words in found else ""
 
         rows.append([what, *map(cell, rates), "; ".join(f"{words}: {cell(words)}" for words in found if words not in rates)])
-    page.table(["", *rates, "second settings"], rows)
+    page.table(["", *rates, "second settings"], rows, f"Perplexity at {length:,} by learning rate, and for second settings at one rate. An asterisk marks the best setting of a scheme. "
+               "One start for each setting, so small differences are noise.")
     if edges:
         page.text(f"The best rate of {', '.join(edges)} is at the edge of the rates that were tried.")
     page.text(" ".join(filter(None, (counts_text(lines), busy_text(lines)))))
@@ -190,20 +190,20 @@ def by_source(page, groups, length, lines):
     def cell(group, chosen):
         return shown(over(group, lambda line: math.exp(loss_of(at_length(line, length)["pieces"], chosen)) if at_length(line, length) else None), 2)
 
-    page.text(f"Perplexity at {length:,} by source, as means over the starts, with the smallest and the largest in brackets.")
     page.table(["", *(f"{name} ({counted_pieces(chosen)})" for name, chosen in columns.items())],
                [[what, *(cell(group, chosen) for chosen in columns.values())] for what, group in groups.items()]
                + [[f"counts of {x['order']} byte{'s' * (x['order'] > 1)}", *(f"{math.exp(loss_of(x['pieces'], chosen)):.2f}" for chosen in columns.values())]
-                  for x in lines[0].get("ngrams", []) if x["order"] in (3, 6) and "pieces" in x])
+                  for x in lines[0].get("ngrams", []) if x["order"] in (3, 6) and "pieces" in x],
+               f"Perplexity at {length:,} by source, as means over the starts, with the smallest and the largest in brackets.")
 
     def difference(a, b, at, chosen):
         first, second = ({line["seed"]: loss_of(at_length(line, at)["pieces"], chosen) for line in groups.get(what, []) if at_length(line, at)} for what in (a, b))
         values = [first[seed] - second[seed] for seed in first.keys() & second.keys()]
-        return f"{statistics.mean(values):+.3f}" if values else ""
+        return minus(f"{statistics.mean(values):+.3f}") if values else ""
 
-    page.text("The same differences in nats without one of the sources:")
     page.table(["", *("all" if not name else f"without {name}" for name in ("", *where))],
-               [[f"{a} − {b} at {at:,}", *(difference(a, b, at, [k for k in every if k not in gone]) for gone in ([], *where.values()))] for a, b, at in CONTRASTS])
+               [[f"{a} − {b} at {at:,}", *(difference(a, b, at, [k for k in every if k not in gone]) for gone in ([], *where.values()))] for a, b, at in CONTRASTS],
+               "The chosen differences in nats, without one of the sources.")
 
 
 def counted_pieces(chosen):
@@ -242,8 +242,8 @@ def compared(page, lines, n):
     lengths = [x["length"] for x in lines[0]["lengths"]]
     counts = lines[0].get("ngrams", [])
     starts = sorted({len(group) for group in groups.values()})
-    page.text(f"Each scheme at the setting that was best on the selection pieces, with {' or '.join(map(str, starts))} new starts, measured on the report pieces."
-              + " The trainings are not complete." * (len(starts) > 1))
+    caption = (f"Each scheme at the setting that was best on the selection pieces, with {' or '.join(map(str, starts))} new starts, measured on the report pieces."
+               + " The trainings are not complete." * (len(starts) > 1))
     out = {what: gate(group, n) for what, group in groups.items()}
     for what, why in out.items():
         if why:
@@ -260,17 +260,17 @@ def compared(page, lines, n):
     by_loss = sorted(groups, key=lambda what: mean(groups[what], n) or math.inf)
     page.table(["", "setting", "starts", *(f"perplexity at {x:,}" for x in lengths), "deviation of the starts, nats"],
                [[what, setting(groups[what][0]), len(groups[what]), *(shown(over(groups[what], lambda line, k=k: line["lengths"][k]["perplexity"]), 2) for k in range(len(lengths))), spread(groups[what])]
-                for what in by_loss] + [[what, "", "", *cells, ""] for what, *cells in yardsticks(lines, len(lengths))])
-    page.text(f"Six differences were chosen before these trainings: differences of the loss between two schemes in the same starts, with 95 % intervals of Student's t over the starts. p is adjusted for all six (Holm). "
-              f"Two schemes tie only if the interval is within ± {TIE:g} nats.")
+                for what in by_loss] + [[what, "", "", *cells, ""] for what, *cells in yardsticks(lines, len(lengths))], caption)
     page.table(["", "at", "difference, nats", "p", "the first scheme is"],
-               [[f"{a} − {b}", f"{length:,}", "{:+.3f} ± {:.3f}".format(*interval(values)) if values else "", chance(p).removeprefix("= ") if values else "",
-                 "not compared" if out.get(a) or out.get(b) else {"lower": "better", "higher": "worse"}.get(words, words)] for a, b, length, values, p, words in contrasts(groups)])
+               [[f"{a} − {b}", f"{length:,}", nats(values) if values else "", chance(p).removeprefix("= ") if values else "",
+                 "not compared" if out.get(a) or out.get(b) else {"lower": "better", "higher": "worse"}.get(words, words)] for a, b, length, values, p, words in contrasts(groups)],
+               "Six differences that were chosen before these trainings: the loss of the first scheme minus that of the second in the same starts, with 95 % intervals of Student's t over the starts. "
+               f"p is adjusted for all six (Holm). Two schemes tie only if the interval is within ± {TIE:g} nats.")
     by_source(page, {what: groups[what] for what in by_loss}, lengths[n], lines)
     if n + 1 < len(lengths):
-        page.text(f"Change of the perplexity from {lengths[n]:,} on, as the mean over the starts of the change of the loss, with 95 % intervals. Every length predicts the same bytes.")
         page.table(["", *(f"{x:,}" for x in lengths[n + 1:])],
-                   [[what, *(change(values) if len(values) == len(groups[what]) else "none" for values in (beyond(groups[what], lengths[n], x) for x in lengths[n + 1:]))] for what in by_loss])
+                   [[what, *(change(values) if len(values) == len(groups[what]) else "none" for values in (beyond(groups[what], lengths[n], x) for x in lengths[n + 1:]))] for what in by_loss],
+                   f"Change of the perplexity from {lengths[n]:,} on, as the mean over the starts of the change of the loss, with 95 % intervals. Every length predicts the same bytes.")
     if len(lengths) > 1:
         page.picture(curves(groups, lambda line: [x["length"] for x in line["lengths"]], lambda line: [x["perplexity"] for x in line["lengths"]],
                             "length of the window", "perplexity"), "perplexity by the length of the window")

@@ -1,6 +1,7 @@
 """Section on generated tasks: the fraction of lines that are answered exactly, by task, position scheme and size.
 SPDX-License-Identifier: Apache-2.0"""
 from curves import curves
+from intervals import wilson
 from results import grouped, over
 
 TASKS = {
@@ -20,8 +21,9 @@ def percent(lines, n):
     found = over(lines, lambda line: line["lengths"][n]["exact"] / line["lengths"][n]["lines"] if line["lengths"][n]["lines"] else None)
     if not found:
         return "none"
-    mean, low, high = (100 * x for x in found)
-    return f"{mean:.1f} %" if low == high else f"{mean:.1f} % ({low:.0f} to {high:.0f})"
+    mean, low, high = found
+    ends = wilson(mean, lines[0]["lengths"][n]["lines"])
+    return f"{100 * mean:.1f} % ({100 * ends[0]:.1f} to {100 * ends[1]:.1f})" + (f", starts {100 * low:.0f} to {100 * high:.0f}" if low != high else "")
 
 
 def answered(page, lines):
@@ -30,8 +32,9 @@ def answered(page, lines):
     of_task = {}
     for line in lines:
         of_task.setdefault(line["experiment"]["generate"], []).append(line)
-    page.text(f"Fraction of lines with an exact answer, of at least {min(counts):,} lines of each size. The lines are the same for all models, and no training used them. Means over the starts, with the "
-              "smallest and the largest in brackets. A heading gives the sizes in training; a larger size tests what was not trained.")
+    page.text(f"Fraction of lines with an exact answer, of at least {min(counts):,} lines of each size, as a mean over the starts. The lines are the same for all models and starts, and no training used them. "
+              "Brackets have the 95 % interval of Wilson (1927) for other lines; different starts are named with the smallest and the largest. "
+              "A heading gives the sizes in training; a larger size tests what was not trained.")
     for task, some in of_task.items():
         rates = {}
         for line in some:
@@ -41,8 +44,8 @@ def answered(page, lines):
         trained = ", ".join(sorted({line["experiment"].get("generate_size", "20") for line in some}, key=int))
         starts = sorted({len(g) for g in groups.values()})
         page.heading(f"{task}, sizes of 1 to {trained}", 3)
-        page.text(f"{TASKS.get(task, task)}. {' or '.join(map(str, starts))} start{'s' * (starts != [1])} for each.")
-        page.table(["", *[f"size {n:,}" for n in sizes]], [[what, *[percent(g, n) for n in range(len(sizes))]] for what, g in groups.items()])
+        page.table(["", *[f"size {n:,}" for n in sizes]], [[what, *[percent(g, n) for n in range(len(sizes))]] for what, g in groups.items()],
+                   f"Exact answers: {TASKS.get(task, task)}. {' or '.join(map(str, starts))} start{'s' * (starts != [1])} for each.")
         if len(sizes) > 1:
             page.picture(curves(groups, lambda line: [x["length"] for x in line["lengths"]],
                                 lambda line: [100 * x["exact"] / x["lines"] if x["lines"] else None for x in line["lengths"]], "size", "answered, %", task),

@@ -26,8 +26,9 @@ def main():
                 middle = LOSS[what] + 0.05 * abs(math.log2(float(vary["lr"]) / 0.008)) + draw.gauss(0, SPREAD.get(what, 0.005))
                 middle += 0.01 * (vary["position"] != what) - 0.003 * (vary.get("lr_terms") == "3")
                 lengths = []
+                slope = 0.3 * (what == "rope") / (2 if vary.get("eval_position") else 1)  # a scaling halves what RoPE loses beyond 128
                 for length in map(int, keys["eval_lengths"].split()):
-                    pieces = [middle + 0.1 * (k % 7 - 3) + (0.3 * math.log2(length / 128) if what == "rope" and length > 128 else 0) for k in range(32)]
+                    pieces = [middle + 0.1 * (k % 7 - 3) + slope * max(0, math.log2(length / 128)) for k in range(32)]
                     mean = sum(pieces) / 32
                     lengths.append({"length": length, "loss": mean, "perplexity": math.exp(mean), "pieces": pieces, "positions": []})
                 experiment = {"task": "decoder", "weight_decay": "0.1", "clip": "1.0", **keys, **vary, "seed": seed}

@@ -28,7 +28,7 @@ check 'the number of starts' 1 "$(grep -c 'means over 2 starts\.' "$T/out")"
 check 'a row for each training and reading' 12 "$(grep -cE '^\| (t5|kerple|fire).* \| (128|4,096) \|' "$T/out")"
 check 'the means of perplexity' '4,096 | 5.0 MB |  | 4.482 | 4.482 | 4.482 | 4.482 | 6.080' "$(row kerple | sed -n 2p)" # (exp(1.7) + exp(1.9)) / 2 = 6.080
 check 'other readings' 4 "$(grep -cE '^\| t5,max_distance=[0-9]+ \| [0-9,]+ \| 5.0 MB \| max_distance=[0-9]+ \|' "$T/out")"
-check 'the longer training − the shorter' '-0.100 (-0.100 to -0.100) | -0.400 (-0.500 to -0.300) | -0.400 (-0.500 to -0.300) | -0.400 (-0.500 to -0.300) | -0.100 (-0.100 to -0.100)' \
+check 'the longer training − the shorter' '−0.100 (−0.100 to −0.100) | −0.400 (−0.500 to −0.300) | −0.400 (−0.500 to −0.300) | −0.400 (−0.500 to −0.300) | −0.100 (−0.100 to −0.100)' \
     "$(row 'kerple: trained at 4,096 − at 128')"
 check 'of each scheme' 4 "$(grep -c ': trained at 4,096 − at 128 |' "$T/out")"
 check 'another max_distance − its own' '+0.075 (+0.050 to +0.100) | +0.075 (+0.050 to +0.100) | +0.075 (+0.050 to +0.100) | +0.075 (+0.050 to +0.100) | +0.075 (+0.050 to +0.100)' \
@@ -40,7 +40,7 @@ mkdir "$T/part"
 grep -v '"eval_position": "t5' "$T/some.jsonl" | sed '/"seed": 2,/ {/"length": "128", "batch"/d}' >"$T/part/native.jsonl"
 ok lab report "$T/part/native.jsonl"
 check 'starts that differ' 1 "$(grep -c 'means over 1 start or 2 starts' "$T/out")"
-check 'one pair' '-0.100 | -0.300 | -0.300 | -0.300 | -0.100' "$(row 'kerple: trained at 4,096 − at 128')"
+check 'one pair' '−0.100 | −0.300 | −0.300 | −0.300 | −0.100' "$(row 'kerple: trained at 4,096 − at 128')"
 check 'no other reading' 0 "$(grep -c ' − as trained' "$T/out")"
 sed '1s/"perplexity": [0-9.]*/"perplexity": null/; 1s/"loss": [0-9.]*/"loss": null/' "$T/native.jsonl" >"$T/part/native.jsonl"
 ok lab report "$T/part/native.jsonl"

@@ -35,9 +35,9 @@ contrast() { grep "^| $1 | $2 |" "$T/out"; }
 check 'a tie' 'tie' "$(column "$(contrast 't5 − rope' 128)" 6)"
 check 'rope loses beyond the trained length' 'better' "$(column "$(contrast 't5 − rope' 512)" 6)"
 check 'sure differences' 'better worse' "$(column "$(contrast 'learned − sinusoidal' 128)" 6) $(column "$(contrast 'none − rope' 128)" 6)"
-check 'the difference and its interval' '-0.10' "$(column "$(contrast 'learned − sinusoidal' 128)" 4 | cut -c1-5)"
+check 'the difference and its interval' '−0.10' "$(column "$(contrast 'learned − sinusoidal' 128)" 4 | cut -c1-7)"
 check 'the rows of sources' '18 12 2' "$(sed -n 's/.*| vim (\([0-9]*\) pieces) | manual (\([0-9]*\) pieces) | topics (\([0-9]*\) pieces).*/\1 \2 \3/p' "$T/out")"
-check 'without each source' 6 "$(grep -cE '^\| [a-z0-9]+ − [a-z0-9]+ at (128|512) \|( [+-][0-9.]+ \|){4}$' "$T/out")"
+check 'without each source' 6 "$(grep -cE '^\| [a-z0-9]+ − [a-z0-9]+ at (128|512) \|( (\+|−)[0-9.]+ \|){4}$' "$T/out")"
 check 'above counts of six bytes' 1 "$(grep -c 'All schemes are above counts of six bytes' "$T/out")"
 # The order by the budget: in the made-up results it is the same for every rate, except for t5 and rope, which are equal.
 ok lab report "$T/ranking-1.jsonl" "$T/ranking-3.jsonl"
@@ -48,7 +48,12 @@ fake 6 "$T/ranking-6.jsonl" "$T/ranking-3.jsonl"
 ok lab report "$T/ranking-6.jsonl"
 check 'with positions and without' 8 "$(grep -cE '^\| (alibi|kerple|t5|rope) \| more training( without positions)? \|( [0-9.]+ \(.*\) \|| [0-9.]+ \|){5}$' "$T/out")"
 check 'nats: rope is better with positions up to 256, and without from 512 on' 1 \
-    "$(grep -cE '^\| rope \|( \+0\.[0-9]+ ± 0\.[0-9]+ \|){2}( -0\.[0-9]+ ± 0\.[0-9]+ \|){3}$' "$T/out")"
+    "$(grep -cE '^\| rope \|( \+0\.[0-9]+ ± 0\.[0-9]+ \|){2}( −0\.[0-9]+ ± 0\.[0-9]+ \|){3}$' "$T/out")"
+check 'RoPE read with three scalings loses half as much beyond 128' '3 3' "$(rows rope | grep -c '| more training, read with .*factor\|| more training, read with dynamic') \
+$(grep -cE '^\| rope, read with (YaRN, factor (4|16)|dynamic) \|( \+0\.[0-9]+ ± 0\.[0-9]+ \|){3}( −0\.[0-9]+ ± 0\.[0-9]+ \|){2}$' "$T/out")"
+command='wilson of lab/report/intervals.py'
+check 'half of 100, none and all of 200' '0.4038 0.5962 0.0000 0.0188 0.9812 1.0000' "$(python3 -B -c 'import sys; sys.path.insert(0, "lab/report"); from intervals import wilson
+print(*(f"{x:.4f}" for some in ((0.5, 100), (0, 200), (1, 200)) for x in wilson(*some)))')"
 command='tau of lab/report/budget.py'
 check 'Kendall' '1.0 -1.0 0.33' "$(python3 -B -c 'import sys; sys.path.insert(0, "lab/report"); from budget import tau
 print(tau([1, 2, 3], [4, 5, 6]), tau([1, 2, 3], [3, 2, 1]), round(tau([1, 2, 3], [1, 3, 2]), 2))')"
@@ -85,8 +90,11 @@ if python3 -c 'import matplotlib' 2>/dev/null; then
     command='lab/paper.py'
     python3 -B lab/paper.py "$T/study" -o "$T/study/page.md" && python3 -B lab/paper.py "$T/study" -o "$T/study/page.md" --check
     check 'the page agrees with the results' 0 $?
+    check 'numbers of the tables and figures' '0 0' "$(sed -n 's/^Table \([0-9]*\)\. .*/\1/p' "$T/study/page.md" | awk '$1 != NR' | wc -l) \
+$(sed -n 's/^Figure \([0-9]*\)\. .*/\1/p' "$T/study/page.md" | awk '$1 != NR' | wc -l)"
+    check 'no suspected reason for a sign that agrees, and some for others' '0 yes' "$(sed -n '/why it may differ/,/^$/p' "$T/study/page.md" | awk -F ' *[|] *' 'NR > 2 && NF && $6 != "" { if ($5 == "agrees") bad++; else some = "yes" } END { print bad + 0, some }')"
     check 'the six comparisons' '4 2' "$(grep -c '^- At 128, ' "$T/study/page.md") $(grep -c '^- At 512, ' "$T/study/page.md")"
-    check 'signs of published claims' 1 "$(grep -c '^| Press 2022 | RoPE.* | rises: +3[0-9.]* % .* at 256 | agrees |$' "$T/study/page.md")"
+    check 'signs of published claims' 1 "$(grep -c '^| Press 2022 | RoPE.* | rises: +3[0-9.]* % .* at 256 | agrees |  |$' "$T/study/page.md")"
     sed -i 's/^\(- At 512, T5 is better than RoPE, by 0.\)[0-9]/\17/' "$T/study/page.md"
     python3 -B lab/paper.py "$T/study" -o "$T/study/page.md" --check 2>"$T/err"
     check 'a number that differs' '1 1' "$? $(grep -c 'page.md:[0-9]*: differs from the results' "$T/err")"
@@ -110,7 +118,7 @@ for what, starts in groups.items():
 for a, b, length in (("t5", "rope", 128), ("kerple", "alibi", 128), ("learned", "sinusoidal", 128), ("none", "rope", 128), ("t5", "rope", 512), ("kerple", "t5", 512)):
     values = [groups[a][seed][length] - groups[b][seed][length] for seed in groups[a]]
     half = {5: 2.776445}[len(values)] * statistics.stdev(values) / math.sqrt(len(values))
-    found.append(f"| {a} − {b} | {length} | {statistics.mean(values):+.3f} ± {half:.3f} |" in page)
+    found.append(f"| {a} − {b} | {length} | {statistics.mean(values):+.3f} ± {half:.3f} |".replace("-", "−") in page)
 found += [f"| counts of {x['order']} byte{'s' * (x['order'] > 1)} |  |  | {x['perplexity']:.3f} |" in page for x in counts]
 print(found.count(False), len(found))
 END

@@ -41,10 +41,11 @@ check 'the last' 7 "$(wc -l <"$T/out")"
 
 fake "$T/3.lab" "$T/three.jsonl"
 stage 6 "$T/three.jsonl"
-check 'each start of four schemes, without and with its positions' '20 20' "$(grep -c '^run = position=none ' "$T/6.lab") $(grep -c '^run = position=[a-z5]*.* ' "$T/6.lab" | xargs -I '{}' expr '{}' - 20)"
+check 'each start of four schemes, without and with its positions, and RoPE read with scalings' '20 20 15' \
+    "$(grep -c '^run = position=none ' "$T/6.lab") $(grep '^run = ' "$T/6.lab" | grep -cv 'position=none \|eval_position') $(grep -c '^run = position=rope.* eval_position=rope.*,scaling=' "$T/6.lab")"
 check 'the model that --keep writes' 5 "$(grep -c "^run = position=none lr=0.004 steps=500 warmup=25 seed=1[1-5] init_from=$T/models/rope+0.008+5000+250-1[1-5].safetensors" "$T/6.lab")"
 ok lab sweep "$T/6.lab" --list
-check 'all differ' 40 "$(wc -l <"$T/out")"
+check 'all differ' 55 "$(wc -l <"$T/out")"
 for task in copy reverse; do
     for rate in 0.001:0.5 0.002:0.2 0.004:0.3; do # RATE:LOSS
         printf '{"experiment":"task = decoder\\nposition = rope\\ngenerate = %s\\ngenerate_size = 20\\nlength = 65\\nbatch = 2\\nsteps = 9\\nseed = 1\\nlr = %s\\n",' $task ${rate%:*}
