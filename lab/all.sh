@@ -20,10 +20,9 @@ if ! python3 -c 'import matplotlib' 2>/dev/null; then
 fi
 mkdir -p "$out" out
 [ -n "$quick" ] || [ -s out/corpus.txt ] || lab/corpus.sh out/corpus.txt
-csplit -s -f out/vim- lab/data/vim.txt '/^\*builtin.txt/' '/^\*options.txt/' '/^\*syntax.txt/' # the texts of classify.lab
 started=$(date +%s)
 # shellcheck disable=SC2016 # the shells that xargs starts expand the variables
-printf '%s\n' length buckets strategies clip sharing scaling classify | xargs -P "$(nproc)" -I '{}' sh -eu -c '
+printf '%s\n' length buckets strategies clip sharing scaling | xargs -P "$(nproc)" -I '{}' sh -eu -c '
     "$relpos" lab sweep lab/{}.lab $quick --threads 1 -o "$out/{}.jsonl" --keep "$out/models-{}" 2>"$out/{}.log" || {
         cat "$out/{}.log" >&2
         exit 1
@@ -39,7 +38,7 @@ if "$python" -c 'import relpos' 2>/dev/null; then
     "$python" lab/forward.py ${quick:+--rounds 3 --batch 4} -o "$out/forward.jsonl"
 fi
 cd "$out"
-set -- length.jsonl strategies.jsonl buckets.jsonl sharing.jsonl clip.jsonl scaling.jsonl classify.jsonl overhead.jsonl terms.jsonl inspect.jsonl
+set -- length.jsonl strategies.jsonl buckets.jsonl sharing.jsonl clip.jsonl scaling.jsonl overhead.jsonl terms.jsonl inspect.jsonl
 [ ! -s forward.jsonl ] || set -- "$@" forward.jsonl
 "$relpos" lab report "$@" -o report.md
 "$relpos" lab report "$@" -o report.html

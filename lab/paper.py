@@ -18,7 +18,6 @@ sys.dont_write_bytecode = True
 root = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(root / "lab"), str(root / "lab" / "report")]
 import budget  # noqa: E402
-import distance  # noqa: E402
 import dropped  # noqa: E402
 import native  # noqa: E402
 import previous  # noqa: E402
@@ -44,7 +43,8 @@ class Study:
             path = folder / f"{name}.jsonl"
             return read(path) if path.exists() else []
         self.stages = {stage: of(f"ranking-{stage}") for stage in (1, 2, 3, 4, 6)}
-        self.tasks, self.tasks2, self.previous, self.distance, self.native = map(of, ("tasks", "tasks-2", "previous", "distance", "native"))
+        self.tasks, self.tasks2, self.classify, self.classify2, self.previous, self.native = map(of, (
+            "tasks", "tasks-2", "classify", "classify-2", "previous", "native"))
         self.groups = {}
         for line in self.stages[3]:
             self.groups.setdefault(scheme(line), []).append(line)
@@ -176,7 +176,7 @@ def protocol(page, s):
         if lines:
             sizes = sorted({int(line["experiment"]["steps"]) * each / 1e6 for line in lines})
             rows.append([stage, kinds[stage], len(lines), " or ".join(f"{x:.1f}" for x in sizes), f"{s.hours(lines):.2f}"])
-    others = {"copy and reverse": s.tasks + s.tasks2, "previous token": s.previous, "max_distance": s.distance, "4,096 bytes": [line for line in s.native if not line["experiment"].get("eval_position")]}
+    others = {"copy and reverse": s.tasks + s.tasks2, "an encoder task": s.classify + s.classify2, "previous token": s.previous, "4,096 bytes": [line for line in s.native if not line["experiment"].get("eval_position")]}
     rows += [["", name, len(lines), "", f"{s.hours(lines):.2f}"] for name, lines in others.items() if lines]
     every = [line for lines in (*trained.values(), *others.values()) for line in lines]
     rows.append(["all", "", len(every), "", f"{s.hours(every):.1f}"])
@@ -186,7 +186,7 @@ def protocol(page, s):
     machines = sorted({f"{m['cpu']} ({m['isa']}, {m['blas']})" for m in (line["machine"] for line in every) if "cpu" in m})
     page.text(f"Machines: {'; '.join(machines)}." * bool(machines) + f" Other programs shared the processor during {sum(map(contended, every))} of {len(every)} trainings." * any(map(contended, every)))
     missing = [name for name, lines in (("stage 4 (20 MB)", s.stages[4]), ("stage 6 (positions dropped)", s.stages[6]), ("copying and reversing (lab/tasks.lab)", s.tasks), ("five sizes of a step (lab/previous.lab)", s.previous),
-                                        ("max_distance (lab/distance.lab)", s.distance), ("trainings at 4,096 (lab/native.lab)", s.native)) if not lines]
+                                        ("trainings at 4,096 (lab/native.lab)", s.native)) if not lines]
     if missing:
         page.text(f"Not run yet: {joined(missing)}.")
     page.text("The six comparisons were written into lab/report/ranking.py before stage 3 was trained. Their tests are Student's t over the starts, adjusted for all six (Holm 1979). "
@@ -242,13 +242,32 @@ def more(page, s):
     if s.native:
         page.heading("Trained at 4,096, or read beyond 128")
         native.native(page, s.native)
-    if s.distance:
-        page.heading("max_distance")
-        distance.by_ratio(page, s.distance)
     if s.tasks2 or s.tasks:
         page.heading("Copy and reverse")
         page.text("At the best of three learning rates: that with the lowest loss at the trained size. " + ("The starts are new." if s.tasks2 else "One start of each scheme."))
         tasks.answered(page, s.tasks2 or stages.best_of_tasks(s.tasks))
+    if s.classify2:
+        classified(page, s)
+
+
+def classified(page, s):
+    """Add the section on the encoder task, with the accuracy as a mean over the starts and its 95 % interval."""
+    some = s.classify2[0]["experiment"]
+    lengths = [x["length"] for x in s.classify2[0]["lengths"]]
+    page.heading("An encoder task")
+    page.text(f"A classifier with two-sided positions, {some['layers']} layers and a mean over the tokens names the chapter of Vim's help that a window of {some['length']} bytes is from: {some['classes']} chapters, so guessing is right for a third. "
+              f"Each position has the best of {len({line['vary']['lr'] for line in s.classify})} learning rates and new starts. Held out is the end of each chapter.")
+    groups = {}
+    for line in s.classify2:
+        groups.setdefault(scheme(line), []).append(line)
+
+    def cell(lines, n):
+        middle, half = interval([100 * line["lengths"][n]["accuracy"] for line in lines])
+        return f"{middle:.1f} % ± {half:.1f}"
+
+    order = sorted(groups, key=lambda what: -statistics.mean(line["lengths"][lengths.index(int(some["length"]))]["accuracy"] for line in groups[what]))
+    page.table(["", "learning rate", *(f"accuracy at {x:,}" for x in lengths)], [[what, groups[what][0]["vary"]["lr"], *(cell(groups[what], n) for n in range(len(lengths)))] for what in order],
+               f"Accuracy, as means over {min(map(len, groups.values()))} starts, with 95 % intervals over the starts.")
 
 
 def threats(page, s):

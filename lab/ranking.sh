@@ -1,12 +1,12 @@
 #!/bin/sh
-# ranking.sh RELPOS OUT [PROCESSES] -- run all stages of the ranking: eight core-hours. Each process (default: one for each core) runs one training
+# ranking.sh RELPOS OUT [PROCESSES] -- run all trainings of the page on the ranking, lab/results/ranking.md. Each process (default: one for each core) runs one training
 # at a time on one thread. Results that OUT already has are kept, so the same command continues a ranking that was stopped.
 # docs/lab-design.md, "The ranking", explains the stages.
 # From the root of the source:
 #
 #     lab/corpus.sh out/corpus.txt
 #     lab/ranking.sh build/release/relpos out/ranking
-#     build/release/relpos lab report out/ranking/ranking-[1-4].jsonl
+#     lab/paper.py out/ranking -o out/ranking/ranking.md
 #
 # OUT/state is the command that prints how far it is.
 # SPDX-License-Identifier: Apache-2.0
@@ -17,6 +17,7 @@ out=${2:?$usage}
 processes=${3:-$(nproc)}
 here=$(dirname "$0")
 mkdir -p "$out"
+csplit -s -f out/vim- "$here/data/vim.txt" '/^\*builtin.txt/' '/^\*options.txt/' '/^\*syntax.txt/' # the texts of classify.lab
 sweep() # sweep EXPERIMENT RESULTS OPTION...: train and measure what has no result; the processes share the work
 {
     experiment=$1 results=$2
@@ -48,3 +49,14 @@ sweep "$out/ranking-3.lab" "$out/ranking-3.jsonl" --keep "$out/models"
 sweep "$out/ranking-4.lab" "$out/ranking-4.jsonl"
 [ -s "$out/ranking-6.lab" ] || next 6 ranking-6 "$out/ranking-3.jsonl"
 sweep "$out/ranking-6.lab" "$out/ranking-6.jsonl"
+sweep "$here/previous.lab" "$out/previous.jsonl"
+sweep "$here/previous.lab" "$out/previous.jsonl" --set batch=4 --set steps=4000 --set eval_previous=100
+sweep "$here/previous.lab" "$out/previous.jsonl" --set batch=64 --set steps=1000 --set eval_previous=25
+sweep "$here/previous.lab" "$out/previous.jsonl" --set length=32 --set batch=64
+sweep "$here/previous.lab" "$out/previous.jsonl" --set length=512 --set batch=4
+sweep "$here/native.lab" "$out/native.jsonl"
+for name in tasks classify; do
+    sweep "$here/$name.lab" "$out/$name.jsonl"
+    [ -s "$out/$name-2.lab" ] || next "$name" "$name-2" "$out/$name.jsonl"
+    sweep "$out/$name-2.lab" "$out/$name-2.jsonl"
+done

@@ -11,7 +11,7 @@ Stage 1 is lab/ranking.lab: four learning rates for each position scheme. The ot
     4       the same settings for 20 MB, with one of the new starts
     6       from the results of stage 3, whose models are in the folder models beside them: every start of SCAFFOLDS without its positions, and with them
             as a control, for 1 MB; the control of RoPE is also read with SCALINGS
-    tasks   from the results of lab/tasks.lab: the best learning rate of each task and scheme, with five new starts
+    tasks, classify   from the results of lab/tasks.lab or lab/classify.lab: the best learning rate of each task and scheme, with five new starts
 
 "Best" is the lowest loss at the trained length on the selection pieces, or at the trained size. Only stages 3, 4 and 6 read the report pieces.
 SPDX-License-Identifier: Apache-2.0"""
@@ -38,9 +38,9 @@ SCALINGS = ("yarn,factor=4,original_max_position_embeddings=128", "yarn,factor=1
 SETTINGS = 2  # settings of each scheme that stage 2 trains again
 REPORT = {"valid": "out/corpus/report-vim.txt out/corpus/report-manual.txt out/corpus/report-topics.txt"}
 LENGTHS = {"eval_lengths": "64 128 256 512 1024 2048"}
-# Stage: keys that differ from lab/ranking.lab or lab/tasks.lab, and the number of steps.
+# Stage: keys that differ from lab/ranking.lab, lab/tasks.lab or lab/classify.lab, and the number of steps.
 STAGES = {
-    "tasks": ({"seed": "11", "seeds": "5"}, None),
+    **dict.fromkeys(("tasks", "classify"), ({"seed": "11", "seeds": "5"}, None)),
     "knobs": ({}, None),
     "2": ({}, 5000),
     "3": ({**REPORT, **LENGTHS, "seed": "11", "seeds": "5", "eval_every": "250", "eval_previous": "50"}, 5000),
@@ -81,7 +81,7 @@ def best_of_tasks(lines):
     """Return the results at the best learning rate of each task and scheme."""
     groups = {}
     for line in lines:
-        groups.setdefault((line["vary"]["generate"], line["vary"]["position"]), []).append(line)
+        groups.setdefault((line["vary"].get("generate"), line["vary"]["position"]), []).append(line)
     return [min(some, key=loss) for some in groups.values()]
 
 
@@ -105,7 +105,7 @@ def runs(stage, lines, folder):
     if stage == "6":
         yield from dropped(lines, folder)
         return
-    if stage == "tasks":
+    if stage in ("tasks", "classify"):
         yield from map(setting, best_of_tasks(lines))
         return
     steps = STAGES[stage][1]
@@ -123,9 +123,9 @@ def runs(stage, lines, folder):
 
 
 def experiment(stage, lines, folder):
-    """Return lab/ranking.lab or lab/tasks.lab with the keys and runs of a stage."""
+    """Return lab/ranking.lab, lab/tasks.lab or lab/classify.lab with the keys and runs of a stage."""
     keys = dict(STAGES[stage][0])
-    base = "tasks" if stage == "tasks" else "ranking"
+    base = stage if stage in ("tasks", "classify") else "ranking"
     text = [f"# The best settings of lab/{base}.lab, made by lab/stages.py {stage} from the results of the stage before."]
     for line in (here / f"{base}.lab").read_text().splitlines():
         key = line.split(" = ")[0]

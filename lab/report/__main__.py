@@ -13,7 +13,6 @@ import sys
 sys.dont_write_bytecode = True  # do not write into the installation
 from budget import budget  # noqa: E402
 from costs import forward, overhead  # noqa: E402
-from distance import by_ratio  # noqa: E402
 from dropped import dropped  # noqa: E402
 from heads import inspected  # noqa: E402
 from native import native  # noqa: E402
@@ -36,7 +35,6 @@ EXPERIMENTS = {
     "ranking-6": "Seven positions, stage 6: positions dropped after the training",
     "tasks": "Tasks with one right answer, beyond the sizes of the training",
     "previous": "How many steps it takes until a head attends to the previous token",
-    "distance": "How far a T5 table reads beyond the trained length, by max_distance over that length",
     "native": "Trained at 4,096 or extrapolated to it: T5, KERPLE and FIRE",
     "scaling": "RoPE scaled to read more than the trained length",
     "buckets": "The number of buckets, and max_distance",
@@ -46,7 +44,6 @@ EXPERIMENTS = {
     "overhead": "The cost of positions in a training step",
     "forward": "The cost of positions in attention",
     "terms": "The number of weights of positions",
-    "classify": "An encoder with two-sided positions: which chapter is a window from?",
     "inspect": "What the heads learned",
     "oracle": "Compared with PyTorch",
     "whole": "Trained to the end, compared with PyTorch",
@@ -64,7 +61,6 @@ KINDS = {
     "whole": (to_the_end, "lab/oracle.py build/release/relpos lab/oracle.lab --whole 3 --save out/whole.jsonl --set layers=2 --set width=64 --set mlp=256 --set length=128 "
               "--set batch=8 --set position=rope"),
     "overhead": (overhead, None),
-    "distance": (by_ratio, None),
     "native": (native, None),
     **{f"ranking-{stage}": (ranked, "lab/ranking.sh build/release/relpos out/ranking") for stage in (1, 2, 3, 4)},
     "ranking-6": (dropped, "lab/ranking.sh build/release/relpos out/ranking"),

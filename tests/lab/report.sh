@@ -53,13 +53,6 @@ mv "$T/print/three.jsonl" "$T/print/length.jsonl"
 ok lab report "$T/print/length.jsonl"
 check 'nothing is printed for three times' 0 "$(grep -c 'Beside published numbers' "$T/out")"
 
-# T5 tables by max_distance / trained length; perplexity doubles in one start, and stays the same in the other
-mkdir "$T/ratio"
-awk '/"seed":1/ {b = 10} /"seed":2/ {b = 5} {sub(/"perplexity":[0-9.]*/, "\"perplexity\":5"); sub(/"length":32,"loss":[0-9.]*,"perplexity":[0-9.]*/, "\"length\":32,\"loss\":1,\"perplexity\":" b); print}' \
-    "$T/results.jsonl" | grep 'layers = own' >"$T/ratio/distance.jsonl"
-ok lab report "$T/ratio/distance.jsonl"
-check 'the rise by the ratio' 1 "$(grep -cE '^\| 1 \| 16 \| 16 \| 5.000 \| \+41.4 % \(-98.3 to \+[0-9.]+\) \|$' "$T/out")"
-
 # the number of weights, from the shapes that the library reports
 "$program" info --json >"$T/print/terms.jsonl"
 ok lab report "$T/print/terms.jsonl"

@@ -54,6 +54,10 @@ for task in copy reverse; do
         echo '"machine":{"threads":1,"version":"0","isa":"x","blas":"y"}}'
     done
 done >"$T/tasks.jsonl"
+# the same keys without a generated task, at length 65: the rates of classifiers
+sed 's/generate = [a-z]*.ngenerate_size = 20.n//; s/"generate":"[a-z]*",//; s/"length":20/"length":65/; s/"lines":5,"exact":5/"accuracy":0.5/g; s/task = decoder/task = classifier/' "$T/tasks.jsonl" | head -3 >"$T/classify.jsonl"
+stage classify "$T/classify.jsonl"
+check 'the best rate of a classifier' '1 1' "$(grep -c '^run = lr=0.002 position=rope$' "$T/classify.lab") $(grep -c '^task = classifier$' "$T/classify.lab")"
 stage tasks "$T/tasks.jsonl"
 check 'the best rate of each task' '1 1' "$(grep -c '^run = lr=0.002 generate=copy position=rope$' "$T/tasks.lab") $(grep -c '^run = lr=0.002 generate=reverse position=rope$' "$T/tasks.lab")"
 ok lab sweep "$T/tasks.lab" --list
@@ -63,11 +67,11 @@ command='lab/stages.py without results of a scheme'
 grep -v 'position = alibi' "$T/two.jsonl" >"$T/some.jsonl"
 python3 lab/stages.py 3 "$T/some.jsonl" >"$T/out" 2>"$T/err"
 check 'the message' '1 stages.py: there are no results of alibi (run the stage before to its end)' "$? $(cat "$T/err")"
-for stage in knobs:ranking-1-knobs:1 2:ranking-2:1 3:ranking-3:2 4:ranking-4:2; do # the committed experiments follow from the committed results
+for stage in knobs:ranking-1-knobs:ranking-1 2:ranking-2:ranking-1 3:ranking-3:ranking-2 4:ranking-4:ranking-2 tasks:tasks-2:tasks classify:classify-2:classify; do # the committed experiments follow from the committed results
     name=$(echo "$stage" | cut -d: -f2)
     [ -e "lab/results/$name.lab" ] || continue
     command="lab/results/$name.lab"
-    python3 lab/stages.py "${stage%%:*}" "lab/results/ranking-${stage##*:}.jsonl" | diff - "lab/results/$name.lab" >"$T/out"
+    python3 lab/stages.py "${stage%%:*}" "lab/results/${stage##*:}.jsonl" | diff - "lab/results/$name.lab" >"$T/out"
     check 'it follows from the results' '' "$(cat "$T/out")"
 done
 
