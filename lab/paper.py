@@ -19,7 +19,7 @@ root = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(root / "lab"), str(root / "lab" / "report")]
 import budget  # noqa: E402
 import dropped  # noqa: E402
-import native  # noqa: E402
+import longer  # noqa: E402
 import previous  # noqa: E402
 import ranking  # noqa: E402
 import stages  # noqa: E402
@@ -42,9 +42,9 @@ class Study:
         def of(name):
             path = folder / f"{name}.jsonl"
             return read(path) if path.exists() else []
-        self.stages = {stage: of(f"ranking-{stage}") for stage in (1, 2, 3, 4, 6)}
-        self.tasks, self.tasks2, self.classify, self.classify2, self.previous, self.native = map(of, (
-            "tasks", "tasks-2", "classify", "classify-2", "previous", "native"))
+        self.stages = {stage: of(f"ranking-{stage}") for stage in (1, 2, 3, 4, 6, 7)}
+        self.tasks, self.tasks2, self.classify, self.classify2, self.previous = map(of, (
+            "tasks", "tasks-2", "classify", "classify-2", "previous"))
         self.groups = {}
         for line in self.stages[3]:
             self.groups.setdefault(scheme(line), []).append(line)
@@ -169,14 +169,15 @@ def protocol(page, s):
               "Held-out documents and pieces are excluded if a third of them occurs in training, and so are tables. 32 pieces of 1,024 bytes from the selection documents choose the settings; 32 from the report documents measure the results.")
     page.text(f"Every length predicts the same bytes. Windows move by {some['eval_stride']} bytes, and only the last {some['eval_stride']} bytes of each are measured: in windows of {some['length']} they have {int(some['length']) - int(some['eval_stride']) + 1} to {some['length']} bytes of context.")
     kinds = {1: "four rates, then two values of a second setting at the best rate", 2: "the best two settings of each", 3: f"the best setting of each, {s.starts} new starts, report pieces",
-             4: "the same setting, one start", 6: "the models of stage 3 with RoPE, T5, KERPLE and ALiBi, with positions and without"}
+             4: "the same setting, one start", 6: "the models of stage 3 with RoPE, T5, KERPLE and ALiBi, with positions and without",
+             7: "models of stage 3 with T5, KERPLE and RoPE, at 4,096 and at 128"}
     trained = {stage: [line for line in lines if not line["experiment"].get("eval_position")] for stage, lines in s.stages.items()}
     rows = []
     for stage, lines in trained.items():
         if lines:
             sizes = sorted({int(line["experiment"]["steps"]) * each / 1e6 for line in lines})
             rows.append([stage, kinds[stage], len(lines), " or ".join(f"{x:.1f}" for x in sizes), f"{s.hours(lines):.2f}"])
-    others = {"copy and reverse": s.tasks + s.tasks2, "an encoder task": s.classify + s.classify2, "previous token": s.previous, "4,096 bytes": [line for line in s.native if not line["experiment"].get("eval_position")]}
+    others = {"copy and reverse": s.tasks + s.tasks2, "an encoder task": s.classify + s.classify2, "previous token": s.previous}
     rows += [["", name, len(lines), "", f"{s.hours(lines):.2f}"] for name, lines in others.items() if lines]
     every = [line for lines in (*trained.values(), *others.values()) for line in lines]
     rows.append(["all", "", len(every), "", f"{s.hours(every):.1f}"])
@@ -186,7 +187,7 @@ def protocol(page, s):
     machines = sorted({f"{m['cpu']} ({m['isa']}, {m['blas']})" for m in (line["machine"] for line in every) if "cpu" in m})
     page.text(f"Machines: {'; '.join(machines)}." * bool(machines) + f" Other programs shared the processor during {sum(map(contended, every))} of {len(every)} trainings." * any(map(contended, every)))
     missing = [name for name, lines in (("stage 4 (20 MB)", s.stages[4]), ("stage 6 (positions dropped)", s.stages[6]), ("copying and reversing (lab/tasks.lab)", s.tasks), ("five sizes of a step (lab/previous.lab)", s.previous),
-                                        ("trainings at 4,096 (lab/native.lab)", s.native)) if not lines]
+                                        ("stage 7 (longer windows)", s.stages[7])) if not lines]
     if missing:
         page.text(f"Not run yet: {joined(missing)}.")
     page.text("The six comparisons were written into lab/report/ranking.py before stage 3 was trained. Their tests are Student's t over the starts, adjusted for all six (Holm 1979). "
@@ -239,9 +240,9 @@ def more(page, s):
     if s.stages[6]:
         page.heading("Positions as scaffolds")
         dropped.dropped(page, s.stages[6], s.stages[3])
-    if s.native:
-        page.heading("Trained at 4,096, or read beyond 128")
-        native.native(page, s.native)
+    if s.stages[7]:
+        page.heading("Longer windows at the end")
+        longer.longer(page, s.stages[7])
     if s.tasks2 or s.tasks:
         page.heading("Copy and reverse")
         page.text("At the best of three learning rates: that with the lowest loss at the trained size. " + ("The starts are new." if s.tasks2 else "One start of each scheme."))

@@ -49,12 +49,13 @@ sweep "$out/ranking-3.lab" "$out/ranking-3.jsonl" --keep "$out/models"
 sweep "$out/ranking-4.lab" "$out/ranking-4.jsonl"
 [ -s "$out/ranking-6.lab" ] || next 6 ranking-6 "$out/ranking-3.jsonl"
 sweep "$out/ranking-6.lab" "$out/ranking-6.jsonl"
+[ -s "$out/ranking-7.lab" ] || next 7 ranking-7 "$out/ranking-3.jsonl"
+sweep "$out/ranking-7.lab" "$out/ranking-7.jsonl"
 sweep "$here/previous.lab" "$out/previous.jsonl"
 sweep "$here/previous.lab" "$out/previous.jsonl" --set batch=4 --set steps=4000 --set eval_previous=100
 sweep "$here/previous.lab" "$out/previous.jsonl" --set batch=64 --set steps=1000 --set eval_previous=25
 sweep "$here/previous.lab" "$out/previous.jsonl" --set length=32 --set batch=64
 sweep "$here/previous.lab" "$out/previous.jsonl" --set length=512 --set batch=4
-sweep "$here/native.lab" "$out/native.jsonl"
 for name in tasks classify; do
     sweep "$here/$name.lab" "$out/$name.jsonl"
     [ -s "$out/$name-2.lab" ] || next "$name" "$name-2" "$out/$name.jsonl"

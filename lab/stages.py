@@ -11,6 +11,8 @@ Stage 1 is lab/ranking.lab: four learning rates for each position scheme. The ot
     4       the same settings for 20 MB, with one of the new starts
     6       from the results of stage 3, whose models are in the folder models beside them: every start of SCAFFOLDS without its positions, and with them
             as a control, for 1 MB; the control of RoPE is also read with SCALINGS
+    7       from the results of stage 3 and its models: three starts of LONGER for 1 MB at length 4,096, and at 128; tables are also read with the other
+            max_distance
     tasks, classify   from the results of lab/tasks.lab or lab/classify.lab: the best learning rate of each task and scheme, with five new starts
 
 "Best" is the lowest loss at the trained length on the selection pieces, or at the trained size. Only stages 3, 4 and 6 read the report pieces.
@@ -35,6 +37,7 @@ KNOBS = {
 }
 SCAFFOLDS = ("rope", "t5,bidirectional=0", "kerple", "alibi")
 SCALINGS = ("yarn,factor=4,original_max_position_embeddings=128", "yarn,factor=16,original_max_position_embeddings=128", "dynamic,factor=1,max_position_embeddings=128")
+LONGER = ("t5,bidirectional=0", "kerple", "rope")
 SETTINGS = 2  # settings of each scheme that stage 2 trains again
 REPORT = {"valid": "out/corpus/report-vim.txt out/corpus/report-manual.txt out/corpus/report-topics.txt"}
 LENGTHS = {"eval_lengths": "64 128 256 512 1024 2048"}
@@ -45,6 +48,7 @@ STAGES = {
     "2": ({}, 5000),
     "3": ({**REPORT, **LENGTHS, "seed": "11", "seeds": "5", "eval_every": "250", "eval_previous": "50"}, 5000),
     "6": ({**REPORT, "eval_lengths": "128 256 512 1024 2048"}, 500),
+    "7": ({**REPORT, "eval_lengths": "128 512 2048 4096 8192", "eval_stride": "128", "eval_bytes": "16384", "lr": "0.002", "steps": "250", "warmup": "12"}, 250),
     "4": ({**REPORT, "eval_lengths": "128 512", "seed": "11"}, 10000),
 }
 
@@ -85,15 +89,19 @@ def best_of_tasks(lines):
     return [min(some, key=loss) for some in groups.values()]
 
 
+def kept(line, folder):
+    """Return the path of the model of a result of stage 3: the name that --keep gives it."""
+    return folder / f"{'+'.join(line['vary'].values())}-{line['seed']}.safetensors"
+
+
 def dropped(lines, folder):
     """Yield the lines "run" of stage 6: they begin with the weights of stage 3, with the setting of that scheme and a half of its rate."""
     for line in lines:
         vary = line["vary"]
         if scheme(vary["position"]) not in SCAFFOLDS:
             continue
-        model = folder / f"{'+'.join(vary.values())}-{line['seed']}.safetensors"  # the name that --keep gives it
         for position in ("none", vary["position"]):
-            keys = {**vary, "position": position, "lr": f"{float(vary['lr']) / 2:g}", "steps": 500, "warmup": 25, "seed": line["seed"], "init_from": model}
+            keys = {**vary, "position": position, "lr": f"{float(vary['lr']) / 2:g}", "steps": 500, "warmup": 25, "seed": line["seed"], "init_from": kept(line, folder)}
             if position == "none":
                 keys.pop("lr_terms", None)
             yield " ".join(f"{k}={v}" for k, v in keys.items())
@@ -101,9 +109,25 @@ def dropped(lines, folder):
             yield " ".join(f"{k}={v}" for k, v in {**keys, "eval_position": f"{vary['position']},scaling={scaling}"}.items())
 
 
+def longer(lines, folder):
+    """Yield the lines "run" of stage 7: they begin with the weights of stage 3. Readings follow their training, so it is done once."""
+    for line in lines:
+        vary = line["vary"]
+        if scheme(vary["position"]) not in LONGER or line["seed"] > 13:
+            continue
+        tables = [vary["position"]]
+        if vary["position"].startswith("t5"):
+            tables = [f"t5,max_distance={distance},bidirectional=0" for distance in (128, 4096)]
+        for size in ("length=4096 batch=1", "length=128 batch=32"):
+            for position in tables if size.startswith("length=4096") else tables[:1]:
+                run = " ".join([f"position={position}", size, *(f"lr_terms={vary[k]}" for k in ("lr_terms",) if k in vary), f"seed={line['seed']}", f"init_from={kept(line, folder)}"])
+                yield run
+                yield from (f"{run} eval_position={other}" for other in tables if other != position)
+
+
 def runs(stage, lines, folder):
-    if stage == "6":
-        yield from dropped(lines, folder)
+    if stage in ("6", "7"):
+        yield from (dropped if stage == "6" else longer)(lines, folder)
         return
     if stage in ("tasks", "classify"):
         yield from map(setting, best_of_tasks(lines))

@@ -15,7 +15,7 @@ from budget import budget  # noqa: E402
 from costs import forward, overhead  # noqa: E402
 from dropped import dropped  # noqa: E402
 from heads import inspected  # noqa: E402
-from native import native  # noqa: E402
+from longer import longer  # noqa: E402
 from oracle import beside_torch, to_the_end  # noqa: E402
 from page import Page, put, write  # noqa: E402
 from previous import first_heads, watched  # noqa: E402
@@ -35,7 +35,6 @@ EXPERIMENTS = {
     "ranking-6": "Seven positions, stage 6: positions dropped after the training",
     "tasks": "Tasks with one right answer, beyond the sizes of the training",
     "previous": "How many steps it takes until a head attends to the previous token",
-    "native": "Trained at 4,096 or extrapolated to it: T5, KERPLE and FIRE",
     "scaling": "RoPE scaled to read more than the trained length",
     "buckets": "The number of buckets, and max_distance",
     "strategies": "How distances are assigned to 32 buckets",
@@ -61,8 +60,8 @@ KINDS = {
     "whole": (to_the_end, "lab/oracle.py build/release/relpos lab/oracle.lab --whole 3 --save out/whole.jsonl --set layers=2 --set width=64 --set mlp=256 --set length=128 "
               "--set batch=8 --set position=rope"),
     "overhead": (overhead, None),
-    "native": (native, None),
     **{f"ranking-{stage}": (ranked, "lab/ranking.sh build/release/relpos out/ranking") for stage in (1, 2, 3, 4)},
+    "ranking-7": (longer, "lab/ranking.sh build/release/relpos out/ranking"),
     "ranking-6": (dropped, "lab/ranking.sh build/release/relpos out/ranking"),
     "forward": (forward, "build/python/venv/bin/python lab/forward.py -o out/forward.jsonl"),
     "terms": (shapes_and_counts, "relpos info --json >out/terms.jsonl"),
