@@ -276,9 +276,9 @@ def threats(page, s):
     for text in (
             f"One size: 0.2 million weights, {int(s.stages[3][0]['experiment']['steps']) * 2048 / 1e6:.0f} MB. Published models have 500 to 6,000 times as many weights; we only compare signs with them.",
             "One kind of text: documentation. The intervals describe new starts on the same 32 pieces, not other texts. The table without each source shows how far one source decides.",
-            f"The settings were chosen at {s.trained} bytes, so no scheme is tuned to read more. Another base of RoPE, or a scaling, may read further.",
+            f"The settings were chosen at {s.trained} bytes, so no scheme is tuned to read more. RoPE reads further with a scaling (stage 6), and may with another base.",
             "Six settings each is a small budget, and the second setting is another one for each scheme. The best rates lie within those that were tried.",
-            "Trainings that go on without positions (stage 6) read the windows of the first 500 steps again, at one rate.",
+            "Trainings that go on (stages 6 and 7) begin again with the first windows of the text, at one rate for all schemes.",
             "Counts of six bytes predict from five bytes of context and tables of the whole training text. A model above them has learned less than such a table.",
             "T5, KERPLE and learned positions have additional learned arrays (32 to 8,192 numbers); the other schemes have none."):
         page.item(text)
@@ -364,6 +364,13 @@ def claims(page, s):
         for length in (four, long) if dropped.scaled(s.stages[6]) else ():
             name = best_scaling(s, length)
             row(f"RoPE: and better than with a scaling (here {name}, the best of those tried)", dropped.scaled(s.stages[6])[name], length, 0.0, short)
+    fits = [powers for some in previous.by_size(s.previous).values() for powers in [previous.fitted(some)["loss"]] if powers]
+    if fits:
+        within = [abs(power - 0.5) <= half for powers in fits for power, half in powers]
+        seen = " and ".join(f"of the {what} {min(some):.2f} to {max(some):.2f}" for what, some in zip(("batch", "length"), ([powers[n][0] for powers in fits] for n in (0, 1))))
+        rows.append(("arXiv 2511.16893", "the tokens until induction heads form grow with √(batch × length); here: until the loss is below counts of three bytes",
+                     f"powers {seen}, in {len(fits)} schemes", "agrees" if all(within) else "open" if any(within) else "disagrees",
+                     "heads for the previous token, which are only a part of induction; small models, one rate for all sizes"))
     for task in ("copy", "reverse"):
         found = exact(s, task)
         if found:

@@ -51,6 +51,27 @@ def change(values):
     return minus(f"{words[0]} %" + (f" ({words[1]} to {words[2]})" if len(words) > 1 else ""))
 
 
+def powers(points):
+    """Fit y = c · a^p · b^q to points (a, b, y) by least squares of the logarithms. Return p and q, each as (value, half the width of its 95 % interval), or
+    None if a and b do not vary separately or fewer than four points are left."""
+    rows, free = [(1.0, math.log(a), math.log(b)) for a, b, _ in points], len(points) - 3
+    if free < 1:
+        return None
+    normal = [[sum(r[i] * r[j] for r in rows) for j in range(3)] + [float(i == j) for j in range(3)] for i in range(3)]  # XᵀX beside the identity
+    for i in range(3):  # the matrix is positive definite, so no rows are exchanged
+        if normal[i][i] < 1e-9:
+            return None
+        normal[i] = [x / normal[i][i] for x in normal[i]]
+        for j in range(3):
+            if j != i:
+                normal[j] = [x - normal[j][i] * y for x, y in zip(normal[j], normal[i])]
+    inverse = [row[3:] for row in normal]
+    right = [sum(r[i] * math.log(y) for r, (_, _, y) in zip(rows, points)) for i in range(3)]
+    found = [sum(x * y for x, y in zip(row, right)) for row in inverse]
+    left = sum((math.log(y) - sum(x * z for x, z in zip(r, found))) ** 2 for r, (_, _, y) in zip(rows, points))
+    return [(found[i], quantile(free) * math.sqrt(left / free * inverse[i][i])) for i in (1, 2)]
+
+
 def minus(text):
     """Return the text of a number with a minus sign in place of a hyphen."""
     return text.replace("-", "−")

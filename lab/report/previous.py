@@ -5,6 +5,7 @@ import math
 import statistics
 
 from curves import curves
+from intervals import minus, powers
 from results import grouped, short
 
 LEAST = 0.05  # a weight that rises by less than this has not emerged
@@ -74,9 +75,7 @@ def law(page, lines):
     sizes = sorted({size(line) for line in lines})
     if len(sizes) < 2:
         return
-    groups = {}
-    for line in lines:
-        groups.setdefault(short(line["experiment"]["position"]), {}).setdefault(size(line), []).append(line)
+    groups = by_size(lines)
     page.text("A law for induction heads in larger models (arXiv 2511.16893) says that the tokens read until these heads form, divided by √(batch × length), are a number T that is the same for all batches and lengths.")
     for name, caption, steps in (("half the rise", "the weight of the previous token has half its rise", steps_to), ("loss of counts of three bytes", "the training loss is below that of counts of three bytes", steps_below)):
         rows = []
@@ -86,6 +85,27 @@ def law(page, lines):
             rows.append([what, *("" if x not in found else f"{found[x] / 1000:.1f}" if found[x] < math.inf else "not reached" for x in sizes), f"{max(ends) / min(ends):.2f}" if len(ends) > 1 else ""])
         page.table([name, *(f"{batch} × {length}" for batch, length in sizes), "ratio"], rows,
                    f"Tokens read until {caption}, divided by √(batch × length), in thousands: medians over the starts, for steps of batch × length bytes. The last column has the largest over the smallest of a row.")
+    rows = [[what, *(minus(f"{p:+.2f} ± {half:.2f}") for some in fitted(of_size).values() for p, half in some or ())] for what, of_size in groups.items()]
+    if all(len(row) == 5 for row in rows):
+        page.table(["", "half the rise: batch", "length", "loss: batch", "length"], rows, "The same tokens as powers of the batch and of the length, fitted to all starts by least squares of the logarithms, with 95 % intervals. "
+                   "By the law, all powers are 0.5; if every token counted alike, they would be 0; if every step did, 1.")
+
+
+def by_size(lines):
+    """Return {position: {(batch, length): results}}."""
+    found = {}
+    for line in lines:
+        found.setdefault(short(line["experiment"]["position"]), {}).setdefault(size(line), []).append(line)
+    return found
+
+
+def fitted(of_size):
+    """Return {"weight" or "loss": powers of the batch and the length in the tokens until then}, or None where a start does not reach it."""
+    found = {}
+    for name, steps in (("weight", steps_to), ("loss", steps_below)):
+        points = [(*x, (steps(line) or math.inf) * math.prod(x)) for x, some in of_size.items() for line in some]
+        found[name] = powers(points) if max(tokens for *_, tokens in points) < math.inf else None
+    return found
 
 
 def size(line):

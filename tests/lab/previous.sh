@@ -36,6 +36,25 @@ check 'the loss of counts of three bytes' '1 1' \
     "$(grep -c '^| rope | not in 24 | 16 (16 to not in 24) |' "$T/out") $(grep -c '^| alibi | not in 24 | not in 24 |' "$T/out")"
 check 'tokens until then, over the root of batch times length' '1 1 3' \
     "$(grep -c '^| loss of counts of three bytes | 2 × 16 | 2 × 64 | ratio |$' "$T/out") $(grep -c '^| rope | 0.1 | 0.2 | 2.00 |$' "$T/out") $(grep -cE '^\| (rope|alibi) \| not reached \| not reached \|  \|$' "$T/out")"
+# Made-up results of five sizes, in which the tokens grow with the power 0.25 of the batch and 0.5 of the length, and two starts are 2 % apart
+python3 - "$T/low.jsonl" >"$T/law.jsonl" <<'END'
+import json, sys
+line = json.loads(open(sys.argv[1]).readline())
+for batch, length in ((16, 128), (64, 32), (4, 512), (4, 128), (64, 128)):
+    for seed, times in ((1, 0.99), (2, 1.01)):
+        tokens = 2e6 * batch ** 0.25 * length ** 0.5 * times
+        steps = tokens / (batch * length)
+        keys = {"length": length, "batch": batch, "steps": round(steps * 10), "seed": seed}
+        lines = [x for x in line["experiment"].splitlines() if x.split(" = ")[0] not in keys] + [f"{k} = {v}" for k, v in keys.items()]
+        previous = [{"step": round(steps * k / 4), "weight": 0.1 + 0.4 * (k >= 4), "layer": 0, "head": 0} for k in range(1, 7)]
+        print(json.dumps({**line, "seed": seed, "experiment": "\n".join(lines) + "\n", "previous": previous, "ngrams": [{"order": 3, "loss": 2.0, "perplexity": 7.389}],
+                          "losses": [3.0] * 9 + [1.0]}))
+END
+ok lab report "$T/law.jsonl"
+check 'the powers of the batch and the length' 1 "$(grep -cE '^\| rope \| \+0\.25 ± 0\.01 \| \+0\.50 ± 0\.01 \| \+0\.25 ± 0\.01 \| \+0\.50 ± 0\.01 \|$' "$T/out")"
+command='powers of lab/report/intervals.py'
+check 'powers that cannot be told apart, and too few points' 'None None' "$(python3 -B -c 'import sys; sys.path.insert(0, "lab/report"); from intervals import powers
+print(powers([(1, 1, 1.0), (2, 2, 2.0), (4, 4, 3.0), (8, 8, 5.0)]), powers([(1, 1, 1.0), (2, 1, 2.0), (1, 2, 3.0)]))')"
 refused 1 'eval_previous: only decoders of text' lab sweep "$T/small.lab" -o "$T/x.jsonl" --set eval_previous=1 --set length=1
 
 finish
