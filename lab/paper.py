@@ -114,13 +114,23 @@ def answer(page, s):
 
 def scaffolds(page, s):
     """Say what models lose and win that go on without their positions."""
-    for what, (kept, gone) in dropped.by_scaffold(s.stages[6]).items():
-        if len(kept) > 1 and len(gone) > 1:
-            mb = int(gone[0]["experiment"]["steps"]) * int(gone[0]["experiment"]["batch"]) * s.trained / 1e6
-            page.item(f"{NAMES[what]} dropped for {mb:.0f} MB after the training, against {mb:.0f} MB more with it: perplexity "
-                      + joined(f"{perplexity(gone, n):.2f} against {perplexity(kept, n):.2f} at {n:,} ({nats(differences(gone, kept, n))} nats)" for n in (s.trained, 2 * s.trained, s.lengths[-1])) + "."
-                      + (f" Read with a scaling of its angles and no more training, {NAMES[what]} reaches " + joined(f"{perplexity(dropped.scaled(s.stages[6])[name], n):.2f} at {n:,} ({name})"
-                         for n in (2 * s.trained, s.lengths[-1]) for name in [best_scaling(s, n)]) + "." if what == "rope" and dropped.scaled(s.stages[6]) else ""))
+    pairs = {what: pair for what, pair in dropped.by_scaffold(s.stages[6]).items() if min(map(len, pair)) > 1}
+    if not pairs:
+        return
+    some = s.stages[6][0]["experiment"]
+    mb = int(some["steps"]) * int(some["batch"]) * s.trained / 1e6
+
+    def beside(what, n):
+        kept, gone = pairs[what]
+        return f"{perplexity(gone, n):.2f} against {perplexity(kept, n):.2f}"
+
+    gains = [what for what, (kept, gone) in pairs.items() if interval(differences(gone, kept, s.lengths[-1]))[0] + interval(differences(gone, kept, s.lengths[-1]))[1] < 0]
+    page.item(f"Positions that are dropped after the training: {mb:.0f} MB more without them, against {mb:.0f} MB more with them, gives perplexity at {s.trained} of "
+              + joined(f"{beside(what, s.trained)} ({NAMES[what]})" for what in sorted(pairs, key=lambda what: mean_loss(pairs[what][1], s.trained))) + ". "
+              + ("".join(f"Beyond it, {NAMES[what]} gains: " + joined(f"{beside(what, n)} at {n:,}" for n in (2 * s.trained, s.lengths[-1])) + ". " for what in gains) or "No scheme gains beyond it. ")
+              + (f"RoPE that is read with a scaling of its angles, without more training, reaches "
+                 + joined(f"{perplexity(dropped.scaled(s.stages[6])[name], n):.2f} at {n:,} ({name})" for n in (2 * s.trained, s.lengths[-1]) for name in [best_scaling(s, n)]) + "."
+                 if dropped.scaled(s.stages[6]) else ""))
 
 
 def best_scaling(s, length):
