@@ -8,7 +8,7 @@
 #     lab/ranking.sh build/release/relpos out/ranking
 #     lab/paper.py out/ranking -o out/ranking/ranking.md
 #
-# OUT/state is the command that prints how far it is.
+# OUT/state is the command that prints how far it is: a line for each stage that has begun.
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 usage='usage: lab/ranking.sh RELPOS OUT [PROCESSES]'
@@ -18,12 +18,13 @@ processes=${3:-$(nproc)}
 here=$(dirname "$0")
 mkdir -p "$out"
 csplit -s -f out/vim- "$here/data/vim.txt" '/^\*builtin.txt/' '/^\*options.txt/' '/^\*syntax.txt/' # the texts of classify.lab
+echo '#!/bin/sh' >"$out/state"
+chmod +x "$out/state"
 sweep() # sweep EXPERIMENT RESULTS OPTION...: train and measure what has no result; the processes share the work
 {
     experiment=$1 results=$2
     shift 2
-    printf '#!/bin/sh\nexec "%s" lab sweep "%s" -o "%s" --state\n' "$relpos" "$experiment" "$results" >"$out/state"
-    chmod +x "$out/state"
+    echo "\"$relpos\" lab sweep \"$experiment\" -o \"$results\" --state $*" >>"$out/state"
     pids=''
     for _ in $(seq "$processes"); do
         "$relpos" lab sweep "$experiment" -o "$results" --threads 1 "$@" &

@@ -34,15 +34,13 @@ def settings_tried(first, groups, final):
     in ascending order, then the lower and the higher value of the second setting, and the choice is the same for all schemes. τ is over pairs of schemes
     that read as many bytes in stage 1 and that differ surely in the end."""
     grid = by_scheme(first)
-    slots, steps = {}, {}
+    slots = {}
     for what in final:
         runs = sorted((line for lines in grid.get(what, {}).values() for line in lines), key=lambda line: (second_of(line) != "", float(line["experiment"]["lr"]), float(second_of(line) or 0)))
         slots[what] = [losses([line], int(line["experiment"]["length"])) for line in runs]
-        steps[what] = {line["experiment"]["steps"] for line in runs}
     if any(len(some) != SLOTS for some in slots.values()):
         return []
-    names = list(final)
-    pairs = [(n, m) for n, m in differ_surely({what: groups[what] for what in final}, int(first[0]["experiment"]["length"])) if steps[names[n]] == steps[names[m]]]
+    pairs = same_budget(first, groups, final)
     if not pairs:
         return []
     found = []
@@ -53,13 +51,22 @@ def settings_tried(first, groups, final):
     return found
 
 
+def same_budget(first, groups, final):
+    """Return the pairs of differ_surely that have equal numbers of steps in stage 1."""
+    steps = {}
+    for line in first:
+        steps.setdefault(scheme(line), set()).add(line["experiment"]["steps"])
+    names = list(final)
+    return [(n, m) for n, m in differ_surely({what: groups[what] for what in final}, int(first[0]["experiment"]["length"])) if steps[names[n]] == steps[names[m]]]
+
+
 def second_of(line):
     """Return the value of the second setting of a result as a text, or "" if it has the default."""
     return next((line["vary"][key] for key in SETTINGS if key != "lr" and key in line["vary"]), line["experiment"]["position"].partition(",base=")[2])
 
 
-def bytes_read(groups, final):
-    """Return [(MB, τ)] from the mean curves of the schemes."""
+def bytes_read(groups, final, pairs):
+    """Return [(MB, τ)] from the mean curves of the schemes, over pairs of their indices in `final`."""
     some = groups[next(iter(final))][0]
     each = int(some["experiment"]["batch"]) * int(some["experiment"]["length"])
     points = min(len(line.get("curve", [])) for lines in groups.values() for line in lines)
@@ -67,7 +74,7 @@ def bytes_read(groups, final):
     for n in range(points):
         means = [[line["curve"][n]["loss"] for line in groups[what]] for what in final]
         if all(x is not None for values in means for x in values):
-            found.append((some["curve"][n]["step"] * each / 1e6, tau([statistics.mean(values) for values in means], list(final.values()))))
+            found.append((some["curve"][n]["step"] * each / 1e6, tau([statistics.mean(values) for values in means], list(final.values()), pairs)))
     return found
 
 
@@ -82,12 +89,13 @@ def budget(page, first, last):
         return
     page.heading("The order by the budget", 2)
     page.text(f"Kendall's τ between the order of {len(final)} schemes with a smaller budget and the final order, that of the mean losses of stage 3 at {length:,}: 1 if every pair is in the same order, 0 if half of them are.")
+    sure = differ_surely({what: groups[what] for what in final}, length)
     tried = settings_tried(first, groups, final)
     if tried:
         page.table(["settings tried", *(str(k) for k, *_ in tried)], [["τ", *(f"{mean:.2f} ({low:.2f} to {high:.2f})" for _, mean, low, high in tried)]],
-                   "τ by the number of settings tried in stage 1: each scheme has its best of k settings. Only pairs are compared that read as many bytes in stage 1 and whose final difference has an interval "
-                   f"without 0. Mean over all choices of k of the {SLOTS}, with the smallest and the largest in brackets.")
-    read = bytes_read(groups, final)
+                   "τ by the number of settings tried in stage 1: each scheme has its best of k settings, the same k for all schemes. Only pairs are compared that read as many bytes in stage 1 and whose final "
+                   f"difference has an interval without 0: {len(same_budget(first, groups, final))} of {len(final) * (len(final) - 1) // 2}. Mean over all choices of k of the {SLOTS}, with the smallest and the largest in brackets.")
+    read = bytes_read(groups, final, sure)
     if read:
         page.table(["MB", *(f"{x:.1f}" for x, _ in read)], [["τ", *(f"{y:.2f}" for _, y in read)]],
-                   "τ by the bytes read in the trainings of stage 3, whose learning rate falls to the end, over all pairs (so it is 1 at the end).")
+                   f"τ by the bytes read in the trainings of stage 3, whose learning rate falls to the end, over the {len(sure)} of {len(final) * (len(final) - 1) // 2} pairs that differ surely at the end (so it is 1 there).")

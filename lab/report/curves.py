@@ -8,6 +8,9 @@ FAMILIES = (("added to the input, or rotated", ("none", "sinusoidal", "learned",
             ("decay", ("log", "linear", "alibi", "kerple", "fire", "sandwich")), ("vectors", ("relkey", "relval", "xl", "band", "deberta")), ("others", ()))
 
 
+COLOURS = ("none", "sinusoidal", "learned", "alibi", "kerple", "t5", "rope")  # the schemes of the ranking have the same colour in all of its charts
+
+
 def family(position):
     for n, (_, kinds) in enumerate(FAMILIES):
         if any(position == k or position.split(",")[0].split("+")[0] == k for k in kinds):
@@ -17,46 +20,55 @@ def family(position):
 
 def perplexity_axis(plt, at, low, high):
     at.set_yscale("log", base=2)
-    at.set_yticks([2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64, 96, 128, 256])
+    at.set_yticks([2, 2.5, 3, 3.5, 4, *([4.25, 4.5, 4.75] if high < 2 * low else []), 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64, 96, 128, 256])
     at.set_ylim(low / 1.03, high * 1.03)
     at.yaxis.set_minor_locator(plt.NullLocator())
     at.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
 
 
-def curves(groups, xs_of, ys_of, x_label, y_label, title=None):
-    """Return a function that draws one panel for each family of position schemes. All panels have the same axes."""
+def curves(groups, xs_of, ys_of, x_label, y_label, title=None, zoom=0.0):
+    """Return a function that draws one panel for each family of position schemes. All panels have the same axes. A label "SCHEME, variant" beside "SCHEME" has
+    its colour, dashed. With zoom, a second panel shows the values from the lowest one to zoom times that, if others are far above."""
     panels = {}
     for what, lines in groups.items():
         panels.setdefault(family(what) if len(groups) > 8 else 0, {})[what] = lines
 
     every = [y for lines in groups.values() for line in lines for y in ys_of(line) if y is not None]
     low_of, high_of = min(every), max(every)
+    zoomed = zoom and len(panels) == 1 and high_of > 2 * zoom * low_of
+    if zoomed:
+        panels[1] = panels[0]
+    names = [what for what in groups if what.partition(", ")[0] not in groups or ", " not in what]  # those with their own colour
+    known = all(what.partition(", ")[0] in COLOURS for what in groups)
 
     def make(plt):
         columns = 1 if len(panels) == 1 else 2
         figure, axes = plt.subplots(-(-len(panels) // columns), columns, figsize=(9, 4 if len(panels) == 1 else 3.2 * -(-len(panels) // 2)),
-                                    squeeze=False, sharex=True, sharey=True)
+                                    squeeze=False, sharex=True, sharey=not zoomed)
         for at in axes.flat[len(panels):]:
             at.set_axis_off()
         for at, (which, some) in zip(axes.flat, sorted(panels.items())):
             for n, (what, lines) in enumerate(some.items()):
+                if known or what not in names:
+                    n = (COLOURS if known else list(some)).index(what.partition(", ")[0])
                 xs = xs_of(lines[0])
                 found = [over(lines, lambda line, i=i: ys_of(line)[i]) for i in range(len(xs))]
                 points = [(x, *y) for x, y in zip(xs, found) if y]
                 if not points:
                     continue
                 x, mean, low, high = zip(*points)
-                at.plot(x, mean, "-o" if n < 10 else "--o", markersize=3, label=what, color=f"C{n}")
+                at.plot(x, mean, "-o" if n < 10 and what in names else "--o", markersize=3, label=what, color=f"C{n}")
                 at.fill_between(x, low, high, alpha=0.15, color=f"C{n}")
             at.set_xscale("log", base=2)
             at.grid(alpha=0.3, which="both")
-            at.legend(fontsize=7)
-            if len(panels) > 1:
+            if not (zoomed and which):
+                at.legend(fontsize=7)
+            if len(panels) > 1 and not zoomed:
                 at.set_title(FAMILIES[which][0], fontsize=9)
             at.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
             if y_label != "perplexity":
                 continue
-            perplexity_axis(plt, at, low_of, high_of)
+            perplexity_axis(plt, at, low_of, low_of * zoom if zoomed and which else high_of)
         for at in axes[-1]:
             at.set_xlabel(x_label)
         for at in axes[:, 0]:

@@ -44,17 +44,19 @@ def dropped(page, lines, before=()):
         stage3.setdefault(scheme(line), []).append(line)
     starts = sorted({len(group) for pair in groups.values() for group in pair})
     page.text(f"The models of stage 3 were trained for {int(lines[0]['experiment']['steps']) * each / 1e6:.1f} MB more: with their positions, and without (position = none)."
+              + " The learning rate begins again at half of its maximum, which costs more than the training brings, so compare with \"more training\"."
               + " Those with RoPE are also read with scalings of its angles for longer windows; \"dynamic\" (NTK) scales by the length of the window." * bool(scaled(lines)))
 
     def cells(group):
         return [shown(over(group, lambda line, n=n: (at_length(line, n) or {}).get("perplexity")), 2) for n in lengths]
 
-    rows = []
+    rows = [["none", f"trained without positions, {counted(len(stage3['none']))}", *cells(stage3["none"])]] if "none" in stage3 else []
     for what, (kept, gone) in groups.items():
         if what in stage3:
             rows.append([what, "before", *cells(stage3[what])])
         rows += [[what, name, *cells(group)] for name, group in (("more training", kept), ("more training without positions", gone)) if group]
         rows += [[what, f"more training, read with {name}", *cells(group)] for name, group in scaled(lines).items() if what == "rope"]
+    rows += [[f"counts of {x['order']} byte{'s' * (x['order'] > 1)}", "", *[f"{x['perplexity']:.2f}"] * len(lengths)] for x in lines[0].get("ngrams", []) if x["order"] in (1, 3, 6)]
     page.table(["trained with", "", *(f"at {n:,}" for n in lengths)], rows,
                f"Perplexity as means over {' or '.join(map(counted, starts))}, with the smallest and the largest in brackets.")
 
@@ -68,4 +70,4 @@ def dropped(page, lines, before=()):
     pictured = {f"{what}{name}": group for what, (kept, gone) in groups.items() for name, group in (("", kept), (", without", gone)) if group}
     if len(lengths) > 1:
         page.picture(curves(pictured, lambda line: [x["length"] for x in line["lengths"]], lambda line: [x["perplexity"] for x in line["lengths"]],
-                            "length of the window", "perplexity"), "perplexity by the length of the window, with positions and without")
+                            "length of the window", "perplexity", zoom=1.35), "perplexity by the length of the window, with positions and without (dashed); the second panel shows the lowest")

@@ -35,8 +35,9 @@ def label(length, trained, read):
 
 
 def control(some):
-    """Return the results of the models that go on at the shortest length, as they were trained: the first reading of a scheme."""
-    return some[min((key for key in some if key[1] == key[2]), key=lambda key: (key[0], int(key[1] or 0)))]
+    """Return the results of the models that go on at the shorter of two lengths, as they were trained, or [] if there is only one length."""
+    own = sorted((key for key in some if key[1] == key[2]), key=lambda key: (key[0], int(key[1] or 0)))
+    return some[own[0]] if len({key[0] for key in own}) > 1 else []
 
 
 def longer(page, lines):
@@ -46,7 +47,8 @@ def longer(page, lines):
     mb = int(experiment["steps"]) * int(experiment["batch"]) * int(experiment["length"]) / 1e6
     starts = sorted({len(group) for some in groups.values() for group in some.values()})
     page.text(f"The models of stage 3 were trained for {mb:.1f} MB more, in windows of {' or '.join(f'{n:,}' for n in sorted({key[0] for some in groups.values() for key in some}))} bytes, "
-              f"with as many bytes in a step. Measured windows move by {experiment['eval_stride']} bytes. Read with another max_distance, a T5 table has the same weights, but its buckets hold other distances.")
+              f"with as many bytes in a step. Measured are {int(experiment.get('eval_bytes', 0)):,} bytes of the report pieces, in windows that move by {experiment['eval_stride']} bytes: in windows of 128 they have 1 to 128 bytes of context, "
+              "so perplexities at 128 are above those of the other tables. Read with another max_distance, a T5 table has the same weights, but its buckets hold other distances.")
     rows = [(what, label(*key), group) for what, some in groups.items() for key, group in sorted(some.items())]
     page.table(["", "trained more", *(f"at {n:,}" for n in lengths)],
                [[what, words, *(shown(over(group, lambda line, n=n: (at_length(line, n) or {}).get("perplexity")), 2) for n in lengths)] for what, words, group in rows],
@@ -58,7 +60,7 @@ def longer(page, lines):
 
     page.table(["", "", *(f"at {n:,}" for n in lengths)],
                [[what, f"{words} − {label(*read_with(control(groups[what])[0]))}", *(cell(group, control(groups[what]), n) for n in lengths)]
-                for what, words, group in rows if group is not control(groups[what])],
+                for what, words, group in rows if control(groups[what]) and group is not control(groups[what])],
                "The differences of the losses in nats to the model that goes on at the shorter length, in the same starts, with 95 % intervals of Student's t; below 0 the first of the two is better.")
     page.picture(curves({f"{what} {words}": group for what, words, group in rows}, lambda line: [x["length"] for x in line["lengths"]], lambda line: [x["perplexity"] for x in line["lengths"]],
                         "length of the window", "perplexity"), "perplexity by the length of the window, of models that go on at 128 or at 4,096")

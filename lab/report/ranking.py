@@ -6,7 +6,7 @@ import os
 import statistics
 
 from curves import curves, perplexity_axis
-from intervals import TIE, adjusted, chance, change, minus, nats, p_value, verdict
+from intervals import TIE, adjusted, chance, change, nats, p_value, verdict
 from previous import first_heads, watched
 from results import contended, mean, over, short
 from sweeps import shown, sweep, yardsticks
@@ -90,6 +90,14 @@ def by_rate(grid, n):
     return make
 
 
+def unequal(grid):
+    """Say which schemes read more text than the others, or nothing if all read the same."""
+    read = {what: max(math.prod(int(line["experiment"][key]) for key in ("steps", "batch", "length")) for some in settings.values() for line in some) for what, settings in grid.items()}
+    if len(set(read.values())) < 2:
+        return ""
+    return " Compare within a row: " + ", ".join(f"{' and '.join([', '.join(some[:-1]), some[-1]] if len(some) > 1 else some)} read {size / 1e6:.1f} MB" for size in sorted(set(read.values())) for some in [[what for what in read if read[what] == size]]) + "."
+
+
 def tuned(page, lines, n):
     grid = by_scheme(lines)
     length = lines[0]["lengths"][n]["length"]
@@ -107,7 +115,7 @@ def tuned(page, lines, n):
 
         rows.append([what, *map(cell, rates), "; ".join(f"{words}: {cell(words)}" for words in found if words not in rates)])
     page.table(["", *rates, "second settings"], rows, f"Perplexity at {length:,} by learning rate, and for second settings at one rate. An asterisk marks the best setting of a scheme. "
-               "One start for each setting, so small differences are noise.")
+               "One start for each setting, so small differences are noise." + unequal(grid))
     if edges:
         page.text(f"The best rate of {', '.join(edges)} is at the edge of the rates that were tried.")
     page.text(" ".join(filter(None, (counts_text(lines), busy_text(lines)))))
@@ -199,11 +207,11 @@ def by_source(page, groups, length, lines):
     def difference(a, b, at, chosen):
         first, second = ({line["seed"]: loss_of(at_length(line, at)["pieces"], chosen) for line in groups.get(what, []) if at_length(line, at)} for what in (a, b))
         values = [first[seed] - second[seed] for seed in first.keys() & second.keys()]
-        return minus(f"{statistics.mean(values):+.3f}") if values else ""
+        return nats(values) if values else ""
 
     page.table(["", *("all" if not name else f"without {name}" for name in ("", *where))],
                [[f"{a} − {b} at {at:,}", *(difference(a, b, at, [k for k in every if k not in gone]) for gone in ([], *where.values()))] for a, b, at in CONTRASTS],
-               "The chosen differences in nats, without one of the sources.")
+               "The chosen differences in nats, without one of the sources, with 95 % intervals over the starts.")
 
 
 def counted_pieces(chosen):
@@ -273,9 +281,9 @@ def compared(page, lines, n):
                    f"Change of the perplexity from {lengths[n]:,} on, as the mean over the starts of the change of the loss, with 95 % intervals. Every length predicts the same bytes.")
     if len(lengths) > 1:
         page.picture(curves(groups, lambda line: [x["length"] for x in line["lengths"]], lambda line: [x["perplexity"] for x in line["lengths"]],
-                            "length of the window", "perplexity"), "perplexity by the length of the window")
+                            "length of the window", "perplexity", zoom=1.35), "perplexity by the length of the window; the second panel shows the lowest; shaded from the smallest start to the largest")
     if all(line.get("curve") for line in lines):
-        page.picture(loss_by_bytes(groups, counts), "held-out loss by the bytes of training text")
+        page.picture(loss_by_bytes(groups, counts), "held-out loss by the bytes of training text, shaded from the smallest start to the largest")
     if watched(lines):
         first_heads(page, lines, groups)
     page.text(busy_text(lines))

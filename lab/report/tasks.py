@@ -2,7 +2,7 @@
 SPDX-License-Identifier: Apache-2.0"""
 from curves import curves
 from intervals import wilson
-from results import grouped, over
+from results import grouped, over, short
 
 TASKS = {
     "copy": "abc=abc",
@@ -26,7 +26,12 @@ def percent(lines, n):
     return f"{100 * mean:.1f} % ({100 * ends[0]:.1f} to {100 * ends[1]:.1f})" + (f", starts {100 * low:.0f} to {100 * high:.0f}" if low != high else "")
 
 
-def answered(page, lines):
+def one_each(groups):
+    """Return True if every group has another position."""
+    return len({g[0]["experiment"]["position"] for g in groups.values()}) == len(groups)
+
+
+def answered(page, lines, pictures=True):
     sizes = [x["length"] for x in lines[0]["lengths"]]
     counts = [x["lines"] for line in lines for x in line["lengths"] if x["lines"]]
     of_task = {}
@@ -44,9 +49,11 @@ def answered(page, lines):
         trained = ", ".join(sorted({line["experiment"].get("generate_size", "20") for line in some}, key=int))
         starts = sorted({len(g) for g in groups.values()})
         page.heading(f"{task}, sizes of 1 to {trained}", 3)
-        page.table(["", *[f"size {n:,}" for n in sizes]], [[what, *[percent(g, n) for n in range(len(sizes))]] for what, g in groups.items()],
+        by_rate = len({g[0]["experiment"].get("lr") for g in groups.values()}) > 1 and one_each(groups)
+        page.table(["", *["learning rate"] * by_rate, *[f"size {n:,}" for n in sizes]],
+                   [[*([short(g[0]["experiment"]["position"]), g[0]["experiment"]["lr"]] if by_rate else [what]), *[percent(g, n) for n in range(len(sizes))]] for what, g in groups.items()],
                    f"Exact answers: {TASKS.get(task, task)}. {' or '.join(map(str, starts))} start{'s' * (starts != [1])} for each.")
-        if len(sizes) > 1:
+        if pictures and len(sizes) > 1:
             page.picture(curves(groups, lambda line: [x["length"] for x in line["lengths"]],
                                 lambda line: [100 * x["exact"] / x["lines"] if x["lines"] else None for x in line["lengths"]], "size", "answered, %", task),
                          f"{task}: lines answered by their size")

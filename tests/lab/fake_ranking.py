@@ -5,6 +5,7 @@ SPDX-License-Identifier: Apache-2.0"""
 import json
 import math
 import random
+import re
 import sys
 
 LOSS = {"none": 1.9, "sinusoidal": 1.8, "learned": 1.7, "alibi": 1.605, "kerple": 1.6, "t5,bidirectional=0": 1.503, "rope": 1.5}
@@ -21,9 +22,9 @@ def main():
     with open(sys.argv[2], "a" if "--append" in sys.argv else "w") as to:
         for start in range(lowest, lowest + seeds):
             for vary in runs:
-                what, seed = vary["position"].split(",base")[0], int(vary.get("seed", start))
+                what, seed = re.sub(",base=[0-9]*|,max_distance=[0-9]*", "", vary["position"]), int(vary.get("seed", start))
                 draw = random.Random(f"{what} {seed}")
-                middle = LOSS[what] + 0.05 * abs(math.log2(float(vary["lr"]) / 0.008)) + draw.gauss(0, SPREAD.get(what, 0.005))
+                middle = LOSS[what] + 0.05 * abs(math.log2(float(vary.get("lr", keys.get("lr"))) / 0.008)) + draw.gauss(0, SPREAD.get(what, 0.005))
                 middle += 0.01 * (vary["position"] != what) - 0.003 * (vary.get("lr_terms") == "3")
                 lengths = []
                 slope = 0.3 * (what == "rope") / (2 if vary.get("eval_position") else 1)  # a scaling halves what RoPE loses beyond 128

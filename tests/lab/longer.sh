@@ -33,7 +33,7 @@ for vary in runs:
     for length in (128, 512, 2048, 4096, 8192):
         loss = 1.5 + 0.1 * (vary["length"] == "128") + (int(vary["seed"]) - 10) * (0.2 * (length > int(vary["length"])) + 0.05 * ("eval_position" in vary))
         lengths.append({"length": length, "loss": loss, "perplexity": math.exp(loss), "positions": []})
-    experiment = {"task": "decoder", "steps": 250, "eval_stride": 128, "eval_position": "", **vary}
+    experiment = {"task": "decoder", "steps": 250, "eval_stride": 128, "eval_bytes": 16384, "eval_position": "", **vary}
     print(json.dumps({"experiment": "".join(f"{k} = {v}\n" for k, v in experiment.items()), "vary": vary, "seed": int(vary["seed"]), "train_loss": 1.5, "lengths": lengths,
                       "weights": 214720, "position_weights": 512, "ms_per_step": 300.0, "bytes": 95000000,
                       "machine": {"threads": 1, "version": "0", "isa": "x", "blas": "y"}}))
