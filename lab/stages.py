@@ -11,8 +11,8 @@ Stage 1 is lab/ranking.lab: four learning rates for each position scheme. The ot
     4       the same settings for 20 MB, with one of the new starts
     6       from the results of stage 3, whose models are in the folder models beside them: every start of SCAFFOLDS without its positions, and with them
             as a control, for 1 MB; the control of RoPE is also read with SCALINGS
-    7       from the results of stage 3 and its models: three starts of LONGER for 1 MB at length 4,096, and at 128; tables are also read with the other
-            max_distance
+    7       from the results of stage 3 and its models: three starts of LONGER for 1 MB at length 4,096, and at 128; tables that go on at 128 are also
+            read with the other max_distance
     tasks, classify   from the results of lab/tasks.lab or lab/classify.lab: the best learning rate of each task and scheme, with five new starts
 
 "Best" is the lowest loss at the trained length on the selection pieces, or at the trained size. Only stages 3, 4 and 6 read the report pieces.
@@ -122,7 +122,8 @@ def longer(lines, folder):
             for position in tables if size.startswith("length=4096") else tables[:1]:
                 run = " ".join([f"position={position}", size, *(f"lr_terms={vary[k]}" for k in ("lr_terms",) if k in vary), f"seed={line['seed']}", f"init_from={kept(line, folder)}"])
                 yield run
-                yield from (f"{run} eval_position={other}" for other in tables if other != position)
+                if size.startswith("length=128"):
+                    yield from (f"{run} eval_position={other}" for other in tables[1:])
 
 
 def runs(stage, lines, folder):
