@@ -86,7 +86,7 @@ const exact = x => minus(Math.abs(x) < 1e4 ? fixed(x) : short(x));
 
 /** Draw a chart. The mouse and the arrow keys show the values at a place. series: [{name, x, y, style: line|bars|dots, line: width}], with rising x. logX, logY: use a logarithmic axis. zones: [{from, to, text,
  * shade}], ranges of x that are marked in the background; a line marks an end inside the chart. span: [from, to], values of x that the axis
- * must contain. width: in pixels; default: the width of the page. legend: false to draw none. onpick(x): called when the user clicks or drags
+ * must contain. low, high: the range of y; lines end there, and the values beyond can still be read. width: in pixels; default: the width of the page. legend: false to draw none. onpick(x): called when the user clicks or drags
  * in the chart. Return a figure element. */
 export function chart({
   title,
@@ -105,8 +105,9 @@ export function chart({
   width = usualWidth(),
   onpick
 }) {
-  const left = 58, dash = s => series.length > 1 ? dashes[s % 8] : '', right = 12, top = zones.some(zone => zone.text) ? 24 : 10,
-        bottom = 40, fx = logX ? Math.log10 : x => x, fy = logY ? Math.log10 : y => y;
+  const left = yLabel ? 58 : 36, dash = s => series.length > 1 ? dashes[s % 8] : '', right = 12,
+        top = zones.some(zone => zone.text) ? 24 : 10, bottom = 40, fx = logX ? Math.log10 : x => x,
+        fy = logY ? Math.log10 : y => y;
   const [loX, hiX] = extent([span, ...series.map(s => s.x)], logX ? 0 : undefined).map(fx),
               bars = series.some(s => s.style === 'bars'), [min, max] = extent(series.map(s => s.y), logY ? 0 : undefined);
   let lo = fy(low ?? min), hi = fy(high ?? max);
@@ -174,7 +175,7 @@ export function chart({
       s.x.forEach((x, k) => elements.push(h('circle', {cx: px(x), cy: py(s.y[k]), r: 3.5, fill: stroke})));
     } else {
       elements.push(h('path', {
-        d: outline(Array.from(s.x, px), Array.from(s.y, y => Number.isFinite(fy(y)) ? py(y) : NaN)),
+        d: outline(Array.from(s.x, px), Array.from(s.y, y => fy(y) >= lo && fy(y) <= hi ? py(y) : NaN)),
         fill: 'none',
         stroke,
         'stroke-width': s.line ?? 2,

@@ -6,11 +6,11 @@ import {withNames} from '../term.js';
 import {controls, download, fixed, h, minus, viewLink} from '../ui.js';
 
 import {i, math, n, o} from './mathml.js';
-import {paper, player, step, tracks} from './step.js';
+import {heightOf, paper, player, step, widthOf} from './step.js';
 import {trainedTable} from './tables.js';
 
 const trained = 512, min = 64, max = 8192, points = 600, heads = 4, width = 2 * heads, content = 2, low = -6, high = 6,
-      file = 'relpos-beyond.safetensors';
+      columns = 2, file = 'relpos-beyond.safetensors';
 
 /** Return all distances in training, and about `points` of the distances from there to `length` with equal steps on a logarithmic axis. */
 function kept(length) {
@@ -25,7 +25,7 @@ export const beyond = {
   id: 'story-beyond',
   title: 'Longer than anything in training',
   name: 'Beyond training',
-  defaults: {length: 2048},
+  defaults: {length: trained},
   make({core, facts, change, state, story}) {
     const settings =
       controls([{key: 'length', label: 'Length of the text', type: 'range', min, max, lower: min, upper: max}], change);
@@ -42,19 +42,19 @@ export const beyond = {
     const vectors = core.filled(0, 0), table = trainedTable(core, facts, 0);
     /** Return from which distance on each head of the longest text repeats its last score. */
     const repeated = scores => 1 + Math.max(...scores.map(all => all.findLastIndex(x => x !== all.at(-1))));
-    const from = what => (length, {first}) => first < length ? `one ${what} from ${first} back` : '';
+    const from = what => (length, {first}) => first < length ? `one ${what} from distance ${first}` : '';
     const rope = `rope,dim=${width}`, {frequency} = core.frequencies(rope, width, 1), slowest = frequency.at(-1) * 180 / Math.PI;
     const schemes = [
       {
         name: 'ALiBi',
         term: {text: 'alibi'},
-        note: (length, {scores}) => `flattest head: ${minus(fixed(scores.at(-1)[length - 1], 1))}`
+        note: (length, {scores}) => `the flattest head ends at ${minus(fixed(scores.at(-1)[length - 1], 1))}`
       },
       {name: 'T5', term: table, note: from('number')}, {
         name: 'Shaw',
         term: {text: shaw, arrays: {table: vectors}},
         thin: [0.7, 0.7, 0.7, 0.7],
-        note: (length, all) => ['random vectors', from('vector')(length, all)].filter(Boolean).join('; ')
+        note: (length, all) => ['random vectors', from('vector')(length, all)].filter(Boolean).join(', ')
       },
       {
         name: 'RoPE',
@@ -124,7 +124,8 @@ export const beyond = {
           const of = shares(max);
           return of.indexOf(Math.min(...of));
         },
-        because: 'Its scores fall with the distance without an end.'
+        because: 'Its scores fall with the distance without an end.',
+        reveal: () => state().length > trained || change({length: max})
       },
       lead: `Suppose that no training text had more than ${
         trained} tokens: the shaded part. Press Play to see each scheme at longer distances.`,
@@ -143,34 +144,30 @@ export const beyond = {
         '“Save the arrays” writes the file that the commands read.'
       ],
       compute(state) {
-        const {length} = state, [columns, width] = tracks(box);
+        const {length} = state, gap = parseFloat(getComputedStyle(box).columnGap) || 0, width = (widthOf(box) - gap) / columns;
         settings.set(state);
         known ??=
           schemes.map(scheme => scoresOf(scheme)).map(scores => ({scores, sums: scores.map(sums), first: repeated(scores)}));
         const found = known.map(({scores}) => scores), shown = kept(length);
         const fractions = shares(length);
-        const tall = Math.min(Math.max((innerHeight - 320) * columns / schemes.length - 30, 104), 280);
+        const tall = Math.min(Math.max(heightOf(box) / 2 - 74, 140), 1.3 * width);
         const figures = schemes.map(({name, thin = []}, n) => chart({
-          title: name + (length > trained ? `: ${percent(fractions[n])} beyond ${trained}` : ''),
-          xLabel: n >= schemes.length - columns ? 'how far back' : '',
-          yLabel: 'score',
+          title: name + (length > trained ? `: ${percent(fractions[n])} beyond` : ''),
+          xLabel: 'distance',
+          yLabel: width > 240 ? 'score' : '',
           width,
           height: tall,
           low,
           high,
           logX: true,
           span: [1, max],
-          series: found[n].map((scores, head) => ({
-            name: `head ${head}`,
-            line: thin[head] ?? 1.5,
-            x: shown,
-            y: shown.map(back => scores[back] < low ? NaN : scores[back])
-          })),
+          series: found[n].map(
+            (scores, head) => ({name: `head ${head}`, line: thin[head] ?? 1.5, x: shown, y: shown.map(back => scores[back])})),
           legend: false,
           zones: [{from: 1, to: trained - 0.5, shade: true}]
         }));
         schemes.forEach(
-          ({note}, n) => figures[n].querySelector('figcaption').append(h('span', {class: 'note'}, ' ', note(length, known[n]))));
+          ({note}, n) => figures[n].querySelector('figcaption').append(h('span', {class: 'note'}, note(length, known[n]))));
         box.replaceChildren(...figures);
         const size = h('strong', {}, `${length.toLocaleString('en')} tokens`), part = percent(1 - trained / length);
         return {
@@ -180,7 +177,7 @@ export const beyond = {
               `: ${part} of the distances are new. Without positions they would get ${
                 part} of the attention; the titles show how much they get.`
             ] :
-            [size, ': every distance occurred in training.'],
+            [size, ': every distance occurred in training. What happens beyond? Guess, or press Play.'],
           numbers: {fractions},
           csv: () => [['back', ...schemes.flatMap(({name}) => found[0].map((_, head) => `${name} head ${head}`))],
             ...Array.from({length}, (_, back) => [back, ...found.flatMap(all => all.map(scores => scores[back]))])],

@@ -53,17 +53,20 @@ export function walk(each, n) {
 /** Return the width that a figure in `box` should have. */
 export const widthOf = box => Math.max(280, box.clientWidth || document.getElementById('main').clientWidth - 8);
 
-/** Return how many columns the style gives to a grid, and how wide a column is in pixels. */
-export const tracks = grid => {
-  const widths = getComputedStyle(grid).gridTemplateColumns.split(' ').map(parseFloat);
-  return widths[0] > 0 ? [widths.length, widths[0]] : [1, widthOf(grid)];
-};
+/** Return the height in pixels from the top of the picture that contains `box` to the end of the first screen. */
+export function heightOf(box) {
+  const picture = box.closest('.picture'), {previousElementSibling: lead, parentElement: story} = picture,
+        above = getComputedStyle(story).display === 'grid' ? story.firstElementChild :
+                                                             lead;  // the picture is beside the lead or below it
+  return innerHeight - above.offsetTop - above.offsetHeight - parseFloat(getComputedStyle(picture).marginTop);
+}
 
 /** Return true if there is space for a large figure in `box`. */
 export const roomy = box => widthOf(box) > 560 && innerHeight > 560;
 
-/** Create a question that the reader may answer before trying. choices: texts; right(): the index of the right one; because: a sentence. */
-function question({ask, choices, right, because}) {
+/** Create a question that the reader may answer before trying. choices: texts; right(): the index of the right one; because: a sentence;
+ * reveal(): show in the figure what would have given the answer away. */
+function question({ask, choices, right, because, reveal = () => {}}) {
   const answer = h('span', {role: 'status'});
   const buttons = choices.map((text, n) => h('button', {
     type: 'button',
@@ -73,6 +76,7 @@ function question({ask, choices, right, because}) {
       if (best < 0) return;  // not known yet
       buttons.forEach((button, k) => button.setAttribute('aria-pressed', k === n));
       answer.textContent = `${n === best ? 'Right' : `Not quite: ${choices[best]}`}. ${because}`;
+      reveal();
     }
   },
                                 text));

@@ -129,9 +129,9 @@ def schemes(page):
         check(f"beyond {length}: in the titles", [f": {max(1, round(100 * x))} %" in title for x, title in zip(want, titles)] == [length > 512] * 4, titles)
         turned = [round(np.degrees(0.001 * (n - 1))) for n in (length, 512)]
         notes = [
-            f"flattest head: {2 - (length - 1) / 256:.1f}".replace("-", "−"),
-            f"one number from 113 back" if length > 113 else "",
-            f"one vector from 511 back" if length > 511 else "",
+            f"the flattest head ends at {2 - (length - 1) / 256:.1f}".replace("-", "−"),
+            "one number from distance 113" if length > 113 else "",
+            "one vector from distance 511" if length > 511 else "",
             f"slowest dial: {turned[0]}°" + (f", trained to {turned[1]}°" if length > 512 else ""),
         ]
         check(f"beyond {length}: what happens at the end", [title.endswith(note) for title, note in zip(titles, notes)] == [True] * 4, titles)
@@ -170,6 +170,30 @@ def guesses(page):
     check("100 and 110 share a bucket", len(offsets) == 1, offsets)
 
 
+def guess_before_answer(page):
+    """Check that step 7 does not answer its question before the reader does, and that its charts give the values that they do not draw."""
+    titles = lambda: page.p.locator(".four figcaption").all_text_contents()
+    page.show("story-beyond", fresh=True)
+    check("beyond: opens without the answer", page.p.evaluate("relpos.state().length") == 512 and not any("%" in title for title in titles()), titles())
+    page.p.click(".guess button >> nth=1")
+    page.frames()
+    check("beyond: a guess shows it", page.p.evaluate("relpos.state().length") == 8192 and all("% beyond" in title for title in titles()), titles())
+    page.p.evaluate("relpos.change({length: 900})")
+    page.frames()
+    page.p.click(".guess button >> nth=0")
+    page.frames()
+    check("beyond: a later guess keeps the length", page.p.evaluate("relpos.state().length") == 900)
+    chart = page.p.locator(".four svg.chart").first
+    chart.focus()
+    page.p.keyboard.press("End")
+    values = page.p.locator(".four .tip").first.inner_text().splitlines()
+    want = [f"head {head} {2 - 899 / 4 ** (head + 1):.4f}".replace("-", "−") for head in range(4)]
+    check("beyond: all heads have a value, also outside of the frame", [v.strip() for v in values] == ["distance 899", *want], values)
+    tall = page.p.locator(".four path").first.bounding_box()
+    frame = chart.bounding_box()
+    check("beyond: no curve leaves its frame", frame["y"] <= tall["y"] and tall["y"] + tall["height"] <= frame["y"] + frame["height"] - 40, f"{tall} {frame}")
+
+
 def sentence_goes_along(page):
     """Check that the words of the reader go from step to step, where they fit."""
     page.show("story-order", fresh=True)
@@ -200,6 +224,7 @@ def story(page):
     words(page)
     schemes(page)
     guesses(page)
+    guess_before_answer(page)
     sentence_goes_along(page)
     page.show("story-beyond")
     page.p.set_viewport_size({"width": 390, "height": 844})
@@ -262,6 +287,8 @@ def pictures(browser):
                 for wrong, script in (("cut", LABELS), ("too small to press", TARGETS), ("hard to read", CONTRAST)):
                     found = page.p.evaluate(script)
                     check(f"{what}: nothing is {wrong}", not found, found)
+                low = page.p.evaluate("[...document.querySelectorAll('.four svg.chart')].map(e => e.getBoundingClientRect()).filter(r => r.height < 0.4 * r.width || r.height < 135)")
+                check(f"{what}: charts are not flat", not low, low)
                 sizes = page.p.evaluate("[...document.querySelectorAll('.four svg.chart')].map(e => e.getBoundingClientRect().width / e.viewBox.baseVal.width)")
                 check(f"{what}: charts are as large as they were drawn", all(0.97 < x < 1.03 for x in sizes), sizes)
                 check(f"{what}: nothing beside the screen", page.p.evaluate("document.documentElement.scrollWidth") <= width)
