@@ -39,16 +39,7 @@ export function sums({parts, sum, names, width, height}) {
   const bar = (n, from, to) => {
     const x = (n + 0.5) * each, [top, bottom] = [from, to].map(py).sort((a, b) => a - b), last = n === parts.length;
     return [
-      h('rect', {
-        x: x - wide / 2,
-        width: wide,
-        y: top,
-        height: Math.max(bottom - top, 1),
-        fill: `var(--s${
-          last        ? 5 :
-            to < from ? 1 :
-                        2})`
-      }),
+      h('rect', {x: x - wide / 2, width: wide, y: top, height: Math.max(bottom - top, 1), fill: `var(--s${last ? 5 : 2})`}),
       h('text', {x, y: to < from ? bottom + 13 : top - 4, 'text-anchor': 'middle', fill: 'var(--ink)'},
         minus(signed(last ? sum : parts[n], 2))),
       h('text', {x, y: height - 4, 'text-anchor': 'middle', fill: 'var(--soft)'}, names[n]),

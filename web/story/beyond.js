@@ -91,6 +91,7 @@ export const beyond = {
       story,
       settings,
       state,
+      change,
       figure: box,
       extra: [
         player({
@@ -127,16 +128,16 @@ export const beyond = {
         because: 'Its scores fall with the distance without an end.',
         reveal: () => state().length > trained || change({length: max})
       },
-      lead: `Suppose that no training text had more than ${
-        trained} tokens: the shaded part. Press Play to see each scheme at longer distances.`,
+      lead: drag => [`No training text had more than ${trained} tokens: the shaded part. This text has `,
+        drag('length', {text: x => x.toLocaleString('en'), log: true}), '. What do four schemes do with longer distances?'],
       text: [
-        `The curves are the scores of equal words by distance, one for each of four heads; a head of RoPE has one dial. A title shows how much of the attention goes to distances from ${
-          trained}: the mean over the heads, for the last word of the text.`,
-        'ALiBi keeps falling, so far words get almost no weight. T5 and Shaw repeat their last number for more and more words. RoPE’s slow dials reach angles that did not occur in training, so models for long texts stretch their wavelengths. A table with a vector for each position, as in GPT-2, just ends: it has none for token 513.'
+        `All words are equal here, so only the distance matters. Each scheme has four curves, one for each head; a head of RoPE has one dial. A title shows how much of its attention the last word gives to distances of ${
+          trained} or more, as the mean over the heads.`,
+        'ALiBi keeps falling, so far words get almost no weight. T5 and Shaw repeat their last number for more and more words. RoPE’s slow dials reach angles that did not occur in training, so models for long texts slow the dials down. A table with a vector for each position, as in GPT-2, ends: it has none for token 513.'
       ],
       formula: math(i('δ'), o('='), i('j'), o('−'), i('i'), o('≤'), n(`−${trained}`)),
       papers: [paper('Chen et al. 2023, Position interpolation', '2306.15595'), paper('Peng et al. 2023, YaRN', '2309.00071')],
-      workshop: viewLink({id: 'rope'}, 'stretch RoPE’s wavelengths'),
+      workshop: viewLink({id: 'rope'}, 'slow RoPE’s dials'),
       notes: [
         `The four schemes have the same queries and keys, four heads each, and all keys are equal. A head’s query uses one pair of channels. Without positions every score is ${
           content}.`,

@@ -18,7 +18,7 @@ export const buckets = {
   make({core, facts, change, state, story}) {
     const settings = controls(
       [
-        {key: 'back', label: 'How far back the word is', type: 'range', min: 0, max: reach, lower: 0, upper: reach},
+        {key: 'back', label: 'Distance of the word', type: 'range', min: 0, max: reach, lower: 0, upper: reach},
         {key: 'head', label: 'Head', type: 'range', min: 0, max: 3, lower: 0, upper: 3},
         {key: 'layer', label: 'Layer', type: 'select', options: [['0', '0, the first'], ['1', '1, the second']]},
       ],
@@ -52,6 +52,7 @@ export const buckets = {
       story,
       settings,
       state,
+      change,
       figure: box,
       guess: {
         ask: 'do the distances 100 and 110 have different numbers?',
@@ -60,9 +61,11 @@ export const buckets = {
         because: of[100] === of[110] ? `Both are in bucket ${of[100]} of 32.` :
                                        `They are in the buckets ${of[100]} and ${of[110]} of 32.`
       },
-      lead: 'Drag across the picture. All distances under one coloured bar share one number.',
+      lead: drag =>
+        ['T5 learns one bias for each coloured bar, a bucket of distances. Drag across the picture, or drag the distance of the word: ',
+          drag('back'), ' tokens.'],
       text: [
-        'Each of the first sixteen distances has a separate bar, and dozens of far distances share one. The numbers are learned, and this curve is from a trained model. A head can prefer near or far words, and the curve need not be a line. All distances beyond the last edge share one bucket.'
+        'Each of the first sixteen distances has its own bucket. Farther distances share buckets, which become wider, and the last bucket has no end. The curve is what a head of a trained model learned: unlike a slope, it can rise and fall, and each head has another.'
       ],
       formula: math(sub(i('b'), row(i('i'), i('j'))), o('='),
         sub(words('table'), row(words('bucket'), o('('), i('i'), o('−'), i('j'), o(')'), o(','), i('h')))),
@@ -81,7 +84,7 @@ export const buckets = {
               sharing = x.filter(n => core.bucket(-n, rule) === bucket), last = sharing.at(-1) === reach;
         box.replaceChildren(strip(width, bucket), chart({
           title: `The bias that layer ${layer}, head ${head} has learned`,
-          xLabel: 'how far back',
+          xLabel: 'distance of the key before the query',
           yLabel: 'bias',
           width,
           height: roomy(box) ? 400 : 250,
@@ -93,15 +96,16 @@ export const buckets = {
         const {table} = term.arrays;
         return {
           said: [
-            `A word ${back} back is in bucket ${bucket}`,
-            sharing.length > 1 ? `, with all from ${sharing[0]} to ${last ? 'the end of the text' : sharing.at(-1)}` :
-                                 ', which no other distance shares',
-            ': the bias of its score is ', h('strong', {}, minus(fixed(of(back)))), '.'
+            `Distance ${back} is in bucket ${bucket}`,
+            sharing.length < 2 ? ' and shares it with no other' :
+              last             ? `, with all distances from ${sharing[0]}` :
+                                 `, with all distances from ${sharing[0]} to ${sharing.at(-1)}`,
+            `. Head ${head} adds to the score: `, h('strong', {}, minus(fixed(of(back)))), '.'
           ],
           numbers: {exact, bucket},
           csv: () => [['back', 'bucket', 'bias'], ...x.map(n => [n, core.bucket(-n, rule), y[n]])],
           code: {
-            CLI: `python3 - <<'END'\nimport numpy as np\nnp.savez("t5.npz", table=${nested(table.data, table.shape)})\nEND\n` +
+                        CLI: `python3 - <<'END'\nimport numpy as np\nnp.savez("t5.npz", table=${nested(table.data, table.shape)})\nEND\n` +
               shell([
                 'relpos', 'bias', `${term.text},table=table`, '--input', 't5.npz', '--head', head, '--q', 1, '--k', reach + 1,
                 '--q-offset', reach, '--json'

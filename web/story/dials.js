@@ -20,14 +20,19 @@ export const dials = {
   make({core, change, state, story}) {
     const settings = controls(
       [
-        {key: 'at', label: 'Position of the words', type: 'range', min: 0, max: maxPosition, lower: 0, upper: 100000},
-        {key: 'back', label: 'Distance between them', type: 'range', min: 0, max: reach, lower: 0, upper: reach}, {
+        {key: 'at', label: 'Position of the key', type: 'range', min: 0, max: maxPosition, lower: 0, upper: 100000},
+        {key: 'back', label: 'Distance of the query after it', type: 'range', min: 0, max: reach, lower: 0, upper: reach}, {
           key: 'base',
           label: 'Base: larger is slower',
           type: 'select',
           options: [['100', '100'], ['10000', '10,000, as in Llama 2']]
         },
-        {key: 'text', label: 'Your words: the last two are query and key', type: 'text', placeholder: example}
+        {
+          key: 'text',
+          label: 'Your words: the last one is the query, the one before it is the key',
+          type: 'text',
+          placeholder: example
+        }
       ],
       change);
     const planes = h('div', {class: 'dials'}), box = h('div', {class: 'drag'});
@@ -36,17 +41,19 @@ export const dials = {
       story,
       settings,
       state,
+      change,
       figure: h('div', {}, planes, bars, box),
       extra: [player({key: 'at', state, change, text: 'Move both words', next: walk(60, maxPosition)})],
       guess: {
-        ask: 'both words move on by 100. The score …',
+        ask: 'both words move by 100 places. The score …',
         choices: ['rises', 'falls', 'stays'],
         right: () => 2,
-        because: 'All hands turn, but the angles between them stay.'
+        because: 'All hands turn, but the angles between them stay the same.'
       },
-      lead: 'Move both words through the text, and watch the hands and the score. Then move the words apart.',
+      lead: drag => ['The key is at position ', drag('at'), ', and the query is ', drag('back'),
+        ' tokens after it. Drag the first number: both words move, all hands turn, and the score stays. Then drag the second.'],
       text: [
-        'RoPE adds nothing to the scores: if both words move, all hands turn, but the angles between them and the score stay the same. It rotates each pair of channels of the query (solid) and the key (dashed) by an angle that grows with the position. As on a clock, fast hands distinguish neighbours, and slow hands distinguish near from far.'
+        'RoPE adds nothing to the scores. It takes the channels of query and key two by two, as the hands of a dial: blue for the query, dashed orange for the key. Each position turns a hand by a fixed angle, so the angle between the hands depends only on the distance, and so does the score. As on a clock, fast hands tell neighbours apart, and slow hands tell near from far.'
       ],
       formula: [
         math(o('⟨'), i('R'), o('('), i('m'), o(')'), i('q'), o(','), i('R'), o('('), i('n'), o(')'), i('k'), o('⟩'), o('='),
@@ -62,15 +69,16 @@ export const dials = {
       compute(state) {
         const {at, back, base} = state, m = at + back, text = `rope,base=${base}`,
                          {frequency} = core.frequencies(`${text},dim=${width}`, width, 1);
-        const words = wordsOf(state.text), two = [words.at(-2) ?? words[0], words.at(-1)], {q: of, k: also} = core.words(two),
-              q = of.slice(0, width), k = also.slice(width);
+        const words = wordsOf(state.text),
+              two = [words.at(-1), words.at(-2) ?? words[0]],  // in the text, the key is before the query
+          {q: of, k: also} = core.words(two), q = of.slice(0, width), k = also.slice(width);
         settings.set(state);
         const longest = c => Math.max(Math.hypot(q[c], q[c + pairs]), Math.hypot(k[c], k[c + pairs])) || 1;
         planes.replaceChildren(...Array.from({length: pairs}, (_, c) => dial({
           hands: [[q[c], q[c + pairs], m * frequency[c], '', 0], [k[c], k[c + pairs], at * frequency[c], '5 4', 1]],
           longest: longest(c),
           between: true,
-          lines: [`${(frequency[c] * 180 / Math.PI).toPrecision(2)}° a step`],
+          lines: [`${(frequency[c] * 180 / Math.PI).toPrecision(2)}° a place`],
           label:
             `dial ${c}: the query has turned by ${fixed(m * frequency[c], 2)}, the key by ${fixed(at * frequency[c], 2)} radians`
         })));
@@ -103,8 +111,8 @@ export const dials = {
         }));
         return {
           said: [
-            `With the key “${two[1]}” at ${at} and the query “${two[0]}” at ${m}, the score is `,
-            h('strong', {}, minus(fixed(here))), `. At 0 and ${back} it is ${minus(fixed(y[back]))}.`
+            `The query “${two[0]}” at ${m} looks back at the key “${two[1]}” at ${at}: the score is `,
+            h('strong', {}, minus(fixed(here))), `. At ${back} and 0, with the same distance, it is ${minus(fixed(y[back]))}.`
           ],
           numbers: {here, there: y[back], parts},
           csv: () => [['apart', 'score'], ...x.map((n) => [n, y[n]])],

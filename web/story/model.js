@@ -6,7 +6,7 @@ import {probabilities, Trained} from '../trained.js';
 import {colour, controls, download, fixed, h, minus, viewLink} from '../ui.js';
 
 import {frac, i, math, o, root, row, sub, words} from './mathml.js';
-import {paper, roomy, step, widthOf} from './step.js';
+import {heightOf, paper, roomy, step, widthOf} from './step.js';
 
 const example = 'The cursor is moved to the next line. The cur', most = 256, likeliest = 7, guessing = Math.log(256);
 const layers = 4, perLayer = 4;  // of the model in lab/model
@@ -47,6 +47,7 @@ class Strip {
         if (at >= 0) onpick(at);
       }
     });
+    this.legend = h('p', {class: 'note surprise'});
     this.cells = [];
   }
 
@@ -69,6 +70,9 @@ class Strip {
       text.style.setProperty('--weight', `${Math.round(100 * (weights[n] ?? 0) ** 0.5)}%`);
       cell.title = n ? `“${nameOf(tokens[n])}”: loss ${fixed(loss[n - 1], 2)}` : 'the first byte is not predicted';
     });
+    this.legend.replaceChildren(h('span', {class: 'swatch'}), 'Surprise per byte: −log p in nats, mean ',
+      fixed(loss.reduce((a, b) => a + b, 0) / loss.length, 2), '. Grey line: ', fixed(guessing, 2), ', guessing.',
+      other ? ' Dark lines: with T5.' : '');
     this.element.setAttribute('aria-valuemax', tokens.length - 1);
     this.element.setAttribute('aria-valuenow', chosen);
     this.element.setAttribute('aria-valuetext', `byte ${chosen}, “${nameOf(tokens[chosen])}”`);
@@ -145,7 +149,7 @@ class Row {
     const {content, score, weights} = this.row, position = score[j] - content[j],
                            [c, p, s] = [content[j], position, score[j]].map(x => fixed(x, 2));
     const sign = p.startsWith('-') ? '−' : '+';
-    this.readout.replaceChildren(`“${nameOf(this.tokens[j])}”, ${this.i - j} back: `, h('span', {class: 'content'}, minus(c)),
+    this.readout.replaceChildren(`“${nameOf(this.tokens[j])}”, distance ${this.i - j}: `, h('span', {class: 'content'}, minus(c)),
       ` ${sign} `, h('span', {class: 'position'}, p.replace('-', '')), ` = ${minus(s)} → weight `,
       h('span', {class: 'share-text'}, fixed(weights[j], 3)));
   }
@@ -237,8 +241,8 @@ export const model = {
     const strip = new Strip(at => change({at, key: -1})), sums = new Row(key => change({key})),
           next = new Next(byte => change({text: (state().text || example) + String.fromCharCode(byte), at: -1, key: -1})),
           heads = new Heads(head => change({head, key: -1}));
-    const box =
-      h('div', {class: 'live'}, input, strip.element, heads.element, h('div', {class: 'two'}, sums.element, next.element));
+    const box = h('div', {class: 'live'}, input, strip.element, strip.legend, heads.element,
+      h('div', {class: 'two'}, sums.element, next.element));
     Trained.load(core).then(loaded => trained = loaded, error => failed = error).then(() => change({}));
     /** Run the model on a text, unless that was the last text. Before the model is loaded, return zeros of the same shapes. */
     const read = (text, scheme) => {
@@ -272,10 +276,11 @@ export const model = {
       story,
       settings,
       state,
+      change,
       figure: box,
       extra: [h('button', {type: 'button', onclick: () => trained && download(file, trained.file())}, 'Save the model')],
       guess: {
-        ask: 'trained with T5, this model gets other positions. With which does it read your text best?',
+        ask: 'the model was trained with T5. With which other scheme does it read your text best?',
         choices: schemes.slice(1).map(([, name]) => name),
         right: () => {
           const tokens = [...new TextEncoder().encode(state().text || example)];
@@ -287,10 +292,10 @@ export const model = {
         because: 'Set “Positions” to compare the perplexities.'
       },
       lead:
-        'Type a text. A small model reads it byte by byte: you see its 16 heads, what it expects next, and how much each byte surprised it.',
+        'Type a text. A small model reads it byte by byte: you see its 16 heads, which byte it expects next, and how much each byte surprised it.',
       text: [
-        'Click a map to choose a head and a letter to choose the query. Each score is the sum of what the bytes say (content) and where they are (position); the softmax turns the scores into weights.',
-        'Take the positions away, or replace T5’s learned tables by ALiBi or RoPE: the same weights, trained with T5. On text like its training, Vim’s help, it then reads worse; on other text it may read better.'
+        'Click a map to choose a head, and a letter to choose the query. Each score is a sum: what the two bytes are (content) and how far apart they are (position). The softmax turns the scores into weights.',
+        'Take the positions away, or replace T5’s learned table by ALiBi or RoPE; the model is not trained again. It then reads texts like those of its training, Vim’s help, worse; it may read other texts better.'
       ],
       formula: [
         math(sub(i('s'), row(i('i'), i('j'))), o('='), frac(row(sub(i('q'), i('i')), o('·'), sub(i('k'), i('j'))), root(i('d'))),
@@ -301,18 +306,18 @@ export const model = {
       workshop: viewLink({id: 'model'}, 'heads of other models'),
       notes: [
         'The model has 4 layers of 4 heads and 822,016 weights. It learned from a part of Vim’s help, so it expects that style. Its weights are rounded to 5 bits here, which raises the perplexity on the held-out text from 4.443 to 4.460. The laboratory’s own code runs the model in this page.',
-        'A map has a row for each query and a column for each key. Its colours show the square root of the weight, and bright is large. The orange bars are losses in nats; guessing has 5.55. With other positions, a line marks the loss with T5.',
+        'A map has a row for each query and a column for each key. Its colours show the square root of the weight, and bright is large. The surprise is the loss, in nats; guessing among 256 bytes has 5.55. With other positions, a dark line marks the loss with T5.',
         '“Save the model” writes the file that the commands read.'
       ],
       compute(state) {
-        const large = roomy(box), side = large ? 190 : 0, gap = 24,
-              width =
-                widthOf(box) - (large ? side + gap : 0);  // before the page changes: later, the browser would compute the layout
+        // before the page changes: later, the browser would compute the layout
+        const large = roomy(box), all = widthOf(box), screen = heightOf(box), width = all - (large ? 214 : 0);
         settings.set(state);
         if (input.value !== state.text) input.value = state.text;
         if (failed) throw failed;
         const start = performance.now(), text = state.text || example,
-              {tokens, n, plain, loss, maps, rowOf, after} = read(text, state.scheme);
+              {tokens, n, plain, loss, maps, rowOf, after} = read(text, state.scheme), lines = Math.ceil(n * 13.2 / all),
+              rest = 215 + 58 * lines + all / 4 + (all < 700 ? 40 : 0);  // the other parts
         const at = state.at < 0 ? n - 1 : Math.min(state.at, n - 1), layer = Math.floor(state.head / perLayer),
               head = state.head % perLayer, line = rowOf(layer, head, at), p = after(at);
         const weights = line.weights.subarray(0, at + 1), heaviest = weights.indexOf(Math.max(...weights)),
@@ -325,7 +330,7 @@ export const model = {
           i: at,
           key,
           width,
-          height: large ? Math.min(Math.max(innerHeight - 620, 150), 300) : 110,
+          height: large ? Math.min(Math.max(screen - rest, 110), 400) : 88,
           title: `Layer ${layer}, head ${head}: attention of byte ${at}, “${nameOf(tokens[at])}”`
         });
         next.show(p, {said: at === n - 1 ? 'The next byte' : `After byte ${at}`, append: at === n - 1 && n < most});

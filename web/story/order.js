@@ -49,6 +49,7 @@ function page(it, {core, change, state, story}, {term, more = [], ...said}) {
     story,
     settings,
     state,
+    change,
     figure: figure.element,
     extra: [
       button('Shuffle the words', () => shuffled(now), {class: 'main'}), button('Restore the order', () => now.map((_, k) => k))
@@ -116,12 +117,12 @@ export const order = {
   make(tools) {
     return page(this, tools, {
       lead:
-        'Drag a word to another place, or shuffle all words. The blue arcs and bars show how much attention one word gives to each.',
+        'Drag a word to another place, or shuffle all words. The arcs and bars show how much attention the blue word gives to each word.',
       text: [
         [
-          'Attention compares the words, not their places, so each weight moves with its word. Move ', h('em', {}, 'only'),
-          ', and the meaning of the sentence changes each time; for attention it is the same set of words. ',
-          'Click a word to see its attention.'
+          'Attention compares the contents of the words, not their places: when a word moves, its weight moves with it. Move ',
+          h('em', {}, 'only'),
+          ', and the meaning of the sentence changes each time; attention sees the same set of words. Click another word to see its attention.'
         ],
       ],
       formula: [math(...score()), math(...softmax())],
@@ -157,12 +158,13 @@ export const bias = {
     return page(this, tools, {
       term: ({strength}) => `log,lambda=${strength}`,
       more: [{key: 'strength', label: 'Strength λ of the bias', type: 'range', min: 0, max: 4, step: 0.05, lower: 0, upper: 10}],
-      lead:
-        'Add a number that depends only on the distance to each score: the orange bars. Change the strength, and drag the words over the bars.',
+      lead: drag => ['To each score, add a bias that depends only on the distance: here −',
+        drag('strength', {text: x => x.toFixed(2)}),
+        ' · log(1 + distance), the orange bars. Drag this number, then drag the words over the bars.'],
       text: [
         [
-          'The bars belong to the distances from the chosen word, and the words move over them: far words lose weight, near words gain weight. ',
-          'The outlines are the weights without the bias. At strength 0 the order has no effect.'
+          'Each orange bar belongs to a place, not to a word. Far words lose weight, and near words gain weight; the dashed outlines are the weights without the bias. ',
+          'If λ is 0, the order has no effect again.'
         ],
       ],
       formula: math(...score(), o('−'), i('λ'), i('log'), o('('), n('1'), o('+'), o('|'), i('i'), o('−'), i('j'), o('|'), o(')')),

@@ -26,18 +26,19 @@ export const slopes = {
       story,
       settings,
       state,
+      change,
       figure: map.element,
       extra: [player({key: 'query', state, change, text: 'Move the query', next: walk(12, length)})],
       guess: {
-        ask: 'which head sees the farthest words?',
+        ask: 'which head gives weight to the farthest tokens?',
         choices: ['head 0', 'the last head'],
         right: () => 1,
         because: 'Its slope is the smallest, so its bias falls the most slowly.'
       },
-      lead:
-        'Each row is a head, and bright words get most of its attention. Click anywhere, or move the query: the word that looks back.',
+      lead: drag => ['The query is token ', drag('query'), ' of a text, and each row is one of ', drag('heads'),
+        ' heads. Bright tokens keep their scores, and dark ones lose 5 or more: drag the numbers, or click in the picture.'],
       text: [
-        'The bias falls linearly with the distance, with a different slope for each head: ½, ¼, ⅛ … for eight heads. The first heads attend to a few words, the last heads to hundreds. Nothing is learned, so the bias is defined for texts of any length.'
+        'From each score, ALiBi subtracts the distance times the slope of the head. With eight heads the slopes are ½, ¼, ⅛ … So the first heads attend to the last few tokens, and the last heads to hundreds. The slopes are fixed, not learned, and distances have no limit: a text may have any length.'
       ],
       formula: [
         math(sub(i('b'), row(i('i'), i('j'))), o('='), o('−'), sub(i('m'), i('h')), o('('), i('i'), o('−'), i('j'), o(')')),
@@ -48,7 +49,7 @@ export const slopes = {
       workshop: viewLink({id: 'cost'}, 'what a bias costs'),
       notes: [
         'If the number of heads is not a power of two, ALiBi uses the slopes of the next lower power of two, and every other slope of twice that number: set 6 heads.',
-        'Tokens after the query are masked, as in the paper. The weights in the readout are those of tokens that differ only in their distance.'
+        'Tokens after the query are masked, as in the paper. The weights below the picture are those of tokens with equal contents.'
       ],
       compute(state) {
         const {query, heads} = state, head = Math.min(state.head, heads - 1), terms = ['alibi'], seen = query + 1;
@@ -69,14 +70,15 @@ export const slopes = {
           ratio: roomy(map.element) ? 2.1 : 1.6,
           label: (row, column, x) => x === -Infinity ?
             `head ${row}, token ${column}: after the query, masked` :
-            `head ${row}, ${query - column} back: bias ${minus(fixed(x))}, weight ${fixed(weights[row][column])}`
+            `head ${row}, distance ${query - column}: bias ${minus(fixed(x))}, weight ${fixed(weights[row][column])}`
         });
         const slope = seen > 1 ? bias[head * seen + seen - 2] / -1 : 0, half = Math.LN2 / slope;
         return {
           said: seen > 1 ?
             [
               'Head ', String(head), ' has the slope ', h('strong', {}, fixed(slope)),
-              `: a word ${half < 10 ? half.toFixed(1) : Math.round(half)} back gets half the weight of the query.`
+              `. If all tokens had equal contents, the weight would halve every ${
+                half < 10 ? half.toFixed(1) : Math.round(half)} tokens.`
             ] :
             'The query is the first token: no token is before it.',
           numbers: {slope},

@@ -3,6 +3,8 @@
 import {exporter, ofElement} from '../export.js';
 import {h, marker} from '../ui.js';
 
+import {number} from './number.js';
+
 /** Create a link to a paper. */
 export const paper = (text, number) => h('a', {href: `https://arxiv.org/abs/${number}`, rel: 'noopener'}, text);
 
@@ -84,10 +86,11 @@ function question({ask, choices, right, because, reveal = () => {}}) {
     buttons, answer);
 }
 
-/** Return the page of a step. guess: see `question`. compute(state) returns {said, csv(), code: {CLI}, numbers}; `said` is the sentence above the settings. If the
+/** Return the page of a step. lead: the sentences above the figure, or a function of `drag` that returns them; drag(key, options) creates a
+ * number.js for a setting. guess: see `question`. compute(state) returns {said, csv(), code: {CLI}, numbers}; `said` is the sentence above the settings. If the
  * width changes, the figure is drawn again. */
-export function step(
-  {id, title}, {story, lead, guess, figure, settings, extra = [], text, formula, papers, notes, workshop, compute, state}) {
+export function step({id, title},
+  {story, lead, guess, figure, settings, extra = [], text, formula, papers, notes, workshop, compute, state, change}) {
   const problem = h('p', {class: 'problem', role: 'alert'}), said = h('p', {class: 'said', role: 'status'}),
         code = h('pre', {tabindex: 0, 'aria-label': 'command'});
   const at = story.findIndex(step => step.id === id),
@@ -105,9 +108,14 @@ export function step(
     after ? link(after, `Next: ${after.name} →`, {class: 'next'}) :
             h('a', {href: '#bias', 'data-view': 'bias', class: 'next'}, 'To the views →'));
   let last = null, width = 0;
+  const numbers = new Map(), drag = (key, options) => {
+    const made = number(settings.specs.find(spec => spec.key === key), change, options);
+    numbers.set(key, made);
+    return made.element;
+  };
   const picture = h('div', {class: 'picture'}, figure);
   const root = h('section', {class: 'story', 'aria-labelledby': 'title'}, way, h('h2', {id: 'title'}, title),
-    h('p', {class: 'lead'}, lead), picture,
+    h('p', {class: 'lead'}, typeof lead === 'function' ? lead(drag) : lead), picture,
     h('div', {class: 'move'}, question(guess), extra.length ? h('div', {class: 'row'}, extra) : null, problem, said,
       settings.element),
     h('div', {class: 'text'}, text.map(part => h('p', {}, part)),
@@ -119,6 +127,7 @@ export function step(
   const mark = marker([picture, said]);
   const update = state => {
     let failed = '';
+    for (const [key, {set}] of numbers) set(state[key]);
     try {
       last = compute(state);
       said.replaceChildren(...[last.said].flat());

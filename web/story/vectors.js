@@ -47,6 +47,7 @@ export const vectors = {
       story,
       settings,
       state,
+      change,
       figure: h('div', {}, buttons, box),
       guess: {
         ask: 'a word occurs twice. Do its two places have different bars?',
@@ -54,10 +55,11 @@ export const vectors = {
         right: () => 1,
         because: 'The bars depend on the word and the offset, not on the place.'
       },
-      lead:
-        'Choose another word, and all bars change: the effect of an offset depends on the query word. Then reduce the reach of the vectors.',
+      lead: drag =>
+        ['Each bar is what the offset of another word adds to its score: −1 is the word before. Choose another query word, and all bars change; words farther than ',
+          drag('clip'), ' share the last vector.'],
       text: [
-        'A bias is the same for every word. Shaw learns a vector for each offset, and multiplies the query with it as with a key. So a verb can attend to both sides, and an article only to the next words. Beyond the reach, all offsets share the last vector. The vectors here are random, as before training.'
+        'A bias is the same for every word. Shaw learns a vector for each offset and adds it to the key, so its product with the query counts too. A verb can then attend to both sides, and an article only to the next words. The vectors here are random, as before training.'
       ],
       formula: math(sub(i('s'), row(i('i'), i('j'))), o('='),
         frac(row(sub(i('q'), i('i')), o('·'), o('('), sub(i('k'), i('j')), o('+'),
@@ -97,8 +99,8 @@ export const vectors = {
         const side = offset < 0 ? 'before' : 'after';
         return {
           said: [
-            `For “${sentence[word]}”, a word `, offset ? `${Math.abs(offset)} ${side}` : 'at the same place', ' contributes ',
-            h('strong', {}, minus(signed(value))), shared ? `, like all words more than ${clip} ${side}.` : '.'
+            `For “${sentence[word]}”, a word `, offset ? `${Math.abs(offset)} ${side}` : 'at the same place', ' adds ',
+            h('strong', {}, minus(signed(value))), ' to its score', shared ? `, like all words more than ${clip} ${side}.` : '.'
           ],
           numbers: {scores: [...found]},
           csv: () => [['offset', 'score'], ...x.map((at, n) => [at, found[n]])],

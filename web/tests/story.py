@@ -194,6 +194,18 @@ def guess_before_answer(page):
     check("beyond: no curve leaves its frame", frame["y"] <= tall["y"] and tall["y"] + tall["height"] <= frame["y"] + frame["height"] - 40, f"{tall} {frame}")
 
 
+def surprise(page):
+    """Check that the losses of step 8 have a colour of their own, and a legend with their unit and mean."""
+    page.show("story-model")
+    page.until("relpos.page().csv().length > 0")
+    used = page.p.evaluate("""['.byte:nth-child(3) > i', '.surprise .swatch', ...['content', 'position', 'score', 'weight'].map((_, n) => `.sums .legend > :nth-child(${n + 1}) .swatch`)]
+        .map(name => getComputedStyle(document.querySelector(name)).backgroundColor)""")
+    check("the losses have a colour of their own", used[0] == used[1] and len(set(used)) == 5, used)
+    loss = page.p.evaluate("relpos.page().numbers().loss")
+    said = page.p.text_content(".surprise")
+    check("and a legend", f"in nats, mean {np.mean(loss):.2f}" in said and f"{np.log(256):.2f}" in said, said)
+
+
 def sentence_goes_along(page):
     """Check that the words of the reader go from step to step, where they fit."""
     page.show("story-order", fresh=True)
@@ -225,6 +237,7 @@ def story(page):
     schemes(page)
     guesses(page)
     guess_before_answer(page)
+    surprise(page)
     sentence_goes_along(page)
     page.show("story-beyond")
     page.p.set_viewport_size({"width": 390, "height": 844})
@@ -416,6 +429,50 @@ def links(browser):
     page.context.close()
 
 
+def numbers_in_text(page):
+    """Check that numbers in sentences change a setting by mouse, finger and keyboard, together with its slider."""
+    p = page.p
+    for step, keys in {"bias": ["strength"], "slopes": ["query", "heads"], "buckets": ["back"], "vectors": ["clip"], "dials": ["at", "back"], "beyond": ["length"]}.items():
+        page.show(f"story-{step}", fresh=True)
+        found = p.locator(".lead [role=slider]")
+        check(f"{step}: numbers in the text", found.count() == len(keys), found.count())
+        for n, key in enumerate(keys[: found.count()]):
+            number, what = found.nth(n), f"{step}: {key} in the text"
+            state = lambda: p.evaluate(f"relpos.state().{key}")
+            same = lambda: (float(number.get_attribute("aria-valuenow")), float(p.input_value(f"[data-key={key}]"))) == (state(), state()) and float(number.inner_text().strip("↔ ").replace(",", "")) == state()
+            low, high = (float(number.get_attribute(f"aria-value{end}")) for end in ("min", "max"))
+            check(f"{what}: as its slider", same() and number.get_attribute("aria-label"), number.inner_text())
+            number.focus()
+            for press, good in (("Home", lambda x: x == low), ("ArrowRight", lambda x: low < x < low + 0.1 * (high - low) + 2), ("ArrowLeft", lambda x: x == low),
+                                ("End", lambda x: x == high), ("ArrowUp", lambda x: x == high), ("PageDown", lambda x: x < high)):
+                p.keyboard.press(press)
+                page.frames()
+                check(f"{what}: {press}", good(state()) and same(), state())
+            check(f"{what}: keeps the focus", p.evaluate("document.activeElement.className") == "drag-number")
+            p.keyboard.press("Home")
+            page.frames()
+            box = number.bounding_box()
+            x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+            p.mouse.move(x, y)
+            p.mouse.down()
+            p.mouse.move(x + 60, y, steps=4)
+            p.mouse.up()
+            page.frames()
+            dragged = state()
+            want = low * (high / low) ** 0.25 if key == "length" else low + 0.25 * (high - low)
+            check(f"{what}: the mouse drags it", abs(dragged - want) <= 1 and same(), f"{dragged} {want}")
+            p.mouse.move(x - 20, y)
+            page.frames()
+            check(f"{what}: until it is released", state() == dragged, state())
+    page.show("story-bias", fresh=True)
+    box = p.locator(".lead [role=slider]").bounding_box()
+    finger = page.context.new_cdp_session(p)
+    for kind, by in (("touchStart", 0), *(("touchMove", -8 * n) for n in range(1, 8)), ("touchEnd", None)):
+        finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [] if by is None else [{"x": box["x"] + 10 + by, "y": box["y"] + 8}]})
+    page.frames()
+    check("a finger drags a number", 0.8 < p.evaluate("relpos.state().strength") < 1.4, p.evaluate("relpos.state().strength"))
+
+
 def hands(browser):
     """Check that the user can move words by mouse, touch and keyboard, and that a button plays and stops."""
     page = Page(browser, has_touch=True)
@@ -496,6 +553,7 @@ def hands(browser):
         p.evaluate(f"relpos.change({{{key}: 70}})")
         page.until("![...document.querySelectorAll('button')].some(b => b.textContent === 'Stop')", 5)
         check(f"{step}: who moves it stops it", p.evaluate(f"relpos.state().{key}") in (70, 63), p.evaluate(f"relpos.state().{key}"))
+    numbers_in_text(page)
     page.show("story-beyond")
     p.get_by_role("button", name="Play: 64 to 8,192").click()
     check("Play begins at the shortest text", p.evaluate("relpos.state().length") < 100)

@@ -91,7 +91,7 @@ def hands(page):
     content, score, weights = (page.csv()[1][n] for n in (2, 3, 4))
     shown = p.text_content(".sums .readout")
     want = f": {content:.2f} {'−' if score < content else '+'} {abs(score - content):.2f} = {score:.2f} → weight {weights:.3f}".replace("-", "−")
-    check("a cell says its sum", shown.endswith(want) and shown.startswith("“S”, 11 back"), f"{shown} {want}")
+    check("a cell says its sum", shown.endswith(want) and shown.startswith("“S”, distance 11"), f"{shown} {want}")
     page.show("story-model")
     before = p.text_content(".next-bytes button b")
     p.click(".next-bytes button >> nth=0")
