@@ -2,7 +2,7 @@
 // file in views/ and one line here. SPDX-License-Identifier: Apache-2.0
 import {load, unpackObject} from './core.js';
 import {story} from './story/story.js';
-import {fit, h, viewLink} from './ui.js';
+import {fit, h, misfit, viewLink} from './ui.js';
 import {bias} from './views/bias.js';
 import {buckets} from './views/buckets.js';
 import {cost} from './views/cost.js';
@@ -71,14 +71,22 @@ function writeSoon() {
   writer = setTimeout(write, 200);
 }
 
+/** Give the words of the reader to all other steps that can show them. A step resets what depends on the words. */
+function share(text) {
+  for (const view of story)
+    if (view !== current && view.fits?.(text) && states.get(view)?.text !== text)
+      states.set(view, {...view.defaults, ...states.get(view), ...anew(view), text});
+}
+
+/** Return the settings that a step resets when the words change. */
+const anew = view => Object.fromEntries((view.resets ?? []).map(key => [key, view.defaults[key]]));
+
 /** Change the state. The next animation frame shows it; a moment later it is written to the address. */
 function change(patch) {
   if (Object.keys(patch).length) say('');
+  if ('text' in patch && patch.text !== state.text) patch = {...anew(current), ...patch};
   for (const [key, value] of Object.entries(patch)) state[key] = accepted(current, key, value, state[key]);
-  if ('text' in patch && current.fits)  // the words of the reader go to all steps
-    for (const view of story)
-      if (view !== current && view.fits?.(state.text))
-        states.set(view, {...view.defaults, ...states.get(view), text: state.text});
+  if ('text' in patch && current.fits) share(state.text);
   if (!frame)
     frame = requestAnimationFrame(() => {
       frame = 0;
@@ -106,8 +114,10 @@ function route(core) {
       change: (key, value) => change(typeof key === 'object' ? key : {[key]: value}),
       state: () => state
     }));
+  const {text} = states.get(current) ?? {};
   state = read(current, given);
   states.set(current, state);
+  if (current.fits && given.has('text') && state.text !== text) share(state.text);  // a link brings words to all steps
   if (story.includes(current)) tale.dataset.view = current.id;  // the link to the story leads back to this step
   for (const link of nav.children) link.setAttribute('aria-current', link.dataset.view === current.id ? 'page' : 'false');
   document.title = `${current.title} – relpos explorer`;
@@ -124,6 +134,10 @@ function route(core) {
     state = startOf(current, {});
     states.set(current, state);
     if (!pages.get(current).update(state)) say(`This link cannot be shown, so you see the default: ${failed}`);
+  } else {
+    const wrong =
+      pages.get(current).specs.filter(({key}) => given.has(key)).map(spec => misfit(spec, given.get(spec.key), state));
+    if (wrong.some(Boolean)) say(wrong.filter(Boolean).join(' '));
   }
   writeSoon();
 }

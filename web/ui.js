@@ -125,6 +125,30 @@ export function fit({type, options, step = 1, lower = -Infinity, upper = Infinit
   return Number.isFinite(x) ? Math.min(Math.max(Number.isInteger(step) ? Math.round(x) : x, lower), upper) : other;
 }
 
+/** Return a sentence if a link gives a setting a value that the view cannot show as it is, otherwise ''. limit(state): a limit below spec.upper;
+ * want(text, state): what a text must be, or ''. */
+export function misfit(
+  {key, label = key, type, options, step = 1, lower = -Infinity, upper = Infinity, limit, want}, given, state) {
+  const say = (range, shown) =>
+    minus(`The link has ${key}=${given.slice(0, 40)}, but “${label}” must be ${range}: you see ${shown}.`);
+  if (type === 'check') return '';
+  if (type === 'text') {
+    const range = want?.(given, state);
+    return range ? say(range, 'the default') : '';
+  }
+  if (type === 'select') {
+    const found = options.map(option => [option].flat()),
+          name = value => `“${found.find(o => String(o[0]) === String(value))?.at(-1)}”`;
+    return found.some(o => String(o[0]) === given) ? '' :
+                                                     say(`one of ${found.map(o => name(o[0])).join(', ')}`, name(state[key]));
+  }
+  const most = Math.min(upper, limit?.(state) ?? Infinity), shown = Math.min(state[key], most);
+  if (given.trim() && +given === shown) return '';
+  return say(`a ${Number.isInteger(step) ? 'whole ' : ''}number${
+               lower > -Infinity ? ` from ${lower} to ${most.toLocaleString('en')}` : ''}`,
+    shown);
+}
+
 let ids = 0;
 const id = () => `e${ids++}`;
 

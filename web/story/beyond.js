@@ -25,10 +25,14 @@ export const beyond = {
   id: 'story-beyond',
   title: 'Longer than anything in training',
   name: 'Beyond training',
-  defaults: {length: trained},
+  defaults: {length: trained, text: ''},
+  fits: () => true,  // not shown here, but the next steps have it
   make({core, facts, change, state, story}) {
-    const settings =
-      controls([{key: 'length', label: 'Length of the text', type: 'range', min, max, lower: min, upper: max}], change);
+    const settings = controls(
+      [
+        {key: 'length', label: 'Length of the text', type: 'range', min, max, lower: min, upper: max}, {key: 'text', type: 'text'}
+      ],
+      change);
     const box = h('div', {class: 'four'});
     // the query of a head uses one pair of channels, and every key is equal to the sum of the queries: without positions all scores are 2
     const size = Math.sqrt(content * Math.sqrt(width)), q = new Float64Array(heads * width), one = new Float64Array(width);

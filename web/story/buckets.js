@@ -14,13 +14,15 @@ export const buckets = {
   id: 'story-buckets',
   title: 'T5: far words share a number',
   name: 'T5’s buckets',
-  defaults: {back: 40, layer: '0', head: 0},
+  defaults: {back: 40, layer: '0', head: 0, text: ''},
+  fits: () => true,  // not shown here, but the next steps have it
   make({core, facts, change, state, story}) {
     const settings = controls(
       [
         {key: 'back', label: 'Distance of the word', type: 'range', min: 0, max: reach, lower: 0, upper: reach},
         {key: 'head', label: 'Head', type: 'range', min: 0, max: 3, lower: 0, upper: 3},
         {key: 'layer', label: 'Layer', type: 'select', options: [['0', '0, the first'], ['1', '1, the second']]},
+        {key: 'text', type: 'text'}
       ],
       change);
     const box = h('div', {class: 'drag'}), rule = {buckets: 32, maxDistance: 128, bidirectional: false, strategy: 0};

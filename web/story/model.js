@@ -218,11 +218,14 @@ export const model = {
   name: 'A trained model',
   defaults: {text: '', scheme: '', head: 8, at: -1, key: -1},
   fits: text => text.length === 0 || text.length > 1 && new TextEncoder().encode(text).length <= most,
+  resets: ['at', 'key'],
   make({core, change, state, story}) {
+    const last = ({text}) => new TextEncoder().encode(text || example).length - 1;
     const settings = controls(
       [
         {key: 'scheme', label: 'Positions', type: 'select', options: schemes}, {key: 'text', type: 'text'},
-        {key: 'head', lower: 0, upper: 15}, {key: 'at', lower: -1, upper: most - 1}, {key: 'key', lower: -1, upper: most - 1}
+        {key: 'head', lower: 0, upper: 15}, {key: 'at', lower: -1, upper: most - 1, limit: last},
+        {key: 'key', lower: -1, upper: most - 1, limit: last}
       ],
       change);
     let trained = null, failed = null, found = {};
@@ -236,10 +239,10 @@ export const model = {
       autocapitalize: 'off',
       placeholder: example,
       'data-key': 'text',
-      oninput: () => change({text: input.value, at: -1, key: -1})
+      oninput: () => change({text: input.value})
     });
     const strip = new Strip(at => change({at, key: -1})), sums = new Row(key => change({key})),
-          next = new Next(byte => change({text: (state().text || example) + String.fromCharCode(byte), at: -1, key: -1})),
+          next = new Next(byte => change({text: (state().text || example) + String.fromCharCode(byte)})),
           heads = new Heads(head => change({head, key: -1}));
     const box = h('div', {class: 'live'}, input, strip.element, strip.legend, heads.element,
       h('div', {class: 'two'}, sums.element, next.element));

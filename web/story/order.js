@@ -37,7 +37,14 @@ const orders = words => {
 function page(it, {core, change, state, story}, {term, more = [], ...said}) {
   const settings = controls(
     [
-      {key: 'order', type: 'text'}, {key: 'word', lower: 0, upper: maxWords - 1}, ...more,
+      {
+        key: 'order',
+        type: 'text',
+        want: (order, {text}) => readOrder(order, wordsOf(text).length).join('.') === order || !order ?
+          '' :
+          `the places of ${wordsOf(text).length} words, such as ${wordsOf(text).map((_, k) => k).reverse().join('.')}`
+      },
+      {key: 'word', lower: 0, upper: maxWords - 1, limit: ({text}) => wordsOf(text).length - 1}, ...more,
       {key: 'text', label: 'Your words', type: 'text', placeholder: example}
     ],
     change);
@@ -98,6 +105,7 @@ export const order = {
   title: 'Attention does not see the order of words',
   name: 'Order',
   fits: fitsWords,
+  resets: ['order', 'word'],
   guess: {
     ask: 'you move one word. Which weights change?',
     choices: ['those of that word', 'all', 'none'],
@@ -141,6 +149,7 @@ export const bias = {
   title: 'A bias distinguishes near from far',
   name: 'A bias',
   fits: fitsWords,
+  resets: ['order', 'word'],
   guess: {
     ask: 'you reverse all words. Does a weight change?',
     choices: ['yes', 'no'],

@@ -12,12 +12,22 @@ export const slopes = {
   id: 'story-slopes',
   title: 'ALiBi: every head has a different slope',
   name: 'ALiBi’s slopes',
-  defaults: {query: 400, heads: 8, head: 2},
+  defaults: {query: 400, heads: 8, head: 2, text: ''},
+  fits: () => true,  // not shown here, but the next steps have it
   make({core, change, state, story}) {
     const settings = controls(
       [
-        {key: 'query', label: 'Position of the query', type: 'range', min: 0, max: length - 1, lower: 0, upper: length - 1},
-        {key: 'heads', label: 'Heads', type: 'range', min: 1, max: 16, lower: 1, upper: 16}, {key: 'head', lower: 0, upper: 15}
+        {key: 'query', label: 'Position of the query', type: 'range', min: 0, max: length - 1, lower: 0, upper: length - 1}, {
+          key: 'heads',
+          label: 'Heads',
+          type: 'range',
+          min: 1,
+          max: 16,
+          lower: 1,
+          upper: 16,
+          change: (_, heads) => change({heads, head: Math.min(state().head, heads - 1)})
+        },
+        {key: 'head', lower: 0, upper: 15, limit: ({heads}) => heads - 1}, {key: 'text', type: 'text'}
       ],
       change);
     const map = new HeatMap(

@@ -109,7 +109,7 @@ export function step({id, title},
             h('a', {href: '#bias', 'data-view': 'bias', class: 'next'}, 'To the views →'));
   let last = null, width = 0;
   const numbers = new Map(), drag = (key, options) => {
-    const made = number(settings.specs.find(spec => spec.key === key), change, options);
+    const spec = settings.specs.find(spec => spec.key === key), made = number(spec, spec.change ?? change, options);
     numbers.set(key, made);
     return made.element;
   };

@@ -15,10 +15,11 @@ export const vectors = {
   name: 'Shaw’s vectors',
   defaults: {word: 2, clip: 4, offset: -1, text: ''},
   fits: fitsWords,
+  resets: ['word'],
   make({core, change, state, story}) {
     const settings = controls(
       [
-        {key: 'word', lower: 0, upper: maxWords - 1},
+        {key: 'word', lower: 0, upper: maxWords - 1, limit: ({text}) => wordsOf(text).length - 1},
         {key: 'clip', label: 'Reach of the vectors', type: 'range', min: 0, max: far, lower: 0, upper: far},
         {key: 'offset', label: 'Offset of the other word', type: 'range', min: -far, max: far, lower: -far, upper: far},
         {key: 'text', label: 'Your words', type: 'text', placeholder: example}

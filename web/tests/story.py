@@ -75,7 +75,8 @@ def words(page):
     for order in ("", "0.1", "0.0.1.2.3.4.5", "a.b", "6.5.4.3.2.1.-1"):
         page.show("story-order", order=order)
         names = [row[0] for row in page.csv()[1:]]
-        check(f"the order {order}: as it stands", page.problem() == "" and names == "only she told him she loved him".split(), names)
+        check(f"the order {order}: as it stands", names == "only she told him she loved him".split(), names)
+        check(f"the order {order}: and the page says so", (page.problem() == "") == (order == "") and (not order or "must be the places of 7 words" in page.problem()), page.problem())
     page.show("story-order", text="one two three four five six seven eight nine ten eleven twelve thirteen")
     check("too many words", page.problem().endswith("13 words: at most 12 fit here"), page.problem())
 
@@ -206,6 +207,25 @@ def surprise(page):
     check("and a legend", f"in nats, mean {np.mean(loss):.2f}" in said and f"{np.log(256):.2f}" in said, said)
 
 
+def out_of_range(page):
+    """Check that a link with values that a step cannot show says which values it may have, and what is shown."""
+    for step, given, want in (
+        ("slopes", {"query": 9999}, "The link has query=9999, but “Position of the query” must be a whole number from 0 to 511: you see 511."),
+        ("slopes", {"heads": 4, "head": 9}, "The link has head=9, but “head” must be a whole number from 0 to 3: you see 3."),
+        ("bias", {"strength": "much"}, "The link has strength=much, but “Strength λ of the bias” must be a number from 0 to 10: you see 2."),
+        ("bias", {"text": "dog bites man", "word": 7}, "The link has word=7, but “word” must be a whole number from 0 to 2: you see 2."),
+        ("dials", {"base": 50}, "The link has base=50, but “Base: larger is slower” must be one of “100”, “10,000, as in Llama 2”: you see “100”."),
+        ("beyond", {"length": 12}, "The link has length=12, but “Length of the text” must be a whole number from 64 to 8,192: you see 64."),
+        ("buckets", {"back": 2.5, "head": 4}, "The link has back=2.5, but “Distance of the word” must be a whole number from 0 to 160: you see 3. The link has head=4, but “Head” must be a whole number from 0 to 3: you see 3."),
+        ("vectors", {"offset": 3, "clip": 8}, ""),
+    ):
+        page.show(f"story-{step}", **given)
+        check(f"{step} {given}: in words", page.problem() == want, page.problem())
+        page.p.evaluate("relpos.change({text: 'a b c'})")
+        page.frames()
+        check(f"{step} {given}: until something changes", page.problem() == "", page.problem())
+
+
 def sentence_goes_along(page):
     """Check that the words of the reader go from step to step, where they fit."""
     page.show("story-order", fresh=True)
@@ -224,6 +244,19 @@ def sentence_goes_along(page):
     page.p.click(".steps a[data-view=story-model]")
     page.until("relpos.page().csv().length > 0")
     check("the model reads them", page.p.input_value("#own-text") == "you eat to live")
+    page.show("story-order", fresh=True, text="one two")  # forget the words above
+    for n, step in enumerate(("story-slopes", "story-buckets", "story-beyond"), 1):
+        page.show(step, fresh=True, text=f"you eat {n} to live")
+        page.p.wait_for_timeout(300)
+        check(f"{step}: a link has the words of the reader", f"text=you+eat+{n}+to+live" in page.p.url, page.p.url)
+        page.p.click(".steps a[data-view=story-bias]")
+        page.frames()
+        check(f"{step}: and brings them to the other steps", page.p.locator(".word button").all_text_contents() == f"you eat {n} to live".split(), page.p.url)
+    page.show("story-order", text="dog bites man", order="2.1.0", word=1)
+    page.p.fill("[data-key=text]", "man bites dog too")
+    page.frames()
+    check("new words have the order in which they are typed", page.p.evaluate("(({order, word}) => [order, word])(relpos.state())") == ["", 2], page.p.evaluate("relpos.state()"))
+    page.show("story-model", text="you eat to live")
     page.p.fill("#own-text", "one two three four five six seven eight nine ten eleven twelve thirteen")
     page.frames()
     page.p.wait_for_timeout(300)
@@ -238,6 +271,7 @@ def story(page):
     guesses(page)
     guess_before_answer(page)
     surprise(page)
+    out_of_range(page)
     sentence_goes_along(page)
     page.show("story-beyond")
     page.p.set_viewport_size({"width": 390, "height": 844})
