@@ -5,7 +5,7 @@ import {nested, shell} from '../code.js';
 import {controls, fixed, h, minus, viewLink} from '../ui.js';
 
 import {i, math, o, row, sub, words} from './mathml.js';
-import {paper, roomy, step, widthOf} from './step.js';
+import {paper, step, tall, widthOf} from './step.js';
 import {trainedTable} from './tables.js';
 
 const reach = 160, left = 58, right = 12;  // left, right: the margins in chart.js
@@ -78,7 +78,8 @@ export const buckets = {
         'Half of the buckets contain one distance each. The width of the others grows with the distance.'
       ],
       compute(state) {
-        const {back, layer, head} = state, term = trainedTable(core, facts, +layer), width = Math.min(widthOf(box), 820);
+        const {back, layer, head} = state, term = trainedTable(core, facts, +layer), width = widthOf(box),
+                            height = tall(box, 250, 100);
         settings.set(state);
         core.problem({heads: 4, lenQ: 1, lenK: reach + 1, qOffset: reach, terms: [term]});
         const bias = core.bias(), of = back => bias[head * (reach + 1) + reach - back], bucket = core.bucket(-back, rule),
@@ -89,7 +90,7 @@ export const buckets = {
           xLabel: 'distance of the key before the query',
           yLabel: 'bias',
           width,
-          height: roomy(box) ? 400 : 250,
+          height,
           series: [{name: '', x, y}],
           zones: [{from: 0, to: exact - 0.5, text: 'exact'}, {from: exact - 0.5, to: reach, text: 'shared, logarithmic'}],
           marks: [{x: back, text: minus(fixed(of(back), 2))}],

@@ -6,7 +6,7 @@ import {dial, sums} from '../dial.js';
 import {controls, fixed, h, minus, viewLink} from '../ui.js';
 
 import {i, math, o, row, sub, sup} from './mathml.js';
-import {paper, player, roomy, step, walk, widthOf} from './step.js';
+import {paper, player, roomy, step, tall, walk, widthOf} from './step.js';
 import {example, fitsWords, wordsOf} from './words.js';
 
 const maxPosition = 200, reach = 64;
@@ -72,6 +72,7 @@ export const dials = {
         const words = wordsOf(state.text),
               two = [words.at(-1), words.at(-2) ?? words[0]],  // in the text, the key is before the query
           {q: of, k: also} = core.words(two), q = of.slice(0, width), k = also.slice(width);
+        const wide = widthOf(box), high = tall(box, 170, 190 + Math.min(0.26 * innerHeight, 0.29 * (wide - 48)));
         settings.set(state);
         const longest = c => Math.max(Math.hypot(q[c], q[c + pairs]), Math.hypot(k[c], k[c + pairs])) || 1;
         planes.replaceChildren(...Array.from({length: pairs}, (_, c) => dial({
@@ -96,15 +97,15 @@ export const dials = {
           parts,
           sum: here,
           names: [...Array.from({length: pairs}, (_, dial) => `dial ${dial}`), 'score'],
-          width: Math.min(widthOf(box), 820),
-          height: roomy(box) ? 130 : 104
+          width: wide,
+          height: roomy(box) ? 150 : 104
         }));
         box.replaceChildren(chart({
           title: 'The score over the distance',
           xLabel: 'distance of the key before the query',
           yLabel: 'score',
-          width: Math.min(widthOf(box), 820),
-          height: roomy(box) ? 250 : 170,
+          width: wide,
+          height: high,
           series: [{name: '', x, y}],
           marks: [{x: back, text: minus(fixed(here))}],
           onpick: to => change({back: Math.min(Math.max(Math.round(to), 0), reach)})

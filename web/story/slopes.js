@@ -4,7 +4,7 @@ import {HeatMap} from '../heat.js';
 import {controls, fixed, h, minus, viewLink} from '../ui.js';
 
 import {i, math, n, o, row, sub, sup} from './mathml.js';
-import {paper, player, roomy, step, walk} from './step.js';
+import {paper, player, step, tall, walk, widthOf} from './step.js';
 
 const length = 512, faint = -5;
 
@@ -77,7 +77,7 @@ export const slopes = {
           low: faint,
           high: 0,
           cursor: [head, query],
-          ratio: roomy(map.element) ? 2.1 : 1.6,
+          ratio: widthOf(map.element) / tall(map.element, widthOf(map.element) / 1.6, 100),
           label: (row, column, x) => x === -Infinity ?
             `head ${row}, token ${column}: after the query, masked` :
             `head ${row}, distance ${query - column}: bias ${minus(fixed(x))}, weight ${fixed(weights[row][column])}`

@@ -63,6 +63,11 @@ export function heightOf(box) {
   return innerHeight - above.offsetTop - above.offsetHeight - parseFloat(getComputedStyle(picture).marginTop);
 }
 
+/** Return the height of a figure in `box`: `small` where there is little space, otherwise what the first screen leaves, less `rest` pixels of
+ * other parts of the picture. */
+export const tall = (box, small, rest = 0) =>
+  roomy(box) ? Math.round(Math.min(Math.max(heightOf(box) - rest, small), 0.8 * widthOf(box))) : small;
+
 /** Return true if there is space for a large figure in `box`. */
 export const roomy = box => widthOf(box) > 560 && innerHeight > 560;
 

@@ -4,7 +4,7 @@ import {chart} from '../chart.js';
 import {nested, shell} from '../code.js';
 import {controls, fixed, h, minus, signed, viewLink, wordButtons} from '../ui.js';
 import {frac, i, math, o, root, row, sub} from './mathml.js';
-import {paper, roomy, step, widthOf} from './step.js';
+import {paper, step, tall, widthOf} from './step.js';
 import {example, fitsWords, maxWords, wordsOf} from './words.js';
 
 const far = 8;
@@ -77,14 +77,15 @@ export const vectors = {
                      {q: all} = core.words(sentence), queries = sentence.map((_, n) => all.slice(n * width, (n + 1) * width)),
                      tallest = Math.max(...queries.flatMap(q => [...scores(q, far)].map(Math.abs))), q = queries[word],
                      found = scores(q, clip), value = found[offset + far], shared = Math.abs(offset) > clip;
+        const wide = widthOf(box), high = tall(box, 250, 110);
         settings.set(state);
         wordButtons(buttons, sentence, word, word => change({word}));
         box.replaceChildren(chart({
           title: `Contribution of each offset to the scores of “${sentence[word]}”`,
           xLabel: 'before  ←  offset = key − query  →  after',
           yLabel: 'score',
-          width: Math.min(widthOf(box), 820),
-          height: roomy(box) ? 400 : 250,
+          width: wide,
+          height: high,
           low: -tallest,
           high: tallest,
           series: [{name: '', x, y: found, style: 'bars', colour: 3}],

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 import {fixed, h, minus} from '../ui.js';
 
-import {roomy} from './step.js';
+import {heightOf, roomy} from './step.js';
 
 export const example = 'only she told him she loved him';
 export const maxWords = 12;
@@ -120,7 +120,11 @@ export class Words {
   place(now = false) {
     const room = this.element.clientWidth;
     if (!room) return;
-    const size = sizes[+roomy(this.element)];
+    const size = {...sizes[+roomy(this.element)]}, {chip: names} = size,
+          within = Math.min(heightOf(this.element) - 20, 0.65 * room),
+          scale = (within - names - 28) / (size.arcs + size.bars + (this.biases ? size.biases : 0));
+    if (roomy(this.element) && scale > 1)
+      for (const part of ['arcs', 'bars', 'biases']) size[part] = Math.round(Math.min(scale, 1.7) * size[part]);
     this.lane.style.setProperty('--bars', `${size.bars}px`);
     let gap = widest;
     const measure = letters => {
@@ -144,7 +148,10 @@ export class Words {
       chip += 14;
     }
     this.size = {...size, chip};
-    const wide = Math.max(room, this.total), spread = Math.min(letters, (wide - this.total) / (this.items.length + 1));
+    const wide = Math.max(room, this.total),
+          spread = Math.max(0,
+            Math.min(roomy(this.element) ? 2 * letters : letters,
+              (wide - this.total - (roomy(this.element) ? 120 : 0)) / (this.items.length + 1)));
     let x = (wide - this.total - spread * (this.items.length - 1)) / 2;
     this.goal = [];
     for (const n of this.order) this.goal[n] = x + this.widths[n] / 2, x += this.widths[n] + gap + spread;

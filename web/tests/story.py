@@ -340,6 +340,18 @@ def pictures(browser):
                 check(f"{what}: charts are as large as they were drawn", all(0.97 < x < 1.03 for x in sizes), sizes)
                 check(f"{what}: nothing beside the screen", page.p.evaluate("document.documentElement.scrollWidth") <= width)
             page.context.close()
+    for width, height, part in ((1440, 900, 0.66), (1920, 1080, 0.55)):
+        page = Page(browser, viewport={"width": width, "height": height})
+        for step in STEPS:
+            page.show(step)
+            page.until("relpos.page().csv().length > 0")
+            box, beside = page.p.evaluate("['.picture', '.story > h2'].map(name => document.querySelector(name).getBoundingClientRect()).map(r => [r.left, r.right, r.top, r.bottom])")
+            check(f"{step}, {width}: the picture fills the screen", part * height <= box[3] - box[2] and box[3] <= height and box[1] - box[0] >= 0.6 * min(width, 1440), box)
+            if step in STEPS[:2]:
+                texts = page.p.locator(".lane svg text").all_text_contents()
+                check(f"{step}, {width}: the rows have names", {"weight", "bias"} & set(texts) == ({"weight"}, {"weight", "bias"})[step == STEPS[1]], texts)
+            check(f"{step}, {width}: and is centred with the text", abs(beside[0] - (width - box[1])) <= 24, f"{beside} {box}")
+        page.context.close()
     for width in (390, 320):
         page = Page(browser, viewport={"width": width, "height": 844})
         for step in STEPS[:2]:
