@@ -333,7 +333,7 @@ export const model = {
           i: at,
           key,
           width,
-          height: large ? Math.min(Math.max(screen - rest, 110), 400) : 88,
+          height: large ? Math.min(Math.max(screen - rest, 110), 400) : 76,
           title: `Layer ${layer}, head ${head}: attention of byte ${at}, “${nameOf(tokens[at])}”`
         });
         next.show(p, {said: at === n - 1 ? 'The next byte' : `After byte ${at}`, append: at === n - 1 && n < most});
