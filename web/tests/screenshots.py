@@ -43,6 +43,10 @@ def film(browser, path):
     for scheme in ("none", "alibi", ""):
         shoot(1200, scheme=scheme)
     page.context.close()
-    colours = frames[15][0].quantize(63, dither=Image.Dither.NONE)
+    width, height = frames[15][0].size
+    both = Image.new("RGB", (width, 2 * height))  # frames that have all colours: with T5 and with ALiBi
+    for n, frame in enumerate((frames[15], frames[-2])):
+        both.paste(frame[0], (0, n * height))
+    colours = both.quantize(63, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     images = [image.quantize(palette=colours, dither=Image.Dither.NONE) for image, _ in frames]
     images[0].save(path, save_all=True, append_images=images[1:], duration=[ms for _, ms in frames], loop=0, optimize=True)
