@@ -280,6 +280,8 @@ def results(page, s):
         page.heading("Twice as long", 3)
         last, mb = twice_as_long(s)
         page.text(f"One start of each, for {mb:.0f} MB. {agreement(s, last)}" + f" Only {len(last)} of {len(s.groups)} schemes are trained." * (len(last) < len(s.groups)))
+        below = [NAMES[what] for what in sorted(last, key=last.get) if math.exp(last[what]) < s.counts(6)]
+        page.text(f"{joined(below)} {'are' if len(below) > 1 else 'is'} below counts of six bytes ({s.counts(6):.2f}) then." if below else f"No scheme is below counts of six bytes ({s.counts(6):.2f}) then either.")
         lengths = [x["length"] for x in s.stages[4][0]["lengths"]]
         page.table(["", *(f"perplexity at {x:,}" for x in lengths)], [[what, *(f"{at_length(line, x)['perplexity']:.2f}" if at_length(line, x) else "none" for x in lengths)]
                    for what, line in sorted(((scheme(line), line) for line in s.stages[4]), key=lambda pair: last[pair[0]])], f"Stage 4: perplexity after {mb:.0f} MB, one start of each.")
