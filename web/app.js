@@ -8,12 +8,13 @@ import {buckets} from './views/buckets.js';
 import {cost} from './views/cost.js';
 import {families} from './views/families.js';
 import {images} from './views/images.js';
+import {length} from './views/length.js';
 import {model} from './views/model.js';
 import {rope} from './views/rope.js';
 import {sentence} from './views/sentence.js';
 import {shaw} from './views/shaw.js';
 
-const workshop = [bias, sentence, buckets, shaw, rope, images, families, cost, model], views = [...story, ...workshop];
+const workshop = [length, bias, sentence, buckets, shaw, rope, images, families, cost, model], views = [...story, ...workshop];
 
 const facts = await unpackObject('facts');
 Object.setPrototypeOf(facts.terms, null);  // otherwise an unknown name could find a method of Object
@@ -21,7 +22,7 @@ const main = document.getElementById('main'), nav = document.getElementById('nav
 const dark = document.getElementById('dark'), system = dark.media, pages = new Map(), states = new Map();
 const tale = viewLink(story[0], 'The story');
 const notice = h('p', {class: 'problem notice', role: 'alert', hidden: true});
-let current, state, frame = 0, writer = 0, embedded = false;
+let current, state, frame = 0, writer = 0, embedded = false, routed = '';  // routed: the part of the address that is shown
 
 /** Show a message above the view; '' removes it. */
 function say(text) {
@@ -57,11 +58,14 @@ function address(view) {
   return `#${view.id}${query && '?'}${query}`;
 }
 
-/** Write the state of the current view to the address, and the state of every view to the links that lead to it. */
+/** Write the state of the current view to the address, and the state of every view to the links that lead to it; but if the address has just
+ * changed, keep it for `route`. */
 function write() {
   clearTimeout(writer);
   writer = 0;
+  if (location.hash !== routed) return;
   history.replaceState(null, '', address(current));
+  routed = location.hash;
   for (const link of document.querySelectorAll('a[data-view]'))
     link.href = address(views.find(view => view.id === link.dataset.view));
 }
@@ -98,6 +102,7 @@ function change(patch) {
 /** Show the view and the state that the address names. If it names no view, or a state that cannot be shown, say so and show the default.
  * `theme` and `embed` are only read when the page is opened. */
 function route(core) {
+  routed = location.hash;
   const [id, ...query] = location.hash.slice(1).split('?'), named = views.find(view => view.id === id);
   const given = new URLSearchParams(named || !id ? query.join('?') : ''), next = named ?? views[0], first = next !== current;
   say(named || !id ? '' : `No view is called “${id.slice(0, 60)}”: this is the beginning of the story.`);

@@ -4,7 +4,7 @@
     bundle.py OUT SIMD128.wasm RELAXED.wasm
 
 The data are the terms from tools/terms.py, the numbers of worked examples from tests/golden/golden.h, heads of trained models from
-examples/data, and the model lab/model/vim.safetensors with weights of 5 bits. The modules are ES modules. The script supports only `import {a, b} from './x.js';`, `export const`, `export function` and
+examples/data, the model lab/model/vim.safetensors with weights of 5 bits, and a text for it. The modules are ES modules. The script supports only `import {a, b} from './x.js';`, `export const`, `export function` and
 `export class`, at the beginning of a line.
 SPDX-License-Identifier: Apache-2.0
 """
@@ -272,8 +272,15 @@ def style(name):
     return re.sub(r"\n\s+", "\n", (web / name).read_text())
 
 
+def held_out():
+    """Return 8,193 bytes of Vim's help that the trained model has not seen, from the beginning of a line."""
+    data = (root / "lab/data/vim.txt").read_bytes()
+    first = data.index(b"\n", len(data) * 9 // 10) + 1
+    return data[first : first + 8193].decode()
+
+
 def main(out, simd128, relaxed):
-    facts = {"terms": terms(), "golden": golden(), "model": model(), "lab": lab(), "window": window()}
+    facts = {"terms": terms(), "golden": golden(), "model": model(), "lab": lab(), "window": window(), "text": held_out()}
     page, plain = (web / "explorer.html").read_text(), Path(simd128).read_bytes()
     for mark, text in {
         "STYLE": style("explorer.css"),

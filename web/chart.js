@@ -86,7 +86,7 @@ const exact = x => minus(Math.abs(x) < 1e4 ? fixed(x) : short(x));
 
 /** Draw a chart. The mouse and the arrow keys show the values at a place. series: [{name, x, y, style: line|bars|dots, line: width}], with rising x. logX, logY: use a logarithmic axis. zones: [{from, to, text,
  * shade}], ranges of x that are marked in the background; a line marks an end inside the chart. span: [from, to], values of x that the axis
- * must contain. low, high: the range of y; lines end there, and the values beyond can still be read. width: in pixels; default: the width of the page. legend: false to draw none. onpick(x): called when the user clicks or drags
+ * must contain. low, high: the range of y; lines end there, and the values beyond can still be read. width: in pixels; default: the width of the page. legend: false to draw none. named(x): text of a place, for the values under the mouse. onpick(x): called when the user clicks or drags
  * in the chart. Return a figure element. */
 export function chart({
   title,
@@ -103,6 +103,7 @@ export function chart({
   zones = [],
   height = 260,
   width = usualWidth(),
+  named,
   onpick
 }) {
   const left = yLabel ? 58 : 36, dash = s => series.length > 1 ? dashes[s % 8] : '', right = 12,
@@ -240,7 +241,7 @@ export function chart({
         h('div', {}, h('span', {class: 'swatch', style: `background: var(--s${(s.colour ?? series.indexOf(s)) % 8})`}),
           `${s.name || yLabel} ${exact(s.y[k])}`);
     });
-    tip.replaceChildren(h('div', {}, `${what} ${minus(short(shown))}`), ...values);
+    tip.replaceChildren(h('div', {}, named?.(shown) ?? `${what} ${minus(short(shown))}`), ...values);
     const box = svg.getBoundingClientRect(), outer = figure.getBoundingClientRect(),
           x = box.left - outer.left + px(shown) / width * box.width;
     const beside = px(shown) > width / 2 ? x - tip.offsetWidth - 8 : x + 8;

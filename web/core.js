@@ -98,17 +98,21 @@ export async function load() {
     module = await WebAssembly.compile(simd128);
     module.plain = true;
   }
+  return Object.assign(await instantiate(module), {module, vectors: module.plain ? 'SIMD128' : 'relaxed SIMD'});
+}
+
+/** Return a new instance of the compiled module. */
+export async function instantiate(module) {
   let memory;
   const {exports} = await WebAssembly.instantiate(module, system(module, () => memory));
   memory = exports.memory;
   exports._initialize();
-  return new Core(exports, module.plain ? 'SIMD128' : 'relaxed SIMD');
+  return new Core(exports);
 }
 
 export class Core {
-  constructor(exports, vectors) {
+  constructor(exports) {
     this.x = exports;
-    this.vectors = vectors;
     this.allocated = [];
     this.kinds = [];
     for (let kind = 1; this.string(exports.kind_text(kind)); kind++) {

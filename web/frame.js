@@ -22,7 +22,7 @@ export function docs(facts, names) {
   });
 }
 
-/** Return the page of a view. compute(state) returns {name, figure, csv() or saves: {key: {figure, csv()}}, code: {CLI, Python, C}, docs:
+/** Return the page of a view. compute(state) returns {name, figure, csv() or saves: {key: {figure, csv()}}, code: {CLI, Python, C} or only {CLI}, docs:
  * [...]}. If compute throws an error, the page shows it, and dims the previous output after a moment. update returns the error or ''. */
 export function frame({title, about, formula, settings, output, facts, compute, saves, change}) {
   const problem = h('p', {class: 'problem', role: 'alert'}), text = h('pre', {tabindex: 0, 'aria-label': 'code'}),
@@ -39,8 +39,12 @@ export function frame({title, about, formula, settings, output, facts, compute, 
                                                name));
   const copied = h('span', {class: 'note', role: 'status'});
   const code = () => {
-    choices.forEach(button => button.setAttribute('aria-pressed', button.textContent === language));
-    text.textContent = last?.code?.[language] ?? '';
+    const known = last?.code ?? {}, shown = known[language] === undefined ? 'CLI' : language;
+    for (const button of choices) {
+      button.setAttribute('aria-pressed', button.textContent === shown);
+      button.hidden = known[button.textContent] === undefined;
+    }
+    text.textContent = known[shown] ?? '';
   };
   // saves: {key: name} lists the figures that can be saved, if there are several; compute returns the figures for the current state
   const which = saves && {key: 'save', label: 'What to save', type: 'select', options: Object.entries(saves)},

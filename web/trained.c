@@ -3,6 +3,7 @@
  *
  *     model_begin(config);  model_weights(name);  model_run(position, tokens, n, logits, loss);
  *     model_maps(layer, to);  model_row(layer, head, i, to);
+ *     reader_begin(n, position, length);  reader_next(n, tokens, count, loss);  reader_end(n);
  *
  * Unless stated otherwise, a call returns 0, or -1 and the message in model_error(). Tokens are bytes.
  * SPDX-License-Identifier: Apache-2.0 */
@@ -29,6 +30,15 @@ EXPORT(model_error) const char *x_model_error(void)
     return err;
 }
 
+enum { READERS = 5, PART = 64 };
+
+/* Readers of a long text: each keeps the keys and values of what it has read, so it can read the text in parts. */
+static struct reader {
+    nn_model other; /* the model with another position; empty if the reader uses `trained` */
+    nn_net *net;
+    float *logits; /* [PART, vocab] */
+} readers[READERS];
+
 static void end_net(void)
 {
     nn_net_destroy(net);
@@ -36,11 +46,23 @@ static void end_net(void)
     capacity = 0;
 }
 
+/* Free the memory of reader n. */
+EXPORT(reader_end) void x_reader_end(int n)
+{
+    struct reader *r = &readers[n];
+    nn_net_destroy(r->net);
+    nn_model_destroy(&r->other);
+    free(r->logits);
+    memset(r, 0, sizeof *r);
+}
+
 /* Create a model from the text of its configuration. */
 EXPORT(model_begin) int x_model_begin(const char *config)
 {
     nn_config c;
     end_net();
+    for (int n = 0; n < READERS; n++)
+        x_reader_end(n);
     nn_model_destroy(&trained);
     nn_model_destroy(&changed);
     nn_config_init(&c);
@@ -152,4 +174,31 @@ EXPORT(model_row) int x_model_row(int layer, int head, int i, double *to)
     rp_plan_destroy(plans[0]);
     rp_plan_destroy(plans[1]);
     return failed ? library_failed() : 0;
+}
+
+/* Let reader n begin a text of at most `length` tokens with these position terms. */
+EXPORT(reader_begin) int x_reader_begin(int n, const char *position, int length)
+{
+    struct reader *r = &readers[n];
+    x_reader_end(n);
+    if (!begun)
+        return nn_fail(err, "the page has no model");
+    const bool other = strcmp(position, trained.c.position) != 0;
+    if (other && nn_model_with_position(&r->other, &trained, position, err) != 0)
+        return -1;
+    r->logits = malloc((size_t)(PART * trained.c.vocab) * sizeof *r->logits);
+    if (!r->logits)
+        return nn_fail(err, "out of memory (use a shorter text)");
+    return nn_net_create(&r->net, other ? &r->other : &trained, NULL, 1, PART, false, length, NULL, err);
+}
+
+/* Read the next `count` (at most PART) tokens of a text with reader n. Write the loss of the token after each, in nats
+ * [count]; tokens [count + 1]. */
+EXPORT(reader_next) int x_reader_next(int n, const int32_t *tokens, int count, double *loss)
+{
+    struct reader *r = &readers[n];
+    if (!r->net || nn_net_all_logits(r->net, count, tokens, r->logits, err) != 0)
+        return r->net ? -1 : nn_fail(err, "the reader has no text");
+    nn_softmax_loss(NULL, count, trained.c.vocab, r->logits, tokens + 1, 0, loss, NULL);
+    return 0;
 }

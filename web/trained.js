@@ -5,10 +5,10 @@ import {scaledRows, unpackObject} from './core.js';
 const vocab = 256;
 
 export class Trained {
-  /** Read the model that bundle.py packed: a header, then the half-precision numbers of all arrays, then their 8-bit numbers. */
-  static async load(core) {
-    const {bytes, ...head} = await unpackObject('trained');
-    return new Trained(core, head, bytes);
+  /** Return the model that bundle.py packed: a header, then the half-precision numbers of all arrays, then their 8-bit numbers. All views
+   * share it. */
+  static load(core) {
+    return Trained.loaded ??= unpackObject('trained').then(({bytes, ...head}) => new Trained(core, head, bytes));
   }
 
   constructor(core, head, bytes) {
@@ -67,6 +67,23 @@ export class Trained {
     const [content, score, weights] = [0, 1, 2].map(x => this.core.read(at + 8 * n * x, n));
     return {content, score, weights};
   }
+
+  /** Let reader n (0 to 4) begin a text of at most `length` bytes with these terms. It keeps what it has read until end(n). */
+  begin(n, position, length) {
+    this.core.clear();
+    this.check(this.core.x.reader_begin(n, this.core.put(position), length));
+  }
+
+  /** Let reader n read tokens, at most 64 and one more: the last is only predicted. Return the loss of each token after the first. */
+  next(n, tokens) {
+    const {core} = this, count = tokens.length - 1;
+    core.clear();
+    const loss = core.allocate(8 * count);
+    this.check(core.x.reader_next(n, core.copy(Int32Array.from(tokens)), count, loss));
+    return core.read(loss, count);
+  }
+
+  end(n) { this.core.x.reader_end(n); }
 
   /** Return the model as a .safetensors file with the same weights, which relpos lab reads. */
   file() {

@@ -13,6 +13,7 @@ import numpy as np
 from checks import check, fixed, root, work
 from explorer import Page, url
 from story import COLOURS, LABELS, STEPS
+from trained import LOSS
 
 
 class Firefox:
@@ -71,7 +72,7 @@ class Firefox:
         self("WebDriver:Navigate", url="about:blank")
         self("WebDriver:Navigate", url=url + to)
         self.until("return document.documentElement.dataset.ready")
-        self.until("return document.querySelector('h2') !== null")
+        self.until("return document.querySelector('h2') !== null && !document.querySelector('[aria-busy]')")
 
     def saved(self, button, name):
         self.js(f"[...document.querySelectorAll('button')].find(b => b.textContent === '{button}').click()")
@@ -106,6 +107,8 @@ def firefox(browser):
             def same(x, y):
                 if isinstance(x, float) and np.isinf(x):
                     return y is None  # JSON has no infinity
+                if to == "#length" and isinstance(x, float):  # the two browsers may run different modules
+                    return abs(x - y) < LOSS
                 return fixed([x]) == fixed([y]) if isinstance(x, float) else x == y
 
             check(

@@ -30,6 +30,7 @@ from families import families
 from files import files
 from firefox import firefox
 from images import images
+from length import length
 from looks import accessible, colours, names, narrow
 from machine import modules, speed
 from model import model
@@ -62,7 +63,7 @@ with sync_playwright() as playwright:
         film(browser, Path(parts[1]))
     else:
         page = Page(browser)
-        for part in (story, trained, bias, effects, sentence, buckets, shaw, rope, images, families, cost, model):
+        for part in (story, trained, length, bias, effects, sentence, buckets, shaw, rope, images, families, cost, model):
             if not parts or part.__name__ in parts:
                 run(part, page)
         page.context.close()

@@ -1,0 +1,59 @@
+"""Test the view in which a trained model reads a long text: its perplexities are those of the command. SPDX-License-Identifier: Apache-2.0"""
+
+import json
+
+import numpy as np
+
+from checks import check, command
+from trained import LOSS
+
+LOADED = "relpos.page().numbers().read > 0"
+
+
+def perplexities(page):
+    """Return the perplexities of each range that the page shows, and those of the command."""
+    page.frames()
+    numbers, lines = page.p.evaluate("relpos.page().numbers()"), page.code().splitlines()[1:]
+    found = [json.loads(command(line + " --json"))["lengths"][0] for line in lines]
+    return numbers["perplexity"], [[x["perplexity"] for x in one["positions"]] for one in found]
+
+
+def length(page):
+    p = page.p
+    page.show("length")
+    page.until(LOADED)
+    page.download("Save the model")
+    for state in ({}, {"length": 300}, {"text": "Set the option to a value.\n" * 9}, {"also": "log,lambda=0.3", "length": 200}, {"length": 1100}):
+        page.show("length", **state)
+        page.until(LOADED)
+        page.frames()
+        page.download("Save the text")
+        mine, want = perplexities(page)
+        what = f"length {state}"
+        check(f"{what}: the perplexity of each range", all(np.shape(a) == np.shape(b) and np.abs(np.log(a) - np.log(b)).max() < LOSS for a, b in zip(mine.values(), want)) and len(mine) == len(want) == 4 + ("also" in state), f"{mine} {want}")
+        digits = [f"{x:.3f}" for x in mine["T5, as trained"]]
+        check(f"{what}: in the table", page.cells("T5, as trained") == digits, f"{page.cells('T5, as trained')} {digits}")
+        rows = page.csv()[1:]
+        last = 256 if len(rows) > 256 else 64 if len(rows) < 256 else 128
+        check(f"{what}: the losses of the table that is saved", abs(np.exp(np.mean([row[2] for row in rows[:64]])) - mine["no positions"][0]) < 1e-9 and len(rows) >= last)
+    said = p.text_content("main p[role=status] >> nth=0")
+    check("length: what the model was trained with", "trained with T5" in p.text_content("main") and said, said)
+    svg = page.show("length").download("SVG").read_text()
+    check("length: the legend is saved", all(name in svg for name in mine), svg[:200])
+    p.focus("svg.chart")
+    p.keyboard.press("End")
+    check("length: values at a place", "bytes 512 to 1,023" in p.text_content(".tip") and "ALiBi" in p.text_content(".tip"), p.text_content(".tip"))
+    for also, why in (("bogus", "bogus"), ("t5,buckets=16", "it has other weights than")):
+        page.show("length", also=also, length=100)
+        p.wait_for_timeout(500)
+        check(f"length: {also} is refused in words", why in page.problem(), page.problem())
+    page.show("length", fresh=True, length=64)
+    page.until(LOADED)
+    p.evaluate("globalThis.long = [0]; new PerformanceObserver(list => long.push(...list.getEntries().map(e => e.duration))).observe({type: 'longtask'})")
+    p.get_by_role("button", name="Play: 64 to 8,192").click()
+    page.until("relpos.state().length > 600 && relpos.page().numbers().read > 100")
+    p.get_by_role("button", name="Stop").click()
+    page.frames()
+    print(f"    Play: the longest task has {p.evaluate('Math.max(...long)'):.0f} ms")
+    check("length: Stop stops at a length", 600 < p.evaluate("relpos.state().length") < 8192 and p.evaluate("relpos.page().numbers().read === relpos.state().length"))
+    page.show("bias")

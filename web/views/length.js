@@ -1,0 +1,186 @@
+// length.js -- the view of a trained model on a longer and longer text: its perplexity by position, with the positions it was trained with and
+// with others. SPDX-License-Identifier: Apache-2.0
+import {chart} from '../chart.js';
+import {shell} from '../code.js';
+import {ofChart} from '../export.js';
+import {frame} from '../frame.js';
+import {Reader} from '../reader.js';
+import {player} from '../story/step.js';
+import {Trained} from '../trained.js';
+import {controls, download, fixed, h, table} from '../ui.js';
+
+const min = 64, max = 8192, trainedAt = 256;
+const trainedTerms = 't5,bidirectional=0';  // of the model in lab/model
+const schemes = [['', 'T5, as trained'], ['none', 'no positions'], ['alibi', 'ALiBi'], ['rope', 'RoPE']];
+const modelFile = 'relpos-model.safetensors', textFile = 'relpos-text.txt';
+
+/** Return the ranges [from, to) of positions that `relpos lab eval` prints for n bytes: up to 64, and then twice as many each time. */
+function rangesOf(n) {
+  const ranges = [];
+  for (let from = 0, to = 64; from < n; from = to, to *= 2) ranges.push([from, Math.min(to, n)]);
+  return ranges;
+}
+
+const perplexity = (loss, [from, to]) => Math.exp(loss.subarray(from, to).reduce((sum, x) => sum + x, 0) / (to - from));
+const count = n => n.toLocaleString('en');
+
+export const length = {
+  id: 'length',
+  title: 'Length: a trained model on a longer and longer text',
+  name: 'Length',
+  defaults: {length: 1024, also: '', text: ''},
+
+  make({core, facts, change, state: current}) {
+    let run = null, refused = null, drawn = 0, figure = null;  // run: the text that is shown, or null
+    const reader = new Reader(core, text => picture.isConnected ? progress(text) : reader.want(0), (why, text) => {
+      refused = {id: text.of, why};
+      change({});
+    });
+    const own = h('textarea', {
+      id: 'long-text',
+      rows: 4,
+      maxlength: max + 1,
+      spellcheck: 'false',
+      'data-key': 'text',
+      placeholder: 'empty: a part of Vim’s help that the model has not seen',
+      oninput: () => change({text: own.value})
+    });
+    const open = h('input', {
+      type: 'file',
+      accept: '.txt,text/plain',
+      'aria-label': 'Open a text file',
+      onchange: async () => {
+        const [file] = open.files;
+        if (file) change({text: new TextDecoder().decode(await file.slice(0, max + 1).arrayBuffer())});
+        open.value = '';
+      }
+    });
+    const settings = controls(
+      [
+        {key: 'length', label: 'Length of the text, in bytes', type: 'range', min, max, lower: min, upper: max},
+        {key: 'also', label: 'Another term to try, such as log,lambda=0.3', type: 'text'}, {key: 'text', type: 'text'}
+      ],
+      change, h('div', {class: 'field'}, h('label', {for: 'long-text'
+      }, 'Your text'), h('div', {class: 'wide'}, own, open)));
+    const picture = h('div'), said = h('p', {role: 'status'}), numbers = h('div');
+    const play = player({
+      key: 'length',
+      state: current,
+      change,
+      text: 'Play: 64 to 8,192',
+      ends: [min, max],
+      next: (() => {
+        let exact = 0;
+        return (value, ms) => {
+          if (Math.round(exact) !== value) exact = value;
+          exact = Math.min(exact * 2 ** (ms / 1000), max);
+          return Math.round(exact);
+        };
+      })()
+    });
+    const save = (text, name, of) => h('button', {type: 'button', onclick: async () => download(name, await of ())}, text);
+    const output = h('div', {}, picture, h('div', {class: 'row'}, play), said, numbers,
+      h('div', {class: 'row'}, save('Save the model', modelFile, async () => (await Trained.load(core)).file()),
+        save('Save the text', textFile,
+          () => new Blob([run.tokens.subarray(0, Math.min(current().length + 1, run.tokens.length))]))));
+    const bytesOf = text => new TextEncoder().encode(text || facts.text).subarray(0, max + 1);
+    /** Return how many bytes of the wanted length have been read with every scheme. */
+    const shown = () => Math.min(run.read, current().length);
+
+    const draw = () => {
+      const n = shown(), ranges = rangesOf(n), {all, losses, tokens} = run, end = Math.min(current().length, tokens.length - 1);
+      const found = losses.map(loss => ranges.map(range => perplexity(loss, range)));
+      const bytes = ([from, to]) => `${count(from)} to ${count(to - 1)}`,
+            rangeAt = x => ranges.find(([, to]) => x < to) ?? ranges.at(-1);
+      figure = chart({
+        title: 'Perplexity by position in the text, lower is better',
+        xLabel: 'position in the text, in bytes',
+        yLabel: 'perplexity',
+        logX: true,
+        logY: true,
+        span: [min / 2, Math.max(end, 2 * trainedAt)],
+        height: 380,
+        named: x => `bytes ${bytes(rangeAt(x))}`,
+        series: all.map(([, name], k) => ({
+          name,
+          line: k ? 2 : 3,
+          x: ranges.flatMap(([from, to]) => [Math.max(from, min / 2), to - 1]),
+          y: ranges.flatMap((_, r) => [found[k][r], found[k][r]])
+        })),
+        zones: [{from: min / 2, to: trainedAt - 0.5, text: 'as in training', shade: true}]
+      });
+      picture.replaceChildren(figure);
+      const last = ranges.at(-1), best = found.map(line => line.at(-1)), names = all.map(([, name]) => name);
+      said.textContent = n ?
+        `Bytes ${bytes(last)}: ${
+          names.map((name, k) => `${name} ${fixed(best[k], 1)}`).join(', ')}. The model was trained with T5, on texts of ${
+          trainedAt} bytes; the other schemes get its weights without more training.${
+          n < end ? ` Reading: ${count(n)} of ${count(end)} bytes …` : ''}` :
+        'Reading …';
+      numbers.replaceChildren(
+        ...(n ? [table(['bytes', ...ranges.map(bytes)], names.map((name, k) => [name, ...found[k]]),
+                  {digits: 3, caption: 'Perplexity of each range: exp of the mean loss. Guessing among all bytes has 256.'})] :
+                []));
+    };
+
+    /** Show what has been read, but not more often than ten times in a second. */
+    const progress = text => {
+      run = text;
+      const done = run.read >= wanted();
+      if (!done && performance.now() - drawn < 100) return;
+      draw();
+      drawn = performance.now();
+      if (done) picture.removeAttribute('aria-busy');
+    };
+    const wanted = () => Math.min(current().length, reader.text.tokens.length - 1);
+
+    const compute = state => {
+      settings.set(state);
+      if (own.value !== state.text) own.value = state.text;
+      const tokens = bytesOf(state.text), also = state.also.trim(), of = JSON.stringify([state.text, also]),
+            all = also ? [...schemes, [also, also]] : schemes, n = Math.min(state.length, tokens.length - 1);
+      if (tokens.length <= 2) throw new Error('the text is too short: write at least three bytes');
+      if (also) core.problem({lenQ: 2, lenK: 2, dimK: 8, terms: [also]});
+      if (refused?.id === of) {
+        picture.removeAttribute('aria-busy');
+        throw new Error(refused.why);
+      }
+      const {text} = reader;
+      if (text?.of !== of || text.capacity < n)
+        Object.assign(reader.begin(tokens, all.map(([position]) => position || trainedTerms), n <= 1024 ? 1024 : max), {of, all});
+      run ??= reader.text;
+      if (reader.text.read < n) {
+        picture.setAttribute('aria-busy', true);
+        reader.want(n);
+      } else progress(reader.text);
+      if (run === reader.text) draw();
+      const eval_ = ([position]) => shell(
+        ['relpos', 'lab', 'eval', modelFile, '--text', textFile, '--lengths', n, ...(position ? ['--position', position] : [])]);
+      return {
+        name: 'length',
+        figure: {svg: () => ofChart(figure).svg()},
+        docs: ['t5', 'alibi', 'rope'],
+        numbers: {
+          get read() { return shown(); },
+          get perplexity() {
+            return Object.fromEntries(
+              run.all.map(([, name], k) => [name, rangesOf(shown()).map(range => perplexity(run.losses[k], range))]));
+          }
+        },
+        csv: () => [['byte', ...run.all.map(([, name]) => `loss ${name}`)],
+          ...Array.from({length: shown()}, (_, n) => [n + 1, ...run.losses.map(loss => loss[n])])],
+        code: {CLI: `# “Save the model” and “Save the text” write the two files\n${all.map(eval_).join('\n')}\n`}
+      };
+    };
+    return frame({
+      title: this.title,
+      facts,
+      compute,
+      output,
+      settings,
+      about:
+        'A small model, trained with T5 on texts of 256 bytes, reads a text that is up to 32 times as long. Press Play: each line shows how well it predicts the next byte at each distance from the beginning, with T5 and with other positions. Perplexity is the number of equally likely bytes among which the model would be as unsure.',
+      formula: 'perplexity = exp(mean of −log p(next byte))'
+    });
+  }
+};
