@@ -140,8 +140,10 @@ function route(core) {
     states.set(current, state);
     if (!pages.get(current).update(state)) say(`This link cannot be shown, so you see the default: ${failed}`);
   } else {
-    const wrong =
-      pages.get(current).specs.filter(({key}) => given.has(key)).map(spec => misfit(spec, given.get(spec.key), state));
+    const wrong = pages.get(current)
+                    .specs.filter(({key}) => given.has(key))
+                    .map(spec => misfit({...spec, upper: Math.min(spec.upper ?? Infinity, pages.get(current).limitOf(spec.key))},
+                           given.get(spec.key), state));
     if (wrong.some(Boolean)) say(wrong.filter(Boolean).join(' '));
   }
   writeSoon();
@@ -170,6 +172,7 @@ try {
   });
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => change({}));
   addEventListener('hashchange', () => route(core));
+  main.addEventListener('refused', event => say(event.detail));
   addEventListener('dragover', refuseFile);
   addEventListener('drop', refuseFile);
   // for tests and the console: the state of the page, and the code and numbers it shows

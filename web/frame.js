@@ -72,13 +72,15 @@ export function frame({title, about, formula, settings, output, facts, compute, 
   return {
     root,
     specs: [...settings.specs, ...(which ? [which] : [])],
+    limitOf: settings.limitOf,
     update(state) {
       let failed = '';
       for (const section of sections) section.hidden = false;  // show the sections now, because figures measure their width
       try {
         last = compute(state);
       } catch (error) { failed = error.message || String(error); }
-      problem.textContent = failed;
+      problem.textContent = failed &&
+        (last ? `${failed.replace(/\.?$/, '.')} Below are the picture and numbers of the last valid settings.` : failed);
       for (const section of sections) section.hidden = !last;
       mark(failed !== '');
       if (failed) return failed;

@@ -125,12 +125,11 @@ export function fit({type, options, step = 1, lower = -Infinity, upper = Infinit
   return Number.isFinite(x) ? Math.min(Math.max(Number.isInteger(step) ? Math.round(x) : x, lower), upper) : other;
 }
 
-/** Return a sentence if a link gives a setting a value that the view cannot show as it is, otherwise ''. limit(state): a limit below spec.upper;
+/** Return a sentence if a link, or a person (from), gives a setting a value that the view cannot show as it is, otherwise ''. limit(state): a limit below spec.upper;
  * want(text, state): what a text must be, or ''. */
-export function misfit(
-  {key, label = key, type, options, step = 1, lower = -Infinity, upper = Infinity, limit, want}, given, state) {
-  const say = (range, shown) =>
-    minus(`The link has ${key}=${given.slice(0, 40)}, but “${label}” must be ${range}: you see ${shown}.`);
+export function misfit({key, label = key, type, options, step = 1, lower = -Infinity, upper = Infinity, limit, want}, given,
+  state, from = `The link has ${key}=`) {
+  const say = (range, shown) => minus(`${from}${given.slice(0, 40)}, but “${label}” must be ${range}: you see ${shown}.`);
   if (type === 'check') return '';
   if (type === 'text') {
     const range = want?.(given, state);
@@ -153,7 +152,7 @@ let ids = 0;
 const id = () => `e${ids++}`;
 
 /** Create a control for state[key]. spec: {key, label, type: range|select|check|text, min, max (limits of the slider), lower, upper (limits
- * of the number), step, options}. Return {element, set}. */
+ * of the number), step, options}. Return {element, set}. If a number cannot be used, its field sends the event `refused` with a sentence. */
 export function control(spec, change) {
   const name = id(), label = h('label', {for: name
   }, spec.label);
@@ -197,10 +196,12 @@ export function control(spec, change) {
       }
     };
   }
-  let upper = spec.upper;
+  let upper = spec.upper, shown;
   const read = input => () => {
-    const value = fit({...spec, upper}, input.value);
+    const given = input.value, of = {...spec, upper}, value = fit(of, given, shown),
+          why = misfit(of, given, {[spec.key]: value}, given.trim() ? 'You wrote ' : 'You wrote nothing');
     if (value !== undefined) change(spec.key, value);
+    if (why) number.value = value, number.dispatchEvent(new CustomEvent('refused', {bubbles: true, detail: why}));
   };
   const number =
     h('input', {type: 'number', id: name, step: spec.step ?? 1, min: spec.lower, max: spec.upper, 'data-key': spec.key});
@@ -211,12 +212,13 @@ export function control(spec, change) {
     element: h('div', {class: 'field'}, label, range, number),
     set: value => {
       if (+range.max < value) range.max = value;
-      range.value = value;
+      range.value = shown = value;
       if (document.activeElement !== number || number.value === '' || +number.value !== value) number.value = value;
     },
     limit: now => {
       range.max = number.max = upper = now;
     },
+    limitNow: () => upper
   };
 }
 
@@ -229,6 +231,8 @@ export function controls(specs, change, ...more) {
     element: h('form', {class: 'controls', onsubmit: event => event.preventDefault(), 'aria-label': 'Settings'},
       made.map(([, c]) => c.element), more),
     set: state => made.forEach(([spec, c]) => c.set(state[spec.key])),
+    /** Return the present upper limit of a number. */
+    limitOf: key => made.find(([spec]) => spec.key === key)?.[1].limitNow?.() ?? Infinity,
     of: key => made.find(([spec]) => spec.key === key)[1],
   };
 }

@@ -150,6 +150,7 @@ export function step({id, title},
   return {
     root,
     specs: settings.specs,
+    limitOf: settings.limitOf,
     update,
     code: () => last?.code,
     csv: () => last && [...last.csv()],

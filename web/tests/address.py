@@ -80,7 +80,20 @@ def address(browser):
         page.frames()
         if view != "model":
             check(f"{view} {given}: and by the fields", page.p.evaluate("relpos.state()") == now, page.p.evaluate("relpos.state()"))
+    page.show("bias", q=99999, head=40)
+    check("a link beyond a range says what was given, the range and what is shown", page.problem() ==
+        "The link has q=99999, but “Queries” must be a whole number from 1 to 4,096: you see 4096. The link has head=40, but “Head of the maps” must be a whole number from 0 to 7: you see 7.", page.problem())
     page.show("bias", q=9, k=9)
+    check("a link within the ranges says nothing", page.problem() == "", page.problem())
+    for given, shown, why in (("99999", "4096", "You wrote 99999, but “Queries”"), ("", "4096", "You wrote nothing, but “Queries”")):
+        page.p.fill("[data-key=q]", given)
+        page.p.press("[data-key=q]", "Enter")
+        page.frames()
+        check(f"the field of queries with “{given}”", page.p.input_value("[data-key=q]") == shown and page.problem().startswith(why), page.problem())
+    page.p.fill("[data-key=q]", "9")
+    page.p.press("[data-key=q]", "Enter")
+    page.frames()
+    check("a valid number ends the message", page.problem() == "", page.problem())
     page.p.fill("[data-key=offset]", "2.5")
     page.p.press("[data-key=offset]", "Enter")
     page.frames()
@@ -104,6 +117,7 @@ def address(browser):
         page.frames()
         check(f"{view}: a term that is being typed does not dim the page", page.p.locator(".stale").count() == 0 and "bogus" in page.problem())
         page.until("document.querySelectorAll('.stale').length", 5)
+        check(f"{view}: the words say so", "last valid settings" in page.problem(), page.problem())
         check(f"{view}: what is refused leaves the picture, and shows that it is the old one", page.p.evaluate("[...document.querySelectorAll('.stale')].length") == 3)
     page.show("model", source="file")
     check("a file that is not there", "drop the file again" in page.problem(), page.problem())
