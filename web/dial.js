@@ -53,7 +53,7 @@ export function sums({parts, sum, names, width, height}) {
     class: 'chart',
     viewBox: `0 0 ${width} ${height}`,
     role: 'img',
-    'aria-label': `${names.map((name, n) => `${name} ${signed(parts[n] ?? sum, 2)}`).join(', ')}`
+    'aria-label': names.map((name, n) => `${name} ${minus(signed(parts[n] ?? sum, 2))}`).join(', ')
   },
     h('line', {x1: 0, x2: width, y1: py(0), y2: py(0), stroke: 'var(--line)'}), parts.map((_, n) => bar(n, ends[n], ends[n + 1])),
     bar(parts.length, 0, sum));

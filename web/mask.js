@@ -63,8 +63,8 @@ export function maskEditor({core, key, change}) {
   let text = '';
   const made = plainMasks(core).map(({name, text: said, params}) => {
     const set = values => change(key, withMask(core, text, name, values));
-    const on = control(
-      {key: `mask-${name}`, label: `${name}: ${said}`, type: 'check'}, (_, yes) => set(yes ? params.map(p => p.value) : null));
+    const on = control({key: `mask-${name}`, label: `${name}: ${said.replace('-1', '−1')}`, type: 'check'},
+      (_, yes) => set(yes ? params.map(p => p.value) : null));
     let values = [];
     const numbers =
       params.map(({key: label, min, max}, n) => control(

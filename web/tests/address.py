@@ -59,7 +59,7 @@ def address(browser):
     for view, given, want in (  # the limits of the settings also apply to the address
         ("shaw", {"length": 23171}, {"length": 512}),
         ("shaw", {"length": 0, "clip": -1}, {"length": 1, "clip": 0}),
-        ("images", {"rows": 256, "columns": 256}, {"rows": 24, "columns": 24}),
+        ("images", {"rows": 256, "columns": 256, "table": "near"}, {"rows": 24, "columns": 24}),
         ("images", {"kind": "x", "extra": 1}, {"kind": "swin", "extra": True}),
         ("bias", {"heads": -3}, {"heads": 1}),
         ("bias", {"heads": 2.5, "q": 2.5, "offset": 2.5}, {"heads": 3, "q": 3, "offset": 3}),

@@ -11,7 +11,7 @@ from programs import c_program, golden, python_program
 
 def offsets(page):
     """Compare the map of offsets, (2H-1) x (2W-1), with the biases that `relpos bias` prints for every pair. Also test mouse and keyboard."""
-    for state in ({}, {"table": "near"}, {"table": "row", "rows": 3, "columns": 5, "extra": 1}, {"table": "below", "rows": 5, "columns": 2}, {"table": "trained2", "rows": 7, "columns": 7, "patch": 24}, {"kind": "axial", "rows": 3, "columns": 4}):
+    for state in ({}, {"table": "entries", "rows": 4, "columns": 4}, {"table": "near"}, {"table": "row", "rows": 3, "columns": 5, "extra": 1, "patch": 5}, {"table": "below", "rows": 5, "columns": 2, "patch": 5}, {"table": "trained2", "rows": 7, "columns": 7, "patch": 24}, {"kind": "axial", "rows": 3, "columns": 4}):
         page.show("images", **state)
         lines = page.code().splitlines()
         found = json.loads(command("\n".join([*lines[:-2], lines[-1]])))["bias"][0]
@@ -29,7 +29,7 @@ def offsets(page):
             if fixed([found[i + extra][j + extra]]) != fixed([mine[j // columns - i // columns, j % columns - i % columns]])
         ]
         check(f"images {state}: every pair reads the entry of its offset", not wrong, wrong[:5])
-        if state.get("table"):
+        if state.get("table", "entries") != "entries":
             if state["table"] == "trained2":  # row (dy + 6) 13 + dx + 6 of the file, where dy and dx are query minus key
                 file = (root / "examples/data/window.safetensors").read_bytes()
                 learned = np.frombuffer(file, "<f4", offset=8 + int.from_bytes(file[:8], "little")).reshape(13, 13, 4)[::-1, ::-1, 2]
@@ -39,7 +39,7 @@ def offsets(page):
             text = c_program("images", page)
             check(f"images {state}: the C program", text == fixed(found[now["patch"]]), text)
         python_program(page)
-    page.show("images", table="near")
+    page.show("images", table="near", rows=4, columns=4, patch=5)
     figure = page.p.locator("figure", has=page.p.locator("figcaption", has_text="Every offset: 7 × 7"))
     said = figure.locator(".readout")
     check("images: the offset itself", said.text_content() == "the patch itself: table[(0 + 3) · 7 + (0 + 3), 0] = 0.0000; 16 of 256 pairs read it", said.text_content())
@@ -53,14 +53,15 @@ def offsets(page):
 
 
 def images(page):
-    for state in ({}, {"rows": 3, "columns": 5, "extra": 1, "patch": 0}, {"kind": "axial", "rows": 2, "columns": 7, "patch": 13}):
+    for state in ({}, {"table": "entries", "rows": 4, "columns": 4, "patch": 5}, {"rows": 3, "columns": 5, "extra": 1, "patch": 0}, {"kind": "axial", "rows": 2, "columns": 7, "patch": 13}):
         page.show("images", **state)
-        found = json.loads(command(page.code().splitlines()[1].split("#")[0]))
+        lines = page.code().splitlines()
+        found = json.loads(command("\n".join([*lines[:-2], lines[-1]])))
         check(f"images {state}: every number", fixed([row[3] for row in page.csv()[1:]]) == fixed(found["bias"]))
         query = page.p.evaluate("relpos.state().patch")
-        digits = 2 if state.get("kind") == "axial" else 0
+        digits = 0 if state.get("table") == "entries" else 2
         shown = page.p.evaluate(
-            "[...document.querySelectorAll('main .row > button[aria-label], .grid button')].map(b => b.textContent.replace('class token: ', ''))"
+            "[...document.querySelectorAll('main .row > button[aria-label], .grid button')].map(b => b.textContent.replace('class token: ', '').replace('−', '-'))"
         )
         shown = [x for x in shown if re.fullmatch(r"-?[\d.]+", x)]
         check(
@@ -77,4 +78,11 @@ def images(page):
                 page.cells(row, 2 * nth) == fixed(golden(name)[4 * i : 4 * i + 4], 3),
                 str(page.cells(row, 2 * nth)),
             )
-    check("images: the C program", c_program("images", page) == fixed([row[3] for row in page.csv()[1 + 5 * 16 : 1 + 6 * 16]]))
+    check("images: the C program", c_program("images", page) == fixed([row[3] for row in page.csv()[1 + 24 * 49 : 1 + 25 * 49]]))
+    bias = np.array([row[3] for row in page.csv()[1:]]).reshape(49, 49)[24]
+    weights = np.exp(bias) / np.exp(bias).sum()
+    found = np.array(page.p.evaluate("[...document.querySelectorAll('.grid button')].map(b => [+b.ariaLabel.match(/weight ([\\d.]+)/)[1], +getComputedStyle(b).backgroundColor.match(/[\\d.]+/g)[3]])"))
+    off = np.abs(found - np.stack([weights, 0.8 * (weights.max() - weights) / np.ptp(weights)], 1)).max(0)
+    # three digits; the browser rounds an opacity to 8 bits, and prints it with the fewest digits that give these bits
+    check("images: it opens with a picture, and the weight of a patch lifts the veil over it", off[0] <= 5e-4 and off[1] <= 5e-4 + 1 / 255 and page.p.evaluate("getComputedStyle(document.querySelector('.grid')).backgroundImage.startsWith('url')"), off)
+    check("images: the numbers are folded", not page.p.locator("main details:not([open]) table").first.is_visible() and page.cells("row 3")[3] == fixed([bias[24]], 2)[0], page.cells("row 3"))

@@ -47,6 +47,27 @@ def names(browser):
     every_view(browser, call)
 
 
+HYPHENS = """() => { const found = [], walk = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT), hyphen = /(^|[^\\w-])-\\s?[\\d.]/;
+    for (let n; (n = walk.nextNode());)
+        if (hyphen.test(n.data) && !n.parentElement.closest('pre, code, textarea, option, style, .docs')) found.push(n.data.slice(0, 90));
+    for (const e of document.querySelectorAll('main :is([aria-label], [title])'))
+        for (const name of ['aria-label', 'title']) if (hyphen.test(e.getAttribute(name) ?? '')) found.push(e.getAttribute(name).slice(0, 90));
+    return found; }"""
+
+
+def minus(browser):
+    """Check that negative numbers have minus signs, not hyphens."""
+    page = Page(browser)
+    states = {"rope": {"m": -5}, "images": {"table": "row"}, "sentence": {"a": "alibi"}, "cost": {"a": "alibi"}, "buckets": {"bidirectional": 0}}
+    for view in page.show("bias").p.evaluate("relpos.views"):
+        for state in ({}, states[view]) if view in states else ({},):
+            page.show(view, **state)
+            page.p.evaluate("document.querySelectorAll('svg.chart[tabindex]').forEach(e => e.dispatchEvent(new KeyboardEvent('keydown', {key: 'Home'})))")
+            found = page.p.evaluate(HYPHENS)
+            check(f"{view} {state}: minus signs", not found, found[:3])
+    page.context.close()
+
+
 def colours(browser):
     contrast = """() => { const rgb = n => { const c = document.createElement('canvas').getContext('2d'); c.fillStyle = getComputedStyle(document.documentElement).getPropertyValue(n); c.fillRect(0, 0, 1, 1); return [...c.getImageData(0, 0, 1, 1).data].slice(0, 3); };
         const light = c => { const [r, g, b] = c.map(x => (x /= 255) <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };

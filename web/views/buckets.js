@@ -3,7 +3,7 @@ import {chart} from '../chart.js';
 import {shell} from '../code.js';
 import {ofChart} from '../export.js';
 import {frame} from '../frame.js';
-import {controls, h, table} from '../ui.js';
+import {controls, h, minus, table} from '../ui.js';
 
 const marked = [1, 5, 10, 50, 100];
 
@@ -48,9 +48,9 @@ export const buckets = {
         ] :
         [];
       const own = of(offset), same = runs.filter(run => run.bucket === own),
-            word = run => run.first === run.last ? `${run.first}` :
-                                                   `${run.first === -reach ? `${- reach} and before` : run.first} to ${
-                                                     run.last === reach ? `${reach} and after` : run.last}`;
+            word = run => minus(run.first === run.last ? run.first :
+                                                         `${run.first === -reach ? `${run.first} and before` : run.first} to ${
+                                                           run.last === reach ? `${reach} and after` : run.last}`);
       const figure = chart({
         title: `The bucket of every offset: ${strategy}, ${buckets} buckets, ${max}${bidirectional ? '' : ', causal'}`,
         xLabel: 'offset = key − query',
@@ -58,11 +58,11 @@ export const buckets = {
         low: 0,
         series: [{name: '', x, y, style: x.length > 120 ? undefined : 'bars'}],
         zones,
-        marks: [{x: Math.min(Math.max(offset, -reach), reach), text: `${offset} → ${own}`}],
+        marks: [{x: Math.min(Math.max(offset, -reach), reach), text: minus(`${offset} → ${own}`)}],
         onpick: at => change({offset: Math.round(at)})
       });
       picture.replaceChildren(figure);
-      said.textContent = `Offset ${offset} falls in bucket ${own}, with the offsets ${same.map(word).join(', ')}. ${
+      said.textContent = `Offset ${minus(offset)} falls in bucket ${own}, with the offsets ${same.map(word).join(', ')}. ${
         exact ? `Each distance from 0 to ${exact - 1} has a separate bucket; from ${exact} to ${max} the spacing is ${
                   far}, and larger distances share the last bucket.` :
                 `No distances are exact: the buckets divide ${max} distances evenly.`}`;

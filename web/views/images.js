@@ -3,7 +3,7 @@
 import {cArrays, nested, program, pythonTerm, randomArrays, shell} from '../code.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
-import {calculation, controls, fixed, h, table} from '../ui.js';
+import {calculation, controls, fixed, h, minus, table} from '../ui.js';
 
 /** Tables with structures that training can also find, as functions of the offset in rows and columns. The heads of a trained table are
  * added below. */
@@ -14,12 +14,28 @@ const tables = {
   below: {title: 'prefers patches below and to the right', bias: (dy, dx) => 0.3 * (dy + dx) - 0.1 * (dy * dy + dx * dx)},
 };
 
+/** Draw a picture of discs that cover each other, like those of examples/data/train_window.py, as an image for the style. */
+function discs(rows, columns) {
+  const each = 32, canvas = h('canvas', {width: columns * each, height: rows * each}), brush = canvas.getContext('2d');
+  let seed = 8;
+  const random = () => (seed = (seed * 1103515245 + 12345) % 2 ** 31) / 2 ** 31;
+  for (let n = 0; n < 60; n++) {
+    const radius = Math.min(rows, columns) * each * 0.07 / (0.1 + 0.9 * random());
+    const [x, y] = [columns, rows].map(side => (1.4 * random() - 0.2) * side * each);
+    brush.fillStyle = `hsl(${Math.round(360 * random())} 45% ${Math.round(45 + 45 * random())}%)`;
+    brush.beginPath();
+    brush.arc(x, y, radius, 0, 7);
+    brush.fill();
+  }
+  return `url(${canvas.toDataURL()})`;
+}
+
 export const images = {
   id: 'images',
   title: 'Images: offsets by row and column',
   name: 'Images',
   terms: ['swin', 'axial'],  // for these terms, the view of biases has a link to this view
-  defaults: {kind: 'swin', table: 'entries', rows: 4, columns: 4, extra: false, patch: 5, down: 0, right: 0, save: 'pairs'},
+  defaults: {kind: 'swin', table: 'trained2', rows: 7, columns: 7, extra: false, patch: 24, down: 0, right: 0, save: 'pairs'},
 
   make({core, facts, change}) {
     // the trained table, (2 W - 1)² x heads, for offsets query minus key
@@ -53,7 +69,8 @@ export const images = {
       ],
       change);
     const grid = h('div', {class: 'grid', role: 'group', 'aria-label': 'Patches: the bias of each for the chosen patch'}),
-          classes = h('div', {class: 'row'}), said = h('p', {class: 'readout', role: 'status'}), note = h('p', {class: 'note'});
+          classes = h('div', {class: 'row'}), said = h('p', {class: 'readout', role: 'status'}), note = h('p', {class: 'note'}),
+          heading = h('h3'), numbers = h('div');
     const matrix = new HeatMap({
       title: 'Every pair of tokens',
       onpick: (r, c) => change({patch: r, ...links.pair(r, c)}),
@@ -68,12 +85,11 @@ export const images = {
           }),
           example = h('div');
     let links = null;  // functions that connect places in the maps to places in the grid, for the last picture
-    const output = h('div', {},
-      h('div', {class: 'panels'},
-        h('div', {}, h('h3', {}, 'Choose a patch to see its bias for each other patch'), classes, grid, said, note),
-        offsets.element, matrix.element),
-      h('h3', {}, 'Four patches: absolute against relative'), example);
-    let shape = '';
+    const output =
+      h('div', {}, h('div', {class: 'panels'}, h('div', {}, heading, classes, grid, said, note), offsets.element, matrix.element),
+        h('details', {}, h('summary', {}, 'The numbers of the chosen patch'), numbers),
+        h('h3', {}, 'Four patches: absolute against relative'), example);
+    let shape = '', scene = '';
 
     const {VIT4_X: X, VIT4_PLACED: P, VIT4_BIAS: B} = facts.golden, tokens = 4;
     const of = (data, terms) => {
@@ -186,6 +202,7 @@ export const images = {
       if (shape !== `${n},${columns}`) {  // while the grid is the same, keep the buttons, which keeps the focus
         shape = `${n},${columns}`;
         grid.style.gridTemplateColumns = `repeat(${columns}, 1fr)`;
+        scene = discs(rows, columns);
         grid.replaceChildren(...[...Array(rows * columns).keys()].map(j => h('button', {
           type: 'button',
           onclick: () => change({patch: j + extra}),
@@ -201,17 +218,33 @@ export const images = {
         })));
         classes.replaceChildren(...(extra ? [h('button', {type: 'button', onclick: () => change({patch: 0})})] : []));
       }
+      // biases become weights, which lift a veil from the picture; the number of a table's entry is shown as it is
+      const seen = value === 'bias', number = j => minus(fixed(at(j), digits));
+      const weight = j => Math.exp(at(j) - high), sum = [...Array(n).keys()].reduce((sum, j) => sum + weight(j), 0);
+      const least = weight([...Array(n).keys()].find(j => at(j) === low)),
+            lit = j => high > low ? (weight(j) - least) / (1 - least) : 1;
+      heading.textContent = seen ? 'Choose a patch: by the bias alone, it attends to the bright patches' :
+                                   'Choose a patch to see the entry of each other patch';
+      grid.classList.toggle('seen', seen);
+      grid.style.backgroundImage = seen ? scene : 'none';
       [...classes.children, ...grid.children].forEach((button, j) => {
         const fraction = high > low ? (at(j) - low) / (high - low) : 0.5;
-        button.textContent = `${j < extra ? 'class token: ' : ''}${fixed(at(j), digits)}`;
-        button.style.background = `color-mix(in srgb, var(--s0) ${Math.round(fraction * 45)}%, var(--bg))`;
+        button.replaceChildren(j < extra ? 'class token: ' : '', h('span', {}, number(j)));
+        button.style.background = seen && j >= extra ? `rgb(0 0 0 / ${(0.8 * (1 - lit(j))).toFixed(3)})` :
+                                                       `color-mix(in srgb, var(--s0) ${Math.round(fraction * 45)}%, var(--bg))`;
         button.setAttribute('aria-pressed', j === query);
-        button.setAttribute('aria-label', `${place(j)}: ${value} ${fixed(at(j), digits)}`);
+        button.setAttribute(
+          'aria-label', `${place(j)}: ${value} ${number(j)}${seen ? `, weight ${fixed(weight(j) / sum, 3)}` : ''}`);
+        button.title = seen ? `${value} ${number(j)}, weight ${fixed(weight(j) / sum, 3)}` : '';
       });
+      const patches = [...Array(rows).keys()].map(
+        row => [`row ${row}`, ...[...Array(columns).keys()].map(column => at(row * columns + column + extra))]);
+      numbers.replaceChildren(table([value, ...[...Array(columns).keys()].map(column => `column ${column}`)], patches, {digits}));
       grid.dataset.query = query;
       core.problem({...bare, terms});
       const random = randomArrays(core, text);
-      said.textContent = `Query: ${place(query)}. ${value} from ${fixed(low, digits)} to ${fixed(high, digits)}.`;
+      said.textContent = `Query: ${place(query)}: ${value} from ${minus(fixed(low, digits))} to ${minus(fixed(high, digits))}${
+        seen ? `, weights from ${fixed(least / sum, 3)} (dark) to ${fixed(1 / sum, 3)} (bright)` : ''}.`;
       note.textContent = random ?
         'Without arrays, the numbers are random, and the same as on the command line.' :
         given && learned[state.table] ?
@@ -221,7 +254,7 @@ export const images = {
         given ? 'This table is not trained, but has a structure that training can also find.' :
                 'Without a table, entry c is the number c. Pairs with the same number read the same learned entry.';
       const cli = shell(['relpos', 'bias', given ? `${text},table=t` : text, ...(given ? ['--input', 'window.npz'] : [])]),
-            numbers = given ? nested(given.data, given.shape) : '';
+            listed = given ? nested(given.data, given.shape) : '';
       return {
         name: `images-${kind}`,
         docs: [kind],
@@ -241,11 +274,11 @@ export const images = {
           }
         },
         code: {
-          CLI: `${given ? `python3 -c 'import numpy as np; np.savez("window.npz", t=${numbers})'\n` : ''}${cli}\n${
+          CLI: `${given ? `python3 -c 'import numpy as np; np.savez("window.npz", t=${listed})'\n` : ''}${cli}\n${
             cli} --json     # every number\n`,
           Python: `import numpy as np, relpos\n${random ? '# random numbers: replace them by your arrays\n' : ''}print(${
             pythonTerm(
-              core, facts, text, given ? {table: `np.array(${numbers})`} : {})}.matrix(${n}, ${n}, heads=1)[0][${query}])\n`,
+              core, facts, text, given ? {table: `np.array(${listed})`} : {})}.matrix(${n}, ${n}, heads=1)[0][${query}])\n`,
           C: program({
             desc: [1, 1, n, n, 1],
             settings: ['dtype = RP_F64'],

@@ -5,7 +5,7 @@ import {nested, program, real, shell} from '../code.js';
 import {dial} from '../dial.js';
 import {ofChart} from '../export.js';
 import {frame} from '../frame.js';
-import {controls, fixed, h, table} from '../ui.js';
+import {controls, fixed, h, minus, table} from '../ui.js';
 
 export const rope = {
   id: 'rope',
@@ -53,7 +53,7 @@ export const rope = {
           hands: [[q[x], q[y], turned, '', 0], [k[x], k[y], other, '5 4', 1]],
           longest: Math.max(Math.hypot(q[x], q[y]), Math.hypot(k[x], k[y])) || 1,
           lines: [`channels ${x}, ${y}`, `${fixed(frequency[c])} rad per step`],
-          label: `channels ${pair(c)}: the query is rotated by ${fixed(turned)}, the key by ${fixed(other)} radians`
+          label: `channels ${pair(c)}: the query is rotated by ${minus(fixed(turned))}, the key by ${minus(fixed(other))} radians`
         });
       };
       planes.replaceChildren(
@@ -68,8 +68,8 @@ export const rope = {
       core.problem({lenQ: 1, lenK: 1, dimK: width, q, k});
       const unrotated = core.row(0, 0).raw[0], here = score(m, n), there = score(m + shift, n + shift);
       shifts.replaceChildren(table(['query at, key at', 'offset', 'product'], [
-        [`${m}, ${n}`, String(n - m), here], [`${m + shift}, ${n + shift}`, String(n - m), there],
-        [`${m + shift}, ${n}`, String(n - m - shift), score(m + shift, n)], ['not rotated', '', unrotated]
+        [minus(`${m}, ${n}`), String(n - m), here], [minus(`${m + shift}, ${n + shift}`), String(n - m), there],
+        [minus(`${m + shift}, ${n}`), String(n - m - shift), score(m + shift, n)], ['not rotated', '', unrotated]
       ]));
       const reach = 64, line = [...Array(2 * reach + 1).keys()].map(t => t - reach),
             product = line.map(delta => score(Math.max(0, -delta), Math.max(0, delta)));
@@ -78,7 +78,7 @@ export const rope = {
         xLabel: 'offset = key − query',
         yLabel: 'product',
         series: [{name: '', x: line, y: product}],
-        marks: [{x: Math.min(Math.max(n - m, -reach), reach), text: fixed(here)}]
+        marks: [{x: Math.min(Math.max(n - m, -reach), reach), text: minus(fixed(here))}]
       });
       curve.replaceChildren(figure);
       const long = Math.round(trained * factor), scalings = {

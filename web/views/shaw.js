@@ -137,7 +137,7 @@ export const shaw = {
         data: clipped(x).data,
         rows: 2 * c + 1,
         columns: width,
-        label: (r, k, y) => `offset ${r - c}, channel ${k}: ${fixed(y)}`
+        label: (r, k, y) => minus(`offset ${r - c}, channel ${k}: ${fixed(y)}`)
       }));
       const names = [...Array(n).keys()].map(String);
       numbers.replaceChildren(table([`query ${query}`, ...names],
