@@ -68,7 +68,11 @@ function outline(x, y) {
 let measured = 0;  // width of the page: to read it after a change makes the browser compute the layout
 new ResizeObserver(([{contentRect}]) => measured = contentRect.width).observe(document.getElementById('main'));
 
-const usualWidth = () => Math.min(720, Math.max(300, (measured || document.getElementById('main').clientWidth) - 8));
+/** Return the width of a chart in a view; on a wide page, the settings are beside it. */
+const usualWidth = () => {
+  const page = measured || document.getElementById('main').clientWidth;
+  return Math.min(960, Math.max(300, page - (page > 740 ? 336 : 8)));
+};
 
 /** Return the position of the number in a rising array that is the closest to x. */
 function closest(xs, x) {
@@ -101,8 +105,8 @@ export function chart({
   logY = false,
   marks = [],
   zones = [],
-  height = 260,
   width = usualWidth(),
+  height = Math.round(Math.max(260, Math.min(0.38 * width, innerHeight - 320))),
   named,
   onpick
 }) {

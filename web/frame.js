@@ -61,9 +61,9 @@ export function frame({title, about, formula, settings, output, facts, compute, 
     const top = e => e.getBoundingClientRect().top;
     if (narrow.matches && sheet.open && pictures.length) scrollBy(0, top(pictures.reduce((a, b) => top(b) < top(a) ? b : a)) - 8);
   });
-  const root = h('section', {'aria-labelledby': 'title'}, h('h2', {id: 'title'}, title), said,
-    h('div', {class: 'work'}, sheet,
-      h('div', {}, problem, output, save,
+  const root = h('section', {'aria-labelledby': 'title'}, h('h2', {id: 'title'}, title),
+    h('div', {class: 'work'}, h('div', {class: 'side'}, said, sheet),
+      h('div', {class: 'main'}, problem, output, save,
         h('details', {open: true}, h('summary', {}, 'Formula and source'),
           h('pre', {tabindex: 0, 'aria-label': 'formula'}, formula), meaning),
         elsewhere)));

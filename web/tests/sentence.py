@@ -63,7 +63,7 @@ def sentence(page):
     labels = page.show("sentence").p.evaluate(
         "[...document.querySelectorAll('fieldset')].find(f => f.querySelector('legend').textContent === 'Masks').innerText.split('\\n').filter(Boolean)"
     )
-    check("the masks of the library that need no array", labels[1:] == [f"{m['name']}: {m['text']}" for m in masks if not m["array"]], labels)
+    check("the masks of the library that need no array", labels[1:] == [f"{m['name']}: {m['text'].replace('-1', '−1')}" for m in masks if not m["array"]], labels)
     page.p.get_by_label("window: ").check()
     page.frames()
     page.p.locator("[data-key=mask-window-left]").fill("1")

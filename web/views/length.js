@@ -99,7 +99,6 @@ export const length = {
         logX: true,
         logY: true,
         span: [min / 2, Math.max(end, 2 * trainedAt)],
-        height: 380,
         named: x => `bytes ${bytes(rangeAt(x))}`,
         series: all.map(([, name], k) => ({
           name,
