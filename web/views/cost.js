@@ -62,38 +62,54 @@ export const cost = {
         .join('; ') ||
       'none';
 
-    /** Return the milliseconds of a call: the fastest of 4 means, after a first call that does not count. Browser clocks are coarse, so a mean
-     * is over calls of at least 20 ms together. */
-    const timeOf = call => {
-      let fastest = Infinity;
-      call();
-      for (let run = 0; run < 4; run++) {
-        const at = performance.now();
-        let calls = 0;
-        do call();
-        while (++calls, performance.now() - at < 20);
-        fastest = Math.min(fastest, (performance.now() - at) / calls);
-      }
-      return fastest;
+    const ROUNDS = 5;
+    /** Measure several calls in turns, so that what slows this machine for a while slows all of them. `calls` is {name: function that prepares a call and
+     * returns it}. Browser clocks are coarse, so a round takes the mean over calls of at least 20 ms together, after a first call that does not
+     * count. Return {times: {name: ms of the fastest round}, noise: the largest share by which the median of the rounds is above the fastest}. */
+    const timesOf = async calls => {
+      const found = Object.fromEntries(Object.keys(calls).map(name => [name, []]));
+      for (let round = 0; round < ROUNDS; round++)
+        for (const [name, prepare] of Object.entries(calls)) {
+          await new Promise(done => setTimeout(done));  // let the page respond
+          const call = prepare();
+          call();
+          const at = performance.now();
+          let count = 0;
+          do call();
+          while (++count, performance.now() - at < 20);
+          found[name].push((performance.now() - at) / count);
+        }
+      const sorted = Object.entries(found).map(([name, times]) => [name, times.sort((x, y) => x - y)]);
+      return {
+        times: Object.fromEntries(sorted.map(([name, times]) => [name, times[0]])),
+        noise: Math.max(...sorted.map(([, times]) => times[ROUNDS >> 1] / times[0] - 1))
+      };
     };
     /** Return the times of calls: with a bias by offset, with the same bias as an N x N array, and without a bias. Also return the time to
      * compute this array. */
-    const once = (state, n) => {
+    const once = async (state, n) => {
       const {a, dim} = state, q = new Float32Array(n * dim);
       let seed = 1;
       const fill = () => q.map(() => ((seed = seed * 1103515245 + 12345 & 0x7fffffff) / 0x40000000) - 1);
       const given = {lenQ: n, lenK: n, dimK: dim, type: 'f32', q: fill(), k: fill(), v: fill()};
-      const best = problem => {
-        core.problem(problem);
+      const attend = terms => () => {
+        core.problem({...given, terms});
         const to = core.allocate(4 * n * dim);
-        return timeOf(() => core.attend('out', to));
+        return () => core.attend('out', to);
       };
-      const strip = best({...given, terms: [a]});
       core.problem({lenQ: n, lenK: n, terms: [a]});
-      const place = core.allocate(8 * n * n), making = timeOf(() => core.bias(place)), whole = core.bias();
-      const dense =
-        best({...given, terms: [{text: 'dense', arrays: {bias: {shape: [n, n], data: Float32Array.from(whole), type: 'f32'}}}]});
-      return {n, strip, dense, making, none: best({...given, terms: []})};
+      const whole = Float32Array.from(core.bias());
+      const {times, noise} = await timesOf({
+        strip: attend([a]),
+        making: () => {
+          core.problem({lenQ: n, lenK: n, terms: [a]});
+          const place = core.allocate(8 * n * n);
+          return () => core.bias(place);
+        },
+        dense: attend([{text: 'dense', arrays: {bias: {shape: [n, n], data: whole, type: 'f32'}}}]),
+        none: attend([])
+      });
+      return {n, noise, ...times};
     };
 
     async function measure() {
@@ -103,12 +119,11 @@ export const cost = {
       try {
         for (let n = 64; n <= state.most; n *= 2) {
           said.textContent = `measuring ${n} × ${n} …`;
-          await new Promise(done => setTimeout(done, 20));  // let the page respond between two lengths
-          results.push(once(state, n));
+          results.push(await once(state, n));
         }
         measured = {results, of: `${state.a}, one head of width ${state.dim}, f32, ${core.vectors}, one thread`};
-        said.textContent =
-          `Measured: ${measured.of}. Each time is the fastest of 4 means, after a first call that does not count.`;
+        said.textContent = `Measured: ${measured.of}. The calls take turns; each time is the fastest of ${
+          ROUNDS} rounds, after a first call that does not count.`;
       } catch (error) { said.textContent = error.message; }
       running = false;
       change({});
@@ -149,6 +164,7 @@ export const cost = {
           }));
       if (measured) {
         const x = measured.results.map(r => r.n), line = (name, key) => ({name, x, y: measured.results.map(r => r[key])});
+        const last = measured.results.at(-1), share = last.strip / last.dense - 1;
         times.replaceChildren(chart({
           title: `Milliseconds a call: ${measured.of}`,
           xLabel: 'tokens',
@@ -169,11 +185,17 @@ export const cost = {
               caption: 'ms',
               calculation: (r, m) => {
                 const now = measured.results[m], time = now[['none', 'strip', 'dense', 'making'][r]];
-                return `${now.n} tokens: the fastest of 4 means, ${
+                return `${now.n} tokens: the fastest of ${ROUNDS} rounds, ${
                   r % 3 ? calculation([`${fixed(now.none)} ms without bias`, inner(time - now.none)], `${fixed(time)} ms`) :
                           `${fixed(time)} ms`}`;
               }
-            }));
+            }),
+          h('p', {class: 'note'},
+            `At ${last.n} tokens, the median of the rounds is up to ${
+              Math.round(100 * last.noise)} % above the fastest one, so smaller differences are noise. A bias by offset ${
+              Math.abs(share) <= last.noise ? 'takes as long as the array that was computed before, within this noise' :
+                                              `takes ${Math.round(100 * Math.abs(share))} % ${
+                                                share < 0 ? 'less' : 'more'} time than the array that was computed before`}.`));
       }
       const asked = state.also.split('+').map(text => text.trim()).filter(Boolean),
             every = core.kinds.map(kind => startText(core, facts, kind.name)),
