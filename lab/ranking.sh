@@ -16,7 +16,7 @@ relpos=${1:?$usage}
 out=${2:?$usage}
 processes=${3:-$(nproc)}
 here=$(dirname "$0")
-mkdir -p "$out"
+mkdir -p "$out" out
 csplit -s -f out/vim- "$here/data/vim.txt" '/^\*builtin.txt/' '/^\*options.txt/' '/^\*syntax.txt/' # the texts of classify.lab
 echo '#!/bin/sh' >"$out/state"
 chmod +x "$out/state"

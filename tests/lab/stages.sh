@@ -75,4 +75,25 @@ for stage in knobs:ranking-1-knobs:ranking-1 2:ranking-2:ranking-1 3:ranking-3:r
     check 'it follows from the results' '' "$(cat "$T/out")"
 done
 
+# lab/ranking.sh runs every stage once, in this order, and its second run trains nothing. A program that writes made-up results stands for relpos.
+mkdir -p "$T/stub" "$T/whole" "$T/tree" && ln -s "$PWD/lab" "$PWD/tests" "$T/tree/"
+cat >"$T/stub/relpos" <<END
+#!/bin/sh
+# lab sweep EXPERIMENT -o RESULTS OPTION...
+echo "\$(basename "\$3") \$(basename "\$5") \$(shift 5; echo "\$*" | sed 's/--threads 1 *//; s/--keep [^ ]*//')" >>"$T/stub/calls"
+case \$(basename "\$3") in
+previous.lab | tasks*.lab | classify*.lab) cp "$T/\$(basename "\$5" .jsonl | sed 's/-2//').jsonl" "\$5" 2>/dev/null || : >"\$5" ;;
+*) grep -q . "\$5" 2>/dev/null && [ "\$(basename "\$3")" != ranking-1-knobs.lab ] || python3 -B tests/lab/fake_ranking.py "\$3" "\$5" --append ;;
+esac
+END
+chmod +x "$T/stub/relpos"
+command='lab/ranking.sh'
+(cd "$T/tree" && lab/ranking.sh "$T/stub/relpos" "$T/whole" 1 >"$T/out" 2>"$T/err")
+check 'exit code' '0 ' "$? $(cat "$T/err")"
+check 'its stages' 'ranking.lab ranking-1-knobs.lab ranking-2.lab ranking-3.lab ranking-4.lab ranking-6.lab ranking-7.lab previous.lab previous.lab previous.lab previous.lab previous.lab tasks.lab tasks-2.lab classify.lab classify-2.lab' \
+    "$(cut -d ' ' -f 1 "$T/stub/calls" | xargs)"
+check 'sizes of a step' 5 "$(grep '^previous.lab' "$T/stub/calls" | sort -u | wc -l)"
+check 'the state of every stage' 16 "$(grep -c ' --state' "$T/whole/state")"
+check 'the trainings of stage 3' 35 "$(wc -l <"$T/whole/ranking-3.jsonl")"
+
 finish
