@@ -52,7 +52,7 @@ export const beyond = {
       {
         name: 'ALiBi',
         term: {text: 'alibi'},
-        note: (length, {scores}) => `the flattest head ends at ${minus(fixed(scores.at(-1)[length - 1], 1))}`
+        note: (length, {scores}) => `lowest score of the flattest head: ${minus(fixed(scores.at(-1)[length - 1], 1))}`
       },
       {name: 'T5', term: table, note: from('number')}, {
         name: 'Shaw',
@@ -135,9 +135,9 @@ export const beyond = {
       lead: drag => [`No training text had more than ${trained} tokens: the shaded part. This text has `,
         drag('length', {text: x => x.toLocaleString('en'), log: true}), '. What do four schemes do with longer distances?'],
       text: [
-        `All words are equal here, so only the distance matters. Each scheme has four curves, one for each head; a head of RoPE has one dial. A title shows how much of its attention the last word gives to distances of ${
-          trained} or more, as the mean over the heads.`,
-        'ALiBi keeps falling, so far words get almost no weight. T5 and Shaw repeat their last number for more and more words. RoPE’s slow dials reach angles that did not occur in training, so models for long texts slow the dials down. A table with a vector for each position, as in GPT-2, ends: it has none for token 513.'
+        `All words are equal here, so only the distance matters. Each scheme has four curves, one for each head; a head of RoPE has one dial. In a longer text, a title shows how much of its attention the last word gives to distances of ${
+          trained} or more, as the mean over the heads: to keys with an offset δ that did not occur in training.`,
+        'ALiBi keeps falling, so far words get almost no weight. T5 and Shaw repeat their last number for more and more words. RoPE’s slow dials reach angles that did not occur in training, so models for long texts slow the dials down. A table of 512 position vectors ends: it has none for token 513 (that of GPT-2 has 1,024).'
       ],
       formula: math(i('δ'), o('='), i('j'), o('−'), i('i'), o('≤'), n(`−${trained}`)),
       papers: [paper('Chen et al. 2023, Position interpolation', '2306.15595'), paper('Peng et al. 2023, YaRN', '2309.00071')],

@@ -59,7 +59,8 @@ function page(it, {core, change, state, story}, {term, more = [], ...said}) {
     change,
     figure: figure.element,
     extra: [
-      button('Shuffle the words', () => shuffled(now), {class: 'main'}), button('Restore the order', () => now.map((_, k) => k))
+      button('Shuffle the words', () => shuffled(now), {class: 'main'}), button('Reverse', () => [...now].reverse()),
+      button('Restore the order', () => now.map((_, k) => k))
     ],
     ...said,
     guess: it.guess,
@@ -157,7 +158,9 @@ export const bias = {
     because: 'All distances stay the same, and the bias depends only on them.'
   },
   defaults: {order: '', word: 2, strength: 2, text: ''},
-  said: ({moved, same, added}) => same ?
+  said: ({moved, same, added, words}) => words.length < 2 ?
+    ['A single word has the whole weight. Enter two or more words.'] :
+    same ?
     ['The bias changes a weight of the chosen word by up to ', strong(fixed(added)), '. Now move a word: its place matters.'] :
     [
       'In this order ', strong(`weights have changed by up to ${fixed(moved)}`),
@@ -167,8 +170,8 @@ export const bias = {
     return page(this, tools, {
       term: ({strength}) => `log,lambda=${strength}`,
       more: [{key: 'strength', label: 'Strength λ of the bias', type: 'range', min: 0, max: 4, step: 0.05, lower: 0, upper: 10}],
-      lead: drag => ['To each score, add a bias that depends only on the distance: here −',
-        drag('strength', {text: x => x.toFixed(2)}),
+      lead: drag => ['To each score, add a bias that depends only on the distance: here ',
+        drag('strength', {text: x => `−${x.toFixed(2)}`}),
         ' · log(1 + distance), the orange bars. Drag this number, then drag the words over the bars.'],
       text: [
         [

@@ -45,8 +45,8 @@ export const slopes = {
         right: () => 1,
         because: 'Its slope is the smallest, so its bias falls the most slowly.'
       },
-      lead: drag => ['The query is token ', drag('query'), ' of a text, and each row is one of ', drag('heads'),
-        ' heads. Bright tokens keep their scores, and dark ones lose 5 or more: drag the numbers, or click in the picture.'],
+      lead: drag => ['The query is token ', drag('query'), ` of a text of ${length}, and each row is one of `, drag('heads'),
+        ' heads. Bright tokens keep their scores, dark ones lose 5 or more, and grey ones come after the query: drag the numbers, or click in the picture.'],
       text: [
         'From each score, ALiBi subtracts the distance times the slope of the head. With eight heads the slopes are ½, ¼, ⅛ … So the first heads attend to the last few tokens, and the last heads to hundreds. The slopes are fixed, not learned, and distances have no limit: a text may have any length.'
       ],

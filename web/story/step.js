@@ -111,7 +111,7 @@ export function step({id, title},
     before ? null : h('span', {class: 'note'}, 'Positions in attention, in eight figures'));
   const turn = h('nav', {class: 'turn', 'aria-label': 'Previous and next step'}, before && link(before, `← ${before.name}`),
     after ? link(after, `Next: ${after.name} →`, {class: 'next'}) :
-            h('a', {href: '#bias', 'data-view': 'bias', class: 'next'}, 'To the views →'));
+            h('a', {href: '#length', 'data-view': 'length', class: 'next'}, 'To the views →'));
   let last = null, width = 0;
   const numbers = new Map(), drag = (key, options) => {
     const spec = settings.specs.find(spec => spec.key === key), made = number(spec, spec.change ?? change, options);

@@ -57,8 +57,8 @@ export const vectors = {
         because: 'The bars depend on the word and the offset, not on the place.'
       },
       lead: drag =>
-        ['Each bar is what the offset of another word adds to its score: −1 is the word before. Choose another query word, and all bars change; words farther than ',
-          drag('clip'), ' share the last vector.'],
+        ['A bar shows how much a word at that offset gains in score; −1 is the word before. Choose another query word, and all bars change. On each side, words ',
+          drag('clip'), ' or more away share one vector.'],
       text: [
         'A bias is the same for every word. Shaw learns a vector for each offset and adds it to the key, so its product with the query counts too. A verb can then attend to both sides, and an article only to the next words. The vectors here are random, as before training.'
       ],
@@ -76,7 +76,7 @@ export const vectors = {
         const {clip, offset} = state, sentence = wordsOf(state.text), word = Math.min(state.word, sentence.length - 1),
                      {q: all} = core.words(sentence), queries = sentence.map((_, n) => all.slice(n * width, (n + 1) * width)),
                      tallest = Math.max(...queries.flatMap(q => [...scores(q, far)].map(Math.abs))), q = queries[word],
-                     found = scores(q, clip), value = found[offset + far], shared = Math.abs(offset) > clip;
+                     found = scores(q, clip), value = found[offset + far], shared = Math.abs(offset) >= clip;
         const wide = widthOf(box), high = tall(box, 250, 110);
         settings.set(state);
         wordButtons(buttons, sentence, word, word => change({word}));
@@ -91,8 +91,9 @@ export const vectors = {
           series: [{name: '', x, y: found, style: 'bars', colour: 3}],
           zones: clip < far ?
             [
-              {from: -far - 0.5, to: -clip - 0.5, text: 'shared'}, {from: -clip - 0.5, to: clip + 0.5, text: 'a vector each'},
-              {from: clip + 0.5, to: far + 0.5, text: 'shared'}
+              {from: -far - 0.5, to: Math.min(0.5 - clip, 0.5), text: 'shared', shade: true},
+              ...(clip > 0 ? [{from: 0.5 - clip, to: clip - 0.5, text: 'a vector each', shade: false}] : []),
+              {from: Math.max(clip - 0.5, 0.5), to: far + 0.5, text: clip ? 'shared' : '', shade: true}
             ] :
             [],
           marks: [{x: offset, text: minus(signed(value, 2))}],
@@ -102,7 +103,8 @@ export const vectors = {
         return {
           said: [
             `For “${sentence[word]}”, a word `, offset ? `${Math.abs(offset)} ${side}` : 'at the same place', ' adds ',
-            h('strong', {}, minus(signed(value))), ' to its score', shared ? `, like all words more than ${clip} ${side}.` : '.'
+            h('strong', {}, minus(signed(value))), ' to its score',
+            shared ? clip ? `, like all words ${clip} or more ${side}.` : ', like every other word.' : '.'
           ],
           numbers: {scores: [...found]},
           csv: () => [['offset', 'score'], ...x.map((at, n) => [at, found[n]])],

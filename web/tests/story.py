@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 
 import numpy as np
 
@@ -68,6 +69,12 @@ def words(page):
     check("how many orders there are", page.p.evaluate("relpos.page().numbers().orders") == 1260)
     page.show("story-order", text="word")
     check("one word has one order", "only one order" in page.p.text_content(".said"), page.p.text_content(".said"))
+    page.show("story-bias", text="word")
+    check("one word has nothing to move", "Enter two or more words" in page.p.text_content(".said"), page.p.text_content(".said"))
+    page.show("story-bias")
+    page.p.get_by_role("button", name="Reverse", exact=True).click()
+    page.frames()
+    check("Reverse: no weight changes", page.p.evaluate("relpos.state().order") == "6.5.4.3.2.1.0" and "changed by up to 0.0000" in page.p.text_content(".said"), page.p.text_content(".said"))
     page.show("story-bias")
     added, row = float(page.p.text_content(".said strong")), command_output(page)
     want = np.abs(np.array(row["weights"]) - row["weights_plain"]).max()
@@ -130,7 +137,7 @@ def schemes(page):
         check(f"beyond {length}: in the titles", [f": {max(1, round(100 * x))} %" in title for x, title in zip(want, titles)] == [length > 512] * 4, titles)
         turned = [round(np.degrees(0.001 * (n - 1))) for n in (length, 512)]
         notes = [
-            f"the flattest head ends at {2 - (length - 1) / 256:.1f}".replace("-", "−"),
+            f"lowest score of the flattest head: {2 - (length - 1) / 256:.1f}".replace("-", "−"),
             "one number from distance 113" if length > 113 else "",
             "one vector from distance 511" if length > 511 else "",
             f"slowest dial: {turned[0]}°" + (f", trained to {turned[1]}°" if length > 512 else ""),
@@ -207,6 +214,16 @@ def surprise(page):
     check("and a legend", f"in nats, mean {np.mean(loss):.2f}" in said and f"{np.log(256):.2f}" in said, said)
 
 
+def swapped(page):
+    """A scheme that reads a text better than T5 does not get the reason for the opposite."""
+    for text, scheme in (("the " * 8, "none"), ("", "none"), ("", "alibi"), ("ab" * 20, "alibi")):
+        page.show("story-model", text=text, scheme=scheme)
+        page.p.wait_for_function("document.querySelector('.said').textContent.includes('perplexity')")
+        said = page.p.text_content(".said")
+        now, plain = (float(x) for x in re.findall(r"\d+\.\d+", said)[:2])
+        check(f"story-model {text[:8]!r} {scheme}: the reason", ("although the model was trained with T5" in said) == (now < plain), said)
+
+
 def out_of_range(page):
     """Check that a link with values that a step cannot show says which values it may have, and what is shown."""
     for step, given, want in (
@@ -271,6 +288,7 @@ def story(page):
     guesses(page)
     guess_before_answer(page)
     surprise(page)
+    swapped(page)
     out_of_range(page)
     sentence_goes_along(page)
     page.show("story-beyond")
@@ -447,7 +465,7 @@ def links(browser):
             check(f"step {n + 1}: and on", p.evaluate("document.querySelector('h2').textContent") != title)
     p.click(".turn .next")
     page.frames()
-    check("behind it, the workshop", p.evaluate("document.querySelector('h2').textContent").startswith("Bias"))
+    check("behind it, the workshop", p.evaluate("location.hash").startswith("#length"), p.evaluate("location.hash"))
     p.click("nav a:first-child")
     page.frames()
     check("and back, to where the reader was", "story-model" in p.url, p.url)
