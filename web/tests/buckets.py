@@ -32,6 +32,21 @@ def boundary(page, state):
     check(f"buckets {state}: labelled", "exact" in labels and ("logarithmic" if now["strategy"] == "log" else now["strategy"]) in labels, labels)
 
 
+def last_bucket(page, state):
+    """Check where the last bucket begins: in the sentence, and in the first row of the table, whose number of offsets has no limit."""
+    now, first = page.p.evaluate("relpos.state()"), page.csv()[1]
+    options = f"--buckets {now['buckets']}" + ("" if now["bidirectional"] else " --causal") + f" --strategy {now['strategy']} --max-distance {now['max']}"
+    near = [line.split() for line in command(f"relpos bucket {options} -- {' '.join(map(str, range(first[0], 1)))}").splitlines()]
+    begins = -max(int(delta) for delta, bucket in near if bucket == near[0][1])
+    said = page.p.locator("[role=status]").first.text_content()
+    check(f"buckets {state}: where the last bucket begins", f"distances of {begins} and more share the last bucket." in said, f"{begins}: {said}")
+    rows = page.p.evaluate("[...[...document.querySelectorAll('main table')].find(t => t.rows[0].cells[0].textContent === 'bucket').tBodies[0].rows].map(r => [...r.cells].map(c => c.textContent))")
+    after = "0" if not now["bidirectional"] else str(begins)
+    check(f"buckets {state}: the first and the last row have no limit", [rows[0][1:], rows[-1][1:]] == [[f"−{begins} and before", "no limit"], [f"{after} and after", "no limit"]], rows)
+    title = page.p.text_content("main figcaption")
+    check(f"buckets {state}: the title names the maximum distance", f"maximum distance {now['max']}" in title, title)
+
+
 def buckets(page):
     for state in (
         {},
@@ -56,6 +71,7 @@ def buckets(page):
         rows = command(f"cc -I{root}/include bucket.c -o bucket -L{build} -lrelpos -Wl,-rpath,{build} && ./bucket")
         check(f"buckets {state}: every offset", [" ".join(map(str, row)) for row in page.csv()[1:]] == rows.splitlines())
         boundary(page, state)
+        last_bucket(page, state)
         marked = page.p.evaluate("[...document.querySelectorAll('main tr')].filter(r => r.querySelector('.mark')).map(r => [...r.cells].every(c => c.className === 'mark'))")
         check(f"buckets {state}: all of a row is marked", marked and all(marked), marked)
         python_program(page)

@@ -14,7 +14,7 @@ def exports(browser):
     which = {"rope": {"save": "waves"}, "cost": {"save": "times", "most": 256}}
     charts = {
         "sentence": ("Weights of “The”", ["without a term", "log,lambda=0.3"]),
-        "buckets": ("The bucket of every offset: log, 32 buckets, 128", []),
+        "buckets": ("The bucket of every offset: log, 32 buckets, maximum distance 128", []),
         "rope": ("Wavelength of each pair", ["none", "dynamic NTK", "llama3"]),
         "cost": ("Milliseconds a call", ["no bias", "relpos, bias by offset"]),
     }

@@ -48,11 +48,14 @@ export const buckets = {
         ] :
         [];
       const own = of(offset), same = runs.filter(run => run.bucket === own),
-            word = run => minus(run.first === run.last ? run.first :
-                                                         `${run.first === -reach ? `${run.first} and before` : run.first} to ${
-                                                           run.last === reach ? `${reach} and after` : run.last}`);
+            endless = run => run.first === -reach || run.last === reach, shared = -runs[0].last;
+      const word = run => minus(run.first === -reach ? `${run.last} and before` :
+          run.last === reach ? `${run.first} and after` :
+          run.first === run.last ? run.first :
+                                   `${run.first} to ${run.last}`);
       const figure = chart({
-        title: `The bucket of every offset: ${strategy}, ${buckets} buckets, ${max}${bidirectional ? '' : ', causal'}`,
+        title: `The bucket of every offset: ${strategy}, ${buckets} buckets, maximum distance ${max}${
+          bidirectional ? '' : ', causal'}`,
         xLabel: 'offset = key − query',
         yLabel: 'bucket',
         low: 0,
@@ -63,14 +66,17 @@ export const buckets = {
       });
       picture.replaceChildren(figure);
       said.textContent = `Offset ${minus(offset)} falls in bucket ${own}, with the offsets ${same.map(word).join(', ')}. ${
-        exact ? `Each distance from 0 to ${exact - 1} has a separate bucket; from ${exact} to ${max} the spacing is ${
-                  far}, and larger distances share the last bucket.` :
-                `No distances are exact: the buckets divide ${max} distances evenly.`}`;
+        exact ? `${exact > 1 ? `Each distance from 0 to ${exact - 1}` : 'Distance 0'} has a separate bucket;${
+                  shared > exact ? ` from ${exact} the spacing is ${far}, and` :
+                                   ''} distances of ${shared} and more share the last bucket.` :
+                `No distances are exact: the buckets divide ${max} distances evenly, and distances of ${
+                  shared} and more share the last bucket.`}`;
       tables.replaceChildren(h('h3', {}, 'Marked distances'),
         table(['distance', ...marked.map(String)],
           [['before the query', ...marked.map(d => String(of(-d)))], ['after the query', ...marked.map(d => String(of(d)))]]),
         h('h3', {}, 'Every run of offsets'),
-        table(['bucket', 'offsets', 'number'], runs.map(run => [String(run.bucket), word(run), String(run.last - run.first + 1)]),
+        table(['bucket', 'offsets', 'number'],
+          runs.map(run => [String(run.bucket), word(run), endless(run) ? 'no limit' : String(run.last - run.first + 1)]),
           {mark: r => runs[r].bucket === own ? 'mark' : ''}));
       const offsets = [...marked.map(d => -d).reverse(), 0, ...marked], options = [
         '--buckets', buckets, '--max-distance', max, bidirectional ? null : '--causal',
