@@ -2,7 +2,7 @@
 // file in views/ and one line here. SPDX-License-Identifier: Apache-2.0
 import {load, unpackObject} from './core.js';
 import {story} from './story/story.js';
-import {fit, h, misfit, viewLink} from './ui.js';
+import {addressOf, fit, h, misfit, viewLink} from './ui.js';
 import {bias} from './views/bias.js';
 import {buckets} from './views/buckets.js';
 import {cost} from './views/cost.js';
@@ -67,7 +67,7 @@ function write() {
   history.replaceState(null, '', address(current));
   routed = location.hash;
   for (const link of document.querySelectorAll('a[data-view]'))
-    link.href = address(views.find(view => view.id === link.dataset.view));
+    link.href = addressOf(address(views.find(view => view.id === link.dataset.view)));
 }
 
 function writeSoon() {
@@ -161,6 +161,7 @@ function refuseFile(event) {
 try {
   const core = await load();
   nav.append(tale, ...workshop.map(view => viewLink(view, view.name ?? view.title)));
+  document.querySelector('h1 a').href = addressOf(`#${story[0].id}`);
   document.querySelector('.skip').addEventListener('click', event => {
     event.preventDefault();
     main.focus();

@@ -364,8 +364,12 @@ export const copyButton = (label, of, status, instead) => h('button', {
 },
   label);
 
+/** Return the full address of this page with another fragment. A link with only "#bias" would mean an element of that name: tools that check
+ * accessibility then search the page for it. */
+export const addressOf = fragment => location.href.split('#')[0] + fragment;
+
 /** Create a link to a view with its last state. */
-export const viewLink = (view, text) => h('a', {href: `#${view.id}`, 'data-view': view.id}, text);
+export const viewLink = (view, text) => h('a', {href: addressOf(`#${view.id}`), 'data-view': view.id}, text);
 
 export function download(name, blob) {
   const url = URL.createObjectURL(blob), link = h('a', {href: url, download: name});
