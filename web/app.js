@@ -99,6 +99,13 @@ function change(patch) {
   writeSoon();
 }
 
+/** Return a sentence that names the settings of a link that the current view does not have, otherwise ''. */
+function strange(keys) {
+  const known = [...Object.keys(state), 'theme', 'embed'],
+        others = [...new Set(keys)].filter(key => !known.includes(key)).slice(0, 4).map(key => `“${key.slice(0, 40)}”`);
+  return others.length ? `This view has no setting called ${others.join(' or ')}.` : '';
+}
+
 /** Show the view and the state that the address names. If it names no view, or a state that cannot be shown, say so and show the default.
  * `theme` and `embed` are only read when the page is opened. */
 function route(core) {
@@ -144,6 +151,7 @@ function route(core) {
                     .specs.filter(({key}) => given.has(key))
                     .map(spec => misfit({...spec, upper: Math.min(spec.upper ?? Infinity, pages.get(current).limitOf(spec.key))},
                            given.get(spec.key), state));
+    wrong.push(strange([...given.keys()]));
     if (wrong.some(Boolean)) say(wrong.filter(Boolean).join(' '));
   }
   writeSoon();

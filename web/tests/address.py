@@ -85,6 +85,17 @@ def address(browser):
         "The link has q=99999, but “Queries” must be a whole number from 1 to 4,096: you see 4096. The link has head=40, but “Head of the maps” must be a whole number from 0 to 7: you see 7.", page.problem())
     page.show("bias", q=9, k=9)
     check("a link within the ranges says nothing", page.problem() == "", page.problem())
+    for view, given, want in (
+        ("rope", {"d": 999999}, "This view has no setting called “d”."),
+        ("length", {"n": -5, "constructor": 1, "length": 70}, "This view has no setting called “n” or “constructor”."),
+        ("story-bias", {"foo": 1}, "This view has no setting called “foo”."),
+        ("bias", {"q": 0, "x": 1}, "The link has q=0, but “Queries” must be a whole number from 1 to 4,096: you see 1. This view has no setting called “x”."),
+        ("bias", {"embed": 0, "theme": "dark", "save": "a", "q": 9}, ""),
+        ("story-model", {"embed": 1}, ""),
+    ):
+        said = page.show(view, **given).problem()
+        check(f"{view} {given}: settings that the view does not have are named", said == want, said)
+    page.show("bias", q=9, k=9)
     for given, shown, why in (("99999", "4096", "You wrote 99999, but “Queries”"), ("", "4096", "You wrote nothing, but “Queries”")):
         page.p.fill("[data-key=q]", given)
         page.p.press("[data-key=q]", "Enter")
