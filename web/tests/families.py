@@ -9,21 +9,33 @@ from checks import check, command, fixed, printed
 from programs import c_program, golden, python_program
 
 
+def reading(page):
+    """Return the readout of the map that compares content with position."""
+    return page.p.locator("figure", has_text="for query").locator(".readout").text_content()
+
+
+def leaders(weights):
+    """Return the tokens with the largest weight."""
+    return [j for j, weight in enumerate(weights) if max(weights) - weight < 1e-9]
+
+
 def contest(page, family):
     """Check the map that compares content with position: the cell of the current settings has the weight that the command prints, and names the
-    winner."""
+    winner. Check the sentence that names the heaviest tokens with positions, and by content alone."""
     now, numbers = page.p.evaluate("relpos.state()"), page.p.evaluate("relpos.page().numbers()")
     weights = [float(x) for x in re.findall(r"A\[.*?\] = (\S+) \(", command(page.code()))]
-    said = page.p.locator("main p[role=status]").last.text_content()
-    liked = now["relevant"]
-    check(f"families {family} {now}: the weight", f"its weight is {weights[liked]:.4f}" in said, f"{said} {weights}")
-    if weights.count(max(weights)) == 1:
-        check(f"families {family} {now}: who wins", ("content wins" in said or "also prefer it" in said) == (weights.index(max(weights)) == liked), f"{said} {weights}")
+    liked, single = now["relevant"], weights.count(max(weights)) == 1
     if now["strength"] in numbers["strengths"] and now["content"] in numbers["contents"]:
         cell = numbers["grid"][numbers["contents"].index(now["content"])][numbers["strengths"].index(now["strength"])]
         check(f"families {family} {now}: the cell", fixed(cell) == fixed(weights), f"{cell} {weights}")
-        readout = page.p.locator("figure", has_text="for query").locator(".readout").text_content()
+        readout = reading(page)
         check(f"families {family} {now}: the readout", readout.startswith(f"content {now['content']}, positions {now['strength']}: weight {weights[liked]:.4f}; "), readout)
+        check(f"families {family} {now}: who wins", not single or ("content wins" in readout or "also prefer it" in readout) == (weights.index(max(weights)) == liked), f"{readout} {weights}")
+    x = np.reshape(golden("VIT3_X"), (3, 2))
+    keys = x * np.where(np.arange(3) == liked, now["content"], 1)[:, None]
+    said, plain = page.p.locator("main p[role=status]").first.text_content(), leaders(keys @ x[now["query"]])
+    mine = [[int(j) for j in re.findall(r"\d", part)] for part in said.partition(": ")[2].split("; by content alone, ")]
+    check(f"families {family} {now}: the sentence", said.startswith(f"Query {now['query']}: ") and (not single or mine[0] == leaders(weights)) and mine[-1] == plain, f"{said} {weights} {plain}")
 
 
 def families(page):
@@ -51,11 +63,18 @@ def families(page):
     grid = np.array(page.show("families", family="linear", query=0, relevant=2).p.evaluate("relpos.page().numbers().grid"))
     wins = grid.argmax(axis=-1) == 2  # negative strengths lower the scores of keys to the right
     check("families: a negative bias wins over weak content, and strong content over it", not wins[5, 5] and not wins[12, 0] and wins[20, 0] and (np.diff(wins.astype(int), axis=0)[3:, :10] >= 0).all(), wins.astype(int))
-    for strength, content, verdict in ((10, 0, "positions also prefer it"), (10, 20, "positions also prefer it"), (-10, 20, "content wins"), (-10, 2, "overrides it"), (-10, 0, "too weak")):
-        said = page.show("families", family="linear", query=0, relevant=2, strength=strength, content=content).p.locator("main p[role=status]").last.text_content()
-        check(f"families: positions {strength}, content {content}: {verdict}", verdict in said, said)
-    said = page.show("families").p.locator("main p[role=status]").last.text_content()
-    check("families opens where the position overrides the content", "position overrides it" in said, said)
+    for strength, content, verdict in ((10, 0, "positions also prefer it"), (10, 4, "positions also prefer it"), (-10, 4, "content wins"), (-10, 2, "overrides it"), (-10, 0, "too weak")):
+        page.show("families", family="linear", query=0, relevant=2, strength=strength, content=content)
+        check(f"families: positions {strength}, content {content}: {verdict}", verdict in reading(page), reading(page))
+    page.show("families")
+    check("families opens where the position overrides the content", "position overrides it" in reading(page), reading(page))
+    for state, want in (
+        ({"query": 1, "strength": 5}, "Query 1: token 0 is heaviest; by content alone, tokens 1 and 2 tie."),
+        ({"query": 1, "strength": 0}, "Query 1: tokens 1 and 2 tie, with and without positions."),
+        ({"query": 2, "strength": 0}, "Query 2: token 2 is heaviest, with and without positions."),
+    ):
+        said = page.show("families", family="additive", **state).p.locator("main p[role=status]").first.text_content()
+        check(f"families {state}: the heaviest tokens", said == want, said)
     page.show("families", strength=1)
     for nth, name in ((1, "VIT3_BIAS_PRINT"), (2, "VIT3_SHAW_PRINT"), (3, "VIT3_ROPE30"), (4, "VIT3_LINEAR_PRINT")):
         for i in range(3):

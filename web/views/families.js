@@ -5,7 +5,7 @@ import {nested, optionOf, program, shell} from '../code.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {withNames} from '../term.js';
-import {calculation, controls, extent, fixed, h, minus, short, signed, sumOfProducts, table, weightOf} from '../ui.js';
+import {calculation, controls, extent, fixed, h, minus, short, sumOfProducts, table, weightOf} from '../ui.js';
 
 export const families = {
   id: 'families',
@@ -74,8 +74,7 @@ export const families = {
     const tables = h('div', {class: 'panels pairs'}), curve = h('div'), said = h('p', {role: 'status'});
     const maps = HeatMap.link(['Content', 'With positions'].map(
       title => new HeatMap({title: `${title}: scores`, value: 'score', onpick: r => change({query: r})})));
-    const contents = [...Array(21).keys()].map(r => r / 5), strengths = [...Array(21).keys()].map(c => c - 10),
-          verdict = h('p', {role: 'status'});
+    const contents = [...Array(21).keys()].map(r => r / 5), strengths = [...Array(21).keys()].map(c => c - 10);
     const contest = new HeatMap({
       title: 'Content against position',
       rows: 'strength of the content',
@@ -85,7 +84,7 @@ export const families = {
       onpick: (r, c) => change({content: contents[r], strength: strengths[c]})
     });
     const output =
-      h('div', {}, said, h('div', {class: 'panels early'}, [contest, ...maps].map(map => map.element)), verdict, curve, tables);
+      h('div', {}, said, h('div', {class: 'panels early'}, [contest, ...maps].map(map => map.element)), curve, tables);
     const names = [...Array(n).keys()].map(i => `token ${i}`);
 
     const compute = state => {
@@ -139,11 +138,15 @@ export const families = {
         title: `${m ? all[family].title : 'Content only'}: scores`,
         label: (i, j) => `query ${i}, key ${j}, offset ${minus(j - i)}: ${scoreOf(m ? family : 'content', i, j)}`
       }));
-      const best = row => row.weights.indexOf(extent([row.weights])[1]), before = found.content.map(best),
-            after = found[family].map(best), moved = after.filter((x, i) => x !== before[i]).length;
-      said.textContent = `At strength ${strength}, ${moved} of ${n} queries have another heaviest key than with content only: ${
-        after.map((x, i) => `token ${i}: ${x} (content: ${before[i]})`).join(', ')}.`;
       const heaviest = weights => weights.indexOf(extent([weights])[1]);
+      /** Return which tokens have the largest weight, as words. */
+      const leading = ({weights}) => {
+        const most = extent([weights])[1], found = [...weights.keys()].filter(j => most - weights[j] < 1e-9), last = found.at(-1);
+        return found.length > 1 ? `tokens ${found.slice(0, -1).join(', ')} and ${last} tie` : `token ${last} is heaviest`;
+      };
+      const [first, before] = [family, 'content'].map(key => leading(found[key][query]));
+      said.textContent =
+        `Query ${query}: ${first === before ? `${first}, with and without positions` : `${first}; by content alone, ${before}`}.`;
       const grid = contents.map(c => strengths.map(s => problem(family, s, c).rows('weights', 0, query, 1)));
       const nearest = (list, x) => list.reduce((best, y, at) => Math.abs(y - x) < Math.abs(list[best] - x) ? at : best, 0);
       const weightsAt = (s, c) => problem(family, s, c).rows('weights', 0, query, 1);
@@ -165,10 +168,6 @@ export const families = {
         label: (r, c, x) => `content ${contents[r]}, positions ${minus(strengths[c])}: weight ${fixed(x)}; ${
           wins(grid[r][c], strengths[c], contents[r])}`
       });
-      const now = found[family][query], take = now.score[relevant] - found.content[query].score[relevant];
-      verdict.textContent =
-        `With content ${content} and positions ${minus(strength)}, the positions change the score of token ${relevant} by ${
-          minus(signed(take))}, and its weight is ${fixed(now.weights[relevant])}: ${wins(now.weights, strength, content)}.`;
       const steps = [...Array(41).keys()].map(s => s / 2), at = steps.map(s => of(family, s)[query].weights);
       curve.replaceChildren(chart({
         title: `Weights of query ${query} over the strength of the positions: ${all[family].title}`,
