@@ -21,6 +21,13 @@ def narrow(browser):
         )
 
 
+    page = Page(browser, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    for view, state in (("model", {}), ("model", {"source": "minilm"}), ("sentence", {"text": "some words that fill several lines of a phone " * 8})):
+        page.show(view, **state)
+        cut = page.p.evaluate("""(() => { const box = document.querySelector('.words'), end = box.getBoundingClientRect().bottom;
+            return [box.scrollHeight > box.clientHeight, ...[...box.children].map(e => e.getBoundingClientRect()).filter(e => e.top < end - 0.5 && e.bottom > end + 0.5).map(e => [e.top, e.bottom, end])]; })()""")
+        check(f"{view} {state}: no line of the words is cut", cut == [True], cut[:3])
+    page.context.close()
     page = Page(browser, viewport={"width": 768, "height": 800})
     page.show("sentence", text="x" * 3000 + " and " + "y" * 3000, a="alibi")
     wide = page.p.evaluate("[document.documentElement.scrollWidth, ...[...document.querySelectorAll('main th, main button, main figcaption, main h3')].map(e => e.getBoundingClientRect().width)]")
