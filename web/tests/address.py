@@ -90,6 +90,9 @@ def address(browser):
         ("length", {"n": -5, "constructor": 1, "length": 70}, "This view has no setting called “n” or “constructor”."),
         ("story-bias", {"foo": 1}, "This view has no setting called “foo”."),
         ("bias", {"q": 0, "x": 1}, "The link has q=0, but “Queries” must be a whole number from 1 to 4,096: you see 1. This view has no setting called “x”."),
+        ("sentence", {"query": 300}, "The link has query=300, but “query” must be a whole number from 0 to 4: you see 4."),
+        ("sentence", {"query": 3, "text": "a b c"}, "The link has query=3, but “query” must be a whole number from 0 to 2: you see 2."),
+        ("sentence", {"query": 2, "text": "a b c"}, ""),
         ("bias", {"embed": 0, "theme": "dark", "save": "a", "q": 9}, ""),
         ("story-model", {"embed": 1}, ""),
     ):

@@ -24,6 +24,9 @@ export const sentence = {
 
   make({core, facts, change}) {
     const sample = core.example();
+    const typed = text => text.trim().split(/\s+/).filter(Boolean);
+    /** Return the words of a sentence, or those of the worked example if it is empty. */
+    const wordsOf = text => typed(text).length ? typed(text) : sample.words;
     const names = plainTerms(core, facts);
     const maskSet = maskEditor({core, key: 'masks', change});
     const editors = [
@@ -33,7 +36,7 @@ export const sentence = {
     const settings = controls(
       [
         {key: 'text', label: 'Sentence (empty: the worked example)', type: 'text'},
-        {key: 'query', lower: 0},
+        {key: 'query', lower: 0, limit: state => wordsOf(state.text).length - 1},
         {key: 'head', label: 'Head', type: 'range', min: 0, max: 7, lower: 0, upper: 7},
       ],
       change, editors.map(editor => editor.element));
@@ -48,7 +51,7 @@ export const sentence = {
       h('div', {class: 'panels early'}, maps.map(map => map.element), outputs.element));
 
     const compute = state => {
-      const own = state.text.trim().split(/\s+/).filter(Boolean);
+      const own = typed(state.text);
       const {words: tokens, q, k, v, width} = own.length ? {words: own, ...core.words(own)} : sample;
       const n = tokens.length, query = Math.min(state.query, n - 1);
       if (n > 400) throw new Error(`the sentence has ${n} words: enter at most 400`);
