@@ -32,6 +32,10 @@ def narrow(browser):
     page.show("sentence", text="x" * 3000 + " and " + "y" * 3000, a="alibi")
     wide = page.p.evaluate("[document.documentElement.scrollWidth, ...[...document.querySelectorAll('main th, main button, main figcaption, main h3')].map(e => e.getBoundingClientRect().width)]")
     check("long words fit", page.problem() == "" and max(wide) <= 768, wide)
+    page.show("length")
+    button = page.p.evaluate("""['#main input[type=file]', '#main button'].map((of, n) => { const style = getComputedStyle(document.querySelector(of), n ? undefined : '::file-selector-button');
+        return ['fontSize', 'color', 'backgroundColor', 'borderTopColor', 'borderTopLeftRadius', 'paddingTop'].map(key => style[key]); })""")
+    check("the button of a file field looks as other buttons", button[0] == button[1], button)
     page.context.close()
 
 
