@@ -255,7 +255,8 @@ def protocol(page, s):
                "that machine counts, or their own time, which is more, if there are no others.")
     machines = sorted({f"{m['cpu']} ({m['isa']}, {m['blas']})" for m in (line["machine"] for line in every) if "cpu" in m})
     page.text(f"Machines: {'; '.join(machines)}." * bool(machines) + f" Other programs shared the processor during {sum(map(contended, every))} of {len(every)} trainings." * any(map(contended, every)))
-    missing = [name for name, lines in (("stage 4 (20 MB)", s.stages[4]), ("stage 6 (positions dropped)", s.stages[6]), ("copying and reversing (lab/tasks.lab)", s.tasks), ("five sizes of a step (lab/previous.lab)", s.previous),
+    sizes = len({previous.size(line) for line in s.previous})
+    missing = [name for name, lines in (("stage 4 (20 MB)", s.stages[4]), ("stage 6 (positions dropped)", s.stages[6]), ("copying and reversing (lab/tasks.lab)", s.tasks), (f"{5 - sizes} of the five sizes of a step (lab/previous.lab)", sizes == 5),
                                         ("stage 7 (longer windows)", s.stages[7])) if not lines]
     if missing:
         page.text(f"Not run yet: {joined(missing)}.")
