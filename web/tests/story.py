@@ -516,7 +516,7 @@ def numbers_in_text(page):
         for n, key in enumerate(keys[: found.count()]):
             number, what = found.nth(n), f"{step}: {key} in the text"
             state = lambda: p.evaluate(f"relpos.state().{key}")
-            same = lambda: (float(number.get_attribute("aria-valuenow")), float(p.input_value(f"[data-key={key}]"))) == (state(), state()) and float(number.inner_text().strip("↔ ").replace(",", "")) == state()
+            same = lambda: (float(number.get_attribute("aria-valuenow")), float(p.input_value(f"[data-key={key}]"))) == (state(), state()) and float(number.inner_text().strip("↔ −").replace(",", "")) == state()
             low, high = (float(number.get_attribute(f"aria-value{end}")) for end in ("min", "max"))
             check(f"{what}: as its slider", same() and number.get_attribute("aria-label"), number.inner_text())
             number.focus()
