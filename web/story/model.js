@@ -335,7 +335,7 @@ export const model = {
           i: at,
           key,
           width,
-          height: large ? Math.min(Math.max(screen - rest, 110), 400) : 92,
+          height: large ? Math.min(Math.max(screen - rest, 110), 400) : 78,
           title: `Layer ${layer}, head ${head}: attention of byte ${at}, “${nameOf(tokens[at])}”`
         });
         next.show(p, {said: at === n - 1 ? 'The next byte' : `After byte ${at}`, append: at === n - 1 && n < most});

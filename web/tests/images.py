@@ -39,6 +39,7 @@ def offsets(page):
             text = c_program("images", page)
             check(f"images {state}: the C program", text == fixed(found[now["patch"]]), text)
         python_program(page)
+    page.p.mouse.move(0, 0)  # a map under the mouse would show the value there
     page.show("images", table="near", rows=4, columns=4, patch=5)
     figure = page.p.locator("figure", has=page.p.locator("figcaption", has_text="Every offset: 7 × 7"))
     said = figure.locator(".readout")
