@@ -197,7 +197,9 @@ def lengthened(page, s):
             if base and group is not base and key[1] == key[2] and key[0] > int(base[0]["experiment"]["length"]):
                 words.append(f"{NAMES[what]}{f' with max_distance {int(key[1]):,}' if key[1] else ''} " + joined(f"{nats(differences(group, base, n))} at {n:,}" for n in (s.trained, 4096, 8192)))
     if words:
-        page.item(f"{megabytes(s.stages[7][0]):.0f} MB more in windows of 4,096 instead of {s.trained} changes the loss, in nats: {'; '.join(words)}.")
+        page.item(f"{megabytes(s.stages[7][0]):.0f} MB more in windows of 4,096 instead of {s.trained} changes the loss, in nats: {'; '.join(words)}."
+                  + "".join(f" The same {NAMES[what]} tables, read with max_distance {int(key[2]):,} instead of {int(key[1]):,}: " + joined(f"{nats(differences(group, some[key[0], key[1], key[1]], n))} at {n:,}" for n in (s.trained, 4096)) + "."
+                            for what, some in longer.by_reading(s.stages[7]).items() for key, group in some.items() if key[1] != key[2] and (key[0], key[1], key[1]) in some))
 
 
 def law(page, s):
@@ -218,7 +220,7 @@ def tasks_solved(page, s):
     if lines:
         size = int(lines[0]["experiment"]["generate_size"])
         at = {n: [x["exact"] / x["lines"] for line in lines for x in line["lengths"] if x["length"] == n] for n in (size, 2 * size)}
-        page.item(f"Copying and reversing letters: every model answers {100 * min(at[size]):.0f} % or more of the lines of the largest trained size, {size}, and at most {100 * max(at[2 * size]):.1f} % of twice that size, with any scheme.")
+        page.item(f"Copying and reversing letters: every model answers {100 * min(at[size]):.0f} % or more of the lines of the largest trained size, {size}, and {f'at most {100 * max(at[2 * size]):.1f} %' if max(at[2 * size]) else 'none'} of those of twice that size.")
 
 
 def question(page, s):
@@ -256,7 +258,7 @@ def protocol(page, s):
     machines = sorted({f"{m['cpu']} ({m['isa']}, {m['blas']})" for m in (line["machine"] for line in every) if "cpu" in m})
     page.text(f"Machines: {'; '.join(machines)}." * bool(machines) + f" Other programs shared the processor during {sum(map(contended, every))} of {len(every)} trainings." * any(map(contended, every)))
     sizes = len({previous.size(line) for line in s.previous})
-    missing = [name for name, lines in (("stage 4 (20 MB)", s.stages[4]), ("stage 6 (positions dropped)", s.stages[6]), ("copying and reversing (lab/tasks.lab)", s.tasks), (f"{5 - sizes} of the five sizes of a step (lab/previous.lab)", sizes == 5),
+    missing = [name for name, lines in (("stage 4 (20 MB)", s.stages[4]), ("stage 6 (positions dropped)", s.stages[6]), ("copying and reversing (lab/tasks.lab)", s.tasks), ("new starts of copying and reversing (lab/stages.py tasks)", s.tasks2 or not s.tasks), (f"{5 - sizes} of the five sizes of a step (lab/previous.lab)", sizes == 5),
                                         ("stage 7 (longer windows)", s.stages[7])) if not lines]
     if missing:
         page.text(f"Not run yet: {joined(missing)}.")
