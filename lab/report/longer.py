@@ -63,4 +63,4 @@ def longer(page, lines):
                 for what, words, group in rows if control(groups[what]) and group is not control(groups[what])],
                "The differences of the losses in nats to the model that goes on at the shorter length, in the same starts, with 95 % intervals of Student's t; below 0 the first of the two is better.")
     page.picture(curves({f"{what} {words}": group for what, words, group in rows}, lambda line: [x["length"] for x in line["lengths"]], lambda line: [x["perplexity"] for x in line["lengths"]],
-                        "length of the window", "perplexity"), "perplexity by the length of the window, of models that go on at 128 or at 4,096")
+                        "length of the window", "perplexity", zoom=1.5), "perplexity by the length of the window, of models that go on at 128 or at 4,096; the second panel shows the lowest")
