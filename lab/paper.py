@@ -220,7 +220,8 @@ def tasks_solved(page, s):
     if lines:
         size = int(lines[0]["experiment"]["generate_size"])
         at = {n: [x["exact"] / x["lines"] for line in lines for x in line["lengths"] if x["length"] == n] for n in (size, 2 * size)}
-        page.item(f"Copying and reversing letters: every model answers {100 * min(at[size]):.0f} % or more of the lines of the largest trained size, {size}, and {f'at most {100 * max(at[2 * size]):.1f} %' if max(at[2 * size]) else 'none'} of those of twice that size.")
+        page.item(f"Copying and reversing letters: every model answers {100 * min(at[size]):.0f} % or more of the lines of the largest trained size, {size}, and {f'at most {100 * max(at[2 * size]):.1f} %' if max(at[2 * size]) else 'none'} of those of twice that size."
+                  + " This is one start of each, at a rate chosen by it: other starts may not learn the task." * (not s.tasks2))
 
 
 def question(page, s):
