@@ -24,11 +24,10 @@ import previous  # noqa: E402
 import ranking  # noqa: E402
 import stages  # noqa: E402
 import tasks  # noqa: E402
-from intervals import TIE, chance, change, interval, nats, p_value  # noqa: E402
-from intervals import verdict as verdict_of  # noqa: E402
+from intervals import TIE, chance, change, interval, minus, nats, p_value, verdict  # noqa: E402
 from page import Page, write  # noqa: E402
 from ranking import at_length, beyond, differences, gate, mean_loss, scheme  # noqa: E402
-from results import contended, read, step_ms  # noqa: E402
+from results import contended, read, step_ms, tokens_read  # noqa: E402
 
 NAMES = {"none": "no positions", "sinusoidal": "sinusoidal positions", "learned": "learned positions", "alibi": "ALiBi", "kerple": "KERPLE", "t5": "T5", "rope": "RoPE"}
 
@@ -47,9 +46,10 @@ class Study:
         self.stages = {stage: of(f"ranking-{stage}") for stage in (1, 2, 3, 4, 6, 7)}
         self.tasks, self.tasks2, self.classify, self.classify2, self.previous = map(of, (
             "tasks", "tasks-2", "classify", "classify-2", "previous"))
-        self.groups = {}
-        for line in self.stages[3]:
-            self.groups.setdefault(scheme(line), []).append(line)
+        self.answered = self.tasks2 or stages.best_of_tasks(self.tasks)
+        self.trainings = trainings(line for lines in (*self.stages.values(), self.tasks, self.tasks2, self.classify, self.classify2, self.previous) for line in lines)
+        self.ms = {id(line): ms for ms, line in zip(step_ms(self.trainings), self.trainings)}
+        self.groups = ranking.of_schemes(self.stages[3])
         self.trained = int(self.stages[3][0]["experiment"]["length"])
         self.lengths = [x["length"] for x in self.stages[3][0]["lengths"]]
         self.starts = min(map(len, self.groups.values()))
@@ -65,20 +65,23 @@ class Study:
     def counts(self, order):
         return next(x["perplexity"] for x in self.stages[3][0]["ngrams"] if x["order"] == order)
 
-    def trainings(self):
-        """Return all results that are trainings, not second readings of one."""
-        return [line for lines in (*self.stages.values(), self.tasks, self.tasks2, self.classify, self.classify2, self.previous) for line in lines if not line["experiment"].get("eval_position")]
-
     def hours(self, lines):
         """Return the core-hours of the steps of trainings."""
-        every = self.trainings()
-        ms = {id(line): x for x, line in zip(step_ms(every), every)}
-        return sum(ms[id(line)] * int(line["experiment"]["steps"]) for line in lines if id(line) in ms) / 3.6e6
+        return sum(self.ms[id(line)] * int(line["experiment"]["steps"]) for line in lines) / 3.6e6
+
+    def fits(self):
+        """Return the powers of the batch and the length in the tokens until the loss is below counts of three bytes, for each scheme that has them."""
+        return [powers for some in previous.by_size(self.previous).values() for powers in [previous.fitted(some)["loss"]] if powers]
+
+
+def trainings(lines):
+    """Return the results that are trainings, not second readings of one."""
+    return [line for line in lines if not line["experiment"].get("eval_position")]
 
 
 def megabytes(line):
     """Return the MB of text that a training reads."""
-    return math.prod(int(line["experiment"][key]) for key in ("steps", "batch", "length")) / 1e6
+    return tokens_read(line) / 1e6
 
 
 def perplexity(lines, length):
@@ -103,7 +106,7 @@ def answer(page, s):
     words = [f"{NAMES[s.order[0]]} {perplexity(s.groups[s.order[0]], s.trained):.2f}"]
     for a, b in zip(s.order, s.order[1:]):
         values = s.difference(a, b, s.trained)
-        words.append(f"{SIGNS[verdict_of(values, p_value(values))]} {NAMES[b]} {perplexity(s.groups[b], s.trained):.2f}")
+        words.append(f"{SIGNS[verdict(values, p_value(values))]} {NAMES[b]} {perplexity(s.groups[b], s.trained):.2f}")
     page.text(f"Seven schemes in small decoders of bytes, each at the best of six settings, with {s.starts} new random starts. Perplexity at the trained length of {s.trained}: {' '.join(words)} "
               f"(<: the difference of these neighbours has a 95 % interval without 0; ≈: an interval within ± {TIE:g} nats; ≲: neither). A table of counts of six bytes reaches {s.counts(6):.2f}.")
     n = s.lengths.index(s.trained)
@@ -143,20 +146,20 @@ def scaffolds(page, s):
         kept, gone = pairs[what]
         return f"{perplexity(gone, n):.2f} against {perplexity(kept, n):.2f}"
 
+    scalings = dropped.scaled(s.stages[6])
     learned = [what for what, (_, gone) in pairs.items() if perplexity(gone, s.trained) < s.counts(3)]
     page.item(f"Positions that are dropped after the training: {mb:.0f} MB more without them, against {mb:.0f} MB more with them, gives perplexity at {s.trained} of "
               + joined(f"{beside(what, s.trained)} ({NAMES[what]})" for what in sorted(pairs, key=lambda what: mean_loss(pairs[what][1], s.trained))) + ". "
               + f"{'Only ' * (len(learned) < len(pairs))}{joined(NAMES[what] for what in learned) if learned else 'None'} is below counts of three bytes ({s.counts(3):.2f}) then"
               + (f", so {mb:.0f} MB is too little to compare the others beyond {s.trained}. " if len(learned) < len(pairs) else ". ")
-              + (f"RoPE that is read with a scaling of its angles, without more training, reaches "
-                 + joined(f"{perplexity(dropped.scaled(s.stages[6])[name], n):.2f} at {n:,} ({name})" for n in (2 * s.trained, s.lengths[-1]) for name in [best_scaling(s, n)]) + ", the best factors on these pieces."
-                 if dropped.scaled(s.stages[6]) else ""))
+              + ("RoPE that is read with a scaling of its angles, without more training, reaches "
+                 + joined(f"{perplexity(scalings[name], n):.2f} at {n:,} ({name})" for n in (2 * s.trained, s.lengths[-1]) for name in [best_scaling(scalings, n)]) + ", the best factors on these pieces."
+                 if scalings else ""))
 
 
-def best_scaling(s, length):
+def best_scaling(scalings, length):
     """Return the name of the scaling of RoPE with the lowest loss at a length."""
-    found = dropped.scaled(s.stages[6])
-    return min(found, key=lambda name: mean_loss(found[name], length))
+    return min(scalings, key=lambda name: mean_loss(scalings[name], length))
 
 
 def changed_by(page, s):
@@ -190,8 +193,8 @@ def emergence(page, s):
 
 def lengthened(page, s):
     """Say what training on longer windows changes."""
-    words = []
-    for what, some in longer.by_reading(s.stages[7]).items():
+    words, groups = [], longer.by_reading(s.stages[7])
+    for what, some in groups.items():
         base = longer.control(some)
         for key, group in some.items():
             if base and group is not base and key[1] == key[2] and key[0] > int(base[0]["experiment"]["length"]):
@@ -199,12 +202,12 @@ def lengthened(page, s):
     if words:
         page.item(f"{megabytes(s.stages[7][0]):.0f} MB more in windows of 4,096 instead of {s.trained} changes the loss, in nats: {'; '.join(words)}."
                   + "".join(f" The same {NAMES[what]} tables, read with max_distance {int(key[2]):,} instead of {int(key[1]):,}: " + joined(f"{nats(differences(group, some[key[0], key[1], key[1]], n))} at {n:,}" for n in (s.trained, 4096)) + "."
-                            for what, some in longer.by_reading(s.stages[7]).items() for key, group in some.items() if key[1] != key[2] and (key[0], key[1], key[1]) in some))
+                            for what, some in groups.items() for key, group in some.items() if key[1] != key[2] and (key[0], key[1], key[1]) in some))
 
 
 def law(page, s):
     """Say how the tokens until heads attend to the previous token depend on the size of a step."""
-    fits = [powers for some in previous.by_size(s.previous).values() for powers in [previous.fitted(some)["loss"]] if powers]
+    fits = s.fits()
     if fits:
         page.item(f"The tokens until the training loss is below counts of three bytes grow with the batch to the power of {span(fits, 0)} and with the length to the power of {span(fits, 1)} "
                   f"({len(fits)} schemes); a law for induction heads says 0.5 and 0.5.")
@@ -212,11 +215,11 @@ def law(page, s):
 
 def span(fits, n):
     found = sorted(powers[n][0] for powers in fits)
-    return f"{found[0]:.2f} to {found[-1]:.2f}".replace("-", "−")
+    return minus(f"{found[0]:.2f} to {found[-1]:.2f}")
 
 
 def tasks_solved(page, s):
-    lines = s.tasks2 or stages.best_of_tasks(s.tasks)
+    lines = s.answered
     if lines:
         size = int(lines[0]["experiment"]["generate_size"])
         at = {n: [x["exact"] / x["lines"] for line in lines for x in line["lengths"] if x["length"] == n] for n in (size, 2 * size)}
@@ -243,15 +246,15 @@ def protocol(page, s):
     kinds = {1: "four rates, then two values of a second setting at the best rate", 2: "the best two settings of each", 3: f"the best setting of each, {s.starts} new starts, report pieces",
              4: "the same setting, one start", 6: "the models of stage 3 with RoPE, T5, KERPLE and ALiBi, with positions and without",
              7: "models of stage 3 with T5, KERPLE and RoPE, at 4,096 and at 128"}
-    trained = {stage: [line for line in lines if not line["experiment"].get("eval_position")] for stage, lines in s.stages.items()}
     rows = []
-    for stage, lines in trained.items():
+    for stage, lines in s.stages.items():
+        lines = trainings(lines)
         if lines:
             sizes = sorted({megabytes(line) for line in lines})
             rows.append([stage, kinds[stage], len(lines), " or ".join(f"{x:.1f}" for x in sizes), f"{s.hours(lines):.2f}"])
     others = {"copy and reverse": s.tasks + s.tasks2, "an encoder task": s.classify + s.classify2, "previous token": s.previous}
     rows += [["", name, len(lines), "", f"{s.hours(lines):.2f}"] for name, lines in others.items() if lines]
-    every = s.trainings()
+    every = s.trainings
     rows.append(["all", "", len(every), "", f"{s.hours(every):.1f}"])
     page.table(["stage", "what", "trainings", "MB each", "core-hours"], rows,
                "Trainings and their cost. Core-hours are the processor time of the training steps, without measuring. For trainings that shared the processor with other programs, the median of the others on "
@@ -317,10 +320,10 @@ def more(page, s):
     if s.stages[7]:
         page.heading("Trained further on longer windows")
         longer.longer(page, s.stages[7])
-    if s.tasks2 or s.tasks:
+    if s.answered:
         page.heading("Copy and reverse")
         page.text("At the best of three learning rates: that with the lowest loss at the trained size. " + ("The starts are new." if s.tasks2 else "One start of each scheme."))
-        tasks.answered(page, s.tasks2 or stages.best_of_tasks(s.tasks), pictures=False)  # the curves would coincide
+        tasks.answered(page, s.answered, pictures=False)  # the curves would coincide
         page.text(sensitivity(s))
     if s.classify2:
         classified(page, s)
@@ -347,9 +350,7 @@ def classified(page, s):
               f"Each position has the best of {len({line['vary']['lr'] for line in s.classify})} learning rates and new starts. The ends of the chapters measure and chose the rates: "
               f"{s.classify2[0]['lengths'][lengths.index(int(some['length']))]['windows']:,} windows of {some['length']} bytes, so another text of the same kind gives shares that differ by about "
               f"{100 * 1.96 * math.sqrt(0.75 * 0.25 / s.classify2[0]['lengths'][lengths.index(int(some['length']))]['windows']):.0f} points, which the intervals over the starts do not contain.")
-    groups = {}
-    for line in s.classify2:
-        groups.setdefault(scheme(line), []).append(line)
+    groups = ranking.of_schemes(s.classify2)
 
     def cell(lines, n):
         middle, half = interval([100 * line["lengths"][n]["accuracy"] for line in lines])
@@ -376,7 +377,7 @@ def threats(page, s):
 
 def again(page, s):
     page.heading("Make it again")
-    page.text(f"From the root of the source, in {math.ceil(s.hours(s.trainings()))} core-hours for the steps, and about two more to measure the models; results that exist are kept:")
+    page.text(f"From the root of the source, in {math.ceil(s.hours(s.trainings))} core-hours for the steps, and about two more to measure the models; results that exist are kept:")
     page.code("lab/corpus.sh out/corpus.txt\nlab/ranking.sh build/release/relpos out/ranking\nlab/paper.py out/ranking -o out/ranking/ranking.md")
 
 
@@ -453,11 +454,12 @@ def claims(page, s):
 
         row(f"RoPE: without its positions, a model is as good at the trained length after a short training (within {TIE:g} nats)", kept, s.trained, TIE, short)
         row("RoPE: and it is better beyond it than the model with RoPE", kept, four, 0.0, "without positions, the model is still above counts of three bytes" if not enough else "")
-        if dropped.scaled(s.stages[6]):
-            name = best_scaling(s, long)
-            values = differences(gone, dropped.scaled(s.stages[6])[name], long)
+        scalings = dropped.scaled(s.stages[6])
+        if scalings:
+            name = best_scaling(scalings, long)
+            values = differences(gone, scalings[name], long)
             rows.append(("DroPE 2025", "RoPE: and better than with a scaling", f"without − with {name} at {long:,}: {nats(values)} nats", "not comparable", "the paper measures retrieval and tasks with long contexts, not perplexity"))
-    fits = [powers for some in previous.by_size(s.previous).values() for powers in [previous.fitted(some)["loss"]] if powers]
+    fits = s.fits()
     if fits:
         within = [abs(power - 0.5) + half <= 0.1 for powers in fits for power, half in powers]
         outside = [abs(power - 0.5) > half for powers in fits for power, half in powers]
@@ -485,7 +487,7 @@ def claims(page, s):
 
 def exact(s, task):
     """Return (twice the trained size, {scheme: mean fraction of lines with an exact answer}), or None."""
-    lines = [line for line in s.tasks2 or stages.best_of_tasks(s.tasks) if line["experiment"]["generate"] == task]
+    lines = [line for line in s.answered if line["experiment"]["generate"] == task]
     if not lines:
         return None
     size = 2 * int(lines[0]["experiment"]["generate_size"])

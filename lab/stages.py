@@ -48,7 +48,7 @@ STAGES = {
     "2": ({}, 5000),
     "3": ({**REPORT, **LENGTHS, "seed": "11", "seeds": "5", "eval_every": "250", "eval_previous": "50"}, 5000),
     "6": ({**REPORT, "eval_lengths": "128 256 512 1024 2048"}, 500),
-    "7": ({**REPORT, "eval_lengths": "128 512 2048 4096 8192", "eval_stride": "128", "eval_bytes": "16384", "lr": "0.002", "steps": "250", "warmup": "12"}, 250),
+    "7": ({**REPORT, "eval_lengths": "128 512 2048 4096 8192", "eval_stride": "128", "eval_bytes": "16384", "lr": "0.002", "steps": "250", "warmup": "12"}, None),
     "4": ({**REPORT, "eval_lengths": "128 512", "seed": "11"}, 10000),
 }
 
@@ -115,15 +115,15 @@ def longer(lines, folder):
         vary = line["vary"]
         if scheme(vary["position"]) not in LONGER or line["seed"] > 13:
             continue
-        tables = [vary["position"]]
-        if vary["position"].startswith("t5"):
-            tables = [f"t5,max_distance={distance},bidirectional=0" for distance in (128, 4096)]
-        for size in ("length=4096 batch=1", "length=128 batch=32"):
-            for position in tables if size.startswith("length=4096") else tables[:1]:
-                run = " ".join([f"position={position}", size, *(f"lr_terms={vary[k]}" for k in ("lr_terms",) if k in vary), f"seed={line['seed']}", f"init_from={kept(line, folder)}"])
-                yield run
-                if size.startswith("length=128"):
-                    yield from (f"{run} eval_position={other}" for other in tables[1:])
+        own, *others = [vary["position"]]
+        if own.startswith("t5"):
+            own, *others = [f"t5,max_distance={distance},bidirectional=0" for distance in (128, 4096)]
+        same = " ".join([*(["lr_terms=" + vary["lr_terms"]] if "lr_terms" in vary else []), f"seed={line['seed']}", f"init_from={kept(line, folder)}"])
+        for position in (own, *others):
+            yield f"position={position} length=4096 batch=1 {same}"
+        yield f"position={own} length=128 batch=32 {same}"
+        for other in others:
+            yield f"position={own} length=128 batch=32 {same} eval_position={other}"
 
 
 def runs(stage, lines, folder):

@@ -6,7 +6,6 @@ Each file becomes a section named after its experiment. Without -o, print tables
 charts of a Markdown page are SVG files beside it. Charts need matplotlib; tables need only Python.
 SPDX-License-Identifier: Apache-2.0"""
 import argparse
-import math
 import pathlib
 import sys
 
@@ -20,7 +19,7 @@ from oracle import beside_torch, to_the_end  # noqa: E402
 from page import Page, put, write  # noqa: E402
 from previous import first_heads, watched  # noqa: E402
 from ranking import ranked  # noqa: E402
-from results import read  # noqa: E402
+from results import read, tokens_read  # noqa: E402
 from sweeps import preliminary, preliminary_of, sweep  # noqa: E402
 from tasks import answered, generated  # noqa: E402
 from weights import shapes_and_counts  # noqa: E402
@@ -94,8 +93,7 @@ def main():
         section(page, lines) if section else sweep(page, stem, lines)
         for line in lines:
             if "experiment" in line and section not in (overhead, answered):  # the models of overhead are timed but not trained to the end
-                read_in_all = math.prod(int(line["experiment"][k]) for k in ("steps", "batch", "length"))
-                weights, tokens = max(weights, line["weights"]), max(tokens, read_in_all)
+                weights, tokens = max(weights, line["weights"]), max(tokens, tokens_read(line))
             if "machine" in line and line["machine"] not in machines:
                 machines.append(line["machine"])
     stages = {path.stem: lines for path, lines in files}

@@ -5,7 +5,7 @@ import itertools
 import statistics
 
 from intervals import interval
-from ranking import SETTINGS, by_scheme, differences, losses, mean_loss, scheme
+from ranking import SETTINGS, by_scheme, differences, losses, mean_loss, of_schemes, scheme
 
 SLOTS = 6  # settings of each scheme in stage 1
 
@@ -80,9 +80,7 @@ def bytes_read(groups, final, pairs):
 
 def budget(page, first, last):
     """Add the section from the results of stage 1 and stage 3."""
-    groups = {}
-    for line in last:
-        groups.setdefault(scheme(line), []).append(line)
+    groups = of_schemes(last)
     length = int(last[0]["experiment"]["length"])
     final = {what: mean_loss(lines, length) for what, lines in groups.items() if losses(lines, length)}
     if len(final) < 3:

@@ -3,8 +3,8 @@ models that go on with them. Those with RoPE are also read with scalings of thei
 SPDX-License-Identifier: Apache-2.0"""
 from curves import curves
 from intervals import nats
-from ranking import at_length, differences, scheme
-from results import counted, over, short
+from ranking import at_length, differences, of_schemes
+from results import counted, over, short, tokens_read
 from sweeps import shown
 
 
@@ -37,15 +37,11 @@ def dropped(page, lines, before=()):
     """Add the section; `before` are the results of stage 3, whose models these trainings continue."""
     groups = by_scaffold(lines)
     lengths = [x["length"] for x in lines[0]["lengths"]]
-    trained = int(lines[0]["experiment"]["length"])
-    each = int(lines[0]["experiment"]["batch"]) * trained
-    stage3 = {}
-    for line in before:
-        stage3.setdefault(scheme(line), []).append(line)
+    stage3, scalings = of_schemes(before), scaled(lines)
     starts = sorted({len(group) for pair in groups.values() for group in pair})
-    page.text(f"The models of stage 3 were trained for {int(lines[0]['experiment']['steps']) * each / 1e6:.1f} MB more: with their positions, and without (position = none)."
+    page.text(f"The models of stage 3 were trained for {tokens_read(lines[0]) / 1e6:.1f} MB more: with their positions, and without (position = none)."
               + " The learning rate begins again at half of its maximum, which costs more than the training brings, so compare with \"more training\"."
-              + " Those with RoPE are also read with scalings of its angles for longer windows; \"dynamic\" (NTK) scales by the length of the window." * bool(scaled(lines)))
+              + " Those with RoPE are also read with scalings of its angles for longer windows; \"dynamic\" (NTK) scales by the length of the window." * bool(scalings))
 
     def cells(group):
         return [shown(over(group, lambda line, n=n: (at_length(line, n) or {}).get("perplexity")), 2) for n in lengths]
@@ -55,7 +51,7 @@ def dropped(page, lines, before=()):
         if what in stage3:
             rows.append([what, "before", *cells(stage3[what])])
         rows += [[what, name, *cells(group)] for name, group in (("more training", kept), ("more training without positions", gone)) if group]
-        rows += [[what, f"more training, read with {name}", *cells(group)] for name, group in scaled(lines).items() if what == "rope"]
+        rows += [[what, f"more training, read with {name}", *cells(group)] for name, group in scalings.items() if what == "rope"]
     rows += [[f"counts of {x['order']} byte{'s' * (x['order'] > 1)}", "", *[f"{x['perplexity']:.2f}"] * len(lengths)] for x in lines[0].get("ngrams", []) if x["order"] in (1, 3, 6)]
     page.table(["trained with", "", *(f"at {n:,}" for n in lengths)], rows,
                f"Perplexity as means over {' or '.join(map(counted, starts))}, with the smallest and the largest in brackets.")
@@ -64,7 +60,7 @@ def dropped(page, lines, before=()):
         values = differences(gone, kept, length)
         return nats(values) if values else ""
 
-    pairs = {what: pair for what, pair in groups.items()} | {f"rope, read with {name}": (group, groups["rope"][1]) for name, group in scaled(lines).items() if "rope" in groups}
+    pairs = groups | {f"rope, read with {name}": (group, groups["rope"][1]) for name, group in scalings.items() if "rope" in groups}
     page.table(["trained with", *(f"at {n:,}" for n in lengths)], [[what, *(difference(kept, gone, n) for n in lengths)] for what, (kept, gone) in pairs.items()],
                "The same in nats: the loss without positions minus that with them, after the same training, with 95 % intervals of Student's t over the starts.")
     pictured = {f"{what}{name}": group for what, (kept, gone) in groups.items() for name, group in (("", kept), (", without", gone)) if group}

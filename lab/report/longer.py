@@ -4,7 +4,7 @@ SPDX-License-Identifier: Apache-2.0"""
 from curves import curves
 from intervals import nats
 from ranking import at_length, differences, scheme
-from results import counted, over
+from results import counted, over, tokens_read
 from sweeps import shown
 
 
@@ -44,9 +44,8 @@ def longer(page, lines):
     groups = by_reading(lines)
     lengths = [x["length"] for x in lines[0]["lengths"]]
     experiment = lines[0]["experiment"]
-    mb = int(experiment["steps"]) * int(experiment["batch"]) * int(experiment["length"]) / 1e6
     starts = sorted({len(group) for some in groups.values() for group in some.values()})
-    page.text(f"The models of stage 3 were trained for {mb:.1f} MB more, in windows of {' or '.join(f'{n:,}' for n in sorted({key[0] for some in groups.values() for key in some}))} bytes, "
+    page.text(f"The models of stage 3 were trained for {tokens_read(lines[0]) / 1e6:.1f} MB more, in windows of {' or '.join(f'{n:,}' for n in sorted({key[0] for some in groups.values() for key in some}))} bytes, "
               f"with as many bytes in a step. Measured are {int(experiment.get('eval_bytes', 0)):,} bytes of the report pieces, in windows that move by {experiment['eval_stride']} bytes: in windows of 128 they have 1 to 128 bytes of context, "
               "so perplexities at 128 are above those of the other tables. Read with another max_distance, a T5 table has the same weights, but its buckets hold other distances.")
     rows = [(what, label(*key), group) for what, some in groups.items() for key, group in sorted(some.items())]

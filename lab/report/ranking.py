@@ -8,7 +8,7 @@ import statistics
 from curves import curves, perplexity_axis
 from intervals import TIE, adjusted, chance, change, nats, p_value, verdict
 from previous import first_heads, watched
-from results import contended, mean, over, short
+from results import contended, mean, over, short, tokens_read
 from sweeps import shown, sweep, yardsticks
 
 # The comparisons that were chosen before the trainings of stage 3: two schemes and a length.
@@ -29,6 +29,14 @@ def setting(line):
         if name and key in line["vary"]:
             words += f", {name}{line['vary'][key]}"
     return words + (f", base {base}" if base else "")
+
+
+def of_schemes(lines):
+    """Return {scheme: results}."""
+    found = {}
+    for line in lines:
+        found.setdefault(scheme(line), []).append(line)
+    return found
 
 
 def by_scheme(lines):
@@ -92,7 +100,7 @@ def by_rate(grid, n):
 
 def unequal(grid):
     """Say which schemes read more text than the others, or nothing if all read the same."""
-    read = {what: max(math.prod(int(line["experiment"][key]) for key in ("steps", "batch", "length")) for some in settings.values() for line in some) for what, settings in grid.items()}
+    read = {what: max(tokens_read(line) for some in settings.values() for line in some) for what, settings in grid.items()}
     if len(set(read.values())) < 2:
         return ""
     return " Compare within a row: " + ", ".join(f"{' and '.join([', '.join(some[:-1]), some[-1]] if len(some) > 1 else some)} read {size / 1e6:.1f} MB" for size in sorted(set(read.values())) for some in [[what for what in read if read[what] == size]]) + "."
@@ -244,9 +252,7 @@ def loss_by_bytes(groups, counts):
 
 
 def compared(page, lines, n):
-    groups = {}
-    for line in lines:
-        groups.setdefault(scheme(line), []).append(line)
+    groups = of_schemes(lines)
     lengths = [x["length"] for x in lines[0]["lengths"]]
     counts = lines[0].get("ngrams", [])
     starts = sorted({len(group) for group in groups.values()})

@@ -1,6 +1,7 @@
 """Read files of results, check every line, and group the lines.
 SPDX-License-Identifier: Apache-2.0"""
 import json
+import math
 import statistics
 import sys
 
@@ -168,6 +169,11 @@ def step_ms(lines):
         found.setdefault(machine(line), []).append(clean(line))
     known = {where: [x for x in some if x] for where, some in found.items()}
     return [clean(line) or statistics.median(known[machine(line)] or [line["ms_per_step"]]) for line in lines]
+
+
+def tokens_read(line):
+    """Return how many tokens, bytes of most models, a training reads."""
+    return math.prod(int(line["experiment"][key]) for key in ("steps", "batch", "length"))
 
 
 def contended(line):
