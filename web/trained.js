@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 import {scaledRows, unpackObject} from './core.js';
 
+export const modelFile = 'relpos-model.safetensors';  // the name under which the page saves the model
+
 const vocab = 256;
 
 export class Trained {

@@ -6,7 +6,7 @@ import {withNames} from '../term.js';
 import {controls, download, fixed, h, minus, viewLink} from '../ui.js';
 
 import {i, math, n, o} from './mathml.js';
-import {heightOf, paper, player, step, widthOf} from './step.js';
+import {doubling, heightOf, paper, player, step, widthOf} from './step.js';
 import {trainedTable} from './tables.js';
 
 const trained = 512, min = 64, max = 8192, points = 600, heads = 4, width = 2 * heads, content = 2, low = -6, high = 6,
@@ -98,21 +98,7 @@ export const beyond = {
       change,
       figure: box,
       extra: [
-        player({
-          key: 'length',
-          state,
-          change,
-          text: 'Play: 64 to 8,192',
-          ends: [min, max],
-          next: (() => {
-            let exact = 0;
-            return (value, ms) => {
-              if (Math.round(exact) !== value) exact = value;
-              exact = Math.min(exact * 2 ** (ms / 1000), max);
-              return Math.round(exact);
-            };
-          })()
-        }),
+        player({key: 'length', state, change, text: 'Play: 64 to 8,192', ends: [min, max], next: doubling(max)}),
         h('button', {
           type: 'button',
           onclick: () => {

@@ -2,7 +2,7 @@
 // position, the next byte, and the loss at each byte. SPDX-License-Identifier: Apache-2.0
 import {shell} from '../code.js';
 import {colours} from '../heat.js';
-import {probabilities, Trained} from '../trained.js';
+import {modelFile, probabilities, Trained} from '../trained.js';
 import {colour, controls, download, fixed, h, minus, viewLink} from '../ui.js';
 
 import {frac, i, math, o, root, row, sub, words} from './mathml.js';
@@ -10,7 +10,6 @@ import {heightOf, paper, roomy, step, widthOf} from './step.js';
 
 const example = 'The cursor is moved to the next line. The cur', most = 256, likeliest = 7, guessing = Math.log(256);
 const layers = 4, perLayer = 4;  // of the model in lab/model
-const file = 'relpos-model.safetensors';
 const schemes = [['', 'T5, as trained'], ['none', 'none'], ['alibi', 'ALiBi'], ['rope', 'RoPE']];
 
 /** Return a printable name of a byte. */
@@ -283,7 +282,7 @@ export const model = {
       state,
       change,
       figure: box,
-      extra: [h('button', {type: 'button', onclick: () => trained && download(file, trained.file())}, 'Save the model')],
+      extra: [h('button', {type: 'button', onclick: () => trained && download(modelFile, trained.file())}, 'Save the model')],
       guess: {
         ask: 'the model was trained with T5. With which other scheme does it read your text best?',
         choices: schemes.slice(1).map(([, name]) => name),
@@ -371,12 +370,12 @@ export const model = {
           code: {
             CLI: [
               `printf %s ${shell([text])} >text.txt`, shell([
-                'relpos', 'lab', 'eval', file, '--text', 'text.txt', '--lengths', n - 1,
+                'relpos', 'lab', 'eval', modelFile, '--text', 'text.txt', '--lengths', n - 1,
                 ...(state.scheme ? ['--position', state.scheme] : [])
               ]),
               ...(state.scheme ?
                   [] :
-                  [shell(['relpos', 'explain', '--model', file, '--text', text, '--layer', layer, '--head', head])])
+                  [shell(['relpos', 'explain', '--model', modelFile, '--text', text, '--layer', layer, '--head', head])])
             ].join('\n')
           }
         };

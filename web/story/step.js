@@ -52,6 +52,16 @@ export function walk(each, n) {
   };
 }
 
+/** Return a `next` for player that doubles the value every second, up to `most`. */
+export function doubling(most) {
+  let exact = 0;
+  return (value, ms) => {
+    if (Math.round(exact) !== value) exact = value;
+    exact = Math.min(exact * 2 ** (ms / 1000), most);
+    return Math.round(exact);
+  };
+}
+
 /** Return the width that a figure in `box` should have. */
 export const widthOf = box => Math.max(280, box.clientWidth || document.getElementById('main').clientWidth - 8);
 

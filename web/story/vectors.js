@@ -91,7 +91,7 @@ export const vectors = {
           series: [{name: '', x, y: found, style: 'bars', colour: 3}],
           zones: clip < far ?
             [
-              {from: -far - 0.5, to: Math.min(0.5 - clip, 0.5), text: 'shared', shade: true},
+              {from: -far - 0.5, to: 0.5 - clip, text: 'shared', shade: true},
               ...(clip > 0 ? [{from: 0.5 - clip, to: clip - 0.5, text: 'a vector each', shade: false}] : []),
               {from: Math.max(clip - 0.5, 0.5), to: far + 0.5, text: clip ? 'shared' : '', shade: true}
             ] :

@@ -5,14 +5,14 @@ import {shell} from '../code.js';
 import {ofChart} from '../export.js';
 import {frame} from '../frame.js';
 import {Reader} from '../reader.js';
-import {player} from '../story/step.js';
-import {Trained} from '../trained.js';
+import {doubling, player} from '../story/step.js';
+import {modelFile, Trained} from '../trained.js';
 import {controls, download, fixed, h, table} from '../ui.js';
 
 const min = 64, max = 8192, trainedAt = 256;
 const trainedTerms = 't5,bidirectional=0';  // of the model in lab/model
 const schemes = [['', 'T5, as trained'], ['none', 'no positions'], ['alibi', 'ALiBi'], ['rope', 'RoPE']];
-const modelFile = 'relpos-model.safetensors', textFile = 'relpos-text.txt';
+const textFile = 'relpos-text.txt';
 
 /** Return the ranges [from, to) of positions that `relpos lab eval` prints for n bytes: up to 64, and then twice as many each time. */
 function rangesOf(n) {
@@ -63,21 +63,8 @@ export const length = {
       change, h('div', {class: 'field'}, h('label', {for: 'long-text'
       }, 'Your text'), h('div', {class: 'wide'}, own, open)));
     const picture = h('div'), said = h('p', {role: 'status'}), numbers = h('div');
-    const play = player({
-      key: 'length',
-      state: current,
-      change,
-      text: 'Play: 64 to 8,192',
-      ends: [min, max],
-      next: (() => {
-        let exact = 0;
-        return (value, ms) => {
-          if (Math.round(exact) !== value) exact = value;
-          exact = Math.min(exact * 2 ** (ms / 1000), max);
-          return Math.round(exact);
-        };
-      })()
-    });
+    const play =
+      player({key: 'length', state: current, change, text: 'Play: 64 to 8,192', ends: [min, max], next: doubling(max)});
     const save = (text, name, of) => h('button', {type: 'button', onclick: async () => download(name, await of ())}, text);
     const output = h('div', {}, picture, h('div', {class: 'row'}, play), said, numbers,
       h('div', {class: 'row'}, save('Save the model', modelFile, async () => (await Trained.load(core)).file()),
