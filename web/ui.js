@@ -296,7 +296,8 @@ export function wordButtons(box, words, chosen, pick) {
   const key = words.join('\n');
   if (box.of !== key) {
     box.of = key;
-    box.replaceChildren(...words.map((word, n) => h('button', {type: 'button', onclick: () => pick(n)}, word)));
+    box.replaceChildren(
+      ...words.map((word, n) => h('button', {type: 'button', 'aria-pressed': false, tabindex: -1, onclick: () => pick(n)}, word)));
     box.onkeydown = event => {
       const at = [...box.children].indexOf(event.target), last = box.children.length - 1;
       const to = {ArrowLeft: at - 1, ArrowUp: at - 1, ArrowRight: at + 1, ArrowDown: at + 1, Home: 0, End: last}[event.key];
@@ -307,10 +308,12 @@ export function wordButtons(box, words, chosen, pick) {
       next.focus();
     };
   }
-  [...box.children].forEach((button, n) => {
-    button.setAttribute('aria-pressed', n === chosen);
-    button.tabIndex = n === chosen ? 0 : -1;
-  });
+  for (const n of new Set([box.chosen, chosen])) {
+    const button = box.children[n];
+    button?.setAttribute('aria-pressed', n === chosen);
+    if (button) button.tabIndex = n === chosen ? 0 : -1;
+  }
+  box.chosen = chosen;
 }
 
 /** Return a function that marks elements as belonging to earlier settings if it is called with true, and unmarks them if with false. Marks

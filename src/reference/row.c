@@ -149,6 +149,25 @@ double rpi_row_cap(double cap, double x, double *slope)
     return cap > 0 ? cap * t : x;
 }
 
+enum { DOTS = 4 }; /* independent sums: their additions do not wait for each other */
+
+/* Write <q, k_j> of up to DOTS keys, from key j on. Each sum has the order of rpi_row_dot. */
+static void dots(const rpi_row *r, int64_t j, double to[DOTS])
+{
+    const int64_t D = r->args->desc.dim_k, n = r->args->desc.len_k - j;
+    const double *k = r->keys + j * D;
+    if (n < DOTS || r->absolute) {
+        for (int m = 0; m < DOTS && m < n; m++)
+            to[m] = rpi_row_dot(r, r->q, k + m * D);
+        return;
+    }
+    double sum[DOTS] = {0};
+    for (int64_t c = 0; c < D; c++)
+        for (int m = 0; m < DOTS; m++)
+            sum[m] += r->q[c] * k[m * D + c];
+    memcpy(to, sum, sizeof sum);
+}
+
 /* Compute score[j] for every key, -infinity where masked. Clear keep[j] if a mask or a bias of -infinity masks the key.
  * slope[j] and slope_after[j] are the derivatives of the softcaps. */
 void rpi_row_scores(rpi_row *r)
@@ -170,12 +189,16 @@ void rpi_row_scores(rpi_row *r)
     r->keys_g = r->g;
     rpi_pair pair[RP_MAX_TERMS];
     row_queries(r, pair);
+    double product[DOTS];
+    int64_t done = 0; /* product has those of the DOTS keys before this one */
     for (int64_t j = 0; j < d->len_k; j++) {
         if (!r->keep[j] && !r->raw) { /* with r->raw, the scores of masked pairs are also computed */
             r->score[j] = -INFINITY;
             continue;
         }
-        const double raw = rpi_row_dot(r, r->q, r->keys + j * D);
+        if (j >= done)
+            dots(r, j, product), done = j + DOTS;
+        const double raw = product[j - done + DOTS];
         const double scaled = (r->absolute ? fabs(d->scale) : d->scale) * raw;
         double inside = scaled;
         if (r->plan->vec >= 0) {

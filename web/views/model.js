@@ -186,12 +186,11 @@ export const model = {
       for (const n of terms.length ? [0, 1] : [0]) rowOf(n, 0);
       return {terms, rowOf, rows: (n, what, i, count) => set(n).rows(what, head, i, count)};
     };
-    let scratch = new Float64Array(0);
-    /** Return the magnitude that a hundredth of the numbers other than 0 exceeds. */
+    const scratch = new Float64Array(2 ** 14);
+    /** Return the magnitude that a hundredth of the numbers other than 0 exceeds, of at most 2¹⁴ of them that are evenly spread. */
     const cap = data => {
       let n = 0;
-      if (scratch.length < data.length) scratch = new Float64Array(data.length);
-      for (let at = 0; at < data.length; at++) {
+      for (let at = 0, step = Math.ceil(data.length / scratch.length) | 1; at < data.length; at += step) {
         const x = Math.abs(data[at]);
         if (x > 0 && x < Infinity) scratch[n++] = x;
       }
@@ -397,7 +396,7 @@ export const model = {
       const top = extent([row])[1] || 1;
       wordButtons(words, tokens, query, j => change({query: Math.min(j, source.lenQ - 1)}));
       [...words.children].forEach((button, j) => {
-        const now = j === query ? '' : `color-mix(in srgb, var(--s1) ${Math.round(45 * Math.sqrt(row[j] / top))}%, var(--bg))`;
+        const now = j === query ? '' : `color-mix(in srgb, var(--s1) ${3 * Math.round(15 * Math.sqrt(row[j] / top))}%, var(--bg))`;
         if (button.now === now) return;
         button.now = button.style.background = now;
         button.removeAttribute('title');
