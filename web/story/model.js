@@ -60,20 +60,24 @@ class Strip {
       this.element.append(cell);
     }
     while (this.cells.length > tokens.length) this.cells.pop().remove();
-    const full = 1.5 * guessing, high = x => `${Math.min(100, 100 * x / full)}%`;
+    const full = 1.5 * guessing, draw = (bar, x) => {  // its height is a share of --bar
+      bar.style.setProperty('--part', Math.min(x / full, 1));
+      bar.classList.toggle('over', x > full);
+    };
     this.cells.forEach((cell, n) => {
       const [bar, ghost, text] = cell.children;
       text.textContent = nameOf(tokens[n]);
-      bar.style.height = n ? high(loss[n - 1]) : '0';
+      draw(bar, n ? loss[n - 1] : 0);
       ghost.hidden = !other || !n;
-      if (other && n) ghost.style.height = high(other[n - 1]);
+      if (other && n) draw(ghost, other[n - 1]);
+      cell.classList.toggle('wide', text.textContent.length > 1);
       cell.classList.toggle('query', n === chosen);
       text.style.setProperty('--weight', `${Math.round(100 * (weights[n] ?? 0) ** 0.5)}%`);
       cell.title = n ? `“${nameOf(tokens[n])}”: loss ${fixed(loss[n - 1], 2)}` : 'the first byte is not predicted';
     });
     this.legend.replaceChildren(h('span', {class: 'swatch'}), 'Surprise per byte: −log p in nats, mean ',
       fixed(loss.reduce((a, b) => a + b, 0) / loss.length, 2), '. Grey line: ', fixed(guessing, 2), ', guessing.',
-      other ? ' Short lines: with T5.' : '');
+      other ? ' Short lines: with T5.' : '', loss.some(x => x > full) ? ` Pointed bars: more than ${fixed(full, 2)}.` : '');
     this.element.setAttribute('aria-valuemax', tokens.length - 1);
     this.element.setAttribute('aria-valuenow', chosen);
     this.element.setAttribute('aria-valuetext', `byte ${chosen}, “${nameOf(tokens[chosen])}”`);
@@ -147,6 +151,7 @@ class Row {
   }
 
   read(j) {
+    this.mark.setAttribute('x', this.left + j * this.each);
     const {content, score, weights} = this.row, position = score[j] - content[j],
                            [c, p, s] = [content[j], position, score[j]].map(x => fixed(x, 2));
     const sign = p.startsWith('-') ? '−' : '+';
@@ -167,12 +172,12 @@ class Row {
       high = Math.max(high, pair.reduce((sum, x) => sum + Math.max(x, 0), 0));
     }
     const room = height - below - 20 - top, py = y => top + (high - y) / (high - low || 1) * room, base = height - 18,
-          most = Math.max(...weights.subarray(0, n)) || 1, bar = Math.max(Math.min(each - 1, 16), 0.8), parts = [];
+          most = Math.max(...weights.subarray(0, n)) || 1, bar = Math.max(Math.min(each - 1, 16), 0.8),
+          parts = [this.mark = h('rect', {width: each, y: 0, height, fill: 'var(--panel)', class: 'mark'})];
     const box = (x, from, to, fill, name) => parts.push(h('rect',
       {x, width: bar, y: Math.min(from, to), height: Math.max(Math.abs(to - from), 0.4), fill: `var(--s${fill})`, class: name}));
     for (let j = 0; j < n; j++) {
       const x = left + (j + 0.5) * each - bar / 2, [c, p] = [content[j], position[j]], start = c * p > 0 ? c : 0;
-      if (j === key) parts.push(h('rect', {x: left + j * each, width: each, y: 0, height, fill: 'var(--panel)'}));
       box(x, py(0), py(c), 0, 'content'), box(x, py(start), py(start + p), 1, 'position');
       parts.push(h('rect', {x: x - 0.5, width: bar + 1, y: py(score[j]) - 1, height: 2, fill: 'var(--s5)', class: 'score'}));
       box(x, base, base - weights[j] / most * (below - 6), 2, 'share-bar');
@@ -229,7 +234,7 @@ export const model = {
         {key: 'key', lower: -1, upper: most - 1, limit: last}
       ],
       change);
-    let trained = null, failed = null, found = {};
+    let trained = null, failed = null, found = {}, all = [];
     const input = h('input', {
       type: 'text',
       id: 'own-text',
@@ -288,12 +293,14 @@ export const model = {
         choices: schemes.slice(1).map(([, name]) => name),
         right: () => {
           const tokens = [...new TextEncoder().encode(state().text || example)];
-          if (!trained || tokens.length < 2) return -1;
-          const all = schemes.slice(1).map(([position]) => perplexity(trained.run(tokens, position).loss));
+          if (!trained || tokens.length < 2) return [];
+          all = schemes.map(([position]) => perplexity(trained.run(tokens, position || trained.position).loss));
           found = {};  // the module has the numbers of another run
-          return all.indexOf(Math.min(...all));
+          const [, ...others] = all.map(digits), best = digits(Math.min(...all.slice(1)));
+          return [...others.keys()].filter(n => others[n] === best);
         },
-        because: 'Set “Positions” to compare the perplexities.'
+        because: () => `The perplexities of your text: ${schemes.map(([, name], n) => `${name} ${digits(all[n])}`).join(', ')}.`,
+        reveal: ([best]) => change({scheme: schemes[1 + best][0]})
       },
       lead:
         'Type a text. A small model reads it byte by byte: you see its 16 heads, which byte it expects next, and how much each byte surprised it.',
@@ -301,11 +308,19 @@ export const model = {
         'Click a map to choose a head, and a letter to choose the query. Each score is a sum: what the two bytes are (content) and how far apart they are (position). The softmax turns the scores into weights.',
         'Take the positions away, or replace T5’s learned table by ALiBi or RoPE; the model is not trained again. It then reads texts like those of its training, Vim’s help, worse; it may read other texts better.'
       ],
-      formula: [
-        math(sub(i('s'), row(i('i'), i('j'))), o('='), frac(row(sub(i('q'), i('i')), o('·'), sub(i('k'), i('j'))), root(i('d'))),
-          o('+'), sub(words('table'), row(words('bucket'), o('('), i('i'), o('−'), i('j'), o(')'), o(','), i('h')))),
-        math(words('loss'), o('='), o('−'), i('log'), i('p'), o('('), words('next byte'), o(')'))
-      ],
+      formula: ({scheme}) => {
+        const distance = [o('('), i('i'), o('−'), i('j'), o(')')], turned = (x, at) =>
+          scheme === 'rope' ? [sub(i('R'), i(at)), sub(i(x), i(at))] : [sub(i(x), i(at))];
+        const position = {
+          '': [o('+'), sub(words('table'), row(words('bucket'), ...distance, o(','), i('h')))],
+          alibi: [o('−'), sub(i('m'), i('h')), ...distance]
+        }[scheme] ?? [];
+        return [
+          math(sub(i('s'), row(i('i'), i('j'))), o('='), frac(row(...turned('q', 'i'), o('·'), ...turned('k', 'j')), root(i('d'))),
+            ...position),
+          math(words('loss'), o('='), o('−'), i('log'), i('p'), o('('), words('next byte'), o(')'))
+        ];
+      },
       papers: [paper('Raffel et al. 2020, T5', '1910.10683'), paper('Cho et al. 2024, Transformer Explainer', '2408.04619')],
       workshop: viewLink({id: 'model'}, 'heads of other models'),
       notes: [
@@ -338,7 +353,7 @@ export const model = {
           title: `Layer ${layer}, head ${head}: attention of byte ${at}, “${nameOf(tokens[at])}”`
         });
         next.show(p, {said: at === n - 1 ? 'The next byte' : `After byte ${at}`, append: at === n - 1 && n < most});
-        const now = perplexity(loss), scheme = schemes.find(([value]) => value === state.scheme)[1];
+        const now = perplexity(loss), old = plain && perplexity(plain), scheme = schemes.find(([value]) => value === state.scheme)[1];
         const ms = performance.now() - start;
         if (!trained) return {said: 'The model is being unpacked …', csv: () => [], code: {CLI: ''}, numbers: {}};
         return {
@@ -346,10 +361,11 @@ export const model = {
             [
               `With ${scheme === 'none' ? 'no positions' : scheme}, the perplexity of these ${n} bytes is `,
               h('strong', {}, digits(now)),
-              now < perplexity(plain) ?
+              digits(now) === digits(old) ? ', the same as with T5, which the model was trained with.' :
+                now < old                 ?
                 `, lower than with T5 (${
-                  digits(perplexity(plain))}), although the model was trained with T5: such a text was not in its training.` :
-                `, with T5 it is ${digits(perplexity(plain))}: the model was trained with T5.`
+                  digits(old)}), although the model was trained with T5: such a text was not in its training.` :
+                `, with T5 it is ${digits(old)}: the model was trained with T5.`
             ] :
             [
               `The perplexity of these ${n} bytes is `, h('strong', {}, digits(now)),

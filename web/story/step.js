@@ -81,19 +81,20 @@ export const tall = (box, small, rest = 0) =>
 /** Return true if there is space for a large figure in `box`. */
 export const roomy = box => widthOf(box) > 560 && innerHeight > 560;
 
-/** Create a question that the reader may answer before trying. choices: texts; right(): the index of the right one; because: a sentence;
- * reveal(): show in the figure what would have given the answer away. */
+/** Create a question that the reader may answer before trying. choices: texts; right(): the index of the right one, or those of several, [] if
+ * they are not known yet; because: a sentence, or a function that returns it; reveal(right): show the answer in the figure. */
 function question({ask, choices, right, because, reveal = () => {}}) {
   const answer = h('span', {role: 'status'});
   const buttons = choices.map((text, n) => h('button', {
     type: 'button',
     'aria-pressed': false,
     onclick: () => {
-      const best = right();
-      if (best < 0) return;  // not known yet
+      const best = [right()].flat();
+      if (!best.length) return;
       buttons.forEach((button, k) => button.setAttribute('aria-pressed', k === n));
-      answer.textContent = `${n === best ? 'Right' : `Not quite: ${choices[best]}`}. ${because}`;
-      reveal();
+      answer.textContent = `${best.includes(n) ? 'Right' : `Not quite: ${best.map(k => choices[k]).join(', ')}`}. ${
+        typeof because === 'function' ? because() : because}`;
+      reveal(best);
     }
   },
                                 text));
@@ -102,7 +103,7 @@ function question({ask, choices, right, because, reveal = () => {}}) {
 }
 
 /** Return the page of a step. lead: the sentences above the figure, or a function of `drag` that returns them; drag(key, options) creates a
- * number.js for a setting. guess: see `question`. compute(state) returns {said, csv(), code: {CLI}, numbers}; `said` is the sentence above the settings. If the
+ * number.js for a setting. formula: parts, or a function of the state that returns them. guess: see `question`. compute(state) returns {said, csv(), code: {CLI}, numbers}; `said` is the sentence above the settings. If the
  * width changes, the figure is drawn again. */
 export function step({id, title},
   {story, lead, guess, figure, settings, extra = [], text, formula, papers, notes, workshop, compute, state, change}) {
@@ -110,31 +111,33 @@ export function step({id, title},
         code = h('pre', {tabindex: 0, 'aria-label': 'command'});
   const at = story.findIndex(step => step.id === id),
         link = (step, content, more) => h('a', {href: `#${step.id}`, 'data-view': step.id, ...more}, content);
-  const before = story[at - 1], after = story[at + 1];
+  const before = story[at - 1], after = story[at + 1],
+        views = () => h('a', {href: '#length', 'data-view': 'length', class: 'next'}, 'To the views →');
   const way = h('nav', {class: 'steps', 'aria-label': 'Steps of the story'},
     h('ol', {},
       story.map(
         (step, k) => h('li', {},
           link(step, String(k + 1),
             {title: step.title, 'aria-label': `Step ${k + 1}: ${step.title}`, 'aria-current': k === at ? 'step' : undefined})))),
-    after ? link(after, 'Next →', {class: 'next', 'aria-label': `Next: ${after.name}`}) : null,
+    after ? link(after, 'Next →', {class: 'next', 'aria-label': `Next: ${after.name}`}) : views(),
     before ? null : h('span', {class: 'note'}, 'Positions in attention, in eight figures'));
   const turn = h('nav', {class: 'turn', 'aria-label': 'Previous and next step'}, before && link(before, `← ${before.name}`),
-    after ? link(after, `Next: ${after.name} →`, {class: 'next'}) :
-            h('a', {href: '#length', 'data-view': 'length', class: 'next'}, 'To the views →'));
+    after ? link(after, `Next: ${after.name} →`, {class: 'next'}) : views());
   let last = null, width = 0;
   const numbers = new Map(), drag = (key, options) => {
     const spec = settings.specs.find(spec => spec.key === key), made = number(spec, spec.change ?? change, options);
     numbers.set(key, made);
     return made.element;
   };
-  const picture = h('div', {class: 'picture'}, figure);
+  const picture = h('div', {class: 'picture'}, figure),
+        written = h('p', {class: 'formula', tabindex: 0, role: 'group', 'aria-label': 'formula'},
+          typeof formula === 'function' ? [] : formula);
   const root = h('section', {class: 'story', 'aria-labelledby': 'title'}, way, h('h2', {id: 'title'}, title),
     h('p', {class: 'lead'}, typeof lead === 'function' ? lead(drag) : lead), picture,
     h('div', {class: 'move'}, question(guess), extra.length ? h('div', {class: 'row'}, extra) : null, problem, said,
       settings.element),
     h('div', {class: 'text'}, text.map(part => h('p', {}, part)),
-      h('p', {class: 'formula', tabindex: 0, role: 'group', 'aria-label': 'formula'}, formula),
+      written,
       h('p', {class: 'note'}, 'Read: ', papers.flatMap((paper, k) => k ? ['; ', paper] : [paper]), '. Try: ', workshop, '.'),
       turn, exporter(() => ({name: id, figure: ofElement(picture, title), csv: last.csv})),
       h('details', {}, h('summary', {}, 'Notes'), notes.map(note => h('p', {}, note))),
@@ -147,6 +150,7 @@ export function step({id, title},
       last = compute(state);
       said.replaceChildren(...[last.said].flat());
       code.textContent = last.code.CLI;
+      if (typeof formula === 'function') written.replaceChildren(...formula(state));
     } catch (error) { failed = error.message || String(error); }
     problem.textContent = failed;
     mark(failed !== '');

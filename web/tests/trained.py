@@ -90,9 +90,35 @@ def hands(page):
     page.frames()
     content, score, weights = (page.csv()[1][n] for n in (2, 3, 4))
     shown = p.text_content(".sums .readout")
+    middles = p.eval_on_selector_all(".sums .mark, .sums .score", "all => all.map(e => e.getBoundingClientRect()).map(box => box.left + box.width / 2)")
+    check("the column that is read is shaded", abs(middles[0] - middles[1]) < 1, middles)
+    box = p.eval_on_selector(".sums svg", "e => e.getBoundingClientRect().toJSON()")
+    p.mouse.move(middles[6], box["y"] + 9)
+    page.frames()
+    mark = p.eval_on_selector(".sums .mark", "e => e.getBoundingClientRect().toJSON()")
+    check("and that under the mouse", abs(mark["x"] + mark["width"] / 2 - middles[6]) < 1, f"{mark} {middles[6]}")
     want = f": {content:.2f} {'−' if score < content else '+'} {abs(score - content):.2f} = {score:.2f} → weight {weights:.3f}".replace("-", "−")
     check("a cell says its sum", shown.endswith(want) and shown.startswith("“S”, distance 11"), f"{shown} {want}")
-    page.show("story-model")
+    page.show("story-model", text="héllo ʷQ@Z", scheme="")
+    drawn = p.eval_on_selector_all(".byte", """all => all.slice(1).map(e => [e.firstChild.getBoundingClientRect().height, e.firstChild.classList.contains('over'),
+        parseFloat(getComputedStyle(e).paddingTop), e.lastChild.scrollWidth <= e.lastChild.clientWidth + 1])""")
+    losses = page.csv()[1:]
+    for (high, over, room, fits), (byte, loss, *_) in zip(drawn, losses[1:]):
+        want = min(loss / (1.5 * np.log(256)), 1) * room
+        check(f"the bar of {byte} ends at its loss, in units of the line", abs(high - want) < 0.6 and over == (loss > 1.5 * np.log(256)) and fits, f"{high} {want} {over} {fits}")
+    formulas = [(page.show("story-model", text="Set the option", scheme=scheme), p.text_content(".formula math"))[1] for scheme in ("", "none", "alibi", "rope")]
+    check("the formula is of the scheme", len(set(formulas)) == 4 and ["table" in x for x in formulas] == [True, False, False, False], formulas)
+    page.show("story-model", text="aaaaaaaaaaaaaaaaaaaa", scheme="none")
+    check("equal perplexities are called so", "the same as with T5" in p.text_content(".said"), p.text_content(".said"))
+    p.click(".guess button >> nth=2")
+    page.frames()
+    check("each of equal schemes is right", p.text_content(".guess [role=status]").startswith("Right. The perplexities of your text: T5, as trained "), p.text_content(".guess"))
+    page.show("story-model", text=TEXTS[0])
+    p.click(".guess button >> nth=0")
+    page.frames()
+    best = min((("none", 1), ("alibi", 2), ("rope", 3)), key=lambda pair: float(p.text_content(".guess [role=status]").split(": ")[-1].strip(".").split(", ")[pair[1] + 1].split()[-1]))[0]
+    check("the guess shows the best scheme", p.evaluate("relpos.state().scheme") == best, f"{p.evaluate('relpos.state().scheme')} {p.text_content('.guess')}")
+    page.show("story-model", text="", scheme="")
     before = p.text_content(".next-bytes button b")
     p.click(".next-bytes button >> nth=0")
     page.frames()
