@@ -48,10 +48,11 @@ export const dials = {
         ask: 'both words move by 100 places. The score …',
         choices: ['rises', 'falls', 'stays'],
         right: () => 2,
-        because: 'All hands turn, but the angles between them stay the same.'
+        because: 'All hands have turned, but the angles between them stay the same.',
+        reveal: () => change({at: state().at + (state().at + 100 <= maxPosition ? 100 : -100)})
       },
       lead: drag => ['The key is at position ', drag('at'), ', and the query is ', drag('back'),
-        ' tokens after it. Drag the first number: both words move, all hands turn, and the score stays. Then drag the second.'],
+        ' tokens after it. Drag the first number to move both words, and the second to change their distance.'],
       text: [
         'RoPE adds nothing to the scores. It takes the channels of query and key two by two, as the hands of a dial: blue for the query, dashed orange for the key. Each position turns a hand by a fixed angle, so the angle between the hands depends only on the distance, and so does the score. As on a clock, fast hands tell neighbours apart, and slow hands tell near from far.'
       ],

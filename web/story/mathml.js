@@ -21,4 +21,10 @@ export const sub = (base, below) => element('msub', base, below);
 export const sup = (base, above) => element('msup', base, above);
 export const frac = (above, below) => element('mfrac', above, below);
 export const root = of => element('msqrt', of);
+/** Create the name of a function, with a space before its argument if that has no parentheses. */
+export const named = (text, argument) => {
+  const gap = element('mspace');
+  gap.setAttribute('width', '.17em');
+  return row(i(text), gap, argument);
+};
 export const math = (...children) => element('math', ...children);

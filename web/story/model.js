@@ -5,7 +5,7 @@ import {colours} from '../heat.js';
 import {modelFile, probabilities, Trained} from '../trained.js';
 import {colour, controls, download, fixed, h, minus, viewLink} from '../ui.js';
 
-import {frac, i, math, o, root, row, sub, words} from './mathml.js';
+import {frac, i, math, named, o, root, row, sub, words} from './mathml.js';
 import {heightOf, paper, roomy, step, widthOf} from './step.js';
 
 const example = 'The cursor is moved to the next line. The cur', most = 256, likeliest = 7, guessing = Math.log(256);
@@ -318,7 +318,7 @@ export const model = {
         return [
           math(sub(i('s'), row(i('i'), i('j'))), o('='), frac(row(...turned('q', 'i'), o('·'), ...turned('k', 'j')), root(i('d'))),
             ...position),
-          math(words('loss'), o('='), o('−'), i('log'), i('p'), o('('), words('next byte'), o(')'))
+          math(words('loss'), o('='), o('−'), named('log', i('p')), o('('), words('next byte'), o(')'))
         ];
       },
       papers: [paper('Raffel et al. 2020, T5', '1910.10683'), paper('Cho et al. 2024, Transformer Explainer', '2408.04619')],

@@ -3,14 +3,14 @@
 import {shell} from '../code.js';
 import {controls, fixed, h, viewLink} from '../ui.js';
 
-import {frac, i, math, n, o, root, row, sub} from './mathml.js';
+import {frac, i, math, n, named, o, root, row, sub} from './mathml.js';
 import {paper, step} from './step.js';
 import {example, fitsWords, maxWords, readOrder, shuffled, Words, wordsOf} from './words.js';
 
 const score =
   () => [sub(i('s'), row(i('i'), i('j'))), o('='), frac(row(sub(i('q'), i('i')), o('·'), sub(i('k'), i('j'))), root(i('d')))];
 const softmax = () => [sub(i('a'), row(i('i'), i('j'))), o('='),
-  frac(row(i('exp'), sub(i('s'), row(i('i'), i('j')))), row(sub(o('∑'), i('m')), i('exp'), sub(i('s'), row(i('i'), i('m')))))];
+  frac(named('exp', sub(i('s'), row(i('i'), i('j')))), row(sub(o('∑'), i('m')), named('exp', sub(i('s'), row(i('i'), i('m'))))))];
 
 /** Compute the attention among words in a given order: weights [word][word], outputs [word], and the biases of one word [place]. */
 function attend(core, words, order, terms, chosen) {
@@ -63,7 +63,7 @@ function page(it, {core, change, state, story}, {term, more = [], ...said}) {
       button('Restore the order', () => now.map((_, k) => k))
     ],
     ...said,
-    guess: it.guess,
+    guess: {...it.guess, reveal: () => change({order: it.guess.tries(now).join('.')})},
     compute(state) {
       const words = wordsOf(state.text), {length} = words;
       const order = readOrder(state.order, length), chosen = Math.min(state.word, length - 1), terms = term ? [term(state)] : [];
@@ -111,7 +111,8 @@ export const order = {
     ask: 'you move one word. Which weights change?',
     choices: ['those of that word', 'all', 'none'],
     right: () => 2,
-    because: 'Attention compares words, not places: try it.'
+    because: 'Attention compares words, not places: the last word is now the first one.',
+    tries: order => [order.at(-1), ...order.slice(0, -1)]
   },
   defaults: {order: '', word: 2, text: ''},
   said: ({moved, words, count, same}) => count === 1 ?
@@ -155,7 +156,8 @@ export const bias = {
     ask: 'you reverse all words. Does a weight change?',
     choices: ['yes', 'no'],
     right: () => 1,
-    because: 'All distances stay the same, and the bias depends only on them.'
+    because: 'All distances stay the same, and the bias depends only on them.',
+    tries: order => [...order].reverse()
   },
   defaults: {order: '', word: 2, strength: 2, text: ''},
   said: ({moved, same, added, words}) => words.length < 2 ?

@@ -54,10 +54,16 @@ export const vectors = {
         ask: 'a word occurs twice. Do its two places have different bars?',
         choices: ['yes', 'no'],
         right: () => 1,
-        because: 'The bars depend on the word and the offset, not on the place.'
+        because: 'The bars depend on the word and the offset, not on the place.',
+        reveal: () => {  // the other place of a word that occurs twice
+          const words = wordsOf(state().text), at = Math.min(state().word, words.length - 1),
+                other = (word, n) => words.findIndex((same, k) => k !== n && same === word),
+                to = other(words[at], at) >= 0 ? other(words[at], at) : words.findIndex((word, n) => other(word, n) >= 0);
+          if (to >= 0) change({word: to});
+        }
       },
       lead: drag =>
-        ['A bar shows how much a word at that offset gains in score; −1 is the word before. Choose another query word, and all bars change. On each side, words ',
+        ['A bar shows how much a word at that offset gains in score; −1 is the word before. Choose a query word: its own numbers and the vectors make the bars. On each side, words ',
           drag('clip'), ' or more away share one vector.'],
       text: [
         'A bias is the same for every word. Shaw learns a vector for each offset and adds it to the key, so its product with the query counts too. A verb can then attend to both sides, and an article only to the next words. The vectors here are random, as before training.'

@@ -165,7 +165,20 @@ def guesses(page):
             said = page.p.text_content(".guess [role=status]")
             check(f"{step}: the guess {name}", said.startswith("Right. " if n == GUESSES[step] else f"Not quite: {names[GUESSES[step]]}. "), said)
             check(f"{step}: it is pressed", buttons.nth(n).get_attribute("aria-pressed") == "true")
+    def answered(step, n, key, **state):
+        page.show(step, **state)
+        page.until("relpos.page().csv().length > 0")
+        page.p.click(f".guess button >> nth={n}")
+        page.frames()
+        return page.p.evaluate(f"relpos.state().{key}")
+
+    check("the answer moves one word", answered("story-order", 0, "order", order="", text="one two three") == "2.0.1")
+    check("the answer reverses the words", answered("story-bias", 0, "order", order="", text="one two three") == "2.1.0")
+    check("the answer shows the other place of a word", answered("story-vectors", 0, "word", word=0, text="a b c b a") == 4)
+    check("or of a word that has one", answered("story-vectors", 0, "word", word=2, text="a b c b a") in (0, 4))
+    check("the answer moves both words", answered("story-dials", 0, "at", at=3) == 103 and answered("story-dials", 0, "at", at=150) == 50)
     perplexity = {}
+    page.show("story-model", text="")
     for scheme in ("none", "alibi", "rope"):
         page.p.evaluate("scheme => relpos.change({scheme})", scheme)
         page.frames()
