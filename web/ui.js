@@ -290,6 +290,14 @@ export function table(head, rows, {digits = 4, sign = false, caption = '', mark,
 /** Return the rows of a matrix for `table`; each row has n numbers. */
 export function rowsOf(names, data, n) { return names.map((name, r) => [name, ...data.slice(r * n, (r + 1) * n)]); }
 
+/** Return the index among n in a row to which an arrow key, Home or End moves from the index `at`, or null for another key. */
+export function arrows(event, at, n) {
+  const by = {ArrowLeft: -1, ArrowRight: 1, ArrowUp: -1, ArrowDown: 1, Home: -n, End: n}[event.key];
+  if (!by) return null;
+  event.preventDefault();
+  return Math.min(Math.max(at + by, 0), n - 1);
+}
+
 /** Show a button for each word; the chosen word is pressed. If the words have not changed, keep the buttons, which keeps the focus. Tab reaches
  * one word, and the arrow keys move to the others. */
 export function wordButtons(box, words, chosen, pick) {
@@ -299,13 +307,10 @@ export function wordButtons(box, words, chosen, pick) {
     box.replaceChildren(
       ...words.map((word, n) => h('button', {type: 'button', 'aria-pressed': false, tabindex: -1, onclick: () => pick(n)}, word)));
     box.onkeydown = event => {
-      const at = [...box.children].indexOf(event.target), last = box.children.length - 1;
-      const to = {ArrowLeft: at - 1, ArrowUp: at - 1, ArrowRight: at + 1, ArrowDown: at + 1, Home: 0, End: last}[event.key];
-      if (at < 0 || to === undefined) return;
-      event.preventDefault();
-      const next = box.children[Math.min(Math.max(to, 0), last)];
-      event.target.tabIndex = -1, next.tabIndex = 0;
-      next.focus();
+      const at = [...box.children].indexOf(event.target), to = at < 0 ? null : arrows(event, at, box.children.length);
+      if (to === null) return;
+      event.target.tabIndex = -1, box.children[to].tabIndex = 0;
+      box.children[to].focus();
     };
   }
   for (const n of new Set([box.chosen, chosen])) {

@@ -3,7 +3,7 @@
 import {shell} from '../code.js';
 import {colours} from '../heat.js';
 import {modelFile, probabilities, Trained} from '../trained.js';
-import {colour, controls, download, fixed, h, minus, viewLink} from '../ui.js';
+import {arrows, colour, controls, download, fixed, h, minus, viewLink} from '../ui.js';
 
 import {frac, i, math, named, o, root, row, sub, words} from './mathml.js';
 import {heightOf, paper, roomy, step, widthOf} from './step.js';
@@ -20,14 +20,6 @@ const nameOf = byte => byte === 32 ? '␣' :
                                      byte.toString(16).padStart(2, '0');
 const perplexity = loss => Math.exp(loss.reduce((a, b) => a + b, 0) / loss.length);
 const digits = x => x < 1e4 ? fixed(x, 2) : x.toExponential(1);
-
-/** Move the focus among buttons in a row with the arrow keys: step() returns the new index. */
-const arrows = (event, at, n) => {
-  const by = {ArrowLeft: -1, ArrowRight: 1, ArrowUp: -1, ArrowDown: 1, Home: -n, End: n}[event.key];
-  if (!by) return null;
-  event.preventDefault();
-  return Math.min(Math.max(at + by, 0), n - 1);
-};
 
 /** The bytes of the text, each under a bar of its loss. Tab reaches the chosen one, and the arrow keys move. */
 class Strip {
