@@ -35,8 +35,8 @@ export const dials = {
         }
       ],
       change);
-    const planes = h('div', {class: 'dials'}), box = h('div', {class: 'drag'});
-    const {width} = core.words(['a']), pairs = width / 2, bars = h('div');
+    const {width} = core.words(['a']), pairs = width / 2, columns = pairs + 1;  // the last column is the sum
+    const planes = h('div', {class: 'dials', style: `--columns: ${columns}`}), box = h('div', {class: 'drag'}), bars = h('div');
     return step(this, {
       story,
       settings,
@@ -73,17 +73,22 @@ export const dials = {
         const words = wordsOf(state.text),
               two = [words.at(-1), words.at(-2) ?? words[0]],  // in the text, the key is before the query
           {q: of, k: also} = core.words(two), q = of.slice(0, width), k = also.slice(width);
-        const wide = widthOf(box), high = tall(box, 170, 190 + Math.min(0.26 * innerHeight, 0.29 * (wide - 48)));
+        const wide = widthOf(box), high = tall(box, 170, 210 + Math.min(0.26 * innerHeight, wide / columns));
         settings.set(state);
         const longest = c => Math.max(Math.hypot(q[c], q[c + pairs]), Math.hypot(k[c], k[c + pairs])) || 1;
-        planes.replaceChildren(...Array.from({length: pairs}, (_, c) => dial({
-          hands: [[q[c], q[c + pairs], m * frequency[c], '', 0], [k[c], k[c + pairs], at * frequency[c], '5 4', 1]],
-          longest: longest(c),
-          between: true,
-          lines: [`${(frequency[c] * 180 / Math.PI).toPrecision(2)}° a token`],
-          label:
-            `dial ${c}: the query has turned by ${fixed(m * frequency[c], 2)}, the key by ${fixed(at * frequency[c], 2)} radians`
-        })));
+        planes.replaceChildren(
+          ...Array.from({length: pairs},
+            (_, c) =>
+              h('div', {}, dial({
+                hands: [[q[c], q[c + pairs], m * frequency[c], '', 0], [k[c], k[c + pairs], at * frequency[c], '5 4', 1]],
+                longest: longest(c),
+                between: true,
+                lines: [],
+                label: `dial ${c}: the query has turned by ${fixed(m * frequency[c], 2)}, the key by ${
+                  fixed(at * frequency[c], 2)} radians`
+              }),
+                `${(frequency[c] * 180 / Math.PI).toPrecision(2)}° a\u00a0token`)),
+          h('div', {class: 'whole'}, 'The score is the sum.'));
         const term = {text, arrays: {q_positions: {shape: [1], data: [0]}, k_positions: {shape: [1], data: [0]}}};
         /** Return the score of two positions, or the part of a dial: the score if other channels of the query are 0. */
         const score = (query, key, dial = -1) => {
@@ -97,7 +102,7 @@ export const dials = {
         bars.replaceChildren(sums({
           parts,
           sum: here,
-          names: [...Array.from({length: pairs}, (_, dial) => `dial ${dial}`), 'score'],
+          names: [...Array.from({length: pairs}, (_, dial) => `${dial ? '+ ' : ''}dial ${dial}`), '= score'],
           width: wide,
           height: roomy(box) ? 150 : 104
         }));

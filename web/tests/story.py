@@ -227,6 +227,23 @@ def surprise(page):
     check("and a legend", f"in nats, mean {np.mean(loss):.2f}" in said and f"{np.log(256):.2f}" in said, said)
 
 
+def dials_over_bars(page):
+    """Check that each dial of step 6 stands over its bar, and that the sum has the last column."""
+    for size in ((1440, 900), (1024, 768), (390, 844), (320, 568)):
+        page.p.set_viewport_size({"width": size[0], "height": size[1]})
+        page.show("story-dials")
+        dials, bars = (
+            page.p.eval_on_selector_all(which, "all => all.map(e => e.getBoundingClientRect()).map(r => [(r.left + r.right) / 2, r.bottom])")
+            for which in (".dials > *", "svg.chart[aria-label^='dial 0'] rect")
+        )
+        check(f"dials, {size}: a column has a dial and its bar", len(dials) == len(bars) == 5 and all(abs(a[0] - b[0]) < 2 and a[1] < b[1] for a, b in zip(dials, bars)), f"{dials} {bars}")
+        names = page.p.locator("svg.chart[aria-label^='dial 0'] text").all_text_contents()[1::2]
+        check(f"dials, {size}: the last one is the sum", names == ["dial 0", "+ dial 1", "+ dial 2", "+ dial 3", "= score"], names)
+        sizes = page.p.eval_on_selector_all(".dials svg", "all => all.map(e => e.getBoundingClientRect().height)")
+        check(f"dials, {size}: are as high as they are wide, or less", min(sizes) > 50 and max(sizes) <= size[0] / 5 + 8, sizes)
+    page.p.set_viewport_size({"width": 1280, "height": 900})
+
+
 def swapped(page):
     """A scheme that reads a text better than T5 does not get the reason for the opposite."""
     for text, scheme in (("the " * 8, "none"), ("", "none"), ("", "alibi"), ("ab" * 20, "alibi")):
@@ -301,6 +318,7 @@ def story(page):
     guesses(page)
     guess_before_answer(page)
     surprise(page)
+    dials_over_bars(page)
     swapped(page)
     out_of_range(page)
     sentence_goes_along(page)
