@@ -34,9 +34,17 @@ function makeRamp(diverging) {
 /** Return the 256 colours of a rising scale as 32-bit pixels. */
 export const colours = () => ramp(false);
 
+// sizes in pixels of the axes beside and below a map
+export const axisSizes = {
+  left: 40,
+  below: 40
+};
+
 export class HeatMap {
-  /** Call onpick(row, column) when the cursor moves, and onlook(row, column) when the mouse moves. */
-  constructor({title, rows = 'query', columns = 'key', value = 'bias', onpick = () => {}, onlook = () => {}, ratio}) {
+  /** Call onpick(row, column) when the cursor moves, and onlook(row, column) when the mouse moves. axes: draw axes with ticks; `show` then
+   * also accepts named, {row, column, text}, a column that the axis names, and a row that it marks. */
+  constructor(
+    {title, rows = 'query', columns = 'key', value = 'bias', onpick = () => {}, onlook = () => {}, ratio, axes = false}) {
     this.title = title;
     this.value = value;
     this.onpick = onpick;
@@ -59,8 +67,11 @@ export class HeatMap {
     this.head = h('span'), this.low = h('span'), this.high = h('span');
     this.bar = h('canvas', {width: 256, height: 1, 'aria-hidden': 'true'});
     this.axis = h('span', {}, `${rows} ↓   ${columns} →`);
-    this.element = h('figure', {}, this.caption, this.canvas,
-      h('div', {class: 'axis'}, this.axis, h('span', {}, 'arrow keys move the cursor')), this.readout,
+    this.across = axes && h('svg', {class: 'chart', 'aria-hidden': 'true'});
+    this.down = axes && h('svg', {'aria-hidden': 'true'});
+    this.frame = axes && h('div', {class: 'framed'}, this.down, this.canvas, this.across);
+    this.element = h('figure', {}, this.caption, this.frame || this.canvas,
+      axes ? null : h('div', {class: 'axis'}, this.axis, h('span', {}, 'arrow keys move the cursor')), this.readout,
       h('div', {class: 'scale'}, this.head, this.low, this.bar, this.high), this.cross);
     this.cursor = [0, 0];
     new ResizeObserver(([{contentRect}]) => {
@@ -70,8 +81,8 @@ export class HeatMap {
   }
 
   /** Show data [rows * columns]. label(row, column, value) returns the text of the readout. */
-  show({data, rows, columns, title, low, high, diverging, cursor, label, value, across, ratio = this.ratio}) {
-    Object.assign(this, {data, rows, columns, label: label ?? this.label, shape: ratio});
+  show({data, rows, columns, title, low, high, diverging, cursor, label, value, across, named, ratio = this.ratio}) {
+    Object.assign(this, {data, rows, columns, named, label: label ?? this.label, shape: ratio});
     this.value = value ?? this.value;
     if (across) this.axis.textContent = `query ↓   ${this.names.columns = across} →`;
     if (title) this.title = this.caption.textContent = title;
@@ -117,7 +128,7 @@ export class HeatMap {
           height = Math.max(1, Math.round(width / ratio));
     if (canvas.width !== width || canvas.height !== height) [canvas.width, canvas.height] = [width, height];
     const to = canvas.getContext('2d');
-    to.imageSmoothingEnabled = columns > width;
+    to.imageSmoothingEnabled = columns > width && !this.frame;  // axes name the rows, so these stay distinct
     to.drawImage(this.small, 0, 0, width, height);
     const [r, c] = this.cursor, w = width / columns, t = height / rows;
     to.lineWidth = 2 * devicePixelRatio;
@@ -131,7 +142,31 @@ export class HeatMap {
     bar.putImageData(strip, 0, 0);
     canvas.setAttribute('aria-label',
       `${this.title}: ${rows} by ${columns}, ${this.value} from ${this.from} to ${this.to}. Arrow keys move the cursor.`);
+    if (this.frame) this.drawAxes(this.width, this.width / ratio);
     this.read(r, c);
+  }
+
+  /** Draw the axes of a map of `wide` by `tall` pixels. */
+  drawAxes(wide, tall) {
+    const {rows, columns, named} = this, {left, below} = axisSizes, x = column => left + (column + 0.5) / columns * wide,
+                          y = row => (row + 0.5) / rows * tall;
+    const text = (content, more) => h('text', {fill: 'var(--soft)', 'text-anchor': 'middle', ...more}, content),
+          tick = (column, more) => h('line', {x1: x(column), x2: x(column), y1: 0, y2: 5, stroke: 'var(--soft)', ...more});
+    const half = named ? 3.5 * named.text.length : 0, middle = named && Math.min(x(named.column), left + wide - half),
+          far = column => !named || Math.abs(x(column) - middle) > half + 16;
+    const at = ticks(0, columns - 1, wide / 80).filter(Number.isInteger), ink = {fill: 'var(--ink)'};
+    this.across.setAttribute('viewBox', `0 0 ${left + wide} ${below}`);
+    this.across.replaceChildren(...at.map(column => tick(column)),
+      ...at.filter(far).map(column => text(String(column), {x: x(column), y: 18})),
+      ...(named ? [tick(named.column, {stroke: 'var(--ink)', 'stroke-width': 2}), text(named.text, {x: middle, y: 18, ...ink})] :
+                  []),
+      text(this.names.columns, {x: left + wide / 2, y: 35}));
+    this.down.setAttribute('viewBox', `0 0 ${left} ${tall}`);
+    this.down.replaceChildren(
+      ...ticks(0, rows - 1, Math.min(rows, tall / 14))
+        .filter(Number.isInteger)
+        .map(row => text(String(row), {x: left - 6, y: y(row) + 4, 'text-anchor': 'end', ...(row === named?.row ? ink : {})})),
+      text(this.names.rows, {x: 12, y: tall / 2, transform: `rotate(-90 12 ${tall / 2})`}));
   }
 
   read(r, c) {

@@ -1,6 +1,6 @@
 // slopes.js -- the step about ALiBi: some heads attend to near words, others to far words. SPDX-License-Identifier: Apache-2.0
 import {shell} from '../code.js';
-import {HeatMap} from '../heat.js';
+import {axisSizes, HeatMap} from '../heat.js';
 import {controls, fixed, h, minus, viewLink} from '../ui.js';
 
 import {i, math, n, o, row, sub, sup} from './mathml.js';
@@ -30,8 +30,13 @@ export const slopes = {
         {key: 'head', lower: 0, upper: 15, limit: ({heads}) => heads - 1}, {key: 'text', type: 'text'}
       ],
       change);
-    const map = new HeatMap(
-      {title: 'Bias of ALiBi for every head', rows: 'head', columns: 'token', onpick: (head, query) => change({head, query})});
+    const map = new HeatMap({
+      title: 'Bias of ALiBi for every head',
+      rows: 'head',
+      columns: 'position of the key',
+      axes: true,
+      onpick: (head, query) => change({head, query})
+    });
     return step(this, {
       story,
       settings,
@@ -62,7 +67,8 @@ export const slopes = {
         'Tokens after the query are masked, as in the paper. The weights below the picture are those of tokens with equal contents.'
       ],
       compute(state) {
-        const {query, heads} = state, head = Math.min(state.head, heads - 1), terms = ['alibi'], seen = query + 1;
+        const {query, heads} = state, head = Math.min(state.head, heads - 1), terms = ['alibi'], seen = query + 1,
+                      wide = widthOf(map.element) - axisSizes.left;
         settings.set(state);
         core.problem({heads, lenQ: 1, lenK: seen, qOffset: query, terms});
         const bias = core.bias(), data = new Float64Array(heads * length).fill(-Infinity), weights = [];
@@ -77,7 +83,8 @@ export const slopes = {
           low: faint,
           high: 0,
           cursor: [head, query],
-          ratio: widthOf(map.element) / tall(map.element, widthOf(map.element) / 1.6, 100),
+          named: {row: head, column: query, text: `query ${query}`},
+          ratio: wide / tall(map.element, wide / 1.6, 124),
           label: (row, column, x) => x === -Infinity ?
             `head ${row}, token ${column}: after the query, masked` :
             `head ${row}, distance ${query - column}: bias ${minus(fixed(x))}, weight ${fixed(weights[row][column])}`

@@ -244,6 +244,27 @@ def dials_over_bars(page):
     page.p.set_viewport_size({"width": 1280, "height": 900})
 
 
+def axes_of_slopes(page):
+    """Check that the map of step 3 has axes: the positions of the keys, the query among them, and the heads."""
+    for size, query, heads in (((1440, 900), 400, 8), ((1024, 768), 511, 8), ((390, 844), 20, 16), ((390, 844), 500, 16), ((320, 568), 400, 5)):
+        what = f"slopes, {size}, query {query}, {heads} heads"
+        page.p.set_viewport_size({"width": size[0], "height": size[1]})
+        page.show("story-slopes", query=query, heads=heads)
+        map = page.p.eval_on_selector(".framed canvas", "e => (r => [r.left, r.top, r.width, r.height])(e.getBoundingClientRect())")
+        labels = page.p.eval_on_selector_all(".framed text", "all => all.map(e => [e.textContent, e.getBoundingClientRect()]).map(([t, r]) => [t, (r.left + r.right) / 2, (r.top + r.bottom) / 2, r.right, r.left])")
+        check(f"{what}: the axes have names", {"position of the key", "head"} <= {label[0] for label in labels}, labels)
+        down, across = ([label for label in labels if label[0].isdigit() and (label[1] < map[0]) == beside] for beside in (True, False))
+        want = {text: map[1] + (int(text) + 0.5) / heads * map[3] for text, *_ in down}
+        check(f"{what}: a row has the number of its head", len(down) >= min(heads, 4) and all(abs(y - want[text]) < 3 for text, _, y, *_ in down), f"{down} {map}")
+        check(f"{what}: and a column its position", len(across) >= 2 and all(abs(x - map[0] - (int(text) + 0.5) / 512 * map[2]) < 2 for text, x, *_ in across), f"{across} {map}")
+        marks = [label for label in labels if label[0] == f"query {query}"]
+        at = map[0] + (query + 0.5) / 512 * map[2]
+        check(f"{what}: the query is marked", len(marks) == 1 and marks[0][4] - 1 <= at <= marks[0][3] + 1 and marks[0][3] <= size[0], f"{marks} {at}")
+        row = sorted([*across, *marks], key=lambda label: label[4])
+        check(f"{what}: no label is on another", all(a[3] < b[4] for a, b in zip(row, row[1:])), row)
+    page.p.set_viewport_size({"width": 1280, "height": 900})
+
+
 def swapped(page):
     """A scheme that reads a text better than T5 does not get the reason for the opposite."""
     for text, scheme in (("the " * 8, "none"), ("", "none"), ("", "alibi"), ("ab" * 20, "alibi")):
@@ -319,6 +340,7 @@ def story(page):
     guess_before_answer(page)
     surprise(page)
     dials_over_bars(page)
+    axes_of_slopes(page)
     swapped(page)
     out_of_range(page)
     sentence_goes_along(page)
