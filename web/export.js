@@ -109,10 +109,11 @@ const rules = list => [...list]
                                                                        '')
                         .join('\n');
 
-/** Convert an element of a step for exporter: an SVG with the title and a copy of the element in HTML. */
+/** Convert an element of a step for exporter: an SVG with the title and a copy of the element in HTML, without a cover. */
 export const ofElement = (element, title) => ({
   svg() {
     const {width, height} = element.getBoundingClientRect(), copy = element.cloneNode(true), top = 30;
+    copy.querySelector('.cover')?.remove();
     const canvases = element.querySelectorAll('canvas'), inputs = element.querySelectorAll('input');
     copy.querySelectorAll('canvas').forEach((canvas, n) => {
       const {width, height} = canvases[n].getBoundingClientRect(),

@@ -5,10 +5,10 @@ import {nested, shell} from '../code.js';
 import {controls, fixed, h, minus, viewLink} from '../ui.js';
 
 import {i, math, o, row, sub, words} from './mathml.js';
-import {paper, step, tall, widthOf} from './step.js';
+import {coverOf, paper, step, tall, widthOf} from './step.js';
 import {trainedTable} from './tables.js';
 
-const reach = 160, left = 58, right = 12;  // left, right: the margins in chart.js
+const reach = 160, left = 58, right = 12, bottom = 40;  // left, right, bottom: the margins in chart.js
 
 export const buckets = {
   id: 'story-buckets',
@@ -27,6 +27,7 @@ export const buckets = {
       change);
     const box = h('div', {class: 'drag'}), rule = {buckets: 32, maxDistance: 128, bidirectional: false, strategy: 0};
     const of = Array.from({length: reach + 1}, (_, back) => core.bucket(-back, rule)), exact = core.bucketExact(rule);
+    const cover = coverOf('Show the rest'), known = of.lastIndexOf(of[64]);  // the cover begins behind a bucket
     /** Draw the buckets as a strip along the distance, and mark the chosen bucket. */
     const strip = (width, chosen) => {
       const each = (width - left - right) / reach, found = [];
@@ -55,6 +56,7 @@ export const buckets = {
       settings,
       state,
       change,
+      cover,
       figure: box,
       guess: {
         ask: 'do the distances 100 and 110 have different numbers?',
@@ -85,7 +87,7 @@ export const buckets = {
         const bias = core.bias(), of = back => bias[head * (reach + 1) + reach - back], bucket = core.bucket(-back, rule),
               x = Array.from({length: reach + 1}, (_, n) => n), y = x.map(of),
               sharing = x.filter(n => core.bucket(-n, rule) === bucket), last = sharing.at(-1) === reach;
-        box.replaceChildren(strip(width, bucket), chart({
+        const figure = chart({
           title: `The bias that layer ${layer}, head ${head} has learned`,
           xLabel: 'distance of the key before the query',
           yLabel: 'bias',
@@ -95,7 +97,12 @@ export const buckets = {
           zones: [{from: 0, to: exact - 0.5, text: 'one each'}, {from: exact - 0.5, to: reach, text: 'shared'}],
           marks: [{x: back, text: minus(fixed(of(back), 2))}],
           onpick: at => change({back: Math.min(Math.max(Math.round(at), 0), reach)})
-        }));
+        });
+        const from = left + known / reach * (width - left - right);
+        cover.style.inset = `0 ${right}px ${bottom}px ${100 * from / width}%`;
+        figure.querySelector('figcaption')
+          .after(h('div', {class: 'part'}, strip(width, bucket), figure.querySelector('svg.chart'), cover));
+        box.replaceChildren(figure);
         const {table} = term.arrays;
         return {
           said: [

@@ -4,7 +4,7 @@ import {axisSizes, HeatMap} from '../heat.js';
 import {controls, fixed, h, minus, viewLink} from '../ui.js';
 
 import {i, math, n, o, row, sub, sup} from './mathml.js';
-import {paper, player, step, tall, walk, widthOf} from './step.js';
+import {coverOf, paper, player, step, tall, walk, widthOf} from './step.js';
 
 const length = 512, faint = -5;
 
@@ -37,11 +37,14 @@ export const slopes = {
       axes: true,
       onpick: (head, query) => change({head, query})
     });
+    const cover = coverOf('Show all heads');
+    map.frame.append(cover);
     return step(this, {
       story,
       settings,
       state,
       change,
+      cover,
       figure: map.element,
       extra: [player({key: 'query', state, change, text: 'Move the query', next: walk(12, length)})],
       guess: {
@@ -89,6 +92,10 @@ export const slopes = {
             `head ${row}, token ${column}: after the query, masked` :
             `head ${row}, distance ${query - column}: bias ${minus(fixed(x))}, weight ${fixed(weights[row][column])}`
         });
+        const [from, to] = [head, head + 1].map(row => `${100 * row / heads}%`);  // the cover leaves the row of the chosen head
+        cover.style.width = `${100 * seen / length}%`;
+        cover.style.clipPath =
+          `polygon(evenodd, 0 0, 100% 0, 100% 100%, 0 100%, 0 0, 0 ${from}, 100% ${from}, 100% ${to}, 0 ${to}, 0 ${from}, 0 0)`;
         const slope = seen > 1 ? bias[head * seen + seen - 2] / -1 : 0, half = Math.LN2 / slope;
         return {
           said: seen > 1 ?

@@ -83,7 +83,7 @@ export const roomy = box => widthOf(box) > 560 && innerHeight > 560;
 
 /** Create a question that the reader may answer before trying. choices: texts; right(): the index of the right one, or those of several, [] if
  * they are not known yet; because: a sentence, or a function that returns it; reveal(right): show the answer in the figure. */
-function question({ask, choices, right, because, reveal = () => {}}) {
+function question({ask, choices, right, because, reveal}) {
   const answer = h('span', {role: 'status'});
   const buttons = choices.map((text, n) => h('button', {
     type: 'button',
@@ -102,11 +102,15 @@ function question({ask, choices, right, because, reveal = () => {}}) {
     buttons, answer);
 }
 
+/** Create a cover for the part of a picture that answers the question of its step. `text` names what its button shows. */
+export const coverOf = text => h('div', {class: 'cover'}, h('button', {type: 'button'}, text));
+
 /** Return the page of a step. lead: the sentences above the figure, or a function of `drag` that returns them; drag(key, options) creates a
- * number.js for a setting. formula: parts, or a function of the state that returns them. guess: see `question`. compute(state) returns {said, csv(), code: {CLI}, numbers}; `said` is the sentence above the settings. If the
- * width changes, the figure is drawn again. */
-export function step({id, title},
-  {story, lead, guess, figure, settings, extra = [], text, formula, papers, notes, workshop, compute, state, change}) {
+ * number.js for a setting. formula: parts, or a function of the state that returns them. guess: see `question`. cover: made by `coverOf`, in the
+ * figure; a guess removes it, and so do its button, arrow keys in the picture, and a setting that differs from its default. compute(state)
+ * returns {said, csv(), code: {CLI}, numbers}; `said` is the sentence above the settings. If the width changes, the figure is drawn again. */
+export function step({id, title, defaults},
+  {story, lead, guess, cover, figure, settings, extra = [], text, formula, papers, notes, workshop, compute, state, change}) {
   const problem = h('p', {class: 'problem', role: 'alert'}), said = h('p', {class: 'said', role: 'status'}),
         code = h('pre', {tabindex: 0, 'aria-label': 'command'});
   const at = story.findIndex(step => step.id === id),
@@ -131,13 +135,24 @@ export function step({id, title},
   };
   const picture = h('div', {class: 'picture'}, figure),
         written = h('p', {class: 'formula', tabindex: 0, role: 'group', 'aria-label': 'formula'},
-          typeof formula === 'function' ? [] : formula);
+          typeof formula === 'function' ? [] : formula),
+        uncover = () => cover && (cover.hidden = true);
+  if (cover) {
+    cover.firstChild.addEventListener('click', () => {
+      uncover();
+      picture.querySelector('[tabindex="0"]').focus({preventScroll: true});
+    });
+    picture.addEventListener('keydown', ({key}) => /^(Arrow|Home|End|Page)/.test(key) && uncover());
+  }
+  const reveal = right => {
+    uncover();
+    guess.reveal?.(right);
+  };
   const root = h('section', {class: 'story', 'aria-labelledby': 'title'}, way, h('h2', {id: 'title'}, title),
     h('p', {class: 'lead'}, typeof lead === 'function' ? lead(drag) : lead), picture,
-    h('div', {class: 'move'}, question(guess), extra.length ? h('div', {class: 'row'}, extra) : null, problem, said,
+    h('div', {class: 'move'}, question({...guess, reveal}), extra.length ? h('div', {class: 'row'}, extra) : null, problem, said,
       settings.element),
-    h('div', {class: 'text'}, text.map(part => h('p', {}, part)),
-      written,
+    h('div', {class: 'text'}, text.map(part => h('p', {}, part)), written,
       h('p', {class: 'note'}, 'Read: ', papers.flatMap((paper, k) => k ? ['; ', paper] : [paper]), '. Try: ', workshop, '.'),
       turn, exporter(() => ({name: id, figure: ofElement(picture, title), csv: last.csv})),
       h('details', {}, h('summary', {}, 'Notes'), notes.map(note => h('p', {}, note))),
@@ -145,6 +160,7 @@ export function step({id, title},
   const mark = marker([picture, said]);
   const update = state => {
     let failed = '';
+    if (Object.keys(defaults).some(key => key !== 'text' && state[key] !== defaults[key])) uncover();
     for (const [key, {set}] of numbers) set(state[key]);
     try {
       last = compute(state);

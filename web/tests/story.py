@@ -265,6 +265,67 @@ def axes_of_slopes(page):
     page.p.set_viewport_size({"width": 1280, "height": 900})
 
 
+HIDDEN = """([x, y]) => document.elementFromPoint(x, y).closest('.cover') !== null"""
+
+
+def covered_answers(page):
+    """Check that the pictures of steps 3 and 4 open without the answers to their questions, and show them after a guess, on request, with
+    settings, and where they are saved."""
+    p = page.p
+
+    def covers(step):
+        """Return which places are covered: those that answer the question, and one that does not."""
+        p.evaluate("scrollTo(0, 0)")
+        if step == "story-slopes":
+            map = p.eval_on_selector(".framed canvas", "e => (r => [r.left, r.top, r.width, r.height])(e.getBoundingClientRect())")
+            places = [(map[0] + 0.6 * map[2], map[1] + (row + 0.5) / 8 * map[3]) for row in (0, 7, 2)]
+        else:
+            chart = p.eval_on_selector(".part svg[role=img]", "e => (r => [r.left, r.top, r.width, r.height])(e.getBoundingClientRect())")
+            strip = p.eval_on_selector(".part svg", "e => (r => (r.top + r.bottom) / 2)(e.getBoundingClientRect())")
+            at = lambda distance: chart[0] + 58 + distance / 160 * (chart[2] - 70)
+            places = [(at(100), chart[1] + chart[3] / 2), (at(110), strip), (at(40), chart[1] + chart[3] / 2)]
+        return [p.evaluate(HIDDEN, place) for place in places]
+
+    sizes = lambda: p.evaluate("scrollTo(0, 0), ['.picture', '.picture :is(canvas, svg[role=img])', '.lead', '.controls'].map(name => document.querySelector(name).getBoundingClientRect()).map(r => [r.left, r.top, r.width, r.height].map(Math.round))")
+    for size in ((1440, 900), (320, 700)):
+        p.set_viewport_size({"width": size[0], "height": size[1]})
+        for step, change in {"story-slopes": {"query": 401}, "story-buckets": {"back": 41}}.items():
+            what = f"{step}, {size}"
+            page.show(step, fresh=True)
+            found, before = covers(step), sizes()
+            check(f"{what}: opens without the answer", found == [True, True, False], found)
+            p.evaluate("relpos.change({text: 'one two'})")
+            page.frames()
+            check(f"{what}: other words keep it so", covers(step) == [True, True, False])
+            svg = page.download("SVG").read_text()
+            check(f"{what}: what is saved shows all", 'class="cover"' not in svg and "Show " not in svg and covers(step) == found)
+            p.click(".guess button >> nth=0")
+            page.frames()
+            check(f"{what}: a guess shows it", covers(step) == [False] * 3)
+            after = sizes()
+            check(f"{what}: and moves nothing above the answer", after[:3] == before[:3], f"{before} {after}")
+            page.show("story-order")
+            page.show(step)
+            check(f"{what}: and so it stays", covers(step) == [False] * 3)
+            page.show(step, fresh=True)
+            p.get_by_role("button", name="Show ").click()
+            page.frames()
+            check(f"{what}: a button shows it", covers(step) == [False] * 3 and sizes() == before, sizes())
+            check(f"{what}: the focus is on the picture", p.evaluate("document.activeElement.closest('.picture') !== null && document.activeElement.matches('[role=img]')"))
+            page.show(step, fresh=True)
+            p.focus(".picture [role=img]")
+            p.keyboard.press("ArrowRight")
+            page.frames()
+            check(f"{what}: so do the arrow keys", covers(step) == [False] * 3)
+            page.show(step, fresh=True)
+            p.evaluate("change => relpos.change(change)", change)
+            page.frames()
+            check(f"{what}: and a setting", covers(step) == [False] * 3)
+            page.show(step, fresh=True, **change)
+            check(f"{what}: and a link with settings", covers(step) == [False] * 3)
+    p.set_viewport_size({"width": 1280, "height": 900})
+
+
 def swapped(page):
     """A scheme that reads a text better than T5 does not get the reason for the opposite."""
     for text, scheme in (("the " * 8, "none"), ("", "none"), ("", "alibi"), ("ab" * 20, "alibi")):
@@ -341,6 +402,7 @@ def story(page):
     surprise(page)
     dials_over_bars(page)
     axes_of_slopes(page)
+    covered_answers(page)
     swapped(page)
     out_of_range(page)
     sentence_goes_along(page)
