@@ -65,6 +65,23 @@ function outline(x, y) {
   return wait >= 0 ? path + `L${at(wait)}` : path;
 }
 
+/** Return a line of numbers between low and high: {x, y, leaves}. Where it leaves this range, it gets a point on the edge and a pause. leaves:
+ * [[x, y, up]], the points on the edges, at least 8 pixels apart; up: above `high`. px(x) is in pixels. */
+function clipped(x, y, low, high, px) {
+  const found = {x: [], y: [], leaves: []}, add = (at, value) => (found.x.push(at), found.y.push(value));
+  const beyond = value => value > high ? high : value < low ? low : null;  // the edge that a number is behind; NaN is behind none
+  for (let k = 0; k < x.length; k++) {
+    const edges = k ? [beyond(y[k - 1]), beyond(y[k])] : [null, null], edge = edges[0] ?? edges[1];
+    if ((edges[0] === null) !== (edges[1] === null) && Number.isFinite(y[k - 1]) && Number.isFinite(y[k])) {
+      const at = px(x[k - 1]) + (edge - y[k - 1]) / (y[k] - y[k - 1]) * (px(x[k]) - px(x[k - 1])), last = found.leaves.at(-1);
+      add(at, edge);
+      if (!last || last[1] !== edge || Math.abs(at - last[0]) > 8) found.leaves.push([at, edge, edge === high]);
+    }
+    add(px(x[k]), beyond(y[k]) === null ? y[k] : NaN);
+  }
+  return found;
+}
+
 let measured = 0;  // width of the page: to read it after a change makes the browser compute the layout
 new ResizeObserver(([{contentRect}]) => measured = contentRect.width).observe(document.getElementById('main'));
 
@@ -90,7 +107,8 @@ const exact = x => minus(Math.abs(x) < 1e4 ? fixed(x) : short(x));
 
 /** Draw a chart. The mouse and the arrow keys show the values at a place. series: [{name, x, y, style: line|bars|dots, line: width}], with rising x. logX, logY: use a logarithmic axis. zones: [{from, to, text,
  * shade}], ranges of x that are marked in the background; a line marks an end inside the chart. span: [from, to], values of x that the axis
- * must contain. low, high: the range of y; lines end there, and the values beyond can still be read. width: in pixels; default: the width of the page. legend: false to draw none. named(x): text of a place, for the values under the mouse. onpick(x): called when the user clicks or drags
+ * must contain. low, high: the range of y; lines end there with an arrow, and the values beyond can still be read. rest: {from, text}, a
+ * range without values at the right end, and what to write there. width: in pixels; default: the width of the page. legend: false to draw none. named(x): text of a place, for the values under the mouse. onpick(x): called when the user clicks or drags
  * in the chart. Return a figure element. */
 export function chart({
   title,
@@ -105,6 +123,7 @@ export function chart({
   logY = false,
   marks = [],
   zones = [],
+  rest,
   width = usualWidth(),
   height = Math.round(Math.max(260, Math.min(0.38 * width, innerHeight - 320))),
   named,
@@ -148,6 +167,26 @@ export function chart({
         h('line', {class: 'zone', x1: end, x2: end, y1: top, y2: height - bottom, stroke: 'var(--s1)', 'stroke-width': 1.5}));
     elements.push(h('text', {x: (x + end) / 2, y: 14, 'text-anchor': 'middle', fill: 'var(--ink)'}, text));
   });
+  if (rest) {
+    const {from, text} = rest, x = px(from), wide = width - right - x, long = 6.5 * text.length, upright = wide < long;
+    const at = [x + wide / 2 + 4 * upright, (top + height - bottom) / 2 + 4 * !upright];
+    if (!zones.some(zone => Math.abs(px(zone.to) - x) < 2))
+      elements.push(
+        h('line', {class: 'rest', x1: x, x2: x, y1: top, y2: height - bottom, stroke: 'var(--soft)', 'stroke-dasharray': '2 3'}));
+    if (wide > 16)
+      elements.push(h('text', {
+        class: 'rest',
+        x: at[0],
+        y: at[1],
+        'text-anchor': 'middle',
+        fill: 'var(--soft)',
+        stroke: 'var(--bg)',
+        'stroke-width': 4,
+        'paint-order': 'stroke',
+        transform: upright ? `rotate(-90 ${at.join(' ')})` : undefined
+      },
+        text));
+  }
   for (const {x, text} of marks)
     elements.push(
       h('line', {x1: px(x), x2: px(x), y1: top + 15, y2: height - bottom, stroke: 'var(--ink)', 'stroke-dasharray': '2 3'}),
@@ -179,13 +218,18 @@ export function chart({
     } else if (s.style === 'dots') {
       s.x.forEach((x, k) => elements.push(h('circle', {cx: px(x), cy: py(s.y[k]), r: 3.5, fill: stroke})));
     } else {
+      const {x, y, leaves} = clipped(s.x, Array.from(s.y, fy), lo, hi, px);
       elements.push(h('path', {
-        d: outline(Array.from(s.x, px), Array.from(s.y, y => fy(y) >= lo && fy(y) <= hi ? py(y) : NaN)),
+        d: outline(x, y.map(level)),
         fill: 'none',
         stroke,
         'stroke-width': s.line ?? 2,
         'stroke-dasharray': dash(s.colour ?? n)
       }));
+      for (const [x, , up] of leaves) {
+        const tip = up ? top : height - bottom, base = tip + (up ? 8 : -8);
+        elements.push(h('path', {class: 'leaves', d: `M${x - 4.5} ${base}H${x + 4.5}L${x} ${tip}Z`, fill: stroke}));
+      }
     }
   });
   const guide = h('line', {y1: top, y2: height - bottom, stroke: 'var(--soft)', visibility: 'hidden'}),

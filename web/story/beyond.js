@@ -132,6 +132,7 @@ export const beyond = {
         `The four schemes have the same queries and keys, four heads each, and all keys are equal. A head’s query uses one pair of channels. Without positions every score is ${
           content}.`,
         'T5 is a trained table, layer 0 of the laboratory’s byte model. Shaw’s vectors are random. RoPE’s dials turn by 1, 0.1, 0.01 and 0.001 radians per word.',
+        'An arrow marks where a curve leaves the frame. Point at a chart to read the scores beyond it.',
         '“Save the arrays” writes the file that the commands read.'
       ],
       compute(state) {
@@ -155,7 +156,8 @@ export const beyond = {
           series: found[n].map(
             (scores, head) => ({name: `head ${head}`, line: thin[head] ?? 1.5, x: shown, y: shown.map(back => scores[back])})),
           legend: false,
-          zones: [{from: 1, to: trained - 0.5, shade: true}]
+          zones: [{from: 1, to: trained - 0.5, shade: true}],
+          rest: length < max ? {from: length - 0.5, text: 'not in this text'} : undefined
         }));
         schemes.forEach(
           ({note}, n) => figures[n].querySelector('figcaption').append(h('span', {class: 'note'}, note(length, known[n]))));

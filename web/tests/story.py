@@ -326,6 +326,30 @@ def covered_answers(page):
     p.set_viewport_size({"width": 1280, "height": 900})
 
 
+def ends_of_curves(page):
+    """Check that the charts of step 7 mark where a curve leaves the frame, and the distances that a text does not have."""
+    find = """([part, name]) => [...document.querySelectorAll('.four svg.chart')].map(svg => { const {left, top, height} = svg.getBoundingClientRect();
+        return [...svg.querySelectorAll(part)].filter(e => !name || e.textContent === name).map(e => e.getBoundingClientRect())
+            .map(r => [r.left - left, r.right - left, r.top - top, height - (r.bottom - top)]); })"""
+    for size in ((1440, 900), (320, 568)):
+        page.p.set_viewport_size({"width": size[0], "height": size[1]})
+        for length, arrows in ((512, 2), (5000, 4), (8192, 4)):
+            page.show("story-beyond", length=length)
+            what = f"beyond {length}, {size}"
+            found = page.p.evaluate(find, [".leaves", ""])
+            check(f"{what}: only ALiBi's curves leave the frame", [len(x) for x in found] == [arrows, 0, 0, 0], found)
+            width = page.p.evaluate("document.querySelector('.four svg.chart').getBoundingClientRect().width")
+            left = 58 if width > 240 else 36
+            at = lambda distance: left + np.log(distance) / np.log(8192) * (width - left - 12)
+            want = [at(8 * 4 ** (head + 1)) for head in range(arrows)]  # 2 - distance / 4^(head + 1) = -6
+            check(f"{what}: arrows where they do", all(abs((x[0] + x[1]) / 2 - to) < 2 and abs(x[3] - 40) < 1 for x, to in zip(found[0], want)), f"{found[0]} {want}")
+            rest = page.p.evaluate(find, ["text", "not in this text"])
+            named = length == 512 or length == 5000 and size[0] > 1000
+            check(f"{what}: the rest of the axis has its reason", [len(x) for x in rest] == [named] * 4, rest)
+            check(f"{what}: beside the curves, within the frame", all(at(length) <= x[0] + 1 and x[1] <= width - 11 and x[2] >= 5 and x[3] >= 40 for of in rest for x in of), f"{rest} {at(length)} {width}")
+    page.p.set_viewport_size({"width": 1280, "height": 900})
+
+
 def swapped(page):
     """A scheme that reads a text better than T5 does not get the reason for the opposite."""
     for text, scheme in (("the " * 8, "none"), ("", "none"), ("", "alibi"), ("ab" * 20, "alibi")):
@@ -403,6 +427,7 @@ def story(page):
     dials_over_bars(page)
     axes_of_slopes(page)
     covered_answers(page)
+    ends_of_curves(page)
     swapped(page)
     out_of_range(page)
     sentence_goes_along(page)
