@@ -116,17 +116,17 @@ export function step({id, title, defaults},
   const at = story.findIndex(step => step.id === id),
         link = (step, content, more) => h('a', {href: `#${step.id}`, 'data-view': step.id, ...more}, content);
   const before = story[at - 1], after = story[at + 1],
-        views = () => h('a', {href: '#length', 'data-view': 'length', class: 'next'}, 'To the views →');
+        views = text => h('a', {href: '#length', 'data-view': 'length', class: 'next'}, text);
   const way = h('nav', {class: 'steps', 'aria-label': 'Steps of the story'},
     h('ol', {},
       story.map(
         (step, k) => h('li', {},
           link(step, String(k + 1),
             {title: step.title, 'aria-label': `Step ${k + 1}: ${step.title}`, 'aria-current': k === at ? 'step' : undefined})))),
-    after ? link(after, 'Next →', {class: 'next', 'aria-label': `Next: ${after.name}`}) : views(),
+    after ? link(after, 'Next →', {class: 'next', 'aria-label': `Next: ${after.name}`}) : views('Views →'),
     before ? null : h('span', {class: 'note'}, 'Positions in attention, in eight figures'));
   const turn = h('nav', {class: 'turn', 'aria-label': 'Previous and next step'}, before && link(before, `← ${before.name}`),
-    after ? link(after, `Next: ${after.name} →`, {class: 'next'}) : views());
+    after ? link(after, `Next: ${after.name} →`, {class: 'next'}) : views('To the views →'));
   let last = null, width = 0;
   const numbers = new Map(), drag = (key, options) => {
     const spec = settings.specs.find(spec => spec.key === key), made = number(spec, spec.change ?? change, options);
