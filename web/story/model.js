@@ -6,7 +6,7 @@ import {modelFile, probabilities, Trained} from '../trained.js';
 import {arrows, colour, controls, download, fixed, h, minus, viewLink} from '../ui.js';
 
 import {frac, i, math, named, o, root, row, sub, words} from './mathml.js';
-import {heightOf, paper, roomy, step, widthOf} from './step.js';
+import {heightOf, paper, step, widthOf} from './step.js';
 
 const example = 'The cursor is moved to the next line. The cur', most = 256, likeliest = 7, guessing = Math.log(256);
 const layers = 4, perLayer = 4;  // of the model in lab/model
@@ -67,8 +67,8 @@ class Strip {
       text.style.setProperty('--weight', `${Math.round(100 * (weights[n] ?? 0) ** 0.5)}%`);
       cell.title = n ? `“${nameOf(tokens[n])}”: loss ${fixed(loss[n - 1], 2)}` : 'the first byte is not predicted';
     });
-    this.legend.replaceChildren(h('span', {class: 'swatch'}), 'Surprise per byte: −log p in nats, mean ',
-      fixed(loss.reduce((a, b) => a + b, 0) / loss.length, 2), '. Grey line: ', fixed(guessing, 2), ', guessing.',
+    this.legend.replaceChildren(h('span', {class: 'swatch'}), 'Surprise in nats, mean ',
+      fixed(loss.reduce((a, b) => a + b, 0) / loss.length, 2), '; grey: ', fixed(guessing, 2), ', guessing.',
       other ? ' Short lines: with T5.' : '', loss.some(x => x > full) ? ` Pointed bars: more than ${fixed(full, 2)}.` : '');
     this.element.setAttribute('aria-valuemax', tokens.length - 1);
     this.element.setAttribute('aria-valuenow', chosen);
@@ -295,21 +295,23 @@ export const model = {
         reveal: ([best]) => change({scheme: schemes[1 + best][0]})
       },
       lead:
-        'Type a text. A small model reads it byte by byte: you see its 16 heads, which byte it expects next, and how much each byte surprised it.',
+        'Type a text: a small model reads it byte by byte. You see its 16 heads, its surprise, and the bytes that it expects.',
       text: [
         'Click a map to choose a head, and a letter to choose the query. Each score is a sum: what the two bytes are (content) and how far apart they are (position). The softmax turns the scores into weights.',
-        'Take the positions away, or replace T5’s learned table by ALiBi or RoPE; the model is not trained again. It then reads texts like those of its training, Vim’s help, worse; it may read other texts better.'
+        'Take the positions away, or replace T5’s learned table by ALiBi or RoPE; the model is not trained again. It then reads texts like those of its training, Vim’s help, worse; it may read other texts better.',
+        ['Here it reads up to 256 bytes, the length in training: ', viewLink({id: 'length'}, 'read on to 8,192 bytes'), '.']
       ],
       formula: ({scheme}) => {
-        const distance = [o('('), i('i'), o('−'), i('j'), o(')')], turned = (x, at) =>
-          scheme === 'rope' ? [sub(i('R'), i(at)), sub(i(x), i(at))] : [sub(i(x), i(at))];
+        const distance = [o('('), i('i'), o('−'), i('j'), o(')')],
+              turned = (x, at) => scheme === 'rope' ? [sub(i('R'), i(at)), sub(i(x), i(at))] : [sub(i(x), i(at))];
         const position = {
           '': [o('+'), sub(words('table'), row(words('bucket'), ...distance, o(','), i('h')))],
           alibi: [o('−'), sub(i('m'), i('h')), ...distance]
-        }[scheme] ?? [];
+        }[scheme] ??
+          [];
         return [
-          math(sub(i('s'), row(i('i'), i('j'))), o('='), frac(row(...turned('q', 'i'), o('·'), ...turned('k', 'j')), root(i('d'))),
-            ...position),
+          math(sub(i('s'), row(i('i'), i('j'))), o('='),
+            frac(row(...turned('q', 'i'), o('·'), ...turned('k', 'j')), root(i('d'))), ...position),
           math(words('loss'), o('='), o('−'), named('log', i('p')), o('('), words('next byte'), o(')'))
         ];
       },
@@ -322,13 +324,15 @@ export const model = {
       ],
       compute(state) {
         // before the page changes: later, the browser would compute the layout
-        const large = roomy(box), all = widthOf(box), screen = heightOf(box), width = all - (large ? 214 : 0);
+        const beside = innerWidth > 760, all = widthOf(box), screen = heightOf(box), width = all - (beside ? 214 : 0);
         settings.set(state);
         if (input.value !== state.text) input.value = state.text;
         if (failed) throw failed;
         const start = performance.now(), text = state.text || example,
               {tokens, n, plain, loss, maps, rowOf, after} = read(text, state.scheme), lines = Math.ceil(n * 13.2 / all),
-              rest = 215 + 58 * lines + all / 4 + (all < 700 ? 40 : 0);  // the other parts
+              rest = beside ? 215 + 58 * lines + all / 4 + (all < 700 ? 40 : 0) :
+                              268 + 45 * lines + all / 4 + (plain ? 17 : 0),  // the other parts
+          [least, highest] = beside ? [110, 400] : [130, 240];
         const at = state.at < 0 ? n - 1 : Math.min(state.at, n - 1), layer = Math.floor(state.head / perLayer),
               head = state.head % perLayer, line = rowOf(layer, head, at), p = after(at);
         const weights = line.weights.subarray(0, at + 1), heaviest = weights.indexOf(Math.max(...weights)),
@@ -341,11 +345,12 @@ export const model = {
           i: at,
           key,
           width,
-          height: large ? Math.min(Math.max(screen - rest, 110), 400) : 78,
+          height: Math.min(Math.max(screen - rest, least), highest),
           title: `Layer ${layer}, head ${head}: attention of byte ${at}, “${nameOf(tokens[at])}”`
         });
         next.show(p, {said: at === n - 1 ? 'The next byte' : `After byte ${at}`, append: at === n - 1 && n < most});
-        const now = perplexity(loss), old = plain && perplexity(plain), scheme = schemes.find(([value]) => value === state.scheme)[1];
+        const now = perplexity(loss), old = plain && perplexity(plain),
+              scheme = schemes.find(([value]) => value === state.scheme)[1];
         const ms = performance.now() - start;
         if (!trained) return {said: 'The model is being unpacked …', csv: () => [], code: {CLI: ''}, numbers: {}};
         return {
@@ -354,10 +359,9 @@ export const model = {
               `With ${scheme === 'none' ? 'no positions' : scheme}, the perplexity of these ${n} bytes is `,
               h('strong', {}, digits(now)),
               digits(now) === digits(old) ? ', the same as with T5, which the model was trained with.' :
-                now < old                 ?
-                `, lower than with T5 (${
-                  digits(old)}), although the model was trained with T5: such a text was not in its training.` :
-                `, with T5 it is ${digits(old)}: the model was trained with T5.`
+                now < old                 ? `, lower than with T5 (${
+                              digits(old)}), although the model was trained with T5: such a text was not in its training.` :
+                                            `, with T5 it is ${digits(old)}: the model was trained with T5.`
             ] :
             [
               `The perplexity of these ${n} bytes is `, h('strong', {}, digits(now)),

@@ -350,6 +350,24 @@ def ends_of_curves(page):
     page.p.set_viewport_size({"width": 1280, "height": 900})
 
 
+def sums_of_model(page):
+    """Check that the sums of step 8 are high enough on each screen, and as large as they were drawn, and that a link leads to longer texts."""
+    p = page.p
+    for width, height, least in ((390, 844, 145), (320, 568, 130), (640, 400, 130), (700, 600, 130), (800, 500, 110), (1440, 900, 200)):
+        p.set_viewport_size({"width": width, "height": height})
+        page.show("story-model", text="The cursor is moved to the next line. The cur")
+        page.until("relpos.page().csv().length > 0")
+        page.frames()
+        drawn, wide, high, end = p.evaluate("(e => [e.viewBox.baseVal.width, e.getBoundingClientRect().width, e.getBoundingClientRect().height, document.querySelector('.picture').getBoundingClientRect().bottom])(document.querySelector('.sums svg'))")
+        check(f"story-model, {width} x {height}: the sums can be read", round(high) >= least and 0.97 < wide / drawn < 1.03, f"{drawn} {wide} {high}")
+        check(f"story-model, {width} x {height}: the steps and the views share a line", p.evaluate("document.querySelector('.steps').clientHeight") < 60)
+        check(f"story-model, {width} x {height}: the picture is on the first screen", end <= height or (width, height) not in ((390, 844), (1440, 900)), end)
+    p.set_viewport_size({"width": 1280, "height": 900})
+    p.get_by_role("link", name="read on to 8,192 bytes").click()
+    page.frames()
+    check("story-model: a link leads to longer texts", p.evaluate("location.hash").startswith("#length"), p.url)
+
+
 def swapped(page):
     """A scheme that reads a text better than T5 does not get the reason for the opposite."""
     for text, scheme in (("the " * 8, "none"), ("", "none"), ("", "alibi"), ("ab" * 20, "alibi")):
@@ -428,6 +446,7 @@ def story(page):
     axes_of_slopes(page)
     covered_answers(page)
     ends_of_curves(page)
+    sums_of_model(page)
     swapped(page)
     out_of_range(page)
     sentence_goes_along(page)
