@@ -336,6 +336,8 @@ def ends_of_curves(page):
         for length, arrows in ((512, 2), (5000, 4), (8192, 4)):
             page.show("story-beyond", length=length)
             what = f"beyond {length}, {size}"
+            tops = [page.p.eval_on_selector_all(f".four {part}", "all => all.map(e => e.getBoundingClientRect().top)") for part in ("figcaption", "svg.chart")]
+            check(f"{what}: titles and charts of a row begin at one height", all(abs(x[n] - x[n + 1]) < 0.6 for x in tops for n in (0, 2)), tops)
             found = page.p.evaluate(find, [".leaves", ""])
             check(f"{what}: only ALiBi's curves leave the frame", [len(x) for x in found] == [arrows, 0, 0, 0], found)
             width = page.p.evaluate("document.querySelector('.four svg.chart').getBoundingClientRect().width")
