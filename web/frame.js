@@ -4,6 +4,7 @@ import {exporter} from './export.js';
 import {control, copyButton, h, marker} from './ui.js';
 
 const narrow = matchMedia('(max-width: 760px)');  // the settings are then a sheet at the bottom, closed at first
+const sources = [];  // the sections with formula and source of all views; opening or closing one does the same to the others
 
 /** Return the documentation of the named terms: formula, source, parameters, arrays. */
 export function docs(facts, names) {
@@ -61,12 +62,12 @@ export function frame({title, about, formula, settings, output, facts, compute, 
     const top = e => e.getBoundingClientRect().top;
     if (narrow.matches && sheet.open && pictures.length) scrollBy(0, top(pictures.reduce((a, b) => top(b) < top(a) ? b : a)) - 8);
   });
+  const source = h('details', {open: sources[0]?.open, ontoggle: () => sources.forEach(other => other.open = source.open)},
+    h('summary', {}, 'Formula and source'), h('pre', {tabindex: 0, 'aria-label': 'formula'}, formula), meaning);
+  sources.push(source);
   const root = h('section', {'aria-labelledby': 'title'}, h('h2', {id: 'title'}, title),
     h('div', {class: 'work'}, h('div', {class: 'side'}, said, sheet),
-      h('div', {class: 'main'}, problem, output, save,
-        h('details', {open: true}, h('summary', {}, 'Formula and source'),
-          h('pre', {tabindex: 0, 'aria-label': 'formula'}, formula), meaning),
-        elsewhere)));
+      h('div', {class: 'main'}, problem, output, save, source, elsewhere)));
   const sections = [output, save, elsewhere], mark = marker(sections);
   let documented = '';
   return {

@@ -118,4 +118,15 @@ def navigation(browser):
     check("a busy page follows an address that changes before it has written its own", found == ["#shaw?length=33", 33], found)
     page.show("buckets", fresh=True, theme="dark")
     check("an address brings its colours", p.evaluate(dark))
+    source = p.locator("main details", has=p.get_by_label("formula", exact=True))
+    for view in page.p.evaluate("relpos.views.filter(view => !view.startsWith('story'))"):
+        page.show(view)
+        check(f"{view}: formula and source are closed, the commands are open", not source.get_by_label("formula").is_visible() and p.get_by_label("code", exact=True).is_visible())
+    source.locator("summary").click()
+    for view, is_open in (("length", True), ("buckets", True), ("rope", False), ("length", False)):
+        if not is_open and source.get_by_label("formula").is_visible():
+            source.locator("summary").click()
+            page.frames()
+        page.show(view)
+        check(f"{view}: formula and source are as in the view before", source.get_by_label("formula").is_visible() == is_open)
     page.context.close()
