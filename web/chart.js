@@ -82,6 +82,14 @@ function clipped(x, y, low, high, px) {
   return found;
 }
 
+/** Return the corners of a line of steps: each value holds from halfway after the point before to halfway before the next, where it jumps. */
+function corners(x, y) {
+  return [
+    Array.from(x).flatMap((at, k) => [(at + (x[k - 1] ?? at)) / 2, (at + (x[k + 1] ?? at)) / 2]),
+    Array.from(y).flatMap(value => [value, value])
+  ];
+}
+
 let measured = 0;  // width of the page: to read it after a change makes the browser compute the layout
 new ResizeObserver(([{contentRect}]) => measured = contentRect.width).observe(document.getElementById('main'));
 
@@ -105,7 +113,8 @@ function closest(xs, x) {
 /** Return the text of a value in a chart. */
 const exact = x => minus(Math.abs(x) < 1e4 ? fixed(x) : short(x));
 
-/** Draw a chart. The mouse and the arrow keys show the values at a place. series: [{name, x, y, style: line|bars|dots, line: width}], with rising x. logX, logY: use a logarithmic axis. zones: [{from, to, text,
+/** Draw a chart. The mouse and the arrow keys show the values at a place. series: [{name, x, y, style: bars|dots (default: a line), steps: true
+ * (the line jumps from value to value), line: width}], with rising x. logX, logY: use a logarithmic axis. zones: [{from, to, text,
  * shade}], ranges of x that are marked in the background; a line marks an end inside the chart. span: [from, to], values of x that the axis
  * must contain. low, high: the range of y; lines end there with an arrow, and the values beyond can still be read. rest: {from, text}, a
  * range without values at the right end, and what to write there. width: in pixels; default: the width of the page. legend: false to draw none. named(x): text of a place, for the values under the mouse. onpick(x): called when the user clicks or drags
@@ -218,7 +227,7 @@ export function chart({
     } else if (s.style === 'dots') {
       s.x.forEach((x, k) => elements.push(h('circle', {cx: px(x), cy: py(s.y[k]), r: 3.5, fill: stroke})));
     } else {
-      const {x, y, leaves} = clipped(s.x, Array.from(s.y, fy), lo, hi, px);
+      const [xs, ys] = s.steps ? corners(s.x, s.y) : [s.x, s.y], {x, y, leaves} = clipped(xs, Array.from(ys, fy), lo, hi, px);
       elements.push(h('path', {
         d: outline(x, y.map(level)),
         fill: 'none',

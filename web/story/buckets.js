@@ -93,7 +93,7 @@ export const buckets = {
           yLabel: 'bias',
           width,
           height,
-          series: [{name: '', x, y}],
+          series: [{name: '', x, y, steps: true}],
           zones: [{from: 0, to: exact - 0.5, text: 'one each'}, {from: exact - 0.5, to: reach, text: 'shared'}],
           marks: [{x: back, text: minus(fixed(of(back), 2))}],
           onpick: at => change({back: Math.min(Math.max(Math.round(at), 0), reach)})

@@ -70,6 +70,7 @@ def buckets(page):
         (work / "bucket.c").write_text(page.code("C"))
         rows = command(f"cc -I{root}/include bucket.c -o bucket -L{build} -lrelpos -Wl,-rpath,{build} && ./bucket")
         check(f"buckets {state}: every offset", [" ".join(map(str, row)) for row in page.csv()[1:]] == rows.splitlines())
+        check(f"buckets {state}: the line jumps from bucket to bucket", not page.slants(), page.slants())
         boundary(page, state)
         last_bucket(page, state)
         marked = page.p.evaluate("[...document.querySelectorAll('main tr')].filter(r => r.querySelector('.mark')).map(r => [...r.cells].every(c => c.className === 'mark'))")

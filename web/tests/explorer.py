@@ -63,6 +63,14 @@ class Page:
             [label, nth],
         )
 
+    def slants(self):
+        """Return the lines of the charts that have a part which is neither level nor upright, or no upright part."""
+        return self.p.evaluate(
+            """[...document.querySelectorAll('main svg.chart > path')].map(path => path.getAttribute('d')).filter(d => {
+                const at = d.slice(1).split('L').map(point => point.split(' ').map(Number)), pairs = at.slice(1).map((b, n) => [at[n], b]);
+                return pairs.some(([a, b]) => a[0] !== b[0] && a[1] !== b[1]) || !pairs.some(([a, b]) => a[1] !== b[1]); })"""
+        )
+
     def download(self, name):
         with self.p.expect_download() as got:
             self.p.get_by_role("button", name=name, exact=True).click()

@@ -38,6 +38,7 @@ def length(page):
         check(f"{what}: the losses of the table that is saved", abs(np.exp(np.mean([row[2] for row in rows[:64]])) - mine["no positions"][0]) < 1e-9 and len(rows) >= last)
     said = p.text_content("main p[role=status] >> nth=0")
     check("length: what the model was trained with", "trained with T5" in p.text_content("main") and said, said)
+    check("length: the lines jump from range to range", not page.slants(), page.slants())
     svg = page.show("length").download("SVG").read_text()
     check("length: the legend is saved", all(name in svg for name in mine), svg[:200])
     p.focus("svg.chart")

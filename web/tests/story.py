@@ -97,6 +97,7 @@ def schemes(page):
         check(f"slopes {state}: the weights", fixed(weights) == fixed(np.concatenate([softmax(row[0]) for row in want])), weights[:5])
     for state in ({}, {"layer": 1, "head": 3, "back": 160}, {"back": 0, "head": 2}):
         page.show("story-buckets", **state)
+        check(f"buckets {state}: the curve jumps from bucket to bucket", not page.slants(), page.slants())
         back, buckets, biases = columns(page)
         want = command_output(page)["bias"][page.p.evaluate("relpos.state().head")][0][::-1]
         check(f"buckets {state}: the biases", fixed(biases) == fixed(want), biases[:5])

@@ -59,7 +59,7 @@ export const buckets = {
         xLabel: 'offset = key − query',
         yLabel: 'bucket',
         low: 0,
-        series: [{name: '', x, y, style: x.length > 120 ? undefined : 'bars'}],
+        series: [{name: '', x, y, steps: true, style: x.length > 120 ? undefined : 'bars'}],
         zones,
         marks: [{x: Math.min(Math.max(offset, -reach), reach), text: minus(`${offset} → ${own}`)}],
         onpick: at => change({offset: Math.round(at)})

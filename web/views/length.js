@@ -90,6 +90,7 @@ export const length = {
         series: all.map(([, name], k) => ({
           name,
           line: k ? 2 : 3,
+          steps: true,
           x: ranges.flatMap(([from, to]) => [Math.max(from, min / 2), to - 1]),
           y: ranges.flatMap((_, r) => [found[k][r], found[k][r]])
         })),
