@@ -148,8 +148,9 @@ export function chart({
   if (bars && !logY) lo = Math.min(lo, 0), hi = Math.max(hi, 0);
   if (lo === hi) lo -= 0.5, hi += 0.5;
   const half = bars ? 0.5 : 0, px = x => left + (fx(x) - loX + half) / (hiX - loX + 2 * half || 1) * (width - left - right);
-  // keep lines away from the frame; bars begin on it
-  const inset = bars ? 0 : 5, level = y => top + inset + (hi - y) / (hi - lo) * (height - top - bottom - 2 * inset);
+  // keep lines and bars away from the frame, but bars begin on it, and lines end near it where they leave the range
+  const tall = height - top - bottom, above = high === undefined ? Math.max(8, 0.06 * tall) : 5, below = bars ? 0 : 5,
+        level = y => top + above + (hi - y) / (hi - lo) * (tall - above - below);
   const py = y => level(fy(y)), back = y => logY ? 10 ** y : y;
   const elements = [], valueAt = at => {
     const value = (at - left) / (width - left - right) * (hiX - loX + 2 * half) + loX - half;
