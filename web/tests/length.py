@@ -18,6 +18,22 @@ def perplexities(page):
     return numbers["perplexity"], [[x["perplexity"] for x in one["positions"]] for one in found]
 
 
+def finding(page, what, rows):
+    """Check the sentence on the perplexities beyond the trained length, or on the last range."""
+    said, n = page.p.text_content("main p[role=status] >> nth=0"), len(rows)
+    first = 256 if n >= 320 else max(x for x in (0, 64, 128, 256) if x < n)
+    found, within = (np.exp(rows[a:b, 1:].mean(axis=0)) for a, b in ((first, n), (0, 256)))
+    names = ["T5", "no positions", "ALiBi", "RoPE", page.p.evaluate("relpos.state().also")]
+    texts = [f"{x:.1f} with {name}" for x, name in zip(found, names)]
+    want = f"bytes {first:,} to {n - 1:,}, perplexity is {', '.join(texts[:-1])} and {texts[-1]}."
+    check(f"{what}: the finding", want in said and ("Beyond the 256 bytes" in said) == (n >= 320), f"{said} {want}")
+    if n >= 320:
+        times = f"With ALiBi it is {found[2] / found[0]:.1f} times that with T5; in the first 256 bytes it is {within[2] / within[0]:.1f} times."
+        lines = [line.split() for line in command("relpos bucket --causal -- " + " ".join(str(-d) for d in range(160))).splitlines()]
+        far = next(-int(delta) for delta, bucket in lines if bucket == lines[-1][1])
+        check(f"{what}: in comparison with the trained length", times in said and f"the same from distance {far} on" in said, f"{said} {times} {far}")
+
+
 def length(page):
     p = page.p
     page.show("length")
@@ -34,11 +50,14 @@ def length(page):
         digits = [f"{x:.3f}" for x in mine["T5, as trained"]]
         check(f"{what}: in the table", page.cells("T5, as trained") == digits, f"{page.cells('T5, as trained')} {digits}")
         rows = page.csv()[1:]
+        finding(page, what, np.array(rows, dtype=float))
         last = 256 if len(rows) > 256 else 64 if len(rows) < 256 else 128
         check(f"{what}: the losses of the table that is saved", abs(np.exp(np.mean([row[2] for row in rows[:64]])) - mine["no positions"][0]) < 1e-9 and len(rows) >= last)
     said = p.text_content("main p[role=status] >> nth=0")
     check("length: what the model was trained with", "trained with T5" in p.text_content("main") and said, said)
     check("length: the lines jump from range to range", not page.slants(), page.slants())
+    gap = p.evaluate("(svg => Math.min(...[...svg.querySelectorAll(':scope > path')].map(path => path.getBBox().y)) - svg.querySelector('rect').getBBox().y)(document.querySelector('svg.chart'))")
+    check("length: no line touches the top of the chart", gap >= 8, gap)
     svg = page.show("length").download("SVG").read_text()
     check("length: the legend is saved", all(name in svg for name in mine), svg[:200])
     p.focus("svg.chart")

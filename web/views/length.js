@@ -62,17 +62,40 @@ export const length = {
       ],
       change, h('div', {class: 'field'}, h('label', {for: 'long-text'
       }, 'Your text'), h('div', {class: 'wide'}, own, open)));
-    const picture = h('div'), said = h('p', {role: 'status'}), numbers = h('div');
+    const
+      picture = h('div'),
+      said = h('p', {role: 'status'}), numbers = h('div'),
+      note = h('p', {class: 'note'},
+        'Each range is a different part of the text, and some parts are harder to predict: compare the lines within a range, not one line from range to range.');
     const play =
       player({key: 'length', state: current, change, text: 'Play: 64 to 8,192', ends: [min, max], next: doubling(max)});
     const save = (text, name, of) => h('button', {type: 'button', onclick: async () => download(name, await of ())}, text);
-    const output = h('div', {}, picture, h('div', {class: 'row'}, play), said, numbers,
+    const output = h('div', {}, picture, h('div', {class: 'row'}, play), said, note, numbers,
       h('div', {class: 'row'}, save('Save the model', modelFile, async () => (await Trained.load(core)).file()),
         save('Save the text', textFile,
           () => new Blob([run.tokens.subarray(0, Math.min(current().length + 1, run.tokens.length))]))));
     const bytesOf = text => new TextEncoder().encode(text || facts.text).subarray(0, max + 1);
     /** Return how many bytes of the wanted length have been read with every scheme. */
     const shown = () => Math.min(run.read, current().length);
+
+    const t5 = {buckets: 32, maxDistance: 128, bidirectional: false, strategy: 0};  // the defaults of trainedTerms
+    let constant = 0;                                                               // the smallest distance in T5's last bucket
+    while (core.bucket(-constant, t5) !== t5.buckets - 1) constant++;
+    /** Return the perplexities of the first n bytes in words: beyond the trained length, or of the last range if few bytes are beyond it. */
+    const finding = n => {
+      const few = n < trainedAt + 64, range = few ? rangesOf(n).at(-1) : [trainedAt, n],
+            bytes = `${count(range[0])} to ${count(range[1] - 1)}`;
+      const of = range => run.losses.map(loss => perplexity(loss, range)), found = of(range),
+            times = ([t5, , alibi]) => fixed(alibi / t5, 1);
+      const listed = run.all.map(([, name], k) => `${fixed(found[k], 1)} with ${k ? name : 'T5'}`),
+            list = `${listed.slice(0, -1).join(', ')} and ${listed.at(-1)}`;
+      if (few) return `In bytes ${bytes}, perplexity is ${list}.`;
+      return `Beyond the ${trainedAt} bytes of training, in bytes ${bytes}, perplexity is ${list}. With ALiBi it is ${
+        times(found)} times that with T5; in the first ${trainedAt} bytes it is ${
+        times(of([0, trainedAt]))} times. T5’s bias stays the same from distance ${
+        constant} on, ALiBi’s penalty keeps growing, and RoPE rotates its slow pairs by angles that ${
+        trainedAt} bytes do not reach.`;
+    };
 
     const draw = () => {
       const n = shown(), ranges = rangesOf(n), {all, losses, tokens} = run, end = Math.min(current().length, tokens.length - 1);
@@ -97,15 +120,12 @@ export const length = {
         zones: [{from: min / 2, to: trainedAt - 0.5, text: 'as in training', shade: true}]
       });
       picture.replaceChildren(figure);
-      const last = ranges.at(-1), best = found.map(line => line.at(-1)), names = all.map(([, name]) => name);
-      said.textContent = n ?
-        `Bytes ${bytes(last)}: ${
-          names.map((name, k) => `${name} ${fixed(best[k], 1)}`).join(', ')}. The model was trained with T5, on texts of ${
-          trainedAt} bytes; the other schemes get its weights without more training.${
-          n < end ? ` Reading: ${count(n)} of ${count(end)} bytes …` : ''}` :
-        'Reading …';
+      said.textContent = n ? `${finding(n)} The model was trained with T5, on texts of ${
+                               trainedAt} bytes; the other schemes get its weights without more training.${
+                               n < end ? ` Reading: ${count(n)} of ${count(end)} bytes …` : ''}` :
+                             'Reading …';
       numbers.replaceChildren(
-        ...(n ? [table(['bytes', ...ranges.map(bytes)], names.map((name, k) => [name, ...found[k]]),
+        ...(n ? [table(['bytes', ...ranges.map(bytes)], all.map(([, name], k) => [name, ...found[k]]),
                   {digits: 3, caption: 'Perplexity of each range: exp of the mean loss. Guessing among all bytes has 256.'})] :
                 []));
     };
