@@ -321,6 +321,20 @@ export function wordButtons(box, words, chosen, pick) {
   box.chosen = chosen;
 }
 
+/** Keep the chosen word of wordButtons in sight where a style limits the height of the box: when the box appears or changes its size, and
+ * after another word has been chosen; the view then calls the returned function. Only the box scrolls, never the page. */
+export function followChosen(box) {
+  let last = null;
+  const find = () => box.querySelector('[aria-pressed=true]'), follow = () => {
+    last = find();
+    if (!last || box.scrollHeight <= box.clientHeight) return;
+    const {top, bottom} = box.getBoundingClientRect(), word = last.getBoundingClientRect();
+    box.scrollTop += Math.min(word.top - top, 0) + Math.max(word.bottom - bottom, 0);
+  };
+  new ResizeObserver(follow).observe(box);
+  return () => find() !== last && follow();
+}
+
 /** Return a function that marks elements as belonging to earlier settings if it is called with true, and unmarks them if with false. Marks
  * appear only after a moment, so that a term that is still being typed does not dim the page. */
 export function marker(elements) {

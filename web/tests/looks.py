@@ -8,6 +8,11 @@ from checks import check
 from explorer import Page, every_view
 
 
+# the chosen word, whether it is in sight within the words, and how far the page is scrolled
+CHOSEN = """(() => { const box = document.querySelector('.words'), all = [...box.children], at = all.findIndex(e => e.getAttribute('aria-pressed') === 'true'),
+    [a, b] = [box, all[at]].map(e => e.getBoundingClientRect()); return [at, b.top > a.top - 1 && b.bottom < a.bottom + 1, scrollY]; })()"""
+
+
 def narrow(browser):
     for width in (360, 768, 3840):
         every_view(
@@ -27,6 +32,20 @@ def narrow(browser):
         cut = page.p.evaluate("""(() => { const box = document.querySelector('.words'), end = box.getBoundingClientRect().bottom;
             return [box.scrollHeight > box.clientHeight, ...[...box.children].map(e => e.getBoundingClientRect()).filter(e => e.top < end - 0.5 && e.bottom > end + 0.5).map(e => [e.top, e.bottom, end])]; })()""")
         check(f"{view} {state}: no line of the words is cut", cut == [True], cut[:3])
+        last = page.p.evaluate("document.querySelector('.words').children.length - 1")
+        for query in (last, 0, last // 2):
+            page.p.evaluate("query => relpos.change({query})", query)
+            page.frames()
+            found = page.p.evaluate(CHOSEN)
+            check(f"{view} {state}: query {query} is in sight in the words, and the page is not scrolled", found == [query, True, 0], found)
+        page.p.evaluate("document.querySelector('.words').scrollTop = 0; scrollTo(0, 100); relpos.change({head: 1})")
+        page.frames()
+        check(f"{view} {state}: the reader may scroll", page.p.evaluate("[document.querySelector('.words').scrollTop, scrollY]") == [0, 100])
+        page.p.evaluate("scrollTo(0, 0)")
+    page.show("model", fresh=True)
+    check("model: the query is in sight at first", page.p.evaluate(CHOSEN) == [60, True, 0], page.p.evaluate(CHOSEN))
+    page.show("bias").show("model")
+    check("model: and after another view", page.p.evaluate(CHOSEN) == [60, True, 0], page.p.evaluate(CHOSEN))
     page.context.close()
     page = Page(browser, viewport={"width": 768, "height": 800})
     page.show("sentence", text="x" * 3000 + " and " + "y" * 3000, a="alibi")

@@ -7,7 +7,7 @@ import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {maskEditor, maskKeywords, maskOfOption, maskOptions, readMasks} from '../mask.js';
 import {nameOf, namesIn, startText, termEditor, withNames} from '../term.js';
-import {controls, differenceOf, download, extent, fixed, h, inner, inPieces, marker, minus, nth, table, viewLink, weightOf, wordButtons} from '../ui.js';
+import {controls, differenceOf, download, extent, fixed, followChosen, h, inner, inPieces, marker, minus, nth, table, viewLink, weightOf, wordButtons} from '../ui.js';
 
 const maxTokens = 1024;  // a map has the square of this many cells
 
@@ -348,6 +348,7 @@ export const model = {
       name => new HeatMap({title: name, value: 'weight', onpick: r => change({query: r})})));
     const panels = h('div', {class: 'panels early'}, maps.map(map => map.element)), mark = marker([panels]);
     const output = h('div', {}, title, said, words, heavy, profile, curves, panels);
+    const follow = followChosen(words);
     let calculate = () => '';
     words.addEventListener('pointerover', event => {
       const at = [...words.children].indexOf(event.target);
@@ -395,6 +396,7 @@ export const model = {
       };
       const top = extent([row])[1] || 1;
       wordButtons(words, tokens, query, j => change({query: Math.min(j, source.lenQ - 1)}));
+      follow();
       [...words.children].forEach((button, j) => {
         const now = j === query ? '' : `color-mix(in srgb, var(--s1) ${3 * Math.round(15 * Math.sqrt(row[j] / top))}%, var(--bg))`;
         if (button.now === now) return;

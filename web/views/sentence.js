@@ -7,7 +7,7 @@ import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {maskEditor, maskKeywords, maskOptions, readMasks} from '../mask.js';
 import {nameOf, plainTerms, termEditor} from '../term.js';
-import {calculation, controls, differenceOf, extent, fixed, h, inner, minus, sumOfProducts, table, valueText, weightOf, wordButtons} from '../ui.js';
+import {calculation, controls, differenceOf, extent, fixed, followChosen, h, inner, minus, sumOfProducts, table, valueText, weightOf, wordButtons} from '../ui.js';
 
 /** Return true if a term has a different default for each head when its array is missing, such as ALiBi's slopes. The view then uses 8
  * heads, like the command line. */
@@ -47,6 +47,7 @@ export const sentence = {
     HeatMap.link(maps);
     const outputs = new HeatMap(
       {title: 'Outputs of all queries', columns: 'channel', value: 'number', ratio: 1, onpick: r => change({query: r})});
+    const follow = followChosen(words);
     const output = h('div', {}, h('p', {class: 'note early'}, 'Choose the query word:'), words, steps,
       h('div', {class: 'panels early'}, maps.map(map => map.element), outputs.element));
 
@@ -78,6 +79,7 @@ export const sentence = {
       const row = found.rows[query], parts = core.parts(head, query), standard = plain.rows[query],
             difference = row.weights.map((x, j) => x - standard.weights[j]);
       wordButtons(words, tokens, query, i => change({query: i}));
+      follow();
       const sum = row.lse < 700 && row.lse > -Infinity ? fixed(Math.exp(row.lse)) : 'S', scale = 1 / Math.sqrt(width);
       const channels = [...Array(width).keys()], pair = (c, j) => [q[query * width + c], k[j * width + c]];
       const dot = j => channels.reduce((sum, c) => sum + pair(c, j)[0] * pair(c, j)[1], 0);
