@@ -14,7 +14,7 @@ import {rope} from './views/rope.js';
 import {sentence} from './views/sentence.js';
 import {shaw} from './views/shaw.js';
 
-const workshop = [length, bias, sentence, buckets, shaw, rope, images, families, cost, model], views = [...story, ...workshop];
+const workshop = [length, model, bias, sentence, buckets, shaw, rope, images, families, cost], views = [...story, ...workshop];
 
 const facts = await unpackObject('facts');
 Object.setPrototypeOf(facts.terms, null);  // otherwise an unknown name could find a method of Object

@@ -1,6 +1,8 @@
 """Test the keyboard, links, and the browser's history. SPDX-License-Identifier: Apache-2.0"""
 
-from checks import check
+import re
+
+from checks import check, root
 from explorer import Page
 
 
@@ -75,6 +77,9 @@ def navigation(browser):
     page = Page(browser)
     page.show("bias", q=16, k=16, heads=2)
     p, here = page.p, lambda: page.p.evaluate("[document.querySelector('h2').textContent.split(':')[0], location.hash]")
+    listed = re.findall(r"^\*(\w+)\*\n\t", (root / "docs/man/relpos-explore.1.scd").read_text(), re.M)
+    shown = p.locator("#nav a").all_text_contents()
+    check("the views of trained models are first, and the manual has the views in this order", shown[:3] == ["The story", "Length", "Model"] and shown[1:] == listed, f"{shown} {listed}")
     p.wait_for_timeout(300)
     p.keyboard.press("Tab")
     before = here()

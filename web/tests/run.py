@@ -63,7 +63,7 @@ with sync_playwright() as playwright:
         film(browser, Path(parts[1]))
     else:
         page = Page(browser)
-        for part in (story, trained, length, bias, effects, sentence, buckets, shaw, rope, images, families, cost, model):
+        for part in (story, trained, length, model, bias, effects, sentence, buckets, shaw, rope, images, families, cost):
             if not parts or part.__name__ in parts:
                 run(part, page)
         page.context.close()
