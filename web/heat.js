@@ -124,6 +124,7 @@ export class HeatMap {
     brush.putImageData(image, 0, 0);
     const ratio = this.shape ?? Math.min(Math.max(columns / rows, 0.5), 8);
     canvas.style.aspectRatio = ratio;
+    this.element.style.setProperty('--ratio', ratio);  // the style limits the height of a map to that of the screen
     const width = Math.max(1, Math.round((this.width ||= canvas.clientWidth) * devicePixelRatio)),
           height = Math.max(1, Math.round(width / ratio));
     if (canvas.width !== width || canvas.height !== height) [canvas.width, canvas.height] = [width, height];

@@ -47,6 +47,13 @@ def narrow(browser):
     page.show("bias").show("model")
     check("model: and after another view", page.p.evaluate(CHOSEN) == [60, True, 0], page.p.evaluate(CHOSEN))
     page.context.close()
+    for width, height, state in ((1024, 768, {}), (700, 500, {"embed": 1}), (1440, 900, {}), (390, 844, {})):
+        page = Page(browser, viewport={"width": width, "height": height})
+        page.show("bias", **state)
+        found = page.p.evaluate("""(() => { const box = of => document.querySelector(of).getBoundingClientRect(), map = box('main canvas'), summary = box('.sheet > summary'), scale = box('main .scale');
+            return [map.width, map.height, scale.bottom, summary.height ? summary.top : innerHeight, scale.width]; })()""")
+        check(f"bias at {width} × {height}: the map is square, and its scale is in sight", abs(found[0] - found[1]) < 1 and found[0] > 200 and found[2] <= found[3] and found[4] <= found[0] + 40, found)
+        page.context.close()
     page = Page(browser, viewport={"width": 768, "height": 800})
     page.show("sentence", text="x" * 3000 + " and " + "y" * 3000, a="alibi")
     wide = page.p.evaluate("[document.documentElement.scrollWidth, ...[...document.querySelectorAll('main th, main button, main figcaption, main h3')].map(e => e.getBoundingClientRect().width)]")
