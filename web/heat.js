@@ -34,11 +34,40 @@ function makeRamp(diverging) {
 /** Return the 256 colours of a rising scale as 32-bit pixels. */
 export const colours = () => ramp(false);
 
-// sizes in pixels of the axes beside and below a map
+// sizes in pixels of the axes beside and below a map with axes
 export const axisSizes = {
   left: 40,
   below: 40
 };
+
+const least = 14, widest = 60;  // in pixels: the smallest cell that has a label, and the widest label
+const pen = document.createElement('canvas').getContext('2d');
+pen.font = '12px system-ui, sans-serif';
+const widthOf = texts => Math.max(0, ...texts.map(text => pen.measureText(text).width));
+
+/** Return a text that is cut to the width of the widest label. */
+function cut(text) {
+  if (widthOf([text]) <= widest) return text;
+  let end = text.length;
+  while (end > 1 && widthOf([text.slice(0, end) + '…']) > widest) end--;
+  return text.slice(0, end) + '…';
+}
+
+/** Return the labels of an axis, [text, place]. values: the word or the number of each place; each: the pixels of a place; need(texts): the
+ * pixels that a number needs. Write all of them if there is space, otherwise at most 8 round numbers; for words, these are indices. */
+function labelsOf(values, each, need) {
+  const words = typeof values[0] === 'string';
+  if (words && each >= least) return values.map((word, at) => [cut(word), at]);
+  const numbers = words ? [...values.keys()] : values, first = numbers[0], last = numbers.at(-1),
+        text = x => minus(+x.toFixed(4));
+  const long = need(numbers.map(text)), step = (last - first) / (numbers.length - 1) || 1;
+  if (each >= long) return numbers.map((x, at) => [text(x), at]);
+  return ticks(first, last, Math.min(values.length * each / (long + 16), 8)).map(x => [text(x), (x - first) / step]).filter(([,
+    at]) => step > 1 || Math.abs(at - Math.round(at)) < 1e-6);  // a place of a step above 1 contains several numbers
+}
+
+/** Return true for the name of an axis that counts from 0. */
+const counted = name => ['query', 'key', 'head', 'token', 'channel'].includes(name);
 
 export class HeatMap {
   /** Call onpick(row, column) when the cursor moves, and onlook(row, column) when the mouse moves. axes: draw axes with ticks; `show` then
@@ -67,10 +96,11 @@ export class HeatMap {
     this.head = h('span'), this.low = h('span'), this.high = h('span');
     this.bar = h('canvas', {width: 256, height: 1, 'aria-hidden': 'true'});
     this.axis = h('span', {}, `${rows} ↓   ${columns} →`);
-    this.across = axes && h('svg', {class: 'chart', 'aria-hidden': 'true'});
-    this.down = axes && h('svg', {'aria-hidden': 'true'});
-    this.frame = axes && h('div', {class: 'framed'}, this.down, this.canvas, this.across);
-    this.element = h('figure', {}, this.caption, this.frame || this.canvas,
+    this.axes = axes;
+    this.across = h('svg', {class: axes && 'chart', 'aria-hidden': 'true'});
+    this.down = h('svg', {'aria-hidden': 'true'});
+    this.frame = h('div', {class: 'framed'}, this.down, this.canvas, this.across);
+    this.element = h('figure', {}, this.caption, this.frame,
       axes ? null : h('div', {class: 'axis'}, this.axis, h('span', {}, 'arrow keys move the cursor')), this.readout,
       h('div', {class: 'scale'}, this.head, this.low, this.bar, this.high), this.cross);
     this.cursor = [0, 0];
@@ -80,9 +110,10 @@ export class HeatMap {
     }).observe(this.canvas);
   }
 
-  /** Show data [rows * columns]. label(row, column, value) returns the text of the readout. */
-  show({data, rows, columns, title, low, high, diverging, cursor, label, value, across, named, ratio = this.ratio}) {
-    Object.assign(this, {data, rows, columns, named, label: label ?? this.label, shape: ratio});
+  /** Show data [rows * columns]. label(row, column, value) returns the text of the readout. places: {rows, columns}, the words or the numbers
+   * of the rows and of the columns; default: their indices. */
+  show({data, rows, columns, title, low, high, diverging, cursor, label, value, across, named, places = {}, ratio = this.ratio}) {
+    Object.assign(this, {data, rows, columns, named, places, label: label ?? this.label, shape: ratio});
     this.value = value ?? this.value;
     if (across) this.axis.textContent = `query ↓   ${this.names.columns = across} →`;
     if (title) this.title = this.caption.textContent = title;
@@ -129,7 +160,7 @@ export class HeatMap {
           height = Math.max(1, Math.round(width / ratio));
     if (canvas.width !== width || canvas.height !== height) [canvas.width, canvas.height] = [width, height];
     const to = canvas.getContext('2d');
-    to.imageSmoothingEnabled = columns > width && !this.frame;  // axes name the rows, so these stay distinct
+    to.imageSmoothingEnabled = columns > width && !this.axes;  // axes name the rows, so these stay distinct
     to.drawImage(this.small, 0, 0, width, height);
     const [r, c] = this.cursor, w = width / columns, t = height / rows;
     to.lineWidth = 2 * devicePixelRatio;
@@ -143,7 +174,8 @@ export class HeatMap {
     bar.putImageData(strip, 0, 0);
     canvas.setAttribute('aria-label',
       `${this.title}: ${rows} by ${columns}, ${this.value} from ${this.from} to ${this.to}. Arrow keys move the cursor.`);
-    if (this.frame) this.drawAxes(this.width, this.width / ratio);
+    if (this.axes) this.drawAxes(this.width, this.width / ratio);
+    else this.drawLabels(this.width, this.width / ratio);
     this.read(r, c);
   }
 
@@ -168,6 +200,38 @@ export class HeatMap {
         .filter(Number.isInteger)
         .map(row => text(String(row), {x: left - 6, y: y(row) + 4, 'text-anchor': 'end', ...(row === named?.row ? ink : {})})),
       text(this.names.rows, {x: 12, y: tall / 2, transform: `rotate(-90 12 ${tall / 2})`}));
+  }
+
+  /** Write labels at the left and below a map of `wide` by `tall` pixels. The space at the left does not depend on these, because the
+   * width of the map depends on it. */
+  drawLabels(wide, tall) {
+    const of = name => {
+      const n = this[name];
+      return this.places[name] ?? (counted(this.names[name]) ? [...Array(n).keys()] : []);
+    };
+    const rows = of('rows'), columns = of('columns'), key = JSON.stringify([wide, tall, rows, columns]);
+    if (this.written === key) return;
+    this.written = key;
+    const most = 38 * 16 / least;  // more rows than these never have space for words
+    const texts = rows.map((x, at) => typeof x !== 'string' ? minus(+x.toFixed(4)) : rows.length > most ? String(at) : cut(x));
+    const left = rows.length ? Math.ceil(widthOf(texts)) + 6 : 0, each = wide / this.columns;
+    const beside = labelsOf(rows, tall / this.rows, () => least), under = labelsOf(columns, each, all => widthOf(all) + 4),
+          long = widthOf(under.map(([text]) => text)), upright = typeof columns[0] === 'string' && long > each - 4;
+    const below = !under.length ? 0 : upright && under.length === columns.length ? Math.ceil(long) + 6 : 16;
+    const fill = 'var(--soft)';
+    this.element.style.setProperty('--left', `${left}px`);
+    this.down.setAttribute('viewBox', `0 0 ${left} ${tall}`);
+    this.down.replaceChildren(...beside.map(
+      ([text, at]) => h('text', {x: left - 4, y: (at + 0.5) / this.rows * tall + 4, 'text-anchor': 'end', fill}, text)));
+    this.across.setAttribute('viewBox', `0 0 ${left + wide} ${below}`);
+    this.across.style.width = `${left + wide}px`;
+    this.across.replaceChildren(...under.map(([text, at]) => {
+      const x = left + (at + 0.5) * each;
+      return h('text',
+        below > 16 ? {x: 0, y: 0, fill, transform: `translate(${x - 4} 3) rotate(90)`} :
+                     {x, y: 13, 'text-anchor': 'middle', fill},
+        text);
+    }));
   }
 
   read(r, c) {
@@ -260,7 +324,6 @@ export class HeatMap {
           tall = Math.round(wide / ratio), width = left + wide + 12, below = top + tall, height = below + 76;
     const text = (x, y, content, more) => h('text', {x, y, fill: colour('ink'), ...more}, content),
           middle = {'text-anchor': 'middle'};
-    const counted = name => ['query', 'key', 'head', 'token', 'channel'].includes(name);  // other axes do not begin at 0
     const marks = (name, n, draw) =>
       counted(name) ? ticks(0, n - 1, Math.min(n, 8)).filter(Number.isInteger).map(x => draw(x, (x + 0.5) / n)) : [];
     const {rows, columns} = this.names;

@@ -65,6 +65,59 @@ def narrow(browser):
     page.context.close()
 
 
+# the labels beside (0) and below (1) the visible maps, and how far each is from the middle of its cell, in cells
+LABELS = """[...document.querySelectorAll('main figure:not([hidden]) .framed')].map(frame => { const [down, canvas, across] = frame.children, box = canvas.getBoundingClientRect(), page = document.documentElement.clientWidth;
+    return [down, across].map((svg, side) => [...svg.querySelectorAll('text')].map(text => { const at = text.getBoundingClientRect();
+        return [text.textContent, side ? (at.left + at.right) / 2 - box.left : (at.top + at.bottom) / 2 - box.top, at.right <= (side ? page : box.left) && at.left >= 0 && (!side || at.top >= box.bottom)]; }))
+        .concat([[box.height, box.width]]); })"""
+
+
+def labels(browser):
+    """Check that labels beside and below a map are at their cells, do not overlap the map and fit the page."""
+    words = "the cat sat on the mat".split()
+    long = "attention with extraordinarily long words has labels that are cut to fit beside the picture".split()
+    for size in ((1280, 900), (390, 844), (320, 568)):
+        page = Page(browser, viewport={"width": size[0], "height": size[1]})
+        cases = (
+            ("sentence", {"text": " ".join(words)}, 0, words, words),
+            ("sentence", {"text": " ".join(long)}, 0, long, long),
+            ("sentence", {"text": "word " * 60}, 0, range(60), range(60)),
+            ("shaw", {}, 0, range(6), range(6)),
+            ("shaw", {"clip": 2}, 4, range(-2, 3), range(4)),
+            ("shaw", {"run": 1000}, 7, range(1000), range(1000)),
+            ("families", {}, 0, [x / 5 for x in range(21)], range(-10, 11)),
+            ("images", {"rows": 3, "columns": 4}, 0, range(-2, 3), range(-3, 4)),
+            ("bias", {"q": 512, "k": 300}, 0, range(512), range(300)),
+            ("bias", {"a": "relval,left=2,right=2", "q": 8, "k": 8}, 0, range(8), range(8)),
+        )
+        for view, state, nth, *axes in cases:
+            page.show(view, **state)
+            page.frames()
+            found = page.p.evaluate(LABELS)[nth]
+            for side, (values, seen) in enumerate(zip(axes, found)):
+                pixels, what = found[2][side], f"{view} {state} at {size[0]}, side {side}"
+                count = len(values) if len(values) < 512 or view != "shaw" else 256
+                texts = [str(x) if isinstance(x, str) else f"{x:g}".replace("-", "−") for x in values]
+                if isinstance(values[0], str):
+                    texts = [text if text in (s[0] for s in seen) else next((s[0] for s in seen if s[0][-1] == "…" and text.startswith(s[0][:-1])), text) for text in texts]
+                check(f"{what}: every cell with space has a label", len(seen) == count if pixels / count >= 30 else len(seen) >= 2, f"{seen} {pixels / count}")
+                ordered = [texts.index(text) for text, *_ in seen] if len(set(texts)) == len(texts) else range(len(seen))
+                places = [(n + 0.5 * len(values) / count) / len(values) * pixels for n in ordered]
+                check(f"{what}: the labels are at their cells", all(text in texts and abs(at - place) < max(2, pixels / count / 4) for (text, at, _), place in zip(seen, places)), f"{seen} {places}")
+                check(f"{what}: the labels are outside of the map and within the page", all(fits for *_, fits in seen), seen)
+            check(f"{view} {state}: fits {size[0]}", page.p.evaluate("document.documentElement.scrollWidth") <= size[0])
+        page.show("sentence", text=" ".join(words))
+        canvas = page.p.locator("main canvas").first
+        canvas.scroll_into_view_if_needed()
+        box = canvas.bounding_box()
+        page.p.mouse.move(box["x"] + 4.5 / 6 * box["width"], box["y"] + 1.5 / 6 * box["height"])
+        said = page.p.locator("main figure .readout").first.text_content()
+        cross = page.p.evaluate("(([a, b]) => [b.left - a.left, b.top - a.top])(['.framed canvas', '.cross'].map(e => document.querySelectorAll('main figure:not([hidden]):has(.framed)')[1].querySelector(e).getBoundingClientRect()))")
+        here = [4 / 6 * box["width"], 1 / 6 * box["height"]]
+        check(f"the cursor is at the cell under the mouse at {size[0]}", said.startswith("cat → the:") and all(abs(a - b) < 3 for a, b in zip(cross, here)), f"{said} {cross} {here}")
+        page.context.close()
+
+
 def names(browser):
     def call(page, view):
         bad = page.p.evaluate(

@@ -31,7 +31,7 @@ from files import files
 from firefox import firefox
 from images import images
 from length import length
-from looks import accessible, colours, minus, names, narrow
+from looks import accessible, colours, labels, minus, names, narrow
 from machine import modules, speed
 from model import model
 from moving import keyboard, navigation
@@ -67,7 +67,7 @@ with sync_playwright() as playwright:
             if not parts or part.__name__ in parts:
                 run(part, page)
         page.context.close()
-        for part in (pictures, views, links, hands, keyboard, navigation, narrow, colours, minus, names, accessible, address, exports, files, modules, firefox, speed):
+        for part in (pictures, views, links, hands, keyboard, navigation, narrow, labels, colours, minus, names, accessible, address, exports, files, modules, firefox, speed):
             if not parts or part.__name__ in parts:
                 run(part, browser)
     browser.close()

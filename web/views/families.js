@@ -160,6 +160,7 @@ export const families = {
         data: Float64Array.from(grid.flat().map(weights => weights[relevant])),
         rows: contents.length,
         columns: strengths.length,
+        places: {rows: contents, columns: strengths},
         low: 0,
         high: 1,
         diverging: false,

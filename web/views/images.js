@@ -187,6 +187,8 @@ export const images = {
         data: byOffset,
         rows: tall,
         columns: wide,
+        places:
+          {rows: [...Array(tall).keys()].map(r => r - rows + 1), columns: [...Array(wide).keys()].map(c => c - columns + 1)},
         cursor: chosen,
         title: `Every offset: ${tall} × ${wide}`,
         value,

@@ -436,6 +436,7 @@ export const model = {
               rows: lenQ,
               columns: lenK,
               cursor: [Math.min(current().query, lenQ - 1), maps[n].cursor[1]],
+              places: {rows: lenQ === lenK ? tokens : undefined, columns: tokens},
               label: (r, c) => `“${tokens[r] ?? r}” → “${tokens[c]}”, offset ${minus(c - r)}: ${expression(n, r, c)}`,
               ...(n < 2 ? {low: 0, high: found.high, diverging: false} :
                           {low: -found.highest, high: found.highest, diverging: true})

@@ -180,6 +180,7 @@ export const sentence = {
         rows: n,
         columns: n,
         cursor: [query, maps[m].cursor[1]],
+        places: {rows: tokens, columns: tokens},
         label: (r, c, x) => `${tokens[r]} → ${tokens[c]}: ${
           m < 2             ? weightOf([plain, found][m].rows[r], c) :
             x === -Infinity ? 'masked' :
@@ -192,6 +193,7 @@ export const sentence = {
         rows: n,
         columns: n,
         cursor: [query, maps[3].cursor[1]],
+        places: {rows: tokens, columns: tokens},
         label: (r, c, x) => `${tokens[r]} → ${tokens[c]}, offset ${minus(c - r)}: ${calculation(expression(r, c), valueText(x))}`
       });
       outputs.show({
@@ -199,6 +201,7 @@ export const sentence = {
         rows: n,
         columns: width,
         cursor: [query, outputs.cursor[1]],
+        places: {rows: tokens},
         label: (r, c, x) => `output of ${tokens[r]}, channel ${c}: ${outputOf(found.rows[r], c, fixed(x))}`
       });
       core.problem({lenQ: n, lenK: n, dimK: width, terms: [state.a]});

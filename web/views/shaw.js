@@ -78,7 +78,8 @@ export const shaw = {
      * has several pairs if `run` exceeds maxCells. */
     const showSeen = (map, run, fraction, what) => {
       const cells = Math.min(run, maxCells), data = new Float64Array(cells * cells),
-            range = n => [Math.floor(n * run / cells), Math.floor((n + 1) * run / cells)];
+            range = n => [Math.floor(n * run / cells), Math.floor((n + 1) * run / cells)],
+            firsts = [...Array(cells).keys()].map(n => n * run / cells);
       for (let r = 0; r < cells; r++)
         for (let c = 0; c < cells; c++) data[r * cells + c] = fraction(range(r), range(c));
       const said = x => x === 1 ? 'seen' : x === 0 ? 'never seen' : `seen in ${fixed(100 * x, 0)} % of this cell`;
@@ -86,6 +87,7 @@ export const shaw = {
         data,
         rows: cells,
         columns: cells,
+        places: {rows: firsts, columns: firsts},
         low: 0,
         high: 1,
         diverging: false,
@@ -137,6 +139,7 @@ export const shaw = {
         data: clipped(x).data,
         rows: 2 * c + 1,
         columns: width,
+        places: {rows: [...Array(2 * c + 1).keys()].map(r => r - c)},
         label: (r, k, y) => minus(`offset ${r - c}, channel ${k}: ${fixed(y)}`)
       }));
       const names = [...Array(n).keys()].map(String);
