@@ -304,8 +304,8 @@ export function wordButtons(box, words, chosen, pick) {
   const key = words.join('\n');
   if (box.of !== key) {
     box.of = key;
-    box.replaceChildren(
-      ...words.map((word, n) => h('button', {type: 'button', 'aria-pressed': false, tabindex: -1, onclick: () => pick(n)}, word)));
+    box.replaceChildren(...words.map(
+      (word, n) => h('button', {type: 'button', 'aria-pressed': false, tabindex: -1, onclick: () => pick(n)}, word)));
     box.onkeydown = event => {
       const at = [...box.children].indexOf(event.target), to = at < 0 ? null : arrows(event, at, box.children.length);
       if (to === null) return;

@@ -398,7 +398,8 @@ export const model = {
       wordButtons(words, tokens, query, j => change({query: Math.min(j, source.lenQ - 1)}));
       follow();
       [...words.children].forEach((button, j) => {
-        const now = j === query ? '' : `color-mix(in srgb, var(--s1) ${3 * Math.round(15 * Math.sqrt(row[j] / top))}%, var(--bg))`;
+        const now =
+          j === query ? '' : `color-mix(in srgb, var(--s1) ${3 * Math.round(15 * Math.sqrt(row[j] / top))}%, var(--bg))`;
         if (button.now === now) return;
         button.now = button.style.background = now;
         button.removeAttribute('title');
