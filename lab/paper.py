@@ -44,10 +44,9 @@ class Study:
             path = folder / f"{name}.jsonl"
             return read(path) if path.exists() else []
         self.stages = {stage: of(f"ranking-{stage}") for stage in (1, 2, 3, 4, 6, 7)}
-        self.tasks, self.tasks2, self.classify, self.classify2, self.previous = map(of, (
-            "tasks", "tasks-2", "classify", "classify-2", "previous"))
-        self.answered = self.tasks2 or stages.best_of_tasks(self.tasks)
-        self.trainings = trainings(line for lines in (*self.stages.values(), self.tasks, self.tasks2, self.classify, self.classify2, self.previous) for line in lines)
+        self.tasks, self.tasks2, self.tasks3, self.classify, self.classify2, self.previous = map(of, (
+            "tasks", "tasks-2", "tasks-3", "classify", "classify-2", "previous"))
+        self.trainings = trainings(line for lines in (*self.stages.values(), self.tasks, self.tasks2, self.tasks3, self.classify, self.classify2, self.previous) for line in lines)
         self.ms = {id(line): ms for ms, line in zip(step_ms(self.trainings), self.trainings)}
         self.groups = ranking.of_schemes(self.stages[3])
         self.trained = int(self.stages[3][0]["experiment"]["length"])
@@ -219,12 +218,22 @@ def span(fits, n):
 
 
 def tasks_solved(page, s):
-    lines = s.answered
+    lines = s.tasks2
     if lines:
         size = int(lines[0]["experiment"]["generate_size"])
         at = {n: [x["exact"] / x["lines"] for line in lines for x in line["lengths"] if x["length"] == n] for n in (size, 2 * size)}
-        page.item(f"Copying and reversing letters: every model answers {100 * min(at[size]):.0f} % or more of the lines of the largest trained size, {size}, and {f'at most {100 * max(at[2 * size]):.1f} %' if max(at[2 * size]) else 'none'} of those of twice that size."
-                  + " This is one start of each, at a rate chosen by it: other starts may not learn the task." * (not s.tasks2))
+        learned = [line for line in lines if stages.solved(line) >= stages.SOLVED]
+        page.item(f"Copying and reversing letters: {len(learned)} of {len(lines)} models answer {100 * stages.SOLVED:.0f} % or more of the lines of the largest trained size, {size}, and "
+                  f"{f'no model more than {100 * max(at[2 * size]):.1f} %' if max(at[2 * size]) else 'none answers a line'} of those of twice that size."
+                  + f" The others are {failures(lines)}." * (len(learned) < len(lines)))
+
+
+def failures(lines):
+    """Return how many starts of each scheme did not learn each task."""
+    counts = {}
+    for line in lines:
+        counts.setdefault((scheme(line), line["experiment"]["generate"]), []).append(stages.solved(line) < stages.SOLVED)
+    return joined(f"{NAMES[what]} in {task} ({sum(some)} of {len(some)} starts)" for (what, task), some in counts.items() if any(some))
 
 
 def question(page, s):
@@ -252,7 +261,7 @@ def protocol(page, s):
         if lines:
             sizes = sorted({megabytes(line) for line in lines})
             rows.append([stage, kinds[stage], len(lines), " or ".join(f"{x:.1f}" for x in sizes), f"{s.hours(lines):.2f}"])
-    others = {"copy and reverse": s.tasks + s.tasks2, "an encoder task": s.classify + s.classify2, "previous token": s.previous}
+    others = {"copy and reverse": s.tasks + s.tasks2 + s.tasks3, "an encoder task": s.classify + s.classify2, "previous token": s.previous}
     rows += [["", name, len(lines), "", f"{s.hours(lines):.2f}"] for name, lines in others.items() if lines]
     every = s.trainings
     rows.append(["all", "", len(every), "", f"{s.hours(every):.1f}"])
@@ -320,25 +329,34 @@ def more(page, s):
     if s.stages[7]:
         page.heading("Trained further on longer windows")
         longer.longer(page, s.stages[7])
-    if s.answered:
+    if s.tasks2:
         page.heading("Copy and reverse")
-        page.text("At the best of three learning rates: that with the lowest loss at the trained size. " + ("The starts are new." if s.tasks2 else "One start of each scheme."))
-        tasks.answered(page, s.answered, pictures=False)  # the curves would coincide
+        page.text(f"At the best of {len({line['vary']['lr'] for line in s.tasks})} learning rates: that whose worse start of two has the lowest loss at the trained size. The starts here are new.")
+        tasks.answered(page, s.tasks2, pictures=False)  # the curves would coincide
         page.text(sensitivity(s))
+        if s.tasks3:
+            learned = [line for line in s.tasks3 if stages.solved(line) >= stages.SOLVED]
+            page.text(f"Each start that did not learn its task was trained again, with the same seed, at half the rate with twice as many steps: {len(learned)} of {len(s.tasks3)} "
+                      f"then answer {100 * stages.SOLVED:.0f} % or more of the lines of size {s.tasks[0]['experiment']['generate_size']}" + (f" (not: {failures(s.tasks3)})" if len(learned) < len(s.tasks3) else "")
+                      + f". So the tables show how reliably a scheme learns a task in {int(s.tasks[0]['experiment']['steps']):,} steps, not whether it can.")
     if s.classify2:
         classified(page, s)
 
 
 def sensitivity(s):
-    """Say which scheme answers most beyond the trained size, over all learning rates of the first trainings."""
+    """Say how many of the first trainings answer at each rate, and which answer most beyond the trained size."""
     size = int(s.tasks[0]["experiment"]["generate_size"])
-    found = [(x["exact"] / x["lines"], x["length"], line) for line in s.tasks for x in line["lengths"] if x["length"] > size and x["lines"]]
+    rates = sorted({line["vary"]["lr"] for line in s.tasks}, key=float)
+    at = {rate: [stages.solved(line) >= stages.SOLVED for line in s.tasks if line["vary"]["lr"] == rate] for rate in rates}
+    text = f"Of the first trainings, {joined(f'{sum(at[rate])} of {len(at[rate])} at {rate}' for rate in rates)} answer {100 * stages.SOLVED:.0f} % or more of the lines of size {size}. "
+    found = [(x["exact"] / x["lines"], x["length"], line) for line in s.tasks + s.tasks2 for x in line["lengths"] if x["length"] > size and x["lines"]]
     longest = max((length for share, length, _ in found if share >= 0.02), default=None)
     if longest is None:
-        return f"With no rate of the first trainings, a scheme answers 2 % of the lines beyond size {size}."
-    some = sorted((pair for pair in found if pair[1] == longest and pair[0] >= 0.02), key=lambda pair: -pair[0])
-    return (f"The rate matters for this: over all {len({line['experiment']['lr'] for line in s.tasks})} rates of the first trainings, one start each, size {longest} is the longest of which a model answers 2 % or more: "
-            + joined(f"{100 * share:.1f} % ({NAMES[scheme(line)]}, {line['experiment']['generate']}, {line['experiment']['lr']})" for share, _, line in some) + ".")
+        return text + f"None of all trainings answers 2 % of the lines beyond size {size}."
+    some = [(share, line) for share, length, line in found if length == longest and share >= 0.02]
+    share, line = max(some, key=lambda pair: pair[0])
+    return text + (f"Beyond size {size}, size {longest} is the longest of which any of the {len(s.tasks + s.tasks2)} trainings answers 2 % or more: {len(some)} do, at most "
+                   f"{100 * share:.1f} % ({NAMES[scheme(line)]}, {line['experiment']['generate']}, {line['experiment']['lr']}).")
 
 
 def classified(page, s):
@@ -487,7 +505,7 @@ def claims(page, s):
 
 def exact(s, task):
     """Return (twice the trained size, {scheme: mean fraction of lines with an exact answer}), or None."""
-    lines = [line for line in s.answered if line["experiment"]["generate"] == task]
+    lines = [line for line in s.tasks2 if line["experiment"]["generate"] == task]
     if not lines:
         return None
     size = 2 * int(lines[0]["experiment"]["generate_size"])

@@ -62,3 +62,7 @@ for name in tasks classify; do
     [ -s "$out/$name-2.lab" ] || next "$name" "$name-2" "$out/$name.jsonl"
     sweep "$out/$name-2.lab" "$out/$name-2.jsonl"
 done
+[ -s "$out/tasks-3.lab" ] || next retry tasks-3 "$out/tasks-2.jsonl"
+if grep -q '^run = ' "$out/tasks-3.lab"; then # without such a line, every start has learned its task
+    sweep "$out/tasks-3.lab" "$out/tasks-3.jsonl"
+fi

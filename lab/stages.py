@@ -14,8 +14,9 @@ Stage 1 is lab/ranking.lab: four learning rates for each position scheme. The ot
     7       from the results of stage 3 and its models: three starts of LONGER for 1 MB at length 4,096, and at 128; tables that go on at 128 are also
             read with the other max_distance
     tasks, classify   from the results of lab/tasks.lab or lab/classify.lab: the best learning rate of each task and scheme, with five new starts
+    retry   from the results of stage tasks: each start that answers less than SOLVED of the lines at the trained size, at half the rate with twice the steps
 
-"Best" is the lowest loss at the trained length on the selection pieces, or at the trained size. Only stages 3, 4 and 6 read the report pieces.
+"Best" is the lowest loss at the trained length on the selection pieces, or at the trained size; of a rate with several starts, the worst start counts. Only stages 3, 4 and 6 read the report pieces.
 SPDX-License-Identifier: Apache-2.0"""
 import pathlib
 import sys
@@ -38,12 +39,14 @@ KNOBS = {
 SCAFFOLDS = ("rope", "t5,bidirectional=0", "kerple", "alibi")
 SCALINGS = ("yarn,factor=4,original_max_position_embeddings=128", "yarn,factor=16,original_max_position_embeddings=128", "dynamic,factor=1,max_position_embeddings=128")
 LONGER = ("t5,bidirectional=0", "kerple", "rope")
+SOLVED = 0.9
 SETTINGS = 2  # settings of each scheme that stage 2 trains again
 REPORT = {"valid": "out/corpus/report-vim.txt out/corpus/report-manual.txt out/corpus/report-topics.txt"}
 LENGTHS = {"eval_lengths": "64 128 256 512 1024 2048"}
 # Stage: keys that differ from lab/ranking.lab, lab/tasks.lab or lab/classify.lab, and the number of steps.
 STAGES = {
     **dict.fromkeys(("tasks", "classify"), ({"seed": "11", "seeds": "5"}, None)),
+    "retry": ({"seeds": "1"}, None),
     "knobs": ({}, None),
     "2": ({}, 5000),
     "3": ({**REPORT, **LENGTHS, "seed": "11", "seeds": "5", "eval_every": "250", "eval_previous": "50"}, 5000),
@@ -81,12 +84,25 @@ def setting(line, **other):
     return " ".join(f"{k}={v}" for k, v in keys.items())
 
 
-def best_of_tasks(lines):
-    """Return the results at the best learning rate of each task and scheme."""
+def best_rates(lines):
+    """Return a result at the best learning rate of each task and scheme: the rate whose worst start has the lowest loss."""
     groups = {}
     for line in lines:
-        groups.setdefault((line["vary"].get("generate"), line["vary"]["position"]), []).append(line)
-    return [min(some, key=loss) for some in groups.values()]
+        groups.setdefault((line["vary"].get("generate"), line["vary"]["position"]), {}).setdefault(line["vary"]["lr"], []).append(line)
+    return [min((max(starts, key=loss) for starts in rates.values()), key=loss) for rates in groups.values()]
+
+
+def solved(line):
+    """Return the fraction of lines of the trained size with an exact answer."""
+    return next(x["exact"] / x["lines"] for x in line["lengths"] if x["length"] == int(line["experiment"]["generate_size"]))
+
+
+def retried(lines):
+    """Yield the lines "run" of stage retry."""
+    for line in lines:
+        if solved(line) < SOLVED:
+            steps, warmup = (2 * int(line["experiment"][key]) for key in ("steps", "warmup"))
+            yield setting(line, lr=f"{float(line['vary']['lr']) / 2:g}", steps=steps, warmup=warmup, seed=line["seed"])
 
 
 def kept(line, folder):
@@ -130,8 +146,11 @@ def runs(stage, lines, folder):
     if stage in ("6", "7"):
         yield from (dropped if stage == "6" else longer)(lines, folder)
         return
+    if stage == "retry":
+        yield from retried(lines)
+        return
     if stage in ("tasks", "classify"):
-        yield from map(setting, best_of_tasks(lines))
+        yield from map(setting, best_rates(lines))
         return
     steps = STAGES[stage][1]
     if stage == "knobs":  # the file of stage 1 later also has results of this stage
@@ -150,7 +169,7 @@ def runs(stage, lines, folder):
 def experiment(stage, lines, folder):
     """Return lab/ranking.lab, lab/tasks.lab or lab/classify.lab with the keys and runs of a stage."""
     keys = dict(STAGES[stage][0])
-    base = stage if stage in ("tasks", "classify") else "ranking"
+    base = {"tasks": "tasks", "retry": "tasks", "classify": "classify"}.get(stage, "ranking")
     text = [f"# The best settings of lab/{base}.lab, made by lab/stages.py {stage} from the results of the stage before."]
     for line in (here / f"{base}.lab").read_text().splitlines():
         key = line.split(" = ")[0]

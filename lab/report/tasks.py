@@ -23,7 +23,8 @@ def percent(lines, n):
         return "none"
     mean, low, high = found
     ends = wilson(mean, lines[0]["lengths"][n]["lines"])
-    return f"{100 * mean:.1f} % ({100 * ends[0]:.1f} to {100 * ends[1]:.1f})" + (f", starts {100 * low:.0f} to {100 * high:.0f}" if low != high else "")
+    least, most = (f"{100 * x:.0f}" for x in (low, high))
+    return f"{100 * mean:.1f} % ({100 * ends[0]:.1f} to {100 * ends[1]:.1f})" + (f", starts {least} to {most}" if least != most else "")
 
 
 def one_each(groups):
@@ -49,10 +50,11 @@ def answered(page, lines, pictures=True):
         trained = ", ".join(sorted({line["experiment"].get("generate_size", "20") for line in some}, key=int))
         starts = sorted({len(g) for g in groups.values()})
         page.heading(f"{task}, sizes of 1 to {trained}", 3)
-        by_rate = len({g[0]["experiment"].get("lr") for g in groups.values()}) > 1 and one_each(groups)
+        each, tuned = one_each(groups), sorted({g[0]["experiment"]["lr"] for g in groups.values() if "lr" in g[0]["vary"]})
+        by_rate = each and len(tuned) > 1
         page.table(["", *["learning rate"] * by_rate, *[f"size {n:,}" for n in sizes]],
-                   [[*([short(g[0]["experiment"]["position"]), g[0]["experiment"]["lr"]] if by_rate else [what]), *[percent(g, n) for n in range(len(sizes))]] for what, g in groups.items()],
-                   f"Exact answers: {TASKS.get(task, task)}. {' or '.join(map(str, starts))} start{'s' * (starts != [1])} for each.")
+                   [[short(g[0]["experiment"]["position"]) if each else what, *[g[0]["experiment"]["lr"]] * by_rate, *[percent(g, n) for n in range(len(sizes))]] for what, g in groups.items()],
+                   f"Exact answers: {TASKS.get(task, task)}. {' or '.join(map(str, starts))} start{'s' * (starts != [1])} for each{f', learning rate {tuned[0]}' * (each and len(tuned) == 1)}.")
         if pictures and len(sizes) > 1:
             page.picture(curves(groups, lambda line: [x["length"] for x in line["lengths"]],
                                 lambda line: [100 * x["exact"] / x["lines"] if x["lines"] else None for x in line["lengths"]], "size", "answered, %", task),
