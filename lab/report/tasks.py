@@ -50,11 +50,12 @@ def answered(page, lines, pictures=True):
         trained = ", ".join(sorted({line["experiment"].get("generate_size", "20") for line in some}, key=int))
         starts = sorted({len(g) for g in groups.values()})
         page.heading(f"{task}, sizes of 1 to {trained}", 3)
-        each, tuned = one_each(groups), sorted({g[0]["experiment"]["lr"] for g in groups.values() if "lr" in g[0]["vary"]})
+        tuned = sorted({g[0]["vary"]["lr"] for g in groups.values() if "lr" in g[0].get("vary", {})})
+        each = bool(tuned) and one_each(groups)
         by_rate = each and len(tuned) > 1
         page.table(["", *["learning rate"] * by_rate, *[f"size {n:,}" for n in sizes]],
                    [[short(g[0]["experiment"]["position"]) if each else what, *[g[0]["experiment"]["lr"]] * by_rate, *[percent(g, n) for n in range(len(sizes))]] for what, g in groups.items()],
-                   f"Exact answers: {TASKS.get(task, task)}. {' or '.join(map(str, starts))} start{'s' * (starts != [1])} for each{f', learning rate {tuned[0]}' * (each and len(tuned) == 1)}.")
+                   f"Exact answers: {TASKS.get(task, task)}. {' or '.join(map(str, starts))} start{'s' * (starts != [1])} for each{f', learning rate {tuned[0]}' if each and not by_rate else ''}.")
         if pictures and len(sizes) > 1:
             page.picture(curves(groups, lambda line: [x["length"] for x in line["lengths"]],
                                 lambda line: [100 * x["exact"] / x["lines"] if x["lines"] else None for x in line["lengths"]], "size", "answered, %", task),
