@@ -142,7 +142,7 @@ export const beyond = {
           schemes.map(scheme => scoresOf(scheme)).map(scores => ({scores, sums: scores.map(sums), first: repeated(scores)}));
         const found = known.map(({scores}) => scores), shown = kept(length);
         const fractions = shares(length);
-        const tall = Math.min(Math.max(heightOf(box) / 2 - 74, 140), 1.3 * width);
+        const tall = Math.min(Math.max(heightOf(box) / 2 - (width > 240 ? 74 : 120), 140), 1.3 * width);
         const figures = schemes.map(({name, thin = []}, n) => chart({
           title: name + (length > trained ? `: ${percent(fractions[n])} beyond` : ''),
           xLabel: 'distance',

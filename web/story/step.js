@@ -82,7 +82,8 @@ export const tall = (box, small, rest = 0) =>
 export const roomy = box => widthOf(box) > 560 && innerHeight > 560;
 
 /** Create a question that the reader may answer before trying. choices: texts; right(): the index of the right one, or those of several, [] if
- * they are not known yet; because: a sentence, or a function that returns it; reveal(right): show the answer in the figure. */
+ * they are not known yet; because: a sentence, or a function that returns it; reveal(right): show the answer in the figure. set(text) forgets
+ * the answer if the reader's text has changed. */
 function question({ask, choices, right, because, reveal}) {
   const answer = h('span', {role: 'status'});
   const buttons = choices.map((text, n) => h('button', {
@@ -98,8 +99,17 @@ function question({ask, choices, right, because, reveal}) {
     }
   },
                                 text));
-  return h('div', {class: 'guess', role: 'group', 'aria-label': 'A guess'}, h('span', {}, h('strong', {}, 'Guess: '), ask),
-    buttons, answer);
+  let of = null;
+  const set = text => {
+    if (of !== null && text !== of) {
+      answer.textContent = '';
+      for (const button of buttons) button.setAttribute('aria-pressed', false);
+    }
+    of = text;
+  };
+  const element = h('div', {class: 'guess', role: 'group', 'aria-label': 'A guess'},
+    h('span', {}, h('strong', {}, 'Guess: '), ask), buttons, answer);
+  return {element, set};
 }
 
 /** Create a cover for the part of a picture that answers the question of its step. `text` names what its button shows. */
@@ -148,9 +158,10 @@ export function step({id, title, defaults},
     uncover();
     guess.reveal?.(right);
   };
+  const asked = question({...guess, reveal});
   const root = h('section', {class: 'story', 'aria-labelledby': 'title'}, way, h('h2', {id: 'title'}, title),
     h('p', {class: 'lead'}, typeof lead === 'function' ? lead(drag) : lead), picture,
-    h('div', {class: 'move'}, question({...guess, reveal}), extra.length ? h('div', {class: 'row'}, extra) : null, problem, said,
+    h('div', {class: 'move'}, asked.element, extra.length ? h('div', {class: 'row'}, extra) : null, problem, said,
       settings.element),
     h('div', {class: 'text'}, text.map(part => h('p', {}, part)), written,
       h('p', {class: 'note'}, 'Read: ', papers.flatMap((paper, k) => k ? ['; ', paper] : [paper]), '. Try: ', workshop, '.'),
@@ -161,6 +172,7 @@ export function step({id, title, defaults},
   const update = state => {
     let failed = '';
     if (Object.keys(defaults).some(key => key !== 'text' && state[key] !== defaults[key])) uncover();
+    asked.set(state.text);
     for (const [key, {set}] of numbers) set(state[key]);
     try {
       last = compute(state);

@@ -28,7 +28,7 @@ def finding(page, what, rows):
     want = f"bytes {first:,} to {n - 1:,}, perplexity is {', '.join(texts[:-1])} and {texts[-1]}."
     check(f"{what}: the finding", want in said and ("Beyond the 256 bytes" in said) == (n >= 320), f"{said} {want}")
     if n >= 320:
-        times = f"With ALiBi it is {found[2] / found[0]:.1f} times that with T5; in the first 256 bytes it is {within[2] / within[0]:.1f} times."
+        times = f"With ALiBi it is {found[2] / found[0]:.1f} times that with T5; in the first 256 bytes, where T5 has {within[0]:.1f}, it is {within[2] / within[0]:.1f} times."
         lines = [line.split() for line in command("relpos bucket --causal -- " + " ".join(str(-d) for d in range(160))).splitlines()]
         far = next(-int(delta) for delta, bucket in lines if bucket == lines[-1][1])
         check(f"{what}: in comparison with the trained length", times in said and f"the same from distance {far} on" in said, f"{said} {times} {far}")

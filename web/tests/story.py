@@ -332,6 +332,10 @@ def ends_of_curves(page):
     find = """([part, name]) => [...document.querySelectorAll('.four svg.chart')].map(svg => { const {left, top, height} = svg.getBoundingClientRect();
         return [...svg.querySelectorAll(part)].filter(e => !name || e.textContent === name).map(e => e.getBoundingClientRect())
             .map(r => [r.left - left, r.right - left, r.top - top, height - (r.bottom - top)]); })"""
+    page.p.set_viewport_size({"width": 390, "height": 844})
+    page.show("story-beyond", fresh=True)
+    end = page.p.eval_on_selector_all(".guess button", "all => Math.max(...all.map(e => e.getBoundingClientRect().bottom))")
+    check("beyond, phone: the guess is on the first screen", end <= 844, end)
     for size in ((1440, 900), (320, 568)):
         page.p.set_viewport_size({"width": size[0], "height": size[1]})
         for length, arrows in ((512, 2), (5000, 4), (8192, 4)):

@@ -117,6 +117,13 @@ def hands(page):
     p.click(".guess button >> nth=0")
     page.frames()
     best = min((("none", 1), ("alibi", 2), ("rope", 3)), key=lambda pair: float(p.text_content(".guess [role=status]").split(": ")[-1].strip(".").split(", ")[pair[1] + 1].split()[-1]))[0]
+    check("and the answer stays", p.text_content(".guess [role=status]") != "")
+    p.fill("#own-text", "hello world")
+    page.frames()
+    check("another text has no answer yet", p.text_content(".guess [role=status]") == "" and not p.query_selector(".guess [aria-pressed=true]"), p.text_content(".guess"))
+    p.fill("#own-text", TEXTS[0])
+    p.click(".guess button >> nth=0")
+    page.frames()
     check("the guess shows the best scheme", p.evaluate("relpos.state().scheme") == best, f"{p.evaluate('relpos.state().scheme')} {p.text_content('.guess')}")
     page.show("story-model", text="", scheme="")
     before = p.text_content(".next-bytes button b")

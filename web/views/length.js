@@ -85,14 +85,14 @@ export const length = {
     const finding = n => {
       const few = n < trainedAt + 64, range = few ? rangesOf(n).at(-1) : [trainedAt, n],
             bytes = `${count(range[0])} to ${count(range[1] - 1)}`;
-      const of = range => run.losses.map(loss => perplexity(loss, range)), found = of(range),
+      const first = [0, trainedAt], of = range => run.losses.map(loss => perplexity(loss, range)), found = of(range),
             times = ([t5, , alibi]) => fixed(alibi / t5, 1);
       const listed = run.all.map(([, name], k) => `${fixed(found[k], 1)} with ${k ? name : 'T5'}`),
             list = `${listed.slice(0, -1).join(', ')} and ${listed.at(-1)}`;
       if (few) return `In bytes ${bytes}, perplexity is ${list}.`;
       return `Beyond the ${trainedAt} bytes of training, in bytes ${bytes}, perplexity is ${list}. With ALiBi it is ${
-        times(found)} times that with T5; in the first ${trainedAt} bytes it is ${
-        times(of([0, trainedAt]))} times. T5’s bias stays the same from distance ${
+        times(found)} times that with T5; in the first ${trainedAt} bytes, where T5 has ${fixed(of(first)[0], 1)}, it is ${
+        times(of(first))} times. T5’s bias stays the same from distance ${
         constant} on, ALiBi’s penalty keeps growing, and RoPE rotates its slow pairs by angles that ${
         trainedAt} bytes do not reach.`;
     };
