@@ -225,7 +225,8 @@ def tasks_solved(page, s):
         learned = [line for line in lines if stages.solved(line) >= stages.SOLVED]
         page.item(f"Copying and reversing letters: {len(learned)} of {len(lines)} models answer {100 * stages.SOLVED:.0f} % or more of the lines of the largest trained size, {size}, and "
                   f"{f'no model more than {100 * max(at[2 * size]):.1f} %' if max(at[2 * size]) else 'none answers a line'} of those of twice that size."
-                  + f" The others are {failures(lines)}." * (len(learned) < len(lines)))
+                  + f" The others are {failures(lines)}." * (len(learned) < len(lines))
+                  + f" Trained again at half the rate with twice the steps, {sum(stages.solved(line) >= stages.SOLVED for line in s.tasks3)} of these {len(s.tasks3)} learn the task." * bool(s.tasks3))
 
 
 def failures(lines):
@@ -337,8 +338,8 @@ def more(page, s):
         if s.tasks3:
             learned = [line for line in s.tasks3 if stages.solved(line) >= stages.SOLVED]
             page.text(f"Each start that did not learn its task was trained again, with the same seed, at half the rate with twice as many steps: {len(learned)} of {len(s.tasks3)} "
-                      f"then answer {100 * stages.SOLVED:.0f} % or more of the lines of size {s.tasks[0]['experiment']['generate_size']}" + (f" (not: {failures(s.tasks3)})" if len(learned) < len(s.tasks3) else "")
-                      + f". So the tables show how reliably a scheme learns a task in {int(s.tasks[0]['experiment']['steps']):,} steps, not whether it can.")
+                      f"then answer {100 * stages.SOLVED:.0f} % or more of the lines of size {s.tasks[0]['experiment']['generate_size']}" + (f"; the others are {failures(s.tasks3)}" if len(learned) < len(s.tasks3) else "")
+                      + f". So the tables show how often a scheme learns a task in {int(s.tasks[0]['experiment']['steps']):,} steps at one rate, not whether it can.")
     if s.classify2:
         classified(page, s)
 
@@ -349,14 +350,15 @@ def sensitivity(s):
     rates = sorted({line["vary"]["lr"] for line in s.tasks}, key=float)
     at = {rate: [stages.solved(line) >= stages.SOLVED for line in s.tasks if line["vary"]["lr"] == rate] for rate in rates}
     text = f"Of the first trainings, {joined(f'{sum(at[rate])} of {len(at[rate])} at {rate}' for rate in rates)} answer {100 * stages.SOLVED:.0f} % or more of the lines of size {size}. "
-    found = [(x["exact"] / x["lines"], x["length"], line) for line in s.tasks + s.tasks2 for x in line["lengths"] if x["length"] > size and x["lines"]]
+    every = s.tasks + s.tasks2 + s.tasks3
+    found = [(x["exact"] / x["lines"], x["length"], line) for line in every for x in line["lengths"] if x["length"] > size and x["lines"]]
     longest = max((length for share, length, _ in found if share >= 0.02), default=None)
     if longest is None:
         return text + f"None of all trainings answers 2 % of the lines beyond size {size}."
     some = [(share, line) for share, length, line in found if length == longest and share >= 0.02]
     share, line = max(some, key=lambda pair: pair[0])
-    return text + (f"Beyond size {size}, size {longest} is the longest of which any of the {len(s.tasks + s.tasks2)} trainings answers 2 % or more: {len(some)} do, at most "
-                   f"{100 * share:.1f} % ({NAMES[scheme(line)]}, {line['experiment']['generate']}, {line['experiment']['lr']}).")
+    return text + (f"Beyond size {size}, size {longest} is the longest of which any of the {len(every)} trainings on these tasks answers 2 % or more: {len(some)} do, at most "
+                   f"{100 * share:.1f} % ({NAMES[scheme(line)]}, {line['experiment']['generate']}, {line['experiment']['lr']}, {int(line['experiment']['steps']):,} steps).")
 
 
 def classified(page, s):
