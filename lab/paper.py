@@ -221,19 +221,19 @@ def tasks_solved(page, s):
     lines = s.tasks2
     if lines:
         size = int(lines[0]["experiment"]["generate_size"])
-        at = {n: [x["exact"] / x["lines"] for line in lines for x in line["lengths"] if x["length"] == n] for n in (size, 2 * size)}
-        learned = [line for line in lines if stages.solved(line) >= stages.SOLVED]
-        page.item(f"Copying and reversing letters: {len(learned)} of {len(lines)} models answer {100 * stages.SOLVED:.0f} % or more of the lines of the largest trained size, {size}, and "
-                  f"{f'no model more than {100 * max(at[2 * size]):.1f} %' if max(at[2 * size]) else 'none answers a line'} of those of twice that size."
-                  + f" The others are {failures(lines)}." * (len(learned) < len(lines))
-                  + f" Trained again at half the rate with twice the steps, {sum(stages.solved(line) >= stages.SOLVED for line in s.tasks3)} of these {len(s.tasks3)} learn the task." * bool(s.tasks3))
+        most = max(x["exact"] / x["lines"] for line in lines for x in line["lengths"] if x["length"] == 2 * size)
+        learned = sum(map(stages.learned, lines))
+        page.item(f"Copying and reversing letters: {learned} of {len(lines)} models answer {100 * stages.SOLVED:.0f} % or more of the lines of the largest trained size, {size}, and "
+                  f"{f'no model more than {100 * most:.1f} %' if most else 'none answers a line'} of those of twice that size."
+                  + f" The others are {failures(lines)}." * (learned < len(lines))
+                  + f" Trained again at half the rate with twice the steps, {sum(map(stages.learned, s.tasks3))} of these {len(s.tasks3)} learn the task." * bool(s.tasks3))
 
 
 def failures(lines):
     """Return how many starts of each scheme did not learn each task."""
     counts = {}
     for line in lines:
-        counts.setdefault((scheme(line), line["experiment"]["generate"]), []).append(stages.solved(line) < stages.SOLVED)
+        counts.setdefault((scheme(line), line["experiment"]["generate"]), []).append(not stages.learned(line))
     return joined(f"{NAMES[what]} in {task} ({sum(some)} of {len(some)} starts)" for (what, task), some in counts.items() if any(some))
 
 
@@ -336,9 +336,9 @@ def more(page, s):
         tasks.answered(page, s.tasks2, pictures=False)  # the curves would coincide
         page.text(sensitivity(s))
         if s.tasks3:
-            learned = [line for line in s.tasks3 if stages.solved(line) >= stages.SOLVED]
-            page.text(f"Each start that did not learn its task was trained again, with the same seed, at half the rate with twice as many steps: {len(learned)} of {len(s.tasks3)} "
-                      f"then answer {100 * stages.SOLVED:.0f} % or more of the lines of size {s.tasks[0]['experiment']['generate_size']}" + (f"; the others are {failures(s.tasks3)}" if len(learned) < len(s.tasks3) else "")
+            learned = sum(map(stages.learned, s.tasks3))
+            page.text(f"Each start that did not learn its task was trained again, with the same seed, at half the rate with twice as many steps: {learned} of {len(s.tasks3)} "
+                      f"then answer {100 * stages.SOLVED:.0f} % or more of the lines of size {s.tasks[0]['experiment']['generate_size']}" + (f"; the others are {failures(s.tasks3)}" if learned < len(s.tasks3) else "")
                       + f". So the tables show how often a scheme learns a task in {int(s.tasks[0]['experiment']['steps']):,} steps at one rate, not whether it can.")
     if s.classify2:
         classified(page, s)
@@ -348,7 +348,7 @@ def sensitivity(s):
     """Say how many of the first trainings answer at each rate, and which answer most beyond the trained size."""
     size = int(s.tasks[0]["experiment"]["generate_size"])
     rates = sorted({line["vary"]["lr"] for line in s.tasks}, key=float)
-    at = {rate: [stages.solved(line) >= stages.SOLVED for line in s.tasks if line["vary"]["lr"] == rate] for rate in rates}
+    at = {rate: [stages.learned(line) for line in s.tasks if line["vary"]["lr"] == rate] for rate in rates}
     text = f"Of the first trainings, {joined(f'{sum(at[rate])} of {len(at[rate])} at {rate}' for rate in rates)} answer {100 * stages.SOLVED:.0f} % or more of the lines of size {size}. "
     every = s.tasks + s.tasks2 + s.tasks3
     found = [(x["exact"] / x["lines"], x["length"], line) for line in every for x in line["lengths"] if x["length"] > size and x["lines"]]

@@ -92,15 +92,15 @@ def best_rates(lines):
     return [min((max(starts, key=loss) for starts in rates.values()), key=loss) for rates in groups.values()]
 
 
-def solved(line):
-    """Return the fraction of lines of the trained size with an exact answer."""
-    return next(x["exact"] / x["lines"] for x in line["lengths"] if x["length"] == int(line["experiment"]["generate_size"]))
+def learned(line):
+    """Return True if SOLVED of the lines of the trained size or more have an exact answer."""
+    return next(x["exact"] / x["lines"] for x in line["lengths"] if x["length"] == int(line["experiment"]["generate_size"])) >= SOLVED
 
 
 def retried(lines):
     """Yield the lines "run" of stage retry."""
     for line in lines:
-        if solved(line) < SOLVED:
+        if not learned(line):
             steps, warmup = (2 * int(line["experiment"][key]) for key in ("steps", "warmup"))
             yield setting(line, lr=f"{float(line['vary']['lr']) / 2:g}", steps=steps, warmup=warmup, seed=line["seed"])
 

@@ -57,8 +57,8 @@ export const vectors = {
         because: 'The bars depend on the word and the offset, not on the place.',
         reveal: () => {  // the other place of a word that occurs twice
           const words = wordsOf(state().text), at = Math.min(state().word, words.length - 1),
-                other = (word, n) => words.findIndex((same, k) => k !== n && same === word),
-                to = other(words[at], at) >= 0 ? other(words[at], at) : words.findIndex((word, n) => other(word, n) >= 0);
+                other = n => words.findIndex((word, k) => k !== n && word === words[n]), first = other(at),
+                to = first >= 0 ? first : words.findIndex((_, n) => other(n) >= 0);
           if (to >= 0) change({word: to});
         }
       },
