@@ -22,7 +22,6 @@ import dropped  # noqa: E402
 import longer  # noqa: E402
 import previous  # noqa: E402
 import ranking  # noqa: E402
-import stages  # noqa: E402
 import tasks  # noqa: E402
 from intervals import TIE, chance, change, interval, minus, nats, p_value, verdict  # noqa: E402
 from page import Page, write  # noqa: E402
@@ -69,8 +68,8 @@ class Study:
         return sum(self.ms[id(line)] * int(line["experiment"]["steps"]) for line in lines) / 3.6e6
 
     def fits(self):
-        """Return the powers of the batch and the length in the tokens until the loss is below counts of three bytes, for each scheme that has them."""
-        return [powers for some in previous.by_size(self.previous).values() for powers in [previous.fitted(some)["loss"]] if powers]
+        """Return {scheme: powers of the batch and the length in the tokens until the loss is below counts of three bytes}, for the schemes that reach it."""
+        return {scheme(next(iter(some.values()))[0]): powers for some in previous.by_size(self.previous).values() for powers in [previous.fitted(some)["loss"]] if powers}
 
 
 def trainings(lines):
@@ -107,7 +106,7 @@ def answer(page, s):
         values = s.difference(a, b, s.trained)
         words.append(f"{SIGNS[verdict(values, p_value(values))]} {NAMES[b]} {perplexity(s.groups[b], s.trained):.2f}")
     page.text(f"Seven schemes in small decoders of bytes, each at the best of six settings, with {s.starts} new random starts. Perplexity at the trained length of {s.trained}: {' '.join(words)} "
-              f"(<: the difference of these neighbours has a 95 % interval without 0; ≈: an interval within ± {TIE:g} nats; ≲: neither). A table of counts of six bytes reaches {s.counts(6):.2f}.")
+              f"(<: the difference of these neighbours has a 95 % interval without 0, not adjusted for their number; ≈: an interval within ± {TIE:g} nats; ≲: neither). A table of counts of six bytes reaches {s.counts(6):.2f}. Differences below are of the mean loss of a byte, in nats: 0.01 nats are 1 % of the perplexity.")
     n = s.lengths.index(s.trained)
     for a, b, length, values, p, words in ranking.contrasts(s.groups):
         out = [NAMES[what] for what in (a, b) if what in s.groups and gate(s.groups[what], n)]
@@ -150,10 +149,17 @@ def scaffolds(page, s):
     page.item(f"Positions that are dropped after the training: {mb:.0f} MB more without them, against {mb:.0f} MB more with them, gives perplexity at {s.trained} of "
               + joined(f"{beside(what, s.trained)} ({NAMES[what]})" for what in sorted(pairs, key=lambda what: mean_loss(pairs[what][1], s.trained))) + ". "
               + f"{'Only ' * (len(learned) < len(pairs))}{joined(NAMES[what] for what in learned) if learned else 'None'} is below counts of three bytes ({s.counts(3):.2f}) then"
-              + (f", so {mb:.0f} MB is too little to compare the others beyond {s.trained}. " if len(learned) < len(pairs) else ". ")
-              + ("RoPE that is read with a scaling of its angles, without more training, reaches "
-                 + joined(f"{perplexity(scalings[name], n):.2f} at {n:,} ({name})" for n in (2 * s.trained, s.lengths[-1]) for name in [best_scaling(scalings, n)]) + ", the best factors on these pieces."
-                 if scalings else ""))
+              + (f", so {mb:.0f} MB is too little to compare the others beyond {s.trained}. " + "".join(f"{NAMES[what]} without positions is then {nats_of(differences(pairs[what][1], pairs[what][0], s.trained))} nats worse at {s.trained} and {nats_of(differences(pairs[what][1], pairs[what][0], 2 * s.trained))} at {2 * s.trained}." for what in learned) if len(learned) < len(pairs) else ". ")
+              )
+    if scalings:
+        best = joined(f"{perplexity(scalings[name], n):.2f} at {n:,} ({name})" for n in (2 * s.trained, s.lengths[-1]) for name in [best_scaling(scalings, n)])
+        page.item(f"RoPE with its positions and {mb:.0f} MB more, read with a scaling of its angles for longer windows, reaches perplexity {best}, the best of {len(scalings)} scalings on these pieces.")
+
+
+def nats_of(values):
+    """Return the size of a mean difference with the half width of its interval."""
+    middle, half = interval(values)
+    return f"{abs(middle):.2f} ± {half:.2f}"
 
 
 def best_scaling(scalings, length):
@@ -168,7 +174,7 @@ def changed_by(page, s):
     by_bytes = budget.bytes_read(s.groups, s.final, sure) if sure else []
     if tried and by_bytes:
         same = next((x for n, (x, _) in enumerate(by_bytes) if all(tau == 1 for _, tau in by_bytes[n:])), None)
-        page.item(f"With one setting for each scheme and short trainings, Kendall's τ to the final order is {tried[0][1]:.2f} on average (from {tried[0][2]:.2f} to {tried[0][3]:.2f}), with all six {tried[-1][1]:.2f}, "
+        page.item(f"With one setting for each scheme and short trainings, Kendall's τ to the final order (1: the same order; 0: half of the pairs agree) is {tried[0][1]:.2f} on average (from {tried[0][2]:.2f} to {tried[0][3]:.2f}), with all six {tried[-1][1]:.2f}, "
                   f"over the {len(budget.same_budget(s.stages[1], s.groups, s.final))} pairs with equal budgets that differ surely in the end. "
                   + (f"In the final trainings, pairs that differ surely have their final order from {same:.1f} of {by_bytes[-1][0]:.1f} MB on." if same else ""))
 
@@ -183,11 +189,11 @@ def emergence(page, s):
 
     def same(found):
         pairs = [(found[a] - found[b]) * (s.final[a] - s.final[b]) for a, b in itertools.combinations(found, 2)]
-        return f"{sum(x > 0 for x in pairs)} of {len(pairs)} pairs of schemes end in that order of losses, {sum(x < 0 for x in pairs)} in the opposite one, and {sum(x == 0 for x in pairs)} {'has' if sum(x == 0 for x in pairs) == 1 else 'have'} equal steps"
+        return f"{sum(x > 0 for x in pairs)} of {len(pairs)} pairs, with {sum(x < 0 for x in pairs)} in the opposite order and {sum(x == 0 for x in pairs)} with equal steps"
 
     limit = next(x["loss"] for x in s.stages[3][0]["ngrams"] if x["order"] == 3)
     page.item(f"The training loss falls below {limit:.3f} nats, that of counts of three bytes (which use the previous byte), after " + joined(f"{n:,} steps ({NAMES[what]})" for what, n in sorted(middle.items(), key=lambda pair: pair[1]))
-              + f": {same(middle)}. By the steps until half the rise of the largest weight of the previous token, {same(rises)}.")
+              + f". The steps until half the rise of the largest weight that a head gives to the previous token order the schemes as their final losses do: {same(rises)}.")
 
 
 def lengthened(page, s):
@@ -200,20 +206,37 @@ def lengthened(page, s):
                 words.append(f"{NAMES[what]}{f' with max_distance {int(key[1]):,}' if key[1] else ''} " + joined(f"{nats(differences(group, base, n))} at {n:,}" for n in (s.trained, 4096, 8192)))
     if words:
         page.item(f"{megabytes(s.stages[7][0]):.0f} MB more in windows of 4,096 instead of {s.trained} changes the loss, in nats: {'; '.join(words)}."
-                  + "".join(f" The same {NAMES[what]} tables, read with max_distance {int(key[2]):,} instead of {int(key[1]):,}: " + joined(f"{nats(differences(group, some[key[0], key[1], key[1]], n))} at {n:,}" for n in (s.trained, 4096)) + "."
+                  )
+        page.item("T5's max_distance is the distance from which all keys share a bucket." + between_distances(groups)
+                  + "".join(f" Tables of {NAMES[what]} from windows of {s.trained}, read with max_distance {int(key[2]):,} instead of {int(key[1]):,}: " + joined(f"{nats(differences(group, some[key[0], key[1], key[1]], n))} at {n:,}" for n in (s.trained, 4096)) + "."
                             for what, some in groups.items() for key, group in some.items() if key[1] != key[2] and (key[0], key[1], key[1]) in some))
+
+
+def between_distances(groups):
+    """Say what max_distance changes in models that are trained on long windows."""
+    words = []
+    for what, some in groups.items():
+        own = sorted((key for key in some if key[1] == key[2] and key[1]), key=lambda key: (-key[0], int(key[1])))
+        if len(own) > 1 and own[0][0] == own[1][0]:
+            words.append(f" {NAMES[what]} in windows of {own[0][0]:,}, trained with max_distance {int(own[1][1]):,} instead of {int(own[0][1]):,}: "
+                         + joined(f"{nats(differences(some[own[1]], some[own[0]], n))} at {n:,}" for n in (128, 4096, 8192)) + ".")
+    return "".join(words)
 
 
 def law(page, s):
     """Say how the tokens until heads attend to the previous token depend on the size of a step."""
     fits = s.fits()
     if fits:
+        missed = [f"{NAMES[what]} {axis}" for what, powers in fits.items() for axis, (power, half) in zip(("batch", "length"), powers) if abs(power - 0.5) > half]
+        largest, t = previous.t_of_all(s.previous)
         page.item(f"The tokens until the training loss is below counts of three bytes grow with the batch to the power of {span(fits, 0)} and with the length to the power of {span(fits, 1)} "
-                  f"({len(fits)} schemes); a law for induction heads says 0.5 and 0.5.")
+                  f"({len(fits)} schemes); a law for induction heads says 0.5 and 0.5. "
+                  + (f"The 95 % intervals of these powers, over {len({previous.size(line) for line in s.previous})} sizes of a step, all contain 0.5." if not missed else f"The 95 % intervals of these powers, over the sizes of a step, contain 0.5 except those of {joined(missed)}.")
+                  + (f" The factor depends on the scheme: in steps of {largest[0]} × {largest[1]} bytes, no positions need {max(t.values()) / min(t.values()):.1f} times the tokens of {NAMES[min(t, key=t.get)]}." if t and max(t, key=t.get) == "none" else ""))
 
 
 def span(fits, n):
-    found = sorted(powers[n][0] for powers in fits)
+    found = sorted(powers[n][0] for powers in fits.values())
     return minus(f"{found[0]:.2f} to {found[-1]:.2f}")
 
 
@@ -222,18 +245,18 @@ def tasks_solved(page, s):
     if lines:
         size = int(lines[0]["experiment"]["generate_size"])
         most = max(x["exact"] / x["lines"] for line in lines for x in line["lengths"] if x["length"] == 2 * size)
-        learned = sum(map(stages.learned, lines))
-        page.item(f"Copying and reversing letters: {learned} of {len(lines)} models answer {100 * stages.SOLVED:.0f} % or more of the lines of the largest trained size, {size}, and "
+        learned = sum(map(tasks.learned, lines))
+        page.item(f"Copying and reversing letters: {learned} of {len(lines)} models answer {100 * tasks.SOLVED:.0f} % or more of the lines of the largest trained size, {size}, and "
                   f"{f'no model more than {100 * most:.1f} %' if most else 'none answers a line'} of those of twice that size."
                   + f" The others are {failures(lines)}." * (learned < len(lines))
-                  + f" Trained again at half the rate with twice the steps, {sum(map(stages.learned, s.tasks3))} of these {len(s.tasks3)} learn the task." * bool(s.tasks3))
+                  + f" Trained again at half the rate with twice the steps, {sum(map(tasks.learned, s.tasks3))} of these {len(s.tasks3)} learn the task." * bool(s.tasks3))
 
 
 def failures(lines):
     """Return how many starts of each scheme did not learn each task."""
     counts = {}
     for line in lines:
-        counts.setdefault((scheme(line), line["experiment"]["generate"]), []).append(not stages.learned(line))
+        counts.setdefault((scheme(line), line["experiment"]["generate"]), []).append(not tasks.learned(line))
     return joined(f"{NAMES[what]} in {task} ({sum(some)} of {len(some)} starts)" for (what, task), some in counts.items() if any(some))
 
 
@@ -247,8 +270,8 @@ def protocol(page, s):
     some = s.stages[3][0]["experiment"]
     weights = [line["weights"] for line in s.stages[3]]
     page.heading("Protocol")
-    page.text(f"Decoders of {some['layers']} layers × width {some['width']} with {some['heads']} heads, {min(weights):,} to {max(weights):,} weights, depending on the positions; a first token (BOS) and tied embeddings. "
-              f"A step has {some['batch']} windows of {some['length']} bytes. AdamW with weight decay {float(some['weight_decay']):g}, gradients clipped at norm {float(some['clip']):g}, a warm-up of 5 % of the steps, then a cosine. "
+    page.text(f"Stages 1 to 7 train decoders of {some['layers']} layers × width {some['width']} with {some['heads']} heads, {min(weights):,} to {max(weights):,} weights, depending on the positions; a first token before the text (BOS) and tied embeddings. "
+              f"A step has {some['batch']} windows of {some['length']} bytes. AdamW with weight decay {float(some['weight_decay']):g}, gradients clipped at norm {float(some['clip']):g}, a warm-up of 5 % of the steps, then a rate that falls along a cosine. "
               "T5 and KERPLE have a table or parameters in each layer (the papers share them over layers); T5 has 32 buckets up to distance 128.")
     page.text("The text is 16 MB of documentation: Vim's help, manual pages, topics of Python. lab/split.py splits documents by their hash into training, selection and report (5 % each, 10 % of the topics); very large documents go to training. "
               "Held-out documents and pieces are excluded if a third of them occurs in training, and so are tables. 32 pieces of 1,024 bytes from the selection documents choose the settings; 32 from the report documents measure the results.")
@@ -267,17 +290,27 @@ def protocol(page, s):
     every = s.trainings
     rows.append(["all", "", len(every), "", f"{s.hours(every):.1f}"])
     page.table(["stage", "what", "trainings", "MB each", "core-hours"], rows,
-               "Trainings and their cost. Core-hours are the processor time of the training steps, without measuring. For trainings that shared the processor with other programs, the median of the others on "
-               "that machine counts, or their own time, which is more, if there are no others.")
+               "Trainings and their cost. Core-hours: processor time of the training steps, without measuring. A contended training, which shared the processor with other programs, counts as the median of those on that machine "
+               "that did not; if there are none, as its own time, which is more." + slower(s))
     machines = sorted({f"{m['cpu']} ({m['isa']}, {m['blas']})" for m in (line["machine"] for line in every) if "cpu" in m})
-    page.text(f"Machines: {'; '.join(machines)}." * bool(machines) + f" Other programs shared the processor during {sum(map(contended, every))} of {len(every)} trainings." * any(map(contended, every)))
+    page.text(f"Machines: {'; '.join(machines)}." * bool(machines) + f" {sum(map(contended, every))} of {len(every)} trainings were contended." * any(map(contended, every)))
     sizes = len({previous.size(line) for line in s.previous})
     missing = [name for name, lines in (("stage 4 (20 MB)", s.stages[4]), ("stage 6 (positions dropped)", s.stages[6]), ("copying and reversing (lab/tasks.lab)", s.tasks), ("new starts of copying and reversing (lab/stages.py tasks)", s.tasks2 or not s.tasks), (f"{5 - sizes} of the five sizes of a step (lab/previous.lab)", sizes == 5),
                                         ("stage 7 (longer windows)", s.stages[7])) if not lines]
     if missing:
         page.text(f"Not run yet: {joined(missing)}.")
     page.text("The six comparisons were written into lab/report/ranking.py before stage 3 was trained. Their tests are Student's t over the starts, adjusted for all six (Holm 1979). "
+              "In simulated experiments in which all schemes are equal, with the spread of starts of these trainings, these tests call at least one pair different in at most 6 % (tests/lab/ranking.sh). "
               f"A tie needs an interval within ± {TIE:g} nats. A scheme is compared only if it is below counts of three bytes ({s.counts(3):.2f}) and its loss still falls.")
+
+
+def slower(s):
+    """Say how the time of a step differs between stages that train the same models on different machines."""
+    times = {stage: statistics.median(s.ms[id(line)] for line in s.stages[stage]) for stage in (2, 3) if s.stages[stage]}
+    if len(times) < 2 or max(times.values()) < 1.5 * min(times.values()):
+        return ""
+    slow, fast = sorted(times, key=times.get, reverse=True)
+    return f" Stage {slow} ran on a slower machine than stage {fast}: {times[slow]:.0f} ms a step instead of {times[fast]:.0f}."
 
 
 def settings(page, s):
@@ -314,8 +347,8 @@ def agreement(s, last):
     swapped = [(a, b) for a, b in itertools.combinations(sorted(last, key=s.final.get), 2) if (last[a] - last[b]) * (s.final[a] - s.final[b]) < 0]
     sure = [pair for pair in swapped if abs(interval(s.difference(*pair, s.trained))[0]) > interval(s.difference(*pair, s.trained))[1]]
     words = f"Kendall's τ between this order and that of stage 3 is {budget.tau(list(last.values()), [s.final[what] for what in last]):.2f}"
-    return words + (f"; the order of {joined(f'{NAMES[a]} / {NAMES[b]}' for a, b in swapped)} is the opposite one"
-                    + (", whose difference in stage 3 is within its interval." if not sure and len(swapped) == 1 else ", whose differences in stage 3 are within their intervals." if not sure else ".")
+    return words + (f"; {joined(f'{NAMES[a]} and {NAMES[b]}' for a, b in swapped)} change places"
+                    + (", a pair that stage 3 does not decide." if not sure and len(swapped) == 1 else ", pairs that stage 3 does not decide." if not sure else ".")
                     if swapped else ": the same order.")
 
 
@@ -323,6 +356,8 @@ def more(page, s):
     budget.budget(page, s.stages[1], s.stages[3])
     if s.previous:
         page.heading("When a head attends to the previous token")
+        own = s.previous[0]["experiment"]
+        page.text(f"These are other models: decoders of {own['layers']} layers, all trained at a learning rate of {float(own['lr']):g}. So the steps differ from those of the models of stage 3 above.")
         previous.first_heads(page, s.previous)
     if s.stages[6]:
         page.heading("Positions as scaffolds")
@@ -332,33 +367,45 @@ def more(page, s):
         longer.longer(page, s.stages[7])
     if s.tasks2:
         page.heading("Copy and reverse")
-        page.text(f"At the best of {len({line['vary']['lr'] for line in s.tasks})} learning rates: that whose worse start of two has the lowest loss at the trained size. The starts here are new.")
+        own = s.tasks2[0]["experiment"]
+        page.text(f"Decoders of {own['layers']} layers, with steps of {own['batch']} windows of {own['length']} bytes, answer lines of letters. Each scheme has the rate, of {len({line['vary']['lr'] for line in s.tasks})}, whose worse of two starts has the "
+                  f"lower loss at size {own['generate_size']}, and new starts at that rate. Learned positions are left out, because they cannot read lines longer than those of training.")
         tasks.answered(page, s.tasks2, pictures=False)  # the curves would coincide
-        page.text(sensitivity(s))
+        page.text(rates_tried(s))
         if s.tasks3:
-            learned = sum(map(stages.learned, s.tasks3))
+            learned = sum(map(tasks.learned, s.tasks3))
             page.text(f"Each start that did not learn its task was trained again, with the same seed, at half the rate with twice as many steps: {learned} of {len(s.tasks3)} "
-                      f"then answer {100 * stages.SOLVED:.0f} % or more of the lines of size {s.tasks[0]['experiment']['generate_size']}" + (f"; the others are {failures(s.tasks3)}" if learned < len(s.tasks3) else "")
-                      + f". So the tables show how often a scheme learns a task in {int(s.tasks[0]['experiment']['steps']):,} steps at one rate, not whether it can.")
+                      "learn it then" + (f"; the others are {failures(s.tasks3)}" if learned < len(s.tasks3) else "")
+                      + f". The rate and the steps changed together, so we do not know which of them helps. The tables show how often a scheme learns a task in {int(s.tasks[0]['experiment']['steps']):,} steps at one rate, not whether it can.")
+        page.text(beyond_trained(s))
     if s.classify2:
         classified(page, s)
 
 
-def sensitivity(s):
-    """Say how many of the first trainings answer at each rate, and which answer most beyond the trained size."""
-    size = int(s.tasks[0]["experiment"]["generate_size"])
+def rates_tried(s):
+    """Say how many of the first trainings learn at each rate, and how many of the new starts."""
     rates = sorted({line["vary"]["lr"] for line in s.tasks}, key=float)
-    at = {rate: [stages.learned(line) for line in s.tasks if line["vary"]["lr"] == rate] for rate in rates}
-    text = f"Of the first trainings, {joined(f'{sum(at[rate])} of {len(at[rate])} at {rate}' for rate in rates)} answer {100 * stages.SOLVED:.0f} % or more of the lines of size {size}. "
-    every = s.tasks + s.tasks2 + s.tasks3
-    found = [(x["exact"] / x["lines"], x["length"], line) for line in every for x in line["lengths"] if x["length"] > size and x["lines"]]
-    longest = max((length for share, length, _ in found if share >= 0.02), default=None)
-    if longest is None:
-        return text + f"None of all trainings answers 2 % of the lines beyond size {size}."
-    some = [(share, line) for share, length, line in found if length == longest and share >= 0.02]
-    share, line = max(some, key=lambda pair: pair[0])
-    return text + (f"Beyond size {size}, size {longest} is the longest of which any of the {len(every)} trainings on these tasks answers 2 % or more: {len(some)} do, at most "
-                   f"{100 * share:.1f} % ({NAMES[scheme(line)]}, {line['experiment']['generate']}, {line['experiment']['lr']}, {int(line['experiment']['steps']):,} steps).")
+    first, new = ({rate: [tasks.learned(line) for line in lines if line["vary"]["lr"] == rate] for rate in rates} for lines in (s.tasks, s.tasks2))
+    return (f"Of the first trainings, {joined(f'{sum(first[rate])} of {len(first[rate])} at {rate}' for rate in rates)} learn their task; of the new starts, "
+            f"{joined(f'{sum(new[rate])} of {len(new[rate])} at {rate}' for rate in rates if new[rate])}. Each rate was chosen by two starts, so others can do worse at it.")
+
+
+def beyond_trained(s):
+    """Say which trainings answer lines that are longer than those of training."""
+    size, every = int(s.tasks[0]["experiment"]["generate_size"]), s.tasks + s.tasks2 + s.tasks3
+    sizes = [x["length"] for x in every[0]["lengths"] if x["length"] > size]
+    able = [f"{sum(tasks.share(line, n) >= 0.02 for line in every) or 'none'} of size {n}" for n in sizes]
+    shares = {}
+    for line in every:
+        shares.setdefault(scheme(line), []).append(tasks.share(line, sizes[0]))
+    some = {what: sum(x >= 0.02 for x in found) for what, found in shares.items() if max(found) >= 0.02}
+    most = max(every, key=lambda line: tasks.share(line, sizes[0]))
+    text = f"Of all {len(every)} trainings, some answer 2 % or more of longer lines than those of training: {joined(able)}."
+    if some:
+        text += (f" At size {sizes[0]} these are " + joined(f"{n} of {len(shares[what])} with {NAMES[what]}" for what, n in sorted(some.items(), key=lambda pair: -pair[1]))
+                 + f"; the most is {100 * tasks.share(most, sizes[0]):.1f} % ({NAMES[scheme(most)]}, {most['experiment']['generate']}, {most['experiment']['lr']}, {int(most['experiment']['steps']):,} steps).")
+    least = joined(f"{100 * max(found):.1f} % with {NAMES[what]}" for what, found in sorted(shares.items(), key=lambda pair: -max(pair[1])) if what not in some)
+    return text + (f" The others answer at most {least}." if some and len(some) < len(shares) else "")
 
 
 def classified(page, s):
@@ -379,6 +426,14 @@ def classified(page, s):
     order = sorted(groups, key=lambda what: -statistics.mean(line["lengths"][lengths.index(int(some["length"]))]["accuracy"] for line in groups[what]))
     page.table(["", "learning rate", *(f"accuracy at {x:,}" for x in lengths)], [[what, groups[what][0]["vary"]["lr"], *(cell(groups[what], n) for n in range(len(lengths)))] for what in order],
                f"Accuracy, as means over {min(map(len, groups.values()))} starts, with 95 % intervals over the starts.")
+    at = {what: {line["seed"]: 100 * line["lengths"][lengths.index(int(some["length"]))]["accuracy"] for line in lines} for what, lines in groups.items()}
+    words = []
+    for what in order[1:]:
+        middle, half = interval([at[order[0]][seed] - at[what][seed] for seed in sorted(at[order[0]].keys() & at[what].keys())])
+        words.append((f"{middle:.1f} ± {half:.1f} points ({NAMES[what]})", middle > half))
+    sure = sum(sure for _, sure in words)
+    page.text(f"At {some['length']}, {NAMES[order[0]]} has the highest mean, by {joined(text for text, _ in words)}; {sure or 'none'} of these {len(words)} intervals, which are not adjusted, {'exclude' if sure > 1 else 'excludes'} 0. "
+              "KERPLE and learned positions were left out to save time.")
 
 
 def threats(page, s):
@@ -387,12 +442,18 @@ def threats(page, s):
             f"One size: 0.2 million weights, {int(s.stages[3][0]['experiment']['steps']) * 2048 / 1e6:.0f} MB. Published models have 500 to 32,000 times as many weights; we only compare signs with them.",
             "One kind of text: documentation. The intervals describe new starts on the same 32 pieces, not other texts. The table without each source shows how far one source decides.",
             f"The settings were chosen at {s.trained} bytes, so no scheme is tuned to read more. RoPE reads further with a scaling (stage 6), and may with another base.",
-            "Six settings each is a small budget, and the second setting is another one for each scheme. The best rates of the ranking lie within those that were tried; those of copy, reverse and the encoder task are often at an edge, "
+            f"Six settings each is a small budget, and the second setting is another one for each scheme, with two values beside the default. The final models of {joined(edges(s))} have one of these two, so a value further out may be better. The best rates of the ranking lie within those that were tried; those of copy, reverse and the encoder task are often at an edge, "
             "and were chosen on the lines and windows that also measure the new starts.",
             "Trainings that go on (stages 6 and 7) begin again with the first windows of the text, at a rate that was not tuned: half of the scheme's own in stage 6, 0.002 in stage 7.",
             "Counts of six bytes predict from five bytes of context and tables of the whole training text. A model above them predicts worse than such a table.",
             "T5, KERPLE and learned positions have additional learned arrays (32 to 8,192 numbers); the other schemes have none."):
         page.item(text)
+
+
+def edges(s):
+    """Return the schemes whose final models have a second setting that is not the default, with its value."""
+    found = {what: ranking.setting(lines[0]).partition(", ")[2] for what, lines in s.groups.items()}
+    return [f"{NAMES[what]} ({found[what]})" for what in s.order if found[what]] or ["no scheme"]
 
 
 def again(page, s):
@@ -431,6 +492,12 @@ def between(s, a, b, length, lower):
     return f"{NAMES[a]} − {NAMES[b]} at {length:,}: {nats(values)} nats", "tie" if abs(middle) + half <= TIE else "open" if abs(middle) <= half else "agrees" if seen == lower else "disagrees"
 
 
+def also_at(s, a, b, length, trained):
+    """Return (what was observed, verdict) for a claim that a is better than b at a length, beside the same difference at the trained length."""
+    seen, signs = between(s, a, b, length, a)
+    return f"{seen}; at {trained}: {nats(s.difference(a, b, trained))}", signs
+
+
 def close(s, a, b, length, most):
     """Return (what was observed, verdict) for a claim that a and b differ by at most a share of the perplexity."""
     values = s.difference(a, b, length)
@@ -455,7 +522,7 @@ def claims(page, s):
         ("Press 2022", "T5: it falls at twice the length, in windows that do not overlap", observed(s, "t5", twice, "falls")[0], "not comparable",
          "windows that do not overlap have fewer early tokens if they are longer; here, every length predicts the same bytes"),
         ("Chi 2022", "KERPLE: it does not rise (by 1 %)", *observed(s, "kerple", long, "does not rise"), ""),
-        ("Chi 2022", "KERPLE is better than ALiBi beyond the trained length", *between(s, "kerple", "alibi", four, "kerple"), ""),
+        ("Chi 2022", "KERPLE is better than ALiBi beyond the trained length", *also_at(s, "kerple", "alibi", four, s.trained), ""),
         ("Haviv 2022", "no positions is worse than learned positions", *between(s, "none", "learned", s.trained, "learned"), plateau),
         ("Haviv 2022", "no positions is close to learned positions (4 %)", *close(s, "none", "learned", s.trained, 0.04), plateau),
         ("Haviv 2022", "sinusoidal is better than learned positions", *between(s, "sinusoidal", "learned", s.trained, "sinusoidal"), amplitude),
@@ -481,23 +548,30 @@ def claims(page, s):
             rows.append(("DroPE 2025", "RoPE: and better than with a scaling", f"without − with {name} at {long:,}: {nats(values)} nats", "not comparable", "the paper measures retrieval and tasks with long contexts, not perplexity"))
     fits = s.fits()
     if fits:
-        within = [abs(power - 0.5) + half <= 0.1 for powers in fits for power, half in powers]
-        outside = [abs(power - 0.5) > half for powers in fits for power, half in powers]
+        within = [abs(power - 0.5) + half <= 0.1 for powers in fits.values() for power, half in powers]
+        outside = [[abs(power - 0.5) > half for power, half in some] for some in zip(*fits.values())]
         seen = " and ".join(f"of the {what} {span(fits, n)}" for n, what in enumerate(("batch", "length")))
         rows.append(("arXiv 2511.16893", "the tokens until induction heads form grow with √(batch × length); here: until the loss is below counts of three bytes",
-                     f"powers {seen}, in {len(fits)} schemes", "agrees" if all(within) else "disagrees" if any(outside) else "open",
+                     f"powers {seen}, in {len(fits)} schemes", "agrees" if all(within) else "disagrees" if any(map(all, outside)) else "open",
                      "heads for the previous token, which are only a part of induction; one rate and one warm-up for all sizes of a step"))
     for task in ("copy", "reverse"):
-        found = exact(s, task)
-        if found:
-            size, shares = found
-            best = max(shares, key=shares.get)
-            seen = f"size {size:,}: " + (f"at most {100 * shares[best]:.1f} % for all schemes" if shares[best] < 0.02 else ", ".join(f"{what} {100 * x:.0f} %" for what, x in sorted(shares.items(), key=lambda pair: -pair[1])))
-            rows.append(("Kazemnejad 2023", f"no positions answers most beyond the trained size, over a battery of tasks; here only: {task}", seen,
-                         "open" if shares[best] < 0.02 else "agrees" if best == "none" else "open" if shares[best] - shares["none"] < 0.02 else "disagrees",
-                         "no model of this size answers lines of twice the trained size" if shares[best] < 0.02 else ""))
-            if task == "copy":
-                rows.append(("Ruoss 2023", "the usual positions fail beyond the trained size, even at repeating a text; here: copy", seen, "agrees" if shares[best] < 0.02 else "open", ""))
+        shares = {n: exact(s, task, n) for n in beyond_sizes(s)[:2]}
+        if not any(shares.values()):
+            continue
+        near, far = shares
+        best = {n: max(shares[n], key=lambda what: statistics.mean(shares[n][what])) for n in shares}
+        most = {n: statistics.mean(shares[n][best[n]]) for n in shares}
+        seen = "; ".join(f"size {n}: " + (f"at most {100 * most[n]:.1f} % ({NAMES[best[n]]})" if most[n] >= 0.0005 else "none") for n in shares)
+        signs = "open"  # below 2 %, nothing can be compared
+        if most[near] >= 0.02:
+            values = [100 * (x - y) for x, y in zip(shares[near][best[near]], shares[near]["none"])]
+            middle, half = interval(values)
+            seen += f"; {NAMES[best[near]]} − {NAMES['none']} at {near}: {minus(f'{middle:+.1f} ± {half:.1f}')} points"
+        rows.append(("Kazemnejad 2023", f"no positions answers most beyond the trained size, over a battery of tasks; here only: {task}", seen, signs,
+                     f"models of this size answer almost no line of twice the trained size; the best scheme at {near} was chosen by its result" if most[near] >= 0.02 else
+                     "models of this size answer almost no line beyond the trained size"))
+        if task == "copy":
+            rows.append(("Ruoss 2023", f"the usual positions fail beyond the trained size, even at repeating a text; here: copy at size {far}", f"at most {100 * most[far]:.1f} % for all schemes", "agrees" if most[far] < 0.02 else "open", ""))
     page.table(["source", "claim", "observed here", "sign", "why it may differ"], [[*row[:4], "" if row[3] == "agrees" else row[4]] for row in rows],
                "Signs of published claims. The models, texts and sizes differ, so only the sign of an effect can agree. \"open\" means that our intervals do not decide. These rows are exploratory: their intervals are "
                f"not adjusted for their number, and margins of 1 %, 4 %, {TIE:g} nats and 0.1 of a power are ours. The last column has what we suspect, which these trainings do not prove.")
@@ -505,17 +579,18 @@ def claims(page, s):
     page.text("Sources: Press 2022, arXiv 2108.12409. Chi 2022, arXiv 2205.09921. Haviv 2022, arXiv 2203.16634. Kazemnejad 2023, arXiv 2305.19466. Ruoss 2023, arXiv 2305.16843. Li 2024, arXiv 2310.04418. DroPE 2025, arXiv 2512.12167.")
 
 
-def exact(s, task):
-    """Return (twice the trained size, {scheme: mean fraction of lines with an exact answer}), or None."""
-    lines = [line for line in s.tasks2 if line["experiment"]["generate"] == task]
-    if not lines:
-        return None
-    size = 2 * int(lines[0]["experiment"]["generate_size"])
+def beyond_sizes(s):
+    """Return the sizes of lines above the trained size, or [] if there are no results."""
+    return [x["length"] for x in s.tasks2[0]["lengths"] if x["length"] > int(s.tasks2[0]["experiment"]["generate_size"])] if s.tasks2 else []
+
+
+def exact(s, task, size):
+    """Return {scheme: share of the lines with an exact answer of each start}."""
     found = {}
-    for line in lines:
-        x = next(x for x in line["lengths"] if x["length"] == size)
-        found.setdefault(scheme(line), []).append(x["exact"] / x["lines"])
-    return size, {what: statistics.mean(some) for what, some in found.items()}
+    for line in s.tasks2:
+        if line["experiment"]["generate"] == task:
+            found.setdefault(scheme(line), []).append(tasks.share(line, size))
+    return found
 
 
 def main():

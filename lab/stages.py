@@ -14,7 +14,7 @@ Stage 1 is lab/ranking.lab: four learning rates for each position scheme. The ot
     7       from the results of stage 3 and its models: three starts of LONGER for 1 MB at length 4,096, and at 128; tables that go on at 128 are also
             read with the other max_distance
     tasks, classify   from the results of lab/tasks.lab or lab/classify.lab: the best learning rate of each task and scheme, with five new starts
-    retry   from the results of stage tasks: each start that answers less than SOLVED of the lines at the trained size, at half the rate with twice the steps
+    retry   from the results of stage tasks: each start that has not learned its task (lab/report/tasks.py), at half the rate with twice the steps
 
 "Best" is the lowest loss at the trained length on the selection pieces, or at the trained size; of a rate with several starts, the worst start counts. Only stages 3, 4 and 6 read the report pieces.
 SPDX-License-Identifier: Apache-2.0"""
@@ -25,6 +25,7 @@ sys.dont_write_bytecode = True
 here = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(here / "report"))
 from results import read  # noqa: E402
+from tasks import learned  # noqa: E402
 
 # The second setting of each scheme, with values below and above the default.
 KNOBS = {
@@ -39,7 +40,6 @@ KNOBS = {
 SCAFFOLDS = ("rope", "t5,bidirectional=0", "kerple", "alibi")
 SCALINGS = ("yarn,factor=4,original_max_position_embeddings=128", "yarn,factor=16,original_max_position_embeddings=128", "dynamic,factor=1,max_position_embeddings=128")
 LONGER = ("t5,bidirectional=0", "kerple", "rope")
-SOLVED = 0.9
 SETTINGS = 2  # settings of each scheme that stage 2 trains again
 REPORT = {"valid": "out/corpus/report-vim.txt out/corpus/report-manual.txt out/corpus/report-topics.txt"}
 LENGTHS = {"eval_lengths": "64 128 256 512 1024 2048"}
@@ -90,11 +90,6 @@ def best_rates(lines):
     for line in lines:
         groups.setdefault((line["vary"].get("generate"), line["vary"]["position"]), {}).setdefault(line["vary"]["lr"], []).append(line)
     return [min((max(starts, key=loss) for starts in rates.values()), key=loss) for rates in groups.values()]
-
-
-def learned(line):
-    """Return True if SOLVED of the lines of the trained size or more have an exact answer."""
-    return next(x["exact"] / x["lines"] for x in line["lengths"] if x["length"] == int(line["experiment"]["generate_size"])) >= SOLVED
 
 
 def retried(lines):

@@ -26,9 +26,29 @@ def perplexity_axis(plt, at, low, high):
     at.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
 
 
-def curves(groups, xs_of, ys_of, x_label, y_label, title=None, zoom=0.0):
-    """Return a function that draws one panel for each family of position schemes. All panels have the same axes. A label "SCHEME, variant" beside "SCHEME" has
-    its colour, dashed. With zoom, a second panel shows the values from the lowest one to zoom times that, if others are far above."""
+STYLES = ("-o", "--o", ":o", "-.o")
+
+
+def looks(labels):
+    """Return {label: (number of a colour, style of the line)}. Labels "SCHEME, variant" have the colour of the scheme and another style for each variant, if
+    all schemes are in COLOURS or a label is the scheme alone."""
+    known = all(label.partition(", ")[0] in COLOURS for label in labels)
+    base = {label: label.partition(", ")[0] if known or label.partition(", ")[0] in labels else label for label in labels}
+    bases = list(dict.fromkeys(base.values()))
+    variants = {b: [label for label in labels if base[label] == b] for b in bases}
+    if known and max(map(len, variants.values())) > len(STYLES):
+        known, bases, variants = False, list(labels), {label: [label] for label in labels}
+        base = dict(zip(labels, labels))
+    found = {}
+    for label, b in base.items():
+        n = (COLOURS if known else bases).index(b)
+        found[label] = n, STYLES[variants[b].index(label) % len(STYLES)] if len(variants[b]) > 1 else STYLES[n >= 10]
+    return found
+
+
+def curves(groups, xs_of, ys_of, x_label, y_label, title=None, zoom=0.0, level=None):
+    """Return a function that draws one panel for each family of position schemes. All panels have the same axes. With zoom, a second panel shows the values
+    from the lowest one to zoom times that, if others are far above. level: (y, words), a grey line that is named, or None."""
     panels = {}
     for what, lines in groups.items():
         panels.setdefault(family(what) if len(groups) > 8 else 0, {})[what] = lines
@@ -38,8 +58,7 @@ def curves(groups, xs_of, ys_of, x_label, y_label, title=None, zoom=0.0):
     zoomed = zoom and len(panels) == 1 and high_of > 2 * zoom * low_of
     if zoomed:
         panels[1] = panels[0]
-    names = [what for what in groups if what.partition(", ")[0] not in groups or ", " not in what]  # those with their own colour
-    known = all(what.partition(", ")[0] in COLOURS for what in groups)
+    look = looks(list(groups)) if len(panels) == 1 or zoomed else None  # panels of families count their colours themselves
 
     def make(plt):
         columns = 1 if len(panels) == 1 else 2
@@ -48,20 +67,22 @@ def curves(groups, xs_of, ys_of, x_label, y_label, title=None, zoom=0.0):
         for at in axes.flat[len(panels):]:
             at.set_axis_off()
         for at, (which, some) in zip(axes.flat, sorted(panels.items())):
-            for n, (what, lines) in enumerate(some.items()):
-                if known or what not in names:
-                    n = (COLOURS if known else list(some)).index(what.partition(", ")[0])
+            for what, (n, style) in (look or looks(list(some))).items():
+                lines = some[what]
                 xs = xs_of(lines[0])
                 found = [over(lines, lambda line, i=i: ys_of(line)[i]) for i in range(len(xs))]
                 points = [(x, *y) for x, y in zip(xs, found) if y]
                 if not points:
                     continue
                 x, mean, low, high = zip(*points)
-                at.plot(x, mean, "-o" if n < 10 and what in names else "--o", markersize=3, label=what, color=f"C{n}")
+                at.plot(x, mean, style, markersize=3, label=what, color=f"C{n}")
                 at.fill_between(x, low, high, alpha=0.15, color=f"C{n}")
             at.set_xscale("log", base=2)
             at.grid(alpha=0.3, which="both")
-            if not (zoomed and which):
+            if level and not which:
+                at.axhline(level[0], color="grey", linestyle="--", linewidth=1)
+                at.annotate(level[1], (0, level[0]), xycoords=("axes fraction", "data"), fontsize=7, color="grey", xytext=(3, 2), textcoords="offset points")
+            if not look:
                 at.legend(fontsize=7)
             if len(panels) > 1 and not zoomed:
                 at.set_title(FAMILIES[which][0], fontsize=9)
@@ -76,6 +97,8 @@ def curves(groups, xs_of, ys_of, x_label, y_label, title=None, zoom=0.0):
         if title:
             figure.suptitle(title, fontsize=10)
         figure.tight_layout()
+        if look:  # below the panels, where it covers no curve
+            figure.legend(*axes.flat[0].get_legend_handles_labels(), fontsize=7, loc="upper center", bbox_to_anchor=(0.5, 0), ncol=min(len(look), 8 if max(map(len, look)) < 20 else 3))
         return figure
     return make
 

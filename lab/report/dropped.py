@@ -66,4 +66,4 @@ def dropped(page, lines, before=()):
     pictured = {f"{what}{name}": group for what, (kept, gone) in groups.items() for name, group in (("", kept), (", without", gone)) if group}
     if len(lengths) > 1:
         page.picture(curves(pictured, lambda line: [x["length"] for x in line["lengths"]], lambda line: [x["perplexity"] for x in line["lengths"]],
-                            "length of the window", "perplexity", zoom=1.35), "perplexity by the length of the window, with positions and without (dashed); the second panel shows the lowest")
+                            "length of the window, bytes", "perplexity", zoom=1.35), "perplexity by the length of the window, with positions and without (dashed); the second panel shows the lowest")

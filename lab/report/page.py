@@ -60,13 +60,13 @@ class Page:
         else:
             self.out.append("\n".join("| " + " | ".join(plain(c) for c in r) + " |" for r in [head, ["---"] * len(head), *rows]) + "\n")
 
-    def picture(self, make, alt):
-        """Add the figure that make(pyplot) returns. Without a page, do nothing."""
+    def picture(self, make, alt, shows=""):
+        """Add the figure that make(pyplot) returns; alt describes it in words, and the caption also says what it shows. Without a page, do nothing."""
         if self.path is None:
             return
         self.figures += 1
         name = f"{self.path.stem}-{self.figures}.svg"
-        caption = f"Figure {self.figures}. {alt[:1].upper()}{alt[1:]}." if self.numbered else ""
+        caption = (f"Figure {self.figures}. {alt[:1].upper()}{alt[1:]}." if self.numbered else "") + f" {shows}" * bool(shows)
         if not self.html:
             self.pictures[self.path.with_name(name)] = ""
             self.out.append(f"![{plain(alt)}]({quote(name)})\n")

@@ -39,7 +39,7 @@ def cell(lines, steps):
     last = int(lines[0]["experiment"]["steps"])
 
     def words(x):
-        return f"{x:,.0f}" if x < float("inf") else f"not in {last:,}"
+        return f"{x:,.0f}" if x < float("inf") else "no rise" if steps is steps_to else f"not in {last:,}"
 
     middle = statistics.median_low(found)
     return words(middle) if found[0] == found[-1] else f"{words(middle)} ({words(found[0])} to {words(found[-1])})"
@@ -55,6 +55,7 @@ def first_heads(page, every_line, groups=None):
     caption = (f"A step has {size(lines[0])[0]} windows of {size(lines[0])[1]:,} bytes. " * (len(lines) < len(every_line))
                + f"The largest mean weight that a head gives to the previous token, measured every {every:,} steps over four windows of held-out text. The first column has the steps until half of its rise since the "
                f"first measurement: the median of {' or '.join(map(str, starts))} start{'s' * (starts != [1])}, with the smallest and the largest in brackets. "
+               f"A rise of less than {LEAST:g} is none, and a rise that goes on at the end gives too few steps. "
                + (f"The next column has the steps until the training loss, as a mean over {int(lines[0]['experiment']['steps']) // len(lines[0]['losses'])} steps, is below that of counts of three bytes, "
                   "which use the present and the previous byte, on the held-out text. " if counted else "")
                + "The last columns have that weight and the loss at the end of the training, as means over the starts.")
@@ -78,18 +79,54 @@ def law(page, lines):
     groups = by_size(lines)
     page.text("A law for induction heads in larger models (arXiv 2511.16893) says that the tokens read until these heads form, divided by √(batch × length), are a number T that is the same for all batches and lengths.")
     for name, caption, steps in (("half the rise", "the weight of the previous token has half its rise", steps_to), ("loss of counts of three bytes", "the training loss is below that of counts of three bytes", steps_below)):
-        rows = []
-        for what, of_size in groups.items():
-            found = {x: statistics.median_low(sorted((steps(line) or math.inf) * math.sqrt(math.prod(x)) for line in some)) for x, some in of_size.items()}
+        rows, missing = [], "no rise" if steps is steps_to else "not reached"
+        for what, found in ((what, t_of(of_size, steps)) for what, of_size in groups.items()):
             ends = [y for y in found.values() if y < math.inf]
-            rows.append([what, *("" if x not in found else f"{found[x] / 1000:.1f}" if found[x] < math.inf else "not reached" for x in sizes), f"{max(ends) / min(ends):.2f}" if len(ends) > 1 else ""])
+            rows.append([what, *("" if x not in found else f"{found[x] / 1000:.1f}" if found[x] < math.inf else missing for x in sizes), f"{max(ends) / min(ends):.2f}" if len(ends) > 1 else ""])
         page.table([name, *(f"{batch} × {length}" for batch, length in sizes), "ratio"], rows,
                    f"Tokens read until {caption}, divided by √(batch × length), in thousands: medians over the starts, for steps of batch × length bytes. The last column has the largest over the smallest of a row.")
-    rows = [[what, *(cell for some in fitted(of_size).values() for cell in ([minus(f"{p:+.2f} ± {half:.2f}") for p, half in some] if some else ["not reached", ""]))] for what, of_size in groups.items()]
-    if any(cell.startswith(("+", "−")) for row in rows for cell in row[1:]):
-        page.table(["", "half the rise: batch", "length", "loss: batch", "length"], rows, "The same tokens as powers of the batch and of the length, fitted to all starts by least squares of the logarithms, with 95 % intervals. "
-                   "By the law, all powers are 0.5; if every token counted alike, they would be 0; if every step did, 1. All sizes have the same rate and warm-up, which favours none of these; "
-                   "windows of 32 bytes have more first bytes, which raises their training loss.")
+    size_of_all, all_t = t_of_all(lines)
+    if all_t:
+        page.text(f"T depends on the scheme: by the loss, in steps of {size_of_all[0]} × {size_of_all[1]}, it is " + ", ".join(f"{x / 1000:.0f} thousand ({what})" for what, x in sorted(all_t.items(), key=lambda pair: pair[1])) + ".")
+    fits(page, lines, groups, sizes)
+
+
+def fits(page, lines, groups, sizes):
+    """Add a table of the tokens as powers of the batch and the length, and between two batches of one length, because one power may not describe all sizes."""
+    batches = {length: sorted(batch for batch, other in sizes if other == length) for _, length in sizes}
+    pairs = [((a, length), (b, length)) for length, some in batches.items() if len(some) > 2 for a, b in zip(some, some[1:])]
+    rows = []
+    for what, of_size in groups.items():
+        tokens, cells = mean_tokens(of_size, steps_below), []
+        for name, found in fitted(of_size).items():
+            cells += [minus(f"{p:+.2f} ± {half:.2f}") for p, half in found] if found else ["no rise" if name == "weight" else "not reached", ""]
+        for a, b in pairs:
+            ends = [tokens.get(x, math.inf) for x in (a, b)]
+            cells.append(minus(f"{math.log(ends[1] / ends[0]) / math.log(b[0] / a[0]):+.2f}") if max(ends) < math.inf else "not reached")
+        rows.append([what, *cells])
+    if not any(cell.startswith(("+", "−")) for row in rows for cell in row[1:5]):
+        return
+    page.table(["", "half the rise: batch", "length", "loss: batch", "length", *(f"loss: batch {a} to {b} at {length}" for (a, length), (b, _) in pairs)], rows,
+               "The same tokens as powers of the batch and of the length, fitted by least squares to one point for each size, the mean of the logarithms over the starts, with 95 % intervals over the sizes"
+               + ", and the powers between two batches" * bool(pairs) + ". By the law, all powers are 0.5; they are 0 if only the number of tokens matters, and 1 if only the number of steps does.")
+    steps, every = ([ends[0], ends[-1]] for ends in (sorted(int(line["experiment"]["steps"]) for line in lines), sorted(line["previous"][0]["step"] for line in lines)))
+    some = lines[0]["experiment"]
+    page.text(f"The learning rate ({float(some['lr']):g}), {some['warmup']} warm-up steps and the defaults of the second settings are the same for all schemes and sizes; trainings have {steps[0]:,} to {steps[1]:,} steps. "
+              f"A warm-up of a fixed number of steps moves powers towards 1, and the weight is read every {every[0]} to {every[1]} steps, so powers of a rise within the warm-up are rough. "
+              "Windows of 32 bytes have more first bytes, which raises their training loss.")
+
+
+def t_of(of_size, steps):
+    """Return {(batch, length): the tokens until then divided by √(batch × length), the median of the starts, infinite where they do not reach it}."""
+    return {x: statistics.median_low(sorted((steps(line) or math.inf) * math.sqrt(math.prod(x)) for line in some)) for x, some in of_size.items()}
+
+
+def t_of_all(lines):
+    """Return the largest step, (batch, length), in which the starts of every scheme reach the loss of counts of three bytes, and {scheme: T}, or (None, {})."""
+    found = {what: t_of(of_size, steps_below) for what, of_size in by_size(lines).items()}
+    sizes = [x for x in {size(line) for line in lines} if all(t.get(x, math.inf) < math.inf for t in found.values())]
+    best = max(sizes, key=math.prod, default=None)
+    return best, {what: t[best] for what, t in found.items()} if best else {}
 
 
 def by_size(lines):
@@ -100,12 +137,19 @@ def by_size(lines):
     return found
 
 
+def mean_tokens(of_size, steps):
+    """Return {(batch, length): geometric mean over the starts of the tokens until then, infinite where a start does not reach it}."""
+    found = {x: [(steps(line) or math.inf) * math.prod(x) for line in some] for x, some in of_size.items()}
+    return {x: statistics.geometric_mean(tokens) if max(tokens) < math.inf else math.inf for x, tokens in found.items()}
+
+
 def fitted(of_size):
-    """Return {"weight" or "loss": powers of the batch and the length in the tokens until then}, or None where a start does not reach it."""
+    """Return {"weight" or "loss": powers of the batch and the length in the tokens until then}, or None where a start does not reach it. A size is one point:
+    one power does not describe all sizes, so the starts of a size are not independent points of the law."""
     found = {}
     for name, steps in (("weight", steps_to), ("loss", steps_below)):
-        points = [(*x, (steps(line) or math.inf) * math.prod(x)) for x, some in of_size.items() for line in some]
-        found[name] = powers(points) if max(tokens for *_, tokens in points) < math.inf else None
+        tokens = mean_tokens(of_size, steps)
+        found[name] = powers([(*x, y) for x, y in tokens.items()]) if max(tokens.values()) < math.inf else None
     return found
 
 

@@ -123,12 +123,12 @@ def tuned(page, lines, n):
 
         rows.append([what, *map(cell, rates), "; ".join(f"{words}: {cell(words)}" for words in found if words not in rates)])
     page.table(["", *rates, "second settings"], rows, f"Perplexity at {length:,} by learning rate, and for second settings at one rate. An asterisk marks the best setting of a scheme. "
-               "One start for each setting, so small differences are noise." + unequal(grid))
+               "One start for each setting, so a part of each difference is that between starts. Second settings: decay is the weight decay (default 0.1), arrays the factor of the learning rate of learned arrays, amplitude that of the sinusoids (default 0.02), and base that of RoPE's angles (default 10000)." + unequal(grid))
     if edges:
         page.text(f"The best rate of {', '.join(edges)} is at the edge of the rates that were tried.")
     page.text(" ".join(filter(None, (counts_text(lines), busy_text(lines)))))
     if any(mean(group, n) for some in grid.values() for group in some.values()):
-        page.picture(by_rate(grid, n), f"perplexity at {length} by the learning rate")
+        page.picture(by_rate(grid, n), f"perplexity at {length} by the learning rate", "Crosses have a second setting." + unequal(grid).replace("within a row", "along a line"))
 
 
 # ------------------------------------------------------------------------------------------------------------ contrasts
@@ -241,7 +241,7 @@ def loss_by_bytes(groups, counts):
         for x in counts:
             if x["order"] in (3, 6):
                 at.axhline(x["loss"], color="grey", linestyle="--", linewidth=1)
-                at.annotate(f"counts of {x['order']} bytes", (1, x["loss"]), xycoords=("axes fraction", "data"), ha="right", fontsize=7, color="grey", xytext=(0, 2), textcoords="offset points")
+                at.annotate(f"counts of {x['order']} bytes", (0.5, x["loss"]), xycoords=("axes fraction", "data"), fontsize=7, color="grey", xytext=(3, 2), textcoords="offset points")
         at.set_xlabel("MB of training text that were read")
         at.set_ylabel("loss in nats")
         at.grid(alpha=0.3)
@@ -286,13 +286,22 @@ def compared(page, lines, n):
                    [[what, *(change(values) if len(values) == len(groups[what]) else "none" for values in (beyond(groups[what], lengths[n], x) for x in lengths[n + 1:]))] for what in by_loss],
                    f"Change of the perplexity from {lengths[n]:,} on, as the mean over the starts of the change of the loss, with 95 % intervals. Every length predicts the same bytes.")
     if len(lengths) > 1:
+        single = next((x for x in counts if x["order"] == 1), None)
         page.picture(curves(groups, lambda line: [x["length"] for x in line["lengths"]], lambda line: [x["perplexity"] for x in line["lengths"]],
-                            "length of the window", "perplexity", zoom=1.35), "perplexity by the length of the window; the second panel shows the lowest; shaded from the smallest start to the largest")
+                            "length of the window, bytes", "perplexity", zoom=1.35, level=single and (single["perplexity"], "counts of single bytes")),
+                     "perplexity by the length of the window; the second panel shows the lowest; shaded from the smallest start to the largest", flat(groups, lengths, n))
     if all(line.get("curve") for line in lines):
         page.picture(loss_by_bytes(groups, counts), "held-out loss by the bytes of training text, shaded from the smallest start to the largest")
     if watched(lines):
         first_heads(page, lines, groups)
     page.text(busy_text(lines))
+
+
+def flat(groups, lengths, n):
+    """Say which schemes stay within 5 % of their perplexity at the trained length, and which get worse than that."""
+    rises = {what: statistics.mean(values) for what, group in groups.items() for values in [beyond(group, lengths[n], lengths[-1])] if values}
+    stay = [what for what, x in rises.items() if x < math.log(1.05)]
+    return f"At {lengths[-1]:,}, {', '.join(stay)} stay{'s' * (len(stay) == 1)} within 5 % of the perplexity at {lengths[n]:,}; {', '.join(what for what in rises if what not in stay)} do not." if stay and len(stay) < len(rises) else ""
 
 
 def ranked(page, lines):

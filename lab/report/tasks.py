@@ -1,9 +1,13 @@
 """Section on generated tasks: the fraction of lines that are answered exactly, by task, position scheme and size.
 SPDX-License-Identifier: Apache-2.0"""
+import statistics
+
 from curves import curves
 from intervals import wilson
 from results import grouped, over, short
+from sweeps import shown
 
+SOLVED = 0.9  # the share of the lines of the trained size that a model which has learned its task answers
 TASKS = {
     "copy": "abc=abc",
     "reverse": "abc=cba",
@@ -17,14 +21,29 @@ def generated(lines):
     return lines[0].get("experiment", {}).get("generate", "none") != "none"
 
 
+def learned(line):
+    """Return True if SOLVED of the lines of the trained size or more have an exact answer."""
+    return share(line, int(line["experiment"]["generate_size"])) >= SOLVED
+
+
+def share(line, size):
+    """Return the share of the lines of a size that are answered exactly."""
+    return next(x["exact"] / x["lines"] for x in line["lengths"] if x["length"] == size)
+
+
 def percent(lines, n):
+    """Return the mean over the starts with the smallest and the largest, or the share of one start with Wilson's interval for other lines, in %."""
     found = over(lines, lambda line: line["lengths"][n]["exact"] / line["lengths"][n]["lines"] if line["lengths"][n]["lines"] else None)
-    if not found:
-        return "none"
-    mean, low, high = found
-    ends = wilson(mean, lines[0]["lengths"][n]["lines"])
-    least, most = (f"{100 * x:.0f}" for x in (low, high))
-    return f"{100 * mean:.1f} % ({100 * ends[0]:.1f} to {100 * ends[1]:.1f})" + (f", starts {least} to {most}" if least != most else "")
+    if found and len(lines) == 1:
+        found = found[0], *wilson(found[0], lines[0]["lengths"][n]["lines"])
+    return shown(found and [100 * x for x in found], 1)
+
+
+def starts_learned(lines):
+    """Return how many starts have learned, with Wilson's interval for other starts."""
+    n = sum(map(learned, lines))
+    low, high = wilson(n / len(lines), len(lines))
+    return f"{n} of {len(lines)} ({100 * low:.0f} to {100 * high:.0f} %)"
 
 
 def one_each(groups):
@@ -38,9 +57,11 @@ def answered(page, lines, pictures=True):
     of_task = {}
     for line in lines:
         of_task.setdefault(line["experiment"]["generate"], []).append(line)
-    page.text(f"Fraction of lines with an exact answer, of at least {min(counts):,} lines of each size, as a mean over the starts. The lines are the same for all models and starts, and no training used them. "
-              "Brackets have the 95 % interval of Wilson (1927) for other lines; different starts are named with the smallest and the largest. "
-              "A heading gives the sizes in training; a larger size tests what was not trained.")
+    several = max(len(g) for some in of_task.values() for g in grouped(some, ("generate",)).values()) > 1
+    page.text(f"Lines with an exact answer in %, of at least {min(counts):,} lines of each size, "
+              + ("as means over the starts with the smallest and the largest in brackets. " if several else "with the 95 % interval of Wilson (1927) for other lines in brackets. ")
+              + "The lines are the same for all models and starts, and no training used them. A heading gives the sizes in training; larger sizes were not trained."
+              + f" A start has learned if it answers {100 * SOLVED:.0f} % or more of the lines of the largest trained size; the interval is that of Wilson (1927) for other starts." * several)
     for task, some in of_task.items():
         rates = {}
         for line in some:
@@ -53,8 +74,11 @@ def answered(page, lines, pictures=True):
         tuned = sorted({g[0]["vary"]["lr"] for g in groups.values() if "lr" in g[0].get("vary", {})})
         each = bool(tuned) and one_each(groups)
         by_rate = each and len(tuned) > 1
-        page.table(["", *["learning rate"] * by_rate, *[f"size {n:,}" for n in sizes]],
-                   [[short(g[0]["experiment"]["position"]) if each else what, *[g[0]["experiment"]["lr"]] * by_rate, *[percent(g, n) for n in range(len(sizes))]] for what, g in groups.items()],
+        trained_last = int(trained.rsplit(", ", 1)[-1])
+        order = sorted(groups.items(), key=lambda pair: -statistics.mean(share(line, trained_last) for line in pair[1])) if each and trained_last in sizes else groups.items()
+        counted = max(starts) > 1 and trained_last in sizes
+        page.table(["", *["learning rate"] * by_rate, *["starts that learned"] * counted, *[f"size {n:,}" for n in sizes]],
+                   [[short(g[0]["experiment"]["position"]) if each else what, *[g[0]["experiment"]["lr"]] * by_rate, *([starts_learned(g)] if counted else []), *[percent(g, n) for n in range(len(sizes))]] for what, g in order],
                    f"Exact answers: {TASKS.get(task, task)}. {' or '.join(map(str, starts))} start{'s' * (starts != [1])} for each{f', learning rate {tuned[0]}' if each and not by_rate else ''}.")
         if pictures and len(sizes) > 1:
             page.picture(curves(groups, lambda line: [x["length"] for x in line["lengths"]],
