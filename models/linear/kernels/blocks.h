@@ -39,7 +39,7 @@ INLINE void spread(const char *blocks, int64_t row, int64_t words, char *to)
             vf x[VL];
             RPI_UNROLL
             for (int c = 0; c < VL; c++)
-                x[c] = vf_load((const float *)(const void *)(blocks + (r + c) * row) + k);
+                x[c] = (vf)vf_bits(blocks + (r + c) * row + 4 * k); /* blocks of 18 bytes are not aligned */
             vf_transpose(x);
             RPI_UNROLL
             for (int c = 0; c < VL; c++)
