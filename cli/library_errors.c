@@ -68,9 +68,14 @@ static int word(void *context, const rp_field *f, char *text, size_t size)
     }
 }
 
+const char *cli_words_of(cli_last_error_in *last, const cli_problem *p, char text[CLI_WORDS_MAX])
+{
+    return last(p ? &p->desc : NULL, p ? word : NULL, (void *)(uintptr_t)p, text, CLI_WORDS_MAX);
+}
+
 const char *cli_words(const cli_problem *p, char text[CLI_WORDS_MAX])
 {
-    return rp_last_error_in(p ? &p->desc : NULL, p ? word : NULL, (void *)(uintptr_t)p, text, CLI_WORDS_MAX);
+    return cli_words_of(rp_last_error_in, p, text);
 }
 
 int cli_code(rp_status status)

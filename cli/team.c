@@ -203,10 +203,10 @@ int cli_team_receive(double seconds, cli_team_message *m)
 static int refused(const cli_problem *p, rp_status status, const char *error)
 {
     const bool mine = strncmp(error, "rank 0: ", 8) == 0 && cli_team_rank() == 0;
-    char safe[RP_MPI_ERROR_MAX];
-    if (mine && status < RP_E_NOMEM)
-        return cli_refused(CLI_FAILED, "attend", p, NULL);
-    return cli_error(CLI_FAILED, "attend: %s (%s)", io_safe(safe, sizeof safe, error),
+    char safe[RP_MPI_ERROR_MAX], words[CLI_WORDS_MAX];
+    const char *said =
+        mine && status < RP_E_NOMEM ? cli_words_of(calls->last_error_in, p, words) : io_safe(safe, sizeof safe, error);
+    return cli_error(CLI_FAILED, "attend: %s (%s)", said,
                      status == RP_E_NOMEM ? "use more processes or shorter sequences" : "see relpos attend --help");
 }
 

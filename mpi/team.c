@@ -585,6 +585,7 @@ const rp_mpi_calls *rp_mpi_team_calls(void)
         .sent_bytes = rp_mpi_sent_bytes,
         .stretch = rp_mpi_stretch,
         .free_plan = rp_mpi_plan_destroy,
+        .last_error_in = rp_last_error_in,
     };
     return &calls;
 }
