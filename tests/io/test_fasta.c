@@ -92,7 +92,7 @@ static int count(void *context, const io_array *array, uint64_t tag, off_t at, c
 {
     assert_true(at > 0);
     int *n = context;
-    char name[16];
+    char name[24];
     (void)why;
     snprintf(name, sizeof name, "array%d", *n);
     assert_string_equal(array->name, name);
@@ -112,7 +112,7 @@ static int add(const char *path, const char *from, int n, bool flush, const char
     if (a == NULL)
         fail_msg("%s", err);
     for (int k = found; k < n; k++) {
-        char name[16];
+        char name[24];
         int64_t size = 3 + k;
         snprintf(name, sizeof name, "array%d", k);
         const io_array array = {.name = name,
