@@ -40,20 +40,8 @@ KNOBS = {
 SCAFFOLDS = ("rope", "t5,bidirectional=0", "kerple", "alibi")
 SCALINGS = ("yarn,factor=4,original_max_position_embeddings=128", "yarn,factor=16,original_max_position_embeddings=128", "dynamic,factor=1,max_position_embeddings=128")
 LONGER = ("t5,bidirectional=0", "kerple", "rope")
-SETTINGS = 2  # settings of each scheme that stage 2 trains again
 REPORT = {"valid": "out/corpus/report-vim.txt out/corpus/report-manual.txt out/corpus/report-topics.txt"}
 LENGTHS = {"eval_lengths": "64 128 256 512 1024 2048"}
-# Stage: keys that differ from lab/ranking.lab, lab/tasks.lab or lab/classify.lab, and the number of steps.
-STAGES = {
-    **dict.fromkeys(("tasks", "classify"), ({"seed": "11", "seeds": "5"}, None)),
-    "retry": ({"seeds": "1"}, None),
-    "knobs": ({}, None),
-    "2": ({}, 5000),
-    "3": ({**REPORT, **LENGTHS, "seed": "11", "seeds": "5", "eval_every": "250", "eval_previous": "50"}, 5000),
-    "6": ({**REPORT, "eval_lengths": "128 256 512 1024 2048"}, 500),
-    "7": ({**REPORT, "eval_lengths": "128 512 2048 4096 8192", "eval_stride": "128", "eval_bytes": "16384", "lr": "0.002", "steps": "250", "warmup": "12"}, None),
-    "4": ({**REPORT, "eval_lengths": "128 512", "seed": "11"}, 10000),
-}
 
 
 def scheme(position):
@@ -84,15 +72,34 @@ def setting(line, **other):
     return " ".join(f"{k}={v}" for k, v in keys.items())
 
 
-def best_rates(lines):
-    """Return a result at the best learning rate of each task and scheme: the rate whose worst start has the lowest loss."""
+def knobs(lines, _):
+    """Yield the lines "run" of stage knobs. The file of stage 1 later also has results of this stage."""
+    first = [line for line in lines if line["vary"].keys() <= {"position", "lr", "steps", "warmup"} and line["vary"]["position"] in KNOBS]
+    for what, [best] in chosen(first, 1).items():
+        key, *values = KNOBS[what]
+        for value in values:
+            yield f"{setting(best, **{key: value})} steps={best['vary']['steps']} warmup={best['vary']['warmup']}"
+
+
+def best(n, steps):
+    """Return the function of a stage that trains the n best settings of each scheme for some steps."""
+    def runs(lines, _):
+        for group in zip(*chosen(lines, n).values()):
+            for line in group:
+                yield f"{setting(line)} steps={steps} warmup={steps // 20}"
+    return runs
+
+
+def best_rates(lines, _):
+    """Yield the lines "run" of the best learning rate of each task and scheme: the rate whose worst start has the lowest loss."""
     groups = {}
     for line in lines:
         groups.setdefault((line["vary"].get("generate"), line["vary"]["position"]), {}).setdefault(line["vary"]["lr"], []).append(line)
-    return [min((max(starts, key=loss) for starts in rates.values()), key=loss) for rates in groups.values()]
+    for rates in groups.values():
+        yield setting(min((max(starts, key=loss) for starts in rates.values()), key=loss))
 
 
-def retried(lines):
+def retried(lines, _):
     """Yield the lines "run" of stage retry."""
     for line in lines:
         if not learned(line):
@@ -137,40 +144,31 @@ def longer(lines, folder):
             yield f"position={own} length=128 batch=32 {same} eval_position={other}"
 
 
-def runs(stage, lines, folder):
-    if stage in ("6", "7"):
-        yield from (dropped if stage == "6" else longer)(lines, folder)
-        return
-    if stage == "retry":
-        yield from retried(lines)
-        return
-    if stage in ("tasks", "classify"):
-        yield from map(setting, best_rates(lines))
-        return
-    steps = STAGES[stage][1]
-    if stage == "knobs":  # the file of stage 1 later also has results of this stage
-        lines = [line for line in lines if line["vary"].keys() <= {"position", "lr", "steps", "warmup"} and line["vary"]["position"] in KNOBS]
-    found = chosen(lines, SETTINGS if stage == "2" else 1)
-    for k in range(len(found["none"])):
-        for what, best in found.items():
-            if stage == "knobs":
-                key, *values = KNOBS[what]
-                for value in values:
-                    yield f"{setting(best[k], **{key: value})} steps={best[k]['vary']['steps']} warmup={best[k]['vary']['warmup']}"
-            else:
-                yield f"{setting(best[k])} steps={steps} warmup={steps // 20}"
+# Stage: the experiment that it varies, the keys that differ from it, and the function that yields its lines "run" from the results of the stage before
+# and the folder of the models.
+STAGES = {
+    "knobs": ("ranking", {}, knobs),
+    "2": ("ranking", {}, best(2, 5000)),
+    "3": ("ranking", {**REPORT, **LENGTHS, "seed": "11", "seeds": "5", "eval_every": "250", "eval_previous": "50"}, best(1, 5000)),
+    "4": ("ranking", {**REPORT, "eval_lengths": "128 512", "seed": "11"}, best(1, 10000)),
+    "6": ("ranking", {**REPORT, "eval_lengths": "128 256 512 1024 2048"}, dropped),
+    "7": ("ranking", {**REPORT, "eval_lengths": "128 512 2048 4096 8192", "eval_stride": "128", "eval_bytes": "16384", "lr": "0.002", "steps": "250", "warmup": "12"}, longer),
+    "tasks": ("tasks", {"seed": "11", "seeds": "5"}, best_rates),
+    "classify": ("classify", {"seed": "11", "seeds": "5"}, best_rates),
+    "retry": ("tasks", {"seeds": "1"}, retried),
+}
 
 
 def experiment(stage, lines, folder):
     """Return lab/ranking.lab, lab/tasks.lab or lab/classify.lab with the keys and runs of a stage."""
-    keys = dict(STAGES[stage][0])
-    base = {"tasks": "tasks", "retry": "tasks", "classify": "classify"}.get(stage, "ranking")
+    base, keys, runs = STAGES[stage]
+    keys = dict(keys)
     text = [f"# The best settings of lab/{base}.lab, made by lab/stages.py {stage} from the results of the stage before."]
     for line in (here / f"{base}.lab").read_text().splitlines():
         key = line.split(" = ")[0]
         if line[:1] != "#" and not line.startswith(("run = ", "vary.", "quick.")):
             text.append(f"{key} = {keys.pop(key)}" if key in keys else line)
-    return "\n".join([*text, *(f"{k} = {v}" for k, v in keys.items()), *(f"run = {run}" for run in runs(stage, lines, folder))]) + "\n"
+    return "\n".join([*text, *(f"{k} = {v}" for k, v in keys.items()), *(f"run = {run}" for run in runs(lines, folder))]) + "\n"
 
 
 def main():
