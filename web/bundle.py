@@ -4,8 +4,9 @@
     bundle.py OUT SIMD128.wasm RELAXED.wasm
 
 The data are the terms from tools/terms.py, the numbers of worked examples from tests/golden/golden.h, heads of trained models from
-examples/data, the model lab/model/vim.safetensors with weights of 5 bits, and a text for it. The modules are ES modules. The script supports only `import {a, b} from './x.js';`, `export const`, `export function` and
-`export class`, at the beginning of a line.
+examples/data, the model lab/model/vim.safetensors with weights of 5 bits, a text for it, and how well the model predicts that text. The
+modules are ES modules. The script supports only `import {a, b} from './x.js';`, `export const`, `export function` and `export class`, at the
+beginning of a line.
 SPDX-License-Identifier: Apache-2.0
 """
 
@@ -168,40 +169,57 @@ def rounded(row, levels):
     return scale, [min(max(round(x / scale), -levels), levels) for x in row]
 
 
-def trained():
-    """Return lab/model/vim.safetensors with rounded weights: each row of a matrix is a half-precision number times integers. The result is the
-    size of a header, the header, the half-precision numbers and the integers, one in a byte. The header has the checksum that the file with
-    these weights in f32 has."""
-    data, head = contents("../../lab/model/vim.safetensors")
-    said = head.pop("__metadata__")
-    sum_, halves, integers, scaled = checksum(checksum(1, said["relpos.lab"].encode()), said["step"].encode()), [], bytearray(), []
-    for name, array in head.items():
-        first, last = array["data_offsets"]
-        numbers = struct.unpack(f"<{(last - first) // 2}e", data[first:last])
-        if ".weight" not in name or len(array["shape"]) < 2:
-            halves += numbers
-        else:
-            rows, columns = array["shape"]
-            scaled.append(name)
-            kept = []
-            for r in range(rows):
-                scale, whole = rounded(numbers[r * columns : (r + 1) * columns], LEVELS)
-                halves.append(scale)
-                integers += struct.pack(f"{columns}b", *whole)
-                kept += [scale * x for x in whole]
-            numbers = kept
-        sum_ = checksum(sum_, struct.pack(f"<{len(numbers)}f", *numbers))
-    text = json.dumps(
-        {
-            "config": said["relpos.lab"],
-            "step": said["step"],
-            "checksum": f"{sum_:016x}",
-            "halves": len(halves),
-            "scaled": scaled,
-            "arrays": [[name, array["shape"]] for name, array in head.items()],
-        }
-    )
-    return headed(text, struct.pack(f"<{len(halves)}e", *halves) + bytes(integers))
+class Rounded:
+    """lab/model/vim.safetensors with rounded weights: each row of a matrix is a half-precision number times integers."""
+
+    def __init__(self):
+        data, head = contents("../../lab/model/vim.safetensors")
+        self.said = head.pop("__metadata__")
+        self.shapes = {name: array["shape"] for name, array in head.items()}
+        self.halves, self.integers, self.scaled, self.weights = [], bytearray(), [], []
+        for name, array in head.items():
+            first, last = array["data_offsets"]
+            numbers = struct.unpack(f"<{(last - first) // 2}e", data[first:last])
+            if ".weight" not in name or len(array["shape"]) < 2:
+                self.halves += numbers
+            else:
+                rows, columns = array["shape"]
+                self.scaled.append(name)
+                kept = []
+                for r in range(rows):
+                    scale, whole = rounded(numbers[r * columns : (r + 1) * columns], LEVELS)
+                    self.halves.append(scale)
+                    self.integers += struct.pack(f"{columns}b", *whole)
+                    kept += [scale * x for x in whole]
+                numbers = kept
+            self.weights.append(struct.pack(f"<{len(numbers)}f", *numbers))
+        sum_ = checksum(checksum(1, self.said["relpos.lab"].encode()), self.said["step"].encode())
+        for array in self.weights:
+            sum_ = checksum(sum_, array)
+        self.checksum = f"{sum_:016x}"  # of the file with these weights in f32
+
+    def packed(self):
+        """Return the size of a header, the header, the half-precision numbers and the integers, one in a byte."""
+        text = json.dumps(
+            {
+                "config": self.said["relpos.lab"],
+                "step": self.said["step"],
+                "checksum": self.checksum,
+                "halves": len(self.halves),
+                "scaled": self.scaled,
+                "arrays": list(self.shapes.items()),
+            }
+        )
+        return headed(text, struct.pack(f"<{len(self.halves)}e", *self.halves) + bytes(self.integers))
+
+    def file(self):
+        """Return a .safetensors file with these weights in f32, as the page saves it."""
+        head, end = {"__metadata__": {**self.said, "checksum": self.checksum}}, 0
+        for (name, shape), array in zip(self.shapes.items(), self.weights):
+            head[name] = {"dtype": "F32", "shape": shape, "data_offsets": [end, end + len(array)]}
+            end += len(array)
+        text = json.dumps(head).encode()
+        return struct.pack("<Q", len(text)) + text + b"".join(self.weights)
 
 
 def modules(name, done):
@@ -279,15 +297,29 @@ def held_out():
     return data[first : first + 8193].decode()
 
 
+def checksum_of(data):
+    return f"{checksum(1, data):016x}"
+
+
+def lengths(model, text):
+    """Return the losses that web/lengths.py measured: the size of the parts of the text, and for each scheme the mean loss of each part."""
+    stored = json.loads((web / "lengths.json").read_text())
+    if (stored.pop("model"), stored.pop("text")) != (model.checksum, checksum_of(text.encode())):
+        sys.exit("bundle.py: web/lengths.json belongs to another model or text (measure again: web/lengths.py BUILD)")
+    return stored
+
+
 def main(out, simd128, relaxed):
-    facts = {"terms": terms(), "golden": golden(), "model": model(), "lab": lab(), "window": window(), "text": held_out()}
+    trained, text = Rounded(), held_out()
+    facts = {"terms": terms(), "golden": golden(), "model": model(), "lab": lab(), "window": window()}
+    facts |= {"text": text, "lengths": lengths(trained, text)}
     page, plain = (web / "explorer.html").read_text(), Path(simd128).read_bytes()
     for mark, text in {
         "STYLE": style("explorer.css"),
         "DARK": style("dark.css"),
         "SIMD128": packed(plain),
         "RELAXED": packed(difference(plain, Path(relaxed).read_bytes())),  # the two builds differ only in some kernels
-        "TRAINED": packed(trained()),
+        "TRAINED": packed(trained.packed()),
         "FACTS": packed(facts_of(facts)),
         "SCRIPT": script(),
     }.items():
@@ -300,6 +332,7 @@ def main(out, simd128, relaxed):
     Path(out).write_bytes(data)
 
 
-if len(sys.argv) != 4:
-    sys.exit(__doc__)
-main(*sys.argv[1:])
+if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
+    main(*sys.argv[1:])

@@ -24,7 +24,8 @@ export function player({key, state, change, next, text = 'Play', ends}) {
   const play = now => {
     if (!last) return;
     if (!button.isConnected || state()[key] !== expected) return stop();
-    change(key, next(expected, now - last));
+    const value = next(expected, now - last);
+    if (value !== expected) change(key, value);
     expected = state()[key];
     if (ends && expected >= ends[1]) return stop();
     last = now;
@@ -52,13 +53,14 @@ export function walk(each, n) {
   };
 }
 
-/** Return a `next` for player that doubles the value every second, up to `most`. */
-export function doubling(most) {
+/** Return a `next` for player that doubles the value every second, up to `most`; the values are multiples of `step`. */
+export function doubling(most, step = 1) {
   let exact = 0;
+  const rounded = () => Math.round(exact / step) * step;
   return (value, ms) => {
-    if (Math.round(exact) !== value) exact = value;
+    if (rounded() !== value) exact = value;
     exact = Math.min(exact * 2 ** (ms / 1000), most);
-    return Math.round(exact);
+    return rounded();
   };
 }
 

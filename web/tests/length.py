@@ -8,6 +8,7 @@ from checks import check, command
 from trained import LOSS
 
 LOADED = "relpos.page().numbers().read > 0"
+LENGTHS = (64, 1024, 8192)
 
 
 def perplexities(page):
@@ -18,11 +19,18 @@ def perplexities(page):
     return numbers["perplexity"], [[x["perplexity"] for x in one["positions"]] for one in found]
 
 
+def losses_of(page):
+    """Return the losses of the table that the page saves, one row for each byte."""
+    rows = np.array(page.csv()[1:], dtype=float)
+    check("length: the ranges of the table follow each other", rows[0, 0] == 0 and (rows[1:, 0] == rows[:-1, 1]).all(), rows[:3])
+    return np.repeat(rows[:, 2:], (rows[:, 1] - rows[:, 0]).astype(int), axis=0)
+
+
 def finding(page, what, rows):
     """Check the sentence on the perplexities beyond the trained length, or on the last range."""
     said, n = page.p.text_content("main p[role=status] >> nth=0"), len(rows)
     first = 256 if n >= 320 else max(x for x in (0, 64, 128, 256) if x < n)
-    found, within = (np.exp(rows[a:b, 1:].mean(axis=0)) for a, b in ((first, n), (0, 256)))
+    found, within = (np.exp(rows[a:b].mean(axis=0)) for a, b in ((first, n), (0, 256)))
     names = ["T5", "no positions", "ALiBi", "RoPE", page.p.evaluate("relpos.state().also")]
     texts = [f"{x:.1f} with {name}" for x, name in zip(found, names)]
     want = f"bytes {first:,} to {n - 1:,}, perplexity is {', '.join(texts[:-1])} and {texts[-1]}."
@@ -34,12 +42,30 @@ def finding(page, what, rows):
         check(f"{what}: in comparison with the trained length", times in said and f"the same from distance {far} on" in said, f"{said} {times} {far}")
 
 
-def length(page):
+def first_pictures(page):
+    """Check that the page's own text needs no reading, and that the numbers stored for it are those that the page reads."""
     p = page.p
-    page.show("length")
-    page.until(LOADED)
+    for n in LENGTHS:
+        page.show("length", fresh=True, length=n)
+        check(f"length {n}: shown at once", p.evaluate("relpos.page().numbers().read") == n and not p.workers, p.workers)
+    stored = losses_of(page)
+    p.evaluate("relpos.change({text: relpos.facts.text})")
+    page.frames()
+    page.until(f"relpos.page().csv().length === {LENGTHS[-1] + 1}")
+    read = losses_of(page)
+    parts = [losses.reshape(-1, 64, 4).mean(axis=1) for losses in (stored, read)]
+    check("length: the stored losses are those of a text that is read", np.abs(parts[0] - parts[1]).max() < LOSS, np.abs(parts[0] - parts[1]).max())
+    page.show("length", fresh=True, length=300)
+    check("length: a length without stored numbers is read", p.evaluate("relpos.page().numbers().read") == 300 and len(p.workers) == 1, p.workers)
+    page.show("length", length=320)
+    check("length: and a stored one shown again", p.evaluate("relpos.page().numbers().read") == 320 and len(page.csv()) == 6, len(page.csv()))
+
+
+def length(page):
+    first_pictures(page)
+    p = page.p
     page.download("Save the model")
-    for state in ({}, {"length": 300}, {"text": "Set the option to a value.\n" * 9}, {"also": "log,lambda=0.3", "length": 200}, {"length": 1100}):
+    for state in ({}, {"length": max(LENGTHS)}, {"length": 300}, {"text": "Set the option to a value.\n" * 9}, {"also": "log,lambda=0.3", "length": 200}, {"length": 1100}):
         page.show("length", **state)
         page.until(LOADED)
         page.frames()
@@ -49,10 +75,10 @@ def length(page):
         check(f"{what}: the perplexity of each range", all(np.shape(a) == np.shape(b) and np.abs(np.log(a) - np.log(b)).max() < LOSS for a, b in zip(mine.values(), want)) and len(mine) == len(want) == 4 + ("also" in state), f"{mine} {want}")
         digits = [f"{x:.3f}" for x in mine["T5, as trained"]]
         check(f"{what}: in the table", page.cells("T5, as trained") == digits, f"{page.cells('T5, as trained')} {digits}")
-        rows = page.csv()[1:]
-        finding(page, what, np.array(rows, dtype=float))
+        rows = losses_of(page)
+        finding(page, what, rows)
         last = 256 if len(rows) > 256 else 64 if len(rows) < 256 else 128
-        check(f"{what}: the losses of the table that is saved", abs(np.exp(np.mean([row[2] for row in rows[:64]])) - mine["no positions"][0]) < 1e-9 and len(rows) >= last)
+        check(f"{what}: the losses of the table that is saved", abs(np.exp(rows[:64, 1].mean()) - mine["no positions"][0]) < 1e-9 and len(rows) >= last)
     said = p.text_content("main p[role=status] >> nth=0")
     check("length: what the model was trained with", "trained with T5" in p.text_content("main") and said, said)
     check("length: the lines jump from range to range", not page.slants(), page.slants())
@@ -71,9 +97,10 @@ def length(page):
     page.until(LOADED)
     p.evaluate("globalThis.long = [0]; new PerformanceObserver(list => long.push(...list.getEntries().map(e => e.duration))).observe({type: 'longtask'})")
     p.get_by_role("button", name="Play: 64 to 8,192").click()
-    page.until("relpos.state().length > 600 && relpos.page().numbers().read > 100")
+    page.until("relpos.state().length > 600")
     p.get_by_role("button", name="Stop").click()
     page.frames()
     print(f"    Play: the longest task has {p.evaluate('Math.max(...long)'):.0f} ms")
-    check("length: Stop stops at a length", 600 < p.evaluate("relpos.state().length") < 8192 and p.evaluate("relpos.page().numbers().read === relpos.state().length"))
+    stopped, shown = p.evaluate("[relpos.state().length, relpos.page().numbers().read]")
+    check("length: Stop stops at a length", 600 < stopped < 8192 and stopped % 64 == 0 and shown == stopped and not p.workers, [stopped, shown])
     page.show("bias")

@@ -21,6 +21,18 @@ function rangesOf(n) {
   return ranges;
 }
 
+/** Return the part of the held-out text that comes with the page, in the form of a text that Reader has read: each byte has the mean loss of its
+ * range of `part` bytes. web/lengths.py measured these losses. */
+function measured({text, lengths: {part, losses}}) {
+  const each = means => Float64Array.from({length: max}, (_, n) => means[Math.floor(n / part)]);
+  return {
+    read: max,
+    tokens: new TextEncoder().encode(text),
+    all: schemes,
+    losses: schemes.map(([position]) => each(losses[position || trainedTerms]))
+  };
+}
+
 const perplexity = (loss, [from, to]) => Math.exp(loss.subarray(from, to).reduce((sum, x) => sum + x, 0) / (to - from));
 const count = n => n.toLocaleString('en');
 
@@ -31,8 +43,9 @@ export const length = {
   defaults: {length: 1024, also: '', text: ''},
 
   make({core, facts, change, state: current}) {
+    const stored = measured(facts), {part} = facts.lengths;
     let run = null, refused = null, drawn = 0, figure = null;  // run: the text that is shown, or null
-    const reader = new Reader(core, text => picture.isConnected ? progress(text) : reader.want(0), (why, text) => {
+    const reader = new Reader(core, () => picture.isConnected && !ready() ? progress() : reader.want(0), (why, text) => {
       refused = {id: text.of, why};
       change({});
     });
@@ -57,7 +70,7 @@ export const length = {
     });
     const settings = controls(
       [
-        {key: 'length', label: 'Length of the text, in bytes', type: 'range', min, max, lower: min, upper: max},
+        {key: 'length', label: 'Length of the text, in bytes', type: 'range', min, max, step: part, lower: min, upper: max},
         {key: 'also', label: 'Another term to try, such as log,lambda=0.3', type: 'text'}, {key: 'text', type: 'text'}
       ],
       change, h('div', {class: 'field'}, h('label', {for: 'long-text'
@@ -66,17 +79,23 @@ export const length = {
       picture = h('div'),
       said = h('p', {role: 'status'}), numbers = h('div'),
       note = h('p', {class: 'note'},
-        'Each range is a different part of the text, and some parts are harder to predict: compare the lines within a range, not one line from range to range.');
+        'Each range is a different part of the text, and some parts are harder to predict: compare the lines within a range, not one line from range to range. The page comes with the numbers of the text that it opens with. It reads your own text, other terms and other lengths here, in your browser.');
     const play =
-      player({key: 'length', state: current, change, text: 'Play: 64 to 8,192', ends: [min, max], next: doubling(max)});
+      player({key: 'length', state: current, change, text: 'Play: 64 to 8,192', ends: [min, max], next: doubling(max, part)});
     const save = (text, name, of) => h('button', {type: 'button', onclick: async () => download(name, await of ())}, text);
     const output = h('div', {}, picture, h('div', {class: 'row'}, play), said, note, numbers,
       h('div', {class: 'row'}, save('Save the model', modelFile, async () => (await Trained.load(core)).file()),
         save('Save the text', textFile,
           () => new Blob([run.tokens.subarray(0, Math.min(current().length + 1, run.tokens.length))]))));
     const bytesOf = text => new TextEncoder().encode(text || facts.text).subarray(0, max + 1);
-    /** Return how many bytes of the wanted length have been read with every scheme. */
-    const shown = () => Math.min(run.read, current().length);
+    /** Return true if the text and the schemes are those of the stored numbers. */
+    const given = () => !current().text && !current().also.trim();
+    /** Return the number of bytes that the stored numbers cover: whole ranges of `part`. */
+    const whole = () => current().length - current().length % part;
+    /** Return true if nothing has to be read. */
+    const ready = () => given() && whole() === current().length;
+    /** Return how many bytes of the wanted length are shown. */
+    const shown = () => run === stored ? whole() : Math.min(run.read, current().length);
 
     const t5 = {buckets: 32, maxDistance: 128, bidirectional: false, strategy: 0};  // the defaults of trainedTerms
     let constant = 0;                                                               // the smallest distance in T5's last bucket
@@ -95,6 +114,13 @@ export const length = {
         times(of(first))} times. T5’s bias stays the same from distance ${
         constant} on, ALiBi’s penalty keeps growing, and RoPE rotates its slow pairs by angles that ${
         trainedAt} bytes do not reach.`;
+    };
+
+    /** Return the rows of the table that is saved: the mean losses in ranges [from, to) of positions. A text that was read has a row for each byte. */
+    const rows = () => {
+      const step = run === stored ? part : 1;
+      return Array.from(
+        {length: shown() / step}, (_, n) => [n * step, (n + 1) * step, ...run.losses.map(loss => loss[n * step])]);
     };
 
     const draw = () => {
@@ -130,16 +156,30 @@ export const length = {
                 []));
     };
 
-    /** Show what has been read, but not more often than ten times in a second. */
-    const progress = text => {
-      run = text;
-      const done = run.read >= wanted();
-      if (!done && performance.now() - drawn < 100) return;
+    /** Draw the stored numbers, or what has been read of another text. Before its first bytes, the picture of the text before stays. */
+    const show = () => {
+      if (ready() || given() && reader.text.read <= whole()) run = stored;
+      else if (!run || reader.text.read) run = reader.text;
+      else return;
       draw();
       drawn = performance.now();
+    };
+
+    /** Show what has been read, but not more often than ten times in a second. */
+    const progress = () => {
+      const {read, tokens} = reader.text, done = read >= Math.min(current().length, tokens.length - 1);
+      if (done || performance.now() - drawn > 100) show();
       if (done) picture.removeAttribute('aria-busy');
     };
-    const wanted = () => Math.min(current().length, reader.text.tokens.length - 1);
+
+    /** Let the worker read the first n bytes. */
+    const read = (of, tokens, all, n) => {
+      const {text} = reader;
+      if (text?.of !== of || text.capacity < n)
+        Object.assign(reader.begin(tokens, all.map(([position]) => position || trainedTerms), n <= 1024 ? 1024 : max), {of, all});
+      if (reader.text.read < n) reader.want(n);
+      return reader.text.read < n;
+    };
 
     const compute = state => {
       settings.set(state);
@@ -148,19 +188,11 @@ export const length = {
             all = also ? [...schemes, [also, also]] : schemes, n = Math.min(state.length, tokens.length - 1);
       if (tokens.length <= 2) throw new Error('the text is too short: write at least three bytes');
       if (also) core.problem({lenQ: 2, lenK: 2, dimK: 8, terms: [also]});
-      if (refused?.id === of) {
-        picture.removeAttribute('aria-busy');
-        throw new Error(refused.why);
-      }
-      const {text} = reader;
-      if (text?.of !== of || text.capacity < n)
-        Object.assign(reader.begin(tokens, all.map(([position]) => position || trainedTerms), n <= 1024 ? 1024 : max), {of, all});
-      run ??= reader.text;
-      if (reader.text.read < n) {
-        picture.setAttribute('aria-busy', true);
-        reader.want(n);
-      } else progress(reader.text);
-      if (run === reader.text) draw();
+      const failed = !ready() && refused?.id === of, reading = !ready() && !failed && read(of, tokens, all, n);
+      if (reading) picture.setAttribute('aria-busy', true);
+      else picture.removeAttribute('aria-busy');
+      if (failed) throw new Error(refused.why);
+      show();
       const eval_ = ([position]) => shell(
         ['relpos', 'lab', 'eval', modelFile, '--text', textFile, '--lengths', n, ...(position ? ['--position', position] : [])]);
       return {
@@ -174,8 +206,7 @@ export const length = {
               run.all.map(([, name], k) => [name, rangesOf(shown()).map(range => perplexity(run.losses[k], range))]));
           }
         },
-        csv: () => [['byte', ...run.all.map(([, name]) => `loss ${name}`)],
-          ...Array.from({length: shown()}, (_, n) => [n + 1, ...run.losses.map(loss => loss[n])])],
+        csv: () => [['from', 'to', ...run.all.map(([, name]) => `loss ${name}`)], ...rows()],
         code: {CLI: `# “Save the model” and “Save the text” write the two files\n${all.map(eval_).join('\n')}\n`}
       };
     };
