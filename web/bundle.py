@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Build the explorer's page from web/: the modules that app.js imports, the style, the WebAssembly builds, and data. Standard library only.
 
-    bundle.py OUT SIMD128.wasm RELAXED.wasm
+    bundle.py OUT SIMD128.wasm RELAXED.wasm [URL]
+
+With URL, the address at which the page will be, links to it get a preview in messengers and social networks, and the picture of the preview is
+copied to relpos-explorer.png beside OUT: put both files at that address.
 
 The data are the terms from tools/terms.py, the numbers of worked examples from tests/golden/golden.h, heads of trained models from
 examples/data, the model lab/model/vim.safetensors with weights of 5 bits, a text for it, and how well the model predicts that text. The
@@ -14,6 +17,7 @@ import base64
 import html
 import json
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -309,7 +313,23 @@ def lengths(model, text):
     return stored
 
 
-def main(out, simd128, relaxed):
+def preview(url):
+    """Return the tags that messengers and social networks read: the address of the page, and of the picture beside it."""
+    if not re.fullmatch(r"https?://[^\s\"'<>]+", url):
+        sys.exit(f"bundle.py: the address is {url}, but must begin with http:// or https:// and have no spaces or quotes")
+    tags = {
+        "og:url": url,
+        "og:image": url.rsplit("/", 1)[0] + "/relpos-explorer.png",
+        "og:image:width": 1200,
+        "og:image:height": 630,
+        "og:image:alt": "A trained model reads a text: the attention of all heads, and the next byte",
+        "twitter:card": "summary_large_image",
+    }
+    return "\n".join(f'<meta property="{name}" content="{html.escape(str(content))}">' for name, content in tags.items())
+
+
+def main(out, simd128, relaxed, url=""):
+    tags = preview(url) if url else ""
     trained, text = Rounded(), held_out()
     facts = {"terms": terms(), "golden": golden(), "model": model(), "lab": lab(), "window": window()}
     facts |= {"text": text, "lengths": lengths(trained, text)}
@@ -326,6 +346,9 @@ def main(out, simd128, relaxed):
         if page.count(f"@{mark}@") != 1:
             sys.exit(f"bundle.py: explorer.html must contain @{mark}@ exactly once")
         page = page.replace(f"@{mark}@", text)
+    if url:
+        page = page.replace('<link rel="icon"', tags + '\n<link rel="icon"', 1)
+        shutil.copyfile(root / "docs/images/explorer.png", Path(out).with_name("relpos-explorer.png"))
     data = page.encode()
     if len(data) > MAX_BYTES:
         sys.exit(f"bundle.py: the page has {len(data)} bytes, at most {MAX_BYTES} are allowed")
@@ -333,6 +356,6 @@ def main(out, simd128, relaxed):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 4:
+    if len(sys.argv) not in (4, 5):
         sys.exit(__doc__)
     main(*sys.argv[1:])

@@ -4,6 +4,7 @@
     run.py BUILD [PART...]               run all parts, or only these
     run.py BUILD --screenshots FOLDER    save a picture of every view
     run.py BUILD --film FILE.gif         save the film of docs/images/explorer.gif (needs Pillow)
+    run.py BUILD --card FILE.png         save the picture of docs/images/explorer.png
 
 Needs playwright, numpy and axe-playwright-python in the running Python, and chromium (set CHROMIUM to use another browser). A part is a function in this folder.
 To run the Python code of the views too, set RELPOS_PYTHON to a Python that has the package relpos.
@@ -35,7 +36,7 @@ from looks import accessible, colours, labels, minus, names, narrow
 from machine import modules, speed
 from model import model
 from moving import keyboard, navigation
-from screenshots import film, screenshots
+from screenshots import card, film, hosted, screenshots
 from sentence import sentence
 from story import hands, links, pictures, story, views
 from trained import trained
@@ -61,13 +62,15 @@ with sync_playwright() as playwright:
         screenshots(browser, Path(parts[1]))
     elif parts[:1] == ["--film"]:
         film(browser, Path(parts[1]))
+    elif parts[:1] == ["--card"]:
+        card(browser, Path(parts[1]))
     else:
         page = Page(browser)
         for part in (story, trained, length, model, bias, effects, sentence, buckets, shaw, rope, images, families, cost):
             if not parts or part.__name__ in parts:
                 run(part, page)
         page.context.close()
-        for part in (pictures, views, links, hands, keyboard, navigation, narrow, labels, colours, minus, names, accessible, address, exports, files, modules, firefox, speed):
+        for part in (pictures, views, links, hands, keyboard, navigation, narrow, labels, colours, minus, names, accessible, address, exports, files, hosted, modules, firefox, speed):
             if not parts or part.__name__ in parts:
                 run(part, browser)
     browser.close()

@@ -1,8 +1,12 @@
-"""Save a picture of every view, and a film of one. SPDX-License-Identifier: Apache-2.0"""
+"""Save a picture of every view, a film of one, and the picture of previews of links. SPDX-License-Identifier: Apache-2.0"""
 
 import io
+import subprocess
+import sys
+from pathlib import Path
 
-from explorer import Page
+from checks import check, work
+from explorer import Page, page_file
 from story import STEPS
 
 
@@ -50,3 +54,31 @@ def film(browser, path):
     colours = both.quantize(63, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     images = [image.quantize(palette=colours, dither=Image.Dither.NONE) for image, _ in frames]
     images[0].save(path, save_all=True, append_images=images[1:], duration=[ms for _, ms in frames], loop=0, optimize=True)
+
+
+def card(browser, path):
+    """Save the picture that previews of links show: the step in which a trained model reads a text, 1200 × 630 pixels."""
+    page = Page(browser, viewport={"width": 1200, "height": 630})
+    page.show("story-model", fresh=True, embed=1)
+    page.until("!!relpos.page().numbers()?.loss")
+    page.frames()
+    page.p.wait_for_timeout(300)
+    page.p.screenshot(path=path)
+    page.context.close()
+
+
+def hosted(_):
+    """Check the tags and the picture of a page that knows its address."""
+    bundle = Path(__file__).resolve().parent.parent / "bundle.py"
+
+    def built(url):
+        wasm = [page_file.with_name(f"core-{name}.wasm") for name in ("simd128", "relaxed")]
+        return subprocess.run([sys.executable, bundle, work / "hosted.html", *wasm, url], capture_output=True, text=True)
+
+    done = built("https://example.org/a/page.html")
+    page = (work / "hosted.html").read_text()
+    check("hosted: the tags", done.returncode == 0 and all(f'content="https://example.org/a/{name}"' in page for name in ("page.html", "relpos-explorer.png")), done.stderr)
+    check("hosted: the picture beside it", (work / "relpos-explorer.png").read_bytes()[16:24] == (1200).to_bytes(4, "big") + (630).to_bytes(4, "big"))
+    check("hosted: no address, no tags", "og:url" not in page_file.read_text())
+    done = built("example.org")
+    check("hosted: not an address", done.returncode != 0 and "must begin with http" in done.stderr, done.stderr)
