@@ -34,11 +34,7 @@ function makeRamp(diverging) {
 /** Return the 256 colours of a rising scale as 32-bit pixels. */
 export const colours = () => ramp(false);
 
-// sizes in pixels of the axes beside and below a map with axes
-export const axisSizes = {
-  left: 40,
-  below: 40
-};
+export const axisWidth = 40;  // in pixels: the least space at the left of a map whose axes have names
 
 const least = 14, widest = 60;  // in pixels: the smallest cell that has a label, and the widest label
 const pen = document.createElement('canvas').getContext('2d');
@@ -54,7 +50,7 @@ function cut(text) {
 }
 
 /** Return the labels of an axis, [text, place]. values: the word or the number of each place; each: the pixels of a place; need(texts): the
- * pixels that a number needs. Write all of them if there is space, otherwise at most 8 round numbers; for words, these are indices. */
+ * pixels that a number needs. Write all of them if there is space, otherwise some round numbers; for words, these are indices. */
 function labelsOf(values, each, need) {
   const words = typeof values[0] === 'string';
   if (words && each >= least) return values.map((word, at) => [cut(word), at]);
@@ -62,16 +58,19 @@ function labelsOf(values, each, need) {
         text = x => minus(+x.toFixed(4));
   const long = need(numbers.map(text)), step = (last - first) / (numbers.length - 1) || 1;
   if (each >= long) return numbers.map((x, at) => [text(x), at]);
-  return ticks(first, last, Math.min(values.length * each / (long + 16), 8)).map(x => [text(x), (x - first) / step]).filter(([,
-    at]) => step > 1 || Math.abs(at - Math.round(at)) < 1e-6);  // a place of a step above 1 contains several numbers
+  const pixels = values.length * each;
+  return ticks(first, last, Math.min(pixels / (long + 16), Math.max(pixels / 80, 8)))
+    .map(x => [text(x), (x - first) / step])
+    .filter(([,
+      at]) => step > 1 || Math.abs(at - Math.round(at)) < 1e-6);  // a place of a step above 1 contains several numbers
 }
 
 /** Return true for the name of an axis that counts from 0. */
-const counted = name => ['query', 'key', 'head', 'token', 'channel'].includes(name);
+const counted = name => ['query', 'key', 'head', 'token', 'channel', 'position of the key'].includes(name);
 
 export class HeatMap {
-  /** Call onpick(row, column) when the cursor moves, and onlook(row, column) when the mouse moves. axes: draw axes with ticks; `show` then
-   * also accepts named, {row, column, text}, a column that the axis names, and a row that it marks. */
+  /** Call onpick(row, column) when the cursor moves, and onlook(row, column) when the mouse moves. axes: draw names and ticks at the axes.
+   */
   constructor(
     {title, rows = 'query', columns = 'key', value = 'bias', onpick = () => {}, onlook = () => {}, ratio, axes = false}) {
     this.title = title;
@@ -97,7 +96,7 @@ export class HeatMap {
     this.bar = h('canvas', {width: 256, height: 1, 'aria-hidden': 'true'});
     this.axis = h('span', {}, `${rows} ↓   ${columns} →`);
     this.axes = axes;
-    this.across = h('svg', {class: axes && 'chart', 'aria-hidden': 'true'});
+    this.across = h('svg', {'aria-hidden': 'true'});
     this.down = h('svg', {'aria-hidden': 'true'});
     this.frame = h('div', {class: 'framed'}, this.down, this.canvas, this.across);
     this.element = h('figure', {}, this.caption, this.frame,
@@ -106,14 +105,18 @@ export class HeatMap {
     this.cursor = [0, 0];
     new ResizeObserver(([{contentRect}]) => {
       this.width = contentRect.width;
-      if (this.data && this.width) this.paint();
+      if (!this.data || !this.width) return;
+      this.paint();
+      this.frameMap();
     }).observe(this.canvas);
   }
 
   /** Show data [rows * columns]. label(row, column, value) returns the text of the readout. places: {rows, columns}, the words or the numbers
-   * of the rows and of the columns; default: their indices. */
+   * of the rows and of the columns; default: their indices. named: {row, column, text}, a row to mark, and a column with the text to write
+   * below it. */
   show({data, rows, columns, title, low, high, diverging, cursor, label, value, across, named, places = {}, ratio = this.ratio}) {
-    Object.assign(this, {data, rows, columns, named, places, label: label ?? this.label, shape: ratio});
+    Object.assign(this, {data, rows, columns, named, places, label: label ?? this.label});
+    this.shape = ratio ?? Math.min(Math.max(columns / rows, 0.5), 8);
     this.value = value ?? this.value;
     if (across) this.axis.textContent = `query ↓   ${this.names.columns = across} →`;
     if (title) this.title = this.caption.textContent = title;
@@ -128,6 +131,7 @@ export class HeatMap {
     [this.from, this.to] =
       [minus(fixed(low)) + (min < low ? ' or less' : ''), minus(fixed(high)) + (max > high ? ' or more' : '')];
     this.paint();
+    this.frameMap();
   }
 
   paint() {
@@ -153,7 +157,7 @@ export class HeatMap {
       pixels[n] = x > -Infinity ? colours[at < 0 ? 0 : at > 255 ? 255 : at] : x === -Infinity ? masked : none;
     }
     brush.putImageData(image, 0, 0);
-    const ratio = this.shape ?? Math.min(Math.max(columns / rows, 0.5), 8);
+    const {shape: ratio} = this;
     canvas.style.aspectRatio = ratio;
     this.element.style.setProperty('--ratio', ratio);  // the style limits the height of a map to that of the screen
     const width = Math.max(1, Math.round((this.width ||= canvas.clientWidth) * devicePixelRatio)),
@@ -174,64 +178,63 @@ export class HeatMap {
     bar.putImageData(strip, 0, 0);
     canvas.setAttribute('aria-label',
       `${this.title}: ${rows} by ${columns}, ${this.value} from ${this.from} to ${this.to}. Arrow keys move the cursor.`);
-    if (this.axes) this.drawAxes(this.width, this.width / ratio);
-    else this.drawLabels(this.width, this.width / ratio);
     this.read(r, c);
   }
 
-  /** Draw the axes of a map of `wide` by `tall` pixels. */
-  drawAxes(wide, tall) {
-    const {rows, columns, named} = this, {left, below} = axisSizes, x = column => left + (column + 0.5) / columns * wide,
-                          y = row => (row + 0.5) / rows * tall;
-    const text = (content, more) => h('text', {fill: 'var(--soft)', 'text-anchor': 'middle', ...more}, content),
-          tick = (column, more) => h('line', {x1: x(column), x2: x(column), y1: 0, y2: 5, stroke: 'var(--soft)', ...more});
-    const half = named ? 3.5 * named.text.length : 0, middle = named && Math.min(x(named.column), left + wide - half),
-          far = column => !named || Math.abs(x(column) - middle) > half + 16;
-    const at = ticks(0, columns - 1, wide / 80).filter(Number.isInteger), ink = {fill: 'var(--ink)'};
-    this.across.setAttribute('viewBox', `0 0 ${left + wide} ${below}`);
-    this.across.replaceChildren(...at.map(column => tick(column)),
-      ...at.filter(far).map(column => text(String(column), {x: x(column), y: 18})),
-      ...(named ? [tick(named.column, {stroke: 'var(--ink)', 'stroke-width': 2}), text(named.text, {x: middle, y: 18, ...ink})] :
-                  []),
-      text(this.names.columns, {x: left + wide / 2, y: 35}));
-    this.down.setAttribute('viewBox', `0 0 ${left} ${tall}`);
-    this.down.replaceChildren(
-      ...ticks(0, rows - 1, Math.min(rows, tall / 14))
-        .filter(Number.isInteger)
-        .map(row => text(String(row), {x: left - 6, y: y(row) + 4, 'text-anchor': 'end', ...(row === named?.row ? ink : {})})),
-      text(this.names.rows, {x: 12, y: tall / 2, transform: `rotate(-90 12 ${tall / 2})`}));
-  }
-
-  /** Write labels at the left and below a map of `wide` by `tall` pixels. The space at the left does not depend on these, because the
-   * width of the map depends on it. */
-  drawLabels(wide, tall) {
-    const of = name => {
-      const n = this[name];
-      return this.places[name] ?? (counted(this.names[name]) ? [...Array(n).keys()] : []);
-    };
-    const rows = of('rows'), columns = of('columns'), key = JSON.stringify([wide, tall, rows, columns]);
-    if (this.written === key) return;
-    this.written = key;
+  /** Return what is written beside and below a map of `wide` by `tall` pixels: SVG elements, and the pixels that they need. names: of the rows and
+   * of the columns, if the axes show them; then they have ticks too. The space at the left does not depend on which labels have space,
+   * because the width of the map depends on it. */
+  sides(wide, tall, names) {
+    const of = name => this.places[name] ?? (counted(this.names[name]) ? [...Array(this[name]).keys()] : []);
+    const rows = of('rows'), columns = of('columns'), {named} = this, each = wide / this.columns, soft = 'var(--soft)',
+          ink = 'var(--ink)';
     const most = 38 * 16 / least;  // more rows than these never have space for words
     const texts = rows.map((x, at) => typeof x !== 'string' ? minus(+x.toFixed(4)) : rows.length > most ? String(at) : cut(x));
-    const left = rows.length ? Math.ceil(widthOf(texts)) + 6 : 0, each = wide / this.columns;
+    const need = rows.length ? Math.ceil(widthOf(texts)) + 6 : 0, left = names ? Math.max(need + 20, axisWidth) : need;
     const beside = labelsOf(rows, tall / this.rows, () => least), under = labelsOf(columns, each, all => widthOf(all) + 4),
-          long = widthOf(under.map(([text]) => text)), upright = typeof columns[0] === 'string' && long > each - 4;
-    const below = !under.length ? 0 : upright && under.length === columns.length ? Math.ceil(long) + 6 : 16;
-    const fill = 'var(--soft)';
+          long = widthOf(under.map(([text]) => text)),
+          upright = typeof columns[0] === 'string' && long > each - 4 && under.length === columns.length;
+    const tick = names ? 5 : 0,
+          end = tick +
+      (upright         ? Math.ceil(long) + 6 :
+          under.length ? 16 :
+                         0),
+          below = end + (names ? 19 : 0);
+    const x = column => left + (column + 0.5) * each, half = named ? 3.5 * named.text.length : 0,
+          middle = named && Math.min(x(named.column), left + wide - half),
+          free = under.filter(([, at]) => !named || Math.abs(x(at) - middle) > half + 16);
+    const text = (content, x, y, more) => h('text', {x, y, fill: soft, 'text-anchor': 'middle', ...more}, content),
+          line = (at, more) => h('line', {x1: x(at), x2: x(at), y1: 0, y2: tick, stroke: soft, ...more});
+    return {
+      left,
+      below,
+      down: h('g', {},
+        beside.map(([content, at]) => text(content, left - 4, (at + 0.5) / this.rows * tall + 4,
+                     {'text-anchor': 'end', fill: at === named?.row ? ink : soft})),
+        names && text(names[0], 12, tall / 2, {transform: `rotate(-90 12 ${tall / 2})`})),
+      across: h('g', {}, names && under.map(([, at]) => line(at)),
+        free.map(([content, at]) => upright ?
+            text(content, 0, 0, {'text-anchor': 'start', transform: `translate(${x(at) - 4} ${tick + 3}) rotate(90)`}) :
+            text(content, x(at), tick + 13)),
+        named && [line(named.column, {stroke: ink, 'stroke-width': 2}), text(named.text, middle, tick + 13, {fill: ink})],
+        names && text(names[1], left + wide / 2, end + 14))
+    };
+  }
+
+  /** Write labels beside and below the map. */
+  frameMap() {
+    const {width: wide, rows, columns, places, named, names, axes} = this, tall = wide / this.shape,
+                                                             key =
+                                                               JSON.stringify([wide, tall, rows, columns, places, named, names]);
+    if (this.written === key) return;
+    this.written = key;
+    const {left, below, down, across} = this.sides(wide, tall, axes ? [names.rows, names.columns] : null);
     this.element.style.setProperty('--left', `${left}px`);
     this.down.setAttribute('viewBox', `0 0 ${left} ${tall}`);
-    this.down.replaceChildren(...beside.map(
-      ([text, at]) => h('text', {x: left - 4, y: (at + 0.5) / this.rows * tall + 4, 'text-anchor': 'end', fill}, text)));
+    this.down.replaceChildren(down);
     this.across.setAttribute('viewBox', `0 0 ${left + wide} ${below}`);
     this.across.style.width = `${left + wide}px`;
-    this.across.replaceChildren(...under.map(([text, at]) => {
-      const x = left + (at + 0.5) * each;
-      return h('text',
-        below > 16 ? {x: 0, y: 0, fill, transform: `translate(${x - 4} 3) rotate(90)`} :
-                     {x, y: 13, 'text-anchor': 'middle', fill},
-        text);
-    }));
+    this.across.replaceChildren(across);
   }
 
   read(r, c) {
@@ -320,28 +323,18 @@ export class HeatMap {
 
   /** Return an SVG with the title, the map as an image, the axes and the scale. */
   svg() {
-    const ratio = this.shape ?? Math.min(Math.max(this.columns / this.rows, 0.5), 8), left = 56, top = 32, wide = 640,
-          tall = Math.round(wide / ratio), width = left + wide + 12, below = top + tall, height = below + 76;
+    const top = 32, wide = 640, tall = Math.round(wide / this.shape), {rows, columns} = this.names,
+          {left, below, down, across} = this.sides(wide, tall, [`← ${rows}`, `${columns} →`]), width = left + wide + 12,
+          end = top + tall + below, height = end + 36;
     const text = (x, y, content, more) => h('text', {x, y, fill: colour('ink'), ...more}, content),
           middle = {'text-anchor': 'middle'};
-    const marks = (name, n, draw) =>
-      counted(name) ? ticks(0, n - 1, Math.min(n, 8)).filter(Number.isInteger).map(x => draw(x, (x + 0.5) / n)) : [];
-    const {rows, columns} = this.names;
     return h('svg', {xmlns: 'http://www.w3.org/2000/svg', viewBox: `0 0 ${width} ${height}`},
       h('rect', {width, height, fill: colour('bg')}), text(4, 18, this.title, {'font-size': 14, 'font-weight': 600}),
       h('image', {x: left, y: top, width: wide, height: tall, href: this.picture().toDataURL(), preserveAspectRatio: 'none'}),
-      marks(rows, this.rows, (x, at) => text(left - 6, top + at * tall + 4, String(x), {'text-anchor': 'end'})),
-      marks(columns, this.columns, (x, at) => text(left + at * wide, below + 15, String(x), middle)),
-      text(14, top + tall / 2, `← ${rows}`, {...middle, transform: `rotate(-90 14 ${top + tall / 2})`}),
-      text(left + wide / 2, below + 32, `${columns} →`, middle), h('image', {
-        x: left + wide / 4,
-        y: below + 42,
-        width: wide / 2,
-        height: 10,
-        href: this.bar.toDataURL(),
-        preserveAspectRatio: 'none'
-      }),
-      text(left + wide / 2, below + 68, this.value, middle), text(left + wide / 4, below + 68, this.from, middle),
-      text(left + wide * 3 / 4, below + 68, this.to, middle));
+      h('g', {transform: `translate(0 ${top})`}, down), h('g', {transform: `translate(0 ${top + tall})`}, across),
+      h('image',
+        {x: left + wide / 4, y: end + 2, width: wide / 2, height: 10, href: this.bar.toDataURL(), preserveAspectRatio: 'none'}),
+      text(left + wide / 2, end + 28, this.value, middle), text(left + wide / 4, end + 28, this.from, middle),
+      text(left + wide * 3 / 4, end + 28, this.to, middle));
   }
 }

@@ -1,6 +1,6 @@
 // slopes.js -- the step about ALiBi: some heads attend to near words, others to far words. SPDX-License-Identifier: Apache-2.0
 import {shell} from '../code.js';
-import {axisSizes, HeatMap} from '../heat.js';
+import {axisWidth, HeatMap} from '../heat.js';
 import {controls, fixed, h, minus, viewLink} from '../ui.js';
 
 import {i, math, n, o, row, sub, sup} from './mathml.js';
@@ -71,7 +71,7 @@ export const slopes = {
       ],
       compute(state) {
         const {query, heads} = state, head = Math.min(state.head, heads - 1), terms = ['alibi'], seen = query + 1,
-                      wide = widthOf(map.element) - axisSizes.left;
+                      wide = widthOf(map.element) - axisWidth;
         settings.set(state);
         core.problem({heads, lenQ: 1, lenK: seen, qOffset: query, terms});
         const bias = core.bias(), data = new Float64Array(heads * length).fill(-Infinity), weights = [];

@@ -9,6 +9,11 @@ from explorer import Page
 from story import COLOURS, STEPS
 
 
+# the labels beside and below each visible map
+LABELS = """[...document.querySelectorAll('main figure:not([hidden]) .framed')].map(({children: [down, , across]}) =>
+    [down, across].map(svg => [...svg.querySelectorAll('text')].map(text => text.textContent)))"""
+
+
 def exports(browser):
     page = Page(browser)
     which = {"rope": {"save": "waves"}, "cost": {"save": "times", "most": 256}}
@@ -42,7 +47,8 @@ def exports(browser):
             check(f"{view}: in the PNG too", [*struct.unpack(">II", png.read_bytes()[16:24])] == size, size)
         elif view == "bias":
             said = [x.firstChild.data for x in xml.dom.minidom.parseString(text).getElementsByTagName("text")]
-            want = ["A: alibi, head 0 of 8", *"0 10 20 30 40 50 60".split() * 2, "← query", "key →", "bias", "−31.5000", "0.0000", "relpos explorer #bias"]
+            counts = "0 10 20 30 40 50 60".split()
+            want = ["A: alibi, head 0 of 8", *counts, "← query", *counts, "key →", "bias", "−31.5000", "0.0000", "relpos explorer #bias"]
             check("bias: the title, axes, scale and address are saved", said == want, said)
         elif view in STEPS:
             many, share = page.p.evaluate(COLOURS, base64.b64encode(png.read_bytes()).decode())
@@ -64,6 +70,16 @@ def exports(browser):
         page.until("document.querySelector('[aria-label=Save] [role=status]').textContent === 'copied'")
         copied = page.p.evaluate("navigator.clipboard.readText()")
         check(f"{view}: the link is copied", copied == page.p.url and ("at=77" in copied or "q=33" in copied), copied)
+    words = "The cat sat on extraordinarily".split()
+    for view, state, nth, beside in (("sentence", {"text": " ".join(words), "save": "map"}, 1, words), ("images", {"rows": 3, "columns": 4, "save": "offsets"}, 0, [-2, -1, 0, 1, 2])):
+        page.show(view, fresh=True, **state)
+        text = xml.dom.minidom.parseString(page.download("SVG").read_text()).getElementsByTagName("text")
+        said, want = [x.firstChild.data for x in text], page.p.evaluate(LABELS)[nth]
+        names = [at for at, x in enumerate(said) if "←" in x or "→" in x]
+        check(f"{view}: a saved map has the labels of the page", [said[1 : names[0]], said[names[0] + 1 : names[1]]] == want and len(want[0]) == len(beside) and all(a == str(b).replace("-", "−") or str(b).startswith(a[:-1]) for a, b in zip(want[0], beside)), f"{said} {want}")
+    page.show("sentence", text=" ".join(words), save="map")
+    all_, plain = page.p.evaluate("['all', 'plain'].map(key => relpos.page().numbers()[key].map(row => [...row.weights]))")
+    check("sentence: the table of the map", page.csv()[1:] == [[i, j, all_[i][j], plain[i][j]] for i in range(5) for j in range(5)])
     page.show("cost", save="cache", step=3)
     check("cost: the map of the cache", [row[:2] for row in page.csv()[1:]] == [[t, j] for t in range(4) for j in range(t + 1)])
     page.show("rope", save="product")

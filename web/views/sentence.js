@@ -20,7 +20,7 @@ export const sentence = {
   id: 'sentence',
   title: 'A sentence: one query, step by step',
   name: 'Sentence',
-  defaults: {text: '', query: 0, a: 'log,lambda=0.3', b: '', head: 0, masks: ''},
+  defaults: {text: '', query: 0, a: 'log,lambda=0.3', b: '', head: 0, masks: '', save: 'row'},
 
   make({core, facts, change}) {
     const sample = core.example();
@@ -208,12 +208,21 @@ export const sentence = {
       const option = optionOf(core, state.a), shape = [1, 1, n, width];
       return {
         name: 'sentence',
-        figure: ofChart(curve),
         docs: [nameOf(state.a), ...(state.b ? [nameOf(state.b)] : [])],
         numbers: {row, parts, standard, difference, all: found.rows, plain: plain.rows},
-        csv: () => [['key', 'word', 'raw', ...parts.map(part => part.name), 'biased', 'weight', 'standard', 'difference'],
-          ...tokens.map((word, j) => [j, word, row.raw[j], ...parts.map(({values}) => values[j]), row.score[j], row.weights[j],
-                          standard.weights[j], difference[j]])],
+        saves: {
+          row: {
+            figure: ofChart(curve),
+            csv: () => [['key', 'word', 'raw', ...parts.map(part => part.name), 'biased', 'weight', 'standard', 'difference'],
+              ...tokens.map((word, j) => [j, word, row.raw[j], ...parts.map(({values}) => values[j]), row.score[j],
+                              row.weights[j], standard.weights[j], difference[j]])]
+          },
+          map: {
+            figure: maps[1],
+            csv: () => [['query', 'key', 'weight', 'standard'],
+              ...found.rows.flatMap((row, i) => [...row.weights].map((w, j) => [i, j, w, plain.rows[i].weights[j]]))]
+          }
+        },
         code: {
           CLI: shell([
             'relpos', 'explain', '--query', query, ...option, ...maskOptions(masks), ...(heads > 1 ? ['--head', head] : []),
@@ -246,6 +255,8 @@ export const sentence = {
       compute,
       output,
       settings,
+      change,
+      saves: {row: 'the row of the query', map: 'the map of biased weights'},
       about:
         'Raw scores, scale, bias, softmax, output: every step for one query word, without and with a term. The vectors of your words are computed from their letters: the numbers have no meaning, the arithmetic is real. To see the effect of the strength, move lambda from 0 to 1; for different rates before and after the query, choose linear.',
       formula: 'A = softmax(Q Kᵀ / √d_k + B) V      r = key − query, d = |r|'
