@@ -43,9 +43,9 @@ class Study:
             path = folder / f"{name}.jsonl"
             return read(path) if path.exists() else []
         self.stages = {stage: of(f"ranking-{stage}") for stage in (1, 2, 3, 4, 6, 7)}
-        self.tasks, self.tasks2, self.tasks3, self.classify, self.classify2, self.previous = map(of, (
-            "tasks", "tasks-2", "tasks-3", "classify", "classify-2", "previous"))
-        self.trainings = trainings(line for lines in (*self.stages.values(), self.tasks, self.tasks2, self.tasks3, self.classify, self.classify2, self.previous) for line in lines)
+        self.tasks, self.tasks2, self.tasks3, self.addition, self.classify, self.classify2, self.previous = others = list(map(of, (
+            "tasks", "tasks-2", "tasks-3", "addition", "classify", "classify-2", "previous")))
+        self.trainings = trainings(line for lines in (*self.stages.values(), *others) for line in lines)
         self.ms = {id(line): ms for ms, line in zip(step_ms(self.trainings), self.trainings)}
         self.groups = ranking.of_schemes(self.stages[3])
         self.trained = int(self.stages[3][0]["experiment"]["length"])
@@ -67,9 +67,9 @@ class Study:
         """Return the core-hours of the steps of trainings."""
         return sum(self.ms[id(line)] * int(line["experiment"]["steps"]) for line in lines) / 3.6e6
 
-    def fits(self):
-        """Return {scheme: powers of the batch and the length in the tokens until the loss is below counts of three bytes}, for the schemes that reach it."""
-        return {scheme(next(iter(some.values()))[0]): powers for some in previous.by_size(self.previous).values() for powers in [previous.fitted(some)["loss"]] if powers}
+    def fits(self, by="loss"):
+        """Return {scheme: powers of the batch and the length in the tokens until the loss is below counts of three bytes, or until the weight of the previous token has half its rise}, for the schemes that reach it."""
+        return {scheme(next(iter(some.values()))[0]): powers for some in previous.by_size(self.previous).values() for powers in [previous.fitted(some)[by]] if powers}
 
 
 def trainings(lines):
@@ -142,12 +142,12 @@ def scaffolds(page, s):
 
     def beside(what, n):
         kept, gone = pairs[what]
-        return f"{perplexity(gone, n):.2f} against {perplexity(kept, n):.2f}"
+        return f"{perplexity(gone, n):.2f} and {perplexity(kept, n):.2f}"
 
     scalings = dropped.scaled(s.stages[6])
     learned = [what for what, (_, gone) in pairs.items() if perplexity(gone, s.trained) < s.counts(3)]
-    page.item(f"Positions that are dropped after the training: {mb:.0f} MB more without them, against {mb:.0f} MB more with them, gives perplexity at {s.trained} of "
-              + joined(f"{beside(what, s.trained)} ({NAMES[what]})" for what in sorted(pairs, key=lambda what: mean_loss(pairs[what][1], s.trained))) + ". "
+    page.item(f"Positions that are dropped after the training: after {mb:.0f} MB more, the perplexity at {s.trained} without and with positions is "
+              + "; ".join(f"{beside(what, s.trained)} ({NAMES[what]})" for what in sorted(pairs, key=lambda what: mean_loss(pairs[what][1], s.trained))) + ". "
               + f"{'Only ' * (len(learned) < len(pairs))}{joined(NAMES[what] for what in learned) if learned else 'None'} is below counts of three bytes ({s.counts(3):.2f}) then"
               + (f", so {mb:.0f} MB is too little to compare the others beyond {s.trained}. " + "".join(f"{NAMES[what]} without positions is then {nats_of(differences(pairs[what][1], pairs[what][0], s.trained))} nats worse at {s.trained} and {nats_of(differences(pairs[what][1], pairs[what][0], 2 * s.trained))} at {2 * s.trained}." for what in learned) if len(learned) < len(pairs) else ". ")
               )
@@ -174,8 +174,8 @@ def changed_by(page, s):
     by_bytes = budget.bytes_read(s.groups, s.final, sure) if sure else []
     if tried and by_bytes:
         same = next((x for n, (x, _) in enumerate(by_bytes) if all(tau == 1 for _, tau in by_bytes[n:])), None)
-        page.item(f"With one setting for each scheme and short trainings, Kendall's τ to the final order (1: the same order; 0: half of the pairs agree) is {tried[0][1]:.2f} on average (from {tried[0][2]:.2f} to {tried[0][3]:.2f}), with all six {tried[-1][1]:.2f}, "
-                  f"over the {len(budget.same_budget(s.stages[1], s.groups, s.final))} pairs with equal budgets that differ surely in the end. "
+        page.item(f"One setting for each scheme and a short training give Kendall's τ of {tried[0][1]:.2f} to the final order, on average (from {tried[0][2]:.2f} to {tried[0][3]:.2f}); the best of six settings gives {tried[-1][1]:.2f} "
+                  f"(1: the same order; 0: half of the pairs agree). {len(budget.same_budget(s.stages[1], s.groups, s.final))} pairs count: those that read equal bytes and differ surely in the end. "
                   + (f"In the final trainings, pairs that differ surely have their final order from {same:.1f} of {by_bytes[-1][0]:.1f} MB on." if same else ""))
 
 
@@ -186,14 +186,14 @@ def emergence(page, s):
         return
     middle = {what: statistics.median_low(found) for what, found in steps.items()}
     rises = {what: statistics.median_low([previous.steps_to(line) or math.inf for line in s.groups[what]]) for what in steps}
-
-    def same(found):
-        pairs = [(found[a] - found[b]) * (s.final[a] - s.final[b]) for a, b in itertools.combinations(found, 2)]
-        return f"{sum(x > 0 for x in pairs)} of {len(pairs)} pairs, with {sum(x < 0 for x in pairs)} in the opposite order and {sum(x == 0 for x in pairs)} with equal steps"
+    names, sure = list(s.groups), budget.differ_surely(s.groups, s.trained)
+    signs = [(rises[a] - rises[b]) * (s.final[a] - s.final[b]) for a, b in ((names[n], names[m]) for n, m in sure) if a in rises and b in rises]
+    some = s.stages[3][0]
 
     limit = next(x["loss"] for x in s.stages[3][0]["ngrams"] if x["order"] == 3)
     page.item(f"The training loss falls below {limit:.3f} nats, that of counts of three bytes (which use the previous byte), after " + joined(f"{n:,} steps ({NAMES[what]})" for what, n in sorted(middle.items(), key=lambda pair: pair[1]))
-              + f". The steps until half the rise of the largest weight that a head gives to the previous token order the schemes as their final losses do: {same(rises)}.")
+              + f". Schemes whose head attends to the previous token earlier also end with a lower loss, in {sum(x > 0 for x in signs)} of the {len(signs)} pairs that differ surely in the end ({sum(x < 0 for x in signs)} opposite, {sum(x == 0 for x in signs)} equal); "
+              f"this weight is read every {some['previous'][0]['step']} steps, and the warm-up has {some['experiment']['warmup']}.")
 
 
 def lengthened(page, s):
@@ -202,7 +202,7 @@ def lengthened(page, s):
     for what, some in groups.items():
         base = longer.control(some)
         for key, group in some.items():
-            if base and group is not base and key[1] == key[2] and key[0] > int(base[0]["experiment"]["length"]):
+            if base and key[1:] == (longer.read_with(base[0])[1],) * 2 and key[0] > int(base[0]["experiment"]["length"]):
                 words.append(f"{NAMES[what]}{f' with max_distance {int(key[1]):,}' if key[1] else ''} " + joined(f"{nats(differences(group, base, n))} at {n:,}" for n in (s.trained, 4096, 8192)))
     if words:
         page.item(f"{megabytes(s.stages[7][0]):.0f} MB more in windows of 4,096 instead of {s.trained} changes the loss, in nats: {'; '.join(words)}."
@@ -227,12 +227,30 @@ def law(page, s):
     """Say how the tokens until heads attend to the previous token depend on the size of a step."""
     fits = s.fits()
     if fits:
-        missed = [f"{NAMES[what]} {axis}" for what, powers in fits.items() for axis, (power, half) in zip(("batch", "length"), powers) if abs(power - 0.5) > half]
+        missed, weight, sizes = excluded(fits), s.fits("weight"), len({previous.size(line) for line in s.previous})
+        wide = [f"{NAMES[what]}'s for the {axis}" for what, powers in fits.items() for axis, (power, half) in zip(AXES, powers) if power - half <= 0 and power + half >= 1]
         largest, t = previous.t_of_all(s.previous)
         page.item(f"The tokens until the training loss is below counts of three bytes grow with the batch to the power of {span(fits, 0)} and with the length to the power of {span(fits, 1)} "
                   f"({len(fits)} schemes); a law for induction heads says 0.5 and 0.5. "
-                  + (f"The 95 % intervals of these powers, over {len({previous.size(line) for line in s.previous})} sizes of a step, all contain 0.5." if not missed else f"The 95 % intervals of these powers, over the sizes of a step, contain 0.5 except those of {joined(missed)}.")
-                  + (f" The factor depends on the scheme: in steps of {largest[0]} × {largest[1]} bytes, no positions need {max(t.values()) / min(t.values()):.1f} times the tokens of {NAMES[min(t, key=t.get)]}." if t and max(t, key=t.get) == "none" else ""))
+                  + (f"The 95 % intervals of these powers, over {sizes} sizes of a step, all contain 0.5" if not missed else f"The 95 % intervals of these powers, over {sizes} sizes of a step, contain 0.5 except those of {joined(missed)}")
+                  + (f", but {joined(wide)} also contain{'s' * (len(wide) == 1)} 0 and 1, so {sizes} sizes are too few to test the law. " if wide else ". ")
+                  + (f"By half the rise of the weight of the previous token, {joined(excluded(weight)) or 'none'} exclude{'' if len(excluded(weight)) != 1 else 's'} 0.5 ({len(weight)} schemes)." if weight else "")
+                  + (f" The factor depends on the scheme: in steps of {largest[0]} × {largest[1]} bytes, no positions need {max(t.values()) / min(t.values()):.1f} times the tokens of {NAMES[min(t, key=t.get)]}{own_rates(s, min(t, key=t.get))}." if t and max(t, key=t.get) == "none" else ""))
+
+
+AXES = ("batch", "length")
+
+
+def own_rates(s, fast):
+    """Return the same factor between the models of stage 3, each at its own rate, in words."""
+    steps = [statistics.median_low([previous.steps_below(line) or math.inf for line in s.groups[what]]) for what in ("none", fast) if what in s.groups]
+    return f" (in stage 3, each at its own rate, {steps[0] / steps[1]:.1f} times)" if len(steps) == 2 and max(steps) < math.inf else ""
+
+
+def excluded(fits):
+    """Return the powers whose interval does not contain 0.5, in words."""
+    found = {what: [axis for axis, (power, half) in zip(AXES, powers) if abs(power - 0.5) > half] for what, powers in fits.items()}
+    return [f"{NAMES[what]} (batch and length)" if len(axes) > 1 else f"{NAMES[what]} ({axes[0]})" for what, axes in found.items() if axes]
 
 
 def span(fits, n):
@@ -248,7 +266,7 @@ def tasks_solved(page, s):
         learned = sum(map(tasks.learned, lines))
         page.item(f"Copying and reversing letters: {learned} of {len(lines)} models answer {100 * tasks.SOLVED:.0f} % or more of the lines of the largest trained size, {size}, and "
                   f"{f'no model more than {100 * most:.1f} %' if most else 'none answers a line'} of those of twice that size."
-                  + f" The others are {failures(lines)}." * (learned < len(lines))
+                  + f" {len(lines) - learned} fail: {failures(lines)}." * (learned < len(lines))
                   + f" Trained again at half the rate with twice the steps, {sum(map(tasks.learned, s.tasks3))} of these {len(s.tasks3)} learn the task." * bool(s.tasks3))
 
 
@@ -257,7 +275,8 @@ def failures(lines):
     counts = {}
     for line in lines:
         counts.setdefault((scheme(line), line["experiment"]["generate"]), []).append(not tasks.learned(line))
-    return joined(f"{NAMES[what]} in {task} ({sum(some)} of {len(some)} starts)" for (what, task), some in counts.items() if any(some))
+    tasks_of = {task: [f"{NAMES[what]} {sum(some)} of {len(some)} starts" for (what, other), some in sorted(counts.items(), key=lambda pair: -sum(pair[1])) if other == task and any(some)] for _, task in counts}
+    return "; ".join(f"in {task}, {joined(some)}" for task, some in tasks_of.items() if some)
 
 
 def question(page, s):
@@ -270,12 +289,12 @@ def protocol(page, s):
     some = s.stages[3][0]["experiment"]
     weights = [line["weights"] for line in s.stages[3]]
     page.heading("Protocol")
-    page.text(f"Stages 1 to 7 train decoders of {some['layers']} layers × width {some['width']} with {some['heads']} heads, {min(weights):,} to {max(weights):,} weights, depending on the positions; a first token before the text (BOS) and tied embeddings. "
+    page.text(f"Stages 1 to 6 train decoders of {some['layers']} layers × width {some['width']} with {some['heads']} heads, {min(weights):,} to {max(weights):,} weights, depending on the positions; a first token before the text (BOS) and tied embeddings. "
               f"A step has {some['batch']} windows of {some['length']} bytes. AdamW with weight decay {float(some['weight_decay']):g}, gradients clipped at norm {float(some['clip']):g}, a warm-up of 5 % of the steps, then a rate that falls along a cosine. "
               "T5 and KERPLE have a table or parameters in each layer (the papers share them over layers); T5 has 32 buckets up to distance 128.")
     page.text("The text is 16 MB of documentation: Vim's help, manual pages, topics of Python. lab/split.py splits documents by their hash into training, selection and report (5 % each, 10 % of the topics); very large documents go to training. "
               "Held-out documents and pieces are excluded if a third of them occurs in training, and so are tables. 32 pieces of 1,024 bytes from the selection documents choose the settings; 32 from the report documents measure the results.")
-    page.text(f"Every length predicts the same bytes. Windows move by {some['eval_stride']} bytes, and only the last {some['eval_stride']} bytes of each are measured: in windows of {some['length']} they have {int(some['length']) - int(some['eval_stride']) + 1} to {some['length']} bytes of context.")
+    page.text(f"Every length predicts the same bytes. Windows move by {some['eval_stride']} bytes, and only the last {some['eval_stride']} bytes of each are measured: in windows of {some['length']} they follow BOS and {int(some['length']) - int(some['eval_stride'])} to {int(some['length']) - 1} bytes. Lengths up to {s.lengths[-1]:,} are measured; longer ones only in stage 7, with three schemes, because a window of 8,192 predicts few bytes for its cost.")
     kinds = {1: "four rates, then two values of a second setting at the best rate", 2: "the best two settings of each", 3: f"the best setting of each, {s.starts} new starts, report pieces",
              4: "the same setting, one start", 6: "the models of stage 3 with RoPE, T5, KERPLE and ALiBi, with positions and without",
              7: "models of stage 3 with T5, KERPLE and RoPE, at 4,096 and at 128"}
@@ -285,7 +304,8 @@ def protocol(page, s):
         if lines:
             sizes = sorted({megabytes(line) for line in lines})
             rows.append([stage, kinds[stage], len(lines), " or ".join(f"{x:.1f}" for x in sizes), f"{s.hours(lines):.2f}"])
-    others = {"copy and reverse": s.tasks + s.tasks2 + s.tasks3, "an encoder task": s.classify + s.classify2, "previous token": s.previous}
+    others = {"addition": s.addition, "an encoder task": s.classify + s.classify2, "previous token": s.previous}
+    rows[-2:-2] = [[5, "copy and reverse: three rates, five new starts, and those that failed again", len(lines), "", f"{s.hours(lines):.2f}"] for lines in [s.tasks + s.tasks2 + s.tasks3] if lines]
     rows += [["", name, len(lines), "", f"{s.hours(lines):.2f}"] for name, lines in others.items() if lines]
     every = s.trainings
     rows.append(["all", "", len(every), "", f"{s.hours(every):.1f}"])
@@ -295,13 +315,13 @@ def protocol(page, s):
     machines = sorted({f"{m['cpu']} ({m['isa']}, {m['blas']})" for m in (line["machine"] for line in every) if "cpu" in m})
     page.text(f"Machines: {'; '.join(machines)}." * bool(machines) + f" {sum(map(contended, every))} of {len(every)} trainings were contended." * any(map(contended, every)))
     sizes = len({previous.size(line) for line in s.previous})
-    missing = [name for name, lines in (("stage 4 (20 MB)", s.stages[4]), ("stage 6 (positions dropped)", s.stages[6]), ("copying and reversing (lab/tasks.lab)", s.tasks), ("new starts of copying and reversing (lab/stages.py tasks)", s.tasks2 or not s.tasks), (f"{5 - sizes} of the five sizes of a step (lab/previous.lab)", sizes == 5),
+    missing = [name for name, lines in (("stage 4 (20 MB)", s.stages[4]), ("stage 6 (positions dropped)", s.stages[6]), ("copying and reversing (lab/tasks.lab)", s.tasks), ("new starts of copying and reversing (lab/stages.py tasks)", s.tasks2 or not s.tasks), ("addition", s.addition or not s.tasks), (f"{5 - sizes} of the five sizes of a step (lab/previous.lab)", sizes == 5),
                                         ("stage 7 (longer windows)", s.stages[7])) if not lines]
     if missing:
         page.text(f"Not run yet: {joined(missing)}.")
     page.text("The six comparisons were written into lab/report/ranking.py before stage 3 was trained. Their tests are Student's t over the starts, adjusted for all six (Holm 1979). "
               "In simulated experiments in which all schemes are equal, with the spread of starts of these trainings, these tests call at least one pair different in at most 6 % (tests/lab/ranking.sh). "
-              f"A tie needs an interval within ± {TIE:g} nats. A scheme is compared only if it is below counts of three bytes ({s.counts(3):.2f}) and its loss still falls.")
+              f"A tie needs an interval within ± {TIE:g} nats. No other interval of this page is adjusted for the number of comparisons. A scheme is compared only if it is below counts of three bytes ({s.counts(3):.2f}) and its loss still falls.")
 
 
 def slower(s):
@@ -375,9 +395,10 @@ def more(page, s):
         if s.tasks3:
             learned = sum(map(tasks.learned, s.tasks3))
             page.text(f"Each start that did not learn its task was trained again, with the same seed, at half the rate with twice as many steps: {learned} of {len(s.tasks3)} "
-                      "learn it then" + (f"; the others are {failures(s.tasks3)}" if learned < len(s.tasks3) else "")
+                      "learn it then" + (f", and {len(s.tasks3) - learned} fail again: {failures(s.tasks3)}" if learned < len(s.tasks3) else "")
                       + f". The rate and the steps changed together, so we do not know which of them helps. The tables show how often a scheme learns a task in {int(s.tasks[0]['experiment']['steps']):,} steps at one rate, not whether it can.")
         page.text(beyond_trained(s))
+        page.text(no_addition(s))
     if s.classify2:
         classified(page, s)
 
@@ -408,15 +429,29 @@ def beyond_trained(s):
     return text + (f" The others answer at most {least}." if some and len(some) < len(shares) else "")
 
 
+def no_addition(s):
+    """Say why addition is not compared."""
+    if not s.addition:
+        return ""
+    some = s.addition[0]["experiment"]
+    size, models = int(some["generate_size"]), sorted({scheme(line) for line in s.addition}, key=list(NAMES).index)
+    rates = sorted({line["vary"]["lr"] for line in s.addition}, key=float)
+    smaller = max(x["exact"] / x["lines"] for line in s.addition for x in line["lengths"] if x["length"] < size)
+    most = [f"{100 * x:.1f} %" if x >= 0.0005 else "none" for x in (max(tasks.share(line, size) for line in s.addition), smaller)]
+    return (f"Addition is not compared, because no model learns it: trained on numbers of up to {size} digits, the lowest digit first, models with {joined(NAMES[what] for what in models)} at rates of {joined(rates)} answer "
+            + (f"{most[0]} of the sums, also of those with fewer digits. " if most[0] == most[1] else f"at most {most[0]} of the sums of {size} digits and {most[1]} of those with fewer. ") +
+            "Zhou 2024 (arXiv 2402.09371) also gives each digit a hint of its place, which this laboratory does not have.")
+
+
 def classified(page, s):
     """Add the section on the encoder task, with the accuracy as a mean over the starts and its 95 % interval."""
     some = s.classify2[0]["experiment"]
     lengths = [x["length"] for x in s.classify2[0]["lengths"]]
     page.heading("An encoder task")
     page.text(f"A classifier with two-sided positions, {some['layers']} layers and a mean over the tokens says which chapter of Vim's help a window of {some['length']} bytes comes from: {some['classes']} chapters, so guessing is right for a third. "
-              f"Each position has the best of {len({line['vary']['lr'] for line in s.classify})} learning rates and new starts. The ends of the chapters measure and chose the rates: "
-              f"{s.classify2[0]['lengths'][lengths.index(int(some['length']))]['windows']:,} windows of {some['length']} bytes, so another text of the same kind gives shares that differ by about "
-              f"{100 * 1.96 * math.sqrt(0.75 * 0.25 / s.classify2[0]['lengths'][lengths.index(int(some['length']))]['windows']):.0f} points, which the intervals over the starts do not contain.")
+              f"Each position has the best of {len({line['vary']['lr'] for line in s.classify})} learning rates and new starts. The last part of each chapter, "
+              f"{s.classify2[0]['lengths'][lengths.index(int(some['length']))]['windows']:,} windows in all, both chose the rates and gives these results. Another such text would shift them by about "
+              f"{100 * 1.96 * math.sqrt(0.75 * 0.25 / s.classify2[0]['lengths'][lengths.index(int(some['length']))]['windows']):.0f} points, which the intervals do not include.")
     groups = ranking.of_schemes(s.classify2)
 
     def cell(lines, n):
@@ -458,7 +493,7 @@ def edges(s):
 
 def again(page, s):
     page.heading("Make it again")
-    page.text(f"From the root of the source, in {math.ceil(s.hours(s.trainings))} core-hours for the steps, and about two more to measure the models; results that exist are kept:")
+    page.text(f"From the root of the source, in {math.ceil(s.hours(s.trainings))} core-hours for the steps, and about two more to measure the models; results that exist are kept. tests/lab/ranking.sh computes more than a hundred numbers of this page again, with other code:")
     page.code("lab/corpus.sh out/corpus.txt\nlab/ranking.sh build/release/relpos out/ranking\nlab/paper.py out/ranking -o out/ranking/ranking.md")
 
 
@@ -550,9 +585,9 @@ def claims(page, s):
     if fits:
         within = [abs(power - 0.5) + half <= 0.1 for powers in fits.values() for power, half in powers]
         outside = [[abs(power - 0.5) > half for power, half in some] for some in zip(*fits.values())]
-        seen = " and ".join(f"of the {what} {span(fits, n)}" for n, what in enumerate(("batch", "length")))
+        seen, weight = " and ".join(f"of the {what} {span(fits, n)}" for n, what in enumerate(AXES)), s.fits("weight")
         rows.append(("arXiv 2511.16893", "the tokens until induction heads form grow with √(batch × length); here: until the loss is below counts of three bytes",
-                     f"powers {seen}, in {len(fits)} schemes", "agrees" if all(within) else "disagrees" if any(map(all, outside)) else "open",
+                     f"powers {seen}, in {len(fits)} schemes" + (f"; until half the rise of the weight, {span(weight, 0)} and {span(weight, 1)}, in {len(weight)}" if weight else ""), "agrees" if all(within) else "disagrees" if any(map(all, outside)) else "open",
                      "heads for the previous token, which are only a part of induction; one rate and one warm-up for all sizes of a step"))
     for task in ("copy", "reverse"):
         shares = {n: exact(s, task, n) for n in beyond_sizes(s)[:2]}
@@ -564,9 +599,7 @@ def claims(page, s):
         seen = "; ".join(f"size {n}: " + (f"at most {100 * most[n]:.1f} % ({NAMES[best[n]]})" if most[n] >= 0.0005 else "none") for n in shares)
         signs = "open"  # below 2 %, nothing can be compared
         if most[near] >= 0.02:
-            values = [100 * (x - y) for x, y in zip(shares[near][best[near]], shares[near]["none"])]
-            middle, half = interval(values)
-            seen += f"; {NAMES[best[near]]} − {NAMES['none']} at {near}: {minus(f'{middle:+.1f} ± {half:.1f}')} points"
+            seen += "; starts that learned the task: " + "; ".join(f"{NAMES[what]} " + joined(f"{100 * x:.1f}" for x in exact(s, task, near, tasks.learned)[what]) + " %" for what in (best[near], "none"))
         rows.append(("Kazemnejad 2023", f"no positions answers most beyond the trained size, over a battery of tasks; here only: {task}", seen, signs,
                      f"models of this size answer almost no line of twice the trained size; the best scheme at {near} was chosen by its result" if most[near] >= 0.02 else
                      "models of this size answer almost no line beyond the trained size"))
@@ -584,11 +617,11 @@ def beyond_sizes(s):
     return [x["length"] for x in s.tasks2[0]["lengths"] if x["length"] > int(s.tasks2[0]["experiment"]["generate_size"])] if s.tasks2 else []
 
 
-def exact(s, task, size):
-    """Return {scheme: share of the lines with an exact answer of each start}."""
+def exact(s, task, size, which=lambda line: True):
+    """Return {scheme: share of the lines with an exact answer of each start, or only of those that `which` returns True for}."""
     found = {}
     for line in s.tasks2:
-        if line["experiment"]["generate"] == task:
+        if line["experiment"]["generate"] == task and which(line):
             found.setdefault(scheme(line), []).append(tasks.share(line, size))
     return found
 

@@ -62,6 +62,9 @@ for name in tasks classify; do
     [ -s "$out/$name-2.lab" ] || next "$name" "$name-2" "$out/$name.jsonl"
     sweep "$out/$name-2.lab" "$out/$name-2.jsonl"
 done
+# does any model add at all? Without a model that does, addition is not compared
+sweep "$here/tasks.lab" "$out/addition.jsonl" --set vary.generate=addition --set generate_size=10 --set 'eval_lengths=5 10 12' --set seeds=1 \
+    --set 'vary.lr=0.001 | 0.002' --set 'vary.position=rope | t5,bidirectional=0 | kerple'
 [ -s "$out/tasks-3.lab" ] || next retry tasks-3 "$out/tasks-2.jsonl"
 if grep -q '^run = ' "$out/tasks-3.lab"; then # without such a line, every start has learned its task
     sweep "$out/tasks-3.lab" "$out/tasks-3.jsonl"

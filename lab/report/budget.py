@@ -91,8 +91,8 @@ def budget(page, first, last):
     tried = settings_tried(first, groups, final)
     if tried:
         page.table(["settings tried", *(str(k) for k, *_ in tried)], [["τ", *(f"{mean:.2f} ({low:.2f} to {high:.2f})" for _, mean, low, high in tried)]],
-                   f"τ by the number of settings tried in stage 1: each scheme has its best of k settings, the same k for all schemes. Only the {len(same_budget(first, groups, final))} of {len(final) * (len(final) - 1) // 2} pairs count that read "
-                   f"equal bytes in stage 1 and surely differ in stage 3. Mean over all choices of k of the {SLOTS}, with the smallest and the largest in brackets.")
+                   f"τ by the number of settings tried in stage 1: each scheme has its best of k settings, the same k for all schemes. It uses {len(same_budget(first, groups, final))} of {len(final) * (len(final) - 1) // 2} pairs: those that read "
+                   f"equal bytes in stage 1 and differ surely in stage 3. Mean over all choices of k of the {SLOTS}, with the smallest and the largest in brackets.")
     read = bytes_read(groups, final, sure)
     if read:
         page.table(["MB", *(f"{x:.1f}" for x, _ in read)], [["τ", *(f"{y:.2f}" for _, y in read)]],

@@ -92,13 +92,13 @@ def curves(groups, xs_of, ys_of, x_label, y_label, title=None, zoom=0.0, level=N
             perplexity_axis(plt, at, low_of, low_of * zoom if zoomed and which else high_of)
         for at in axes[-1]:
             at.set_xlabel(x_label)
-        for at in axes[:, 0]:
+        for at in axes.flat[:len(panels)] if zoomed else axes[:, 0]:
             at.set_ylabel(y_label)
         if title:
             figure.suptitle(title, fontsize=10)
         figure.tight_layout()
         if look:  # below the panels, where it covers no curve
-            figure.legend(*axes.flat[0].get_legend_handles_labels(), fontsize=7, loc="upper center", bbox_to_anchor=(0.5, 0), ncol=min(len(look), 8 if max(map(len, look)) < 20 else 3))
+            figure.legend(*axes.flat[0].get_legend_handles_labels(), fontsize=7, handlelength=4, loc="upper center", bbox_to_anchor=(0.5, 0), ncol=min(len(look), 8 if max(map(len, look)) < 20 else 3))
         return figure
     return make
 

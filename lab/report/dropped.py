@@ -40,7 +40,7 @@ def dropped(page, lines, before=()):
     stage3, scalings = of_schemes(before), scaled(lines)
     starts = sorted({len(group) for pair in groups.values() for group in pair})
     page.text(f"The models of stage 3 were trained for {tokens_read(lines[0]) / 1e6:.1f} MB more: with their positions, and without (position = none)."
-              + " The learning rate begins again at half of its maximum, which costs more than the training brings, so compare with \"more training\"."
+              + " The rate begins again at half of its maximum, which worsens even the models that keep their positions: compare with \"more training\", not with \"before\"."
               + " Those with RoPE are also read with scalings of its angles for longer windows; \"dynamic\" (NTK) scales by the length of the window." * bool(scalings))
 
     def cells(group):

@@ -40,15 +40,20 @@ def control(some):
     return some[own[0]] if len({key[0] for key in own}) > 1 else []
 
 
+def both(key, other):
+    """Say so if two models differ in more than one thing."""
+    return " (both changed)" if sum(a != b for a, b in zip(key[:2], other[:2])) > 1 else ""
+
+
 def longer(page, lines):
     groups = by_reading(lines)
     lengths = [x["length"] for x in lines[0]["lengths"]]
     experiment = lines[0]["experiment"]
     starts = sorted({len(group) for some in groups.values() for group in some.values()})
     page.text(f"The models of stage 3 were trained for {tokens_read(lines[0]) / 1e6:.1f} MB more, in windows of {' or '.join(f'{n:,}' for n in sorted({key[0] for some in groups.values() for key in some}))} bytes, "
-              f"with as many bytes in a step. Measured are {int(experiment.get('eval_bytes', 0)):,} bytes of the report pieces, in windows that move by {experiment['eval_stride']} bytes: in windows of 128 they have 1 to 128 bytes of context, "
+              f"with as many bytes in a step. Measured are the bytes of stage 3, in windows that move by {experiment['eval_stride']} bytes: in windows of 128 they follow BOS and 0 to 127 bytes, "
               "so perplexities at 128 are above those of the other tables. Read with another max_distance, a T5 table has the same weights, but its buckets hold other distances. "
-              "FIRE, which was to be a part of this, has no model in stage 3, and when trained at 4,096 from the start it was still above counts of three bytes after 2 MB.")
+              "FIRE, which was to be a part of this, has no model in stage 3. In a pilot whose results were not kept, FIRE and T5 that were trained at 4,096 from the start were still above counts of three bytes after 2 MB.")
     rows = [(what, label(*key), group) for what, some in groups.items() for key, group in sorted(some.items())]
     page.table(["", "trained more", *(f"at {n:,}" for n in lengths)],
                [[what, words, *(shown(over(group, lambda line, n=n: (at_length(line, n) or {}).get("perplexity")), 2) for n in lengths)] for what, words, group in rows],
@@ -62,7 +67,7 @@ def longer(page, lines):
     for what, some in groups.items():  # models trained at the longer length with two distances
         own = sorted((key for key in some if key[1] == key[2] and key[0] == max(key[0] for key in some)), key=lambda key: int(key[1] or 0))
         pairs += [(what, label(*key), some[key], some[own[0]]) for key in own[1:]]
-    page.table(["", "", *(f"at {n:,}" for n in lengths)], [[what, f"{words} − {label(*read_with(others[0]))}", *(cell(group, others, n) for n in lengths)] for what, words, group, others in pairs],
+    page.table(["", "", *(f"at {n:,}" for n in lengths)], [[what, f"{words} − {label(*read_with(others[0]))}{both(read_with(group[0]), read_with(others[0]))}", *(cell(group, others, n) for n in lengths)] for what, words, group, others in pairs],
                "Differences of the losses in nats between two models, in the same starts, with 95 % intervals of Student's t; below 0 the first of the two is better.")
     page.picture(curves({f"{what}, {words}": group for what, words, group in rows}, lambda line: [x["length"] for x in line["lengths"]], lambda line: [x["perplexity"] for x in line["lengths"]],
                         "length of the window, bytes", "perplexity", zoom=1.5), "perplexity by the length of the window, of models that go on at 128 or at 4,096; the second panel shows the lowest", "A colour is a scheme, and a style of the line is how it was trained and read.")

@@ -55,7 +55,7 @@ def first_heads(page, every_line, groups=None):
     caption = (f"A step has {size(lines[0])[0]} windows of {size(lines[0])[1]:,} bytes. " * (len(lines) < len(every_line))
                + f"The largest mean weight that a head gives to the previous token, measured every {every:,} steps over four windows of held-out text. The first column has the steps until half of its rise since the "
                f"first measurement: the median of {' or '.join(map(str, starts))} start{'s' * (starts != [1])}, with the smallest and the largest in brackets. "
-               f"A rise of less than {LEAST:g} is none, and a rise that goes on at the end gives too few steps. "
+               f"A rise below {LEAST:g} is shown as \"no rise\". If the weight still rises at the end, the number of steps is too small. "
                + (f"The next column has the steps until the training loss, as a mean over {int(lines[0]['experiment']['steps']) // len(lines[0]['losses'])} steps, is below that of counts of three bytes, "
                   "which use the present and the previous byte, on the held-out text. " if counted else "")
                + "The last columns have that weight and the loss at the end of the training, as means over the starts.")
@@ -66,7 +66,7 @@ def first_heads(page, every_line, groups=None):
     page.table(["", "steps to half the rise", *["steps to the loss"] * counted, "weight at the end", "loss at the end"],
                [[what, cell(g, steps_to), *([cell(g, steps_below)] if counted else []), end(g, lambda line: line["previous"][-1]["weight"]), end(g, lambda line: line["train_loss"])] for what, g in groups.items()], caption)
     page.picture(curves(groups, lambda line: [x["step"] for x in line["previous"]], lambda line: [x["weight"] for x in line["previous"]], "step", "weight of the previous token"),
-                 "largest weight that a head gives to the previous token, by step")
+                 "largest weight that a head gives to the previous token, by step", f"Decoders of {lines[0]['experiment']['layers']} layers.")
     if counted:
         law(page, every_line)
 
@@ -87,7 +87,8 @@ def law(page, lines):
                    f"Tokens read until {caption}, divided by √(batch × length), in thousands: medians over the starts, for steps of batch × length bytes. The last column has the largest over the smallest of a row.")
     size_of_all, all_t = t_of_all(lines)
     if all_t:
-        page.text(f"T depends on the scheme: by the loss, in steps of {size_of_all[0]} × {size_of_all[1]}, it is " + ", ".join(f"{x / 1000:.0f} thousand ({what})" for what, x in sorted(all_t.items(), key=lambda pair: pair[1])) + ".")
+        page.text(f"T depends on the scheme: by the loss, in steps of {size_of_all[0]} × {size_of_all[1]}, it is " + ", ".join(f"{x / 1000:.0f} thousand ({what})" for what, x in sorted(all_t.items(), key=lambda pair: pair[1])) + ". "
+                  + apart(lines, size_of_all))
     fits(page, lines, groups, sizes)
 
 
@@ -114,6 +115,14 @@ def fits(page, lines, groups, sizes):
     page.text(f"The learning rate ({float(some['lr']):g}), {some['warmup']} warm-up steps and the defaults of the second settings are the same for all schemes and sizes; trainings have {steps[0]:,} to {steps[1]:,} steps. "
               f"A warm-up of a fixed number of steps moves powers towards 1, and the weight is read every {every[0]} to {every[1]} steps, so powers of a rise within the warm-up are rough. "
               "Windows of 32 bytes have more first bytes, which raises their training loss.")
+
+
+def apart(lines, of_size):
+    """Say how much one reading of the loss changes T, and that no scheme has its own rate."""
+    some = next(line for line in lines if size(line) == of_size)
+    each = int(some["experiment"]["steps"]) // len(some["losses"])
+    return (f"The loss is a mean over {each} steps, which are {each * math.sqrt(math.prod(of_size)) / 1000:.1f} thousand of T, so neighbours in this list may be equal. "
+            f"All schemes have the learning rate {float(some['experiment']['lr']):g}, which is not the best of each.")
 
 
 def t_of(of_size, steps):

@@ -243,7 +243,7 @@ def loss_by_bytes(groups, counts):
                 at.axhline(x["loss"], color="grey", linestyle="--", linewidth=1)
                 at.annotate(f"counts of {x['order']} bytes", (0.5, x["loss"]), xycoords=("axes fraction", "data"), fontsize=7, color="grey", xytext=(3, 2), textcoords="offset points")
         at.set_xlabel("MB of training text that were read")
-        at.set_ylabel("loss in nats")
+        at.set_ylabel("held-out loss, nats per byte")
         at.grid(alpha=0.3)
         at.legend(fontsize=7)
         figure.tight_layout()
@@ -291,7 +291,7 @@ def compared(page, lines, n):
                             "length of the window, bytes", "perplexity", zoom=1.35, level=single and (single["perplexity"], "counts of single bytes")),
                      "perplexity by the length of the window; the second panel shows the lowest; shaded from the smallest start to the largest", flat(groups, lengths, n))
     if all(line.get("curve") for line in lines):
-        page.picture(loss_by_bytes(groups, counts), "held-out loss by the bytes of training text, shaded from the smallest start to the largest")
+        page.picture(loss_by_bytes(groups, counts), "held-out loss by the bytes of training text, shaded from the smallest start to the largest", "A table of counts of three bytes uses the previous byte; the curves pass it when the models do.")
     if watched(lines):
         first_heads(page, lines, groups)
     page.text(busy_text(lines))

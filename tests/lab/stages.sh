@@ -96,10 +96,10 @@ chmod +x "$T/stub/relpos"
 command='lab/ranking.sh'
 (cd "$T/tree" && lab/ranking.sh "$T/stub/relpos" "$T/whole" 1 >"$T/out" 2>"$T/err")
 check 'exit code' '0 ' "$? $(cat "$T/err")"
-check 'its stages' 'ranking.lab ranking-1-knobs.lab ranking-2.lab ranking-3.lab ranking-4.lab ranking-6.lab ranking-7.lab previous.lab previous.lab previous.lab previous.lab previous.lab tasks.lab tasks-2.lab classify.lab classify-2.lab tasks-3.lab' \
+check 'its stages' 'ranking.lab ranking-1-knobs.lab ranking-2.lab ranking-3.lab ranking-4.lab ranking-6.lab ranking-7.lab previous.lab previous.lab previous.lab previous.lab previous.lab tasks.lab tasks-2.lab classify.lab classify-2.lab tasks.lab tasks-3.lab' \
     "$(cut -d ' ' -f 1 "$T/stub/calls" | xargs)"
 check 'sizes of a step' 5 "$(grep '^previous.lab' "$T/stub/calls" | sort -u | wc -l)"
-check 'the state of every stage' 17 "$(grep -c ' --state' "$T/whole/state")"
+check 'the state of every stage' 18 "$(grep -c ' --state' "$T/whole/state")"
 check 'the trainings of stage 3' 35 "$(wc -l <"$T/whole/ranking-3.jsonl")"
 
 finish
