@@ -3,7 +3,7 @@
 
     lab/paper.py [RESULTS] [-o PAGE.md] [--check]
 
-RESULTS is the folder with ranking-1.jsonl to ranking-6.jsonl and the other results (default: lab/results). Every number of a result is computed here from
+RESULTS is the folder with ranking-1.jsonl to ranking-7.jsonl and the other results (default: lab/results). Every number of a result is computed here from
 these files, and so is every word such as "better" or "tie". With --check, compare the page with the results and write nothing. tests/lab/ranking.sh computes
 some of the numbers again without this code.
 SPDX-License-Identifier: Apache-2.0"""
@@ -89,7 +89,7 @@ def perplexity(lines, length):
 
 def joined(words):
     words = list(words)
-    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]
+    return ", ".join(words) if len(words) < 2 else ", ".join(words[:-1]) + " and " + words[-1]
 
 
 def sign(values):
@@ -130,7 +130,7 @@ def answer(page, s):
 def worse_than_counts(s, what, length):
     """Say so if a scheme is worse at a length than counts of single bytes, which use no context."""
     found = perplexity(s.groups[what], length)
-    return f" {NAMES[what]} is worse there than counts of single bytes ({found:.1f} against {s.counts(1):.1f})." if found > s.counts(1) else ""
+    return f" {NAMES[what]} {'are' if what in PLURAL else 'is'} worse there than counts of single bytes ({found:.1f} against {s.counts(1):.1f})." if found > s.counts(1) else ""
 
 
 def scaffolds(page, s):
@@ -149,8 +149,7 @@ def scaffolds(page, s):
     page.item(f"Positions that are dropped after the training: after {mb:.0f} MB more, the perplexity at {s.trained} without and with positions is "
               + "; ".join(f"{beside(what, s.trained)} ({NAMES[what]})" for what in sorted(pairs, key=lambda what: mean_loss(pairs[what][1], s.trained))) + ". "
               + f"{'Only ' * (len(learned) < len(pairs))}{joined(NAMES[what] for what in learned) if learned else 'None'} is below counts of three bytes ({s.counts(3):.2f}) then"
-              + (f", so {mb:.0f} MB is too little to compare the others beyond {s.trained}. " + "".join(f"{NAMES[what]} without positions is then {nats_of(differences(pairs[what][1], pairs[what][0], s.trained))} nats worse at {s.trained} and {nats_of(differences(pairs[what][1], pairs[what][0], 2 * s.trained))} at {2 * s.trained}." for what in learned) if len(learned) < len(pairs) else ". ")
-              )
+              + (f", so {mb:.0f} MB is too little to compare the others beyond {s.trained}. " + "".join(f"{NAMES[what]} without positions is then {nats_of(differences(pairs[what][1], pairs[what][0], s.trained))} nats worse at {s.trained} and {nats_of(differences(pairs[what][1], pairs[what][0], 2 * s.trained))} at {2 * s.trained}." for what in learned) if len(learned) < len(pairs) else ". "))
     if scalings:
         best = joined(f"{perplexity(scalings[name], n):.2f} at {n:,} ({name})" for n in (2 * s.trained, s.lengths[-1]) for name in [best_scaling(scalings, n)])
         page.item(f"RoPE with its positions and {mb:.0f} MB more, read with a scaling of its angles for longer windows, reaches perplexity {best}, the best of {len(scalings)} scalings on these pieces.")
@@ -191,7 +190,7 @@ def emergence(page, s):
     some = s.stages[3][0]
 
     limit = next(x["loss"] for x in s.stages[3][0]["ngrams"] if x["order"] == 3)
-    page.item(f"The training loss falls below {limit:.3f} nats, that of counts of three bytes (which use the previous byte), after " + joined(f"{n:,} steps ({NAMES[what]})" for what, n in sorted(middle.items(), key=lambda pair: pair[1]))
+    page.item(f"The training loss falls below {limit:.3f} nats, that of counts of three bytes (which use the previous byte), after a median of " + joined(f"{n:,} steps ({NAMES[what]})" for what, n in sorted(middle.items(), key=lambda pair: pair[1]))
               + f". Schemes whose head attends to the previous token earlier also end with a lower loss, in {sum(x > 0 for x in signs)} of the {len(signs)} pairs that differ surely in the end ({sum(x < 0 for x in signs)} opposite, {sum(x == 0 for x in signs)} equal); "
               f"this weight is read every {some['previous'][0]['step']} steps, and the warm-up has {some['experiment']['warmup']}.")
 
@@ -205,8 +204,8 @@ def lengthened(page, s):
             if base and key[1:] == (longer.read_with(base[0])[1],) * 2 and key[0] > int(base[0]["experiment"]["length"]):
                 words.append(f"{NAMES[what]}{f' with max_distance {int(key[1]):,}' if key[1] else ''} " + joined(f"{nats(differences(group, base, n))} at {n:,}" for n in (s.trained, 4096, 8192)))
     if words:
-        page.item(f"{megabytes(s.stages[7][0]):.0f} MB more in windows of 4,096 instead of {s.trained} changes the loss, in nats: {'; '.join(words)}."
-                  )
+        starts = min(len(group) for some in groups.values() for group in some.values())
+        page.item(f"{megabytes(s.stages[7][0]):.0f} MB more in windows of 4,096 instead of {s.trained} changes the loss, in nats, over {starts} starts: {'; '.join(words)}.")
         page.item("T5's max_distance is the distance from which all keys share a bucket." + between_distances(groups)
                   + "".join(f" Tables of {NAMES[what]} from windows of {s.trained}, read with max_distance {int(key[2]):,} instead of {int(key[1]):,}: " + joined(f"{nats(differences(group, some[key[0], key[1], key[1]], n))} at {n:,}" for n in (s.trained, 4096)) + "."
                             for what, some in groups.items() for key, group in some.items() if key[1] != key[2] and (key[0], key[1], key[1]) in some))
@@ -218,7 +217,7 @@ def between_distances(groups):
     for what, some in groups.items():
         own = sorted((key for key in some if key[1] == key[2] and key[1]), key=lambda key: (-key[0], int(key[1])))
         if len(own) > 1 and own[0][0] == own[1][0]:
-            words.append(f" {NAMES[what]} in windows of {own[0][0]:,}, trained with max_distance {int(own[1][1]):,} instead of {int(own[0][1]):,}: "
+            words.append(f" {NAMES[what]} in windows of {own[0][0]:,}, trained with max_distance {int(own[1][1]):,} instead of {int(own[0][1]):,} ({len(some[own[0]])} starts): "
                          + joined(f"{nats(differences(some[own[1]], some[own[0]], n))} at {n:,}" for n in (128, 4096, 8192)) + ".")
     return "".join(words)
 
@@ -228,23 +227,34 @@ def law(page, s):
     fits = s.fits()
     if fits:
         missed, weight, sizes = excluded(fits), s.fits("weight"), len({previous.size(line) for line in s.previous})
+        every = sorted(line["previous"][0]["step"] for line in s.previous)
+        reading = f"{every[0]} to {every[-1]}"
         wide = [f"{NAMES[what]}'s for the {axis}" for what, powers in fits.items() for axis, (power, half) in zip(AXES, powers) if power - half <= 0 and power + half >= 1]
         largest, t = previous.t_of_all(s.previous)
         page.item(f"The tokens until the training loss is below counts of three bytes grow with the batch to the power of {span(fits, 0)} and with the length to the power of {span(fits, 1)} "
                   f"({len(fits)} schemes); a law for induction heads says 0.5 and 0.5. "
                   + (f"The 95 % intervals of these powers, over {sizes} sizes of a step, all contain 0.5" if not missed else f"The 95 % intervals of these powers, over {sizes} sizes of a step, contain 0.5 except those of {joined(missed)}")
                   + (f", but {joined(wide)} also contain{'s' * (len(wide) == 1)} 0 and 1, so {sizes} sizes are too few to test the law. " if wide else ". ")
-                  + (f"By half the rise of the weight of the previous token, {joined(excluded(weight)) or 'none'} exclude{'' if len(excluded(weight)) != 1 else 's'} 0.5 ({len(weight)} schemes)." if weight else "")
-                  + (f" The factor depends on the scheme: in steps of {largest[0]} × {largest[1]} bytes, no positions need {max(t.values()) / min(t.values()):.1f} times the tokens of {NAMES[min(t, key=t.get)]}{own_rates(s, min(t, key=t.get))}." if t and max(t, key=t.get) == "none" else ""))
+                  + (f"By half the rise of the weight of the previous token, {joined(excluded(weight)) or 'none'} exclude{'' if len(excluded(weight)) != 1 else 's'} 0.5 ({len(weight)} schemes), but a warm-up of fixed steps moves these powers towards 1, and the weight is read only every {reading} steps, so this does not refute the law." if weight else ""))
+        if t and max(t, key=t.get) == "none":
+            fast = min(t, key=t.get)
+            page.item(f"That number of tokens depends on the scheme: in steps of {largest[0]} × {largest[1]} bytes, no positions need {t['none'] / t[fast]:.1f} times the tokens of {NAMES[fast]} "
+                      f"({ratios(s, largest, fast)}{own_rates(s, fast)}).")
 
 
 AXES = ("batch", "length")
 
 
+def ratios(s, largest, fast):
+    """Return the smallest and the largest ratio of the steps of two starts, one without positions and one of the scheme `fast`, in words."""
+    steps = {what: [previous.steps_below(line) for line in s.previous if scheme(line) == what and previous.size(line) == largest] for what in ("none", fast)}
+    return f"{min(steps['none']) / max(steps[fast]):.1f} to {max(steps['none']) / min(steps[fast]):.1f} between single starts"
+
+
 def own_rates(s, fast):
     """Return the same factor between the models of stage 3, each at its own rate, in words."""
     steps = [statistics.median_low([previous.steps_below(line) or math.inf for line in s.groups[what]]) for what in ("none", fast) if what in s.groups]
-    return f" (in stage 3, each at its own rate, {steps[0] / steps[1]:.1f} times)" if len(steps) == 2 and max(steps) < math.inf else ""
+    return f"; in stage 3, each at its own rate, {steps[0] / steps[1]:.1f} times" if len(steps) == 2 and max(steps) < math.inf else ""
 
 
 def excluded(fits):
@@ -290,7 +300,7 @@ def protocol(page, s):
     weights = [line["weights"] for line in s.stages[3]]
     page.heading("Protocol")
     page.text(f"Stages 1 to 6 train decoders of {some['layers']} layers × width {some['width']} with {some['heads']} heads, {min(weights):,} to {max(weights):,} weights, depending on the positions; a first token before the text (BOS) and tied embeddings. "
-              f"A step has {some['batch']} windows of {some['length']} bytes. AdamW with weight decay {float(some['weight_decay']):g}, gradients clipped at norm {float(some['clip']):g}, a warm-up of 5 % of the steps, then a rate that falls along a cosine. "
+              f"A step has {some['batch']} windows of {some['length']} bytes. AdamW with weight decay {float(some['weight_decay']):g} of matrices (arrays of positions are not decayed), gradients clipped at norm {float(some['clip']):g}, a warm-up of 5 % of the steps, then a rate that falls along a cosine. "
               "T5 and KERPLE have a table or parameters in each layer (the papers share them over layers); T5 has 32 buckets up to distance 128.")
     page.text("The text is 16 MB of documentation: Vim's help, manual pages, topics of Python. lab/split.py splits documents by their hash into training, selection and report (5 % each, 10 % of the topics); very large documents go to training. "
               "Held-out documents and pieces are excluded if a third of them occurs in training, and so are tables. 32 pieces of 1,024 bytes from the selection documents choose the settings; 32 from the report documents measure the results.")

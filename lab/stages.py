@@ -16,7 +16,7 @@ Stage 1 is lab/ranking.lab: four learning rates for each position scheme. The ot
     tasks, classify   from the results of lab/tasks.lab or lab/classify.lab: the best learning rate of each task and scheme, with five new starts
     retry   from the results of stage tasks: each start that has not learned its task (lab/report/tasks.py), at half the rate with twice the steps
 
-"Best" is the lowest loss at the trained length on the selection pieces, or at the trained size; of a rate with several starts, the worst start counts. Only stages 3, 4 and 6 read the report pieces.
+"Best" is the lowest loss at the trained length on the selection pieces, or at the trained size; of a rate with several starts, the worst start counts. Only stages 3, 4, 6 and 7 read the report pieces.
 SPDX-License-Identifier: Apache-2.0"""
 import pathlib
 import sys

@@ -54,6 +54,9 @@ $(grep -cE '^\| rope, read with (YaRN, factor (4|16)|dynamic) \|( \+0\.[0-9]+ ±
 command='wilson of lab/report/intervals.py'
 check 'half of 100, none and all of 200' '0.4038 0.5962 0.0000 0.0188 0.9812 1.0000' "$(python3 -B -c 'import sys; sys.path.insert(0, "lab/report"); from intervals import wilson
 print(*(f"{x:.4f}" for some in ((0.5, 100), (0, 200), (1, 200)) for x in wilson(*some)))')"
+command='joined of lab/paper.py'
+check 'lists of words' '|a|a and b|a, b and c' "$(python3 -B -c 'import sys; sys.path.insert(0, "lab"); from paper import joined
+print(*(joined("abc"[:n]) for n in range(4)), sep="|")')"
 command='tau of lab/report/budget.py'
 check 'Kendall' '1.0 -1.0 0.33' "$(python3 -B -c 'import sys; sys.path.insert(0, "lab/report"); from budget import tau
 print(tau([1, 2, 3], [4, 5, 6]), tau([1, 2, 3], [3, 2, 1]), round(tau([1, 2, 3], [1, 3, 2]), 2))')"
@@ -165,7 +168,8 @@ for what, starts in law.items():
     some = sorted(math.exp(y) / math.sqrt(64 * 128) if y else math.inf for a, b, y in starts if (a, b) == (math.log(64), math.log(128)))
     t[what] = some[1]
 found.append("it is " + ", ".join(f"{x / 1000:.0f} thousand ({what})" for what, x in sorted(t.items(), key=lambda pair: pair[1])) in page)
-found.append(f"no positions need {t['none'] / t['rope']:.1f} times the tokens of RoPE (in stage 3, each at its own rate, {sorted(steps['none'])[2] / sorted(steps['rope'])[2]:.1f} times)" in summary)
+found.append(f"no positions need {t['none'] / t['rope']:.1f} times the tokens of RoPE (" in summary)
+found.append(f"; in stage 3, each at its own rate, {sorted(steps['none'])[2] / sorted(steps['rope'])[2]:.1f} times)." in summary)
 powers, rows = [], page[page.index("loss: batch 4 to 16 at 128"):].split("\n")
 for what, starts in law.items():
     if all(y for _, _, y in starts):
@@ -248,7 +252,7 @@ for line in map(json.loads, open("lab/results/ranking-7.jsonl")):
 for what, a, b in (("KERPLE", ("kerple", "4096"), ("kerple", "128")), ("T5 with max_distance 128", ("t5,max_distance=128", "4096"), ("t5,max_distance=128", "128")),
                    ("RoPE", ("rope,base=1000", "4096"), ("rope,base=1000", "128")),
                    ("T5 from windows of 128, read with max_distance 4,096 instead of 128:", ("read t5,max_distance=128", "128"), ("t5,max_distance=128", "128")),
-                   ("T5 in windows of 4,096, trained with max_distance 4,096 instead of 128:", ("t5,max_distance=4096", "4096"), ("t5,max_distance=128", "4096"))):
+                   ("T5 in windows of 4,096, trained with max_distance 4,096 instead of 128 (3 starts):", ("t5,max_distance=4096", "4096"), ("t5,max_distance=128", "4096"))):
     words = []
     for length in (128, 4096, 8192):
         values = [x - longer[(*b, length)][seed] for seed, x in longer[(*a, length)].items()]
@@ -279,7 +283,7 @@ again = [x for some in failures("tasks-3").values() for x in some]
 found.append(f"{sum(again)} of these {len(again)} learn the task" in summary)
 print(found.count(False), len(found))
 END
-check 'numbers that differ, and all' '0 128' "$(cat "$T/out")"
+check 'numbers that differ, and all' '0 129' "$(cat "$T/out")"
 
 # The tests of equal schemes find a difference in at most 6 % of experiments. The deviations of the starts are those of the committed results, at
 # 128 and at 512. By design it is at most 5 %; 10,000 experiments have a standard error of 0.2 %. An earlier test over the pieces, which
