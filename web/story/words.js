@@ -121,10 +121,10 @@ export class Words {
     const room = this.element.clientWidth;
     if (!room) return;
     const size = {...sizes[+roomy(this.element)]}, {chip: names} = size,
-          within = Math.min(heightOf(this.element) - 20, 0.65 * room),
+          within = Math.min(heightOf(this.element) - 20, 0.8 * room),
           scale = (within - names - 28) / (size.arcs + size.bars + (this.biases ? size.biases : 0));
     if (roomy(this.element) && scale > 1)
-      for (const part of ['arcs', 'bars', 'biases']) size[part] = Math.round(Math.min(scale, 1.7) * size[part]);
+      for (const part of ['arcs', 'bars', 'biases']) size[part] = Math.round(scale * size[part]);
     this.lane.style.setProperty('--bars', `${size.bars}px`);
     let gap = widest;
     const measure = letters => {
@@ -184,7 +184,7 @@ export class Words {
     const reach = Math.max(...this.at.map(to => Math.abs(to - from)), 1);
     return this.at.map((to, n) => {
       const fraction = this.weights[n] / max, high = 22 + (arcs - 34) * Math.abs(to - from) / reach;
-      const thick = 0.7 + arcs / 11 * fraction, side = 20 + 1.6 * thick,
+      const thick = 0.7 + Math.min(arcs / 11, 30) * fraction, side = 20 + 1.6 * thick,
             own = 30 + 3 * thick;  // keep the loop from a word to itself open
       const d = n === this.chosen ? `M${from - 9} ${y}C${from - side} ${y - own} ${from + side} ${y - own} ${from + 9} ${y}` :
                                     `M${from} ${y}C${from} ${y - high * 1.25} ${to} ${y - high * 1.25} ${to} ${y}`;

@@ -524,7 +524,7 @@ def pictures(browser):
                 check(f"{what}: charts are as large as they were drawn", all(0.97 < x < 1.03 for x in sizes), sizes)
                 check(f"{what}: nothing beside the screen", page.p.evaluate("document.documentElement.scrollWidth") <= width)
             page.context.close()
-    for width, height, part in ((1440, 900, 0.66), (1920, 1080, 0.55)):
+    for width, height, part in ((1440, 900, 0.8), (1920, 1080, 0.7)):
         page = Page(browser, viewport={"width": width, "height": height})
         for step in STEPS:
             page.show(step)
