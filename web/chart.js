@@ -1,6 +1,7 @@
 // chart.js -- charts of lines, bars and dots in SVG. SPDX-License-Identifier: Apache-2.0
 import {extent, fixed, h, minus} from './ui.js';
 
+const bandOpacity = 0.3;
 const dashes = ['', '7 3', '2 3', '9 3 2 3', '4 4', '12 3', '1 5', '6 2 1 2'];  // dash patterns distinguish lines without colours
 
 /** Return about n round numbers that cover low to high. */
@@ -113,8 +114,23 @@ function closest(xs, x) {
 /** Return the text of a value in a chart. */
 const exact = x => minus(Math.abs(x) < 1e4 ? fixed(x) : short(x));
 
-/** Draw a chart. The mouse and the arrow keys show the values at a place. series: [{name, x, y, style: bars|dots (default: a line), steps: true
- * (the line jumps from value to value), line: width}], with rising x. logX, logY: use a logarithmic axis. zones: [{from, to, text,
+/** Return the legend of a chart for some of its series. */
+export const legendOf = series =>
+  h('div', {class: 'legend'},
+    series.map((s, n) => h('span', {}, h('svg', {viewBox: '0 0 28 8', 'aria-hidden': 'true'}, h('line', {
+      x1: 0,
+      x2: 28,
+      y1: 4,
+      y2: 4,
+      stroke: `var(--s${(s.colour ?? n) % 8})`,
+      'stroke-opacity': s.style === 'band' ? bandOpacity : undefined,
+      'stroke-width': s.style ? 8 : 3,
+      'stroke-dasharray': s.style || series.length < 2 ? '' : dashes[(s.colour ?? n) % 8]
+    })),
+                 s.name)));
+
+/** Draw a chart. The mouse and the arrow keys show the values at a place. series: [{name, x, y, style: bars|dots|band (default: a line; a band is
+ * from `under` to y), steps: true (the line jumps from value to value), line: width}], with rising x. logX, logY: use a logarithmic axis. zones: [{from, to, text,
  * shade}], ranges of x that are marked in the background; a line marks an end inside the chart. span: [from, to], values of x that the axis
  * must contain. low, high: the range of y; lines end there with an arrow, and the values beyond can still be read. rest: {from, text}, a
  * range without values at the right end, and what to write there. width: in pixels; default: the width of the page. legend: false to draw none. named(x): text of a place, for the values under the mouse. onpick(x): called when the user clicks or drags
@@ -225,6 +241,15 @@ export function chart({
           fill: stroke
         }));
       });
+    } else if (s.style === 'band') {
+      const [above, below] = [s.y, s.under].map(y => Array.from(y, value => level(Math.min(Math.max(fy(value), lo), hi)))),
+                    xs = Array.from(s.x, px);
+      elements.push(h('path', {
+        class: 'band',
+        d: `${outline(xs, above)}${outline(xs.reverse(), below.reverse()).replace('M', 'L')}Z`,
+        fill: stroke,
+        'fill-opacity': bandOpacity
+      }));
     } else if (s.style === 'dots') {
       s.x.forEach((x, k) => elements.push(h('circle', {cx: px(x), cy: py(s.y[k]), r: 3.5, fill: stroke})));
     } else {
@@ -267,19 +292,7 @@ export function chart({
     svg.addEventListener('click', pick);
     svg.addEventListener('pointermove', event => event.buttons & 1 && pick(event));
   }
-  const legend = listed && (series.length > 1 || series[0]?.name) ?
-    h('div', {class: 'legend'},
-      series.map((s, n) => h('span', {}, h('svg', {viewBox: '0 0 28 8', 'aria-hidden': 'true'}, h('line', {
-        x1: 0,
-        x2: 28,
-        y1: 4,
-        y2: 4,
-        stroke: `var(--s${(s.colour ?? n) % 8})`,
-        'stroke-width': s.style ? 8 : 3,
-        'stroke-dasharray': s.style ? '' : dash(s.colour ?? n)
-      })),
-                   s.name))) :
-    null;
+  const legend = listed && (series.length > 1 || series[0]?.name) ? legendOf(series) : null;
   const figure = h('figure', {}, h('figcaption', {}, title), svg, legend, tip), drawn = series.filter(s => s.x.length),
         what = xLabel.split('=')[0].replace(/[^]*←|→[^]*/g, '').trim();
   let shown = null;
@@ -297,7 +310,7 @@ export function chart({
       return s.x[k] !== shown || Number.isNaN(s.y[k]) ?
         [] :
         h('div', {}, h('span', {class: 'swatch', style: `background: var(--s${(s.colour ?? series.indexOf(s)) % 8})`}),
-          `${s.name || yLabel} ${exact(s.y[k])}`);
+          `${s.name || yLabel} ${s.under ? `${exact(s.under[k])} to ` : ''}${exact(s.y[k])}`);
     });
     tip.replaceChildren(h('div', {}, named?.(shown) ?? `${what} ${minus(short(shown))}`), ...values);
     const box = svg.getBoundingClientRect(), outer = figure.getBoundingClientRect(),

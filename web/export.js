@@ -59,8 +59,8 @@ async function csvOf({csv, lines = 0}) {
 }
 
 /** Return buttons that save the result of of(): {name, figure: {svg()}, csv() -> rows, lines: the number of rows, if it may be
- * too large}. choice: a control that selects one of several figures, or undefined. */
-export function exporter(of, choice) {
+ * too large}. choice: a control that selects one of several figures, or undefined. more: other buttons that save something. */
+export function exporter(of, choice, more) {
   const status = h('span', {class: 'note', role: 'status'});
   const button = (text, make) => h('button', {
     type: 'button',
@@ -77,7 +77,8 @@ export function exporter(of, choice) {
   const link = copyButton('Copy link', () => location.href, status, 'use the address bar');
   return h('div', {class: 'row', role: 'group', 'aria-label': 'Save'}, link, choice, 'Save as ',
     button('PNG', ({figure}) => pngOf(figure)),
-    button('SVG', ({figure}) => new Blob([withAddress(figure).text], {type: 'image/svg+xml'})), button('CSV', csvOf), status);
+    button('SVG', ({figure}) => new Blob([withAddress(figure).text], {type: 'image/svg+xml'})), button('CSV', csvOf), more,
+    status);
 }
 
 /** Convert a figure of chart() for exporter: one SVG with title, chart and legend, as on the page. */

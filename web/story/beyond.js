@@ -1,5 +1,5 @@
 // beyond.js -- the step before the last: how each scheme behaves at distances that do not occur in training. SPDX-License-Identifier: Apache-2.0
-import {chart} from '../chart.js';
+import {chart, legendOf} from '../chart.js';
 import {optionOf, shell} from '../code.js';
 import {safetensorsOf} from '../files.js';
 import {withNames} from '../term.js';
@@ -33,7 +33,10 @@ export const beyond = {
         {key: 'length', label: 'Length of the text', type: 'range', min, max, lower: min, upper: max}, {key: 'text', type: 'text'}
       ],
       change);
-    const box = h('div', {class: 'four'});
+    const box = h('div', {class: 'four'}), legend = legendOf([
+      ...[...Array(heads).keys()].map(head => ({name: `head ${head}`})), {name: 'Shaw: all heads', style: 'band', colour: heads},
+      {name: 'Shaw: their median', colour: heads}
+    ]);
     // the query of a head uses one pair of channels, and every key is equal to the sum of the queries: without positions all scores are 2
     const size = Math.sqrt(content * Math.sqrt(width)), q = new Float64Array(heads * width), one = new Float64Array(width);
     for (let n = 0; n < heads; n++) one[n] = q[n * width + n] = size;
@@ -57,7 +60,7 @@ export const beyond = {
       {name: 'T5', term: table, note: from('number')}, {
         name: 'Shaw',
         term: {text: shaw, arrays: {table: vectors}},
-        thin: [0.7, 0.7, 0.7, 0.7],
+        band: true,
         note: (length, all) => ['random vectors', from('vector')(length, all)].filter(Boolean).join(', ')
       },
       {
@@ -80,6 +83,15 @@ export const beyond = {
       return to;
     };
     const mean = list => list.reduce((sum, x) => sum + x, 0) / list.length;
+    /** Return the range and the median of the heads' scores at some distances, as series of a chart. */
+    const spread = (scores, shown) => {
+      const sorted = shown.map(back => scores.map(all => all[back]).sort((a, b) => a - b)), of = at => sorted.map(all => all[at]);
+      const median = sorted.map(all => (all[heads / 2 - 1] + all[heads / 2]) / 2);
+      return [
+        {name: 'all heads', style: 'band', colour: heads, x: shown, y: of(heads - 1), under: of(0)},
+        {name: 'median', line: 1, colour: heads, x: shown, y: median}
+      ];
+    };
     let known = null;  // a score depends only on the distance, so those of the longest text serve every length
     /** Return the share of the attention beyond training in each scheme, as means over the heads. */
     const shares = length => known.map(({sums}) => mean(sums.map(all => 1 - all[Math.min(trained, length)] / all[length])));
@@ -97,17 +109,15 @@ export const beyond = {
       state,
       change,
       figure: box,
-      extra: [
-        player({key: 'length', state, change, text: 'Play: 64 to 8,192', ends: [min, max], next: doubling(max)}),
-        h('button', {
-          type: 'button',
-          onclick: () => {
-            const {length} = state();
-            download(file, safetensorsOf(arrays(length), Array.from({length}, (_, n) => String(n))));
-          }
-        },
-          'Save the arrays')
-      ],
+      extra: [player({key: 'length', state, change, text: 'Play: 64 to 8,192', ends: [min, max], next: doubling(max)})],
+      save: h('button', {
+        type: 'button',
+        onclick: () => {
+          const {length} = state();
+          download(file, safetensorsOf(arrays(length), Array.from({length}, (_, n) => String(n))));
+        }
+      },
+        'Save the arrays'),
       guess: {
         ask: 'which scheme gives far words the least attention?',
         choices: schemes.map(({name}) => name),
@@ -121,7 +131,7 @@ export const beyond = {
       lead: drag => [`No training text had more than ${trained} tokens: the shaded part. This text has `,
         drag('length', {text: x => x.toLocaleString('en'), log: true}), '. What do four schemes do with longer distances?'],
       text: [
-        `All words are equal here, so only the distance matters. Each scheme has four curves, one for each head; a head of RoPE has one dial. In a longer text, a title shows how much of its attention the last word gives to distances of ${
+        `All words are equal here, so only the distance matters. Each scheme has four curves, one for each head; a head of RoPE has one dial. Shaw’s curves are drawn as their range and median. In a longer text, a title shows how much of its attention the last word gives to distances of ${
           trained} or more, as the mean over the heads: to keys with an offset δ that did not occur in training.`,
         'ALiBi keeps falling, so far words get almost no weight. T5 and Shaw repeat their last number for more and more words. RoPE’s slow dials reach angles that did not occur in training, so models for long texts slow the dials down. A table of 512 position vectors ends: it has none for token 513 (that of GPT-2 has 1,024).'
       ],
@@ -142,8 +152,8 @@ export const beyond = {
           schemes.map(scheme => scoresOf(scheme)).map(scores => ({scores, sums: scores.map(sums), first: repeated(scores)}));
         const found = known.map(({scores}) => scores), shown = kept(length);
         const fractions = shares(length);
-        const tall = Math.min(Math.max(heightOf(box) / 2 - (width > 240 ? 74 : 120), 140), 1.3 * width);
-        const figures = schemes.map(({name, thin = []}, n) => chart({
+        const tall = Math.min(Math.max(heightOf(box) / 2 - (width > 240 ? 80 : 134), 140), 1.3 * width);
+        const figures = schemes.map(({name, band, thin = []}, n) => chart({
           title: name + (length > trained ? `: ${percent(fractions[n])} beyond` : ''),
           xLabel: 'distance',
           yLabel: width > 240 ? 'score' : '',
@@ -153,15 +163,17 @@ export const beyond = {
           high,
           logX: true,
           span: [1, max],
-          series: found[n].map(
-            (scores, head) => ({name: `head ${head}`, line: thin[head] ?? 1.5, x: shown, y: shown.map(back => scores[back])})),
+          series: band ?
+            spread(found[n], shown) :
+            found[n].map(
+              (scores, head) => ({name: `head ${head}`, line: thin[head] ?? 1.5, x: shown, y: shown.map(back => scores[back])})),
           legend: false,
           zones: [{from: 1, to: trained - 0.5, shade: true}],
           rest: length < max ? {from: length - 0.5, text: 'not in this text'} : undefined
         }));
         schemes.forEach(
           ({note}, n) => figures[n].querySelector('figcaption').append(h('span', {class: 'note'}, note(length, known[n]))));
-        box.replaceChildren(...figures);
+        box.replaceChildren(...figures, legend);
         const size = h('strong', {}, `${length.toLocaleString('en')} tokens`), part = percent(1 - trained / length);
         return {
           said: length > trained ?

@@ -279,7 +279,7 @@ export const model = {
       state,
       change,
       figure: box,
-      extra: [h('button', {type: 'button', onclick: () => trained && download(modelFile, trained.file())}, 'Save the model')],
+      save: h('button', {type: 'button', onclick: () => trained && download(modelFile, trained.file())}, 'Save the model'),
       guess: {
         ask: 'the model was trained with T5. With which other scheme does it read your text best?',
         choices: schemes.slice(1).map(([, name]) => name),

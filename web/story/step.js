@@ -118,11 +118,28 @@ function question({ask, choices, right, because, reveal}) {
 export const coverOf = text => h('div', {class: 'cover'}, h('button', {type: 'button'}, text));
 
 /** Return the page of a step. lead: the sentences above the figure, or a function of `drag` that returns them; drag(key, options) creates a
- * number.js for a setting. formula: parts, or a function of the state that returns them. guess: see `question`. cover: made by `coverOf`, in the
- * figure; a guess removes it, and so do its button, arrow keys in the picture, and a setting that differs from its default. compute(state)
- * returns {said, csv(), code: {CLI}, numbers}; `said` is the sentence above the settings. If the width changes, the figure is drawn again. */
-export function step({id, title, defaults},
-  {story, lead, guess, cover, figure, settings, extra = [], text, formula, papers, notes, workshop, compute, state, change}) {
+ * number.js for a setting. extra, save: buttons, below the question and beside those that save the figure. formula: parts, or a function of the
+ * state that returns them. guess: see `question`. cover: made by `coverOf`, in the figure; a guess removes it, and so do its button, arrow keys
+ * in the picture, and a setting that differs from its default. compute(state) returns {said, csv(), code: {CLI}, numbers}; `said` is the
+ * sentence above the settings. If the width changes, the figure is drawn again. */
+export function step({id, title, defaults}, {
+  story,
+  lead,
+  guess,
+  cover,
+  figure,
+  settings,
+  extra = [],
+  save,
+  text,
+  formula,
+  papers,
+  notes,
+  workshop,
+  compute,
+  state,
+  change
+}) {
   const problem = h('p', {class: 'problem', role: 'alert'}), said = h('p', {class: 'said', role: 'status'}),
         code = h('pre', {tabindex: 0, 'aria-label': 'command'});
   const at = story.findIndex(step => step.id === id),
@@ -167,7 +184,7 @@ export function step({id, title, defaults},
       settings.element),
     h('div', {class: 'text'}, text.map(part => h('p', {}, part)), written,
       h('p', {class: 'note'}, 'Read: ', papers.flatMap((paper, k) => k ? ['; ', paper] : [paper]), '. Try: ', workshop, '.'),
-      turn, exporter(() => ({name: id, figure: ofElement(picture, title), csv: last.csv})),
+      turn, exporter(() => ({name: id, figure: ofElement(picture, title), csv: last.csv}), undefined, save),
       h('details', {}, h('summary', {}, 'Notes'), notes.map(note => h('p', {}, note))),
       h('details', {}, h('summary', {}, 'The same numbers with the command'), code)));
   const mark = marker([picture, said]);

@@ -211,6 +211,15 @@ def guess_before_answer(page):
     values = page.p.locator(".four .tip").first.inner_text().splitlines()
     want = [f"head {head} {2 - 899 / 4 ** (head + 1):.4f}".replace("-", "−") for head in range(4)]
     check("beyond: all heads have a value, also outside of the frame", [v.strip() for v in values] == ["distance 899", *want], values)
+    third = page.p.locator(".four svg.chart").nth(2)
+    third.focus()
+    page.p.keyboard.press("End")
+    values = [value.strip() for value in page.p.locator(".four .tip").nth(2).inner_text().splitlines()]
+    low, *middle, high = sorted(page.csv()[-1][9:13])
+    want = [f"all heads {low:.4f} to {high:.4f}", f"median {np.mean(middle):.4f}"]
+    check("beyond: Shaw has the range and the median of its heads", values == ["distance 899", *(text.replace("-", "−") for text in want)] and third.locator(".band").count() == 1, f"{values} {want}")
+    legend = page.p.locator(".four > .legend span").all_text_contents()
+    check("beyond: a legend names the heads", legend == [*(f"head {head}" for head in range(4)), "Shaw: all heads", "Shaw: their median"], legend)
     tall = page.p.locator(".four path").first.bounding_box()
     frame = chart.bounding_box()
     check("beyond: no curve leaves its frame", frame["y"] <= tall["y"] and tall["y"] + tall["height"] <= frame["y"] + frame["height"] - 40, f"{tall} {frame}")
@@ -225,6 +234,7 @@ def surprise(page):
     check("the losses have a colour of their own", used[0] == used[1] and len(set(used)) == 5, used)
     loss = page.p.evaluate("relpos.page().numbers().loss")
     said = page.p.text_content(".surprise")
+    check("the model is saved beside the picture", page.p.locator(".text [aria-label=Save] button").last.inner_text() == "Save the model")
     check("and a legend", f"in nats, mean {np.mean(loss):.2f}" in said and f"{np.log(256):.2f}" in said, said)
 
 
