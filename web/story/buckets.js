@@ -12,7 +12,7 @@ const reach = 160, left = 58, right = 12, bottom = 40;  // left, right, bottom: 
 
 export const buckets = {
   id: 'story-buckets',
-  title: 'T5: far words share a number',
+  title: 'T5 learns numbers for distances',
   name: 'T5’s buckets',
   defaults: {back: 40, layer: '0', head: 0, text: ''},
   fits: () => true,  // not shown here, but the next steps have it
