@@ -50,14 +50,14 @@ function cut(text) {
 }
 
 /** Return the labels of an axis, [text, place]. values: the word or the number of each place; each: the pixels of a place; need(texts): the
- * pixels that a number needs. Write all of them if there is space, otherwise some round numbers; for words, these are indices. */
+ * pixels that a number needs. Write all words or whole numbers if there is space, otherwise some round numbers; for words, these are indices. */
 function labelsOf(values, each, need) {
   const words = typeof values[0] === 'string';
   if (words && each >= least) return values.map((word, at) => [cut(word), at]);
   const numbers = words ? [...values.keys()] : values, first = numbers[0], last = numbers.at(-1),
         text = x => minus(+x.toFixed(4));
   const long = need(numbers.map(text)), step = (last - first) / (numbers.length - 1) || 1;
-  if (each >= long) return numbers.map((x, at) => [text(x), at]);
+  if (each >= long && Number.isInteger(step)) return numbers.map((x, at) => [text(x), at]);
   const pixels = values.length * each;
   return ticks(first, last, Math.min(pixels / (long + 16), Math.max(pixels / 80, 8)))
     .map(x => [text(x), (x - first) / step])

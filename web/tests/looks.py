@@ -105,6 +105,8 @@ def labels(browser):
                 places = [(n + 0.5 * len(values) / count) / len(values) * pixels for n in ordered]
                 check(f"{what}: the labels are at their cells", all(text in texts and abs(at - place) < max(2, pixels / count / 4) for (text, at, _), place in zip(seen, places)), f"{seen} {places}")
                 check(f"{what}: the labels are outside of the map and within the page", all(fits for *_, fits in seen), seen)
+            if view == "families":
+                check(f"families at {size}: the rows have whole numbers", [text for text, *_ in found[0]] == ["0", "1", "2", "3", "4"], found[0])
             check(f"{view} {state}: fits {size[0]}", page.p.evaluate("document.documentElement.scrollWidth") <= size[0])
         page.show("sentence", text=" ".join(words))
         canvas = page.p.locator("main canvas").first
