@@ -294,10 +294,9 @@ export const model = {
         because: () => `The perplexities of your text: ${schemes.map(([, name], n) => `${name} ${digits(all[n])}`).join(', ')}.`,
         reveal: ([best]) => change({scheme: schemes[1 + best][0]})
       },
-      lead:
-        'Type a text: a small model reads it byte by byte. You see its 16 heads, its surprise, and the bytes that it expects.',
+      lead: 'Type a text. A small model reads it, byte by byte.',
       text: [
-        'Click a map to choose a head, and a letter to choose the query. Each score is a sum: what the two bytes are (content) and how far apart they are (position). The softmax turns the scores into weights.',
+        'You see its surprise, its 16 heads, and the bytes that it expects. Click a map to choose a head, and a letter to choose the query. Each score is a sum: what the two bytes are (content) and how far apart they are (position). The softmax turns the scores into weights.',
         'Take the positions away, or replace T5’s learned table by ALiBi or RoPE; the model is not trained again. It then reads texts like those of its training, Vim’s help, worse; it may read other texts better.',
         ['Here it reads up to 256 bytes, the length in training: ', viewLink({id: 'length'}, 'read on to 8,192 bytes'), '.']
       ],
@@ -329,7 +328,8 @@ export const model = {
         if (input.value !== state.text) input.value = state.text;
         if (failed) throw failed;
         const start = performance.now(), text = state.text || example,
-              {tokens, n, plain, loss, maps, rowOf, after} = read(text, state.scheme), lines = Math.ceil(n * 13.2 / all),
+              {tokens, n, plain, loss, maps, rowOf, after} = read(text, state.scheme),
+              lines = Math.ceil(n * (beside ? 13.2 : 12.8) / all),
               rest = beside ? 215 + 58 * lines + all / 4 + (all < 700 ? 40 : 0) :
                               268 + 45 * lines + all / 4 + (plain ? 17 : 0),  // the other parts
           [least, highest] = beside ? [110, 400] : [130, 240];
@@ -346,7 +346,7 @@ export const model = {
           key,
           width,
           height: Math.min(Math.max(screen - rest, least), highest),
-          title: `Layer ${layer}, head ${head}: attention of byte ${at}, “${nameOf(tokens[at])}”`
+          title: `Layer ${layer}, head ${head}: attention of byte ${at}${beside ? `, “${nameOf(tokens[at])}”` : ''}`
         });
         next.show(p, {said: at === n - 1 ? 'The next byte' : `After byte ${at}`, append: at === n - 1 && n < most});
         const now = perplexity(loss), old = plain && perplexity(plain),

@@ -47,7 +47,7 @@ def narrow(browser):
     page.show("bias").show("model")
     check("model: and after another view", page.p.evaluate(CHOSEN) == [60, True, 0], page.p.evaluate(CHOSEN))
     page.context.close()
-    for width, height, state in ((1024, 768, {}), (700, 500, {"embed": 1}), (1440, 900, {}), (390, 844, {})):
+    for width, height, state in ((1024, 768, {}), (700, 500, {"embed": 1}), (1440, 900, {}), (390, 844, {}), (320, 568, {})):
         page = Page(browser, viewport={"width": width, "height": height})
         page.show("bias", **state)
         found = page.p.evaluate("""(() => { const box = of => document.querySelector(of).getBoundingClientRect(), map = box('main canvas'), summary = box('.sheet > summary'), scale = box('main .scale');
