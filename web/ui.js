@@ -277,7 +277,7 @@ export function table(head, rows, {digits = 4, sign = false, caption = '', mark,
     typeof cell === 'string'                    ? cell.replace(/^-(?=\d|inf)/, '−') :
                                                   cell;
   const element = h('div', {class: 'scroll', tabindex: 0, role: 'group', 'aria-label': caption || 'table'},
-    h('table', {}, caption ? h('caption', {class: 'note'}, caption) : null,
+    h('table', {}, caption ? h('caption', {class: 'note'}, h('span', {}, caption)) : null,
       h('thead', {class: 'num'}, h('tr', {}, head.map(cell => cell === '' ? h('td') : h('th', {scope: 'col'}, cell)))),
       h('tbody', {},
         rows.map(

@@ -54,6 +54,14 @@ def narrow(browser):
             return [map.width, map.height, scale.bottom, summary.height ? summary.top : innerHeight, scale.width]; })()""")
         check(f"bias at {width} × {height}: the map is square, and its scale is in sight", abs(found[0] - found[1]) < 1 and found[0] > 200 and found[2] <= found[3] and found[4] <= found[0] + 40, found)
         page.context.close()
+    page = Page(browser, viewport={"width": 320, "height": 568})
+    for view, text in (("length", "T5, as trained"), ("shaw", "pairs of positions"), ("cost", "bucket,strategy"), ("images", "(0,0)")):
+        page.show(view)
+        found = page.p.evaluate("""text => [[...document.querySelectorAll('main caption span')].map(e => e.getBoundingClientRect().right),
+            [...document.querySelectorAll('main tbody th')].filter(e => e.textContent.startsWith(text)).map(e => e.nextSibling.getBoundingClientRect().right)]""", text)
+        check(f"{view} at 320: captions are not cut", all(right <= 320 for right in found[0]), found)
+        check(f"{view} at 320: the first numbers of a table are in sight", found[1] and all(right <= 320 for right in found[1]), found)
+    page.context.close()
     page = Page(browser, viewport={"width": 768, "height": 800})
     page.show("sentence", text="x" * 3000 + " and " + "y" * 3000, a="alibi")
     wide = page.p.evaluate("[document.documentElement.scrollWidth, ...[...document.querySelectorAll('main th, main button, main figcaption, main h3')].map(e => e.getBoundingClientRect().width)]")

@@ -30,8 +30,8 @@ export const cost = {
         {key: 'step', label: 'Step of the cache', type: 'range', min: 0, max: 47, lower: 0, upper: 47},
       ],
       change, editor.element);
-    const parameters = h('div'), memory = h('div'), times = h('div'), said = h('p', {role: 'status', class: 'note'}),
-          row = h('p', {role: 'status'});
+    const parameters = h('div', {class: 'texts'}), memory = h('div'), times = h('div'),
+          said = h('p', {role: 'status', class: 'note'}), row = h('p', {role: 'status'});
     const cache = new HeatMap({title: 'Biases while a text is written', onpick: r => change({step: r})});
     const go = h('button', {type: 'button', id: 'measure', onclick: () => measure()}, 'Measure in this browser');
     const output = h('div', {}, h('h3', {}, 'Memory'), memory, h('h3', {}, 'Time'), h('div', {class: 'row'}, go, said), times,
