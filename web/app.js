@@ -147,10 +147,8 @@ function route(core) {
     states.set(current, state);
     if (!pages.get(current).update(state)) say(`This link cannot be shown, so you see the default: ${failed}`);
   } else {
-    const wrong = pages.get(current)
-                    .specs.filter(({key}) => given.has(key))
-                    .map(spec => misfit({...spec, upper: Math.min(spec.upper ?? Infinity, pages.get(current).limitOf(spec.key))},
-                           given.get(spec.key), state));
+    const wrong =
+      pages.get(current).specs.filter(({key}) => given.has(key)).map(spec => misfit(spec, given.get(spec.key), state));
     wrong.push(strange([...given.keys()]));
     if (wrong.some(Boolean)) say(wrong.filter(Boolean).join(' '));
   }

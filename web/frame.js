@@ -73,7 +73,6 @@ export function frame({title, about, formula, settings, output, facts, compute, 
   return {
     root,
     specs: [...settings.specs, ...(which ? [which] : [])],
-    limitOf: settings.limitOf,
     update(state) {
       let failed = '';
       for (const section of sections) section.hidden = false;  // show the sections now, because figures measure their width

@@ -152,7 +152,8 @@ let ids = 0;
 const id = () => `e${ids++}`;
 
 /** Create a control for state[key]. spec: {key, label, type: range|select|check|text, min, max (limits of the slider), lower, upper (limits
- * of the number), step, options}. Return {element, set}. If a number cannot be used, its field sends the event `refused` with a sentence. */
+ * of the number), limit(state) (a limit below upper), step, options}. Return {element, set}. If a number cannot be used, its field sends the
+ * event `refused` with a sentence. */
 export function control(spec, change) {
   const name = id(), label = h('label', {for: name
   }, spec.label);
@@ -198,7 +199,7 @@ export function control(spec, change) {
   }
   let upper = spec.upper, shown;
   const read = input => () => {
-    const given = input.value, of = {...spec, upper}, value = fit(of, given, shown),
+    const given = input.value, of = {...spec, upper, limit: undefined}, value = fit(of, given, shown),
           why = misfit(of, given, {[spec.key]: value}, given.trim() ? 'You wrote ' : 'You wrote nothing');
     if (value !== undefined) change(spec.key, value);
     if (why) number.value = value, number.dispatchEvent(new CustomEvent('refused', {bubbles: true, detail: why}));
@@ -217,8 +218,7 @@ export function control(spec, change) {
     },
     limit: now => {
       range.max = number.max = upper = now;
-    },
-    limitNow: () => upper
+    }
   };
 }
 
@@ -230,9 +230,10 @@ export function controls(specs, change, ...more) {
     specs,
     element: h('form', {class: 'controls', onsubmit: event => event.preventDefault(), 'aria-label': 'Settings'},
       made.map(([, c]) => c.element), more),
-    set: state => made.forEach(([spec, c]) => c.set(state[spec.key])),
-    /** Return the present upper limit of a number. */
-    limitOf: key => made.find(([spec]) => spec.key === key)?.[1].limitNow?.() ?? Infinity,
+    set: state => made.forEach(([spec, c]) => {
+      if (spec.limit) c.limit(spec.limit(state));
+      c.set(state[spec.key]);
+    }),
     of: key => made.find(([spec]) => spec.key === key)[1],
   };
 }

@@ -211,7 +211,6 @@ export function step({id, title, defaults}, {
   return {
     root,
     specs: settings.specs,
-    limitOf: settings.limitOf,
     update,
     code: () => last?.code,
     csv: () => last && [...last.csv()],

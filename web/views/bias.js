@@ -69,8 +69,8 @@ export const bias = {
         {key: 'q', label: 'Queries', type: 'range', min: 1, max: 512, lower: 1, upper: 4096},
         {key: 'k', label: 'Keys', type: 'range', min: 1, max: 512, lower: 1, upper: 4096},
         {key: 'heads', label: 'Heads', type: 'range', min: 1, max: 32, lower: 1, upper: 256},
-        {key: 'head', label: 'Head of the maps', type: 'range', min: 0, max: 7, lower: 0},
-        {key: 'query', label: 'Query of the curve', type: 'range', min: 0, max: 63, lower: 0},
+        {key: 'head', label: 'Head of the maps', type: 'range', min: 0, max: 7, lower: 0, limit: ({heads}) => heads - 1},
+        {key: 'query', label: 'Query of the curve', type: 'range', min: 0, max: 63, lower: 0, limit: ({q}) => q - 1},
         {key: 'offset', label: 'Position of query 0', type: 'range', min: 0, max: 64, lower: -1e6, upper: 1e6},
         {key: 'words', label: 'Words for q, k and v, repeated (with one word, only offsets matter)', type: 'text'},
       ],
@@ -129,8 +129,6 @@ export const bias = {
         throw new Error(`${heads} heads of ${q} × ${k} biases are too many: choose at most ${1 << 24} numbers`);
       settings.set({...state, head, query});
       editors.forEach(editor => editor.set({...state, a, b}));
-      settings.of('head').limit(heads - 1);
-      settings.of('query').limit(q - 1);
       const {shown, note: some} = someHeads(heads, head);
       const bias = text => core.kindOf[nameOf(text)]?.bias ?? true;  // for an unknown name, let the library report the error
       const of = (texts, first = 0) => {

@@ -47,6 +47,12 @@ export const images = {
     }]));
     const everyTable = {...tables, ...learned};
     const kinds = core.kinds.filter(kind => kind.bias && 'grid' in kind.defaults).map(kind => kind.name);
+    /** Return the size of the grid: {extra: 1 with a class token, rows, columns, n: all tokens}. */
+    const sizeOf = state => {
+      const extra = state.extra && 'extra' in core.kindOf[state.kind].defaults ? 1 : 0, most = learned[state.table] ? side : 24,
+            rows = Math.min(state.rows, most), columns = Math.min(state.columns, most);
+      return {extra, rows, columns, n: rows * columns + extra};
+    };
     const settings = controls(
       [
         {key: 'kind', label: 'Term', type: 'select', options: kinds.map(name => [name, `${name}: ${facts.terms[name].title}`])},
@@ -65,7 +71,7 @@ export const images = {
         {key: 'rows', label: 'Rows of the grid', type: 'range', min: 1, max: 14, lower: 1, upper: 24},
         {key: 'columns', label: 'Columns of the grid', type: 'range', min: 1, max: 14, lower: 1, upper: 24},
         {key: 'extra', label: 'a class token before the patches', type: 'check'},
-        {key: 'patch', label: 'Query: token', type: 'range', min: 0, max: 15, lower: 0},
+        {key: 'patch', label: 'Query: token', type: 'range', min: 0, max: 15, lower: 0, limit: state => sizeOf(state).n - 1},
       ],
       change);
     const grid = h('div', {class: 'grid', role: 'group', 'aria-label': 'Patches: the bias of each for the chosen patch'}),
@@ -123,11 +129,8 @@ export const images = {
             table(['weights', ...names], rows.map((row, i) => [names[i], ...row.weights]), {digits: 3})))));
 
     const compute = state => {
-      const extra = state.extra && 'extra' in core.kindOf[state.kind].defaults ? 1 : 0, {kind} = state,
-            most = learned[state.table] ? side : 24, rows = Math.min(state.rows, most), columns = Math.min(state.columns, most),
-            n = rows * columns + extra, query = Math.min(state.patch, n - 1);
+      const {extra, rows, columns, n} = sizeOf(state), {kind} = state, query = Math.min(state.patch, n - 1);
       settings.set({...state, rows, columns, patch: query});
-      settings.of('patch').limit(n - 1);
       settings.of('extra').element.hidden = !('extra' in core.kindOf[kind].defaults);
       const text = `${kind},grid=${rows}x${columns}${extra ? ',extra=1' : ''}`, bare = {lenQ: n, lenK: n, terms: [text]};
       core.problem(bare);

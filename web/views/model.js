@@ -339,8 +339,8 @@ export const model = {
           options: [...Object.entries(built).map(([name, {title}]) => [name, title]), ['file', 'your file']],
           change: (_, name) => change({source: name, ...startOf(sourceOf(name))})
         },
-        {key: 'head', label: 'Head', type: 'range', min: 0, max: 11, lower: 0},
-        {key: 'query', label: 'Query word', type: 'range', min: 0, max: 330, lower: 0},
+        {key: 'head', label: 'Head', type: 'range', min: 0, max: 11, lower: 0, limit: () => source.heads - 1},
+        {key: 'query', label: 'Query word', type: 'range', min: 0, max: 330, lower: 0, limit: () => source.lenQ - 1},
         {key: 'scale', label: 'Scale of q · k (0: 1/√width)', type: 'range', min: 0, max: 2, step: 0.01, lower: 0},
       ],
       change, [...editors.map(editor => editor.element), maskSet.element], drop);
@@ -373,8 +373,6 @@ export const model = {
                                                                query = Math.min(state.query, lenQ - 1), {a, scale} = state,
                                                                texts = terms.map(term => term.text);
       settings.set({...state, head, query});
-      settings.of('head').limit(heads - 1);
-      settings.of('query').limit(lenQ - 1);
       const kindsOf = texts.map(nameOf), biases = kindsOf.some(name => core.kindOf[name].bias);
       const {shown, note: some} = someHeads(heads, head);
       if (biases) core.problem({heads, kvHeads, lenQ, lenK, dimK: dim, terms, q, k});
