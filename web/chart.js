@@ -14,7 +14,8 @@ export function ticks(low, high, n) {
   return result;
 }
 
-/** Return ticks for a logarithmic axis: 1, 2 and 5 times powers of ten; if that is too many, only powers of ten. */
+/** Return ticks for a logarithmic axis: 1, 2 and 5 times powers of ten; if that is too many, only powers of ten. A short axis
+ * has linear ticks. */
 function logTicks(low, high, n) {
   const all = steps => {
     const r = [];
@@ -26,6 +27,7 @@ function logTicks(low, high, n) {
     return r;
   };
   const fine = all([1, 2, 5]), tens = all([1]), skip = Math.ceil(tens.length / (n * 1.5));
+  if (fine.length < 2) return ticks(10 ** low, 10 ** high, n).filter(x => x > 0).map(Math.log10);  // less than a factor of 2
   return fine.length <= n * 1.5 ? fine : tens.filter((_, k) => k % skip === 0);
 }
 

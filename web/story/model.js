@@ -189,24 +189,25 @@ class Row {
 /** Show the likeliest next bytes. A click appends one to the text. */
 class Next {
   constructor(onpick) {
-    this.onpick = onpick;
     this.caption = h('figcaption');
-    this.list = h('div', {class: 'next-bytes'});
+    this.list = h('div', {class: 'next-bytes'},
+      Array.from({length: likeliest},
+        (_, n) => h('button', {type: 'button', onclick: () => onpick(this.order[n])}, h('b', {}), h('span', {class: 'share'}),
+          h('span', {}))));
     this.element = h('figure', {}, this.caption, this.list);
   }
 
   show(p, {said, append}) {
-    const order = [...p.keys()].sort((a, b) => p[b] - p[a]).slice(0, likeliest);
+    this.order = [...p.keys()].sort((a, b) => p[b] - p[a]).slice(0, likeliest);
     this.caption.textContent = said;
-    this.list.replaceChildren(
-      ...order.map(byte => h('button', {
-        type: 'button',
-        disabled: !append || byte > 126,
-        'aria-label': `${nameOf(byte)}, probability ${fixed(p[byte], 3)}`,
-        onclick: () => this.onpick(byte)
-      },
-                     h('b', {}, nameOf(byte)), h('span', {class: 'share', style: `width: ${100 * p[byte]}%`}),
-                     h('span', {}, fixed(p[byte], 3)))));
+    this.order.forEach((byte, n) => {
+      const button = this.list.children[n], [name, share, number] = button.children;
+      button.disabled = !append || byte > 126;
+      button.setAttribute('aria-label', `${nameOf(byte)}, probability ${fixed(p[byte], 3)}`);
+      name.textContent = nameOf(byte);
+      share.style.width = `${100 * p[byte]}%`;
+      number.textContent = fixed(p[byte], 3);
+    });
   }
 }
 
@@ -359,20 +360,20 @@ export const model = {
               `With ${scheme === 'none' ? 'no positions' : scheme}, the perplexity of these ${n} bytes is `,
               h('strong', {}, digits(now)),
               digits(now) === digits(old) ? ', the same as with T5, which the model was trained with.' :
-                now < old                 ? `, lower than with T5 (${
-                              digits(old)}), although the model was trained with T5: such a text was not in its training.` :
+                now < old                 ? `, lower than with T5 (${digits(old)}), although the model was trained with T5.${
+                              n < 32 ? ' A few bytes say little.' : ''                }` :
                                             `, with T5 it is ${digits(old)}: the model was trained with T5.`
             ] :
-            [
+                            [
               `The perplexity of these ${n} bytes is `, h('strong', {}, digits(now)),
               now > 256 ? ': worse than guessing among all 256 bytes. The model does not know such text.' :
-                          `: at each byte, the model is as unsure as among ${
+                                          `: at each byte, the model is as unsure as among ${
                             now < 10 ? fixed(now, 1) : Math.round(now)} equally likely bytes.`
             ],
           numbers: {
-            perplexity: now,
-            ms,
-            get loss() { return [...loss]; },
+                            perplexity: now,
+                            ms,
+                            get loss() { return [...loss]; },
             get probabilities() { return [...p]; },
             get maps() { return maps.map(map => [...map]); }
           },

@@ -83,7 +83,8 @@ function page(it, {core, change, state, story}, {term, more = [], ...said}) {
           words,
           count: orders(words),
           chosen,
-          same: order.every((x, k) => x === k)
+          same: order.every((x, k) => x === k),
+          strength: state.strength
         }),
         numbers: {moved, movedOutput, orders: orders(words)},
         csv: () => [
@@ -160,13 +161,15 @@ export const bias = {
     tries: order => [...order].reverse()
   },
   defaults: {order: '', word: 2, strength: 2, text: ''},
-  said: ({moved, same, added, words}) => words.length < 2 ?
+  said: ({moved, same, added, words, strength}) => words.length < 2 ?
     ['A single word has the whole weight. Enter two or more words.'] :
     same ?
     ['The bias changes a weight of the chosen word by up to ', strong(fixed(added)), '. Now move a word: its place matters.'] :
     [
       'In this order ', strong(`weights have changed by up to ${fixed(moved)}`),
-      moved < 5e-5 ? '. Without a bias nothing changes.' : '. Attention depends on the order.'
+      moved >= 5e-5    ? '. Attention depends on the order.' :
+        strength === 0 ? '. Without a bias nothing changes.' :
+                         ': the distances to the chosen word are the same.'
     ],
   make(tools) {
     return page(this, tools, {

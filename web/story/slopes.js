@@ -109,10 +109,7 @@ export const slopes = {
           csv: () => [['head', 'token', 'bias', 'weight'],
             ...Array.from({length: heads * seen},
               (_, x) => [Math.floor(x / seen), x % seen, bias[x], weights[Math.floor(x / seen)][x % seen]])],
-          code: {
-            CLI: shell(
-              ['relpos', 'bias', 'alibi', '--heads', heads, '--head', head, '--q', 1, '--k', seen, '--q-offset', query, '--json'])
-          }
+          code: {CLI: shell(['relpos', 'bias', 'alibi', '--heads', heads, '--q', 1, '--k', seen, '--q-offset', query, '--json'])}
         };
       }
     });

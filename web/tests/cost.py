@@ -76,7 +76,7 @@ def cost(page):
     check(
         "cost: the row of the cache", "and those of the whole matrix: 0." in page.p.locator("p[role=status]").last.text_content()
     )
-    said = page.p.locator("figure", has_text="Biases while a text is written").locator(".readout").text_content()
+    said = page.p.locator("figure", has_text="while a text is written").locator(".readout").text_content()
     check("cost: the calculation of a bucket of the cache", re.fullmatch(r"step 32, key 0, offset −32: table\[bucket\(−32\) = \d+, 0\] = \d+", said), said)
     check("cost: N x N", page.cells("N × N biases")[-1] == "137 GB")
     page.p.click("#measure")

@@ -50,6 +50,8 @@ def offsets(page):
     page.p.keyboard.press("ArrowDown")
     page.frames()
     check("images: the next offset by keyboard", said.text_content().startswith("2 right: ") and page.p.evaluate("relpos.state().right") == 2, said.text_content())
+    stops = "[...document.querySelectorAll('.grid button')].filter(b => b.tabIndex === 0).map(b => b.ariaPressed)"
+    check("images: Tab reaches one patch, the chosen one", page.p.evaluate(stops) == ["true"], page.p.evaluate(stops))
     check("images: its patch is outlined", page.p.evaluate("[...document.querySelectorAll('.grid button')].findIndex(b => b.classList.contains('look'))") == 7)
 
 

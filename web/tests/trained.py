@@ -130,3 +130,10 @@ def hands(page):
     p.click(".next-bytes button >> nth=0")
     page.frames()
     check("a click writes the next byte", p.evaluate("relpos.state().text") == TEXTS[0] + before, p.evaluate("relpos.state().text"))
+    for _ in range(2):
+        p.keyboard.press("Enter")
+        page.frames()
+    check("the buttons of the next byte keep the focus", len(p.evaluate("relpos.state().text")) == len(TEXTS[0]) + 3 and p.evaluate("document.activeElement.parentNode.className") == "next-bytes")
+    page.show("story-model", text="The", scheme="none")
+    page.until("!!relpos.page().numbers().loss")
+    check("few bytes say little", "A few bytes say little." in p.text_content(".said") or "with T5 it is" in p.text_content(".said"), p.text_content(".said"))

@@ -237,6 +237,7 @@ export const cost = {
         rows: cells,
         columns: cells,
         value,
+        title: `${value === 'bias' ? 'Biases' : 'Buckets'} while a text is written`,
         cursor: [step, Math.min(cache.cursor[1], step)],
         low,
         high,

@@ -238,6 +238,8 @@ export const images = {
         button.style.background = seen && j >= extra ? `rgb(0 0 0 / ${(0.8 * (1 - lit(j))).toFixed(3)})` :
                                                        `color-mix(in srgb, var(--s0) ${Math.round(fraction * 45)}%, var(--bg))`;
         button.setAttribute('aria-pressed', j === query);
+        button.tabIndex =
+          j === Math.max(query, extra) || j < extra ? 0 : -1;  // Tab reaches the chosen patch, and the arrow keys the others
         button.setAttribute(
           'aria-label', `${place(j)}: ${value} ${number(j)}${seen ? `, weight ${fixed(weight(j) / sum, 3)}` : ''}`);
         button.title = seen ? `${value} ${number(j)}, weight ${fixed(weight(j) / sum, 3)}` : '';
