@@ -27,8 +27,8 @@ def learned(line):
 
 
 def share(line, size):
-    """Return the share of the lines of a size that are answered exactly."""
-    return next(x["exact"] / x["lines"] for x in line["lengths"] if x["length"] == size)
+    """Return the share of the lines of a size that are answered exactly; 0 if there are none."""
+    return next((x["exact"] / x["lines"] for x in line["lengths"] if x["length"] == size and x["lines"]), 0.0)
 
 
 def percent(lines, n):
@@ -76,7 +76,7 @@ def answered(page, lines, pictures=True):
         by_rate = each and len(tuned) > 1
         trained_last = int(trained.rsplit(", ", 1)[-1])
         order = sorted(groups.items(), key=lambda pair: -statistics.mean(share(line, trained_last) for line in pair[1])) if each and trained_last in sizes else groups.items()
-        counted = max(starts) > 1 and trained_last in sizes
+        counted = max(starts) > 1 and {int(line["experiment"].get("generate_size", "20")) for line in some} <= set(sizes)
         page.table(["", *["learning rate"] * by_rate, *["starts that learned"] * counted, *[f"size {n:,}" for n in sizes]],
                    [[short(g[0]["experiment"]["position"]) if each else what, *[g[0]["experiment"]["lr"]] * by_rate, *([starts_learned(g)] if counted else []), *[percent(g, n) for n in range(len(sizes))]] for what, g in order],
                    f"Exact answers: {TASKS.get(task, task)}. {' or '.join(map(str, starts))} start{'s' * (starts != [1])} for each{f', learning rate {tuned[0]}' if each and not by_rate else ''}.")
