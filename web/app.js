@@ -147,8 +147,10 @@ function route(core) {
     states.set(current, state);
     if (!pages.get(current).update(state)) say(`This link cannot be shown, so you see the default: ${failed}`);
   } else {
-    const wrong =
-      pages.get(current).specs.filter(({key}) => given.has(key)).map(spec => misfit(spec, given.get(spec.key), state));
+    const specs = pages.get(current).specs.filter(({key}) => given.has(key)),
+          wrong = specs.map(spec => misfit(spec, given.get(spec.key), state));
+    for (const {key, limit} of specs)  // the new address has what is shown
+      if (limit) state[key] = Math.min(state[key], limit(state));
     wrong.push(strange([...given.keys()]));
     if (wrong.some(Boolean)) say(wrong.filter(Boolean).join(' '));
   }

@@ -85,6 +85,14 @@ def address(browser):
         "The link has q=99999, but “Queries” must be a whole number from 1 to 4,096: you see 4096. The link has head=40, but “Head of the maps” must be a whole number from 0 to 7: you see 7.", page.problem())
     page.show("bias", q=9, k=9)
     check("a link within the ranges says nothing", page.problem() == "", page.problem())
+    for view, key, want in (("story-order", "word", 6), ("story-model", "at", 44), ("sentence", "query", 4)):
+        page.show(view, **{key: 200})
+        said = page.problem()
+        page.p.wait_for_timeout(400)
+        at = page.p.evaluate("location.hash")
+        page.p.reload()
+        page.until("!!document.documentElement.dataset.ready")
+        check(f"{view}: the address has the value that is shown", bool(said) and f"{key}={want}" in at and page.problem() == "", f"{said} {at} {page.problem()}")
     for view, given, want in (
         ("rope", {"d": 999999}, "This view has no setting called “d”."),
         ("length", {"n": -5, "constructor": 1, "length": 70}, "This view has no setting called “n” or “constructor”."),
