@@ -94,7 +94,10 @@ HELPER void cut_random(uint64_t seed, int64_t rows, int64_t keys, int64_t other_
         also(&p, WITH_LSE, RP_F64);
         EACH_ISA(isa)
         {
-            if (!SLOW(isa) || cases % 20 == 0)
+            /* such an emulator keeps small halves when keys are packed, and loses them in kernels that load keys
+             * without packing; which one happens depends on the threads */
+            const bool lost = p.wild && p.desc.dtype == RP_F16 && loses_small_halves();
+            if (!lost && (!SLOW(isa) || cases % 20 == 0))
                 compared += cut(&p, isa, &state, false);
         }
         problem_free(&p);
