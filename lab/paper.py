@@ -53,6 +53,8 @@ class Study:
         self.starts = min(map(len, self.groups.values()))
         self.final = {what: mean_loss(lines, self.trained) for what, lines in self.groups.items()}
         self.order = sorted(self.groups, key=self.final.get)
+        # the steps until the training loss is below counts of three bytes: the median of the starts, infinite if it is not reached
+        self.steps = {what: statistics.median_low([previous.steps_below(line) or math.inf for line in lines]) for what, lines in self.groups.items()}
 
     def rise(self, what, length):
         return beyond(self.groups[what], self.trained, length)
@@ -180,17 +182,14 @@ def changed_by(page, s):
 
 def emergence(page, s):
     """Say when heads attend to the previous token, and whether that order agrees with the order of the final losses."""
-    steps = {what: [previous.steps_below(line) for line in lines] for what, lines in s.groups.items() if all(map(previous.trigrams, lines))}
-    if len(steps) < 3 or any(None in found for found in steps.values()) or not previous.watched(s.stages[3]):
+    if len(s.groups) < 3 or not all(map(previous.steps_below, s.stages[3])) or not previous.watched(s.stages[3]):
         return
-    middle = {what: statistics.median_low(found) for what, found in steps.items()}
-    rises = {what: statistics.median_low([previous.steps_to(line) or math.inf for line in s.groups[what]]) for what in steps}
-    names, sure = list(s.groups), budget.differ_surely(s.groups, s.trained)
-    signs = [(rises[a] - rises[b]) * (s.final[a] - s.final[b]) for a, b in ((names[n], names[m]) for n, m in sure) if a in rises and b in rises]
+    rises = {what: statistics.median_low([previous.steps_to(line) or math.inf for line in lines]) for what, lines in s.groups.items()}
+    names = list(s.groups)
+    signs = [(rises[a] - rises[b]) * (s.final[a] - s.final[b]) for n, m in budget.differ_surely(s.groups, s.trained) for a, b in [(names[n], names[m])]]
     some = s.stages[3][0]
-
-    limit = next(x["loss"] for x in s.stages[3][0]["ngrams"] if x["order"] == 3)
-    page.item(f"The training loss falls below {limit:.3f} nats, that of counts of three bytes (which use the previous byte), after a median of " + joined(f"{n:,} steps ({NAMES[what]})" for what, n in sorted(middle.items(), key=lambda pair: pair[1]))
+    limit = previous.trigrams(some)
+    page.item(f"The training loss falls below {limit:.3f} nats, that of counts of three bytes (which use the previous byte), after a median of " + joined(f"{n:,} steps ({NAMES[what]})" for what, n in sorted(s.steps.items(), key=lambda pair: pair[1]))
               + f". Schemes whose head attends to the previous token earlier also end with a lower loss, in {sum(x > 0 for x in signs)} of the {len(signs)} pairs that differ surely in the end ({sum(x < 0 for x in signs)} opposite, {sum(x == 0 for x in signs)} equal); "
               f"this weight is read every {some['previous'][0]['step']} steps, and the warm-up has {some['experiment']['warmup']}.")
 
@@ -215,10 +214,10 @@ def between_distances(groups):
     """Say what max_distance changes in models that are trained on long windows."""
     words = []
     for what, some in groups.items():
-        own = sorted((key for key in some if key[1] == key[2] and key[1]), key=lambda key: (-key[0], int(key[1])))
-        if len(own) > 1 and own[0][0] == own[1][0]:
-            words.append(f" {NAMES[what]} in windows of {own[0][0]:,}, trained with max_distance {int(own[1][1]):,} instead of {int(own[0][1]):,} ({len(some[own[0]])} starts): "
-                         + joined(f"{nats(differences(some[own[1]], some[own[0]], n))} at {n:,}" for n in (128, 4096, 8192)) + ".")
+        first, *others = longer.at_longest(some)
+        for key in others:
+            words.append(f" {NAMES[what]} in windows of {key[0]:,}, trained with max_distance {int(key[1]):,} instead of {int(first[1]):,} ({len(some[key])} starts): "
+                         + joined(f"{nats(differences(some[key], some[first], n))} at {n:,}" for n in (128, 4096, 8192)) + ".")
     return "".join(words)
 
 
@@ -226,7 +225,8 @@ def law(page, s):
     """Say how the tokens until heads attend to the previous token depend on the size of a step."""
     fits = s.fits()
     if fits:
-        missed, weight, sizes = excluded(fits), s.fits("weight"), len({previous.size(line) for line in s.previous})
+        weight, sizes = s.fits("weight"), len({previous.size(line) for line in s.previous})
+        missed, by_weight = excluded(fits), excluded(weight)
         every = sorted(line["previous"][0]["step"] for line in s.previous)
         reading = f"{every[0]} to {every[-1]}"
         wide = [f"{NAMES[what]}'s for the {axis}" for what, powers in fits.items() for axis, (power, half) in zip(AXES, powers) if power - half <= 0 and power + half >= 1]
@@ -235,7 +235,7 @@ def law(page, s):
                   f"({len(fits)} schemes); a law for induction heads says 0.5 and 0.5. "
                   + (f"The 95 % intervals of these powers, over {sizes} sizes of a step, all contain 0.5" if not missed else f"The 95 % intervals of these powers, over {sizes} sizes of a step, contain 0.5 except those of {joined(missed)}")
                   + (f", but {joined(wide)} also contain{'s' * (len(wide) == 1)} 0 and 1, so {sizes} sizes are too few to test the law. " if wide else ". ")
-                  + (f"By half the rise of the weight of the previous token, {joined(excluded(weight)) or 'none'} exclude{'' if len(excluded(weight)) != 1 else 's'} 0.5 ({len(weight)} schemes), but a warm-up of fixed steps moves these powers towards 1, and the weight is read only every {reading} steps, so this does not refute the law." if weight else ""))
+                  + (f"By half the rise of the weight of the previous token, {joined(by_weight) or 'none'} exclude{'' if len(by_weight) != 1 else 's'} 0.5 ({len(weight)} schemes), but a warm-up of fixed steps moves these powers towards 1, and the weight is read only every {reading} steps, so this does not refute the law." if weight else ""))
         if t and max(t, key=t.get) == "none":
             fast = min(t, key=t.get)
             page.item(f"That number of tokens depends on the scheme: in steps of {largest[0]} × {largest[1]} bytes, no positions need {t['none'] / t[fast]:.1f} times the tokens of {NAMES[fast]} "
@@ -253,7 +253,7 @@ def ratios(s, largest, fast):
 
 def own_rates(s, fast):
     """Return the same factor between the models of stage 3, each at its own rate, in words."""
-    steps = [statistics.median_low([previous.steps_below(line) or math.inf for line in s.groups[what]]) for what in ("none", fast) if what in s.groups]
+    steps = [s.steps[what] for what in ("none", fast) if what in s.steps]
     return f"; in stage 3, each at its own rate, {steps[0] / steps[1]:.1f} times" if len(steps) == 2 and max(steps) < math.inf else ""
 
 
@@ -272,7 +272,7 @@ def tasks_solved(page, s):
     lines = s.tasks2
     if lines:
         size = int(lines[0]["experiment"]["generate_size"])
-        most = max(x["exact"] / x["lines"] for line in lines for x in line["lengths"] if x["length"] == 2 * size)
+        most = max(tasks.share(line, 2 * size) for line in lines)
         learned = sum(map(tasks.learned, lines))
         page.item(f"Copying and reversing letters: {learned} of {len(lines)} models answer {100 * tasks.SOLVED:.0f} % or more of the lines of the largest trained size, {size}, and "
                   f"{f'no model more than {100 * most:.1f} %' if most else 'none answers a line'} of those of twice that size."
@@ -423,12 +423,9 @@ def rates_tried(s):
 
 def beyond_trained(s):
     """Say which trainings answer lines that are longer than those of training."""
-    size, every = int(s.tasks[0]["experiment"]["generate_size"]), s.tasks + s.tasks2 + s.tasks3
-    sizes = [x["length"] for x in every[0]["lengths"] if x["length"] > size]
+    sizes, every = beyond_sizes(s), s.tasks + s.tasks2 + s.tasks3
     able = [f"{sum(tasks.share(line, n) >= 0.02 for line in every) or 'none'} of size {n}" for n in sizes]
-    shares = {}
-    for line in every:
-        shares.setdefault(scheme(line), []).append(tasks.share(line, sizes[0]))
+    shares = {what: [tasks.share(line, sizes[0]) for line in lines] for what, lines in ranking.of_schemes(every).items()}
     some = {what: sum(x >= 0.02 for x in found) for what, found in shares.items() if max(found) >= 0.02}
     most = max(every, key=lambda line: tasks.share(line, sizes[0]))
     text = f"Of all {len(every)} trainings, some answer 2 % or more of longer lines than those of training: {joined(able)}."
@@ -446,7 +443,7 @@ def no_addition(s):
     some = s.addition[0]["experiment"]
     size, models = int(some["generate_size"]), sorted({scheme(line) for line in s.addition}, key=list(NAMES).index)
     rates = sorted({line["vary"]["lr"] for line in s.addition}, key=float)
-    smaller = max(x["exact"] / x["lines"] for line in s.addition for x in line["lengths"] if x["length"] < size)
+    smaller = max(tasks.share(line, x["length"]) for line in s.addition for x in line["lengths"] if x["length"] < size)
     most = [f"{100 * x:.1f} %" if x >= 0.0005 else "none" for x in (max(tasks.share(line, size) for line in s.addition), smaller)]
     return (f"Addition is not compared, because no model learns it: trained on numbers of up to {size} digits, the lowest digit first, models with {joined(NAMES[what] for what in models)} at rates of {joined(rates)} answer "
             + (f"{most[0]} of the sums, also of those with fewer digits. " if most[0] == most[1] else f"at most {most[0]} of the sums of {size} digits and {most[1]} of those with fewer. ") +
@@ -554,10 +551,9 @@ def claims(page, s):
     page.heading("Beside published claims")
     twice, four, long = 2 * s.trained, 4 * s.trained, s.lengths[-1]
     weight = {what: statistics.mean(line["previous"][-1]["weight"] for line in lines) for what, lines in s.groups.items() if previous.watched(lines)}
-    steps = {what: statistics.median_low([previous.steps_below(line) or math.inf for line in lines]) for what, lines in s.groups.items()}
     sharp = "bytes instead of words: RoPE can select an exact offset, a slope cannot" + (f" (the largest mean weight of the previous byte is {weight['alibi']:.2f} with ALiBi and {weight['rope']:.2f} with RoPE)" if {"alibi", "rope"} <= weight.keys() else "")
     amplitude = "our sinusoids have an amplitude of 0.02 beside embeddings as small; 0.007 and 0.06 were worse at one rate"
-    plateau = f"these small models take {steps['none']:,} steps without positions until the training loss is below counts of three bytes, and {steps['learned']:,} with learned positions"
+    plateau = f"these small models take {s.steps['none']:,} steps without positions until the training loss is below counts of three bytes, and {s.steps['learned']:,} with learned positions"
     rows = [
         ("Press 2022", "T5 is better than RoPE at the trained length", *between(s, "t5", "rope", s.trained, "t5"), "short windows of bytes, where both can attend to the nearest bytes"),
         ("Press 2022", "ALiBi is better than RoPE at the trained length", *between(s, "alibi", "rope", s.trained, "alibi"), sharp),
@@ -576,7 +572,7 @@ def claims(page, s):
     kept, gone = dropped.by_scaffold(s.stages[6]).get("rope", ([], []))
     if len(kept) > 1 and len(gone) > 1:
         enough = perplexity(gone, s.trained) < s.counts(3)
-        short = f"this stage has {int(gone[0]['experiment']['steps']):,} steps, and models of this size that never have positions take {steps['none']:,} until the training loss is below counts of three bytes"
+        short = f"this stage has {int(gone[0]['experiment']['steps']):,} steps, and models of this size that never have positions take {s.steps['none']:,} until the training loss is below counts of three bytes"
 
         def row(claim, others, length, most, why):
             values = differences(gone, others, length)
@@ -607,10 +603,9 @@ def claims(page, s):
         best = {n: max(shares[n], key=lambda what: statistics.mean(shares[n][what])) for n in shares}
         most = {n: statistics.mean(shares[n][best[n]]) for n in shares}
         seen = "; ".join(f"size {n}: " + (f"at most {100 * most[n]:.1f} % ({NAMES[best[n]]})" if most[n] >= 0.0005 else "none") for n in shares)
-        signs = "open"  # below 2 %, nothing can be compared
         if most[near] >= 0.02:
             seen += "; starts that learned the task: " + "; ".join(f"{NAMES[what]} " + joined(f"{100 * x:.1f}" for x in exact(s, task, near, tasks.learned)[what]) + " %" for what in (best[near], "none"))
-        rows.append(("Kazemnejad 2023", f"no positions answers most beyond the trained size, over a battery of tasks; here only: {task}", seen, signs,
+        rows.append(("Kazemnejad 2023", f"no positions answers most beyond the trained size, over a battery of tasks; here only: {task}", seen, "open",
                      f"models of this size answer almost no line of twice the trained size; the best scheme at {near} was chosen by its result" if most[near] >= 0.02 else
                      "models of this size answer almost no line beyond the trained size"))
         if task == "copy":
@@ -629,11 +624,8 @@ def beyond_sizes(s):
 
 def exact(s, task, size, which=lambda line: True):
     """Return {scheme: share of the lines with an exact answer of each start, or only of those that `which` returns True for}."""
-    found = {}
-    for line in s.tasks2:
-        if line["experiment"]["generate"] == task and which(line):
-            found.setdefault(scheme(line), []).append(tasks.share(line, size))
-    return found
+    lines = [line for line in s.tasks2 if line["experiment"]["generate"] == task and which(line)]
+    return {what: [tasks.share(line, size) for line in some] for what, some in ranking.of_schemes(lines).items()}
 
 
 def main():

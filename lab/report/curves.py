@@ -31,18 +31,15 @@ STYLES = ("-o", "--o", ":o", "-.o")
 
 def looks(labels):
     """Return {label: (number of a colour, style of the line)}. Labels "SCHEME, variant" have the colour of the scheme and another style for each variant, if
-    all schemes are in COLOURS or a label is the scheme alone."""
-    known = all(label.partition(", ")[0] in COLOURS for label in labels)
-    base = {label: label.partition(", ")[0] if known or label.partition(", ")[0] in labels else label for label in labels}
-    bases = list(dict.fromkeys(base.values()))
-    variants = {b: [label for label in labels if base[label] == b] for b in bases}
-    if known and max(map(len, variants.values())) > len(STYLES):
-        known, bases, variants = False, list(labels), {label: [label] for label in labels}
-        base = dict(zip(labels, labels))
+    all schemes are in COLOURS with at most one variant for each style, or a label is the scheme alone."""
+    schemes = [label.partition(", ")[0] for label in labels]
+    known = set(schemes) <= set(COLOURS) and max(map(schemes.count, schemes)) <= len(STYLES)
+    bases = [scheme if known or scheme in labels else label for scheme, label in zip(schemes, labels)]
+    colours = COLOURS if known else list(dict.fromkeys(bases))
     found = {}
-    for label, b in base.items():
-        n = (COLOURS if known else bases).index(b)
-        found[label] = n, STYLES[variants[b].index(label) % len(STYLES)] if len(variants[b]) > 1 else STYLES[n >= 10]
+    for at, (label, base) in enumerate(zip(labels, bases)):
+        n, variant = colours.index(base), bases[:at].count(base)
+        found[label] = n, STYLES[variant % len(STYLES)] if bases.count(base) > 1 else STYLES[n >= 10]
     return found
 
 

@@ -40,6 +40,12 @@ def control(some):
     return some[own[0]] if len({key[0] for key in own}) > 1 else []
 
 
+def at_longest(some):
+    """Return the keys of models that are trained at the longest length and read as they were trained, in the order of max_distance."""
+    longest = max(key[0] for key in some)
+    return sorted((key for key in some if key[1] == key[2] and key[0] == longest), key=lambda key: int(key[1] or 0))
+
+
 def both(key, other):
     """Say so if two models differ in more than one thing."""
     return " (both changed)" if sum(a != b for a, b in zip(key[:2], other[:2])) > 1 else ""
@@ -65,8 +71,8 @@ def longer(page, lines):
 
     pairs = [(what, words, group, control(groups[what])) for what, words, group in rows if control(groups[what]) and group is not control(groups[what])]
     for what, some in groups.items():  # models trained at the longer length with two distances
-        own = sorted((key for key in some if key[1] == key[2] and key[0] == max(key[0] for key in some)), key=lambda key: int(key[1] or 0))
-        pairs += [(what, label(*key), some[key], some[own[0]]) for key in own[1:]]
+        first, *others = at_longest(some)
+        pairs += [(what, label(*key), some[key], some[first]) for key in others]
     page.table(["", "", *(f"at {n:,}" for n in lengths)], [[what, f"{words} − {label(*read_with(others[0]))}{both(read_with(group[0]), read_with(others[0]))}", *(cell(group, others, n) for n in lengths)] for what, words, group, others in pairs],
                "Differences of the losses in nats between two models, in the same starts, with 95 % intervals of Student's t; below 0 the first of the two is better.")
     page.picture(curves({f"{what}, {words}": group for what, words, group in rows}, lambda line: [x["length"] for x in line["lengths"]], lambda line: [x["perplexity"] for x in line["lengths"]],
