@@ -3,6 +3,7 @@
 import {load, unpackObject} from './core.js';
 import {story} from './story/story.js';
 import {addressOf, fit, h, misfit, viewLink} from './ui.js';
+import {failed} from './unpack.js';
 import {bias} from './views/bias.js';
 import {buckets} from './views/buckets.js';
 import {cost} from './views/cost.js';
@@ -191,9 +192,4 @@ try {
   document.getElementById('footer').textContent = `relpos ${core.string(core.x.version())}, ${core.vectors}, ready ${
     Math.round(performance.now())} ms after the page began to load.`;
   document.documentElement.dataset.ready = Math.round(performance.now());
-} catch (error) {
-  document.documentElement.dataset.ready = 'not';
-  document.getElementById('wait')?.replaceChildren(
-    `The library could not start: ${error.message} (use Chrome or Edge 111, Firefox 113, Safari 16.4, or a later version)`);
-  throw error;
-}
+} catch (error) { failed(error); }

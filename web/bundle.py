@@ -7,9 +7,9 @@ With URL, the address at which the page will be, links to it get a preview in me
 copied to relpos-explorer.png beside OUT: put both files at that address.
 
 The data are the terms from tools/terms.py, the numbers of worked examples from tests/golden/golden.h, heads of trained models from
-examples/data, the model lab/model/vim.safetensors with weights of 5 bits, a text for it, and how well the model predicts that text. The
-modules are ES modules. The script supports only `import {a, b} from './x.js';`, `export const`, `export function` and `export class`, at the
-beginning of a line.
+examples/data, models of lab/model with weights of 5 to 7 bits, a text for them, and how well they predict that text. The modules are ES
+modules. The script supports only `import {a, b} from './x.js';`, `export const`, `export function` and `export class`, at the beginning of a
+line.
 SPDX-License-Identifier: Apache-2.0
 """
 
@@ -27,7 +27,8 @@ from pathlib import Path
 web = Path(__file__).resolve().parent
 root = web.parent
 MAX_BYTES = 2_000_000  # limit for the size of the page
-LEVELS = 15  # weights of the trained model are rounded to -LEVELS … LEVELS times a scale
+MODELS = {"vim": 15, "length/t5": 31, "length/none": 63, "length/alibi": 31, "length/rope": 63, "length/learned": 63}
+# levels of the weights: they are rounded to integers from -levels to levels times a scale, so that the perplexity rises by less than 1 %
 
 
 def inline(text):
@@ -107,17 +108,22 @@ def arrays_of(name, wanted):
     return result, head["__metadata__"]
 
 
-def model():
-    """Return q and k of the heads of gettysburg.safetensors, and its words. Each vector of q and k is a half-precision scale times 8-bit
-    integers: first all scales, then all integers."""
-    arrays, said = arrays_of("gettysburg.safetensors", ("t5_table",))
-    data, head = contents("gettysburg.safetensors")
-    for name in ("q", "k"):
-        numbers, width = floats(data, head[name]), head[name]["shape"][-1]
-        rows = [rounded(numbers[n : n + width], 127) for n in range(0, len(numbers), width)]
+def heads_of(name, levels):
+    """Return q and k of a file in examples/data, and its metadata. Each vector is a half-precision scale times integers from -levels to levels:
+    first all scales, then all integers."""
+    arrays, (data, head) = {}, contents(name)
+    for array in ("q", "k"):
+        numbers, width = floats(data, head[array]), head[array]["shape"][-1]
+        rows = [rounded(numbers[n : n + width], levels) for n in range(0, len(numbers), width)]
         scales = struct.pack(f"<{len(rows)}e", *(scale for scale, _ in rows))
-        arrays[name] = {"shape": head[name]["shape"], "bytes": scales + b"".join(struct.pack(f"{width}b", *row) for _, row in rows)}
-    return {"arrays": arrays, "tokens": json.loads(said["tokens"])}
+        arrays[array] = {"shape": head[array]["shape"], "bytes": scales + b"".join(struct.pack(f"{width}b", *row) for _, row in rows)}
+    return arrays, head["__metadata__"]
+
+
+def model():
+    """Return q and k of the heads of gettysburg.safetensors, and its words."""
+    arrays, said = heads_of("gettysburg.safetensors", 63)
+    return {"arrays": {**arrays_of("gettysburg.safetensors", ("t5_table",))[0], **arrays}, "tokens": json.loads(said["tokens"])}
 
 
 def headed(text, data):
@@ -140,9 +146,9 @@ def facts_of(values):
 
 def lab():
     """Return q, k and the table of each layer of a model trained by relpos lab, its tokens, and the options of its attention."""
-    layers = [arrays_of(f"lab_t5_layer{layer}.safetensors", ("q", "k", "t5.table")) for layer in range(2)]
-    said = layers[0][1]
-    return {"layers": [arrays for arrays, _ in layers], "tokens": json.loads(said["tokens"]), "options": said["options"]}
+    names = [f"lab_t5_layer{layer}.safetensors" for layer in range(2)]
+    said = heads_of(names[0], 127)[1]
+    return {"layers": [{**heads_of(name, 127)[0], **arrays_of(name, ("t5.table",))[0]} for name in names], "tokens": json.loads(said["tokens"]), "options": said["options"]}
 
 
 def window():
@@ -174,24 +180,25 @@ def rounded(row, levels):
 
 
 class Rounded:
-    """lab/model/vim.safetensors with rounded weights: each row of a matrix is a half-precision number times integers."""
+    """A model of lab/model with rounded weights: each row of a matrix is a half-precision number times integers."""
 
-    def __init__(self):
-        data, head = contents("../../lab/model/vim.safetensors")
-        self.said = head.pop("__metadata__")
-        self.shapes = {name: array["shape"] for name, array in head.items()}
+    def __init__(self, name):
+        data, head = contents(f"../../lab/model/{name}.safetensors")
+        said = head.pop("__metadata__")
+        self.said = {key: said[key] for key in ("relpos.lab", "step")}
+        self.shapes = {array_name: array["shape"] for array_name, array in head.items()}
         self.halves, self.integers, self.scaled, self.weights = [], bytearray(), [], []
-        for name, array in head.items():
+        for array_name, array in head.items():
             first, last = array["data_offsets"]
             numbers = struct.unpack(f"<{(last - first) // 2}e", data[first:last])
-            if ".weight" not in name or len(array["shape"]) < 2:
+            if ".weight" not in array_name or len(array["shape"]) < 2:
                 self.halves += numbers
             else:
                 rows, columns = array["shape"]
-                self.scaled.append(name)
+                self.scaled.append(array_name)
                 kept = []
                 for r in range(rows):
-                    scale, whole = rounded(numbers[r * columns : (r + 1) * columns], LEVELS)
+                    scale, whole = rounded(numbers[r * columns : (r + 1) * columns], MODELS[name])
                     self.halves.append(scale)
                     self.integers += struct.pack(f"{columns}b", *whole)
                     kept += [scale * x for x in whole]
@@ -203,18 +210,16 @@ class Rounded:
         self.checksum = f"{sum_:016x}"  # of the file with these weights in f32
 
     def packed(self):
-        """Return the size of a header, the header, the half-precision numbers and the integers, one in a byte."""
-        text = json.dumps(
-            {
-                "config": self.said["relpos.lab"],
-                "step": self.said["step"],
-                "checksum": self.checksum,
-                "halves": len(self.halves),
-                "scaled": self.scaled,
-                "arrays": list(self.shapes.items()),
-            }
-        )
-        return headed(text, struct.pack(f"<{len(self.halves)}e", *self.halves) + bytes(self.integers))
+        """Return a header, and the half-precision numbers and the integers, one in a byte."""
+        head = {
+            "config": self.said["relpos.lab"],
+            "step": self.said["step"],
+            "checksum": self.checksum,
+            "halves": len(self.halves),
+            "scaled": self.scaled,
+            "arrays": list(self.shapes.items()),
+        }
+        return head, struct.pack(f"<{len(self.halves)}e", *self.halves) + bytes(self.integers)
 
     def file(self):
         """Return a .safetensors file with these weights in f32, as the page saves it."""
@@ -224,6 +229,22 @@ class Rounded:
             end += len(array)
         text = json.dumps(head).encode()
         return struct.pack("<Q", len(text)) + text + b"".join(self.weights)
+
+
+def trained_models():
+    """Return the model of the story and those of the view Length, each trained with its own positions."""
+    first, *small = map(Rounded, MODELS)
+    return first, small
+
+
+def packed_models(models):
+    """Return models as unpackObject in core.js reads them: a list of headers, with the places of the models' bytes, and the bytes."""
+    heads, all_bytes = [], b""
+    for model in models:
+        head, data = model.packed()
+        heads.append({**head, "from": len(all_bytes), "to": len(all_bytes) + len(data)})
+        all_bytes += data
+    return headed(json.dumps({"models": heads}), all_bytes)
 
 
 def modules(name, done):
@@ -239,9 +260,13 @@ def modules(name, done):
     return done
 
 
+def without_exports(text):
+    """Return the text of a module without the word export and without comments."""
+    return re.sub(r"^ *(?:/\*\*(?:(?!\*/).)*\*/|//[^\n]*)\n", "", re.sub(r"^export ", "", text, flags=re.M), flags=re.M | re.S)
+
+
 def script():
     parts = []
-    comment = re.compile(r"^ *(?:/\*\*(?:(?!\*/).)*\*/|//[^\n]*)\n", re.M | re.S)
     for name, text in modules("app.js", {}).items():
 
         def imported(m):
@@ -250,7 +275,7 @@ def script():
 
         exported = re.findall(r"^export (?:async )?(?:const|function|class) (\w+)", text, re.M)
         text = re.sub(r"^import \{([^}]*)\} from '([^']+)';", imported, text, flags=re.M)
-        text = comment.sub("", re.sub(r"^export ", "", text, flags=re.M))
+        text = without_exports(text)
         if re.search(r"^(import|export)\b", text, re.M):
             sys.exit(f"bundle.py: {name}: a form of import or export that is not supported")
         parts.append(f"modules['{name}'] = await (async () => {{\n{text}\nreturn {{{', '.join(exported)}}};\n}})();")
@@ -284,9 +309,14 @@ def difference(base, other):
     return struct.pack(f"<{len(pieces) + 1}I", len(pieces) // 3, *pieces) + own + other[last:]
 
 
+DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"  # of base64.b85encode
+
+
 def packed(data):
+    """Compress data, and write it with characters as unpack.js reads them."""
     maker = zlib.compressobj(9, wbits=-15)
-    return base64.b64encode(maker.compress(data) + maker.flush()).decode()
+    text = base64.b85encode(maker.compress(data) + maker.flush()).decode()
+    return text.translate({ord(digit): chr(40 + n).replace("<", "~") for n, digit in enumerate(DIGITS)})
 
 
 def style(name):
@@ -305,11 +335,11 @@ def checksum_of(data):
     return f"{checksum(1, data):016x}"
 
 
-def lengths(model, text):
+def lengths(models, text):
     """Return the losses that web/lengths.py measured: the size of the parts of the text, and for each scheme the mean loss of each part."""
     stored = json.loads((web / "lengths.json").read_text())
-    if (stored.pop("model"), stored.pop("text")) != (model.checksum, checksum_of(text.encode())):
-        sys.exit("bundle.py: web/lengths.json belongs to another model or text (measure again: web/lengths.py BUILD)")
+    if (stored.pop("models"), stored.pop("text")) != ([model.checksum for model in models], checksum_of(text.encode())):
+        sys.exit("bundle.py: web/lengths.json belongs to other models or another text (measure again: web/lengths.py BUILD)")
     return stored
 
 
@@ -330,18 +360,21 @@ def preview(url):
 
 def main(out, simd128, relaxed, url=""):
     tags = preview(url) if url else ""
-    trained, text = Rounded(), held_out()
+    trained, small = trained_models()
+    text = held_out()
     facts = {"terms": terms(), "golden": golden(), "model": model(), "lab": lab(), "window": window()}
-    facts |= {"text": text, "lengths": lengths(trained, text)}
+    facts |= {"text": text, "lengths": lengths([trained, *small], text)}
     page, plain = (web / "explorer.html").read_text(), Path(simd128).read_bytes()
     for mark, text in {
         "STYLE": style("explorer.css"),
         "DARK": style("dark.css"),
         "SIMD128": packed(plain),
         "RELAXED": packed(difference(plain, Path(relaxed).read_bytes())),  # the two builds differ only in some kernels
-        "TRAINED": packed(trained.packed()),
+        "TRAINED": packed(headed(json.dumps(trained.packed()[0]), trained.packed()[1])),
+        "SMALL": packed(packed_models(small)),
         "FACTS": packed(facts_of(facts)),
-        "SCRIPT": script(),
+        "SCRIPT": packed(script().encode()),
+        "UNPACK": without_exports((web / "unpack.js").read_text()),
     }.items():
         if page.count(f"@{mark}@") != 1:
             sys.exit(f"bundle.py: explorer.html must contain @{mark}@ exactly once")

@@ -35,9 +35,9 @@ const short = x => {
   const [by, unit] = Math.abs(x) >= 1e12 ? [1e12, 'T'] :
     Math.abs(x) >= 1e9                   ? [1e9, 'G'] :
     Math.abs(x) >= 1e6                   ? [1e6, 'M'] :
-    Math.abs(x) >= 1e4                   ? [1e3, 'k'] :
                                            [1, ''];
-  return +(x / by).toPrecision(6) + unit;
+  const value = +(x / by).toPrecision(6);
+  return (Math.abs(value) >= 1000 ? value.toLocaleString('en') : value) + unit;
 };
 
 /** Return the heads that a chart shows, at most one for each dash pattern: all heads, or heads at equal steps that include `head`. Also
@@ -132,7 +132,7 @@ export const legendOf = series =>
                  s.name)));
 
 /** Draw a chart. The mouse and the arrow keys show the values at a place. series: [{name, x, y, style: bars|dots|band (default: a line; a band is
- * from `under` to y), steps: true (the line jumps from value to value), line: width}], with rising x. logX, logY: use a logarithmic axis. zones: [{from, to, text,
+ * from `under` to y), steps: true (the line jumps from value to value), line: width, ends: true (a dot at the end of the line)}], with rising x. logX, logY: use a logarithmic axis. zones: [{from, to, text,
  * shade}], ranges of x that are marked in the background; a line marks an end inside the chart. span: [from, to], values of x that the axis
  * must contain. low, high: the range of y; lines end there with an arrow, and the values beyond can still be read. rest: {from, text}, a
  * range without values at the right end, and what to write there. width: in pixels; default: the width of the page. legend: false to draw none. named(x): text of a place, for the values under the mouse. onpick(x): called when the user clicks or drags
@@ -192,7 +192,7 @@ export function chart({
       {x, y: top, width: Math.max(end - x, 0), height: height - bottom - top, fill: shade ?? n % 2 ? 'var(--panel)' : 'none'}));
     if (end < width - right)
       elements.push(
-        h('line', {class: 'zone', x1: end, x2: end, y1: top, y2: height - bottom, stroke: 'var(--s1)', 'stroke-width': 1.5}));
+        h('line', {class: 'zone', x1: end, x2: end, y1: top, y2: height - bottom, stroke: 'var(--soft)', 'stroke-width': 1.5}));
     elements.push(h('text', {x: (x + end) / 2, y: 14, 'text-anchor': 'middle', fill: 'var(--ink)'}, text));
   });
   if (rest) {
@@ -263,6 +263,7 @@ export function chart({
         'stroke-width': s.line ?? 2,
         'stroke-dasharray': dash(s.colour ?? n)
       }));
+      if (s.ends && y.length) elements.push(h('circle', {class: 'end', cx: x.at(-1), cy: level(y.at(-1)), r: 4, fill: stroke}));
       for (const [x, , up] of leaves) {
         const tip = up ? top : height - bottom, base = tip + (up ? 8 : -8);
         elements.push(h('path', {class: 'leaves', d: `M${x - 4.5} ${base}H${x + 4.5}L${x} ${tip}Z`, fill: stroke}));

@@ -1,5 +1,6 @@
 // core.js -- loads the library as WebAssembly, choosing one of two modules, and calls web/core.c.
 // SPDX-License-Identifier: Apache-2.0
+import {unpack} from './unpack.js';
 
 const types = {
   f32: 0,
@@ -32,14 +33,6 @@ const rows = {
 const partKinds = ['content', 'rotation', 'query', 'key', 'softcap', 'bias', 'softcap_after', 'mask'];  // rp_part_kind
 
 const maxBytes = 2 ** 30;  // of an array: sizes in the module have 32 bits, and larger ones would overflow
-
-/** Return the bytes of a compressed file, which a script element contains as base64. */
-async function unpack(id) {
-  const text = atob(document.getElementById(id).textContent.trim()), packed = new Uint8Array(text.length);
-  for (let n = 0; n < text.length; n++) packed[n] = text.charCodeAt(n);
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('deflate-raw'));
-  return new Response(stream).arrayBuffer();
-}
 
 /** Return what bundle.py packed as JSON and bytes: the object, with the bytes as its property `bytes`. */
 export async function unpackObject(id) {
@@ -256,11 +249,13 @@ export class Core {
   }
 
   /** Return rows of one head for n queries, starting at i. what: 'bias' (which needs no q and k), 'scores', 'weights', 'out', or 'masked':
-   * the weights, and -Infinity for masked pairs. */
-  rows(what, h, i = 0, n = this.size.lenQ) {
+   * the weights, and -Infinity for masked pairs. to: an array for the numbers; default: a new one. */
+  rows(what, h, i = 0, n = this.size.lenQ, to) {
     const each = what === 'out' ? this.size.dimV : this.size.lenK, at = this.allocate(8 * n * each);
     this.check(this.x.rows(rows[what], h, i, n, at));
-    return this.read(at, n * each);
+    if (!to) return this.read(at, n * each);
+    to.set(new Float64Array(this.x.memory.buffer, at, n * each));
+    return to;
   }
 
   /** Return how each term's bias for a pair is computed: ["-0.3 * log(1 + 4)"]. */

@@ -41,7 +41,7 @@ export function sums({parts, sum, names, width, height}) {
     return [
       h('rect', {x: x - wide / 2, width: wide, y: top, height: Math.max(bottom - top, 1), fill: `var(--s${last ? 5 : 2})`}),
       h('text', {x, y: to < from ? bottom + 13 : top - 4, 'text-anchor': 'middle', fill: 'var(--ink)'},
-        minus(signed(last ? sum : parts[n], 2))),
+        minus(signed(last ? sum : parts[n], 3))),
       h('text', {x, y: height - 4, 'text-anchor': 'middle', fill: 'var(--soft)'}, names[n]),
       last ?
         null :
@@ -53,7 +53,7 @@ export function sums({parts, sum, names, width, height}) {
     class: 'chart',
     viewBox: `0 0 ${width} ${height}`,
     role: 'img',
-    'aria-label': names.map((name, n) => `${name} ${minus(signed(parts[n] ?? sum, 2))}`).join(', ')
+    'aria-label': names.map((name, n) => `${name} ${minus(signed(parts[n] ?? sum, 3))}`).join(', ')
   },
     h('line', {x1: 0, x2: width, y1: py(0), y2: py(0), stroke: 'var(--line)'}), parts.map((_, n) => bar(n, ends[n], ends[n + 1])),
     bar(parts.length, 0, sum));

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Measure how well the page's trained model predicts the text of the view Length with each scheme, and write web/lengths.json. The page shows
-these numbers at once, without reading the text. bundle.py refuses them if they belong to another model or text.
+"""Measure how well the page's trained models predict the text of the view Length, and write web/lengths.json: one model with the positions
+it was trained with and with others, and small models that were each trained with their own positions. The page shows these numbers at
+once, without reading the text. Also measure how much the rounded weights raise the perplexity on the held-out text. bundle.py refuses the
+file if it belongs to other models or another text.
 
-    web/lengths.py BUILD    BUILD: the folder of a build, with the program relpos; takes seven minutes on two busy cores, because it
-                            starts the program 512 times
+    web/lengths.py BUILD    BUILD: the folder of a build, with the program relpos; takes ten minutes on two busy cores, because it
+                            starts the program 1,028 times. Numbers of models that have not changed are kept.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -16,29 +18,65 @@ from pathlib import Path
 
 import bundle
 
-SCHEMES = ("t5,bidirectional=0", "none", "alibi", "rope")
+OTHERS = ("none", "alibi", "rope")  # read with the model of the story, which was trained with T5
 PART = 64
+HELD_OUT = 107_520  # bytes on which the effect of rounding is measured
+
+
+def setting(model, key):
+    return next(line.split(" = ")[1] for line in model.said["relpos.lab"].splitlines() if line.startswith(f"{key} = "))
+
+
+def saved(folder, model, text=b""):
+    """Write the model and a text to files, and return their paths."""
+    files = Path(folder, "model.safetensors"), Path(folder, "text.txt")
+    for path, data in zip(files, (model.file(), text)):
+        path.write_bytes(data)
+    return files
+
+
+def eval_(relpos, *words):
+    done = subprocess.run([str(word) for word in (relpos, "lab", "eval", *words, "--json")], check=True, capture_output=True, cwd=bundle.root)
+    return json.loads(done.stdout)["lengths"][0]
+
+
+def losses_of(relpos, model, text, scheme):
+    """Return the mean loss of each part of the text. A model with learned positions reads only as far as these."""
+    end = int(setting(model, "length")) if scheme == "learned" else len(text) - 1
+    with tempfile.TemporaryDirectory() as folder:
+        path, text_path = saved(folder, model, text)
+        # the sums of the losses of the first n bytes
+        totals = (n * eval_(relpos, path, "--text", text_path, "--lengths", n, "--bytes", n, "--position", scheme)["loss"] for n in range(PART, end + 1, PART))
+        sums = [0, *totals]
+    return [round((b - a) / PART, 7) for a, b in zip(sums, sums[1:])]
+
+
+def rounding(relpos, name, model):
+    """Return the perplexity on the held-out text with the weights of the file, and with the rounded ones."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = bundle.root / f"lab/model/{name}.safetensors", saved(folder, model)[0]
+        return [round(eval_(relpos, path, "--bytes", HELD_OUT)["perplexity"], 4) for path in paths]
 
 
 def main(build):
-    text, model, relpos = bundle.held_out().encode(), bundle.Rounded(), Path(build) / "relpos"
-    losses = {}
-    with tempfile.TemporaryDirectory() as folder:
-        files = Path(folder, "model.safetensors"), Path(folder, "text.txt")
-        for path, data in zip(files, (model.file(), text)):
-            path.write_bytes(data)
+    text, relpos, path = bundle.held_out().encode(), Path(build).resolve() / "relpos", bundle.web / "lengths.json"
+    trained, small = bundle.trained_models()
+    old, sums = json.loads(path.read_text()), [model.checksum for model in (trained, *small)]
+    same = (old["text"], old["part"]) == (bundle.checksum_of(text), PART)
 
-        def total(n, scheme):
-            """Return the sum of the losses of the first n bytes."""
-            command = [relpos, "lab", "eval", files[0], "--text", files[1], "--lengths", n, "--bytes", n, "--position", scheme, "--json"]
-            done = subprocess.run([str(word) for word in command], check=True, capture_output=True)
-            return n * json.loads(done.stdout)["lengths"][0]["loss"]
+    def losses(model, scheme, group):
+        known = same and model.checksum in old["models"] and old[group].get(scheme)
+        return known or losses_of(relpos, model, text, scheme)
 
-        for scheme in SCHEMES:
-            sums = [0, *(total(n, scheme) for n in range(PART, len(text), PART))]
-            losses[scheme] = [round((b - a) / PART, 7) for a, b in zip(sums, sums[1:])]
-    stored = {"model": model.checksum, "text": bundle.checksum_of(text), "part": PART, "losses": losses}
-    Path(bundle.web / "lengths.json").write_text(json.dumps(stored).replace('], "', '],\n"') + "\n")
+    stored = {
+        "models": sums,
+        "text": bundle.checksum_of(text),
+        "part": PART,
+        "rounding": {name: rounding(relpos, name, model) for name, model in zip(bundle.MODELS, (trained, *small))},
+        "swapped": {scheme: losses(trained, scheme, "swapped") for scheme in (setting(trained, "position"), *OTHERS)},
+        "own": {setting(model, "position"): losses(model, setting(model, "position"), "own") for model in small},
+    }
+    path.write_text(json.dumps(stored).replace('], "', '],\n"').replace('}, "', '},\n"') + "\n")
 
 
 if __name__ == "__main__":

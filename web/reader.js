@@ -1,15 +1,18 @@
-// reader.js -- lets the trained model read a long text with several schemes in a worker, so that the page keeps responding.
+// reader.js -- lets trained models read a long text with several schemes in a worker, so that the page keeps responding.
 // SPDX-License-Identifier: Apache-2.0
 import {unpackObject} from './core.js';
+import {smallModels} from './trained.js';
 
 /** Run in the worker: read a text in parts of `part` bytes as far as the page wants, and send the losses of each part. */
 function work(instantiate, Trained, part) {
-  let trained, job = null, wanted = 0, asleep = true;
+  let core, models, job = null, wanted = 0, asleep = true;
+  const trained = m => models[m].loaded ??= new Trained(core, models[m].head, models[m].bytes, m);
   const step = () => {
     if (!job || job.read >= wanted) return asleep = true;
     const to = Math.min(job.read + part, wanted), tokens = job.tokens.subarray(job.read, to + 1);
     try {
-      postMessage({id: job.id, from: job.read, to, losses: job.positions.map((_, n) => trained.next(n, tokens))});
+      const losses = job.of.map(({m, limit}, n) => job.read < limit ? trained(m).next(n, tokens) : []);
+      postMessage({id: job.id, from: job.read, to, losses});
       job.read = to;
     } catch (error) { fail(error); }
     setTimeout(step);  // receive messages between two parts
@@ -18,16 +21,17 @@ function work(instantiate, Trained, part) {
     postMessage({id: job.id, failed: error.message});
     job = null;
   };
-  const begin = ({id, tokens, positions, capacity}) => {
-    job = {id, tokens, positions, read: 0};
+  const begin = ({id, tokens, of, capacity}) => {
+    job = {id, tokens, of, read: 0};
     wanted = 0;
     try {
-      for (let n = 0; n < 5; n++) trained.end(n);
-      positions.forEach((position, n) => trained.begin(n, position, capacity));
+      const loaded = of.map(({m}) => trained(m));  // loading a model ends all readers
+      for (let n = 0; n < 5; n++) loaded[0].end(n);
+      of.forEach(({position, limit}, n) => loaded[n].begin(n, position, Math.min(capacity, limit)));
     } catch (error) { fail(error); }
   };
   const receive = async data => {
-    if (data.module) trained = new Trained(await instantiate(data.module), data.head, data.bytes);
+    if (data.module) core = await instantiate(data.module), models = data.models;
     if (data.tokens) begin(data);
     if (data.wanted === undefined) return;
     wanted = data.wanted;
@@ -39,13 +43,13 @@ function work(instantiate, Trained, part) {
 
 /** Start the worker. Its program consists of modules of this page. */
 async function start(core) {
-  const modules = document.querySelector('script[type=module]').textContent.split(/\n(?=modules\[)/);
+  const modules = document.getElementById('script').textContent.split(/\n(?=modules\[)/);
   const of = name => modules.find(text => text.startsWith(`modules['${name}'] = `));
-  const program = `(async () => {const modules = {};\n${of('core.js')}\n${of('trained.js')}\n(${
+  const program = `(async () => {const modules = {};\n${of('unpack.js')}\n${of('core.js')}\n${of('trained.js')}\n(${
     work})(modules['core.js'].instantiate, modules['trained.js'].Trained, 64);})();`;
   const url = URL.createObjectURL(new Blob([program], {type: 'text/javascript'})), worker = new Worker(url);
   const {bytes, ...head} = await unpackObject('trained');
-  worker.postMessage({module: core.module, head, bytes});
+  worker.postMessage({module: core.module, models: [{head, bytes}, ...await smallModels()]});
   return worker;
 }
 
@@ -71,12 +75,13 @@ export class Reader {
     this.onread(text);
   }
 
-  /** Begin tokens with these positions, a list of terms. capacity: for how many tokens to have memory. Return {read, losses: one array for each
-   * position}, which changes while the worker reads. */
-  begin(tokens, positions, capacity) {
+  /** Begin tokens with each of these: {m: a model, position: its terms, limit: how many tokens it can read, a multiple of 64 or Infinity}.
+   * capacity: for how many tokens to have memory. Return {read, losses: one array for each, with NaN where nothing was read}, which
+   * changes while the worker reads. */
+  begin(tokens, of, capacity) {
     const id = ++this.id;
-    this.send({id, tokens, positions, capacity});
-    return this.text = {id, tokens, capacity, read: 0, losses: positions.map(() => new Float64Array(tokens.length - 1))};
+    this.send({id, tokens, of, capacity});
+    return this.text = {id, tokens, capacity, read: 0, losses: of.map(() => new Float64Array(tokens.length - 1).fill(NaN))};
   }
 
   /** Read as far as n tokens; with 0, pause. */

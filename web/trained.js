@@ -1,10 +1,14 @@
-// trained.js -- a decoder of bytes that relpos lab trained: its weights come with the page, and web/trained.c runs it.
+// trained.js -- decoders of bytes that relpos lab trained: their weights come with the page, and web/trained.c runs them.
 // SPDX-License-Identifier: Apache-2.0
 import {scaledRows, unpackObject} from './core.js';
 
 export const modelFile = 'relpos-model.safetensors';  // the name under which the page saves the model
 
 const vocab = 256;
+
+/** Return the models of lab/model/length, each with its number in the module. */
+export const smallModels = () => unpackObject('small').then(
+  ({models, bytes}) => models.map(({from, to, ...head}, n) => ({head, bytes: bytes.subarray(from, to), m: n + 1})));
 
 export class Trained {
   /** Return the model that bundle.py packed: a header, then the half-precision numbers of all arrays, then their 8-bit numbers. All views
@@ -13,11 +17,12 @@ export class Trained {
     return Trained.loaded ??= unpackObject('trained').then(({bytes, ...head}) => new Trained(core, head, bytes));
   }
 
-  constructor(core, head, bytes) {
-    Object.assign(this, {core, head, position: /^position = (.*)$/m.exec(head.config)[1]});
+  /** m: the number of the model in the module, which has one of each number. Only model 0 has run, maps and row. */
+  constructor(core, head, bytes, m = 0) {
+    Object.assign(this, {core, head, m, position: /^position = (.*)$/m.exec(head.config)[1]});
     this.heads = +/^heads = (.*)$/m.exec(head.config)[1];
     const halves = core.doubles(bytes.subarray(0, 2 * head.halves), 'f16', head.halves);
-    this.check(core.x.model_begin(core.put(head.config)));
+    this.check(core.x.model_begin(m, core.put(head.config)));
     let half = 0, byte = 2 * head.halves;
     const eighths = new Int8Array(bytes.buffer, bytes.byteOffset, bytes.length);
     for (const [name, shape] of head.arrays) {
@@ -36,7 +41,7 @@ export class Trained {
 
   /** Return the weights of the array `name` in the module's memory. */
   weights(name) {
-    const {core, head} = this, at = core.x.model_weights(core.put(name));
+    const {core, head, m} = this, at = core.x.model_weights(m, core.put(name));
     const n = head.arrays.find(array => array[0] === name)[1].reduce((a, b) => a * b, 1);
     return new Float32Array(core.x.memory.buffer, at, n);
   }
@@ -73,7 +78,7 @@ export class Trained {
   /** Let reader n (0 to 4) begin a text of at most `length` bytes with these terms. It keeps what it has read until end(n). */
   begin(n, position, length) {
     this.core.clear();
-    this.check(this.core.x.reader_begin(n, this.core.put(position), length));
+    this.check(this.core.x.reader_begin(n, this.m, this.core.put(position), length));
   }
 
   /** Let reader n read tokens, at most 64 and one more: the last is only predicted. Return the loss of each token after the first. */

@@ -299,7 +299,7 @@ export function arrows(event, at, n) {
   return Math.min(Math.max(at + by, 0), n - 1);
 }
 
-/** Show a button for each word; the chosen word is pressed. If the words have not changed, keep the buttons, which keeps the focus. Tab reaches
+/** Show a button for each word; the chosen word, if it is one of them, is pressed. If the words have not changed, keep the buttons, which keeps the focus. Tab reaches
  * one word, and the arrow keys move to the others. */
 export function wordButtons(box, words, chosen, pick) {
   const key = words.join('\n');
@@ -319,6 +319,7 @@ export function wordButtons(box, words, chosen, pick) {
     button?.setAttribute('aria-pressed', n === chosen);
     if (button) button.tabIndex = n === chosen ? 0 : -1;
   }
+  if (!box.querySelector('[tabindex="0"]')) box.lastChild.tabIndex = 0;
   box.chosen = chosen;
 }
 

@@ -2,11 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {nested, shell} from '../code.js';
-import {controls, fixed, h, minus, viewLink} from '../ui.js';
+import {controls, fixed, h, minus, viewLink, wordButtons} from '../ui.js';
 
 import {i, math, o, row, sub, words} from './mathml.js';
 import {coverOf, paper, step, tall, widthOf} from './step.js';
 import {trainedTable} from './tables.js';
+import {lastWords} from './words.js';
 
 const reach = 160, left = 58, right = 12, bottom = 40;  // left, right, bottom: the margins in chart.js
 
@@ -15,7 +16,7 @@ export const buckets = {
   title: 'T5 learns numbers for distances',
   name: 'T5’s buckets',
   defaults: {back: 40, layer: '0', head: 0, text: ''},
-  fits: () => true,  // not shown here, but the next steps have it
+  fits: () => true,
   make({core, facts, change, state, story}) {
     const settings = controls(
       [
@@ -25,7 +26,9 @@ export const buckets = {
         {key: 'text', type: 'text'}
       ],
       change);
-    const box = h('div', {class: 'drag'}), rule = {buckets: 32, maxDistance: 128, bidirectional: false, strategy: 0};
+    const box = h('div', {class: 'drag'}),
+          buttons = h('div', {class: 'words', role: 'group', 'aria-label': 'Words; choose one to see its distance'}),
+          rule = {buckets: 32, maxDistance: 128, bidirectional: false, strategy: 0};
     const of = Array.from({length: reach + 1}, (_, back) => core.bucket(-back, rule)), exact = core.bucketExact(rule);
     const cover = coverOf('Show the rest'), known = of.lastIndexOf(of[64]);  // the cover begins behind a bucket
     /** Draw the buckets as a strip along the distance, and mark the chosen bucket. */
@@ -58,6 +61,7 @@ export const buckets = {
       change,
       cover,
       figure: box,
+      extra: [h('span', {}, 'Your words, if they end the text: '), buttons],
       guess: {
         ask: 'do the distances 100 and 110 have different numbers?',
         choices: ['yes', 'no'],
@@ -103,10 +107,11 @@ export const buckets = {
         figure.querySelector('figcaption')
           .after(h('div', {class: 'part'}, strip(width, bucket), figure.querySelector('svg.chart'), cover));
         box.replaceChildren(figure);
-        const {table} = term.arrays;
+        const {table} = term.arrays, words = lastWords(state.text), word = words.at(-1 - back);
+        wordButtons(buttons, words, words.length - 1 - back, n => change({back: words.length - 1 - n}));
         return {
           said: [
-            `Distance ${back} is in bucket ${bucket}`,
+            `Distance ${back}${word && back ? `, from “${words.at(-1)}” back to “${word}”,` : ''} is in bucket ${bucket}`,
             sharing.length < 2 ? ' and shares it with no other' :
               last             ? `, with all distances from ${sharing[0]}` :
                                  `, with all distances from ${sharing[0]} to ${sharing.at(-1)}`,

@@ -5,6 +5,7 @@ import {controls, fixed, h, minus, viewLink} from '../ui.js';
 
 import {i, math, n, o, row, sub, sup} from './mathml.js';
 import {coverOf, paper, player, step, tall, walk, widthOf} from './step.js';
+import {lastWords, shade} from './words.js';
 
 const length = 512, faint = -5;
 
@@ -13,7 +14,7 @@ export const slopes = {
   title: 'ALiBi: every head has a different slope',
   name: 'ALiBi’s slopes',
   defaults: {query: 400, heads: 8, head: 2, text: ''},
-  fits: () => true,  // not shown here, but the next steps have it
+  fits: () => true,
   make({core, change, state, story}) {
     const settings = controls(
       [
@@ -96,13 +97,20 @@ export const slopes = {
         cover.style.width = `${100 * seen / length}%`;
         cover.style.clipPath =
           `polygon(evenodd, 0 0, 100% 0, 100% 100%, 0 100%, 0 0, 0 ${from}, 100% ${from}, 100% ${to}, 0 ${to}, 0 ${from}, 0 0)`;
+        const ending = (words, weight) => words.flatMap((word, n) => {
+          const share = weight[seen - words.length + n];
+          return [
+            h('span', {class: 'shaded', style: `background: ${shade(share / weight[seen - 1])}`, title: fixed(share)}, word), ' '
+          ];
+        });
         const slope = seen > 1 ? bias[head * seen + seen - 2] / -1 : 0, half = Math.LN2 / slope;
         return {
           said: seen > 1 ?
             [
               'Head ', String(head), ' has the slope ', h('strong', {}, fixed(slope)),
               `. If all tokens had equal contents, the weight would halve every ${
-                half < 10 ? half.toFixed(1) : Math.round(half)} tokens.`
+                half < 10 ? half.toFixed(1) : Math.round(half)} tokens. If your words end the text, these are their weights: `,
+              ...ending(lastWords(state.text).slice(-seen), weights[head])
             ] :
             'The query is the first token: no token is before it.',
           numbers: {slope},

@@ -23,6 +23,13 @@ export function fitsWords(text) {
   } catch { return false; }
 }
 
+/** Return the last words of a text, or of the example if it is empty: as many as fit in a step. A long word is cut. */
+export const lastWords = text =>
+  (text.trim() || example).split(/\s+/).slice(-maxWords).map(word => word.length > 16 ? `${word.slice(0, 15)}…` : word);
+
+/** Return a background that is darker for a larger share, 0 to 1. */
+export const shade = share => `color-mix(in srgb, var(--s1) ${Math.round(40 * share)}%, var(--bg))`;
+
 const still = matchMedia('(prefers-reduced-motion: reduce)');
 const widest = 5;  // space between two words in pixels
 
@@ -120,8 +127,7 @@ export class Words {
   place(now = false) {
     const room = this.element.clientWidth;
     if (!room) return;
-    const size = {...sizes[+roomy(this.element)]}, {chip: names} = size,
-          within = Math.min(heightOf(this.element) - 20, 0.8 * room),
+    const size = {...sizes[+roomy(this.element)]}, {chip: names} = size, within = Math.min(heightOf(this.element) - 20, room),
           scale = (within - names - 28) / (size.arcs + size.bars + (this.biases ? size.biases : 0));
     if (roomy(this.element) && scale > 1)
       for (const part of ['arcs', 'bars', 'biases']) size[part] = Math.round(scale * size[part]);

@@ -59,7 +59,7 @@ def parameters(page):
 
 def cost(page):
     parameters(page)
-    page.show("cost", most=256)
+    page.show("cost", a="t5", most=256)
     info, _, *benches, row = page.code().splitlines()
     command(info)
     for line in benches:

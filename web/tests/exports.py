@@ -80,7 +80,7 @@ def exports(browser):
     page.show("sentence", text=" ".join(words), save="map")
     all_, plain = page.p.evaluate("['all', 'plain'].map(key => relpos.page().numbers()[key].map(row => [...row.weights]))")
     check("sentence: the table of the map", page.csv()[1:] == [[i, j, all_[i][j], plain[i][j]] for i in range(5) for j in range(5)])
-    page.show("cost", save="cache", step=3)
+    page.show("cost", a="t5", save="cache", step=3)
     check("cost: the map of the cache", [row[:2] for row in page.csv()[1:]] == [[t, j] for t in range(4) for j in range(t + 1)])
     page.show("rope", save="product")
     check("rope: the product", len(page.csv()) == 130 and page.csv()[0] == ["offset", "product"])

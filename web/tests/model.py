@@ -60,7 +60,7 @@ def model(page):
     top = np.sort(page.p.evaluate("relpos.page().numbers().weights()"))[-1]
     last = float(re.fullmatch(r"([\d.]+) or more", element.locator(".scale span").last.text_content())[1])
     check("model: the bar says where its colours end", last < top and f"to {last:.4f} or more" in element.locator("canvas").first.get_attribute("aria-label"), f"{last} {top}")
-    page.show("cost", most=256)
+    page.show("cost", a="t5", most=256)
     check("cost: entries of a table are called so", page.p.locator("main .scale").first.text_content().startswith("bucket"))
     page.show("bias", a="alibi", q=9, k=9)
     check("bias: a whole bar ends with its data", page.p.locator("figure:not([hidden]) .scale span").all_text_contents()[::2] == ["bias", "0.0000"])

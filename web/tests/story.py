@@ -123,7 +123,7 @@ def schemes(page):
         parts = page.p.evaluate("relpos.page().numbers().parts")
         check(f"dials {state}: four parts sum to the score", len(parts) == 4 and abs(sum(parts) - here) < 1e-12, f"{parts} {here}")
         shown = [t.replace("−", "-") for t in page.p.locator("svg.chart[aria-label^='dial 0'] text").all_text_contents()[::2]]
-        check(f"dials {state}: and so they are drawn", [f"{float(t):.2f}" for t in shown] == fixed([*parts, here], 2), f"{shown} {parts}")
+        check(f"dials {state}: and so they are drawn", [f"{float(t):.3f}" for t in shown] == fixed([*parts, here], 3), f"{shown} {parts}")
     for length in (64, 600, 8192):
         page.show("story-beyond", length=length)
         page.download("Save the arrays")

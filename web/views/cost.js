@@ -13,8 +13,15 @@ export const cost = {
   id: 'cost',
   title: 'Cost: N × N against O(N), measured here',
   name: 'Cost',
-  defaults:
-    {a: 't5', heads: 8, dim: 64, most: 1024, step: 32, also: 'relkey,left=64,right=64+relval,left=64,right=64', save: 'memory'},
+  defaults: {
+    a: 'alibi',
+    heads: 8,
+    dim: 64,
+    most: 1024,
+    step: 32,
+    also: 'relkey,left=64,right=64+relval,left=64,right=64',
+    save: 'memory'
+  },
 
   make({core, facts, change}) {
     const names =

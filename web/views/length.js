@@ -1,18 +1,30 @@
-// length.js -- the view of a trained model on a longer and longer text: its perplexity by position, with the positions it was trained with and
-// with others. SPDX-License-Identifier: Apache-2.0
+// length.js -- the view of trained models on a longer and longer text: their perplexity by position. Small models, each trained with its own
+// positions, or one model with the positions it was trained with and with others. SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {shell} from '../code.js';
 import {ofChart} from '../export.js';
 import {frame} from '../frame.js';
 import {Reader} from '../reader.js';
 import {doubling, player} from '../story/step.js';
-import {modelFile, Trained} from '../trained.js';
+import {modelFile, smallModels, Trained} from '../trained.js';
 import {controls, download, fixed, h, table} from '../ui.js';
 
 const min = 64, max = 8192, trainedAt = 256;
-const trainedTerms = 't5,bidirectional=0';  // of the model in lab/model
-const schemes = [['', 'T5, as trained'], ['none', 'no positions'], ['alibi', 'ALiBi'], ['rope', 'RoPE']];
 const textFile = 'relpos-text.txt';
+const trainedTerms = 't5,bidirectional=0';
+
+/** Return a line of the chart. m: the number of its model in trained.js; position: its terms; limit: how many bytes it can read; file: the name under
+ * which the page saves the model; option: of relpos lab eval. */
+const own = (m, position, name, of, limit = Infinity) => ({m, position, name, file: `relpos-${of}.safetensors`, limit});
+const other = (position, name) => ({m: 0, position, name, file: modelFile, limit: Infinity, option: position});
+const sets = {
+  own: [
+    own(1, trainedTerms, 'T5', 't5'), own(2, 'none', 'no positions', 'none'), own(3, 'alibi', 'ALiBi', 'alibi'),
+    own(4, 'rope', 'RoPE', 'rope'), own(5, 'learned', 'a learned table', 'learned', trainedAt)
+  ],
+  swapped:
+    [{...other(trainedTerms, 'T5'), option: ''}, other('none', 'no positions'), other('alibi', 'ALiBi'), other('rope', 'RoPE')]
+};
 
 /** Return the ranges [from, to) of positions that `relpos lab eval` prints for n bytes: up to 64, and then twice as many each time. */
 function rangesOf(n) {
@@ -21,15 +33,15 @@ function rangesOf(n) {
   return ranges;
 }
 
-/** Return the part of the held-out text that comes with the page, in the form of a text that Reader has read: each byte has the mean loss of its
- * range of `part` bytes. web/lengths.py measured these losses. */
-function measured({text, lengths: {part, losses}}) {
-  const each = means => Float64Array.from({length: max}, (_, n) => means[Math.floor(n / part)]);
+/** Return the part of the held-out text that comes with the page, in the form of a text that Reader has read with the lines of a set: each byte has
+ * the mean loss of its range of `part` bytes. web/lengths.py measured these losses. */
+function measured({text, lengths}, set) {
+  const each = means => Float64Array.from({length: max}, (_, n) => means[Math.floor(n / lengths.part)] ?? NaN);
   return {
     read: max,
     tokens: new TextEncoder().encode(text),
-    all: schemes,
-    losses: schemes.map(([position]) => each(losses[position || trainedTerms]))
+    all: sets[set],
+    losses: sets[set].map(({position}) => each(lengths[set][position]))
   };
 }
 
@@ -38,25 +50,29 @@ const count = n => n.toLocaleString('en');
 
 export const length = {
   id: 'length',
-  title: 'Length: a trained model on a longer and longer text',
+  title: 'Length: trained models on a longer and longer text',
   name: 'Length',
-  defaults: {length: 1024, also: '', text: ''},
+  defaults: {models: 'own', length: max, also: '', text: ''},
 
   make({core, facts, change, state: current}) {
-    const stored = measured(facts), {part} = facts.lengths;
+    const most = Math.max(...Object.values(facts.lengths.rounding).map(([whole, rounded]) => 100 * (rounded / whole - 1)));
+    const stored = {own: measured(facts, 'own'), swapped: measured(facts, 'swapped')}, {part} = facts.lengths;
     let run = null, refused = null, drawn = 0, figure = null;  // run: the text that is shown, or null
     const reader = new Reader(core, () => picture.isConnected && !ready() ? progress() : reader.want(0), (why, text) => {
       refused = {id: text.of, why};
       change({});
     });
-    const own = h('textarea', {
+    const bytesOf = text => new TextEncoder().encode(text || facts.text).subarray(0, max + 1);
+    /** Return the largest length that a state can have. */
+    const longest = ({text}) => Math.max(min, bytesOf(text).length - 1);
+    const words = h('textarea', {
       id: 'long-text',
       rows: 4,
       maxlength: max + 1,
       spellcheck: 'false',
       'data-key': 'text',
       placeholder: 'empty: a part of Vim’s help that the model has not seen',
-      oninput: () => change({text: own.value})
+      oninput: () => change({text: words.value})
     });
     const open = h('input', {
       type: 'file',
@@ -70,63 +86,94 @@ export const length = {
     });
     const settings = controls(
       [
-        {key: 'length', label: 'Length of the text, in bytes', type: 'range', min, max, step: part, lower: min, upper: max},
-        {key: 'also', label: 'Another term to try, such as log,lambda=0.3', type: 'text'}, {key: 'text', type: 'text'}
+        {
+          key: 'models',
+          label: 'Models',
+          type: 'select',
+          options: [['own', 'five, one for each scheme'], ['swapped', 'one, trained with T5']]
+        },
+        {
+          key: 'length',
+          label: 'Length of the text, in bytes',
+          type: 'range',
+          min,
+          max,
+          step: part,
+          lower: min,
+          upper: max,
+          limit: longest
+        },
+        {key: 'also', label: 'Another term for the one model, such as log,lambda=0.3', type: 'text'}, {key: 'text', type: 'text'}
       ],
       change, h('div', {class: 'field'}, h('label', {for: 'long-text'
-      }, 'Your text'), h('div', {class: 'wide'}, own, open)));
+      }, 'Your text'), h('div', {class: 'wide'}, words, open)));
     const
       picture = h('div'),
       said = h('p', {role: 'status'}), numbers = h('div'),
       note = h('p', {class: 'note'},
-        'Each range is a different part of the text, and some parts are harder to predict: compare the lines within a range, not one line from range to range. The page comes with the numbers of the text that it opens with. It reads your own text, other terms and other lengths here, in your browser.');
+        `Each range is a different part of the text, and some parts are harder to predict: compare the lines within a range, not one line from range to range. The page comes with the numbers of the text that it opens with. It reads your own text, other terms and other lengths here, in your browser. The weights are rounded, which raises the perplexity by at most ${
+          fixed(most,
+            1)} %. Each model is from one start of its training; lab/model/README.md in the source has three starts and the training rates.`);
     const play =
       player({key: 'length', state: current, change, text: 'Play: 64 to 8,192', ends: [min, max], next: doubling(max, part)});
-    const save = (text, name, of) => h('button', {type: 'button', onclick: async () => download(name, await of ())}, text);
+    const save = (text, of) => h('button', {type: 'button', onclick: of}, text), models = save('', async () => {
+      const used = new Set(run.all.map(({m}) => m)), big = await Trained.load(core), [...small] = await smallModels();
+      for (const {m, file} of run.all)
+        if (used.delete(m)) download(file, (m ? new Trained(core, small[m - 1].head, small[m - 1].bytes, m) : big).file());
+    });
     const output = h('div', {}, picture, h('div', {class: 'row'}, play), said, note, numbers,
-      h('div', {class: 'row'}, save('Save the model', modelFile, async () => (await Trained.load(core)).file()),
-        save('Save the text', textFile,
-          () => new Blob([run.tokens.subarray(0, Math.min(current().length + 1, run.tokens.length))]))));
-    const bytesOf = text => new TextEncoder().encode(text || facts.text).subarray(0, max + 1);
-    /** Return true if the text and the schemes are those of the stored numbers. */
-    const given = () => !current().text && !current().also.trim();
+      h('div', {class: 'row'}, models,
+        save('Save the text',
+          () => download(textFile, new Blob([run.tokens.subarray(0, Math.min(current().length + 1, run.tokens.length))])))));
+    const alone = () => current().models === 'swapped', also = () => alone() ? current().also.trim() : '';
+    /** Return what the reader has to read, to recognize it. */
+    const wanted = () => JSON.stringify([current().text, current().models, also()]);
+    /** Return true if the text and the lines are those of the stored numbers. */
+    const given = () => !current().text && !also();
     /** Return the number of bytes that the stored numbers cover: whole ranges of `part`. */
     const whole = () => current().length - current().length % part;
     /** Return true if nothing has to be read. */
     const ready = () => given() && whole() === current().length;
+    const isStored = () => run === stored[current().models];
     /** Return how many bytes of the wanted length are shown. */
-    const shown = () => run === stored ? whole() : Math.min(run.read, current().length);
+    const shown = () => isStored() ? whole() : Math.min(run.read, current().length);
 
     const t5 = {buckets: 32, maxDistance: 128, bidirectional: false, strategy: 0};  // the defaults of trainedTerms
     let constant = 0;                                                               // the smallest distance in T5's last bucket
     while (core.bucket(-constant, t5) !== t5.buckets - 1) constant++;
-    /** Return the perplexities of the first n bytes in words: beyond the trained length, or of the last range if few bytes are beyond it. */
+    const bytes = ([from, to]) => `${count(from)} to ${count(to - 1)}`;
+    /** Return the lines of a range in words, such as "5.0 with T5 and 6.1 with ALiBi", those that can read it. */
+    const listed = range => {
+      const found =
+        run.all.map(({name, limit}, k) => limit < range[1] ? '' : `${fixed(perplexity(run.losses[k], range), 1)} with ${name}`)
+          .filter(Boolean);
+      return `${found.slice(0, -1).join(', ')} and ${found.at(-1)}`;
+    };
+    /** Return the perplexities of the first n bytes in words: in training and in the last range, or only of the last range if few bytes are beyond
+     * training. */
     const finding = n => {
-      const few = n < trainedAt + 64, range = few ? rangesOf(n).at(-1) : [trainedAt, n],
-            bytes = `${count(range[0])} to ${count(range[1] - 1)}`;
-      const first = [0, trainedAt], of = range => run.losses.map(loss => perplexity(loss, range)), found = of(range),
-            times = ([t5, , alibi]) => fixed(alibi / t5, 1);
-      const listed = run.all.map(([, name], k) => `${fixed(found[k], 1)} with ${k ? name : 'T5'}`),
-            list = `${listed.slice(0, -1).join(', ')} and ${listed.at(-1)}`;
-      if (few) return `In bytes ${bytes}, perplexity is ${list}.`;
-      return `Beyond the ${trainedAt} bytes of training, in bytes ${bytes}, perplexity is ${list}. With ALiBi it is ${
-        times(found)} times that with T5; in the first ${trainedAt} bytes, where T5 has ${fixed(of(first)[0], 1)}, it is ${
-        times(of(first))} times. T5’s bias stays the same from distance ${
+      const last = rangesOf(n).at(-1), far = last[1] - last[0] < 64 ? rangesOf(n).at(-2) : last;
+      if (n < trainedAt + 64) return `In bytes ${bytes(last)}, perplexity is ${listed(last)}.`;
+      return `In the first ${trainedAt} bytes, the length in training, perplexity is ${listed([0,
+        trainedAt])}. In bytes ${bytes(far)}, it is ${listed(far)}.${
+        alone() ? '' : ' The learned table has no entry for these bytes.'} T5’s bias stays the same from distance ${
         constant} on, ALiBi’s penalty keeps growing, and RoPE rotates its slow pairs by angles that ${
         trainedAt} bytes do not reach.`;
     };
+    const trainedWith = () => alone() ? `The model was trained with T5, on texts of ${
+                                          trainedAt} bytes; the other positions get its weights without more training.` :
+                                        `Each model was trained with its own positions, on texts of ${trainedAt} bytes.`;
 
     /** Return the rows of the table that is saved: the mean losses in ranges [from, to) of positions. A text that was read has a row for each byte. */
     const rows = () => {
-      const step = run === stored ? part : 1;
-      return Array.from(
-        {length: shown() / step}, (_, n) => [n * step, (n + 1) * step, ...run.losses.map(loss => loss[n * step])]);
+      const step = isStored() ? part : 1;
+      return Array.from({length: shown() / step},
+        (_, n) => [n * step, (n + 1) * step, ...run.losses.map(loss => Number.isNaN(loss[n * step]) ? '' : loss[n * step])]);
     };
 
     const draw = () => {
       const n = shown(), ranges = rangesOf(n), {all, losses, tokens} = run, end = Math.min(current().length, tokens.length - 1);
-      const found = losses.map(loss => ranges.map(range => perplexity(loss, range)));
-      const bytes = ([from, to]) => `${count(from)} to ${count(to - 1)}`,
+      const found = losses.map(loss => ranges.map(range => perplexity(loss, range))),
             rangeAt = x => ranges.find(([, to]) => x < to) ?? ranges.at(-1);
       figure = chart({
         title: 'Perplexity by position in the text, lower is better',
@@ -136,29 +183,36 @@ export const length = {
         logY: true,
         span: [min / 2, Math.max(end, 2 * trainedAt)],
         named: x => `bytes ${bytes(rangeAt(x))}`,
-        series: all.map(([, name], k) => ({
-          name,
-          line: k ? 2 : 3,
-          steps: true,
-          x: ranges.flatMap(([from, to]) => [Math.max(from, min / 2), to - 1]),
-          y: ranges.flatMap((_, r) => [found[k][r], found[k][r]])
-        })),
-        zones: [{from: min / 2, to: trainedAt - 0.5, text: 'as in training', shade: true}]
+        series: all.map(({name, limit}, k) => {
+          const own = ranges.filter(([, to]) => to <= limit);
+          return {
+            name,
+            line: k ? 2 : 3,
+            steps: true,
+            ends: limit < n,
+            x: own.flatMap(([from, to]) => [Math.max(from, min / 2), to - 1]),
+            y: own.flatMap((_, r) => [found[k][r], found[k][r]])
+          };
+        }),
+        zones: [
+          {from: min / 2, to: trainedAt - 0.5, text: 'as in training', shade: true},
+          {from: trainedAt - 0.5, to: 2 * max, text: alone() || n <= 2 * trainedAt ? '' : 'beyond the table', shade: false}
+        ]
       });
       picture.replaceChildren(figure);
-      said.textContent = n ? `${finding(n)} The model was trained with T5, on texts of ${
-                               trainedAt} bytes; the other schemes get its weights without more training.${
-                               n < end ? ` Reading: ${count(n)} of ${count(end)} bytes …` : ''}` :
+      said.textContent = n ? `${end < current().length ? `Your text has ${count(tokens.length)} bytes. ` : ''}${finding(n)} ${
+                               trainedWith()}${n < end ? ` Reading: ${count(n)} of ${count(end)} bytes …` : ''}` :
                              'Reading …';
       numbers.replaceChildren(
-        ...(n ? [table(['bytes', ...ranges.map(bytes)], all.map(([, name], k) => [name, ...found[k]]),
+        ...(n ? [table(['bytes', ...ranges.map(bytes)],
+                  all.map(({name}, k) => [name, ...found[k].map(x => Number.isNaN(x) ? 'no entry' : x)]),
                   {digits: 3, caption: 'Perplexity of each range: exp of the mean loss. Guessing among all bytes has 256.'})] :
                 []));
     };
 
     /** Draw the stored numbers, or what has been read of another text. Before its first bytes, the picture of the text before stays. */
     const show = () => {
-      if (ready() || given() && reader.text.read <= whole()) run = stored;
+      if (ready() || given() && !(reader.text?.of === wanted() && reader.text.read > whole())) run = stored[current().models];
       else if (!run || reader.text.read) run = reader.text;
       else return;
       draw();
@@ -175,26 +229,29 @@ export const length = {
     /** Let the worker read the first n bytes. */
     const read = (of, tokens, all, n) => {
       const {text} = reader;
-      if (text?.of !== of || text.capacity < n)
-        Object.assign(reader.begin(tokens, all.map(([position]) => position || trainedTerms), n <= 1024 ? 1024 : max), {of, all});
+      if (text?.of !== of || text.capacity < n) Object.assign(reader.begin(tokens, all, n <= 1024 ? 1024 : max), {of, all});
       if (reader.text.read < n) reader.want(n);
       return reader.text.read < n;
     };
 
     const compute = state => {
-      settings.set(state);
-      if (own.value !== state.text) own.value = state.text;
-      const tokens = bytesOf(state.text), also = state.also.trim(), of = JSON.stringify([state.text, also]),
-            all = also ? [...schemes, [also, also]] : schemes, n = Math.min(state.length, tokens.length - 1);
+      settings.set({...state, length: Math.min(state.length, longest(state))});
+      settings.of('also').element.hidden = !alone();
+      models.textContent = alone() ? 'Save the model' : 'Save the models';
+      if (words.value !== state.text) words.value = state.text;
+      const tokens = bytesOf(state.text), term = also(), of = wanted(), n = Math.min(state.length, tokens.length - 1),
+            all = [...sets[state.models], ...(term ? [other(term, term)] : [])];
       if (tokens.length <= 2) throw new Error('the text is too short: write at least three bytes');
-      if (also) core.problem({lenQ: 2, lenK: 2, dimK: 8, terms: [also]});
+      if (term) core.problem({lenQ: 2, lenK: 2, dimK: 8, terms: [term]});
       const failed = !ready() && refused?.id === of, reading = !ready() && !failed && read(of, tokens, all, n);
       if (reading) picture.setAttribute('aria-busy', true);
       else picture.removeAttribute('aria-busy');
       if (failed) throw new Error(refused.why);
       show();
-      const eval_ = ([position]) => shell(
-        ['relpos', 'lab', 'eval', modelFile, '--text', textFile, '--lengths', n, ...(position ? ['--position', position] : [])]);
+      const eval_ = ({file, option, limit}) => shell([
+        'relpos', 'lab', 'eval', file, '--text', textFile, '--lengths', Math.min(n, limit),
+        ...(limit < n ? ['--bytes', limit] : []), ...(option ? ['--position', option] : [])
+      ]);
       return {
         name: 'length',
         figure: {svg: () => ofChart(figure).svg()},
@@ -202,12 +259,13 @@ export const length = {
         numbers: {
           get read() { return shown(); },
           get perplexity() {
-            return Object.fromEntries(
-              run.all.map(([, name], k) => [name, rangesOf(shown()).map(range => perplexity(run.losses[k], range))]));
+            return Object.fromEntries(run.all.map(
+              ({name, limit},
+                k) => [name, rangesOf(shown()).filter(([, to]) => to <= limit).map(range => perplexity(run.losses[k], range))]));
           }
         },
-        csv: () => [['from', 'to', ...run.all.map(([, name]) => `loss ${name}`)], ...rows()],
-        code: {CLI: `# “Save the model” and “Save the text” write the two files\n${all.map(eval_).join('\n')}\n`}
+        csv: () => [['from', 'to', ...run.all.map(({name}) => `loss ${name}`)], ...rows()],
+        code: {CLI: `# “${models.textContent}” and “Save the text” write the files\n${all.map(eval_).join('\n')}\n`}
       };
     };
     return frame({
@@ -217,7 +275,7 @@ export const length = {
       output,
       settings,
       about:
-        'A small model, trained with T5 on texts of 256 bytes, reads a text that is up to 32 times as long. Press Play: each line shows how well it predicts the next byte at each distance from the beginning, with T5 and with other positions. Perplexity is the number of equally likely bytes among which the model would be as unsure.',
+        'Small models, trained on texts of 256 bytes, read a text that is up to 32 times as long. Press Play: each line shows how well a model predicts the next byte at each distance from the beginning. Each model has its own positions; or choose one model that was trained with T5, and what becomes of it with other positions. Perplexity is the number of equally likely bytes among which a model would be as unsure.',
       formula: 'perplexity = exp(mean of −log p(next byte))'
     });
   }

@@ -37,6 +37,17 @@ function subtract(difference, a, b, from, to) {
   for (let x = from; x < to; x++) difference[x] = a[x] === -Infinity ? -Infinity : a[x] - b[x];
 }
 
+/** Return a function that returns an array of n numbers, each time another one of two: one is on the screen while the other is computed. */
+function inTurns() {
+  const kept = [];
+  let turn = 0;
+  return n => {
+    turn ^= 1;
+    if (kept[turn]?.length !== n) kept[turn] = new Float64Array(n);
+    return kept[turn];
+  };
+}
+
 export const model = {
   id: 'model',
   title: 'A trained model: its heads without and with a term',
@@ -63,7 +74,7 @@ export const model = {
       minilm: {
         title: 'all-MiniLM-L6-v2 on the Gettysburg Address, layer 3',
         about:
-          'A trained sentence encoder without a position term in its attention, its queries and keys rounded to 8 bits: add a term to see which words its heads then attend to. The table here is not trained; it has the shape of a T5 table.',
+          'A trained sentence encoder without a position term in its attention, its queries and keys rounded to 7 bits: add a term to see which words its heads then attend to. The table here is not trained; it has the shape of a T5 table.',
         read: () => take({arrays: unpacked(facts.model.arrays), tokens: facts.model.tokens}),
         start: {a: 't5,table=t5_table', head: 3, query: 17}
       },
@@ -189,7 +200,7 @@ export const model = {
       const known = [new Map(), new Map()];  // rows that have already been shown
       const rowOf = (n, i) => known[n].get(i) ?? known[n].set(i, set(n).row(head, i)).get(i);
       for (const n of terms.length ? [0, 1] : [0]) rowOf(n, 0);
-      return {terms, rowOf, rows: (n, what, i, count) => set(n).rows(what, head, i, count)};
+      return {terms, rowOf, rows: (n, what, i, count, to) => set(n).rows(what, head, i, count, to)};
     };
     const scratch = new Float64Array(2 ** 14);
     /** Return the magnitude that a hundredth of the numbers other than 0 exceeds, of at most 2¹⁴ of them that are evenly spread. */
@@ -202,6 +213,7 @@ export const model = {
       return nth(scratch.subarray(0, n), Math.floor(n * 0.99)) || 1;
     };
     let drawn = null, plain = null;
+    const arrays = {plain: inTurns(), all: inTurns(), difference: inTurns()};
     /** Return the weights of a head without and with the terms of a state: all queries are computed in pieces, the chosen ones at once. */
     const weightsOf = (state, source) => {
       const {head, a, b, masks, scale} = state, {lenQ, lenK, dimV, out} = source, id = [head, masks, scale].join(' '),
@@ -209,19 +221,21 @@ export const model = {
       if (drawn?.key === key && drawn.source === source) return drawn;  // the weights of all queries are already known
       const found = rowsOf(state, source), {terms, rows} = found, cells = lenQ * lenK,
             many = Math.max(1, Math.floor(2e6 / lenK / source.dim));
-      if (plain?.id !== id || plain.source !== source) plain = {id, source, known: 0, all: new Float64Array(cells)};
-      const first = plain, all = terms.length ? new Float64Array(cells) : first.all,
-            difference = terms.length ? new Float64Array(cells) : null;
+      if (plain?.id !== id || plain.source !== source) plain = {id, source, known: 0, all: arrays.plain(cells)};
+      const first = plain, all = terms.length ? arrays.all(cells) : first.all,
+            difference = terms.length ? arrays.difference(cells) : null,
+            part = (data, i, n) => data.subarray(i * lenK, (i + n) * lenK);
       const result = {...found, key, source, plain: first.all, with: terms.length ? all : null, difference, far: 0};
       const last = terms.length ? 1 : 0;
       result.steps = function*() {
         for (; first.known < lenQ; first.known += many) {
-          first.all.set(rows(0, 'masked', first.known, Math.min(many, lenQ - first.known)), first.known * lenK);
+          const n = Math.min(many, lenQ - first.known);
+          rows(0, 'masked', first.known, n, part(first.all, first.known, n));
           yield;
         }
         for (let i = 0; i < lenQ && (last || out); i += many) {
           const n = Math.min(many, lenQ - i);
-          if (last) all.set(rows(1, 'masked', i, n), i * lenK);
+          if (last) rows(1, 'masked', i, n, part(all, i, n));
           if (out) {
             const got = rows(last, 'out', i, n), want = out.subarray((head * lenQ + i) * dimV);
             for (let x = 0; x < got.length; x++) result.far = Math.max(result.far, Math.abs(got[x] - want[x]));
