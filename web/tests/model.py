@@ -47,6 +47,13 @@ def model(page):
             check(f"model {state}: the calculation of a cell of map {nth}", f"offset {1 - query}:".replace("-", "−") in text and [value] == fixed(want) and abs(value_of(calculation) - want) < 2e-4, f"{text} {want}")
         computed, wrong = wrong_cells([cell for cell in cells(page) if " = " in cell[1] and re.fullmatch(r"\d\.\d{4}", cell[0])], 2e-4)
         check(f"model {state}: the weights of the heaviest keys", computed == 16 and not wrong, f"{computed} {wrong[:2]}")
+    weights = {}
+    for head in (3, 4, 5, 3, 4, 4, 3):  # the arrays of one head serve another one later
+        page.p.evaluate("head => relpos.change({head})", head)
+        page.frames()
+        found = page.p.evaluate("[relpos.page().numbers().weights(), relpos.page().numbers().plain]")
+        check(f"model: head {head} has its own numbers again", weights.setdefault(head, found) == found)
+    check("model: three heads differ", len({str(found) for found in weights.values()}) == 3)
     page.show("model", **untrained, a="alibi", head=4)
     found = json.loads(command(page.code().splitlines()[2] + " --json"))["bias"]
     curves = page.p.evaluate("relpos.page().numbers().bias()")

@@ -9,6 +9,8 @@ import {HeatMap} from '../heat.js';
 import {gridOf, nameOf, namesIn, startText, termEditor} from '../term.js';
 import {bytes, calculation, controls, extent, fixed, h, inner, minus, table} from '../ui.js';
 
+const digits = x => x.toLocaleString('en');
+
 export const cost = {
   id: 'cost',
   title: 'Cost: N × N against O(N), measured here',
@@ -158,10 +160,10 @@ export const cost = {
         ]
       });
       memory.replaceChildren(figure,
-        table(['tokens', ...lengths.map(String)],
+        table(['tokens', ...lengths.map(digits)],
           [
             ['N × N biases', ...whole.map(bytes)], ['scratch memory of relpos', ...work.map(bytes)],
-            ['entries of a row of biases', ...lengths.map(n => String(2 * n - 1))]
+            ['entries of a row of biases', ...lengths.map(n => digits(2 * n - 1))]
           ],
           {
             calculation: (r, m) => r === 1 ?
@@ -183,7 +185,7 @@ export const cost = {
             {name: 'array N × N, computed in the call', x, y: measured.results.map(r => r.dense + r.making)}
           ]
         }),
-          table(['tokens', ...x.map(String)],
+          table(['tokens', ...x.map(digits)],
             [
               ['no bias', 'none'], ['by offset', 'strip'], ['array, computed before', 'dense'], ['computing the array', 'making']
             ].map(([name, key]) => [name, ...measured.results.map(r => r[key])]),
@@ -208,7 +210,6 @@ export const cost = {
             every = core.kinds.map(kind => startText(core, facts, kind.name)),
             counts = [...asked, ...every].map(text => [text, countOf(text, heads, dim), countOf(text, 1, dim)]),
             sum = at => counts.slice(0, asked.length).reduce((total, line) => total + line[at], 0),
-            digits = x => x.toLocaleString('en'),
             line = ([text, many, one]) => [text, aboutArrays(text, heads, dim), digits(many), digits(one)];
       /** Return how each number of parameters is computed. The last row of the first table is a sum. */
       const counted = of => (r, c) => {
