@@ -1,9 +1,10 @@
 """Write the numbers of bench/results and lab/results between the marks in README.md and in docs/: index.md, costs.md, hf-performance.md, lab-reference.md,
-numerics.md and t5-design.md. Standard library only.
+numerics.md and t5-design.md, and in lab/model/README.md. Standard library only.
 
 tools/measure.sh writes the result files and runs this script.  SPDX-License-Identifier: Apache-2.0
 """
 import json
+import math
 import re
 import sys
 import textwrap
@@ -204,6 +205,29 @@ def lab():
     put("docs/lab-reference.md", forward.finish(), "forward")
 
 
+def length_models():
+    """The table of the models of lab/model/length in lab/model/README.md."""
+    names = {"t5,bidirectional=0": "t5", "none": "none", "alibi": "alibi", "rope": "rope", "learned": "learned"}
+    runs = {name: [] for name in names}
+    for line in lab_results.read(root / "lab" / "results" / "model-length.jsonl"):
+        runs[line["experiment"]["position"]].append(line)
+    rounding = json.loads((root / "web" / "lengths.json").read_text())["rounding"]
+    lengths = [256, 512, 1024, 2048]
+    out = ["| file | learning rate | weights | " + " | ".join(f"at {n:,}" for n in lengths) + " | in the file, in the page |", "|---" * 8 + "|"]
+    for position, lines in runs.items():
+        rate = min((r for r in lines if r["seed"] == 1), key=lambda r: r["lengths"][0]["loss"])["experiment"]["lr"]
+        starts = [r for r in lines if r["experiment"]["lr"] == rate]
+        assert len(starts) == 3, f"{position}: {len(starts)} starts"
+        cells = []
+        for n in range(len(lengths)):
+            found = sorted(math.exp(r["lengths"][n]["loss"]) for r in starts if r["lengths"][n]["loss"] is not None)
+            digits = 2 if found and found[0] < 10 else 1
+            cells.append(f"{statistics.mean(found):.{digits}f} ({found[0]:.{digits}f} to {found[-1]:.{digits}f})" if found else "no entry")
+        both = ", ".join(f"{x:.3f}" for x in rounding[f"length/{names[position]}"])
+        out.append(f"| {names[position]} | {rate} | {lines[0]['weights']:,} | " + " | ".join(cells) + f" | {both} |")
+    put("lab/model/README.md", "\n".join(out), "length")
+
+
 def encoders():
     """The goals of encoders in docs/t5-design.md, with the ratios of bench/results/t5_encoders.json and t5_avx2.json."""
     data = report.encoders()
@@ -246,4 +270,5 @@ costs()
 parts()
 encoders()
 lab()
+length_models()
 put("docs/numerics.md", (results / "errors.md").read_text())
