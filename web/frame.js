@@ -46,14 +46,16 @@ export function frame({title, about, formula, settings, output, facts, compute, 
       button.hidden = known[button.textContent] === undefined;
     }
     text.textContent = known[shown] ?? '';
+    summary.textContent = `The same numbers with the command${known.Python === undefined ? '' : ', in Python and in C'}`;
   };
   // saves: {key: name} lists the figures that can be saved, if there are several; compute returns the figures for the current state
   const which = saves && {key: 'save', label: 'What to save', type: 'select', options: Object.entries(saves)},
         choice = which && control(which, change), save = exporter(() => last, choice?.element);
-  const elsewhere = h('details', {open: true}, h('summary', {}, 'The same numbers with the command, in Python and in C'),
-    h('div', {class: 'row', role: 'group', 'aria-label': 'Language'}, choices,
-      copyButton('Copy', () => text.textContent, copied, 'select the text'), copied),
-    text);
+  const summary = h('summary'),
+        elsewhere = h('details', {open: true}, summary,
+          h('div', {class: 'row', role: 'group', 'aria-label': 'Language'}, choices,
+            copyButton('Copy', () => text.textContent, copied, 'select the text'), copied),
+          text);
   const sheet = h('details', {class: 'sheet', open: !narrow.matches}, h('summary', {}, 'Settings'), settings.element);
   const said = h('details', {class: 'about', open: !narrow.matches}, h('summary', {}, 'What this view shows'), about);
   narrow.addEventListener('change', () => sheet.open = said.open = !narrow.matches);
@@ -80,7 +82,7 @@ export function frame({title, about, formula, settings, output, facts, compute, 
         last = compute(state);
       } catch (error) { failed = error.message || String(error); }
       problem.textContent = failed &&
-        (last ? `${failed.replace(/\.?$/, '.')} Below are the picture and numbers of the last valid settings.` : failed);
+        (last ? `${failed.replace(/[^.?!]$/, '$&.')} Below are the picture and numbers of the last valid settings.` : failed);
       for (const section of sections) section.hidden = !last;
       mark(failed !== '');
       if (failed) return failed;

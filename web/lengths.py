@@ -72,6 +72,7 @@ def main(build):
         "models": sums,
         "text": bundle.checksum_of(text),
         "part": PART,
+        "held_out": HELD_OUT,
         "rounding": {name: rounding(relpos, name, model) for name, model in zip(bundle.MODELS, (trained, *small))},
         "swapped": {scheme: losses(trained, scheme, "swapped") for scheme in (setting(trained, "position"), *OTHERS)},
         "own": {setting(model, "position"): losses(model, setting(model, "position"), "own") for model in small},

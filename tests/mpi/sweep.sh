@@ -80,7 +80,7 @@ for how in 'KILL 1' 'KILL 0' 'STOP 2' 'STOP 0' 'TERM 1'; do
     case $how in
     'STOP 2') says '^relpos: rank 2 on .*: it has been silent for 3 s' ;;
     'STOP 0') says '^relpos: rank 0 on .*: it has been silent for 3 s' ;;
-    'TERM 1') says '^relpos: sweep: stopped .run the same command to continue' ;;
+    'TERM 1') says '^relpos: (rank 1: )?sweep: stopped .run the same command to continue' ;;
     esac
     mpi -n 2 "$program" "$@" -o "$T/cut.jsonl"
     check 'it continues' 0 "$code"

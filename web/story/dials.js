@@ -119,7 +119,8 @@ export const dials = {
         return {
           said: [
             `The query “${two[0]}” at ${m} looks back at the key “${two[1]}” at ${at}: the score is `,
-            h('strong', {}, minus(fixed(here))), `. At ${back} and 0, with the same distance, it is ${minus(fixed(y[back]))}.`
+            h('strong', {}, minus(fixed(here))),
+            at === dials.defaults.at ? '.' : `. At ${back} and 0, with the same distance, it is ${minus(fixed(y[back]))}.`
           ],
           numbers: {here, there: y[back], parts},
           csv: () => [['apart', 'score'], ...x.map((n) => [n, y[n]])],

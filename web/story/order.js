@@ -131,9 +131,9 @@ export const order = {
         'Drag a word to another place, or shuffle all words. The arcs and bars show how much attention the blue word gives to each word.',
       text: [
         [
-          'Attention compares the contents of the words, not their places: when a word moves, its weight moves with it. Move ',
+          'Attention compares the contents of the words, not their places: when a word moves, its weight moves with it. In “only she told him she loved him”, move ',
           h('em', {}, 'only'),
-          ', and the meaning of the sentence changes each time; attention sees the same set of words. Click another word to see its attention.'
+          ', and the meaning changes each time; attention sees the same set of words. Click another word to see its attention.'
         ],
       ],
       formula: [math(...score()), math(...softmax())],
@@ -166,7 +166,7 @@ export const bias = {
     same ?
     ['The bias changes a weight of the chosen word by up to ', strong(fixed(added)), '. Now move a word: its place matters.'] :
     [
-      'In this order ', strong(`weights have changed by up to ${fixed(moved)}`),
+      'In this order ', strong(moved >= 5e-5 ? `weights have changed by up to ${fixed(moved)}` : 'no weight has changed'),
       moved >= 5e-5    ? '. Attention depends on the order.' :
         strength === 0 ? '. Without a bias nothing changes.' :
                          ': the distances to the chosen word are the same.'

@@ -100,7 +100,9 @@ export const slopes = {
         const ending = (words, weight) => words.flatMap((word, n) => {
           const share = weight[seen - words.length + n];
           return [
-            h('span', {class: 'shaded', style: `background: ${shade(share / weight[seen - 1])}`, title: fixed(share)}, word), ' '
+            h('span', {class: 'shaded', style: `background: ${shade(share / weight[seen - 1])}`}, word, ' ',
+              h('small', {}, fixed(share, 3))),
+            ' '
           ];
         });
         const slope = seen > 1 ? bias[head * seen + seen - 2] / -1 : 0, half = Math.LN2 / slope;
@@ -109,7 +111,8 @@ export const slopes = {
             [
               'Head ', String(head), ' has the slope ', h('strong', {}, fixed(slope)),
               `. If all tokens had equal contents, the weight would halve every ${
-                half < 10 ? half.toFixed(1) : Math.round(half)} tokens. If your words end the text, these are their weights: `,
+                half < 10 ? half.toFixed(1) :
+                            Math.round(half)} tokens. If your words were the last ones up to the query, they would get: `,
               ...ending(lastWords(state.text).slice(-seen), weights[head])
             ] :
             'The query is the first token: no token is before it.',

@@ -10,21 +10,22 @@ export const paper = (text, number) => h('a', {href: `https://arxiv.org/abs/${nu
 
 /** Create a button that animates a setting: from its current value to the end, then from the start again. The animation stops when the user
  * presses the button again, changes the setting, or leaves the step. next(value, milliseconds) returns the new value. With
- * `ends`, [first, last], it begins at the first value and stops at the last. */
+ * `ends`, [first, last], it begins at the first value and stops at the last; these may change, and so may `button.rest`, its text when nothing plays. */
 export function player({key, state, change, next, text = 'Play', ends}) {
   let last = 0, expected;
   const button = h('button', {type: 'button', 'aria-pressed': false, onclick: () => last ? stop() : start()}, text);
-  const speak = how => button.closest('.story')?.querySelector('.said').setAttribute('aria-live', how);
+  button.rest = text;
+  const speak = how => button.closest('section')?.querySelector('p[role=status]').setAttribute('aria-live', how);
   const stop = () => {
     last = 0;
     speak('polite');
-    button.textContent = text;
+    button.textContent = button.rest;
     button.setAttribute('aria-pressed', false);
   };
   const play = now => {
     if (!last) return;
     if (!button.isConnected || state()[key] !== expected) return stop();
-    const value = next(expected, now - last);
+    const value = Math.min(next(expected, now - last), ends?.[1] ?? Infinity);
     if (value !== expected) change(key, value);
     expected = state()[key];
     if (ends && expected >= ends[1]) return stop();

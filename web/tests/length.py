@@ -38,17 +38,16 @@ def finding(page, what, rows):
         return f"{', '.join(found[:-1])} and {found[-1]}"
 
     starts = [0, *(64 << k for k in range(8) if 64 << k < n)]
-    ranges = [*zip(starts, [*starts[1:], n])]
-    beyond = n >= 320
-    a, b = ranges[-2] if beyond and n - starts[-1] < 64 else ranges[-1]
-    want = f"In bytes {a:,} to {b - 1:,}, {'it' if beyond else 'perplexity'} is {texts(a, b)}."
-    check(f"{what}: the finding", want in said, f"{said} {want}")
-    if beyond:
-        within = f"In the first 256 bytes, the length in training, perplexity is {texts(0, 256)}."
-        lines = [line.split() for line in command("relpos bucket --causal -- " + " ".join(str(-d) for d in range(160))).splitlines()]
-        far = next(-int(delta) for delta, bucket in lines if bucket == lines[-1][1])
-        check(f"{what}: in comparison with the trained length", within in said and f"the same from distance {far} on" in said, f"{said} {within} {far}")
-        check(f"{what}: the end of the table", ("The learned table has no entry" in said) == (state["models"] == "own"), said)
+    a, b = [(a, b) for a, b in zip(starts, [*starts[1:], n]) if b - a >= 64 or not a][-1]
+    if n < 320:
+        want = f"Perplexity in the first {n:,} bytes is {texts(0, n)}."
+        return check(f"{what}: the finding", want in said, f"{said} {want}")
+    want = f"In the first 256 bytes, the length in training, perplexity is {texts(0, 256)}. In bytes {a:,} to {b - 1:,}, it is {texts(a, b)}."
+    lines = [line.split() for line in command("relpos bucket --causal -- " + " ".join(str(-d) for d in range(160))).splitlines()]
+    far = next(-int(delta) for delta, bucket in lines if bucket == lines[-1][1])
+    check(f"{what}: the finding", want in said and f"rom distance {far} on" in said, f"{said} {want} {far}")
+    check(f"{what}: the end of the table", ("The learned table has no entry" in said) == (state["models"] == "own"), said)
+    check(f"{what}: what the one model was trained with", ("trained with T5" in said) == (state["models"] == "swapped"), said)
 
 
 def first_pictures(page):
@@ -74,19 +73,35 @@ def first_pictures(page):
     check("length: and a stored one shown again", p.evaluate("relpos.page().numbers().read") == 320 and len(page.csv()) == 6, len(page.csv()))
 
 
-def save_models(page, count):
-    """Save the models of the view, which are `count` files."""
-    saved = []
-    keep = lambda file: saved.append(file)  # noqa: E731, a method of a list cannot be registered
-    page.p.on("download", keep)
-    page.p.get_by_role("button", name="Save the model" + "s" * (count > 1), exact=True).click()
-    for _ in range(200):
-        if len(saved) < count:
-            page.p.wait_for_timeout(50)
-    page.p.remove_listener("download", keep)
-    for file in saved:
-        file.save_as(work / file.suggested_filename)
-    check("length: the files of the models", len({file.suggested_filename for file in saved}) == count, saved)
+def short_texts(page):
+    """A text of few bytes, a range of one byte, a text that Play ends with, and a file that is too long."""
+    p = page.p
+    sliders = lambda: p.evaluate("[...document.querySelectorAll('main [data-key=length], main .row > button[aria-pressed]')].filter(e => e.dataset.key || e.textContent.startsWith('Play')).map(e => e.checkVisibility())")
+    page.show("length", text="Short text")
+    said = p.text_content("main p[role=status] >> nth=0")
+    check("length: a short text", p.evaluate("relpos.page().numbers().read") == 9 and "Your text has 10 bytes; all but the first are predicted" in said and not any(sliders()), f"{said} {sliders()}")
+    page.show("length", length=65)
+    heights = p.eval_on_selector_all("svg.chart > path", "all => all.map(e => e.getBBox().height)")
+    check("length: no spike of one byte at the end, but a number", len(heights) == 5 and max(heights) < 1 and len(page.cells("T5")) == 2 and all(sliders()), heights)
+    page.show("length", text="Set the option to a value.\n" * 9, length=100)
+    p.get_by_role("button", name="Play: 64 to 242").click()
+    page.until("document.querySelector('main p[role=status]').getAttribute('aria-live') === 'off' || relpos.state().length === 242")
+    page.until("relpos.state().length === 242 && document.querySelector('main .row > button[aria-pressed]').getAttribute('aria-pressed') === 'false'")
+    check("length: Play ends with the text, and is quiet until then", p.get_attribute("main p[role=status] >> nth=0", "aria-live") == "polite" and p.get_by_role("button", name="Play: 64 to 242").count() == 1)
+    (work / "long.txt").write_text("é" * 5000)
+    page.show("length")
+    p.set_input_files("input[type=file]", work / "long.txt")
+    page.until("relpos.state().text.length > 4000")
+    check("length: a long file is cut in words", "long.txt has 10,000 bytes: the models read at most its first 8,193." in p.text_content("main"), p.text_content("main")[:200])
+    check("length: but not within a character", p.evaluate("relpos.state().text") == "é" * 4096)
+    page.show("length", fresh=True)
+
+
+def save_models(page, own):
+    """Save the models of the view."""
+    names = [*NAMES, "a learned table"] if own else ["Save the model"]
+    files = {page.download(name).name for name in names}
+    check("length: the files of the models", len(files) == len(names), files)
 
 
 def length(page):
@@ -97,7 +112,7 @@ def length(page):
         page.show("length", **state)
         page.until(LOADED)
         page.frames()
-        save_models(page, 5 if "models" not in state else 1)
+        save_models(page, "models" not in state)
         page.download("Save the text")
         mine, want = perplexities(page)
         what = f"length {state}"
@@ -110,7 +125,7 @@ def length(page):
         check(f"{what}: the losses of the table that is saved", abs(np.exp(rows[:64, 1].mean()) - mine["no positions"][0]) < 1e-9 and len(rows) >= last)
     page.show("length")
     said = p.text_content("main p[role=status] >> nth=0")
-    check("length: what the model was trained with", "was trained with its own positions" in said, said)
+    check("length: what the models were trained with", "trained with its own positions" in p.text_content("main") and "Beyond the trained length" in said, said)
     check("length: the lines jump from range to range", not page.slants(), page.slants())
     gap = p.evaluate("(svg => Math.min(...[...svg.querySelectorAll(':scope > path')].map(path => path.getBBox().y)) - svg.querySelector('rect').getBBox().y)(document.querySelector('svg.chart'))")
     check("length: no line touches the top of the chart", gap >= 8, gap)
@@ -119,8 +134,7 @@ def length(page):
     p.focus("svg.chart")
     p.keyboard.press("End")
     check("length: values at a place", "bytes 4,096 to 8,191" in p.text_content(".tip") and "ALiBi" in p.text_content(".tip"), p.text_content(".tip"))
-    page.show("length", text="Short text")
-    check("length: a short text", p.evaluate("relpos.page().numbers().read") == 9 and p.get_attribute("input[type=range]", "max") == "64" and "Your text has 10 bytes." in p.text_content("main p[role=status] >> nth=0"), p.text_content("main p[role=status] >> nth=0"))
+    short_texts(page)
     for also, why in (("bogus", "bogus"), ("t5,buckets=16", "it has other weights than")):
         page.show("length", models="swapped", also=also, length=100)
         p.wait_for_timeout(500)

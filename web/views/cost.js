@@ -162,8 +162,8 @@ export const cost = {
       memory.replaceChildren(figure,
         table(['tokens', ...lengths.map(digits)],
           [
-            ['N × N biases', ...whole.map(bytes)], ['scratch memory of relpos', ...work.map(bytes)],
-            ['entries of a row of biases', ...lengths.map(n => digits(2 * n - 1))]
+            ['N × N biases', ...whole.map(bytes)], ['relpos: scratch', ...work.map(bytes)],
+            ['2N − 1 biases', ...lengths.map(n => digits(2 * n - 1))]
           ],
           {
             calculation: (r, m) => r === 1 ?

@@ -7,10 +7,12 @@ import {frame} from '../frame.js';
 import {Reader} from '../reader.js';
 import {doubling, player} from '../story/step.js';
 import {modelFile, smallModels, Trained} from '../trained.js';
-import {controls, download, fixed, h, table} from '../ui.js';
+import {controls, download, extent, fixed, h, table} from '../ui.js';
 
 const min = 64, max = 8192, trainedAt = 256;
 const textFile = 'relpos-text.txt';
+const untrained =
+  `The model was trained with T5, on texts of ${trainedAt} bytes; the other positions get its weights without more training.`;
 const trainedTerms = 't5,bidirectional=0';
 
 /** Return a line of the chart. m: the number of its model in trained.js; position: its terms; limit: how many bytes it can read; file: the name under
@@ -57,6 +59,12 @@ export const length = {
   make({core, facts, change, state: current}) {
     const most = Math.max(...Object.values(facts.lengths.rounding).map(([whole, rounded]) => 100 * (rounded / whole - 1)));
     const stored = {own: measured(facts, 'own'), swapped: measured(facts, 'swapped')}, {part} = facts.lengths;
+    /** The range of perplexities of each set in the stored numbers. */
+    const limits = Object.fromEntries(Object.entries(stored).map(([set, {all, losses}]) => {
+      const [low, high] =
+        extent(all.map(({limit}, k) => rangesOf(max).filter(([, to]) => to <= limit).map(range => perplexity(losses[k], range))));
+      return [set, {low: 0.9 * low, high: 1.1 * high}];
+    }));
     let run = null, refused = null, drawn = 0, figure = null;  // run: the text that is shown, or null
     const reader = new Reader(core, () => picture.isConnected && !ready() ? progress() : reader.want(0), (why, text) => {
       refused = {id: text.of, why};
@@ -71,7 +79,7 @@ export const length = {
       maxlength: max + 1,
       spellcheck: 'false',
       'data-key': 'text',
-      placeholder: 'empty: a part of Vim’s help that the model has not seen',
+      placeholder: 'empty: a part of Vim’s help that no model has seen',
       oninput: () => change({text: words.value})
     });
     const open = h('input', {
@@ -80,7 +88,12 @@ export const length = {
       'aria-label': 'Open a text file',
       onchange: async () => {
         const [file] = open.files;
-        if (file) change({text: new TextDecoder().decode(await file.slice(0, max + 1).arrayBuffer())});
+        if (file) change({text: new TextDecoder().decode(await file.slice(0, max + 1).arrayBuffer(), {stream: true})});
+        if (file?.size > max + 1)
+          open.dispatchEvent(new CustomEvent('refused', {
+            bubbles: true,
+            detail: `${file.name} has ${count(file.size)} bytes: the models read at most its first ${count(max + 1)}.`
+          }));
         open.value = '';
       }
     });
@@ -111,18 +124,28 @@ export const length = {
       picture = h('div'),
       said = h('p', {role: 'status'}), numbers = h('div'),
       note = h('p', {class: 'note'},
-        `Each range is a different part of the text, and some parts are harder to predict: compare the lines within a range, not one line from range to range. The page comes with the numbers of the text that it opens with. It reads your own text, other terms and other lengths here, in your browser. The weights are rounded, which raises the perplexity by at most ${
-          fixed(most,
-            1)} %. Each model is from one start of its training; lab/model/README.md in the source has three starts and the training rates.`);
-    const play =
-      player({key: 'length', state: current, change, text: 'Play: 64 to 8,192', ends: [min, max], next: doubling(max, part)});
-    const save = (text, of) => h('button', {type: 'button', onclick: of}, text), models = save('', async () => {
-      const used = new Set(run.all.map(({m}) => m)), big = await Trained.load(core), [...small] = await smallModels();
-      for (const {m, file} of run.all)
-        if (used.delete(m)) download(file, (m ? new Trained(core, small[m - 1].head, small[m - 1].bytes, m) : big).file());
-    });
-    const output = h('div', {}, picture, h('div', {class: 'row'}, play), said, note, numbers,
-      h('div', {class: 'row'}, models,
+        `Each range is a different part of the text, and some parts are harder to predict: compare the lines within a range, not one line from range to range. The page comes with the numbers of the text that it opens with. It reads your own text, other terms and other lengths here, in your browser. The weights are rounded: at length 256, the perplexity on ${
+          count(facts.lengths.held_out)} held-out bytes rises by at most ${fixed(most, 1)} %.`),
+      starts = h('p', {class: 'note'},
+        'Each model is one of three starts of its training, at the best of three learning rates: lab/model/README.md in the source has the others.');
+    const ends = [min, max], play = player({key: 'length', state: current, change, ends, next: doubling(max, part)});
+    const save = (text, of) => h('button', {type: 'button', onclick: of}, text);
+    /** Save a model. Each has a button, because browsers ask before they save several files after one press. */
+    const saveModel = async ({m, file}) => {
+      const of = m ? (await smallModels())[m - 1] : null;
+      download(file, (of ? new Trained(core, of.head, of.bytes, m) : await Trained.load(core)).file());
+    };
+    const buttons = Object.fromEntries(Object.entries(sets).map(([set, lines]) => {
+      const own = lines.filter(({m}, k) => !k || m);
+      return [
+        set,
+        h('div', {class: 'row', role: 'group', 'aria-label': 'Save the models'},
+          own.length > 1 && h('span', {}, 'Save the model with '),
+          own.map(line => save(own.length > 1 ? line.name : 'Save the model', () => saveModel(line))))
+      ];
+    }));
+    const output = h('div', {}, picture, h('div', {class: 'row'}, play), said, note, starts, numbers, Object.values(buttons),
+      h('div', {class: 'row'},
         save('Save the text',
           () => download(textFile, new Blob([run.tokens.subarray(0, Math.min(current().length + 1, run.tokens.length))])))));
     const alone = () => current().models === 'swapped', also = () => alone() ? current().also.trim() : '';
@@ -149,20 +172,18 @@ export const length = {
           .filter(Boolean);
       return `${found.slice(0, -1).join(', ')} and ${found.at(-1)}`;
     };
-    /** Return the perplexities of the first n bytes in words: in training and in the last range, or only of the last range if few bytes are beyond
-     * training. */
+    /** Return the perplexities of the first n bytes in words: in training and in the last long range, or of all bytes if few are beyond training. */
     const finding = n => {
-      const last = rangesOf(n).at(-1), far = last[1] - last[0] < 64 ? rangesOf(n).at(-2) : last;
-      if (n < trainedAt + 64) return `In bytes ${bytes(last)}, perplexity is ${listed(last)}.`;
+      if (n < trainedAt + 64) return `Perplexity in the first ${count(n)} bytes is ${listed([0, n])}.`;
+      const far = rangesOf(n).findLast(([from, to]) => to - from >= 64);
+      const why = alone() ?
+        `The model has learned to use T5’s biases, so with other positions it is worse even within the trained length. From distance ${
+          constant} on, all keys share one bias of T5, and a longer text has more of them.` :
+        `Beyond the trained length, T5’s bias stays the same (from distance ${
+          constant} on), and ALiBi’s penalty grows, so far bytes count less and less. RoPE’s slow pairs reach angles, and the model without positions numbers of keys, that did not occur in training. The learned table has no entry there.`;
       return `In the first ${trainedAt} bytes, the length in training, perplexity is ${listed([0,
-        trainedAt])}. In bytes ${bytes(far)}, it is ${listed(far)}.${
-        alone() ? '' : ' The learned table has no entry for these bytes.'} T5’s bias stays the same from distance ${
-        constant} on, ALiBi’s penalty keeps growing, and RoPE rotates its slow pairs by angles that ${
-        trainedAt} bytes do not reach.`;
+        trainedAt])}. In bytes ${bytes(far)}, it is ${listed(far)}. ${why}`;
     };
-    const trainedWith = () => alone() ? `The model was trained with T5, on texts of ${
-                                          trainedAt} bytes; the other positions get its weights without more training.` :
-                                        `Each model was trained with its own positions, on texts of ${trainedAt} bytes.`;
 
     /** Return the rows of the table that is saved: the mean losses in ranges [from, to) of positions. A text that was read has a row for each byte. */
     const rows = () => {
@@ -175,33 +196,39 @@ export const length = {
       const n = shown(), ranges = rangesOf(n), {all, losses, tokens} = run, end = Math.min(current().length, tokens.length - 1);
       const found = losses.map(loss => ranges.map(range => perplexity(loss, range))),
             rangeAt = x => ranges.find(([, to]) => x < to) ?? ranges.at(-1);
+      const first = n > min ? min / 2 : 1;  // the first range has no lower end on a logarithmic axis
       figure = chart({
         title: 'Perplexity by position in the text, lower is better',
         xLabel: 'position in the text, in bytes',
         yLabel: 'perplexity',
         logX: true,
         logY: true,
-        span: [min / 2, Math.max(end, 2 * trainedAt)],
+        span: [first, Math.max(isStored() ? max : end, 2 * trainedAt)],
+        ...(isStored() ? limits[current().models] : {}),  // Play then moves no axis
         named: x => `bytes ${bytes(rangeAt(x))}`,
         series: all.map(({name, limit}, k) => {
-          const own = ranges.filter(([, to]) => to <= limit);
+          // the mean of a few bytes would only be a spike at the end
+          const own = ranges.filter(([from, to]) => to <= limit && (to - from >= 16 || !from));
           return {
             name,
             line: k ? 2 : 3,
             steps: true,
             ends: limit < n,
-            x: own.flatMap(([from, to]) => [Math.max(from, min / 2), to - 1]),
+            x: own.flatMap(([from, to]) => [Math.max(from, first), to - 1]),
             y: own.flatMap((_, r) => [found[k][r], found[k][r]])
           };
         }),
         zones: [
-          {from: min / 2, to: trainedAt - 0.5, text: 'as in training', shade: true},
-          {from: trainedAt - 0.5, to: 2 * max, text: alone() || n <= 2 * trainedAt ? '' : 'beyond the table', shade: false}
+          {from: first, to: trainedAt - 0.5, text: 'as in training', shade: true},
+          {from: trainedAt - 0.5, to: 2 * max, text: isStored() || n > 2 * trainedAt ? 'beyond training' : '', shade: false}
         ]
       });
       picture.replaceChildren(figure);
-      said.textContent = n ? `${end < current().length ? `Your text has ${count(tokens.length)} bytes. ` : ''}${finding(n)} ${
-                               trainedWith()}${n < end ? ` Reading: ${count(n)} of ${count(end)} bytes …` : ''}` :
+      const whole = end < current().length ?
+        `Your text has ${count(tokens.length)} bytes; all but the first are predicted, from those before. ` :
+        '';
+      said.textContent = n ? `${whole}${finding(n)}${alone() ? ` ${untrained}` : ''}${
+                               n < end ? ` Reading: ${count(n)} of ${count(end)} bytes …` : ''}` :
                              'Reading …';
       numbers.replaceChildren(
         ...(n ? [table(['bytes', ...ranges.map(bytes)],
@@ -237,7 +264,13 @@ export const length = {
     const compute = state => {
       settings.set({...state, length: Math.min(state.length, longest(state))});
       settings.of('also').element.hidden = !alone();
-      models.textContent = alone() ? 'Save the model' : 'Save the models';
+      starts.hidden = alone();
+      const short = longest(state) <= min;
+      settings.of('length').element.hidden = play.hidden = short;
+      ends[1] = longest(state);
+      play.rest = `Play: 64 to ${count(ends[1])}`;
+      if (play.getAttribute('aria-pressed') === 'false') play.textContent = play.rest;
+      for (const [set, row] of Object.entries(buttons)) row.hidden = set !== state.models;
       if (words.value !== state.text) words.value = state.text;
       const tokens = bytesOf(state.text), term = also(), of = wanted(), n = Math.min(state.length, tokens.length - 1),
             all = [...sets[state.models], ...(term ? [other(term, term)] : [])];
@@ -265,7 +298,7 @@ export const length = {
           }
         },
         csv: () => [['from', 'to', ...run.all.map(({name}) => `loss ${name}`)], ...rows()],
-        code: {CLI: `# “${models.textContent}” and “Save the text” write the files\n${all.map(eval_).join('\n')}\n`}
+        code: {CLI: `# the buttons below the table save the models and the text\n${all.map(eval_).join('\n')}\n`}
       };
     };
     return frame({
@@ -275,7 +308,7 @@ export const length = {
       output,
       settings,
       about:
-        'Small models, trained on texts of 256 bytes, read a text that is up to 32 times as long. Press Play: each line shows how well a model predicts the next byte at each distance from the beginning. Each model has its own positions; or choose one model that was trained with T5, and what becomes of it with other positions. Perplexity is the number of equally likely bytes among which a model would be as unsure.',
+        'Small models, trained on texts of 256 bytes, read a text that is up to 32 times as long. Press Play: each line shows how well a model predicts the next byte at each distance from the beginning. Each of five models was trained with its own positions. Or choose one that was trained with T5, and see what becomes of it with other positions. Perplexity is exp of the mean loss: 1 if a model is always sure and right, 256 for a guess among all bytes, and more if it is often sure and wrong.',
       formula: 'perplexity = exp(mean of −log p(next byte))'
     });
   }
