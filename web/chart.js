@@ -174,7 +174,7 @@ export function chart({
     const value = (at - left) / (width - left - right) * (hiX - loX + 2 * half) + loX - half;
     return logX ? 10 ** value : value;
   };
-  for (const y of (logY ? logTicks : ticks)(lo, hi, height < 160 ? 2 : 5)) {
+  for (const y of (logY ? logTicks : ticks)(lo, hi, height < 160 ? 3 : 5)) {
     const at = level(y);
     elements.push(h('line', {x1: left, x2: width - right, y1: at, y2: at, stroke: 'var(--line)'}),
       h('text', {x: left - 6, y: at + 4, 'text-anchor': 'end', fill: 'var(--soft)'}, minus(short(back(y)))));

@@ -1,7 +1,7 @@
 // slopes.js -- the step about ALiBi: some heads attend to near words, others to far words. SPDX-License-Identifier: Apache-2.0
 import {shell} from '../code.js';
 import {axisWidth, HeatMap} from '../heat.js';
-import {controls, fixed, h, minus, viewLink} from '../ui.js';
+import {controls, fixed, h, minus, short, viewLink} from '../ui.js';
 
 import {i, math, n, o, row, sub, sup} from './mathml.js';
 import {coverOf, paper, player, step, tall, walk, widthOf} from './step.js';
@@ -38,6 +38,12 @@ export const slopes = {
       axes: true,
       onpick: (head, query) => change({head, query})
     });
+    /** Return the slope of each head: its bias at distance 1, without the sign. */
+    const slopesOf = heads => {
+      core.problem({heads, lenQ: 1, lenK: 2, qOffset: 1, terms: ['alibi']});
+      const bias = core.bias();
+      return Array.from({length: heads}, (_, head) => -bias[2 * head]);
+    };
     const cover = coverOf('Show all heads');
     map.frame.append(cover);
     return step(this, {
@@ -50,14 +56,20 @@ export const slopes = {
       extra: [player({key: 'query', state, change, text: 'Move the query', next: walk(12, length)})],
       guess: {
         ask: 'which head gives weight to the farthest tokens?',
-        choices: ['head 0', 'the last head'],
-        right: () => 1,
-        because: 'Its slope is the smallest, so its bias falls the most slowly.'
+        choices: ['head 0', 'the last head', 'another head'],
+        right: () => {
+          const {heads} = state(), flattest = slopesOf(heads).indexOf(Math.min(...slopesOf(heads)));
+          return heads === 1 ? [0, 1] : flattest === heads - 1 ? 1 : 2;
+        },
+        because: () => {
+          const {heads} = state(), all = slopesOf(heads), flattest = all.indexOf(Math.min(...all));
+          return `The slope of head ${flattest} is the smallest, ${short(all[flattest])}, so its bias falls the most slowly.`;
+        }
       },
       lead: drag => ['The query is token ', drag('query'), ` of a text of ${length}, and each row is one of `, drag('heads'),
         ' heads. Bright tokens keep their scores, dark ones lose 5 or more, and grey ones come after the query: drag the numbers, or click in the picture.'],
       text: [
-        'From each score, ALiBi subtracts the distance times the slope of the head. With eight heads the slopes are ½, ¼, ⅛ … So the first heads attend to the last few tokens, and the last heads to hundreds. The slopes are fixed, not learned, and distances have no limit: a text may have any length.'
+        'From each score, ALiBi subtracts the distance times the slope of the head. With eight heads the slopes are ½, ¼, ⅛ … Then the first heads attend to the last few tokens, and the last ones to hundreds. The slopes are fixed, not learned, and distances have no limit: a text may have any length.'
       ],
       formula: [
         math(sub(i('b'), row(i('i'), i('j'))), o('='), o('−'), sub(i('m'), i('h')), o('('), i('i'), o('−'), i('j'), o(')')),

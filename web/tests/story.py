@@ -195,6 +195,17 @@ def guesses(page):
     check("100 and 110 share a bucket", len(offsets) == 1, offsets)
 
 
+def flattest_head(page):
+    """The answer of ALiBi's step follows the slopes: with 12 heads, the last one is not the flattest."""
+    for heads, right in ((8, "the last head"), (12, "another head"), (3, "another head"), (1, "head 0")):
+        page.show("story-slopes", heads=heads, head=0)
+        rows = np.array(page.csv()[1:], dtype=float)
+        bias = rows[rows[:, 1] == 0][:, 2]
+        page.p.get_by_role("button", name=right, exact=True).click()
+        said = page.p.text_content(".guess [role=status]")
+        check(f"slopes: the flattest of {heads} heads", said.startswith("Right. ") and f"head {int(bias.argmax())} is the smallest" in said, f"{said} {bias}")
+
+
 def guess_before_answer(page):
     """Check that step 7 does not answer its question before the reader does, and that its charts give the values that they do not draw."""
     titles = lambda: page.p.locator(".four figcaption").all_text_contents()
@@ -461,6 +472,7 @@ def story(page):
     words(page)
     schemes(page)
     guesses(page)
+    flattest_head(page)
     guess_before_answer(page)
     surprise(page)
     dials_over_bars(page)

@@ -17,6 +17,8 @@ const tables = {
 /** Draw a picture of discs that cover each other, like those of examples/data/train_window.py, as an image for the style. */
 function discs(rows, columns) {
   const each = 32, canvas = h('canvas', {width: columns * each, height: rows * each}), brush = canvas.getContext('2d');
+  brush.fillStyle = '#eee';  // where no disc is, in both themes
+  brush.fillRect(0, 0, canvas.width, canvas.height);
   let seed = 8;
   const random = () => (seed = (seed * 1103515245 + 12345) % 2 ** 31) / 2 ** 31;
   for (let n = 0; n < 60; n++) {
