@@ -233,7 +233,6 @@ export const model = {
       type: 'text',
       id: 'own-text',
       'aria-label': 'Your text',
-      maxlength: most,
       spellcheck: 'false',
       autocomplete: 'off',
       autocapitalize: 'off',
@@ -250,7 +249,6 @@ export const model = {
     /** Run the model on a text, unless that was the last text. Before the model is loaded, return zeros of the same shapes. */
     const read = (text, scheme) => {
       const id = `${scheme} ${text}`, tokens = [...new TextEncoder().encode(text)], n = tokens.length;
-      if (n < 2) throw new Error('write at least two bytes');
       if (n > most) throw new Error(`the text has ${n} bytes: at most ${most} fit here`);
       if (!trained)
         return {
@@ -330,6 +328,10 @@ export const model = {
         settings.set(state);
         if (input.value !== state.text) input.value = state.text;
         if (failed) throw failed;
+        const one = /^[\0-\x7f]$/.test(state.text);  // the first letter of a text that the reader begins to type
+        box.classList.toggle('waiting', one);
+        if (one)
+          return {said: 'Write on: the model predicts each byte from those before.', csv: () => [], code: {CLI: ''}, numbers: {}};
         const start = performance.now(), text = state.text || example,
               {tokens, n, plain, loss, maps, rowOf, after} = read(text, state.scheme),
               lines = Math.ceil(n * (beside ? 13.2 : 12.8) / all),

@@ -62,9 +62,14 @@ def trained(page):
         check(f"{scheme}: the perplexity", abs(np.log(numbers()["perplexity"]) - want) < LOSS, f"{numbers()['perplexity']} {np.exp(want)}")
         check(f"{scheme}: what it was trained with", "trained with T5" in page.p.text_content(".said"))
     hands(page)
-    for text, problem in (("x", "write at least two bytes"), ("é" * 129, "the text has 258 bytes: at most 256 fit here")):
-        page.show("story-model", text=text)
-        check(f"{text[:3]}: refused", page.problem().endswith(problem), page.problem())
+    page.show("story-model", text="é" * 129)
+    check("a long text: refused", page.problem().endswith("the text has 258 bytes: at most 256 fit here"), page.problem())
+    page.show("story-model", fresh=True)
+    page.until(LOADED)
+    for typed, shown in (("S", False), ("Se", True)):  # nothing of another text stays
+        page.p.fill("#own-text", typed)
+        page.frames()
+        check(f"typing {typed}", page.p.locator(".live canvas >> nth=0").is_visible() == shown and page.problem() == "" and ("Write on" in page.p.text_content(".said")) != shown, f"{page.problem()} {page.p.text_content('.said')}")
 
 
 def hands(page):
