@@ -51,7 +51,7 @@ def model(page):
     for head in (3, 4, 5, 3, 4, 4, 3):  # the arrays of one head serve another one later
         page.p.evaluate("head => relpos.change({head})", head)
         page.frames()
-        found = page.p.evaluate("[relpos.page().numbers().weights(), relpos.page().numbers().plain]")
+        found = page.p.evaluate("[relpos.page().numbers().weights(), relpos.page().numbers().without()]")
         check(f"model: head {head} has its own numbers again", weights.setdefault(head, found) == found)
     check("model: three heads differ", len({str(found) for found in weights.values()}) == 3)
     page.show("model", **untrained, a="alibi", head=4)

@@ -490,6 +490,7 @@ export const model = {
           row: [...row],
           plain: [...plain],
           weights: () => (found.job.finish(), [...found.with ?? found.plain]),
+          without: () => (found.job.finish(), [...found.plain]),
           bias: () => bias.map(([n, y]) => [n, ...y]),
           get far() {
             found.job.finish();
