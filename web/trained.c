@@ -63,13 +63,15 @@ EXPORT(reader_end) void x_reader_end(int n)
 EXPORT(model_begin) int x_model_begin(int m, const char *config)
 {
     nn_config c;
-    end_net();
+    if (m == 0) { /* the net and `changed` belong to model 0 */
+        end_net();
+        nn_model_destroy(&changed);
+        with_other = false;
+    }
     for (int n = 0; n < READERS; n++)
         x_reader_end(n);
     nn_model_destroy(&models[m]);
-    nn_model_destroy(&changed);
     nn_config_init(&c);
-    with_other = false;
     return nn_config_parse(&c, "model", config, NULL, NULL, err) != 0 ||
                    nn_model_create(&models[m], &c, false, err) != 0
                ? -1

@@ -104,7 +104,17 @@ def save_models(page, own):
     check("length: the files of the models", len(files) == len(names), files)
 
 
+def save_beside_the_story(page):
+    """The model of the story keeps its last run while another model is saved."""
+    page.show("story-model", fresh=True)
+    page.until("relpos.page().numbers().perplexity > 0")
+    page.show("length").download("ALiBi")
+    page.show("story-model", head=3, at=7)
+    check("length: after a model is saved, the story goes on", page.problem() == "" and len(page.csv()) > 40, page.problem())
+
+
 def length(page):
+    save_beside_the_story(page)
     first_pictures(page)
     p = page.p
     texts = {"text": "Set the option to a value.\n" * 9}
