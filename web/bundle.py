@@ -27,8 +27,9 @@ from pathlib import Path
 web = Path(__file__).resolve().parent
 root = web.parent
 MAX_BYTES = 2_000_000  # limit for the size of the page
+# The model of the story and those of the view Length, and the levels of their weights: these are rounded to integers from -levels to levels times a
+# scale, so that the perplexity rises by less than 1 %.
 MODELS = {"vim": 15, "length/t5": 31, "length/none": 63, "length/alibi": 31, "length/rope": 63, "length/learned": 63}
-# levels of the weights: they are rounded to integers from -levels to levels times a scale, so that the perplexity rises by less than 1 %
 
 
 def inline(text):
@@ -126,14 +127,9 @@ def model():
     return {"arrays": {**arrays_of("gettysburg.safetensors", ("t5_table",))[0], **arrays}, "tokens": json.loads(said["tokens"])}
 
 
-def headed(text, data):
-    """Return the size of a JSON text, the text, and bytes, as unpackObject in core.js reads them."""
-    text = text.encode()
-    return struct.pack("<I", len(text)) + text + data
-
-
 def facts_of(values):
-    """Return values as JSON and then all bytes, whose places the JSON has: compressed, bytes need less space than as a text."""
+    """Return values as unpackObject in core.js reads them: the size of a JSON text, the text, and then all bytes, whose places the JSON has.
+    Compressed, bytes need less space than as a text."""
     all_bytes = bytearray()
 
     def place(data):
@@ -141,14 +137,16 @@ def facts_of(values):
         return [len(all_bytes) - len(data), len(all_bytes)]
 
     text = json.dumps(values, ensure_ascii=False, separators=(",", ":"), default=place)
-    return headed(text, bytes(all_bytes))
+    return struct.pack("<I", len(text.encode())) + text.encode() + bytes(all_bytes)
 
 
 def lab():
     """Return q, k and the table of each layer of a model trained by relpos lab, its tokens, and the options of its attention."""
-    names = [f"lab_t5_layer{layer}.safetensors" for layer in range(2)]
-    said = heads_of(names[0], 127)[1]
-    return {"layers": [{**heads_of(name, 127)[0], **arrays_of(name, ("t5.table",))[0]} for name in names], "tokens": json.loads(said["tokens"]), "options": said["options"]}
+    layers = []
+    for name in ("lab_t5_layer0.safetensors", "lab_t5_layer1.safetensors"):
+        heads, said = heads_of(name, 127)
+        layers.append({**heads, **arrays_of(name, ("t5.table",))[0]})
+    return {"layers": layers, "tokens": json.loads(said["tokens"]), "options": said["options"]}
 
 
 def window():
@@ -210,16 +208,16 @@ class Rounded:
         self.checksum = f"{sum_:016x}"  # of the file with these weights in f32
 
     def packed(self):
-        """Return a header, and the half-precision numbers and the integers, one in a byte."""
-        head = {
+        """Return what trained.js reads, for facts_of; `bytes` has the half-precision numbers and the integers, one in a byte."""
+        return {
             "config": self.said["relpos.lab"],
             "step": self.said["step"],
             "checksum": self.checksum,
             "halves": len(self.halves),
             "scaled": self.scaled,
             "arrays": list(self.shapes.items()),
+            "bytes": struct.pack(f"<{len(self.halves)}e", *self.halves) + bytes(self.integers),
         }
-        return head, struct.pack(f"<{len(self.halves)}e", *self.halves) + bytes(self.integers)
 
     def file(self):
         """Return a .safetensors file with these weights in f32, as the page saves it."""
@@ -231,20 +229,8 @@ class Rounded:
         return struct.pack("<Q", len(text)) + text + b"".join(self.weights)
 
 
-def trained_models():
-    """Return the model of the story and those of the view Length, each trained with its own positions."""
-    first, *small = map(Rounded, MODELS)
-    return first, small
-
-
 def packed_models(models):
-    """Return models as unpackObject in core.js reads them: a list of headers, with the places of the models' bytes, and the bytes."""
-    heads, all_bytes = [], b""
-    for model in models:
-        head, data = model.packed()
-        heads.append({**head, "from": len(all_bytes), "to": len(all_bytes) + len(data)})
-        all_bytes += data
-    return headed(json.dumps({"models": heads}), all_bytes)
+    return packed(facts_of({"models": [model.packed() for model in models]}))
 
 
 def modules(name, done):
@@ -360,18 +346,17 @@ def preview(url):
 
 def main(out, simd128, relaxed, url=""):
     tags = preview(url) if url else ""
-    trained, small = trained_models()
-    text = held_out()
+    models, text = [Rounded(name) for name in MODELS], held_out()
     facts = {"terms": terms(), "golden": golden(), "model": model(), "lab": lab(), "window": window()}
-    facts |= {"text": text, "lengths": lengths([trained, *small], text)}
+    facts |= {"text": text, "lengths": lengths(models, text)}
     page, plain = (web / "explorer.html").read_text(), Path(simd128).read_bytes()
     for mark, text in {
         "STYLE": style("explorer.css"),
         "DARK": style("dark.css"),
         "SIMD128": packed(plain),
         "RELAXED": packed(difference(plain, Path(relaxed).read_bytes())),  # the two builds differ only in some kernels
-        "TRAINED": packed(headed(json.dumps(trained.packed()[0]), trained.packed()[1])),
-        "SMALL": packed(packed_models(small)),
+        "TRAINED": packed_models(models[:1]),  # apart, because the story needs only this model
+        "SMALL": packed_models(models[1:]),
         "FACTS": packed(facts_of(facts)),
         "SCRIPT": packed(script().encode()),
         "UNPACK": without_exports((web / "unpack.js").read_text()),

@@ -60,8 +60,9 @@ def rounding(relpos, name, model):
 
 def main(build):
     text, relpos, path = bundle.held_out().encode(), Path(build).resolve() / "relpos", bundle.web / "lengths.json"
-    trained, small = bundle.trained_models()
-    old, sums = json.loads(path.read_text()), [model.checksum for model in (trained, *small)]
+    models = {name: bundle.Rounded(name) for name in bundle.MODELS}
+    trained, *small = models.values()
+    old, sums = json.loads(path.read_text()), [model.checksum for model in models.values()]
     same = (old["text"], old["part"]) == (bundle.checksum_of(text), PART)
 
     def losses(model, scheme, group):
@@ -73,7 +74,7 @@ def main(build):
         "text": bundle.checksum_of(text),
         "part": PART,
         "held_out": HELD_OUT,
-        "rounding": {name: rounding(relpos, name, model) for name, model in zip(bundle.MODELS, (trained, *small))},
+        "rounding": {name: rounding(relpos, name, model) for name, model in models.items()},
         "swapped": {scheme: losses(trained, scheme, "swapped") for scheme in (setting(trained, "position"), *OTHERS)},
         "own": {setting(model, "position"): losses(model, setting(model, "position"), "own") for model in small},
     }

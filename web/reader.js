@@ -1,7 +1,6 @@
 // reader.js -- lets trained models read a long text with several schemes in a worker, so that the page keeps responding.
 // SPDX-License-Identifier: Apache-2.0
-import {unpackObject} from './core.js';
-import {smallModels} from './trained.js';
+import {allModels} from './trained.js';
 
 /** Run in the worker: read a text in parts of `part` bytes as far as the page wants, and send the losses of each part. */
 function work(instantiate, Trained, part) {
@@ -48,8 +47,7 @@ async function start(core) {
   const program = `(async () => {const modules = {};\n${of('unpack.js')}\n${of('core.js')}\n${of('trained.js')}\n(${
     work})(modules['core.js'].instantiate, modules['trained.js'].Trained, 64);})();`;
   const url = URL.createObjectURL(new Blob([program], {type: 'text/javascript'})), worker = new Worker(url);
-  const {bytes, ...head} = await unpackObject('trained');
-  worker.postMessage({module: core.module, models: [{head, bytes}, ...await smallModels()]});
+  worker.postMessage({module: core.module, models: await allModels()});
   return worker;
 }
 

@@ -6,16 +6,16 @@ export const modelFile = 'relpos-model.safetensors';  // the name under which th
 
 const vocab = 256;
 
-/** Return the models of lab/model/length, each with its number in the module. */
-export const smallModels = () => unpackObject('small').then(
-  ({models, bytes}) => models.map(({from, to, ...head}, n) => ({head, bytes: bytes.subarray(from, to), m: n + 1})));
+/** Return the models that bundle.py packed in an element: for each, a header, and the half-precision numbers of all arrays, then their 8-bit numbers. */
+const modelsIn = id => unpackObject(id).then(
+  ({models, bytes: all}) => models.map(({bytes: [from, to], ...head}) => ({head, bytes: all.subarray(from, to)})));
+
+/** Return all models: that of the story, which has the number 0, and those of lab/model/length. */
+export const allModels = async () => [...await modelsIn('trained'), ...await modelsIn('small')];
 
 export class Trained {
-  /** Return the model that bundle.py packed: a header, then the half-precision numbers of all arrays, then their 8-bit numbers. All views
-   * share it. */
-  static load(core) {
-    return Trained.loaded ??= unpackObject('trained').then(({bytes, ...head}) => new Trained(core, head, bytes));
-  }
+  /** Return the model of the story. All views share it. */
+  static load(core) { return Trained.loaded ??= modelsIn('trained').then(([{head, bytes}]) => new Trained(core, head, bytes)); }
 
   /** m: the number of the model in the module, which has one of each number. Only model 0 has run, maps and row. */
   constructor(core, head, bytes, m = 0) {

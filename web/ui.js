@@ -299,8 +299,8 @@ export function arrows(event, at, n) {
   return Math.min(Math.max(at + by, 0), n - 1);
 }
 
-/** Show a button for each word; the chosen word, if it is one of them, is pressed. If the words have not changed, keep the buttons, which keeps the focus. Tab reaches
- * one word, and the arrow keys move to the others. */
+/** Show a button for each word; the chosen word, if it is one of them, is pressed. If the words have not changed, keep the buttons, which keeps the
+ * focus. Tab reaches one word, and the arrow keys move to the others. */
 export function wordButtons(box, words, chosen, pick) {
   const key = words.join('\n');
   if (box.of !== key) {

@@ -38,11 +38,11 @@ export const slopes = {
       axes: true,
       onpick: (head, query) => change({head, query})
     });
-    /** Return the slope of each head: its bias at distance 1, without the sign. */
-    const slopesOf = heads => {
+    /** Return the head with the smallest slope, and its slope: its bias at distance 1, without the sign. */
+    const flattestOf = heads => {
       core.problem({heads, lenQ: 1, lenK: 2, qOffset: 1, terms: ['alibi']});
-      const bias = core.bias();
-      return Array.from({length: heads}, (_, head) => -bias[2 * head]);
+      const slopes = core.bias().filter((_, n) => n % 2 === 0).map(x => -x), slope = Math.min(...slopes);
+      return {head: slopes.indexOf(slope), slope};
     };
     const cover = coverOf('Show all heads');
     map.frame.append(cover);
@@ -58,12 +58,12 @@ export const slopes = {
         ask: 'which head gives weight to the farthest tokens?',
         choices: ['head 0', 'the last head', 'another head'],
         right: () => {
-          const {heads} = state(), flattest = slopesOf(heads).indexOf(Math.min(...slopesOf(heads)));
-          return heads === 1 ? [0, 1] : flattest === heads - 1 ? 1 : 2;
+          const {heads} = state();
+          return heads === 1 ? [0, 1] : flattestOf(heads).head === heads - 1 ? 1 : 2;
         },
         because: () => {
-          const {heads} = state(), all = slopesOf(heads), flattest = all.indexOf(Math.min(...all));
-          return `The slope of head ${flattest} is the smallest, ${short(all[flattest])}, so its bias falls the most slowly.`;
+          const {head, slope} = flattestOf(state().heads);
+          return `The slope of head ${head} is the smallest, ${short(slope)}, so its bias falls the most slowly.`;
         }
       },
       lead: drag => ['The query is token ', drag('query'), ` of a text of ${length}, and each row is one of `, drag('heads'),

@@ -6,7 +6,7 @@ import {ofChart} from '../export.js';
 import {frame} from '../frame.js';
 import {Reader} from '../reader.js';
 import {doubling, player} from '../story/step.js';
-import {modelFile, smallModels, Trained} from '../trained.js';
+import {allModels, modelFile, Trained} from '../trained.js';
 import {controls, download, extent, fixed, h, table} from '../ui.js';
 
 const min = 64, max = 8192, trainedAt = 256;
@@ -132,8 +132,8 @@ export const length = {
     const save = (text, of) => h('button', {type: 'button', onclick: of}, text);
     /** Save a model. Each has a button, because browsers ask before they save several files after one press. */
     const saveModel = async ({m, file}) => {
-      const of = m ? (await smallModels())[m - 1] : null;
-      download(file, (of ? new Trained(core, of.head, of.bytes, m) : await Trained.load(core)).file());
+      const {head, bytes} = (await allModels())[m];
+      download(file, (m ? new Trained(core, head, bytes, m) : await Trained.load(core)).file());
     };
     const buttons = Object.fromEntries(Object.entries(sets).map(([set, lines]) => {
       const own = lines.filter(({m}, k) => !k || m);
