@@ -23,7 +23,8 @@ const main = document.getElementById('main'), nav = document.getElementById('nav
 const dark = document.getElementById('dark'), system = dark.media, pages = new Map(), states = new Map();
 const tale = viewLink(story[0], 'The story');
 const notice = h('p', {class: 'problem notice', role: 'alert', hidden: true});
-let current, state, frame = 0, writer = 0, embedded = false, routed = '';  // routed: the part of the address that is shown
+let current, state, frame = 0, writer = 0, embedded = false, words = '',
+                    routed = '';  // words: the text of the reader; routed: the part of the address that is shown
 
 /** Show a message above the view; '' removes it. */
 function say(text) {
@@ -76,11 +77,15 @@ function writeSoon() {
   writer = setTimeout(write, 200);
 }
 
-/** Give the words of the reader to all other steps that can show them. A step resets what depends on the words. */
+/** Give the words of the reader to all other steps, of which each shows the part that it has space for, `part(words)`; null: it keeps its own.
+ * A step resets what depends on the words. */
 function share(text) {
-  for (const view of story)
-    if (view !== current && view.fits?.(text) && states.get(view)?.text !== text)
-      states.set(view, {...view.defaults, ...states.get(view), ...anew(view), text});
+  words = text;
+  for (const view of story) {
+    const part = view === current ? null : view.part(text);
+    if (part !== null && states.get(view)?.text !== part)
+      states.set(view, {...view.defaults, ...states.get(view), ...anew(view), text: part});
+  }
 }
 
 /** Return the settings that a step resets when the words change. */
@@ -91,7 +96,7 @@ function change(patch) {
   if (Object.keys(patch).length) say('');
   if ('text' in patch && patch.text !== state.text) patch = {...anew(current), ...patch};
   for (const [key, value] of Object.entries(patch)) state[key] = accepted(current, key, value, state[key]);
-  if ('text' in patch && current.fits) share(state.text);
+  if ('text' in patch && current.part) share(state.text);
   if (!frame)
     frame = requestAnimationFrame(() => {
       frame = 0;
@@ -112,10 +117,14 @@ function strange(keys) {
 function route(core) {
   routed = location.hash;
   const [id, ...query] = location.hash.slice(1).split('?'), named = views.find(view => view.id === id);
-  const given = new URLSearchParams(named || !id ? query.join('?') : ''), next = named ?? views[0], first = next !== current;
+  const given = new URLSearchParams(named || !id ? query.join('?') : ''), before = new URLSearchParams(location.search),
+        next = named ?? views[0], first = next !== current;
   say(named || !id ? '' : `No view is called “${id.slice(0, 60)}”: this is the beginning of the story.`);
-  if (!current && ['light', 'dark'].includes(given.get('theme'))) theme.value = given.get('theme');
-  if (!current) document.documentElement.toggleAttribute('data-embed', embedded = given.get('embed') === '1');
+  if (!current) {
+    const of = key => given.get(key) ?? before.get(key);  // also before the #
+    if (['light', 'dark'].includes(of('theme'))) theme.value = of('theme');
+    document.documentElement.toggleAttribute('data-embed', embedded = of('embed') === '1');
+  }
   applyTheme();
   current = next;
   if (!pages.has(current))
@@ -130,7 +139,7 @@ function route(core) {
   const {text} = states.get(current) ?? {};
   state = read(current, given);
   states.set(current, state);
-  if (current.fits && given.has('text') && state.text !== text) share(state.text);  // a link brings words to all steps
+  if (current.part && given.has('text') && state.text !== text) share(state.text);  // a link brings words to all steps
   if (story.includes(current)) tale.dataset.view = current.id;  // the link to the story leads back to this step
   for (const link of nav.children) link.setAttribute('aria-current', link.dataset.view === current.id ? 'page' : 'false');
   document.title = `${current.title} – relpos explorer`;
@@ -153,6 +162,8 @@ function route(core) {
     for (const {key, limit} of specs)  // the new address has what is shown
       if (limit) state[key] = Math.min(state[key], limit(state));
     wrong.push(strange([...given.keys()]));
+    if (first && current.part && state.text !== words && state.text === current.part(words))
+      wrong.push('This step shows the last words of your text; it has no space for more.');
     if (wrong.some(Boolean)) say(wrong.filter(Boolean).join(' '));
   }
   writeSoon();

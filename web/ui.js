@@ -15,6 +15,9 @@ export function h(tag, attributes = {}, ...children) {
   return element;
 }
 
+/** Return a whole number with commas between thousands. */
+export const count = n => n.toLocaleString('en');
+
 /** Format x like %.<digits>f in C, which rounds ties to the even digit; but never return "-0". */
 export function fixed(x, digits = 4) {
   if (x === -Infinity) return '-inf';
@@ -324,7 +327,8 @@ export function wordButtons(box, words, chosen, pick) {
 }
 
 /** Keep the chosen word of wordButtons in sight where a style limits the height of the box: when the box appears or changes its size, and
- * after another word has been chosen; the view then calls the returned function. Only the box scrolls, never the page. */
+ * after another word has been chosen; the view then calls the returned function. Only the box scrolls, never the page. The box has the class
+ * more-above or more-below while words are hidden there. */
 export function followChosen(box) {
   let last = null;
   const find = () => box.querySelector('[aria-pressed=true]'), follow = () => {
@@ -333,7 +337,12 @@ export function followChosen(box) {
     const {top, bottom} = box.getBoundingClientRect(), word = last.getBoundingClientRect();
     box.scrollTop += Math.min(word.top - top, 0) + Math.max(word.bottom - bottom, 0);
   };
-  new ResizeObserver(follow).observe(box);
+  const show = () => {
+    box.classList.toggle('more-above', box.scrollTop > 2);
+    box.classList.toggle('more-below', box.scrollTop + box.clientHeight < box.scrollHeight - 2);
+  };
+  box.addEventListener('scroll', show);
+  new ResizeObserver(() => (follow(), show())).observe(box);
   return () => find() !== last && follow();
 }
 

@@ -26,7 +26,7 @@ export const beyond = {
   title: 'Longer than anything in training',
   name: 'Beyond training',
   defaults: {length: trained, text: ''},
-  fits: () => true,  // not shown here, but the next steps have it
+  part: text => text,  // not shown here, but the next steps have it
   make({core, facts, change, state, story}) {
     const settings = controls(
       [

@@ -16,7 +16,7 @@ export const buckets = {
   title: 'T5 learns numbers for distances',
   name: 'T5’s buckets',
   defaults: {back: 40, layer: '0', head: 0, text: ''},
-  fits: () => true,
+  part: text => text,
   make({core, facts, change, state, story}) {
     const settings = controls(
       [

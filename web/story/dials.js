@@ -7,7 +7,7 @@ import {controls, fixed, h, minus, viewLink} from '../ui.js';
 
 import {i, math, o, row, sub, sup} from './mathml.js';
 import {paper, player, roomy, step, tall, walk, widthOf} from './step.js';
-import {example, fitsWords, wordsOf} from './words.js';
+import {example, shortened, wordsOf} from './words.js';
 
 const maxPosition = 200, reach = 64;
 
@@ -16,7 +16,7 @@ export const dials = {
   title: 'RoPE: positions rotate channels',
   name: 'RoPE’s dials',
   defaults: {at: 30, back: 6, base: 100, text: ''},
-  fits: fitsWords,
+  part: shortened,
   make({core, change, state, story}) {
     const settings = controls(
       [

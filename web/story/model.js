@@ -1,5 +1,6 @@
 // model.js -- the last step: a trained byte model reads the text of the user. All heads, one row of attention split into content and
 // position, the next byte, and the loss at each byte. SPDX-License-Identifier: Apache-2.0
+import {ticks} from '../chart.js';
 import {shell} from '../code.js';
 import {colours} from '../heat.js';
 import {modelFile, probabilities, Trained} from '../trained.js';
@@ -19,6 +20,11 @@ const nameOf = byte => byte === 32 ? '␣' :
   byte > 32 && byte < 127          ? String.fromCharCode(byte) :
                                      byte.toString(16).padStart(2, '0');
 const perplexity = loss => Math.exp(loss.reduce((a, b) => a + b, 0) / loss.length);
+/** Return a round number that is not below x > 0, by at most a half more. */
+const roundUp = x => {
+  const power = 10 ** Math.floor(Math.log10(x));
+  return [1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10].find(step => step * power >= x * 0.9999) * power;
+};
 const digits = x => x < 1e4 ? fixed(x, 2) : x.toExponential(1);
 
 /** The bytes of the text, each under a bar of its loss. Tab reaches the chosen one, and the arrow keys move. */
@@ -91,11 +97,15 @@ class Heads {
       },
         canvas, h('span', {}, `${Math.floor(n / perLayer)}.${n % perLayer}`));
     });
-    this.element = h('div', {class: 'maps', role: 'group', 'aria-label': 'Attention of every head'}, this.buttons);
+    this.bar = h('canvas', {width: 256, height: 1, 'aria-hidden': 'true'});
+    this.element = h('div', {class: 'maps', role: 'group', 'aria-label': 'Attention of every head'}, this.buttons,
+      h('div', {class: 'scale'}, h('span', {}, 'weight 0'), this.bar, h('span', {}, '1; the middle is 0.25')));
   }
 
   show(maps, n, chosen) {
-    const ramp = colours();
+    const ramp = colours(), strip = new ImageData(ramp.length, 1);
+    new Uint32Array(strip.data.buffer).set(ramp);
+    this.bar.getContext('2d').putImageData(strip, 0, 0);
     this.buttons.forEach((button, at) => {
       const canvas = button.firstChild, data = maps[Math.floor(at / perLayer)], from = at % perLayer * n * n;
       button.setAttribute('aria-pressed', at === chosen);
@@ -153,7 +163,8 @@ class Row {
   }
 
   show({tokens, row, i, key, width, height, title}) {
-    const n = i + 1, left = 4, each = (width - left) / n, {content, score, weights} = row, below = height * 0.3, top = 6;
+    const n = i + 1, named = width > 500, left = named ? 48 : 30, each = (width - left) / n, {content, score, weights} = row,
+          below = height * 0.3, top = 6;
     Object.assign(this, {tokens, row, i, n, key, width, left, each});
     this.caption.textContent = title;
     const position = Array.from(score, (x, j) => x - content[j]);
@@ -164,7 +175,7 @@ class Row {
       high = Math.max(high, pair.reduce((sum, x) => sum + Math.max(x, 0), 0));
     }
     const room = height - below - 20 - top, py = y => top + (high - y) / (high - low || 1) * room, base = height - 18,
-          most = Math.max(...weights.subarray(0, n)) || 1, bar = Math.max(Math.min(each - 1, 16), 0.8),
+          most = Math.max(...weights.subarray(0, n)) || 1, full = roundUp(most), bar = Math.max(Math.min(each - 1, 16), 0.8),
           parts = [this.mark = h('rect', {width: each, y: 0, height, fill: 'var(--panel)', class: 'mark'})];
     const box = (x, from, to, fill, name) => parts.push(h('rect',
       {x, width: bar, y: Math.min(from, to), height: Math.max(Math.abs(to - from), 0.4), fill: `var(--s${fill})`, class: name}));
@@ -172,13 +183,24 @@ class Row {
       const x = left + (j + 0.5) * each - bar / 2, [c, p] = [content[j], position[j]], start = c * p > 0 ? c : 0;
       box(x, py(0), py(c), 0, 'content'), box(x, py(start), py(start + p), 1, 'position');
       parts.push(h('rect', {x: x - 0.5, width: bar + 1, y: py(score[j]) - 1, height: 2, fill: 'var(--s5)', class: 'score'}));
-      box(x, base, base - weights[j] / most * (below - 6), 2, 'share-bar');
+      box(x, base, base - weights[j] / full * (below - 14), 2, 'share-bar');
       if (each >= 7 || weights[j] > 0.25 * most)
         parts.push(h('text', {x: x + bar / 2, y: height - 4, 'text-anchor': 'middle', fill: 'var(--ink)', class: 'letter'},
           nameOf(tokens[j])));
     }
     parts.push(h('line', {x1: left, x2: width, y1: py(0), y2: py(0), stroke: 'var(--line)'}),
       h('line', {x1: left, x2: width, y1: base, y2: base, stroke: 'var(--line)'}));
+    const axis = (name, values, y) => {
+      for (const x of values)
+        parts.push(h('text', {x: left - 5, y: y(x) + 4, 'text-anchor': 'end', fill: 'var(--soft)', class: 'tick'},
+          minus(+x.toPrecision(3))));
+      const middle = (y(values[0]) + y(values.at(-1))) / 2;
+      if (named)
+        parts.push(h(
+          'text', {x: 11, y: middle, 'text-anchor': 'middle', fill: 'var(--soft)', transform: `rotate(-90 11 ${middle})`}, name));
+    };
+    axis('score', ticks(low, high, Math.max(room / 30, 3)), py);
+    axis('weight', [0, full], x => base - x / full * (below - 14));
     this.svg.setAttribute('viewBox', `0 0 ${width} ${height}`);
     this.svg.setAttribute('aria-label', `${title}. Arrow keys move to other bytes.`);
     this.svg.replaceChildren(...parts);
@@ -216,7 +238,13 @@ export const model = {
   title: 'A model reads your text',
   name: 'A trained model',
   defaults: {text: '', scheme: '', head: 8, at: -1, key: -1},
-  fits: text => text.length === 0 || text.length > 1 && new TextEncoder().encode(text).length <= most,
+  part(text) {
+    const bytes = new TextEncoder().encode(text);
+    if (bytes.length <= most) return text.length === 1 ? null : text;
+    let from = bytes.length - most;
+    while (bytes[from] >> 6 === 2) from++;  // not within a character
+    return new TextDecoder().decode(bytes.subarray(from));
+  },
   resets: ['at', 'key'],
   make({core, facts, change, state, story}) {
     const last = ({text}) => new TextEncoder().encode(text || example).length - 1;
@@ -335,8 +363,8 @@ export const model = {
         const start = performance.now(), text = state.text || example,
               {tokens, n, plain, loss, maps, rowOf, after} = read(text, state.scheme),
               lines = Math.ceil(n * (beside ? 13.2 : 12.8) / all),
-              rest = beside ? 215 + 58 * lines + all / 4 + (all < 700 ? 40 : 0) :
-                              268 + 45 * lines + all / 4 + (plain ? 17 : 0),  // the other parts
+              rest = beside ? 215 + 58 * lines + all / 4 + 20 + (all < 700 ? 40 : 0) :
+                              288 + 45 * lines + all / 4 + (plain ? 17 : 0),  // the other parts
           [least, highest] = beside ? [110, 400] : [130, 240];
         const at = state.at < 0 ? n - 1 : Math.min(state.at, n - 1), layer = Math.floor(state.head / perLayer),
               head = state.head % perLayer, line = rowOf(layer, head, at), p = after(at);
@@ -355,13 +383,14 @@ export const model = {
         });
         next.show(p, {said: at === n - 1 ? 'The next byte' : `After byte ${at}`, append: at === n - 1 && n < most});
         const now = perplexity(loss), old = plain && perplexity(plain),
-              scheme = schemes.find(([value]) => value === state.scheme)[1];
+              scheme = schemes.find(([value]) => value === state.scheme)[1],
+              predicted = n > 2 ? `the ${n - 1} bytes after the first` : 'the second byte';
         const ms = performance.now() - start;
         if (!trained) return {said: 'The model is being unpacked …', csv: () => [], code: {CLI: ''}, numbers: {}};
         return {
           said: state.scheme ?
             [
-              `With ${scheme === 'none' ? 'no positions' : scheme}, the perplexity of these ${n} bytes is `,
+              `With ${scheme === 'none' ? 'no positions' : scheme}, the perplexity of ${predicted} is `,
               h('strong', {}, digits(now)),
               digits(now) === digits(old) ? ', the same as with T5, which the model was trained with.' :
                 now < old                 ? `, lower than with T5 (${digits(old)}), although the model was trained with T5.${
@@ -369,7 +398,7 @@ export const model = {
                                             `, with T5 it is ${digits(old)}: the model was trained with T5.`
             ] :
                             [
-              `The perplexity of these ${n} bytes is `, h('strong', {}, digits(now)),
+              `The perplexity of ${predicted} is `, h('strong', {}, digits(now)),
               now > 256 ? ': worse than guessing among all 256 bytes. The model does not know such text.' :
                                           `: at each byte, the model is as unsure as among ${
                             now < 10 ? fixed(now, 1) : Math.round(now)} equally likely bytes.`

@@ -5,7 +5,7 @@ import {controls, fixed, h, viewLink} from '../ui.js';
 
 import {frac, i, math, n, named, o, root, row, sub} from './mathml.js';
 import {paper, step} from './step.js';
-import {example, fitsWords, maxWords, readOrder, shuffled, Words, wordsOf} from './words.js';
+import {example, maxWords, readOrder, shortened, shuffled, Words, wordsOf} from './words.js';
 
 const score =
   () => [sub(i('s'), row(i('i'), i('j'))), o('='), frac(row(sub(i('q'), i('i')), o('·'), sub(i('k'), i('j'))), root(i('d')))];
@@ -106,7 +106,7 @@ export const order = {
   id: 'story-order',
   title: 'Attention does not see the order of words',
   name: 'Order',
-  fits: fitsWords,
+  part: shortened,
   resets: ['order', 'word'],
   guess: {
     ask: 'you move one word. Which weights change?',
@@ -151,7 +151,7 @@ export const bias = {
   id: 'story-bias',
   title: 'A bias distinguishes near from far',
   name: 'A bias',
-  fits: fitsWords,
+  part: shortened,
   resets: ['order', 'word'],
   guess: {
     ask: 'you reverse all words. Does a weight change?',

@@ -14,7 +14,7 @@ export const slopes = {
   title: 'ALiBi: every head has a different slope',
   name: 'ALiBi’s slopes',
   defaults: {query: 400, heads: 8, head: 2, text: ''},
-  fits: () => true,
+  part: text => text,
   make({core, change, state, story}) {
     const settings = controls(
       [

@@ -5,7 +5,7 @@ import {nested, shell} from '../code.js';
 import {controls, fixed, h, minus, signed, viewLink, wordButtons} from '../ui.js';
 import {frac, i, math, o, root, row, sub} from './mathml.js';
 import {paper, step, tall, widthOf} from './step.js';
-import {example, fitsWords, maxWords, wordsOf} from './words.js';
+import {example, shortened, maxWords, wordsOf} from './words.js';
 
 const far = 8;
 
@@ -14,7 +14,7 @@ export const vectors = {
   title: 'Shaw: the effect of a distance depends on the word',
   name: 'Shaw’s vectors',
   defaults: {word: 2, clip: 4, offset: -1, text: ''},
-  fits: fitsWords,
+  part: shortened,
   resets: ['word'],
   make({core, change, state, story}) {
     const settings = controls(

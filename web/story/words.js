@@ -16,16 +16,21 @@ export function wordsOf(text) {
   return words;
 }
 
-/** Return true if a step of words can show the text. */
-export function fitsWords(text) {
-  try {
-    return !!wordsOf(text);
-  } catch { return false; }
-}
-
 /** Return the last words of a text, or of the example if it is empty: as many as fit in a step. A long word is cut. */
 export const lastWords = text =>
   (text.trim() || example).split(/\s+/).slice(-maxWords).map(word => word.length > 16 ? `${word.slice(0, 15)}…` : word);
+
+/** Return the part of a text that a step of words shows: the whole text, or its last words if it is too long. */
+export function shortened(text) {
+  try {
+    wordsOf(text);
+    return text;
+  } catch {
+    const words = lastWords(text);
+    while (words.join('').length > maxLetters) words.shift();
+    return words.join(' ');
+  }
+}
 
 /** Return a background that is darker for a larger share, 0 to 1. */
 export const shade = share => `color-mix(in srgb, var(--s1) ${Math.round(40 * share)}%, var(--bg))`;
@@ -190,9 +195,9 @@ export class Words {
     const reach = Math.max(...this.at.map(to => Math.abs(to - from)), 1);
     return this.at.map((to, n) => {
       const fraction = this.weights[n] / max, high = 22 + (arcs - 34) * Math.abs(to - from) / reach;
-      const thick = 0.7 + Math.min(arcs / 11, 30) * fraction, side = 20 + 1.6 * thick,
+      const thick = 0.7 + Math.min(arcs / 11, 30) * fraction, side = 20 + 2.6 * thick, end = 7 + thick / 3,
             own = 30 + 3 * thick;  // keep the loop from a word to itself open
-      const d = n === this.chosen ? `M${from - 9} ${y}C${from - side} ${y - own} ${from + side} ${y - own} ${from + 9} ${y}` :
+      const d = n === this.chosen ? `M${from - end} ${y}C${from - side} ${y - own} ${from + side} ${y - own} ${from + end} ${y}` :
                                     `M${from} ${y}C${from} ${y - high * 1.25} ${to} ${y - high * 1.25} ${to} ${y}`;
       return h('path', {
         d,

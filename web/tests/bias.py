@@ -93,7 +93,11 @@ def bias(page):
     page.show("bias", a="alibi", b="linear,left=0.5,right=2", q=20, k=20)
     scales = page.p.evaluate("[...document.querySelectorAll('figure:not([hidden]) .scale')].map(e => e.textContent)")
     check("bias: the four maps share their colours", len(scales) == 4 and len(set(scales)) == 1, scales)
+    faint = lambda: re.search(r"(A|B) looks pale", page.p.text_content("main")) is not None
+    check("bias: no map is called pale", not faint())
     maps = page.p.locator("figure:not([hidden])", has=page.p.locator("canvas[tabindex]"))
+    tops, scales = page.p.evaluate("['canvas[tabindex]', '.scale'].map(what => [...document.querySelectorAll(`figure:not([hidden]) ${what}`)].map(e => e.getBoundingClientRect().top))")
+    check("bias: maps beside each other begin at the same height, and their scales too", len(set(tops)) <= 2 and len(tops) == 4 and len(set(scales)) == len(set(tops)), f"{tops} {scales}")
     maps.first.scroll_into_view_if_needed()
     box = maps.first.locator("canvas").first.bounding_box()
     page.p.mouse.move(box["x"] + 3.5 / 20 * box["width"], box["y"] + 7.5 / 20 * box["height"])
@@ -102,6 +106,9 @@ def bias(page):
     check("bias: and is marked", page.p.locator(".cross:not([hidden])").count() == 3)
     page.p.mouse.move(0, 0)
     check("bias: until the mouse leaves", page.p.locator(".cross:not([hidden])").count() == 0)
+    page.show("bias", a="t5", b="alibi")
+    check("bias: a map that looks pale is named", page.p.evaluate("document.querySelector('main').textContent.includes('A looks pale')") and faint())
+    page.show("bias", a="alibi", b="linear,left=0.5,right=2", q=20, k=20)
     page.p.focus("main svg.chart")
     for key, at in (("Home", 0), ("ArrowRight", 1), ("End", 19), ("ArrowLeft", 18)):
         page.p.keyboard.press(key)

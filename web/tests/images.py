@@ -73,6 +73,14 @@ def images(page):
             f"{shown[:5]} {fixed(found['bias'][0][query], digits)[:5]}",
         )
     offsets(page)
+    page.show("images", fresh=True)
+    readings = lambda: page.p.locator("main figure .readout").all_text_contents()
+    value = lambda text: text.rsplit("= ", 1)[1].split(";")[0]
+    check("images: both maps mark the same pair", value(readings()[0]) == value(readings()[1]) and "row 3, column 3 → row 3, column 3" in readings()[1], readings())
+    page.p.locator("main figure canvas").first.focus()
+    page.p.keyboard.press("ArrowRight")
+    page.frames()
+    check("images: and another offset is marked in both", value(readings()[0]) == value(readings()[1]) and "row 3, column 3 → row 3, column 4" in readings()[1], readings())
     page.show("images")
     for nth, name in enumerate(("VIT4_CONTENT", "VIT4_ABSOLUTE", "VIT4_RELATIVE")):
         for i, row in enumerate(("(0,0)", "(0,1)", "(1,0)", "(1,1)")):

@@ -32,6 +32,12 @@ def narrow(browser):
         cut = page.p.evaluate("""(() => { const box = document.querySelector('.words'), end = box.getBoundingClientRect().bottom;
             return [box.scrollHeight > box.clientHeight, ...[...box.children].map(e => e.getBoundingClientRect()).filter(e => e.top < end - 0.5 && e.bottom > end + 0.5).map(e => [e.top, e.bottom, end])]; })()""")
         check(f"{view} {state}: no line of the words is cut", cut == [True], cut[:3])
+        faded = []
+        for top in (0, 40, 100_000):
+            page.p.evaluate("top => document.querySelector('.words').scrollTop = top", top)
+            page.frames()
+            faded.append(page.p.evaluate("[...document.querySelector('.words').classList].filter(name => name.startsWith('more-')).sort().join(' ')"))
+        check(f"{view} {state}: words fade where there are more", faded[0] == "more-below" and faded[2] == "more-above" and faded[1] in ("more-above more-below", "more-above"), faded)
         last = page.p.evaluate("document.querySelector('.words').children.length - 1")
         for query in (last, 0, last // 2):
             page.p.evaluate("query => relpos.change({query})", query)

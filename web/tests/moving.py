@@ -3,7 +3,7 @@
 import re
 
 from checks import check, root
-from explorer import Page
+from explorer import Page, url
 
 
 def keyboard(browser):
@@ -123,6 +123,11 @@ def navigation(browser):
     check("a busy page follows an address that changes before it has written its own", found == ["#shaw?length=33", 33], found)
     page.show("buckets", fresh=True, theme="dark")
     check("an address brings its colours", p.evaluate(dark))
+    p.goto("about:blank")
+    p.goto(f"{url}?theme=dark&embed=1#buckets")
+    p.wait_for_selector("html[data-ready]")
+    check("also before the #", p.evaluate(dark) and not p.is_visible("header") and page.problem() == "", p.url)
+    page.show("buckets", fresh=True)
     source = p.locator("main details", has=p.get_by_label("formula", exact=True))
     for view in page.p.evaluate("relpos.views.filter(view => !view.startsWith('story'))"):
         page.show(view)

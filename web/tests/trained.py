@@ -13,6 +13,17 @@ LOSS = 1000 * 10 * 2**-24
 TEXTS = ("The cursor is moved to the next line. The cur", "a b", "Größe? 3 > 2; 'quotes' and \"more\" $HOME `x` \\n", "z" * 256)
 
 
+def axes(page, what):
+    """Check that the bars of scores and weights end where the labels beside them say."""
+    labels, scores, weights = page.p.evaluate("""(() => { const of = what => [...document.querySelectorAll(`.sums svg ${what}`)], number = name => e => +e.getAttribute(name);
+        return [of('.tick').map(e => [+e.textContent.replace('−', '-'), +e.getAttribute('y') - 4]), of('.score').map(e => +e.getAttribute('y') + 1), of('.share-bar').map(number('height'))]; })()""")
+    rows = [row for row in page.csv()[1:] if row[3] != ""]
+    (score, *more), (zero, base), (full, top) = labels[:-2], labels[-2], labels[-1]
+    slope, start = np.polyfit(*zip(score, *more), 1)
+    check(f"{what}: scores have an axis", len(labels) >= 5 and np.allclose([start + slope * row[3] for row in rows], scores, atol=0.01), labels)
+    check(f"{what}: weights have an axis from 0", zero == 0 and np.allclose([max((base - top) * row[4] / full, 0.4) for row in rows], weights, atol=0.01) and max(row[4] for row in rows) <= full * 1.0001, labels)
+
+
 def near(a, b, bound=LOSS):
     return np.shape(a) == np.shape(b) and np.abs(np.array(a) - np.array(b)).max() < bound
 
@@ -104,6 +115,11 @@ def hands(page):
     check("and that under the mouse", abs(mark["x"] + mark["width"] / 2 - middles[6]) < 1, f"{mark} {middles[6]}")
     want = f": {content:.2f} {'−' if score < content else '+'} {abs(score - content):.2f} = {score:.2f} → weight {weights:.3f}".replace("-", "−")
     check("a cell says its sum", shown.endswith(want) and shown.startswith("“S”, distance 11"), f"{shown} {want}")
+    for text, scheme, size in (("Set the option", "alibi", (1280, 900)), ("Set the option", "", (390, 844)), (TEXTS[0], "rope", (1280, 900))):
+        p.set_viewport_size({"width": size[0], "height": size[1]})
+        page.show("story-model", text=text, scheme=scheme)
+        axes(page, f"{text[:14]!r} {scheme} at {size[0]}")
+    p.set_viewport_size({"width": 1280, "height": 900})
     page.show("story-model", text="héllo ʷQ@Z", scheme="")
     drawn = p.eval_on_selector_all(".byte", """all => all.slice(1).map(e => [e.firstChild.getBoundingClientRect().height, e.firstChild.classList.contains('over'),
         parseFloat(getComputedStyle(e).paddingTop), e.lastChild.scrollWidth <= e.lastChild.clientWidth + 1])""")

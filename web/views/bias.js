@@ -85,8 +85,8 @@ export const bias = {
       onclick: () => download('relpos-term.safetensors', safetensorsOf(arrays(), [...Array(current.k).keys()].map(String)))
     },
       'Save the arrays');
-    const output = h('div', {}, h('div', {class: 'panels pairs'}, Object.values(maps).map(map => map.element)), note, more, curve,
-      h('div', {class: 'row'}, keep));
+    const output = h('div', {}, h('div', {class: 'panels pairs aligned'}, Object.values(maps).map(map => map.element)), note,
+      more, curve, h('div', {class: 'row'}, keep));
     let current = null;
 
     /** Return q, k and v for every position: the vectors of the words, repeated in order and equal for all heads. */
@@ -213,7 +213,7 @@ export const bias = {
           cursor: [query, Math.min(map.cursor[1], columns - 1)],
           low,
           high,
-          title: `${key === 'a' || key === 'b' ? kinds[key] + ': ' : ''}${shown}, head ${head} of ${heads}`,
+          title: `${key === 'a' || key === 'b' ? kinds[key] + ': ' : ''}${shown}, head ${head}`,
           value,
           across,
           ratio: across === 'key' ? undefined : 1,
@@ -251,6 +251,11 @@ export const bias = {
         random: needsFile ? 'Without arrays, the numbers are random, and the same each time.' :
                             'Without arrays, the numbers are random, and the same as on the command line.'
       };
+      const magnitude = data => Math.max(...extent([data]).map(Math.abs)),
+            faint = ['a', 'b']
+                      .filter(key => found[key] &&
+                          8 * magnitude(found[key].data) < Math.max(...scales[found[key].what ?? 'scores'].map(Math.abs)))
+                      .map(key => kinds[key]);
       const results = both.map((text, n) => found[n ? 'b' : 'a']);
       note.textContent =
         [
@@ -259,6 +264,9 @@ export const bias = {
             `The table is trained: layer 0 of a byte model with ${trained.shape[1]} heads${
               heads > trained.shape[1] ? ', which repeat' : ''}. It is causal: all later keys share the bucket of offset 0.` :
             '',
+          faint.length ? `The maps share one scale. ${faint.join(' and ')} ${
+                           faint.length > 1 ? 'look' : 'looks'} pale: the numbers are small beside those of the other maps.` :
+                         '',
           ...results.map(result => result.note), ...results.map(result => said[result.meaning])
         ].filter(Boolean)
           .filter((x, n, all) => all.indexOf(x) === n)

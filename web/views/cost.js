@@ -7,9 +7,8 @@ import {ofChart} from '../export.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {gridOf, nameOf, namesIn, startText, termEditor} from '../term.js';
-import {bytes, calculation, controls, extent, fixed, h, inner, minus, table} from '../ui.js';
+import {bytes, calculation, controls, count, extent, fixed, h, inner, minus, table} from '../ui.js';
 
-const digits = x => x.toLocaleString('en');
 
 export const cost = {
   id: 'cost',
@@ -83,10 +82,10 @@ export const cost = {
           const call = prepare();
           call();
           const at = performance.now();
-          let count = 0;
+          let calls = 0;
           do call();
-          while (++count, performance.now() - at < 20);
-          found[name].push((performance.now() - at) / count);
+          while (++calls, performance.now() - at < 20);
+          found[name].push((performance.now() - at) / calls);
         }
       const sorted = Object.entries(found).map(([name, times]) => [name, times.sort((x, y) => x - y)]);
       return {
@@ -160,10 +159,10 @@ export const cost = {
         ]
       });
       memory.replaceChildren(figure,
-        table(['tokens', ...lengths.map(digits)],
+        table(['tokens', ...lengths.map(count)],
           [
             ['N × N biases', ...whole.map(bytes)], ['relpos: scratch', ...work.map(bytes)],
-            ['2N − 1 biases', ...lengths.map(n => digits(2 * n - 1))]
+            ['2N − 1 biases', ...lengths.map(n => count(2 * n - 1))]
           ],
           {
             calculation: (r, m) => r === 1 ?
@@ -185,7 +184,7 @@ export const cost = {
             {name: 'array N × N, computed in the call', x, y: measured.results.map(r => r.dense + r.making)}
           ]
         }),
-          table(['tokens', ...x.map(digits)],
+          table(['tokens', ...x.map(count)],
             [
               ['no bias', 'none'], ['by offset', 'strip'], ['array, computed before', 'dense'], ['computing the array', 'making']
             ].map(([name, key]) => [name, ...measured.results.map(r => r[key])]),
@@ -210,7 +209,7 @@ export const cost = {
             every = core.kinds.map(kind => startText(core, facts, kind.name)),
             counts = [...asked, ...every].map(text => [text, countOf(text, heads, dim), countOf(text, 1, dim)]),
             sum = at => counts.slice(0, asked.length).reduce((total, line) => total + line[at], 0),
-            line = ([text, many, one]) => [text, aboutArrays(text, heads, dim), digits(many), digits(one)];
+            line = ([text, many, one]) => [text, aboutArrays(text, heads, dim), count(many), count(one)];
       /** Return how each number of parameters is computed. The last row of the first table is a sum. */
       const counted = of => (r, c) => {
         if (!of[r]) return !c ? '' : calculation(of.map(line => String(line[c])), String(sum(c)));
@@ -221,7 +220,7 @@ export const cost = {
       };
       const head = ['term', `learned arrays of ${heads} heads of ${dim}`, `${heads} heads`, '1 head'];
       parameters.replaceChildren(
-        table(head, [...counts.slice(0, asked.length).map(line), ['together', '', digits(sum(1)), digits(sum(2))]],
+        table(head, [...counts.slice(0, asked.length).map(line), ['together', '', count(sum(1)), count(sum(2))]],
           {calculation: counted(counts.slice(0, asked.length))}),
         h('p', {class: 'note'},
           'All heads share vectors, as in the papers; numbers are counted once for each head. An optional array is counted if the text names it.'),

@@ -84,7 +84,7 @@ export const families = {
       onpick: (r, c) => change({content: contents[r], strength: strengths[c]})
     });
     const output =
-      h('div', {}, said, h('div', {class: 'panels early'}, [contest, ...maps].map(map => map.element)), curve, tables);
+      h('div', {}, said, h('div', {class: 'panels aligned early'}, [contest, ...maps].map(map => map.element)), curve, tables);
     const names = [...Array(n).keys()].map(i => `token ${i}`);
 
     const compute = state => {

@@ -86,8 +86,8 @@ export const images = {
     }),
           offsets = new HeatMap({
             title: 'Every offset',
-            rows: 'rows from query to key',
-            columns: 'columns from query to key',
+            rows: 'row offset',
+            columns: 'column offset',
             onpick: (r, c) => change(links.offset(r, c)),
             onlook: (r, c) => links.point(r, c)
           }),
@@ -151,15 +151,6 @@ export const images = {
             digits = value === 'entry' ? 0 : 2,
             expression = (r, c, x) => calculation(core.problem({...bare, terms}).expressions(0, r, c), fixed(x));
       const place = j => j < extra ? 'class token' : `row ${Math.floor((j - extra) / columns)}, column ${(j - extra) % columns}`;
-      matrix.show({
-        data,
-        rows: n,
-        columns: n,
-        cursor: [query, matrix.cursor[1]],
-        title: `${text}: every pair of tokens`,
-        value,
-        label: (r, c, x) => `${place(r)} → ${place(c)}: ${expression(r, c, x)}`
-      });
       // all offsets in both directions, key minus query; each has the first pair with this offset
       const tall = 2 * rows - 1, wide = 2 * columns - 1, pairOf = (r, c) => {
         const dy = r - rows + 1, dx = c - columns + 1;
@@ -188,6 +179,16 @@ export const images = {
       const within = (x, n) => Math.min(Math.max(x, 1 - n), n - 1) + n - 1,
             chosen = [within(state.down, rows), within(state.right, columns)],
             way = (x, less, more) => x ? `${Math.abs(x)} ${x < 0 ? less : more}` : '';
+      const key = keyAt(...chosen), before = matrix.cursor[1], ofClass = matrix.data && before < extra;
+      matrix.show({
+        data,
+        rows: n,
+        columns: n,
+        cursor: [query, key < 0 || ofClass ? before : key],  // both maps mark the same pair,
+        title: `${text}: every pair of tokens`,
+        value,
+        label: (r, c, x) => `${place(r)} → ${place(c)}: ${expression(r, c, x)}`
+      });
       offsets.show({
         data: byOffset,
         rows: tall,
@@ -203,7 +204,7 @@ export const images = {
             expression(...pairOf(r, c), x)}; ${pairs} of ${rows * columns * rows * columns} pairs read it`;
         }
       });
-      look(keyAt(...chosen));
+      look(key);
       let low = Infinity, high = -Infinity;
       for (let j = 0; j < n; j++) low = Math.min(low, at(j)), high = Math.max(high, at(j));
       if (shape !== `${n},${columns}`) {  // while the grid is the same, keep the buttons, which keeps the focus
@@ -230,8 +231,7 @@ export const images = {
       const weight = j => Math.exp(at(j) - high), sum = [...Array(n).keys()].reduce((sum, j) => sum + weight(j), 0);
       const least = weight([...Array(n).keys()].find(j => at(j) === low)),
             lit = j => high > low ? (weight(j) - least) / (1 - least) : 1;
-      heading.textContent = seen ? 'Choose a patch: by the bias alone, it attends to the bright patches' :
-                                   'Choose a patch to see the entry of each other patch';
+      heading.textContent = seen ? 'Choose a patch: weights by bias alone' : 'Choose a patch: entries of the others';
       grid.classList.toggle('seen', seen);
       grid.style.backgroundImage = seen ? scene : 'none';
       [...classes.children, ...grid.children].forEach((button, j) => {

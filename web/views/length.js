@@ -7,7 +7,7 @@ import {frame} from '../frame.js';
 import {Reader} from '../reader.js';
 import {doubling, player} from '../story/step.js';
 import {allModels, modelFile, Trained} from '../trained.js';
-import {controls, download, extent, fixed, h, table} from '../ui.js';
+import {controls, count, download, extent, fixed, h, table} from '../ui.js';
 
 const min = 64, max = 8192, trainedAt = 256;
 const textFile = 'relpos-text.txt';
@@ -48,7 +48,6 @@ function measured({text, lengths}, set) {
 }
 
 const perplexity = (loss, [from, to]) => Math.exp(loss.subarray(from, to).reduce((sum, x) => sum + x, 0) / (to - from));
-const count = n => n.toLocaleString('en');
 
 export const length = {
   id: 'length',

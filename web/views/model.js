@@ -72,6 +72,7 @@ export const model = {
     }));
     const built = {
       minilm: {
+        name: 'all-MiniLM-L6-v2, layer 3',
         title: 'all-MiniLM-L6-v2 on the Gettysburg Address, layer 3',
         about:
           'A trained sentence encoder without a position term in its attention, its queries and keys rounded to 7 bits: add a term to see which words its heads then attend to. The table here is not trained; it has the shape of a T5 table.',
@@ -79,6 +80,7 @@ export const model = {
         start: {a: 't5,table=t5_table', head: 3, query: 17}
       },
       ...Object.fromEntries(facts.lab.layers.map((arrays, layer) => [`lab${layer}`, {
+        name: `byte model, layer ${layer}`,
         title: `a byte model of the laboratory, layer ${layer} (0 is the first of ${facts.lab.layers.length})`,
         about:
           'Trained by relpos lab on documentation such as man pages and Vim’s help, with a separate T5 table in each layer; this text was not in the training data. The curves show the bias that each head has learned for each offset.',
@@ -350,7 +352,7 @@ export const model = {
           key: 'source',
           label: 'Model and text',
           type: 'select',
-          options: [...Object.entries(built).map(([name, {title}]) => [name, title]), ['file', 'your file']],
+          options: [...Object.entries(built).map(([name, {name: text}]) => [name, text]), ['file', 'your file']],
           change: (_, name) => change({source: name, ...startOf(sourceOf(name))})
         },
         {key: 'head', label: 'Head', type: 'range', min: 0, max: 11, lower: 0, limit: () => source.heads - 1},
@@ -364,7 +366,7 @@ export const model = {
           heavy = h('div'), profile = h('div'), curves = h('div'), said = h('p', {class: 'note'});
     const maps = HeatMap.link(['Without a term', 'With the term', 'Difference'].map(
       name => new HeatMap({title: name, value: 'weight', onpick: r => change({query: r})})));
-    const panels = h('div', {class: 'panels early'}, maps.map(map => map.element)), mark = marker([panels]);
+    const panels = h('div', {class: 'panels aligned early'}, maps.map(map => map.element)), mark = marker([panels]);
     const output = h('div', {}, title, said, words, heavy, profile, curves, panels);
     const follow = followChosen(words);
     let calculate = () => '';

@@ -58,9 +58,9 @@ export const shaw = {
     const seenMaps = HeatMap.link(['Pairs of positions seen in training', 'Offsets seen in training'].map(
       title => new HeatMap({title, value: 'fraction seen'})));
     const output = h('div', {}, h('h3', {}, 'Six words with seven vectors'),
-      h('div', {class: 'panels'}, scores.map(m => m.element), tables.map(m => m.element)), numbers, profile,
+      h('div', {class: 'panels aligned'}, scores.map(m => m.element), tables.map(m => m.element)), numbers, profile,
       h('h3', {}, 'Vectors that prefer near keys'), pattern, h('h3', {}, 'Clipping'), h('div', {class: 'panels'}, clip.element),
-      h('h3', {}, 'At a length beyond training'), pairs, h('div', {class: 'panels'}, seenMaps.map(map => map.element)));
+      h('h3', {}, 'At a length beyond training'), pairs, h('div', {class: 'panels aligned'}, seenMaps.map(map => map.element)));
 
     /** Return the simulated pattern: a table of small random vectors, to whose first channel a bell curve around offset 0 is added. Also
      * return the scores that a uniform query gives each offset if keys are 0. */
