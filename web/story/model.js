@@ -363,8 +363,8 @@ export const model = {
         const start = performance.now(), text = state.text || example,
               {tokens, n, plain, loss, maps, rowOf, after} = read(text, state.scheme),
               lines = Math.ceil(n * (beside ? 13.2 : 12.8) / all),
-              rest = beside ? 215 + 58 * lines + all / 4 + 20 + (all < 700 ? 40 : 0) :
-                              288 + 45 * lines + all / 4 + (plain ? 17 : 0),  // the other parts
+              rest = beside ? 215 + 58 * lines + all / 4 + 24 + (all < 700 ? 40 : 0) :
+                              293 + 45 * lines + all / 4 + (plain ? 17 : 0),  // the other parts
           [least, highest] = beside ? [110, 400] : [130, 240];
         const at = state.at < 0 ? n - 1 : Math.min(state.at, n - 1), layer = Math.floor(state.head / perLayer),
               head = state.head % perLayer, line = rowOf(layer, head, at), p = after(at);

@@ -48,7 +48,7 @@ def exports(browser):
         elif view == "bias":
             said = [x.firstChild.data for x in xml.dom.minidom.parseString(text).getElementsByTagName("text")]
             counts = "0 10 20 30 40 50 60".split()
-            want = ["A: alibi, head 0 of 8", *counts, "← query", *counts, "key →", "bias", "−31.5000", "0.0000", "relpos explorer #bias"]
+            want = ["A: alibi, head 0", *counts, "← query", *counts, "key →", "bias", "−31.5000", "0.0000", "relpos explorer #bias"]
             check("bias: the title, axes, scale and address are saved", said == want, said)
         elif view in STEPS:
             many, share = page.p.evaluate(COLOURS, base64.b64encode(png.read_bytes()).decode())
