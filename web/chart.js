@@ -221,7 +221,9 @@ export function chart({
       h('text', {
         x: px(x),
         y: top + 10,
-        'text-anchor': px(x) > width - 40 ? 'end' : 'middle',
+        'text-anchor': px(x) > width - 40  ? 'end' :
+          px(x) - left < 3.5 * text.length ? 'start' :
+                                             'middle',
         fill: 'var(--ink)',
         stroke: 'var(--bg)',
         'stroke-width': 4,

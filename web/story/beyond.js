@@ -26,7 +26,7 @@ export const beyond = {
   title: 'Longer than anything in training',
   name: 'Beyond training',
   defaults: {length: trained, text: ''},
-  part: text => text,  // not shown here, but the next steps have it
+  part: text => text,
   make({core, facts, change, state, story}) {
     const settings = controls(
       [
@@ -142,6 +142,7 @@ export const beyond = {
         `The four schemes have the same queries and keys, four heads each, and all keys are equal. A head’s query uses one pair of channels. Without positions every score is ${
           content}.`,
         'T5 is a trained table, layer 0 of the laboratory’s byte model. Shaw’s vectors are random. RoPE’s dials turn by 1, 0.1, 0.01 and 0.001 radians per word.',
+        'If you have entered words in another step, a dotted line marks the largest distance between two of them.',
         'An arrow marks where a curve leaves the frame. Point at a chart to read the scores beyond it.',
         '“Save the arrays” writes the file that the commands read.'
       ],
@@ -151,7 +152,7 @@ export const beyond = {
         known ??=
           schemes.map(scheme => scoresOf(scheme)).map(scores => ({scores, sums: scores.map(sums), first: repeated(scores)}));
         const found = known.map(({scores}) => scores), shown = kept(length);
-        const fractions = shares(length);
+        const fractions = shares(length), words = state.text.split(/\s+/).filter(Boolean).length;
         const tall = Math.min(Math.max(heightOf(box) / 2 - (width > 240 ? 80 : 134), 140), 1.3 * width);
         const figures = schemes.map(({name, band, thin = []}, n) => chart({
           title: name + (length > trained ? `: ${percent(fractions[n])} beyond` : ''),
@@ -169,6 +170,7 @@ export const beyond = {
               (scores, head) => ({name: `head ${head}`, line: thin[head] ?? 1.5, x: shown, y: shown.map(back => scores[back])})),
           legend: false,
           zones: [{from: 1, to: trained - 0.5, shade: true}],
+          marks: words > 1 && words <= length ? [{x: words - 1, text: `your ${words} words`}] : [],
           rest: length < max ? {from: length - 0.5, text: 'not in this text'} : undefined
         }));
         schemes.forEach(

@@ -452,6 +452,10 @@ def sentence_goes_along(page):
         page.show(step, fresh=True, text=f"you eat {n} to live")
         page.p.wait_for_timeout(300)
         check(f"{step}: a link has the words of the reader", f"text=you+eat+{n}+to+live" in page.p.url, page.p.url)
+        if step == "story-beyond":
+            marks = page.p.evaluate("[...document.querySelectorAll('.four figure')].map(figure => { const text = [...figure.querySelectorAll('text')].find(e => e.textContent.startsWith('your')); return text && [text.textContent, +text.getAttribute('x'), ...['1', '10'].map(tick => +[...figure.querySelectorAll('text')].find(e => e.textContent === tick && e.getAttribute('text-anchor') === 'middle').getAttribute('x'))]; })")
+            near = [abs(x - (one + np.log10(4) * (ten - one))) < 0.1 for _, x, one, ten in marks]
+            check(f"{step}: a line marks their largest distance", near == [True] * 4 and {text for text, *_ in marks} == {"your 5 words"}, marks)
         page.p.click(".steps a[data-view=story-bias]")
         page.frames()
         check(f"{step}: and brings them to the other steps", page.p.locator(".word button").all_text_contents() == f"you eat {n} to live".split(), page.p.url)
