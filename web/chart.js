@@ -99,7 +99,7 @@ new ResizeObserver(([{contentRect}]) => measured = contentRect.width).observe(do
 /** Return the width of a chart in a view; on a wide page, the settings are beside it. */
 const usualWidth = () => {
   const page = measured || document.getElementById('main').clientWidth;
-  return Math.min(960, Math.max(300, page - (page > 740 ? 336 : 8)));
+  return Math.min(1152, Math.max(300, page - (page > 740 ? 336 : 8)));
 };
 
 /** Return the position of the number in a rising array that is the closest to x. */
