@@ -23,8 +23,8 @@ const main = document.getElementById('main'), nav = document.getElementById('nav
 const dark = document.getElementById('dark'), system = dark.media, pages = new Map(), states = new Map();
 const tale = viewLink(story[0], 'The story');
 const notice = h('p', {class: 'problem notice', role: 'alert', hidden: true});
-let current, state, frame = 0, writer = 0, embedded = false, words = '',
-                    routed = '';  // words: the text of the reader; routed: the part of the address that is shown
+const maxText = 2000;
+let current, state, frame = 0, writer = 0, embedded = false, routed = '';  // routed: the part of the address that is shown
 
 /** Show a message above the view; '' removes it. */
 function say(text) {
@@ -36,6 +36,14 @@ function say(text) {
 function applyTheme() {
   document.documentElement.dataset.theme = theme.value;
   dark.media = {light: 'not all', dark: 'screen'}[theme.value] ?? system;
+}
+
+/** Keep the chosen colours while the tab is open, also when the page is loaded again, if the browser permits it. Return those that were kept. */
+function keepTheme(chosen) {
+  try {
+    if (chosen) sessionStorage.setItem('relpos-theme', chosen);
+    return sessionStorage.getItem('relpos-theme');
+  } catch { return null; }
 }
 
 /** Return the initial state of a view, which may depend on the address. */
@@ -77,15 +85,11 @@ function writeSoon() {
   writer = setTimeout(write, 200);
 }
 
-/** Give the words of the reader to all other steps, of which each shows the part that it has space for, `part(words)`; null: it keeps its own.
- * A step resets what depends on the words. */
+/** Give the words of the reader to all other steps. A step resets what depends on the words. */
 function share(text) {
-  words = text;
-  for (const view of story) {
-    const part = view === current ? null : view.part(text);
-    if (part !== null && states.get(view)?.text !== part)
-      states.set(view, {...view.defaults, ...states.get(view), ...anew(view), text: part});
-  }
+  for (const view of story)
+    if (view !== current && states.get(view)?.text !== text)
+      states.set(view, {...view.defaults, ...states.get(view), ...anew(view), text});
 }
 
 /** Return the settings that a step resets when the words change. */
@@ -94,9 +98,11 @@ const anew = view => Object.fromEntries((view.resets ?? []).map(key => [key, vie
 /** Change the state. The next animation frame shows it; a moment later it is written to the address. */
 function change(patch) {
   if (Object.keys(patch).length) say('');
+  if ('text' in patch && story.includes(current))
+    patch = {...patch, text: patch.text.slice(-maxText).replace(/^[\udc00-\udfff]/, '')};  // all of it is in the address
   if ('text' in patch && patch.text !== state.text) patch = {...anew(current), ...patch};
   for (const [key, value] of Object.entries(patch)) state[key] = accepted(current, key, value, state[key]);
-  if ('text' in patch && current.part) share(state.text);
+  if ('text' in patch && story.includes(current)) share(state.text);
   if (!frame)
     frame = requestAnimationFrame(() => {
       frame = 0;
@@ -121,8 +127,8 @@ function route(core) {
         next = named ?? views[0], first = next !== current;
   say(named || !id ? '' : `No view is called “${id.slice(0, 60)}”: this is the beginning of the story.`);
   if (!current) {
-    const of = key => given.get(key) ?? before.get(key);  // also before the #
-    if (['light', 'dark'].includes(of('theme'))) theme.value = of('theme');
+    const of = key => given.get(key) ?? before.get(key), wanted = of('theme') ?? keepTheme();  // also before the #
+    if (['light', 'dark'].includes(wanted)) theme.value = wanted;
     document.documentElement.toggleAttribute('data-embed', embedded = of('embed') === '1');
   }
   applyTheme();
@@ -139,7 +145,7 @@ function route(core) {
   const {text} = states.get(current) ?? {};
   state = read(current, given);
   states.set(current, state);
-  if (current.part && given.has('text') && state.text !== text) share(state.text);  // a link brings words to all steps
+  if (story.includes(current) && given.has('text') && state.text !== text) share(state.text);  // a link brings words to all steps
   if (story.includes(current)) tale.dataset.view = current.id;  // the link to the story leads back to this step
   for (const link of nav.children) link.setAttribute('aria-current', link.dataset.view === current.id ? 'page' : 'false');
   document.title = `${current.title} – relpos explorer`;
@@ -162,20 +168,26 @@ function route(core) {
     for (const {key, limit} of specs)  // the new address has what is shown
       if (limit) state[key] = Math.min(state[key], limit(state));
     wrong.push(strange([...given.keys()]));
-    if (first && current.part && state.text !== words && state.text === current.part(words))
-      wrong.push('This step shows the last words of your text; it has no space for more.');
     if (wrong.some(Boolean)) say(wrong.filter(Boolean).join(' '));
   }
   writeSoon();
 }
 
-/** Refuse a file that is dropped outside of the place for files; otherwise the browser would leave the page to open it. */
-function refuseFile(event) {
+/** Open a file that is dropped anywhere on the page with the view that reads it, or say that none does; otherwise the browser would leave the
+ * page to open it. */
+function drop(event, core) {
   if (event.defaultPrevented || ![...event.dataTransfer.types].includes('Files')) return;
   event.preventDefault();
-  const [file] = event.dataTransfer.files;
-  if (event.type === 'drop' && file)
-    say(`${file.name}: drop .safetensors and .npz files on the box of the view Model; other files cannot be shown.`);
+  const [file] = event.type === 'drop' ? event.dataTransfer.files : [];
+  if (!file) return;
+  const view = views.find(view => view.opens?.(file));
+  if (!view) return say(`${file.name}: drop a text, or a .safetensors or .npz file; other files cannot be shown.`);
+  if (view !== current) {
+    write();
+    history.pushState(null, '', address(view));
+    route(core);
+  }
+  pages.get(view).open(file);
 }
 
 try {
@@ -188,14 +200,14 @@ try {
   });
   addEventListener('click', () => writer && write(), true);  // before a link is followed, write the state: then Back restores it
   theme.addEventListener('change', () => {
+    keepTheme(theme.value);
     applyTheme();
     change({});
   });
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => change({}));
   addEventListener('hashchange', () => route(core));
   main.addEventListener('refused', event => say(event.detail));
-  addEventListener('dragover', refuseFile);
-  addEventListener('drop', refuseFile);
+  for (const what of ['dragover', 'drop']) addEventListener(what, event => drop(event, core));
   // for tests and the console: the state of the page, and the code and numbers it shows
   globalThis
     .relpos = {core, facts, views: views.map(view => view.id), page: () => pages.get(current), state: () => ({...state}), change};

@@ -167,8 +167,8 @@ export function chart({
   if (lo === hi) lo -= 0.5, hi += 0.5;
   const half = bars ? 0.5 : 0, px = x => left + (fx(x) - loX + half) / (hiX - loX + 2 * half || 1) * (width - left - right);
   // keep lines and bars away from the frame, but bars begin on it, and lines end near it where they leave the range
-  const tall = height - top - bottom, above = high === undefined ? Math.max(8, 0.06 * tall) : 5, below = bars ? 0 : 8,
-        level = y => top + above + (hi - y) / (hi - lo) * (tall - above - below);
+  const tall = height - top - bottom, above = high === undefined ? Math.max(8, 0.06 * tall) : 5,
+        below = bars ? 0 : Math.max(8, 0.04 * tall), level = y => top + above + (hi - y) / (hi - lo) * (tall - above - below);
   const py = y => level(fy(y)), back = y => logY ? 10 ** y : y;
   const elements = [], valueAt = at => {
     const value = (at - left) / (width - left - right) * (hiX - loX + 2 * half) + loX - half;

@@ -8,7 +8,8 @@ function standalone(svg) {
   const copy = new DOMParser().parseFromString(text, 'image/svg+xml').documentElement;
   const [, , width, height] = copy.getAttribute('viewBox').split(' ').map(Number);
   copy.setAttribute('width', width), copy.setAttribute('height', height);
-  copy.setAttribute('font-family', 'sans-serif'), copy.setAttribute('font-size', 12);
+  copy.setAttribute('font-family', 'sans-serif');
+  copy.setAttribute('font-size', copy.querySelector('foreignObject') ? 16 : 12);  // rem in the style of HTML
   return {text: new XMLSerializer().serializeToString(copy), width, height};
 }
 

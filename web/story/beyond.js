@@ -26,7 +26,6 @@ export const beyond = {
   title: 'Longer than anything in training',
   name: 'Beyond training',
   defaults: {length: trained, text: ''},
-  part: text => text,
   make({core, facts, change, state, story}) {
     const settings = controls(
       [
@@ -66,7 +65,8 @@ export const beyond = {
       {
         name: 'RoPE',
         term: {text: rope},
-        thin: [0.3, 0.4, 2, 2.5],  // fast dials would hide the slow ones
+        bold: [1, 1, 2, 2.5],
+        turns: frequency.map(speed => 2 * Math.PI / speed),  // the distances in which a dial turns once
         note: length => `slowest dial: ${Math.round(slowest * (length - 1))}°${
           length > trained ? `, trained to ${Math.round(slowest * (trained - 1))}°` : ''}`
       }
@@ -92,6 +92,30 @@ export const beyond = {
         {name: 'median', line: 1, colour: heads, x: shown, y: median}
       ];
     };
+    /** Return a head's scores at some distances as series of a chart. After three turns of a dial, when its line would hide the slower dials, draw the
+     * range of its scores around each distance, which then contains a whole turn. */
+    const curve = (scores, shown, head, {bold = [], turns = []}) => {
+      const end = 3 * turns[head] < trained ? 3 * turns[head] : Infinity, far = shown.filter(back => back >= end),
+            around = far.map(back => scores.slice(Math.floor(back / 1.18), Math.ceil(back * 1.18)));
+      return [
+        {
+          name: `head ${head}`,
+          colour: head,
+          line: bold[head] ?? 1.5,
+          x: shown,
+          y: shown.map(back => back < end ? scores[back] : NaN)
+        },
+        ...(far.length ? [{
+          name: `head ${head}`,
+          style: 'band',
+          colour: head,
+          x: far,
+          y: around.map(all => Math.max(...all)),
+          under: around.map(all => Math.min(...all))
+        }] :
+                         [])
+      ];
+    };
     let known = null;  // a score depends only on the distance, so those of the longest text serve every length
     /** Return the share of the attention beyond training in each scheme, as means over the heads. */
     const shares = length => known.map(({sums}) => mean(sums.map(all => 1 - all[Math.min(trained, length)] / all[length])));
@@ -103,13 +127,13 @@ export const beyond = {
       'relkey.table': vectors
     });
     const named = ({text, arrays}) => arrays ? withNames(text, {table: `${text.split(',')[0]}.table`}) : text;
+    const play = player({key: 'length', state, change, text: 'Play: 64 to 8,192', ends: [min, max], next: doubling(max)});
     return step(this, {
       story,
       settings,
       state,
       change,
       figure: box,
-      extra: [player({key: 'length', state, change, text: 'Play: 64 to 8,192', ends: [min, max], next: doubling(max)})],
       save: h('button', {
         type: 'button',
         onclick: () => {
@@ -129,10 +153,11 @@ export const beyond = {
         reveal: () => state().length > trained || change({length: max})
       },
       lead: drag => [`No training text had more than ${trained} tokens: the shaded part. This text has `,
-        drag('length', {text: x => x.toLocaleString('en'), log: true}), '. What do four schemes do with longer distances?'],
+        drag('length', {text: x => x.toLocaleString('en'), log: true}), '. What do four schemes do with longer distances? ',
+        play],
       text: [
-        `All words are equal here, so only the distance matters. Each scheme has four curves, one for each head; a head of RoPE has one dial. Shaw’s curves are drawn as their range and median. In a longer text, a title shows how much of its attention the last word gives to distances of ${
-          trained} or more, as the mean over the heads: to keys with an offset δ that did not occur in training.`,
+        `All words are equal here, so only the distance matters. Each scheme has four heads; a head of RoPE is one dial, and where it turns too fast for a line, its range is shaded. A title says how much of its attention the last word gives to distances of ${
+          trained} or more (offsets δ that did not occur in training), as the mean over the heads.`,
         'ALiBi keeps falling, so far words get almost no weight. T5 and Shaw repeat their last number for more and more words. RoPE’s slow dials reach angles that did not occur in training, so models for long texts slow the dials down. A table of 512 position vectors ends: it has none for token 513 (that of GPT-2 has 1,024).'
       ],
       formula: math(i('δ'), o('='), i('j'), o('−'), i('i'), o('≤'), n(`−${trained}`)),
@@ -154,8 +179,8 @@ export const beyond = {
         const found = known.map(({scores}) => scores), shown = kept(length);
         const fractions = shares(length), words = state.text.split(/\s+/).filter(Boolean).length;
         const tall = Math.min(Math.max(heightOf(box) / 2 - (width > 240 ? 80 : 134), 140), 1.3 * width);
-        const figures = schemes.map(({name, band, thin = []}, n) => chart({
-          title: name + (length > trained ? `: ${percent(fractions[n])} beyond` : ''),
+        const figures = schemes.map((scheme, n) => chart({
+          title: scheme.name + (length > trained ? `: ${percent(fractions[n])} beyond` : ''),
           xLabel: 'distance',
           yLabel: width > 240 ? 'score' : '',
           width,
@@ -164,10 +189,7 @@ export const beyond = {
           high,
           logX: true,
           span: [1, max],
-          series: band ?
-            spread(found[n], shown) :
-            found[n].map(
-              (scores, head) => ({name: `head ${head}`, line: thin[head] ?? 1.5, x: shown, y: shown.map(back => scores[back])})),
+          series: scheme.band ? spread(found[n], shown) : found[n].flatMap((scores, head) => curve(scores, shown, head, scheme)),
           legend: false,
           zones: [{from: 1, to: trained - 0.5, shade: true}],
           marks: words > 1 && words <= length ? [{x: words - 1, text: `your ${words} words`}] : [],
@@ -184,7 +206,10 @@ export const beyond = {
               `: ${part} of the distances are new. Without positions they would get ${
                 part} of the attention; the titles show how much they get.`
             ] :
-            [size, ': every distance occurred in training. What happens beyond? Guess, or press Play.'],
+            [
+              size, ': every distance occurred in training.',
+              play.getAttribute('aria-pressed') === 'true' ? '' : ' What happens beyond? Guess, or press Play.'
+            ],
           numbers: {fractions},
           csv: () => [['back', ...schemes.flatMap(({name}) => found[0].map((_, head) => `${name} head ${head}`))],
             ...Array.from({length}, (_, back) => [back, ...found.flatMap(all => all.map(scores => scores[back]))])],

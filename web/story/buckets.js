@@ -7,7 +7,7 @@ import {controls, fixed, h, minus, viewLink, wordButtons} from '../ui.js';
 import {i, math, o, row, sub, words} from './mathml.js';
 import {coverOf, paper, step, tall, widthOf} from './step.js';
 import {trainedTable} from './tables.js';
-import {lastWords} from './words.js';
+import {example, lastWords} from './words.js';
 
 const reach = 160, left = 58, right = 12, bottom = 40;  // left, right, bottom: the margins in chart.js
 
@@ -16,14 +16,13 @@ export const buckets = {
   title: 'T5 learns numbers for distances',
   name: 'T5’s buckets',
   defaults: {back: 40, layer: '0', head: 0, text: ''},
-  part: text => text,
   make({core, facts, change, state, story}) {
     const settings = controls(
       [
         {key: 'back', label: 'Distance of the word', type: 'range', min: 0, max: reach, lower: 0, upper: reach},
         {key: 'head', label: 'Head', type: 'range', min: 0, max: 3, lower: 0, upper: 3},
         {key: 'layer', label: 'Layer', type: 'select', options: [['0', '0, the first'], ['1', '1, the second']]},
-        {key: 'text', type: 'text'}
+        {key: 'text', label: 'Your words', type: 'text', placeholder: example}
       ],
       change);
     const box = h('div', {class: 'drag'}),

@@ -7,7 +7,7 @@ import {controls, fixed, h, minus, viewLink} from '../ui.js';
 
 import {i, math, o, row, sub, sup} from './mathml.js';
 import {paper, player, roomy, step, tall, walk, widthOf} from './step.js';
-import {example, shortened, wordsOf} from './words.js';
+import {cutOf, example, wordsOf} from './words.js';
 
 const maxPosition = 200, reach = 64;
 
@@ -16,7 +16,6 @@ export const dials = {
   title: 'RoPE: positions rotate channels',
   name: 'RoPE’s dials',
   defaults: {at: 30, back: 6, base: 100, text: ''},
-  part: shortened,
   make({core, change, state, story}) {
     const settings = controls(
       [
@@ -117,6 +116,7 @@ export const dials = {
           onpick: to => change({back: Math.min(Math.max(Math.round(to), 0), reach)})
         }));
         return {
+          cut: cutOf(state.text),
           said: [
             `The query “${two[0]}” at ${m} looks back at the key “${two[1]}” at ${at}: the score is `,
             h('strong', {}, minus(fixed(here))),

@@ -4,7 +4,7 @@ import {ticks} from '../chart.js';
 import {shell} from '../code.js';
 import {colours} from '../heat.js';
 import {modelFile, probabilities, Trained} from '../trained.js';
-import {arrows, colour, controls, download, fixed, h, minus, viewLink} from '../ui.js';
+import {arrows, colour, controls, count, download, fixed, h, minus, viewLink} from '../ui.js';
 
 import {frac, i, math, named, o, root, row, sub, words} from './mathml.js';
 import {heightOf, paper, step, widthOf} from './step.js';
@@ -12,6 +12,14 @@ import {heightOf, paper, step, widthOf} from './step.js';
 const example = 'The cursor is moved to the next line. The cur', most = 256, likeliest = 7, guessing = Math.log(256);
 const layers = 4, perLayer = 4;  // of the model in lab/model
 const schemes = [['', 'T5, as trained'], ['none', 'none'], ['alibi', 'ALiBi'], ['rope', 'RoPE']];
+
+/** Return the text that the model reads: the last `most` bytes in whole characters, or the example if there is no text. */
+function textOf(text) {
+  const bytes = new TextEncoder().encode(text);
+  let from = Math.max(bytes.length - most, 0);
+  while (bytes[from] >> 6 === 2) from++;  // not within a character
+  return new TextDecoder('utf-8', {ignoreBOM: true}).decode(bytes.subarray(from)) || example;
+}
 
 /** Return a printable name of a byte. */
 const nameOf = byte => byte === 32 ? '␣' :
@@ -41,13 +49,16 @@ class Strip {
         const to = arrows(event, this.chosen, this.cells.length);
         if (to !== null) onpick(this.chosen = to);  // another key may come before the next frame
       },
-      onclick: event => {
-        const at = this.cells.indexOf(event.target.closest('.byte'));
-        if (at >= 0) onpick(at);
-      }
+      onclick: event => this.pick(event),
+      onpointermove: event => event.buttons & 1 && this.pick(event)  // along the text, as on a slider
     });
     this.legend = h('p', {class: 'note surprise'});
     this.cells = [];
+  }
+
+  pick({clientX, clientY}) {
+    const at = this.cells.indexOf(document.elementFromPoint(clientX, clientY)?.closest('.byte'));
+    if (at >= 0 && at !== this.chosen) this.onpick(this.chosen = at);
   }
 
   show({tokens, loss, other, chosen, weights}) {
@@ -82,6 +93,26 @@ class Strip {
   }
 }
 
+/** Return what a head mostly attends to, as a sentence without its subject, from its weights [n][n] at data[from]: the means over all queries but the
+ * first few, for which all keys are near. */
+function habit(data, from, n) {
+  const least = 4, queries = n - least, sums = [0, 0, 0, 0, 0];  // of the weights at distance 0 to 3, and of the first byte
+  let width = 0;
+  for (let i = least; i < n; i++) {
+    let entropy = 0;
+    const row = from + i * n;
+    for (let back = 0; back < 4; back++) sums[back] += data[row + i - back];
+    sums[4] += data[row];
+    for (let x = row; x <= row + i; x++) entropy -= data[x] > 0 ? data[x] * Math.log(data[x]) : 0;
+    width += Math.exp(entropy);
+  }
+  const most = Math.max(...sums),
+        what = ['the byte itself', 'the byte before', 'two bytes before', 'three bytes before', 'the first byte'];
+  if (queries < 4) return '';
+  return most > 0.3 * queries ? `gives ${Math.round(100 * most / queries)} % of its weight to ${what[sums.indexOf(most)]}` :
+                                `spreads its weight over about ${Math.round(width / queries)} bytes`;
+}
+
 /** The attention maps of all heads. Tab reaches the chosen head, and the arrow keys move. */
 class Heads {
   constructor(onpick) {
@@ -98,8 +129,9 @@ class Heads {
         canvas, h('span', {}, `${Math.floor(n / perLayer)}.${n % perLayer}`));
     });
     this.bar = h('canvas', {width: 256, height: 1, 'aria-hidden': 'true'});
+    this.said = h('span', {class: 'habit'});
     this.element = h('div', {class: 'maps', role: 'group', 'aria-label': 'Attention of every head'}, this.buttons,
-      h('div', {class: 'scale'}, h('span', {}, 'weight 0'), this.bar, h('span', {}, '1; the middle is 0.25')));
+      h('div', {class: 'scale'}, h('span', {}, 'weight 0'), this.bar, h('span', {}, '1; the middle is 0.25'), this.said));
   }
 
   show(maps, n, chosen) {
@@ -110,7 +142,10 @@ class Heads {
       const canvas = button.firstChild, data = maps[Math.floor(at / perLayer)], from = at % perLayer * n * n;
       button.setAttribute('aria-pressed', at === chosen);
       button.tabIndex = at === chosen ? 0 : -1;
-      button.setAttribute('aria-label', `layer ${Math.floor(at / perLayer)}, head ${at % perLayer}`);
+      const name = `layer ${Math.floor(at / perLayer)}, head ${at % perLayer}`, text = habit(data, from, n);
+      button.setAttribute('aria-label', name);
+      button.title = `On average, this head ${text}`;
+      if (at === chosen) this.said.textContent = text && `On average, head ${button.textContent} ${text}.`;
       if (canvas.width !== n) [canvas.width, canvas.height] = [n, n];
       const brush = canvas.getContext('2d'), image = brush.createImageData(n, n), pixels = new Uint32Array(image.data.buffer);
       for (let r = 0; r < n; r++)
@@ -238,16 +273,9 @@ export const model = {
   title: 'A model reads your text',
   name: 'A trained model',
   defaults: {text: '', scheme: '', head: 8, at: -1, key: -1},
-  part(text) {
-    const bytes = new TextEncoder().encode(text);
-    if (bytes.length <= most) return text.length === 1 ? null : text;
-    let from = bytes.length - most;
-    while (bytes[from] >> 6 === 2) from++;  // not within a character
-    return new TextDecoder().decode(bytes.subarray(from));
-  },
   resets: ['at', 'key'],
   make({core, facts, change, state, story}) {
-    const last = ({text}) => new TextEncoder().encode(text || example).length - 1;
+    const bytesOf = text => [...new TextEncoder().encode(text)], last = ({text}) => bytesOf(textOf(text)).length - 1;
     const settings = controls(
       [
         {key: 'scheme', label: 'Positions', type: 'select', options: schemes}, {key: 'text', type: 'text'},
@@ -276,8 +304,7 @@ export const model = {
     Trained.load(core).then(loaded => trained = loaded, error => failed = error).then(() => change({}));
     /** Run the model on a text, unless that was the last text. Before the model is loaded, return zeros of the same shapes. */
     const read = (text, scheme) => {
-      const id = `${scheme} ${text}`, tokens = [...new TextEncoder().encode(text)], n = tokens.length;
-      if (n > most) throw new Error(`the text has ${n} bytes: at most ${most} fit here`);
+      const id = `${scheme} ${text}`, tokens = bytesOf(text), n = tokens.length;
       if (!trained)
         return {
           tokens,
@@ -312,7 +339,7 @@ export const model = {
         ask: 'the model was trained with T5. With which other scheme does it read your text best?',
         choices: schemes.slice(1).map(([, name]) => name),
         right: () => {
-          const tokens = [...new TextEncoder().encode(state().text || example)];
+          const tokens = bytesOf(textOf(state().text));
           if (!trained || tokens.length < 2) return [];
           all = schemes.map(([position]) => perplexity(trained.run(tokens, position || trained.position).loss));
           found = {};  // the module has the numbers of another run
@@ -360,16 +387,20 @@ export const model = {
         box.classList.toggle('waiting', one);
         if (one)
           return {said: 'Write on: the model predicts each byte from those before.', csv: () => [], code: {CLI: ''}, numbers: {}};
-        const start = performance.now(), text = state.text || example,
+        const start = performance.now(), text = textOf(state.text), whole = bytesOf(state.text).length,
               {tokens, n, plain, loss, maps, rowOf, after} = read(text, state.scheme),
               lines = Math.ceil(n * (beside ? 13.2 : 12.8) / all),
-              rest = beside ? 215 + 58 * lines + all / 4 + 24 + (all < 700 ? 40 : 0) :
-                              293 + 45 * lines + all / 4 + (plain ? 17 : 0),  // the other parts
+              bar = beside   ? [3.6, 2.8][lines - 1] ?? 2.1 :
+          innerHeight <= 640 ? 1 :
+                               1.4,  // the height of the bars in rem
+          rest = beside ? 215 + (24.4 + 16 * bar) * lines + all / 4 + 24 + (all < 700 ? 40 : 0) :
+                          293 + (24.2 + 16 * bar) * lines + all / 4 + (plain ? 17 : 0),  // the other parts
           [least, highest] = beside ? [110, 400] : [130, 240];
         const at = state.at < 0 ? n - 1 : Math.min(state.at, n - 1), layer = Math.floor(state.head / perLayer),
               head = state.head % perLayer, line = rowOf(layer, head, at), p = after(at);
         const weights = line.weights.subarray(0, at + 1), heaviest = weights.indexOf(Math.max(...weights)),
               key = state.key < 0 ? heaviest : Math.min(state.key, at);
+        strip.element.style.setProperty('--bar', `${bar}rem`);
         strip.show({tokens, loss, other: plain, chosen: at, weights});
         heads.show(maps, n, state.head);
         sums.show({
@@ -381,7 +412,7 @@ export const model = {
           height: Math.min(Math.max(screen - rest, least), highest),
           title: `Layer ${layer}, head ${head}: attention of byte ${at}${beside ? `, “${nameOf(tokens[at])}”` : ''}`
         });
-        next.show(p, {said: at === n - 1 ? 'The next byte' : `After byte ${at}`, append: at === n - 1 && n < most});
+        next.show(p, {said: at === n - 1 ? 'The next byte' : `After byte ${at}`, append: at === n - 1});
         const now = perplexity(loss), old = plain && perplexity(plain),
               scheme = schemes.find(([value]) => value === state.scheme)[1],
               predicted = n > 2 ? `the ${n - 1} bytes after the first` : 'the second byte';
@@ -403,6 +434,7 @@ export const model = {
                                           `: at each byte, the model is as unsure as among ${
                             now < 10 ? fixed(now, 1) : Math.round(now)} equally likely bytes.`
             ],
+          cut: whole > n ? `Your text has ${count(whole)} bytes; these are the last ${n}.` : '',
           numbers: {
                             perplexity: now,
                             ms,

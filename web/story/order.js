@@ -5,7 +5,7 @@ import {controls, fixed, h, viewLink} from '../ui.js';
 
 import {frac, i, math, n, named, o, root, row, sub} from './mathml.js';
 import {paper, step} from './step.js';
-import {example, maxWords, readOrder, shortened, shuffled, Words, wordsOf} from './words.js';
+import {cutOf, example, maxWords, readOrder, shuffled, Words, wordsOf} from './words.js';
 
 const score =
   () => [sub(i('s'), row(i('i'), i('j'))), o('='), frac(row(sub(i('q'), i('i')), o('·'), sub(i('k'), i('j'))), root(i('d')))];
@@ -86,6 +86,7 @@ function page(it, {core, change, state, story}, {term, more = [], ...said}) {
           same: order.every((x, k) => x === k),
           strength: state.strength
         }),
+        cut: cutOf(state.text),
         numbers: {moved, movedOutput, orders: orders(words)},
         csv: () => [
           ['key', 'weight', 'bias'], ...order.map((word, at) => [words[word], found.weights[chosen][word], found.biases[at]])],
@@ -106,7 +107,6 @@ export const order = {
   id: 'story-order',
   title: 'Attention does not see the order of words',
   name: 'Order',
-  part: shortened,
   resets: ['order', 'word'],
   guess: {
     ask: 'you move one word. Which weights change?',
@@ -151,7 +151,6 @@ export const bias = {
   id: 'story-bias',
   title: 'A bias distinguishes near from far',
   name: 'A bias',
-  part: shortened,
   resets: ['order', 'word'],
   guess: {
     ask: 'you reverse all words. Does a weight change?',
@@ -175,9 +174,9 @@ export const bias = {
     return page(this, tools, {
       term: ({strength}) => `log,lambda=${strength}`,
       more: [{key: 'strength', label: 'Strength λ of the bias', type: 'range', min: 0, max: 4, step: 0.05, lower: 0, upper: 10}],
-      lead: drag => ['To each score, add a bias that depends only on the distance: here ',
-        drag('strength', {text: x => `−${x.toFixed(2)}`}),
-        ' · log(1 + distance), the orange bars. Drag this number, then drag the words over the bars.'],
+      lead: drag =>
+        ['To each score, add a bias that depends only on the distance: −λ · log(1 + distance), the orange bars, with λ = ',
+          drag('strength', {text: x => x.toFixed(2)}), '. Drag this number, then drag the words over the bars.'],
       text: [
         [
           'Each orange bar belongs to a place, not to a word. Far words lose weight, and near words gain weight; the dashed outlines are the weights without the bias. ',

@@ -5,7 +5,7 @@ import {controls, fixed, h, minus, short, viewLink} from '../ui.js';
 
 import {i, math, n, o, row, sub, sup} from './mathml.js';
 import {coverOf, paper, player, step, tall, walk, widthOf} from './step.js';
-import {lastWords, shade} from './words.js';
+import {example, lastWords, shade} from './words.js';
 
 const length = 512, faint = -5;
 
@@ -14,7 +14,6 @@ export const slopes = {
   title: 'ALiBi: every head has a different slope',
   name: 'ALiBi’s slopes',
   defaults: {query: 400, heads: 8, head: 2, text: ''},
-  part: text => text,
   make({core, change, state, story}) {
     const settings = controls(
       [
@@ -28,7 +27,8 @@ export const slopes = {
           upper: 16,
           change: (_, heads) => change({heads, head: Math.min(state().head, heads - 1)})
         },
-        {key: 'head', lower: 0, upper: 15, limit: ({heads}) => heads - 1}, {key: 'text', type: 'text'}
+        {key: 'head', lower: 0, upper: 15, limit: ({heads}) => heads - 1},
+        {key: 'text', label: 'Your words', type: 'text', placeholder: example}
       ],
       change);
     const map = new HeatMap({
@@ -106,6 +106,7 @@ export const slopes = {
             `head ${row}, distance ${query - column}: bias ${minus(fixed(x))}, weight ${fixed(weights[row][column])}`
         });
         const [from, to] = [head, head + 1].map(row => `${100 * row / heads}%`);  // the cover leaves the row of the chosen head
+        cover.style.setProperty('--rows', heads);
         cover.style.width = `${100 * seen / length}%`;
         cover.style.clipPath =
           `polygon(evenodd, 0 0, 100% 0, 100% 100%, 0 100%, 0 0, 0 ${from}, 100% ${from}, 100% ${to}, 0 ${to}, 0 ${from}, 0 0)`;

@@ -121,8 +121,8 @@ export const coverOf = text => h('div', {class: 'cover'}, h('button', {type: 'bu
 /** Return the page of a step. lead: the sentences above the figure, or a function of `drag` that returns them; drag(key, options) creates a
  * number.js for a setting. extra, save: buttons, below the question and beside those that save the figure. formula: parts, or a function of the
  * state that returns them. guess: see `question`. cover: made by `coverOf`, in the figure; a guess removes it, and so do its button, arrow keys
- * in the picture, and a setting that differs from its default. compute(state) returns {said, csv(), code: {CLI}, numbers}; `said` is the
- * sentence above the settings. If the width changes, the figure is drawn again. */
+ * in the picture, and a setting that differs from its default. compute(state) returns {said, cut, csv(), code: {CLI}, numbers}; `said` is the
+ * sentence above the settings, and `cut` says which part of the reader's text is shown, if not all of it. If the width changes, the figure is drawn again. */
 export function step({id, title, defaults}, {
   story,
   lead,
@@ -196,7 +196,7 @@ export function step({id, title, defaults}, {
     for (const [key, {set}] of numbers) set(state[key]);
     try {
       last = compute(state);
-      said.replaceChildren(...[last.said].flat());
+      said.replaceChildren(...[last.said].flat(), last.cut ? ` ${last.cut}` : '');
       code.textContent = last.code.CLI;
       if (typeof formula === 'function') written.replaceChildren(...formula(state));
     } catch (error) { failed = error.message || String(error); }

@@ -5,7 +5,7 @@ import {nested, shell} from '../code.js';
 import {controls, fixed, h, minus, signed, viewLink, wordButtons} from '../ui.js';
 import {frac, i, math, o, root, row, sub} from './mathml.js';
 import {paper, step, tall, widthOf} from './step.js';
-import {example, shortened, maxWords, wordsOf} from './words.js';
+import {cutOf, example, maxWords, wordsOf} from './words.js';
 
 const far = 8;
 
@@ -14,7 +14,6 @@ export const vectors = {
   title: 'Shaw: the effect of a distance depends on the word',
   name: 'Shaw’s vectors',
   defaults: {word: 2, clip: 4, offset: -1, text: ''},
-  part: shortened,
   resets: ['word'],
   make({core, change, state, story}) {
     const settings = controls(
@@ -107,6 +106,7 @@ export const vectors = {
         }));
         const side = offset < 0 ? 'before' : 'after';
         return {
+          cut: cutOf(state.text),
           said: [
             `For “${sentence[word]}”, a word `, offset ? `${Math.abs(offset)} ${side}` : 'at the same place', ' adds ',
             h('strong', {}, minus(signed(value))), ' to its score',

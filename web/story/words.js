@@ -1,6 +1,6 @@
 // words.js -- a row of words that the user can drag. Arcs and bars show the attention of one of the words.
 // SPDX-License-Identifier: Apache-2.0
-import {fixed, h, minus} from '../ui.js';
+import {count, fixed, h, minus} from '../ui.js';
 
 import {heightOf, roomy} from './step.js';
 
@@ -8,28 +8,24 @@ export const example = 'only she told him she loved him';
 export const maxWords = 12;
 const maxLetters = 60;
 
-/** Return the words of a text, or of the example if it is empty. Throw an Error if they are too many or too long. */
+const split = text => (text.trim() || example).split(/\s+/);
+
+/** Return the last words of a text, or of the example if it is empty: at most twelve. A long word is cut. */
+export const lastWords = text => split(text).slice(-maxWords).map(word => word.length > 16 ? `${word.slice(0, 15)}…` : word);
+
+/** Return the words of a text, or of the example if it is empty; if they are too many or too long, the last words that fit. */
 export function wordsOf(text) {
-  const words = (text.trim() || example).split(/\s+/), letters = words.join('').length;
-  if (words.length > maxWords) throw new Error(`${words.length} words: at most ${maxWords} fit here`);
-  if (letters > maxLetters) throw new Error(`${letters} letters: at most ${maxLetters} fit here`);
+  const all = split(text), letters = words => words.join('').length;
+  if (all.length <= maxWords && letters(all) <= maxLetters) return all;
+  const words = lastWords(text);
+  while (letters(words) > maxLetters) words.shift();
   return words;
 }
 
-/** Return the last words of a text, or of the example if it is empty: as many as fit in a step. A long word is cut. */
-export const lastWords = text =>
-  (text.trim() || example).split(/\s+/).slice(-maxWords).map(word => word.length > 16 ? `${word.slice(0, 15)}…` : word);
-
-/** Return the part of a text that a step of words shows: the whole text, or its last words if it is too long. */
-export function shortened(text) {
-  try {
-    wordsOf(text);
-    return text;
-  } catch {
-    const words = lastWords(text);
-    while (words.join('').length > maxLetters) words.shift();
-    return words.join(' ');
-  }
+/** Return a sentence that says which words of a text are shown, or '' if all are. */
+export function cutOf(text) {
+  const all = split(text).length, shown = wordsOf(text).length;
+  return all > shown ? `Your text has ${count(all)} words; these are the last ${shown}.` : '';
 }
 
 /** Return a background that is darker for a larger share, 0 to 1. */
@@ -39,8 +35,10 @@ const still = matchMedia('(prefers-reduced-motion: reduce)');
 const widest = 5;  // space between two words in pixels
 
 /** Sizes in pixels, for small and for large screens. */
-const sizes =
-  [{letters: 20, arcs: 96, chip: 40, bars: 56, biases: 66}, {letters: 26, arcs: 200, chip: 54, bars: 110, biases: 116}];
+const sizes = [
+  {letters: 20, small: 12, arcs: 96, chip: 40, bars: 56, biases: 66},
+  {letters: 26, small: 15, arcs: 200, chip: 54, bars: 110, biases: 116}
+];
 
 /** Parse an order of n words such as "2.0.1". Return the original order if the text is invalid. */
 export function readOrder(text, n) {
@@ -137,6 +135,7 @@ export class Words {
     if (roomy(this.element) && scale > 1)
       for (const part of ['arcs', 'bars', 'biases']) size[part] = Math.round(scale * size[part]);
     this.lane.style.setProperty('--bars', `${size.bars}px`);
+    this.lane.style.setProperty('--small', `${size.small}px`);
     let gap = widest;
     const measure = letters => {
       this.lane.style.fontSize = `${letters}px`;
@@ -151,6 +150,7 @@ export class Words {
       this.lane.classList.add('upright');
       this.lane.style.removeProperty('--tall');
       gap = 1;
+      this.lane.style.setProperty('--small', '10px');
       measure(letters = 12);
       gap = Math.min(widest, Math.max(1, Math.floor((room - this.total) / this.items.length)));
       measure(letters);

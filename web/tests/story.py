@@ -88,7 +88,9 @@ def words(page):
         check(f"the order {order}: as it stands", names == "only she told him she loved him".split(), names)
         check(f"the order {order}: and the page says so", (page.problem() == "") == (order == "") and (not order or "must be the places of 7 words" in page.problem()), page.problem())
     page.show("story-order", text="one two three four five six seven eight nine ten eleven twelve thirteen")
-    check("too many words", page.problem().endswith("13 words: at most 12 fit here"), page.problem())
+    shown = [row[0] for row in page.csv()[1:]]
+    check("too many words: the last ones are shown", page.problem() == "" and shown == "two three four five six seven eight nine ten eleven twelve thirteen".split(), shown)
+    check("too many words: and the page says so", page.p.text_content(".said").endswith(" Your text has 13 words; these are the last 12."), page.p.text_content(".said"))
 
 
 def schemes(page):
@@ -471,23 +473,36 @@ def sentence_goes_along(page):
     page.frames()
     shown = page.p.locator(".word button").all_text_contents()
     check("of a text that is too long, the last words are shown", shown == "two three four five six seven eight nine ten eleven twelve thirteen".split(), shown)
-    check("and the page says so", page.problem() == "This step shows the last words of your text; it has no space for more.", page.problem())
-    page.p.click(".word button >> nth=3")
-    page.frames()
-    check("until something changes", page.problem() == "", page.problem())
+    said = lambda: page.p.text_content(".said")
+    check("and the step says so", page.problem() == "" and said().endswith(" Your text has 13 words; these are the last 12."), said())
+    check("the field keeps all of it", page.p.input_value("[data-key=text]").startswith("one two "))
     page.p.click(".steps a[data-view=story-model]")
     page.frames()
-    check("the model keeps the whole text", page.problem() == "" and page.p.input_value("#own-text").startswith("one two "), page.problem())
-    letters = ["incomprehensibilities"] * 5
-    page.show("story-model", text=" ".join(letters))
-    page.p.click(".steps a[data-view=story-order]")
+    check("and so does the model", page.p.input_value("#own-text").startswith("one two ") and "Your text" not in said(), said())
+    page.show("story-model", text=" ".join(["incomprehensibilities"] * 5))
+    for step, shown in (("order", ".word button"), ("bias", ".word button"), ("vectors", ".words button")):
+        page.p.click(f".steps a[data-view=story-{step}]")
+        page.frames()
+        found = page.p.locator(shown).all_text_contents()
+        check(f"{step}: long words are cut, and fit", found == ["incomprehensibi…"] * 3 and said().endswith("5 words; these are the last 3."), f"{found} {said()}")
+    page.p.click(".steps a[data-view=story-dials]")
     page.frames()
-    shown = page.p.locator(".word button").all_text_contents()
-    check("long words are cut, and fit", shown == ["incomprehensibi…"] * 3 and "last words" in page.problem(), shown)
+    check("dials: too", said().endswith("5 words; these are the last 3."), said())
     page.show("story-slopes", text="é" * 150)
     page.p.click(".steps a[data-view=story-model]")
+    page.until("relpos.page().csv().length > 1")
+    check("the model reads the last 256 bytes, in whole characters", len(page.csv()) == 257 and said().endswith(" Your text has 300 bytes; these are the last 256."), said())
+    page.show("story-model", text="é" * 127 + "abc")
+    check("the last bytes begin with a character", len(page.csv()) == 256 and said().endswith("257 bytes; these are the last 255."), said())
+    page.p.fill("#own-text", "x y " * 1000)
     page.frames()
-    check("the model reads the last 256 bytes, in whole characters", page.p.input_value("#own-text") == "é" * 128 and "last words" in page.problem(), page.problem())
+    page.p.wait_for_timeout(300)
+    check("an address does not grow beyond its use", len(page.p.url) < 5000 and page.p.evaluate("relpos.state().text.length") == 2000, len(page.p.url))
+    for step in ("story-slopes", "story-buckets"):
+        page.show(step, text="")
+        page.p.fill("[data-key=text]", "some other words")
+        page.frames()
+        check(f"{step}: has a field for words", "words" in said() if step == "story-slopes" else page.p.locator(".words button").all_text_contents() == "some other words".split(), said())
 
 
 def story(page):

@@ -1,6 +1,7 @@
 // images.js -- the view of positions on a grid: windows, patches, a class token; absolute and relative positions.
 // SPDX-License-Identifier: Apache-2.0
 import {cArrays, nested, program, pythonTerm, randomArrays, shell} from '../code.js';
+import {ofElement} from '../export.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {calculation, controls, fixed, h, minus, table} from '../ui.js';
@@ -92,9 +93,10 @@ export const images = {
             onlook: (r, c) => links.point(r, c)
           }),
           example = h('div');
+    const picture = h('div', {}, classes, grid);
     let links = null;  // functions that connect places in the maps to places in the grid, for the last picture
     const output =
-      h('div', {}, h('div', {class: 'panels'}, h('div', {}, heading, classes, grid, said, note), offsets.element, matrix.element),
+      h('div', {}, h('div', {class: 'panels'}, h('div', {}, heading, picture, said, note), offsets.element, matrix.element),
         h('details', {}, h('summary', {}, 'The numbers of the chosen patch'), numbers),
         h('h3', {}, 'Four patches: absolute against relative'), example);
     let shape = '', scene = '';
@@ -276,6 +278,11 @@ export const images = {
             figure: matrix,
             csv: () => [['head', 'query', 'key', 'bias'], ...[...data].map((x, m) => [0, Math.floor(m / n), m % n, x])]
           },
+          patches: {
+            figure: ofElement(picture, `${text}, query ${query}`),
+            csv: () => [['token', value, ...(seen ? ['weight'] : [])],
+              ...[...Array(n).keys()].map(j => [place(j), at(j), ...(seen ? [weight(j) / sum] : [])])]
+          },
           offsets: {
             figure: offsets,
             csv: () => [['rows', 'columns', 'bias'],
@@ -308,7 +315,7 @@ export const images = {
       compute,
       output,
       settings,
-      saves: {pairs: 'the map of pairs', offsets: 'the map of offsets'},
+      saves: {pairs: 'the map of pairs', offsets: 'the map of offsets', patches: 'the picture with its patches'},
       change,
       about:
         'The patches of an image, or of a window of an image, are tokens on a grid. The bias of a pair depends on the number of rows and columns between them: all pairs with the same offset read the same entry.',

@@ -51,6 +51,7 @@ const perplexity = (loss, [from, to]) => Math.exp(loss.subarray(from, to).reduce
 
 export const length = {
   id: 'length',
+  opens: ({name, type}) => type.startsWith('text/') || /\.(txt|md)$/i.test(name),
   title: 'Length: trained models on a longer and longer text',
   name: 'Length',
   defaults: {models: 'own', length: max, also: '', text: ''},
@@ -81,19 +82,24 @@ export const length = {
       placeholder: 'empty: a part of Vim’s help that no model has seen',
       oninput: () => change({text: words.value})
     });
-    const open = h('input', {
+    /** Read the beginning of a text file. */
+    const open = async file => {
+      const text = new TextDecoder().decode(await file.slice(0, max + 1).arrayBuffer(), {stream: true});
+      if (!picture.isConnected) return;  // the user has gone to another view
+      change({text});
+      if (file.size > max + 1)
+        picture.dispatchEvent(new CustomEvent('refused', {
+          bubbles: true,
+          detail: `${file.name} has ${count(file.size)} bytes: the models read at most its first ${count(max + 1)}.`
+        }));
+    };
+    const input = h('input', {
       type: 'file',
       accept: '.txt,text/plain',
       'aria-label': 'Open a text file',
-      onchange: async () => {
-        const [file] = open.files;
-        if (file) change({text: new TextDecoder().decode(await file.slice(0, max + 1).arrayBuffer(), {stream: true})});
-        if (file?.size > max + 1)
-          open.dispatchEvent(new CustomEvent('refused', {
-            bubbles: true,
-            detail: `${file.name} has ${count(file.size)} bytes: the models read at most its first ${count(max + 1)}.`
-          }));
-        open.value = '';
+      onchange: () => {
+        if (input.files[0]) open(input.files[0]);
+        input.value = '';
       }
     });
     const settings = controls(
@@ -118,7 +124,7 @@ export const length = {
         {key: 'also', label: 'Another term for the one model, such as log,lambda=0.3', type: 'text'}, {key: 'text', type: 'text'}
       ],
       change, h('div', {class: 'field'}, h('label', {for: 'long-text'
-      }, 'Your text'), h('div', {class: 'wide'}, words, open)));
+      }, 'Your text'), h('div', {class: 'wide'}, words, input)));
     const
       picture = h('div'),
       said = h('p', {role: 'status'}), numbers = h('div'),
@@ -300,7 +306,7 @@ export const length = {
         code: {CLI: `# the buttons below the table save the models and the text\n${all.map(eval_).join('\n')}\n`}
       };
     };
-    return frame({
+    const page = frame({
       title: this.title,
       facts,
       compute,
@@ -310,5 +316,6 @@ export const length = {
         'Small models, trained on texts of 256 bytes, read a text that is up to 32 times as long. Press Play: each line shows how well a model predicts the next byte at each distance from the beginning. Each of five models was trained with its own positions. Or choose one that was trained with T5, and see what becomes of it with other positions. Perplexity is exp of the mean loss: 1 if a model is always sure and right, 256 for a guess among all bytes, and more if it is often sure and wrong.',
       formula: 'perplexity = exp(mean of −log p(next byte))'
     });
+    return {...page, open};
   }
 };

@@ -52,6 +52,7 @@ export const model = {
   id: 'model',
   title: 'A trained model: its heads without and with a term',
   name: 'Model',
+  opens: ({name}) => /\.(safetensors|npz)$/i.test(name),
   defaults: {
     source: 'lab1',
     a: 't5,buckets=32,max_distance=128,bidirectional=0,table=t5.table',
@@ -288,6 +289,7 @@ export const model = {
     const open = async file => {
       try {
         const found = take(await readArrays(file));  // if this throws an error, the page does not change
+        if (!title.isConnected) return;              // the user has gone to another view
         const now = current(), works = terms => {
           try {
             rowsOf({...now, head: 0, a: '', b: '', ...terms}, found);
@@ -556,6 +558,6 @@ export const model = {
       ],
       formula: 'w = softmax(Q Kᵀ / √d + B)'
     });
-    return {...page, start: ({source}) => Object.hasOwn(built, source) ? startOf(sourceOf(source)) : {}};
+    return {...page, open, start: ({source}) => Object.hasOwn(built, source) ? startOf(sourceOf(source)) : {}};
   },
 };
