@@ -1,5 +1,6 @@
 """Test valid and malformed files that a user opens. SPDX-License-Identifier: Apache-2.0"""
 
+import base64
 import io
 import json
 import re
@@ -27,6 +28,41 @@ def npz(arrays, save=np.savez):
     to = io.BytesIO()
     save(to, **arrays)
     return to.getvalue()
+
+
+DROP = """([name, type, text]) => { const data = new DataTransfer(), at = document.elementFromPoint(innerWidth / 2, innerHeight / 2);
+    data.items.add(new File([Uint8Array.from(atob(text), c => c.charCodeAt(0))], name, {type}));
+    const fire = what => at.dispatchEvent(new DragEvent(what, {bubbles: true, cancelable: true, dataTransfer: data}));
+    return [fire('dragover'), fire('drop')]; }"""
+
+
+def anywhere(page):
+    """Check that files that are dropped anywhere on the page open in the view that reads them."""
+    lab = (root / "examples/data/lab_t5_layer1.safetensors").read_bytes()
+
+    def drop(view, name, kind, data):
+        page.show(view)
+        handled = page.p.evaluate(DROP, [name, kind, base64.b64encode(data).decode()])
+        check(f"{view}: the browser does not open {name}", handled == [False, False], handled)
+        page.frames()
+
+    for view in ("story-model", "model", "length"):
+        drop(view, "lab.safetensors", "", lab)
+        page.until("document.querySelector('main').textContent.includes('lab.safetensors')")
+        check(f"{view}: a dropped file opens in Model", page.p.evaluate("relpos.state().source") == "file" and "#model" in page.p.url, page.p.url)
+    page.p.evaluate("history.back()")
+    page.until("!location.hash.startsWith('#model')")
+    check("Back returns to the view before", "#length" in page.p.url and page.problem() == "", page.p.url)
+    for view, name, kind in (("length", "a.txt", "text/plain"), ("story-order", "b.md", "")):
+        drop(view, name, kind, b"The text of a file. " * 9)
+        page.until("relpos.state().text.startsWith('The text')")
+        check(f"{view}: a dropped text opens in Length", "#length" in page.p.url and page.p.input_value("#long-text") == "The text of a file. " * 9, page.p.url)
+    for view in ("cost", "model", "story-dials"):
+        drop(view, "x.png", "image/png", b"\x89PNG")
+        check(f"{view}: a picture is refused", page.problem() == "x.png: drop a text, or a .safetensors or .npz file; other files cannot be shown.", page.problem())
+    drop("bias", "empty.npz", "", b"")
+    page.until("document.querySelector('.drop .problem').textContent !== ''")
+    check("a dropped file that cannot be read says why", "cannot be used" in page.problem(), page.problem())
 
 
 def files(browser):
@@ -226,4 +262,5 @@ def files(browser):
     page.p.evaluate("relpos.change({a: 't5,table=none'})")
     page.frames()
     check("an array that is not there", "no array of the file is called none" in page.problem(), page.problem())
+    anywhere(page)
     page.context.close()

@@ -73,6 +73,11 @@ def images(page):
             f"{shown[:5]} {fixed(found['bias'][0][query], digits)[:5]}",
         )
     offsets(page)
+    page.show("images", fresh=True, save="patches")
+    bias = json.loads(command(page.code().splitlines()[0] + "\n" + page.code().splitlines()[2]))["bias"][0][24] if len(page.code().splitlines()) > 2 else None
+    rows = page.csv()[1:]
+    weights = np.exp([row[1] for row in rows])
+    check("images: the picture's numbers", len(rows) == 49 and rows[8][0] == "row 1, column 1" and np.allclose([row[2] for row in rows], weights / weights.sum(), rtol=1e-12) and (bias is None or fixed([row[1] for row in rows]) == fixed(bias)), rows[:2])
     page.show("images", fresh=True)
     readings = lambda: page.p.locator("main figure .readout").all_text_contents()
     value = lambda text: text.rsplit("= ", 1)[1].split(";")[0]

@@ -13,6 +13,18 @@ LOSS = 1000 * 10 * 2**-24
 TEXTS = ("The cursor is moved to the next line. The cur", "a b", "Größe? 3 > 2; 'quotes' and \"more\" $HOME `x` \\n", "z" * 256)
 
 
+def habit(weights):
+    """Return what a head attends to on average, from its weights."""
+    rows = weights[4:]
+    places = np.arange(4, len(weights))
+    names = ("the byte itself", "the byte before", "two bytes before", "three bytes before", "the first byte")
+    shares = [np.mean([row[at - back] for row, at in zip(rows, places)]) for back in range(4)] + [rows[:, 0].mean()]
+    if max(shares) > 0.3:
+        return f"On average, this head gives {np.floor(100 * max(shares) + 0.5):.0f} % of its weight to {names[np.argmax(shares)]}"
+    logs = np.log(rows, where=rows > 0, out=np.zeros_like(rows))
+    return f"On average, this head spreads its weight over about {np.floor(np.exp(-(rows * logs).sum(1)).mean() + 0.5):.0f} bytes"
+
+
 def axes(page, what):
     """Check that the bars of scores and weights end where the labels beside them say."""
     labels, scores, weights = page.p.evaluate("""(() => { const of = what => [...document.querySelectorAll(`.sums svg ${what}`)], number = name => e => +e.getAttribute(name);
@@ -66,6 +78,8 @@ def trained(page):
         n = len(text)
         map_ = np.reshape(numbers()["maps"][head // 4], (4, n, n))[head % 4]
         check(f"head {head}: the last row of its map", near(map_[-1], want["weights"], 1e-3))
+        said = page.p.get_attribute(f".maps button >> nth={head}", "title")
+        check(f"head {head}: what it attends to", said == habit(map_) and (head != 0 or page.p.text_content(".maps .habit") == said.replace("this head", "head 0.0") + "."), f"{said} {habit(map_)}")
         check(f"head {head}: a map", np.abs(map_.sum(1) - 1).max() < 1e-9 and np.triu(map_, 1).max() == 0)
     for scheme in ("none", "alibi", "rope"):
         page.show("story-model", scheme=scheme)
@@ -94,6 +108,18 @@ def hands(page):
     p.keyboard.press("ArrowLeft")
     page.frames()
     check("arrows choose a byte", p.evaluate("relpos.state().at") == 11 and "byte 11, “i”" == p.get_attribute(".bytes", "aria-valuetext"), p.evaluate("relpos.state()"))
+    boxes = p.eval_on_selector_all(".byte", "all => all.map(e => e.getBoundingClientRect()).map(b => [b.left + b.width / 2, b.bottom - 5])")
+    p.mouse.move(*boxes[2])
+    p.mouse.down()
+    chosen = []
+    for to in boxes[3:7]:
+        p.mouse.move(*to)
+        page.frames()
+        chosen.append(p.evaluate("relpos.state().at"))
+    p.mouse.up()
+    check("dragging along the text chooses bytes", chosen == [3, 4, 5, 6], chosen)
+    p.evaluate("relpos.change({at: 11})")
+    page.frames()
     p.focus(".maps [aria-pressed=true]")
     p.keyboard.press("ArrowRight")
     page.frames()
