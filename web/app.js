@@ -23,7 +23,7 @@ const main = document.getElementById('main'), nav = document.getElementById('nav
 const dark = document.getElementById('dark'), system = dark.media, pages = new Map(), states = new Map();
 const tale = viewLink(story[0], 'The story');
 const notice = h('p', {class: 'problem notice', role: 'alert', hidden: true});
-const maxText = 2000;
+const maxText = 2000;  // characters of the reader's text; the address contains all of them
 let current, state, frame = 0, writer = 0, embedded = false, routed = '';  // routed: the part of the address that is shown
 
 /** Show a message above the view; '' removes it. */
@@ -41,7 +41,7 @@ function applyTheme() {
 /** Keep the chosen colours while the tab is open, also when the page is loaded again, if the browser permits it. Return those that were kept. */
 function keepTheme(chosen) {
   try {
-    if (chosen) sessionStorage.setItem('relpos-theme', chosen);
+    if (chosen !== undefined) sessionStorage.setItem('relpos-theme', chosen);
     return sessionStorage.getItem('relpos-theme');
   } catch { return null; }
 }
@@ -99,7 +99,7 @@ const anew = view => Object.fromEntries((view.resets ?? []).map(key => [key, vie
 function change(patch) {
   if (Object.keys(patch).length) say('');
   if ('text' in patch && story.includes(current))
-    patch = {...patch, text: patch.text.slice(-maxText).replace(/^[\udc00-\udfff]/, '')};  // all of it is in the address
+    patch = {...patch, text: patch.text.slice(-maxText).replace(/^[\udc00-\udfff]/, '')};
   if ('text' in patch && patch.text !== state.text) patch = {...anew(current), ...patch};
   for (const [key, value] of Object.entries(patch)) state[key] = accepted(current, key, value, state[key]);
   if ('text' in patch && story.includes(current)) share(state.text);

@@ -3,7 +3,7 @@ import {chart, legendOf} from '../chart.js';
 import {optionOf, shell} from '../code.js';
 import {safetensorsOf} from '../files.js';
 import {withNames} from '../term.js';
-import {controls, download, fixed, h, minus, viewLink} from '../ui.js';
+import {controls, download, extent, fixed, h, minus, viewLink} from '../ui.js';
 
 import {i, math, n, o} from './mathml.js';
 import {doubling, heightOf, paper, player, step, widthOf} from './step.js';
@@ -92,28 +92,20 @@ export const beyond = {
         {name: 'median', line: 1, colour: heads, x: shown, y: median}
       ];
     };
-    /** Return a head's scores at some distances as series of a chart. After three turns of a dial, when its line would hide the slower dials, draw the
-     * range of its scores around each distance, which then contains a whole turn. */
+    const ranges = new Map();  // of scores, by distance, for each head that has some
+    /** Return the range of a head's scores around a distance, which contains a whole turn of a dial that has turned three times. */
+    const around = (scores, back) => {
+      const known = ranges.get(scores) ?? ranges.set(scores, []).get(scores);
+      return known[back] ??= extent([scores.subarray(Math.floor(back / 1.18), Math.ceil(back * 1.18))]);
+    };
+    /** Return a head's scores at some distances as series of a chart. After three turns of a dial, its line would hide the slower dials: show ranges. */
     const curve = (scores, shown, head, {bold = [], turns = []}) => {
       const end = 3 * turns[head] < trained ? 3 * turns[head] : Infinity, far = shown.filter(back => back >= end),
-            around = far.map(back => scores.slice(Math.floor(back / 1.18), Math.ceil(back * 1.18)));
+            of = far.map(back => around(scores, back)), common = {name: `head ${head}`, colour: head};
       return [
-        {
-          name: `head ${head}`,
-          colour: head,
-          line: bold[head] ?? 1.5,
-          x: shown,
-          y: shown.map(back => back < end ? scores[back] : NaN)
-        },
-        ...(far.length ? [{
-          name: `head ${head}`,
-          style: 'band',
-          colour: head,
-          x: far,
-          y: around.map(all => Math.max(...all)),
-          under: around.map(all => Math.min(...all))
-        }] :
-                         [])
+        {...common, line: bold[head] ?? 1.5, x: shown, y: shown.map(back => back < end ? scores[back] : NaN)},
+        ...(
+          far.length ? [{...common, style: 'band', x: far, y: of.map(range => range[1]), under: of.map(range => range[0])}] : [])
       ];
     };
     let known = null;  // a score depends only on the distance, so those of the longest text serve every length

@@ -144,7 +144,7 @@ class Heads {
       button.tabIndex = at === chosen ? 0 : -1;
       const name = `layer ${Math.floor(at / perLayer)}, head ${at % perLayer}`, text = habit(data, from, n);
       button.setAttribute('aria-label', name);
-      button.title = `On average, this head ${text}`;
+      button.title = text && `On average, this head ${text}`;
       if (at === chosen) this.said.textContent = text && `On average, head ${button.textContent} ${text}.`;
       if (canvas.width !== n) [canvas.width, canvas.height] = [n, n];
       const brush = canvas.getContext('2d'), image = brush.createImageData(n, n), pixels = new Uint32Array(image.data.buffer);

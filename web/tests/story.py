@@ -383,6 +383,25 @@ def ends_of_curves(page):
     page.p.set_viewport_size({"width": 1280, "height": 900})
 
 
+def ranges_of_dials(page):
+    """Check that step 7 draws the dials of RoPE that turn fast as ranges of their scores."""
+    page.show("story-beyond", length=5000)
+    bands = page.p.evaluate("[...document.querySelectorAll('.four figure')].map(figure => figure.querySelectorAll('.band').length)")
+    check("beyond: ranges of Shaw and of two dials", bands == [0, 0, 1, 2], bands)
+    page.p.locator(".four svg.chart").nth(3).focus()
+    for key, back in (("End", 4999), ("ArrowLeft", None)):
+        page.p.keyboard.press(key)
+        said = page.p.locator(".four figure").nth(3).locator(".tip div").all_text_contents()
+        back = int(said[0].replace(",", "").split()[-1])
+        head, *rows = page.csv()
+        scores = np.array([row[head.index("RoPE head 0") :][:2] for row in rows])
+        near = scores[int(back / 1.18) : int(np.ceil(back * 1.18))]
+        want = [f"head {n} {fixed([near[:, n].min()])[0]} to {fixed([near[:, n].max()])[0]}" for n in range(2)]
+        found = [text.replace("−", "-") for text in said if " to " in text]
+        # the text ends at 5,000, but the range at its end contains a turn beyond it
+        check(f"beyond: the ranges at {back}", len(found) == 2 and all(abs(float(a) - float(b)) < 2e-3 for x, y in zip(found, want) for a, b in zip(re.findall(r"-?[0-9.]+", x)[1:], re.findall(r"-?[0-9.]+", y)[1:])), f"{found} {want}")
+
+
 def sums_of_model(page):
     """Check that the sums of step 8 are high enough on each screen, and as large as they were drawn, and that a link leads to longer texts."""
     p = page.p
@@ -516,6 +535,7 @@ def story(page):
     axes_of_slopes(page)
     covered_answers(page)
     ends_of_curves(page)
+    ranges_of_dials(page)
     sums_of_model(page)
     swapped(page)
     out_of_range(page)

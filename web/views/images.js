@@ -186,7 +186,7 @@ export const images = {
         data,
         rows: n,
         columns: n,
-        cursor: [query, key < 0 || ofClass ? before : key],  // both maps mark the same pair,
+        cursor: [query, key < 0 || ofClass ? before : key],  // both maps mark the same pair
         title: `${text}: every pair of tokens`,
         value,
         label: (r, c, x) => `${place(r)} → ${place(c)}: ${expression(r, c, x)}`
