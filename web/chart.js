@@ -279,7 +279,7 @@ export function chart({
     viewBox: `0 0 ${width} ${height}`,
     role: 'img',
     tabindex: 0,
-    'aria-label': `${title}: ${series.map(s => s.name).join(', ')}. Arrow keys show values.`
+    'aria-label': `${title}: ${[...new Set(series.map(s => s.name))].join(', ')}. Arrow keys show values.`
   },
     elements, guide,
     h('text', {x: (left + width - right) / 2, y: height - 4, 'text-anchor': 'middle', fill: 'var(--soft)'}, xLabel),

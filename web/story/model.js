@@ -10,6 +10,12 @@ import {frac, i, math, named, o, root, row, sub, words} from './mathml.js';
 import {heightOf, paper, step, widthOf} from './step.js';
 
 const example = 'The cursor is moved to the next line. The cur', most = 256, likeliest = 7, guessing = Math.log(256);
+const samples = {
+  'Vim’s help': 'Move the cursor to the end of the line. Move the cur',
+  'a novel': 'It was the best of times, it was the worst of times, it was',
+  code: 'for (int i = 0; i < n; i++) sum += x[i];',
+  repetition: 'abcdefg abcdefg abcdefg abcd'
+};
 const layers = 4, perLayer = 4;  // of the model in lab/model
 const schemes = [['', 'T5, as trained'], ['none', 'none'], ['alibi', 'ALiBi'], ['rope', 'RoPE']];
 
@@ -234,7 +240,10 @@ class Row {
         parts.push(h(
           'text', {x: 11, y: middle, 'text-anchor': 'middle', fill: 'var(--soft)', transform: `rotate(-90 11 ${middle})`}, name));
     };
-    axis('score', ticks(low, high, Math.max(room / 30, 3)), py);
+    let marks = [0], steps = room / 30;  // before the model is loaded, all scores are 0
+    while (marks.length < 2 && high > low) marks = ticks(low, high, steps++);
+    if (room < 20 * (marks.length - 1)) marks = [...new Set([marks[0], 0, marks.at(-1)])];
+    axis('score', marks, py);
     axis('weight', [0, full], x => base - x / full * (below - 14));
     this.svg.setAttribute('viewBox', `0 0 ${width} ${height}`);
     this.svg.setAttribute('aria-label', `${title}. Arrow keys move to other bytes.`);
@@ -263,7 +272,7 @@ class Next {
       button.setAttribute('aria-label', `${nameOf(byte)}, probability ${fixed(p[byte], 3)}`);
       name.textContent = nameOf(byte);
       share.style.width = `${100 * p[byte]}%`;
-      number.textContent = fixed(p[byte], 3);
+      number.textContent = p[byte] < 5e-4 ? '< 0.001' : fixed(p[byte], 3);
     });
   }
 }
@@ -334,6 +343,10 @@ export const model = {
       state,
       change,
       figure: box,
+      extra: [
+        'Try: ',
+        ...Object.entries(samples).map(([name, text]) => h('button', {type: 'button', onclick: () => change({text})}, name))
+      ],
       save: h('button', {type: 'button', onclick: () => trained && download(modelFile, trained.file())}, 'Save the model'),
       guess: {
         ask: 'the model was trained with T5. With which other scheme does it read your text best?',

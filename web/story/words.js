@@ -25,7 +25,7 @@ export function wordsOf(text) {
 /** Return a sentence that says which words of a text are shown, or '' if all are. */
 export function cutOf(text) {
   const all = split(text).length, shown = wordsOf(text).length;
-  return all > shown ? `Your text has ${count(all)} words; these are the last ${shown}.` : '';
+  return all > shown ? `Your text has ${count(all)} words; there is space for the last ${shown}.` : '';
 }
 
 /** Return a background that is darker for a larger share, 0 to 1. */

@@ -53,6 +53,11 @@ def exports(browser):
         elif view in STEPS:
             many, share = page.p.evaluate(COLOURS, base64.b64encode(png.read_bytes()).decode())
             check(f"{view}: the picture is saved", many > 8 and share > 0.02, f"{many} {share}")
+            browser_page = page.context.new_page()
+            browser_page.goto(svg.as_uri())
+            below = browser_page.evaluate("(({bottom}) => [...document.querySelectorAll('.picture *')].map(e => e.getBoundingClientRect()).filter(r => r.height && r.bottom > bottom + 1).length)(document.querySelector('foreignObject').getBoundingClientRect())")
+            browser_page.close()
+            check(f"{view}: nothing is cut at its end", below == 0, below)
             words = page.p.evaluate("document.createTreeWalker(document.querySelector('.picture'), NodeFilter.SHOW_TEXT).nextNode().data")
             check(f"{view}: with its text", words in text and page.p.text_content("h2") in text and f"relpos explorer #{view}" in text)
         rows = [line.split(",") for line in csv.read_text().splitlines()]

@@ -90,7 +90,7 @@ def words(page):
     page.show("story-order", text="one two three four five six seven eight nine ten eleven twelve thirteen")
     shown = [row[0] for row in page.csv()[1:]]
     check("too many words: the last ones are shown", page.problem() == "" and shown == "two three four five six seven eight nine ten eleven twelve thirteen".split(), shown)
-    check("too many words: and the page says so", page.p.text_content(".said").endswith(" Your text has 13 words; these are the last 12."), page.p.text_content(".said"))
+    check("too many words: and the page says so", page.p.text_content(".said").endswith(" Your text has 13 words; there is space for the last 12."), page.p.text_content(".said"))
 
 
 def schemes(page):
@@ -493,7 +493,7 @@ def sentence_goes_along(page):
     shown = page.p.locator(".word button").all_text_contents()
     check("of a text that is too long, the last words are shown", shown == "two three four five six seven eight nine ten eleven twelve thirteen".split(), shown)
     said = lambda: page.p.text_content(".said")
-    check("and the step says so", page.problem() == "" and said().endswith(" Your text has 13 words; these are the last 12."), said())
+    check("and the step says so", page.problem() == "" and said().endswith(" Your text has 13 words; there is space for the last 12."), said())
     check("the field keeps all of it", page.p.input_value("[data-key=text]").startswith("one two "))
     page.p.click(".steps a[data-view=story-model]")
     page.frames()
@@ -503,10 +503,10 @@ def sentence_goes_along(page):
         page.p.click(f".steps a[data-view=story-{step}]")
         page.frames()
         found = page.p.locator(shown).all_text_contents()
-        check(f"{step}: long words are cut, and fit", found == ["incomprehensibi…"] * 3 and said().endswith("5 words; these are the last 3."), f"{found} {said()}")
+        check(f"{step}: long words are cut, and fit", found == ["incomprehensibi…"] * 3 and said().endswith("5 words; there is space for the last 3."), f"{found} {said()}")
     page.p.click(".steps a[data-view=story-dials]")
     page.frames()
-    check("dials: too", said().endswith("5 words; these are the last 3."), said())
+    check("dials: too", said().endswith("5 words; there is space for the last 3."), said())
     page.show("story-slopes", text="é" * 150)
     page.p.click(".steps a[data-view=story-model]")
     page.until("relpos.page().csv().length > 1")

@@ -144,6 +144,14 @@ def hands(page):
         page.show("story-model", text=text, scheme=scheme)
         axes(page, f"{text[:14]!r} {scheme} at {size[0]}")
     p.set_viewport_size({"width": 1280, "height": 900})
+    found = {}
+    for n in range(p.locator(".move .row button").count()):
+        p.click(f".move .row button >> nth={n}")
+        page.frames()
+        found[p.input_value("#own-text")] = page.p.evaluate("relpos.page().numbers().perplexity")
+        shown, real = p.locator(".next-bytes > button > :last-child").all_text_contents(), sorted(page.p.evaluate("relpos.page().numbers().probabilities"), reverse=True)
+        check(f"example {n}: the next bytes", shown == [f"{x:.3f}" if x >= 5e-4 else "< 0.001" for x in real[:7]], f"{shown} {real[:7]}")
+    check("examples that the model knows and does not know", len(found) == 4 and max(found.values()) > 3 * min(found.values()), found)
     page.show("story-model", text="héllo ʷQ@Z", scheme="")
     drawn = p.eval_on_selector_all(".byte", """all => all.slice(1).map(e => [e.firstChild.getBoundingClientRect().height, e.firstChild.classList.contains('over'),
         parseFloat(getComputedStyle(e).paddingTop), e.lastChild.scrollWidth <= e.lastChild.clientWidth + 1])""")

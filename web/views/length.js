@@ -185,7 +185,7 @@ export const length = {
         `The model has learned to use T5’s biases, so with other positions it is worse even within the trained length. From distance ${
           constant} on, all keys share one bias of T5, and a longer text has more of them.` :
         `Beyond the trained length, T5’s bias stays the same (from distance ${
-          constant} on), and ALiBi’s penalty grows, so far bytes count less and less. RoPE’s slow pairs reach angles, and the model without positions numbers of keys, that did not occur in training. The learned table has no entry there.`;
+          constant} on), and ALiBi’s penalty grows, so far bytes count less and less. RoPE’s slow pairs reach angles that did not occur in training. Without positions, the model sees more keys than in training. The learned table has no entry there.`;
       return `In the first ${trainedAt} bytes, the length in training, perplexity is ${listed([0,
         trainedAt])}. In bytes ${bytes(far)}, it is ${listed(far)}. ${why}`;
     };
