@@ -27,7 +27,7 @@ def film(browser, path):
     from PIL import Image
 
     text, frames = "The cursor is moved to the next line. The cur", []
-    page = Page(browser, viewport={"width": 1180, "height": 640})
+    page = Page(browser, viewport={"width": 1180, "height": 720})
     page.show("story-model", fresh=True, embed=1)
     page.until("!!relpos.page().numbers()?.loss")
 
@@ -36,7 +36,7 @@ def film(browser, path):
         page.frames()
         page.p.wait_for_timeout(100)
         box = page.p.locator(".picture").bounding_box()
-        data = page.p.screenshot(clip={"x": box["x"] - 8, "y": box["y"] - 8, "width": box["width"] + 16, "height": 625 - box["y"]})
+        data = page.p.screenshot(clip={"x": box["x"] - 8, "y": box["y"] - 8, "width": box["width"] + 16, "height": 705 - box["y"]})
         image = Image.open(io.BytesIO(data)).convert("RGB")
         frames.append((image.resize((640, round(image.height * 640 / image.width)), Image.LANCZOS), milliseconds))
 
@@ -51,7 +51,7 @@ def film(browser, path):
     both = Image.new("RGB", (width, 2 * height))  # frames that have all colours: with T5 and with ALiBi
     for n, frame in enumerate((frames[15], frames[-2])):
         both.paste(frame[0], (0, n * height))
-    colours = both.quantize(63, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    colours = both.quantize(127, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     images = [image.quantize(palette=colours, dither=Image.Dither.NONE) for image, _ in frames]
     images[0].save(path, save_all=True, append_images=images[1:], duration=[ms for _, ms in frames], loop=0, optimize=True)
 
