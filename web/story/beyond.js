@@ -147,6 +147,7 @@ export const beyond = {
       lead: drag => [`No training text had more than ${trained} tokens: the shaded part. This text has `,
         drag('length', {text: x => x.toLocaleString('en'), log: true}), '. What do four schemes do with longer distances? ',
         play],
+      fold: 1,
       text: [
         `All words are equal here, so only the distance matters. Each scheme has four heads; a head of RoPE is one dial, and where it turns too fast for a line, its range is shaded. A title says how much of its attention the last word gives to distances of ${
           trained} or more (offsets δ that did not occur in training), as the mean over the heads.`,

@@ -71,8 +71,10 @@ export const buckets = {
       lead: drag =>
         ['T5 learns one bias for each coloured bar, a bucket of distances. Drag across the picture, or drag the distance of the word: ',
           drag('back'), ' tokens.'],
+      fold: 1,
       text: [
-        'Each of the first sixteen distances has its own bucket. Farther distances share buckets, which become wider, and the last bucket has no end. The curve is what a head of a trained model learned: unlike a slope, it can rise and fall, and each head learns a different one.'
+        'The curve is what a head of a trained model learned: unlike a slope, it can rise and fall, and each head learns a different one.',
+        'Each of the first sixteen distances has its own bucket. Farther distances share buckets, which become wider, and the last bucket has no end.'
       ],
       formula: math(sub(i('b'), row(i('i'), i('j'))), o('='),
         sub(words('table'), row(words('bucket'), o('('), i('i'), o('−'), i('j'), o(')'), o(','), i('h')))),

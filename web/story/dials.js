@@ -52,8 +52,10 @@ export const dials = {
       },
       lead: drag => ['The key is at position ', drag('at'), ', and the query is ', drag('back'),
         ' tokens after it. Drag the first number to move both words, and the second to change their distance.'],
+      fold: 1,
       text: [
-        'RoPE adds nothing to the scores. It takes the channels of query and key two by two, as the hands of a dial: blue for the query, dashed orange for the key. Each position turns a hand by a fixed angle, so the angle between the hands depends only on the distance, and so does the score. As on a clock, fast hands tell neighbours apart, and slow hands tell near from far.'
+        'RoPE adds nothing to the scores. It takes the channels of query and key two by two, as the hands of a dial: blue for the query, dashed orange for the key. Each position turns a hand by a fixed angle.',
+        'The angle between the hands depends only on the distance, and so does the score. As on a clock, fast hands tell neighbours apart, and slow hands tell near from far.'
       ],
       formula: [
         math(o('⟨'), i('R'), o('('), i('m'), o(')'), i('q'), o(','), i('R'), o('('), i('n'), o(')'), i('k'), o('⟩'), o('='),

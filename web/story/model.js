@@ -403,7 +403,7 @@ export const model = {
         const start = performance.now(), text = textOf(state.text), whole = bytesOf(state.text).length,
               {tokens, n, plain, loss, maps, rowOf, after} = read(text, state.scheme),
               lines = Math.ceil(n * (beside ? 13.2 : 12.8) / all),
-              bar = beside   ? (screen > 740 && [3.6, 2.8][lines - 1]) || 2.1 :
+              bar = beside   ? (screen > 740 && [3.6, 2.8][lines - 1]) || (lines > 2 ? 1.3 : 2.1) :
           innerHeight <= 640 ? 1 :
                                1.4,  // the height of the bars in rem
           rest = beside ? 215 + (24.4 + 16 * bar) * lines + all / 4 + 24 + (all < 700 ? 40 : 0) :

@@ -127,6 +127,7 @@ export const order = {
     ],
   make(tools) {
     return page(this, tools, {
+      fold: 0,
       lead:
         'Drag a word to another place, or shuffle all words. The arcs and bars show how much attention the blue word gives to each word.',
       text: [

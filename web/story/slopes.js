@@ -68,8 +68,10 @@ export const slopes = {
       },
       lead: drag => ['The query is token ', drag('query'), ` of a text of ${length}, and each row is one of `, drag('heads'),
         ' heads. Bright tokens keep their scores, dark ones lose 5 or more, and grey ones come after the query: drag the numbers, or click in the picture.'],
+      fold: 1,
       text: [
-        'From each score, ALiBi subtracts the distance times the slope of the head. With eight heads the slopes are ½, ¼, ⅛ … Then the first heads attend to the last few tokens, and the last ones to hundreds. The slopes are fixed, not learned, and distances have no limit: a text may have any length.'
+        'From each score, ALiBi subtracts the distance times the slope of the head. The slopes are fixed, not learned, and distances have no limit: a text may have any length.',
+        'With eight heads the slopes are ½, ¼, ⅛ … Then the first heads attend to the last few tokens, and the last ones to hundreds.'
       ],
       formula: [
         math(sub(i('b'), row(i('i'), i('j'))), o('='), o('−'), sub(i('m'), i('h')), o('('), i('i'), o('−'), i('j'), o(')')),

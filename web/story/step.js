@@ -119,7 +119,8 @@ function question({ask, choices, right, because, reveal}) {
 export const coverOf = text => h('div', {class: 'cover'}, h('button', {type: 'button'}, text));
 
 /** Return the page of a step. lead: the sentences above the figure, or a function of `drag` that returns them; drag(key, options) creates a
- * number.js for a setting. extra, save: buttons, below the question and beside those that save the figure. formula: parts, or a function of the
+ * number.js for a setting. text: paragraphs; those from `fold` on answer the
+ * question, so they are folded until the reader guesses or opens them. extra, save: buttons, below the question and beside those that save the figure. formula: parts, or a function of the
  * state that returns them. guess: see `question`. cover: made by `coverOf`, in the figure; a guess removes it, and so do its button, arrow keys
  * in the picture, and a setting that differs from its default. compute(state) returns {said, cut, csv(), code: {CLI}, numbers}; `said` is the
  * sentence above the settings, and `cut` says which part of the reader's text is shown, if not all of it. If the width changes, the figure is drawn again. */
@@ -133,6 +134,7 @@ export function step({id, title, defaults}, {
   extra = [],
   save,
   text,
+  fold = Infinity,
   formula,
   papers,
   notes,
@@ -174,8 +176,11 @@ export function step({id, title, defaults}, {
     });
     picture.addEventListener('keydown', ({key}) => /^(Arrow|Home|End|Page)/.test(key) && uncover());
   }
+  const prose = text.map(part => h('p', {}, part)), folded = prose.splice(fold),
+        why = folded.length ? h('details', {class: 'why'}, h('summary', {}, 'Why?'), folded) : null;
   const reveal = right => {
     uncover();
+    if (why) why.open = true;
     guess.reveal?.(right);
   };
   const asked = question({...guess, reveal});
@@ -183,7 +188,7 @@ export function step({id, title, defaults}, {
     h('p', {class: 'lead'}, typeof lead === 'function' ? lead(drag) : lead), picture,
     h('div', {class: 'move'}, asked.element, extra.length ? h('div', {class: 'row'}, extra) : null, problem, said,
       settings.element),
-    h('div', {class: 'text'}, text.map(part => h('p', {}, part)), written,
+    h('div', {class: 'text'}, prose, why, written,
       h('p', {class: 'note'}, 'Read: ', papers.flatMap((paper, k) => k ? ['; ', paper] : [paper]), '. Try: ', workshop, '.'),
       turn, exporter(() => ({name: id, figure: ofElement(picture, title), csv: last.csv}), undefined, save),
       h('details', {}, h('summary', {}, 'Notes'), notes.map(note => h('p', {}, note))),

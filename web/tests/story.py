@@ -402,6 +402,20 @@ def ranges_of_dials(page):
         check(f"beyond: the ranges at {back}", len(found) == 2 and all(abs(float(a) - float(b)) < 2e-3 for x, y in zip(found, want) for a, b in zip(re.findall(r"-?[0-9.]+", x)[1:], re.findall(r"-?[0-9.]+", y)[1:])), f"{found} {want}")
 
 
+def folded_answers(page):
+    """Check that text which answers the question of a step is folded until the reader guesses."""
+    for step in ("order", "slopes", "buckets", "dials", "beyond"):
+        page.show(f"story-{step}", fresh=True)
+        why = page.p.locator(".why p")
+        check(f"{step}: the answer is folded", why.count() == 1 and not why.is_visible())
+        page.p.click(".guess button >> nth=0")
+        page.frames()
+        check(f"{step}: until there is a guess", why.is_visible())
+        page.show(f"story-{step}", fresh=True)
+        page.p.click(".why summary")
+        check(f"{step}: or the reader opens it", page.p.locator(".why p").is_visible())
+
+
 def sums_of_model(page):
     """Check that the sums of step 8 are high enough on each screen, and as large as they were drawn, and that a link leads to longer texts."""
     p = page.p
@@ -536,6 +550,7 @@ def story(page):
     covered_answers(page)
     ends_of_curves(page)
     ranges_of_dials(page)
+    folded_answers(page)
     sums_of_model(page)
     swapped(page)
     out_of_range(page)
