@@ -98,11 +98,11 @@ const anew = view => Object.fromEntries((view.resets ?? []).map(key => [key, vie
 /** Change the state. The next animation frame shows it; a moment later it is written to the address. */
 function change(patch) {
   if (Object.keys(patch).length) say('');
-  if ('text' in patch && story.includes(current))
-    patch = {...patch, text: patch.text.slice(-maxText).replace(/^[\udc00-\udfff]/, '')};
+  const told = 'text' in patch && story.includes(current);
+  if (told) patch = {...patch, text: patch.text.slice(-maxText).replace(/^[\udc00-\udfff]/, '')};
   if ('text' in patch && patch.text !== state.text) patch = {...anew(current), ...patch};
   for (const [key, value] of Object.entries(patch)) state[key] = accepted(current, key, value, state[key]);
-  if ('text' in patch && story.includes(current)) share(state.text);
+  if (told) share(state.text);
   if (!frame)
     frame = requestAnimationFrame(() => {
       frame = 0;

@@ -34,6 +34,13 @@ function makeRamp(diverging) {
 /** Return the 256 colours of a rising scale as 32-bit pixels. */
 export const colours = () => ramp(false);
 
+/** Paint the colours of a scale on a canvas of 256 × 1 pixels. */
+export function paintScale(canvas, colours) {
+  const brush = canvas.getContext('2d'), strip = brush.createImageData(256, 1);
+  new Uint32Array(strip.data.buffer).set(colours);
+  brush.putImageData(strip, 0, 0);
+}
+
 export const axisWidth = 40;  // in pixels: the least space at the left of a map whose axes have names
 
 const least = 14, widest = 60;  // in pixels: the smallest cell that has a label, and the widest label
@@ -173,9 +180,7 @@ export class HeatMap {
       to.strokeRect(c * w - grow / 2, r * t - grow / 2, Math.max(w, 3) + grow, Math.max(t, 3) + grow);
     }
     this.head.textContent = this.value, this.low.textContent = this.from, this.high.textContent = this.to;
-    const bar = this.bar.getContext('2d'), strip = bar.createImageData(256, 1);
-    new Uint32Array(strip.data.buffer).set(colours);
-    bar.putImageData(strip, 0, 0);
+    paintScale(this.bar, colours);
     canvas.setAttribute('aria-label',
       `${this.title}: ${rows} by ${columns}, ${this.value} from ${this.from} to ${this.to}. Arrow keys move the cursor.`);
     this.read(r, c);

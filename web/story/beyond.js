@@ -3,7 +3,7 @@ import {chart, legendOf} from '../chart.js';
 import {optionOf, shell} from '../code.js';
 import {safetensorsOf} from '../files.js';
 import {withNames} from '../term.js';
-import {controls, download, extent, fixed, h, minus, viewLink} from '../ui.js';
+import {controls, count, download, extent, fixed, h, minus, viewLink} from '../ui.js';
 
 import {i, math, n, o} from './mathml.js';
 import {doubling, heightOf, paper, player, step, widthOf} from './step.js';
@@ -145,8 +145,7 @@ export const beyond = {
         reveal: () => state().length > trained || change({length: max})
       },
       lead: drag => [`No training text had more than ${trained} tokens: the shaded part. This text has `,
-        drag('length', {text: x => x.toLocaleString('en'), log: true}), '. What do four schemes do with longer distances? ',
-        play],
+        drag('length', {text: count, log: true}), '. What do four schemes do with longer distances? ', play],
       fold: 1,
       text: [
         `All words are equal here, so only the distance matters. Each scheme has four heads; a head of RoPE is one dial, and where it turns too fast for a line, its range is shaded. A title says how much of its attention the last word gives to distances of ${
@@ -191,7 +190,7 @@ export const beyond = {
         schemes.forEach(
           ({note}, n) => figures[n].querySelector('figcaption').append(h('span', {class: 'note'}, note(length, known[n]))));
         box.replaceChildren(...figures, legend);
-        const size = h('strong', {}, `${length.toLocaleString('en')} tokens`), part = percent(1 - trained / length);
+        const size = h('strong', {}, `${count(length)} tokens`), part = percent(1 - trained / length);
         return {
           said: length > trained ?
             [

@@ -2,7 +2,7 @@
 // position, the next byte, and the loss at each byte. SPDX-License-Identifier: Apache-2.0
 import {ticks} from '../chart.js';
 import {shell} from '../code.js';
-import {colours} from '../heat.js';
+import {colours, paintScale} from '../heat.js';
 import {modelFile, probabilities, Trained} from '../trained.js';
 import {arrows, colour, controls, count, download, fixed, h, minus, viewLink} from '../ui.js';
 
@@ -140,18 +140,16 @@ class Heads {
       h('div', {class: 'scale'}, h('span', {}, 'weight 0'), this.bar, h('span', {}, '1; the middle is 0.25'), this.said));
   }
 
-  show(maps, n, chosen) {
-    const ramp = colours(), strip = new ImageData(ramp.length, 1);
-    new Uint32Array(strip.data.buffer).set(ramp);
-    this.bar.getContext('2d').putImageData(strip, 0, 0);
+  show({maps, habits}, n, chosen) {
+    const ramp = colours();
+    paintScale(this.bar, ramp);
+    this.said.textContent = habits[chosen] && `On average, head ${this.buttons[chosen].textContent} ${habits[chosen]}.`;
     this.buttons.forEach((button, at) => {
       const canvas = button.firstChild, data = maps[Math.floor(at / perLayer)], from = at % perLayer * n * n;
       button.setAttribute('aria-pressed', at === chosen);
       button.tabIndex = at === chosen ? 0 : -1;
-      const name = `layer ${Math.floor(at / perLayer)}, head ${at % perLayer}`, text = habit(data, from, n);
-      button.setAttribute('aria-label', name);
-      button.title = text && `On average, this head ${text}`;
-      if (at === chosen) this.said.textContent = text && `On average, head ${button.textContent} ${text}.`;
+      button.setAttribute('aria-label', `layer ${Math.floor(at / perLayer)}, head ${at % perLayer}`);
+      button.title = habits[at] && `On average, this head ${habits[at]}`;
       if (canvas.width !== n) [canvas.width, canvas.height] = [n, n];
       const brush = canvas.getContext('2d'), image = brush.createImageData(n, n), pixels = new Uint32Array(image.data.buffer);
       for (let r = 0; r < n; r++)
@@ -320,19 +318,22 @@ export const model = {
           n,
           loss: new Float64Array(n - 1),
           maps: Array(layers).fill(new Float64Array(perLayer * n * n)),
+          habits: Array(layers * perLayer).fill(''),
           rowOf: () => ({content: new Float64Array(n), score: new Float64Array(n), weights: new Float64Array(n)}),
           after: () => new Float64Array(256)
         };
       if (found.id === id) return found;
       found = {};
       const plain = scheme && trained.run(tokens).loss, {loss, logits} = trained.run(tokens, scheme || trained.position);
+      const maps = Array.from({length: layers}, (_, layer) => trained.maps(layer));
       return found = {
         id,
         tokens,
         n,
         plain,
         loss,
-        maps: Array.from({length: layers}, (_, layer) => trained.maps(layer)),
+        maps,
+        habits: maps.flatMap(data => Array.from({length: perLayer}, (_, head) => habit(data, head * n * n, n))),
         rowOf: (layer, head, at) => trained.row(layer, head, at),
         after: at => probabilities(logits, at)
       };
@@ -401,7 +402,7 @@ export const model = {
         if (one)
           return {said: 'Write on: the model predicts each byte from those before.', csv: () => [], code: {CLI: ''}, numbers: {}};
         const start = performance.now(), text = textOf(state.text), whole = bytesOf(state.text).length,
-              {tokens, n, plain, loss, maps, rowOf, after} = read(text, state.scheme),
+              {tokens, n, plain, loss, maps, habits, rowOf, after} = read(text, state.scheme),
               lines = Math.ceil(n * (beside ? 13.2 : 12.8) / all),
               bar = beside   ? (screen > 740 && [3.6, 2.8][lines - 1]) || (lines > 2 ? 1.3 : 2.1) :
           innerHeight <= 640 ? 1 :
@@ -415,7 +416,7 @@ export const model = {
               key = state.key < 0 ? heaviest : Math.min(state.key, at);
         strip.element.style.setProperty('--bar', `${bar}rem`);
         strip.show({tokens, loss, other: plain, chosen: at, weights});
-        heads.show(maps, n, state.head);
+        heads.show({maps, habits}, n, state.head);
         sums.show({
           tokens,
           row: line,

@@ -119,11 +119,12 @@ function question({ask, choices, right, because, reveal}) {
 export const coverOf = text => h('div', {class: 'cover'}, h('button', {type: 'button'}, text));
 
 /** Return the page of a step. lead: the sentences above the figure, or a function of `drag` that returns them; drag(key, options) creates a
- * number.js for a setting. text: paragraphs; those from `fold` on answer the
- * question, so they are folded until the reader guesses or opens them. extra, save: buttons, below the question and beside those that save the figure. formula: parts, or a function of the
- * state that returns them. guess: see `question`. cover: made by `coverOf`, in the figure; a guess removes it, and so do its button, arrow keys
- * in the picture, and a setting that differs from its default. compute(state) returns {said, cut, csv(), code: {CLI}, numbers}; `said` is the
- * sentence above the settings, and `cut` says which part of the reader's text is shown, if not all of it. If the width changes, the figure is drawn again. */
+ * number.js for a setting. text: paragraphs; those from `fold` on answer the question, so they are folded until the reader guesses or opens
+ * them. extra, save: buttons, below the question and beside those that save the figure. formula: parts, or a function of the state that
+ * returns them. guess: see `question`. cover: made by `coverOf`, in the figure; a guess removes it, and so do its button, arrow keys in the
+ * picture, and a setting that differs from its default. compute(state) returns {said, cut, csv(), code: {CLI}, numbers}; `said` is the
+ * sentence above the settings, and `cut` says which part of the reader's text is shown, if not all of it. If the width changes, the figure
+ * is drawn again. */
 export function step({id, title, defaults}, {
   story,
   lead,

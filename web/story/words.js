@@ -150,7 +150,6 @@ export class Words {
       this.lane.classList.add('upright');
       this.lane.style.removeProperty('--tall');
       gap = 1;
-      this.lane.style.setProperty('--small', '10px');
       measure(letters = 12);
       gap = Math.min(widest, Math.max(1, Math.floor((room - this.total) / this.items.length)));
       measure(letters);

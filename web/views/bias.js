@@ -253,7 +253,7 @@ export const bias = {
       };
       const magnitude = data => Math.max(...extent([data]).map(Math.abs)),
             faint = ['a', 'b']
-                      .filter(key => found[key] &&
+                      .filter(key => b &&
                           8 * magnitude(found[key].data) < Math.max(...scales[found[key].what ?? 'scores'].map(Math.abs)))
                       .map(key => kinds[key]);
       const results = both.map((text, n) => found[n ? 'b' : 'a']);

@@ -9,7 +9,6 @@ import {HeatMap} from '../heat.js';
 import {gridOf, nameOf, namesIn, startText, termEditor} from '../term.js';
 import {bytes, calculation, controls, count, extent, fixed, h, inner, minus, table} from '../ui.js';
 
-
 export const cost = {
   id: 'cost',
   title: 'Cost: N × N against O(N), measured here',
@@ -166,7 +165,7 @@ export const cost = {
           ],
           {
             calculation: (r, m) => r === 1 ?
-              `${lengths[m]} tokens: ${work[m].toLocaleString('en')} bytes, from rp_plan_work_size of the library` :
+              `${lengths[m]} tokens: ${count(work[m])} bytes, from rp_plan_work_size of the library` :
               calculation([r ? `2 * ${lengths[m]} - 1` : `4 * ${heads} * ${lengths[m]}^2`],
                 r ? `${2 * lengths[m] - 1}` : `${whole[m]} bytes`)
           }));
