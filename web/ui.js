@@ -146,9 +146,8 @@ export function misfit({key, label = key, type, options, step = 1, lower = -Infi
   }
   const most = Math.min(upper, limit?.(state) ?? Infinity), shown = Math.min(state[key], most);
   if (given.trim() && +given === shown) return '';
-  return say(`a ${Number.isInteger(step) ? 'whole ' : ''}number${
-               lower > -Infinity ? ` from ${lower} to ${count(most)}` : ''}`,
-    shown);
+  return say(
+    `a ${Number.isInteger(step) ? 'whole ' : ''}number${lower > -Infinity ? ` from ${lower} to ${count(most)}` : ''}`, shown);
 }
 
 let ids = 0;
