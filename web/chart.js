@@ -125,16 +125,16 @@ export const legendOf = series =>
       y1: 4,
       y2: 4,
       stroke: `var(--s${(s.colour ?? n) % 8})`,
-      'stroke-opacity': s.style === 'band' ? bandOpacity : undefined,
+      'stroke-opacity': s.style === 'band' ? s.opacity ?? bandOpacity : undefined,
       'stroke-width': s.style ? 8 : 3,
       'stroke-dasharray': s.style || series.length < 2 ? '' : dashes[(s.colour ?? n) % 8]
     })),
                  s.name)));
 
 /** Draw a chart. The mouse and the arrow keys show the values at a place. series: [{name, x, y, style: bars|dots|band (default: a line; a band is
- * from `under` to y), steps: true (the line jumps from value to value), line: width, ends: true (a dot at the end of the line)}], with rising x. logX, logY: use a logarithmic axis. zones: [{from, to, text,
+ * from `under` to y, with an opacity), steps: true (the line jumps from value to value), line: width, ends: true (a dot at the end of the line)}], with rising x. logX, logY: use a logarithmic axis. zones: [{from, to, text,
  * shade}], ranges of x that are marked in the background; a line marks an end inside the chart. span: [from, to], values of x that the axis
- * must contain. low, high: the range of y; lines end there with an arrow, and the values beyond can still be read. rest: {from, text}, a
+ * must contain. ticksX: numbers that the axis of x shows; default: round ones. low, high: the range of y; lines end there with an arrow, and the values beyond can still be read. rest: {from, text}, a
  * range without values at the right end, and what to write there. width: in pixels; default: the width of the page. legend: false to draw none. named(x): text of a place, for the values under the mouse. onpick(x): called when the user clicks or drags
  * in the chart. Return a figure element. */
 export function chart({
@@ -148,6 +148,7 @@ export function chart({
   legend: listed = true,
   logX = false,
   logY = false,
+  ticksX,
   marks = [],
   zones = [],
   rest,
@@ -157,7 +158,7 @@ export function chart({
   onpick
 }) {
   const left = yLabel ? 58 : 36, dash = s => series.length > 1 ? dashes[s % 8] : '', right = 12,
-        top = zones.some(zone => zone.text) ? 24 : 10, bottom = 40, fx = logX ? Math.log10 : x => x,
+        top = zones.some(zone => zone.text) ? 24 : 10, bottom = xLabel ? 40 : 24, fx = logX ? Math.log10 : x => x,
         fy = logY ? Math.log10 : y => y;
   const [loX, hiX] = extent([span, ...series.map(s => s.x)], logX ? 0 : undefined).map(fx),
               bars = series.some(s => s.style === 'bars'), [min, max] = extent(series.map(s => s.y), logY ? 0 : undefined);
@@ -176,15 +177,17 @@ export function chart({
   };
   for (const y of (logY ? logTicks : ticks)(lo, hi, height < 160 ? 3 : 5)) {
     const at = level(y);
-    elements.push(h('line', {x1: left, x2: width - right, y1: at, y2: at, stroke: 'var(--line)'}),
+    elements.push(h('line', {x1: left, x2: width - right, y1: at, y2: at, stroke: 'var(--line)', 'stroke-opacity': y ? 0.6 : 1}),
       h('text', {x: left - 6, y: at + 4, 'text-anchor': 'end', fill: 'var(--soft)'}, minus(short(back(y)))));
   }
-  for (const x of (logX ? logTicks : ticks)(loX, hiX, width / 80)) {
+  for (const x of ticksX?.map(fx) ?? (logX ? logTicks : ticks)(loX, hiX, width / 80)) {
     if (bars && !Number.isInteger(x)) continue;
-    const at = left + (x - loX + half) / (hiX - loX + 2 * half || 1) * (width - left - right);
+    const at = left + (x - loX + half) / (hiX - loX + 2 * half || 1) * (width - left - right),
+          text = minus(short(logX ? 10 ** x : x));
     elements.push(h('line', {x1: at, x2: at, y1: height - bottom, y2: height - bottom + 5, stroke: 'var(--soft)'}),
-      h('text', {x: at, y: height - bottom + 18, 'text-anchor': 'middle', fill: 'var(--soft)'},
-        minus(short(logX ? 10 ** x : x))));
+      h('text',
+        {x: Math.min(at, width - 3.6 * text.length), y: height - bottom + 18, 'text-anchor': 'middle', fill: 'var(--soft)'},
+        text));
   }
   zones.forEach(({from, to, text = '', shade}, n) => {
     const [x, end] = [from, to].map(at => Math.min(Math.max(px(at), left), width - right));
@@ -196,12 +199,12 @@ export function chart({
     elements.push(h('text', {x: (x + end) / 2, y: 14, 'text-anchor': 'middle', fill: 'var(--ink)'}, text));
   });
   if (rest) {
-    const {from, text} = rest, x = px(from), wide = width - right - x, long = 6.5 * text.length, upright = wide < long;
+    const {from, text} = rest, x = px(from), wide = width - right - x, long = 6.2 * text.length, upright = wide < long;
     const at = [x + wide / 2 + 4 * upright, (top + height - bottom) / 2 + 4 * !upright];
     if (!zones.some(zone => Math.abs(px(zone.to) - x) < 2))
       elements.push(
         h('line', {class: 'rest', x1: x, x2: x, y1: top, y2: height - bottom, stroke: 'var(--soft)', 'stroke-dasharray': '2 3'}));
-    if (wide > 16)
+    if (wide > 16 && (!upright || long < height - top - bottom))
       elements.push(h('text', {
         class: 'rest',
         x: at[0],
@@ -252,7 +255,7 @@ export function chart({
         class: 'band',
         d: `${outline(xs, above)}${outline(xs.reverse(), below.reverse()).replace('M', 'L')}Z`,
         fill: stroke,
-        'fill-opacity': bandOpacity
+        'fill-opacity': s.opacity ?? bandOpacity
       }));
     } else if (s.style === 'dots') {
       s.x.forEach((x, k) => elements.push(h('circle', {cx: px(x), cy: py(s.y[k]), r: 3.5, fill: stroke})));

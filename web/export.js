@@ -125,6 +125,8 @@ export const ofElement = (element, title) => ({
         imageRendering}`;
       canvas.replaceWith(h('img', {src: canvases[n].toDataURL(), style}));
     });
+    const chosen = element.querySelectorAll('select');
+    copy.querySelectorAll('select').forEach((select, n) => select.replaceWith(h('b', {}, chosen[n].selectedOptions[0].text)));
     copy.querySelectorAll('input').forEach((input, n) => input.setAttribute('value', inputs[n].value || inputs[n].placeholder));
     const applied = [...document.styleSheets].filter(sheet => matchMedia(sheet.media.mediaText).matches);
     const inside = document.createElementNS('http://www.w3.org/2000/svg', 'foreignObject');

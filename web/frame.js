@@ -3,7 +3,7 @@
 import {exporter} from './export.js';
 import {control, copyButton, h, marker} from './ui.js';
 
-const narrow = matchMedia('(max-width: 760px)');  // the settings are then a sheet at the bottom, closed at first
+const narrow = matchMedia('(max-width: 900px)');  // the settings are then a sheet at the bottom, closed at first
 const sources = [];  // the sections with formula and source of all views; opening or closing one does the same to the others
 
 /** Return the documentation of the named terms: formula, source, parameters, arrays. */

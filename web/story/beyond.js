@@ -104,8 +104,9 @@ export const beyond = {
             of = far.map(back => around(scores, back)), common = {name: `head ${head}`, colour: head};
       return [
         {...common, line: bold[head] ?? 1.5, x: shown, y: shown.map(back => back < end ? scores[back] : NaN)},
-        ...(
-          far.length ? [{...common, style: 'band', x: far, y: of.map(range => range[1]), under: of.map(range => range[0])}] : [])
+        ...(far.length ?
+            [{...common, style: 'band', opacity: 0.18, x: far, y: of.map(range => range[1]), under: of.map(range => range[0])}] :
+            [])
       ];
     };
     let known = null;  // a score depends only on the distance, so those of the longest text serve every length
@@ -170,13 +171,16 @@ export const beyond = {
           schemes.map(scheme => scoresOf(scheme)).map(scores => ({scores, sums: scores.map(sums), first: repeated(scores)}));
         const found = known.map(({scores}) => scores), shown = kept(length);
         const fractions = shares(length), words = state.text.split(/\s+/).filter(Boolean).length;
-        const tall = Math.min(Math.max(heightOf(box) / 2 - (width > 240 ? 80 : 134), 140), 1.3 * width);
+        const screen = heightOf(box), least = screen < 440 && width > 240 ? 112 : 140;
+        const tall = Math.min(Math.max(screen / 2 - (width > 240 ? 72 : 126), least), 1.3 * width);
         const figures = schemes.map((scheme, n) => chart({
           title: scheme.name + (length > trained ? `: ${percent(fractions[n])} beyond` : ''),
-          xLabel: 'distance',
+          xLabel: n < columns ? '' : 'distance',
+          named: back => `distance ${count(back)}`,
+          ticksX: [1, 8, 64, trained, max],
           yLabel: width > 240 ? 'score' : '',
           width,
-          height: tall,
+          height: n < columns ? tall - 16 : tall,  // those above another have no name of the axis
           low,
           high,
           logX: true,
@@ -185,7 +189,7 @@ export const beyond = {
           legend: false,
           zones: [{from: 1, to: trained - 0.5, shade: true}],
           marks: words > 1 && words <= length ? [{x: words - 1, text: `your ${words} words`}] : [],
-          rest: length < max ? {from: length - 0.5, text: 'not in this text'} : undefined
+          rest: length < max ? {from: length - 0.5, text: width > 360 ? 'not in this text' : 'not in text'} : undefined
         }));
         schemes.forEach(
           ({note}, n) => figures[n].querySelector('figcaption').append(h('span', {class: 'note'}, note(length, known[n]))));

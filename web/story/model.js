@@ -4,7 +4,7 @@ import {ticks} from '../chart.js';
 import {shell} from '../code.js';
 import {colours, paintScale} from '../heat.js';
 import {modelFile, probabilities, Trained} from '../trained.js';
-import {arrows, colour, controls, count, download, fixed, h, minus, viewLink} from '../ui.js';
+import {arrows, colour, controls, count, download, fixed, followChosen, h, minus, viewLink} from '../ui.js';
 
 import {frac, i, math, named, o, root, row, sub, words} from './mathml.js';
 import {heightOf, paper, step, widthOf} from './step.js';
@@ -18,6 +18,7 @@ const samples = {
 };
 const layers = 4, perLayer = 4;  // of the model in lab/model
 const schemes = [['', 'T5, as trained'], ['none', 'none'], ['alibi', 'ALiBi'], ['rope', 'RoPE']];
+const choices = [['', 'T5 positions'], ['none', 'no positions'], ['alibi', 'ALiBi positions'], ['rope', 'RoPE positions']];
 
 /** Return the text that the model reads: the last `most` bytes in whole characters, or the example if there is no text. */
 function textOf(text) {
@@ -60,6 +61,7 @@ class Strip {
     });
     this.legend = h('p', {class: 'note surprise'});
     this.cells = [];
+    this.follow = followChosen(this.element);
   }
 
   pick({clientX, clientY}) {
@@ -67,7 +69,7 @@ class Strip {
     if (at >= 0 && at !== this.chosen) this.onpick(this.chosen = at);
   }
 
-  show({tokens, loss, other, chosen, weights}) {
+  show({tokens, loss, other, chosen, weights, follow}) {
     this.chosen = chosen;
     while (this.cells.length < tokens.length) {
       const cell = h('span', {class: 'byte'}, h('i', {}), h('b', {}), h('span', {}));
@@ -96,6 +98,7 @@ class Strip {
     this.element.setAttribute('aria-valuemax', tokens.length - 1);
     this.element.setAttribute('aria-valuenow', chosen);
     this.element.setAttribute('aria-valuetext', `byte ${chosen}, “${nameOf(tokens[chosen])}”`);
+    if (follow) this.follow();
   }
 }
 
@@ -135,14 +138,18 @@ class Heads {
         canvas, h('span', {}, `${Math.floor(n / perLayer)}.${n % perLayer}`));
     });
     this.bar = h('canvas', {width: 256, height: 1, 'aria-hidden': 'true'});
+    this.middle = h('span');
     this.said = h('span', {class: 'habit'});
     this.element = h('div', {class: 'maps', role: 'group', 'aria-label': 'Attention of every head'}, this.buttons,
-      h('div', {class: 'scale'}, h('span', {}, 'weight 0'), this.bar, h('span', {}, '1; the middle is 0.25'), this.said));
+      h('div', {class: 'scale'}, h('span', {}, 'weight 0'), this.bar, this.middle, this.said));
   }
 
   show({maps, habits}, n, chosen) {
-    const ramp = colours();
+    const ramp = colours(), keys = Math.max(n, 4),
+          power = Math.log(4) / Math.log(keys);  // equal weights have a quarter of the scale in texts of every length
     paintScale(this.bar, ramp);
+    this.middle.textContent = `1; the middle is ${fixed(1 / Math.sqrt(keys), 2)}`;
+    this.element.classList.toggle('fine', n > 100);
     this.said.textContent = habits[chosen] && `On average, head ${this.buttons[chosen].textContent} ${habits[chosen]}.`;
     this.buttons.forEach((button, at) => {
       const canvas = button.firstChild, data = maps[Math.floor(at / perLayer)], from = at % perLayer * n * n;
@@ -153,7 +160,7 @@ class Heads {
       if (canvas.width !== n) [canvas.width, canvas.height] = [n, n];
       const brush = canvas.getContext('2d'), image = brush.createImageData(n, n), pixels = new Uint32Array(image.data.buffer);
       for (let r = 0; r < n; r++)
-        for (let c = 0; c <= r; c++) pixels[r * n + c] = ramp[Math.round(255 * Math.sqrt(data[from + r * n + c]))];
+        for (let c = 0; c <= r; c++) pixels[r * n + c] = ramp[Math.round(255 * data[from + r * n + c] ** power)];
       brush.putImageData(image, 0, 0);
     });
   }
@@ -218,14 +225,19 @@ class Row {
           parts = [this.mark = h('rect', {width: each, y: 0, height, fill: 'var(--panel)', class: 'mark'})];
     const box = (x, from, to, fill, name) => parts.push(h('rect',
       {x, width: bar, y: Math.min(from, to), height: Math.max(Math.abs(to - from), 0.4), fill: `var(--s${fill})`, class: name}));
+    const letters = [];  // the centres of those that are written: where there is little space, those of the largest weights
     for (let j = 0; j < n; j++) {
       const x = left + (j + 0.5) * each - bar / 2, [c, p] = [content[j], position[j]], start = c * p > 0 ? c : 0;
       box(x, py(0), py(c), 0, 'content'), box(x, py(start), py(start + p), 1, 'position');
       parts.push(h('rect', {x: x - 0.5, width: bar + 1, y: py(score[j]) - 1, height: 2, fill: 'var(--s5)', class: 'score'}));
       box(x, base, base - weights[j] / full * (below - 14), 2, 'share-bar');
-      if (each >= 7 || weights[j] > 0.25 * most)
-        parts.push(h('text', {x: x + bar / 2, y: height - 4, 'text-anchor': 'middle', fill: 'var(--ink)', class: 'letter'},
-          nameOf(tokens[j])));
+    }
+    const heavy = [...Array(n).keys()].filter(j => each >= 7 || weights[j] > 0.25 * most).sort((a, b) => weights[b] - weights[a]);
+    for (const j of heavy) {
+      const x = left + (j + 0.5) * each;
+      if (each < 7 && letters.some(other => Math.abs(other - x) < 8)) continue;
+      letters.push(x);
+      parts.push(h('text', {x, y: height - 4, 'text-anchor': 'middle', fill: 'var(--ink)', class: 'letter'}, nameOf(tokens[j])));
     }
     parts.push(h('line', {x1: left, x2: width, y1: py(0), y2: py(0), stroke: 'var(--line)'}),
       h('line', {x1: left, x2: width, y1: base, y2: base, stroke: 'var(--line)'}));
@@ -285,7 +297,7 @@ export const model = {
     const bytesOf = text => [...new TextEncoder().encode(text)], last = ({text}) => bytesOf(textOf(text)).length - 1;
     const settings = controls(
       [
-        {key: 'scheme', label: 'Positions', type: 'select', options: schemes}, {key: 'text', type: 'text'},
+        {key: 'scheme', label: 'Positions', type: 'select', options: choices}, {key: 'text', type: 'text'},
         {key: 'head', lower: 0, upper: 15}, {key: 'at', lower: -1, upper: most - 1, limit: last},
         {key: 'key', lower: -1, upper: most - 1, limit: last}
       ],
@@ -306,8 +318,8 @@ export const model = {
     const strip = new Strip(at => change({at, key: -1})), sums = new Row(key => change({key})),
           next = new Next(byte => change({text: (state().text || example) + String.fromCharCode(byte)})),
           heads = new Heads(head => change({head, key: -1}));
-    const box = h('div', {class: 'live'}, input, strip.element, strip.legend, heads.element,
-      h('div', {class: 'two'}, sums.element, next.element));
+    const box = h('div', {class: 'live'}, h('div', {class: 'typing'}, input, settings.element), strip.element, strip.legend,
+      heads.element, h('div', {class: 'two'}, sums.element, next.element));
     Trained.load(core).then(loaded => trained = loaded, error => failed = error).then(() => change({}));
     /** Run the model on a text, unless that was the last text. Before the model is loaded, return zeros of the same shapes. */
     const read = (text, scheme) => {
@@ -363,7 +375,7 @@ export const model = {
         because: () => `The perplexities of your text: ${schemes.map(([, name], n) => `${name} ${digits(all[n])}`).join(', ')}.`,
         reveal: ([best]) => change({scheme: schemes[1 + best][0]})
       },
-      lead: 'Type a text. A small model reads it, byte by byte.',
+      lead: 'Type a text: a model reads it byte by byte.',
       text: [
         'You see its surprise, its 16 heads, and the bytes that it expects. Click a map to choose a head, and a letter to choose the query. Each score is a sum: what the two bytes are (content) and how far apart they are (position). The softmax turns the scores into weights.',
         'Take the positions away, or replace T5’s learned table by ALiBi or RoPE; the model is not trained again. It then reads texts like those of its training, Vim’s help, worse; it may read other texts better.',
@@ -388,12 +400,13 @@ export const model = {
       notes: [
         `The model has 4 layers of 4 heads and 822,016 weights. It learned from a part of Vim’s help, so it expects that style. Its weights are rounded to 5 bits here, which raises the perplexity on the held-out text from ${
           whole} to ${rounded}. The laboratory’s own code runs the model in this page.`,
-        'A map has a row for each query and a column for each key. Its colours show the square root of the weight, and bright is large. The surprise is the loss, in nats; guessing among 256 bytes has 5.55. With other positions, a short line marks the loss with T5.',
+        'A map has a row for each query and a column for each key. Bright is large; the middle of the scale is 1/√n for n bytes, and equal weights have a quarter of it. The surprise is the loss, in nats; guessing among 256 bytes has 5.55. With other positions, a short line marks the loss with T5.',
         '“Save the model” writes the file that the commands read.'
       ],
       compute(state) {
         // before the page changes: later, the browser would compute the layout
-        const beside = innerWidth > 760, all = widthOf(box), screen = heightOf(box), width = all - (beside ? 214 : 0);
+        const all = widthOf(box), wide = all > 560, screen = heightOf(box), low = screen < 500, width = all - (wide ? 214 : 0);
+        box.classList.toggle('wide', wide), box.classList.toggle('low', low);
         settings.set(state);
         if (input.value !== state.text) input.value = state.text;
         if (failed) throw failed;
@@ -403,19 +416,20 @@ export const model = {
           return {said: 'Write on: the model predicts each byte from those before.', csv: () => [], code: {CLI: ''}, numbers: {}};
         const start = performance.now(), text = textOf(state.text), whole = bytesOf(state.text).length,
               {tokens, n, plain, loss, maps, habits, rowOf, after} = read(text, state.scheme),
-              lines = Math.ceil(n * (beside ? 13.2 : 12.8) / all),
-              bar = beside   ? (screen > 740 && [3.6, 2.8][lines - 1]) || (lines > 2 ? 1.3 : 2.1) :
-          innerHeight <= 640 ? 1 :
-                               1.4,  // the height of the bars in rem
-          rest = beside ? 215 + (24.4 + 16 * bar) * lines + all / 4 + 24 + (all < 700 ? 40 : 0) :
-                          293 + (24.2 + 16 * bar) * lines + all / 4 + (plain ? 17 : 0),  // the other parts
-          [least, highest] = beside ? [110, 400] : [130, 240];
+              lines = Math.ceil(n * (wide ? 13.2 : 12.8) / all), seen = wide ? lines : Math.min(lines, 4),
+              bar = low ? 1 :
+          !wide         ? 1.4 :
+          lines > 2     ? 1.3 :
+                          (screen > 740 && [3.6, 2.8][lines - 1]) || 2.1,  // the height of the bars in rem
+          rest = wide ? (low ? 180 + all / 16 : 239 + all / 4) + (24.4 + 16 * bar) * seen + (all < 700 && !low ? 40 : 0) :
+                        297 + (24.2 + 16 * bar) * seen + all / 4 + (plain ? 17 : 0),  // the other parts
+          [least, highest] = wide ? [110, 400] : [130, 240];
         const at = state.at < 0 ? n - 1 : Math.min(state.at, n - 1), layer = Math.floor(state.head / perLayer),
               head = state.head % perLayer, line = rowOf(layer, head, at), p = after(at);
         const weights = line.weights.subarray(0, at + 1), heaviest = weights.indexOf(Math.max(...weights)),
               key = state.key < 0 ? heaviest : Math.min(state.key, at);
         strip.element.style.setProperty('--bar', `${bar}rem`);
-        strip.show({tokens, loss, other: plain, chosen: at, weights});
+        strip.show({tokens, loss, other: plain, chosen: at, weights, follow: lines > seen});
         heads.show({maps, habits}, n, state.head);
         sums.show({
           tokens,
@@ -424,7 +438,7 @@ export const model = {
           key,
           width,
           height: Math.min(Math.max(screen - rest, least), highest),
-          title: `Layer ${layer}, head ${head}: attention of byte ${at}${beside ? `, “${nameOf(tokens[at])}”` : ''}`
+          title: `Layer ${layer}, head ${head}: attention of byte ${at}${wide ? `, “${nameOf(tokens[at])}”` : ''}`
         });
         next.show(p, {said: at === n - 1 ? 'The next byte' : `After byte ${at}`, append: at === n - 1});
         const now = perplexity(loss), old = plain && perplexity(plain),

@@ -122,7 +122,7 @@ export const coverOf = text => h('div', {class: 'cover'}, h('button', {type: 'bu
  * number.js for a setting. text: paragraphs; those from `fold` on answer the question, so they are folded until the reader guesses or opens
  * them. extra, save: buttons, below the question and beside those that save the figure. formula: parts, or a function of the state that
  * returns them. guess: see `question`. cover: made by `coverOf`, in the figure; a guess removes it, and so do its button, arrow keys in the
- * picture, and a setting that differs from its default. compute(state) returns {said, cut, csv(), code: {CLI}, numbers}; `said` is the
+ * picture, and a setting that differs from its default. settings: beside the picture, unless they are in the figure. compute(state) returns {said, cut, csv(), code: {CLI}, numbers}; `said` is the
  * sentence above the settings, and `cut` says which part of the reader's text is shown, if not all of it. If the width changes, the figure
  * is drawn again. */
 export function step({id, title, defaults}, {
@@ -188,7 +188,7 @@ export function step({id, title, defaults}, {
   const root = h('section', {class: 'story', 'aria-labelledby': 'title'}, way, h('h2', {id: 'title'}, title),
     h('p', {class: 'lead'}, typeof lead === 'function' ? lead(drag) : lead), picture,
     h('div', {class: 'move'}, asked.element, extra.length ? h('div', {class: 'row'}, extra) : null, problem, said,
-      settings.element),
+      figure.contains(settings.element) ? null : settings.element),
     h('div', {class: 'text'}, prose, why, written,
       h('p', {class: 'note'}, 'Read: ', papers.flatMap((paper, k) => k ? ['; ', paper] : [paper]), '. Try: ', workshop, '.'),
       turn, exporter(() => ({name: id, figure: ofElement(picture, title), csv: last.csv}), undefined, save),

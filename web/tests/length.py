@@ -33,8 +33,11 @@ def finding(page, what, rows):
     state = page.p.evaluate("relpos.state()")
     names = [*NAMES, "a learned table" if state["models"] == "own" else state["also"]]
 
+    def of(first, end):
+        return sorted((np.exp(mean), name) for mean, name in zip(rows[first:end].mean(axis=0), names) if not np.isnan(mean))
+
     def texts(first, end):
-        found = [f"{np.exp(mean):.1f} with {name}" for mean, name in zip(rows[first:end].mean(axis=0), names) if not np.isnan(mean)]
+        found = [f"{x:.1f} with {name}" for x, name in of(first, end)]
         return f"{', '.join(found[:-1])} and {found[-1]}"
 
     starts = [0, *(64 << k for k in range(8) if 64 << k < n)]
@@ -42,11 +45,14 @@ def finding(page, what, rows):
     if n < 320:
         want = f"Perplexity in the first {n:,} bytes is {texts(0, n)}."
         return check(f"{what}: the finding", want in said, f"{said} {want}")
-    want = f"In the first 256 bytes, the length in training, perplexity is {texts(0, 256)}. In bytes {a:,} to {b - 1:,}, it is {texts(a, b)}."
+    near = [f"{x:.1f}" for x, _ in of(0, 256)]
+    want = f"In bytes {a:,} to {b - 1:,}, perplexity is {texts(a, b)}"
+    where = f"In the first 256 bytes, the length in training, it is between {near[0]} and {near[-1]}."
+    why = page.p.text_content("main .why")
     lines = [line.split() for line in command("relpos bucket --causal -- " + " ".join(str(-d) for d in range(160))).splitlines()]
     far = next(-int(delta) for delta, bucket in lines if bucket == lines[-1][1])
-    check(f"{what}: the finding", want in said and f"rom distance {far} on" in said, f"{said} {want} {far}")
-    check(f"{what}: the end of the table", ("The learned table has no entry" in said) == (state["models"] == "own"), said)
+    check(f"{what}: the finding", want in said and where in said and f"rom distance {far} on" in why, f"{said} {want} {where} {why} {far}")
+    check(f"{what}: the end of the table", ("the learned table has no entry" in said) == (state["models"] == "own"), said)
     check(f"{what}: what the one model was trained with", ("trained with T5" in said) == (state["models"] == "swapped"), said)
 
 
@@ -135,7 +141,7 @@ def length(page):
         check(f"{what}: the losses of the table that is saved", abs(np.exp(rows[:64, 1].mean()) - mine["no positions"][0]) < 1e-9 and len(rows) >= last)
     page.show("length")
     said = p.text_content("main p[role=status] >> nth=0")
-    check("length: what the models were trained with", "trained with its own positions" in p.text_content("main") and "Beyond the trained length" in said, said)
+    check("length: what the models were trained with", "trained with its own positions" in p.text_content("main") and "Beyond the trained length" in p.text_content("main .why"), said)
     check("length: the lines jump from range to range", not page.slants(), page.slants())
     gap = p.evaluate("(svg => Math.min(...[...svg.querySelectorAll(':scope > path')].map(path => path.getBBox().y)) - svg.querySelector('rect').getBBox().y)(document.querySelector('svg.chart'))")
     check("length: no line touches the top of the chart", gap >= 8, gap)

@@ -127,13 +127,14 @@ export const length = {
       }, 'Your text'), h('div', {class: 'wide'}, words, input)));
     const
       picture = h('div'),
-      said = h('p', {role: 'status'}), numbers = h('div'),
+      said = h('p', {role: 'status'}), numbers = h('div'), why = h('div'),
       note = h('p', {class: 'note'},
-        `Each range is a different part of the text, and some parts are harder to predict: compare the lines within a range, not one line from range to range. The page comes with the numbers of the text that it opens with. It reads your own text, other terms and other lengths here, in your browser. The weights are rounded: at length 256, the perplexity on ${
+        `The page comes with the numbers of the text that it opens with. It reads your own text, other terms and other lengths here, in your browser. The weights are rounded: at length 256, the perplexity on ${
           count(facts.lengths.held_out)} held-out bytes rises by at most ${fixed(most, 1)} %.`),
       starts = h('p', {class: 'note'},
         'Each model is one of three starts of its training, at the best of three learning rates: lab/model/README.md in the source has the others.');
     const ends = [min, max], play = player({key: 'length', state: current, change, ends, next: doubling(max, part)});
+    play.classList.add('main');
     const save = (text, of) => h('button', {type: 'button', onclick: of}, text);
     /** Save a model. Each has a button, because browsers ask before they save several files after one press. */
     const saveModel = async ({m, file}) => {
@@ -149,7 +150,8 @@ export const length = {
           own.map(line => save(own.length > 1 ? line.name : 'Save the model', () => saveModel(line))))
       ];
     }));
-    const output = h('div', {}, picture, h('div', {class: 'row'}, play), said, note, starts, numbers, Object.values(buttons),
+    const output = h('div', {}, h('div', {class: 'row play'}, play), picture, said, numbers,
+      h('details', {class: 'why'}, h('summary', {}, 'Why?'), why), note, starts, Object.values(buttons),
       h('div', {class: 'row'},
         save('Save the text',
           () => download(textFile, new Blob([run.tokens.subarray(0, Math.min(current().length + 1, run.tokens.length))])))));
@@ -170,25 +172,33 @@ export const length = {
     let constant = 0;                                                               // the smallest distance in T5's last bucket
     while (core.bucket(-constant, t5) !== t5.buckets - 1) constant++;
     const bytes = ([from, to]) => `${count(from)} to ${count(to - 1)}`;
-    /** Return the lines of a range in words, such as "5.0 with T5 and 6.1 with ALiBi", those that can read it. */
+    /** Return the perplexity of each line in a range, [[name, number]], the lowest first, of those that can read it. */
+    const ranked = range => run.all.map(({name, limit}, k) => [name, perplexity(run.losses[k], range), limit])
+                              .filter(([, , limit]) => range[1] <= limit)
+                              .sort((a, b) => a[1] - b[1]);
+    /** Return the perplexities in a range in words, such as "5.0 with T5 and 6.1 with ALiBi", the lowest first. */
     const listed = range => {
-      const found =
-        run.all.map(({name, limit}, k) => limit < range[1] ? '' : `${fixed(perplexity(run.losses[k], range), 1)} with ${name}`)
-          .filter(Boolean);
-      return `${found.slice(0, -1).join(', ')} and ${found.at(-1)}`;
+      const found = ranked(range).map(([name, x], k) => [h(k ? 'span' : 'strong', {}, fixed(x, 1)), ` with ${name}`]);
+      return found.flatMap((text, k) => [!k ? '' : k === found.length - 1 ? ' and ' : ', ', ...text]);
     };
-    /** Return the perplexities of the first n bytes in words: in training and in the last long range, or of all bytes if few are beyond training. */
+    /** Return the perplexities of the first n bytes as a sentence: those in the last long range, or of all bytes if few are beyond training. */
     const finding = n => {
-      if (n < trainedAt + 64) return `Perplexity in the first ${count(n)} bytes is ${listed([0, n])}.`;
-      const far = rangesOf(n).findLast(([from, to]) => to - from >= 64);
-      const why = alone() ?
+      if (n < trainedAt + 64) return [`Perplexity in the first ${count(n)} bytes is `, ...listed([0, n]), '.'];
+      const far = rangesOf(n).findLast(([from, to]) => to - from >= 64),
+            near = ranked([0, trainedAt]).map(([, x]) => fixed(x, 1));
+      return [
+        `In bytes ${bytes(far)}, perplexity is `, ...listed(far), alone() ? '.' : '; the learned table has no entry there.',
+        ` In the first ${trainedAt} bytes, the length in training, it is between ${near[0]} and ${near.at(-1)}.`
+      ];
+    };
+    /** Return the reasons for what `finding` says. */
+    const reasons = () => [alone() ?
         `The model has learned to use T5’s biases, so with other positions it is worse even within the trained length. From distance ${
           constant} on, all keys share one bias of T5, and a longer text has more of them.` :
         `Beyond the trained length, T5’s bias stays the same (from distance ${
-          constant} on), and ALiBi’s penalty grows, so far bytes count less and less. RoPE’s slow pairs reach angles that did not occur in training. Without positions, the model sees more keys than in training. The learned table has no entry there.`;
-      return `In the first ${trainedAt} bytes, the length in training, perplexity is ${listed([0,
-        trainedAt])}. In bytes ${bytes(far)}, it is ${listed(far)}. ${why}`;
-    };
+          constant} on), and ALiBi’s penalty grows, so far bytes count less and less. RoPE’s slow pairs reach angles that did not occur in training. Without positions, the model sees more keys than in training.`,
+      'Each range is a different part of the text, and some parts are harder to predict: compare the lines within a range, not one line from range to range.']
+                            .map(text => h('p', {}, text));
 
     /** Return the rows of the table that is saved: the mean losses in ranges [from, to) of positions. A text that was read has a row for each byte. */
     const rows = () => {
@@ -232,9 +242,12 @@ export const length = {
       const whole = end < current().length ?
         `Your text has ${count(tokens.length)} bytes; all but the first are predicted, from those before. ` :
         '';
-      said.textContent = n ? `${whole}${finding(n)}${alone() ? ` ${untrained}` : ''}${
-                               n < end ? ` Reading: ${count(n)} of ${count(end)} bytes …` : ''}` :
-                             'Reading …';
+      said.replaceChildren(...(n ?
+          [
+            whole, ...finding(n), alone() ? ` ${untrained}` : '', n < end ? ` Reading: ${count(n)} of ${count(end)} bytes …` : ''
+          ] :
+                                                                            ['Reading …']));
+      why.replaceChildren(...reasons());
       numbers.replaceChildren(
         ...(n ? [table(['bytes', ...ranges.map(bytes)],
                   all.map(({name}, k) => [name, ...found[k].map(x => Number.isNaN(x) ? 'no entry' : x)]),
@@ -313,7 +326,7 @@ export const length = {
       output,
       settings,
       about:
-        'Small models, trained on texts of 256 bytes, read a text that is up to 32 times as long. Press Play: each line shows how well a model predicts the next byte at each distance from the beginning. Each of five models was trained with its own positions. Or choose one that was trained with T5, and see what becomes of it with other positions. Perplexity is exp of the mean loss: 1 if a model is always sure and right, 256 for a guess among all bytes, and more if it is often sure and wrong.',
+        'Small models, trained on texts of 256 bytes, read a text that is up to 32 times as long. Each of the five was trained with its own positions. Perplexity is low where a model predicts the next byte well: 1 if it is always sure and right, 256 for a guess among all bytes.',
       formula: 'perplexity = exp(mean of −log p(next byte))'
     });
     return {...page, open};
