@@ -1,5 +1,5 @@
 // chart.js -- charts of lines, bars and dots in SVG. SPDX-License-Identifier: Apache-2.0
-import {extent, fixed, h, minus} from './ui.js';
+import {extent, fixed, h, minus, narrow} from './ui.js';
 
 const bandOpacity = 0.3;
 const dashes = ['', '7 3', '2 3', '9 3 2 3', '4 4', '12 3', '1 5', '6 2 1 2'];  // dash patterns distinguish lines without colours
@@ -99,7 +99,7 @@ new ResizeObserver(([{contentRect}]) => measured = contentRect.width).observe(do
 /** Return the width of a chart in a view; on a wide page, the settings are beside it. */
 const usualWidth = () => {
   const page = measured || document.getElementById('main').clientWidth;
-  return Math.min(1152, Math.max(300, page - (page > 740 ? 336 : 8)));
+  return Math.min(1152, Math.max(300, page - (narrow.matches ? 8 : 376)));
 };
 
 /** Return the position of the number in a rising array that is the closest to x. */

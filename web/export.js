@@ -117,6 +117,8 @@ export const ofElement = (element, title) => ({
     const {width, height} = element.getBoundingClientRect(), copy = element.cloneNode(true), top = 30;
     copy.querySelector('.cover')?.remove();
     copy.style.margin = 0;  // the size does not include it
+    copy.style.borderColor = 'transparent';
+    copy.style.boxShadow = 'none';
     const canvases = element.querySelectorAll('canvas'), inputs = element.querySelectorAll('input');
     copy.querySelectorAll('canvas').forEach((canvas, n) => {
       const {width, height} = canvases[n].getBoundingClientRect(),

@@ -1,9 +1,8 @@
 // frame.js -- the page of a view: settings, output, errors, formula and source, and code that reproduces the output.
 // SPDX-License-Identifier: Apache-2.0
 import {exporter} from './export.js';
-import {control, copyButton, h, marker} from './ui.js';
+import {control, copyButton, h, marker, narrow} from './ui.js';
 
-const narrow = matchMedia('(max-width: 900px)');  // the settings are then a sheet at the bottom, closed at first
 const sources = [];  // the sections with formula and source of all views; opening or closing one does the same to the others
 
 /** Return the documentation of the named terms: formula, source, parameters, arrays. */

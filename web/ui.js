@@ -411,6 +411,9 @@ export function download(name, blob) {
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
+/** Matches where the page has one column; in explorer.css, too. The settings of a view are then a sheet at the bottom, closed at first. */
+export const narrow = matchMedia('(max-width: 900px)');
+
 const dark = matchMedia('(prefers-color-scheme: dark)'), seen = new Map();
 /** Return the colour scheme of the page: light or dark. */
 export const scheme = () => document.documentElement.dataset.theme || (dark.matches ? 'dark' : 'light');

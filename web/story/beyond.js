@@ -171,8 +171,8 @@ export const beyond = {
           schemes.map(scheme => scoresOf(scheme)).map(scores => ({scores, sums: scores.map(sums), first: repeated(scores)}));
         const found = known.map(({scores}) => scores), shown = kept(length);
         const fractions = shares(length), words = state.text.split(/\s+/).filter(Boolean).length;
-        const screen = heightOf(box), least = screen < 440 && width > 240 ? 112 : 140;
-        const tall = Math.min(Math.max(screen / 2 - (width > 240 ? 72 : 126), least), 1.3 * width);
+        const room = heightOf(box) / 2 - (width > 240 ? 80 : 134);  // for a chart, so that all are on the first screen
+        const tall = Math.min(room > 112 ? room : 140, 1.3 * width);
         const figures = schemes.map((scheme, n) => chart({
           title: scheme.name + (length > trained ? `: ${percent(fractions[n])} beyond` : ''),
           xLabel: n < columns ? '' : 'distance',

@@ -375,7 +375,7 @@ export const model = {
         because: () => `The perplexities of your text: ${schemes.map(([, name], n) => `${name} ${digits(all[n])}`).join(', ')}.`,
         reveal: ([best]) => change({scheme: schemes[1 + best][0]})
       },
-      lead: 'Type a text: a model reads it byte by byte.',
+      lead: 'Type a text. A model reads it byte by byte.',
       text: [
         'You see its surprise, its 16 heads, and the bytes that it expects. Click a map to choose a head, and a letter to choose the query. Each score is a sum: what the two bytes are (content) and how far apart they are (position). The softmax turns the scores into weights.',
         'Take the positions away, or replace T5’s learned table by ALiBi or RoPE; the model is not trained again. It then reads texts like those of its training, Vim’s help, worse; it may read other texts better.',

@@ -52,22 +52,24 @@ function page(it, {core, change, state, story}, {term, more = [], ...said}) {
   let now = [];
   const button = (text, order, more) =>
     h('button', {type: 'button', ...more, onclick: () => change({order: order().join('.')})}, text);
+  const moves = [
+    button('Shuffle the words', () => shuffled(now), {class: 'main'}), button('Reverse', () => [...now].reverse()),
+    button('Restore the order', () => now.map((_, k) => k))
+  ];
   return step(it, {
     story,
     settings,
     state,
     change,
     figure: figure.element,
-    extra: [
-      button('Shuffle the words', () => shuffled(now), {class: 'main'}), button('Reverse', () => [...now].reverse()),
-      button('Restore the order', () => now.map((_, k) => k))
-    ],
+    extra: moves,
     ...said,
     guess: {...it.guess, reveal: () => change({order: it.guess.tries(now).join('.')})},
     compute(state) {
       const words = wordsOf(state.text), {length} = words;
       const order = readOrder(state.order, length), chosen = Math.min(state.word, length - 1), terms = term ? [term(state)] : [];
       now = order;
+      for (const button of moves) button.disabled = orders(words) === 1;
       settings.set(state);
       const found = attend(core, words, order, terms, chosen), first = attend(core, words, words.map((_, k) => k), terms, chosen),
             plain = term && attend(core, words, order, [], chosen), moved = farthest(found.weights, first.weights),

@@ -73,7 +73,9 @@ export function heightOf(box) {
   const picture = box.closest('.picture'), {previousElementSibling: lead, parentElement: story} = picture,
         above = getComputedStyle(story).display === 'grid' ? story.firstElementChild :
                                                              lead;  // the picture is beside the lead or below it
-  return innerHeight - above.offsetTop - above.offsetHeight - parseFloat(getComputedStyle(picture).marginTop);
+  const style = getComputedStyle(picture),
+        edges = ['marginTop', 'borderTopWidth', 'paddingTop', 'paddingBottom', 'borderBottomWidth'];
+  return innerHeight - above.offsetTop - above.offsetHeight - edges.reduce((sum, edge) => sum + parseFloat(style[edge]), 0);
 }
 
 /** Return the height of a figure in `box`: `small` where there is little space, otherwise what the first screen leaves, less `rest` pixels of

@@ -70,6 +70,7 @@ def words(page):
     check("how many orders there are", page.p.evaluate("relpos.page().numbers().orders") == 1260)
     page.show("story-order", text="word")
     check("one word has one order", "only one order" in page.p.text_content(".said"), page.p.text_content(".said"))
+    check("and cannot be shuffled", page.p.get_by_role("button", name="Shuffle the words").is_disabled())
     page.show("story-bias", text="word")
     check("one word has nothing to move", "Enter two or more words" in page.p.text_content(".said"), page.p.text_content(".said"))
     page.show("story-bias")
@@ -617,7 +618,7 @@ def pictures(browser):
                 for wrong, script in (("cut", LABELS), ("too small to press", TARGETS), ("hard to read", CONTRAST)):
                     found = page.p.evaluate(script)
                     check(f"{what}: nothing is {wrong}", not found, found)
-                low = page.p.evaluate("[...document.querySelectorAll('.four svg.chart')].map(e => e.getBoundingClientRect()).filter(r => r.height < 0.4 * r.width || r.height < 135)")
+                low = page.p.evaluate("[...document.querySelectorAll('.four svg.chart rect:first-child')].map(e => [e.getBoundingClientRect(), e.parentNode.getBoundingClientRect()]).filter(([plot, {width}]) => plot.height < 0.2 * width || plot.height < 60)")
                 check(f"{what}: charts are not flat", not low, low)
                 sizes = page.p.evaluate("[...document.querySelectorAll('.four svg.chart')].map(e => e.getBoundingClientRect().width / e.viewBox.baseVal.width)")
                 check(f"{what}: charts are as large as they were drawn", all(0.97 < x < 1.03 for x in sizes), sizes)

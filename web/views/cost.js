@@ -40,7 +40,7 @@ export const cost = {
     const parameters = h('div', {class: 'texts'}), memory = h('div'), times = h('div'),
           said = h('p', {role: 'status', class: 'note'}), row = h('p', {role: 'status'});
     const cache = new HeatMap({title: 'Biases while a text is written', onpick: r => change({step: r})});
-    const go = h('button', {type: 'button', id: 'measure', onclick: () => measure()}, 'Measure in this browser');
+    const go = h('button', {type: 'button', id: 'measure', class: 'main', onclick: () => measure()}, 'Measure in this browser');
     const output = h('div', {}, h('h3', {}, 'Memory'), memory, h('h3', {}, 'Time'), h('div', {class: 'row'}, go, said), times,
       h('h3', {}, 'A cache, step by step'), row, h('div', {class: 'panels'}, cache.element), h('h3', {}, 'Parameters'),
       parameters);

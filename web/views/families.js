@@ -77,8 +77,8 @@ export const families = {
     const contents = [...Array(21).keys()].map(r => r / 5), strengths = [...Array(21).keys()].map(c => c - 10);
     const contest = new HeatMap({
       title: 'Content against position',
-      rows: 'strength of the content',
-      columns: 'strength of the positions',
+      rows: 'content’s strength',
+      columns: 'positions’ strength',
       value: 'weight',
       ratio: 1,
       onpick: (r, c) => change({content: contents[r], strength: strengths[c]})

@@ -233,7 +233,7 @@ export const images = {
       const weight = j => Math.exp(at(j) - high), sum = [...Array(n).keys()].reduce((sum, j) => sum + weight(j), 0);
       const least = weight([...Array(n).keys()].find(j => at(j) === low)),
             lit = j => high > low ? (weight(j) - least) / (1 - least) : 1;
-      heading.textContent = seen ? 'Choose a patch: weights by bias alone' : 'Choose a patch: entries of the others';
+      heading.textContent = seen ? 'Choose a patch: weights by bias' : 'Choose a patch: entries of the others';
       grid.classList.toggle('seen', seen);
       grid.style.backgroundImage = seen ? scene : 'none';
       [...classes.children, ...grid.children].forEach((button, j) => {

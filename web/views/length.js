@@ -127,7 +127,7 @@ export const length = {
       }, 'Your text'), h('div', {class: 'wide'}, words, input)));
     const
       picture = h('div'),
-      said = h('p', {role: 'status'}), numbers = h('div'), why = h('div'),
+      said = h('p', {role: 'status'}), numbers = h('div', {class: 'lines'}), why = h('div'),
       note = h('p', {class: 'note'},
         `The page comes with the numbers of the text that it opens with. It reads your own text, other terms and other lengths here, in your browser. The weights are rounded: at length 256, the perplexity on ${
           count(facts.lengths.held_out)} held-out bytes rises by at most ${fixed(most, 1)} %.`),
