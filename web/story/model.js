@@ -7,9 +7,9 @@ import {modelFile, probabilities, Trained} from '../trained.js';
 import {arrows, colour, controls, count, download, fixed, followChosen, h, minus, viewLink} from '../ui.js';
 
 import {frac, i, math, named, o, root, row, sub, words} from './mathml.js';
-import {heightOf, paper, step, widthOf} from './step.js';
+import {heightOf, paper, player, step, widthOf} from './step.js';
 
-const example = 'The cursor is moved to the next line. The cur', most = 256, likeliest = 7, guessing = Math.log(256);
+const example = 'The cursor is moved to the next line. The cur', most = 256, likeliest = 7, guessing = Math.log(256), writes = 40;
 const samples = {
   'Vim’s help': 'Move the cursor to the end of the line. Move the cur',
   'a novel': 'It was the best of times, it was the worst of times, it was',
@@ -262,15 +262,22 @@ class Row {
   }
 }
 
-/** Show the likeliest next bytes. A click appends one to the text. */
+/** Show the likeliest next bytes. A click appends one to the text. write: a button that appends several. */
 class Next {
-  constructor(onpick) {
+  constructor(onpick, write) {
     this.caption = h('figcaption');
     this.list = h('div', {class: 'next-bytes'},
       Array.from({length: likeliest},
         (_, n) => h('button', {type: 'button', onclick: () => onpick(this.order[n])}, h('b', {}), h('span', {class: 'share'}),
           h('span', {}))));
-    this.element = h('figure', {}, this.caption, this.list);
+    this.element = h('figure', {class: 'next-figure'}, this.caption, write, this.list);
+  }
+
+  /** Return one of the shown bytes that a text field can have, at random: each as often as the model expects it. */
+  sample(p) {
+    const able = this.order.filter(byte => byte > 31 && byte < 127), sum = able.reduce((sum, byte) => sum + p[byte], 0);
+    let rest = Math.random() * sum;
+    return able.find(byte => (rest -= p[byte]) < 0) ?? 32;
   }
 
   show(p, {said, append}) {
@@ -304,6 +311,7 @@ export const model = {
       change);
     const [whole, rounded] = facts.lengths.rounding.vim.map(x => fixed(x, 3));
     let trained = null, failed = null, found = {}, all = [];
+    const idOf = ({scheme, text}) => `${scheme} ${textOf(text)}`;  // of what has been read
     const input = h('input', {
       type: 'text',
       id: 'own-text',
@@ -315,15 +323,29 @@ export const model = {
       'data-key': 'text',
       oninput: () => change({text: input.value})
     });
+    const appended = byte => (state().text || example) + String.fromCharCode(byte);
+    let written = 0, rest = 0;  // bytes, and milliseconds since the last
+    const write = player({
+      key: 'text',
+      state,
+      change,
+      text: 'Write on',
+      next(text, ms) {
+        if (written === writes) return null;
+        if ((rest += ms) < 120 || found.id !== idOf(state())) return text;
+        rest = 0, written++;
+        return appended(next.sample(found.after(found.n - 1)));
+      }
+    });
+    write.addEventListener('click', () => written = 0);
     const strip = new Strip(at => change({at, key: -1})), sums = new Row(key => change({key})),
-          next = new Next(byte => change({text: (state().text || example) + String.fromCharCode(byte)})),
-          heads = new Heads(head => change({head, key: -1}));
+          next = new Next(byte => change({text: appended(byte)}), write), heads = new Heads(head => change({head, key: -1}));
     const box = h('div', {class: 'live'}, h('div', {class: 'typing'}, input, settings.element), strip.element, strip.legend,
       heads.element, h('div', {class: 'two'}, sums.element, next.element));
     Trained.load(core).then(loaded => trained = loaded, error => failed = error).then(() => change({}));
     /** Run the model on a text, unless that was the last text. Before the model is loaded, return zeros of the same shapes. */
     const read = (text, scheme) => {
-      const id = `${scheme} ${text}`, tokens = bytesOf(text), n = tokens.length;
+      const id = idOf({scheme, text}), tokens = bytesOf(text), n = tokens.length;
       if (!trained)
         return {
           tokens,
@@ -377,7 +399,7 @@ export const model = {
       },
       lead: 'Type a text. A model reads it byte by byte.',
       text: [
-        'You see its surprise, its 16 heads, and the bytes that it expects. Click a map to choose a head, and a letter to choose the query. Each score is a sum: what the two bytes are (content) and how far apart they are (position). The softmax turns the scores into weights.',
+        'You see its surprise, its 16 heads, and the bytes that it expects; “Write on” appends 40 of them, each as often as it expects it. Click a map to choose a head, and a letter to choose the query. Each score is a sum: what the two bytes are (content) and how far apart they are (position). The softmax turns the scores into weights.',
         'Take the positions away, or replace T5’s learned table by ALiBi or RoPE; the model is not trained again. It then reads texts like those of its training, Vim’s help, worse; it may read other texts better.',
         ['Here it reads up to 256 bytes, the length in training: ', viewLink({id: 'length'}, 'read on to 8,192 bytes'), '.']
       ],
@@ -413,7 +435,7 @@ export const model = {
         const one = /^[\0-\x7f]$/.test(state.text);  // the first letter of a text that the reader begins to type
         box.classList.toggle('waiting', one);
         if (one)
-          return {said: 'Write on: the model predicts each byte from those before.', csv: () => [], code: {CLI: ''}, numbers: {}};
+          return {said: 'Type on: the model predicts each byte from those before.', csv: () => [], code: {CLI: ''}, numbers: {}};
         const start = performance.now(), text = textOf(state.text), whole = bytesOf(state.text).length,
               {tokens, n, plain, loss, maps, habits, rowOf, after} = read(text, state.scheme),
               lines = Math.ceil(n * (wide ? 13.2 : 12.8) / all), seen = wide ? lines : Math.min(lines, 4),
@@ -440,7 +462,7 @@ export const model = {
           height: Math.min(Math.max(screen - rest, least), highest),
           title: `Layer ${layer}, head ${head}: attention of byte ${at}${wide ? `, “${nameOf(tokens[at])}”` : ''}`
         });
-        next.show(p, {said: at === n - 1 ? 'The next byte' : `After byte ${at}`, append: at === n - 1});
+        next.show(p, {said: at === n - 1 ? 'Next byte' : `After byte ${at}`, append: at === n - 1});
         const now = perplexity(loss), old = plain && perplexity(plain),
               scheme = schemes.find(([value]) => value === state.scheme)[1],
               predicted = n > 2 ? `the ${n - 1} bytes after the first` : 'the second byte';

@@ -9,7 +9,7 @@ import {number} from './number.js';
 export const paper = (text, number) => h('a', {href: `https://arxiv.org/abs/${number}`, rel: 'noopener'}, text);
 
 /** Create a button that animates a setting: from its current value to the end, then from the start again. The animation stops when the user
- * presses the button again, changes the setting, or leaves the step. next(value, milliseconds) returns the new value. With
+ * presses the button again, changes the setting, or leaves the step. next(value, milliseconds) returns the new value, or null to stop. With
  * `ends`, [first, last], it begins at the first value and stops at the last; these may change, and so may `button.rest`, its text when nothing plays. */
 export function player({key, state, change, next, text = 'Play', ends}) {
   let last = 0, expected;
@@ -25,7 +25,8 @@ export function player({key, state, change, next, text = 'Play', ends}) {
   const play = now => {
     if (!last) return;
     if (!button.isConnected || state()[key] !== expected) return stop();
-    const value = Math.min(next(expected, now - last), ends?.[1] ?? Infinity);
+    const wanted = next(expected, now - last), value = ends ? Math.min(wanted, ends[1]) : wanted;
+    if (value === null) return stop();
     if (value !== expected) change(key, value);
     expected = state()[key];
     if (ends && expected >= ends[1]) return stop();

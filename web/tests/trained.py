@@ -87,12 +87,38 @@ def trained(page):
         check(f"{scheme}: the perplexity", abs(np.log(numbers()["perplexity"]) - want) < LOSS, f"{numbers()['perplexity']} {np.exp(want)}")
         check(f"{scheme}: what it was trained with", "trained with T5" in page.p.text_content(".said"))
     hands(page)
+    writing(page)
     page.show("story-model", fresh=True)
     page.until(LOADED)
     for typed, shown in (("S", False), ("Se", True)):  # nothing of another text stays
         page.p.fill("#own-text", typed)
         page.frames()
-        check(f"typing {typed}", page.p.locator(".live canvas >> nth=0").is_visible() == shown and page.problem() == "" and ("Write on" in page.p.text_content(".said")) != shown, f"{page.problem()} {page.p.text_content('.said')}")
+        check(f"typing {typed}", page.p.locator(".live canvas >> nth=0").is_visible() == shown and page.problem() == "" and ("Type on" in page.p.text_content(".said")) != shown, f"{page.problem()} {page.p.text_content('.said')}")
+
+
+def writing(page):
+    """Let the model write: likely bytes, a certain number of them, until the reader stops it or types."""
+    p = page.p
+    start = "Move the cursor to the "
+    text = lambda: p.evaluate("relpos.state().text")
+    page.show("story-model", text=start, scheme="")
+    button = p.locator(".next-figure > button")
+    button.click()
+    check("while the model writes, screen readers do not read each byte", p.get_attribute(".said", "aria-live") == "off" and button.text_content() == "Stop")
+    page.until(f"relpos.state().text.length === {len(start) + 40} && document.querySelector('.next-figure > button').textContent === 'Write on'")
+    written = text()
+    loss = np.array(losses(written) * (len(written) - 1) - losses(start) * (len(start) - 1)) / 40
+    check("the model writes what it expects", written.startswith(start) and loss < 2, f"{written} {loss}")
+    p.wait_for_timeout(400)
+    check("and stops after 40 bytes", text() == written and p.get_attribute(".said", "aria-live") == "polite", text())
+    for how in (button.click, lambda: p.fill("#own-text", "Set")):
+        button.click()
+        page.until(f"relpos.state().text.length > {len(text()) + 2}")
+        how()
+        page.frames()
+        before = text()
+        p.wait_for_timeout(400)
+        check("the reader stops it", text() == before and button.text_content() == "Write on", f"{before} {text()}")
 
 
 def hands(page):
