@@ -2,8 +2,8 @@
 import {h, minus, signed} from './ui.js';
 
 /** Draw a dial. hands: [[x, y, angle, dash, colour]], vectors that are rotated by their angles; a vector of length `longest` reaches the
- * rim. between: fill the angle between the two hands. lines: text below the dial. */
-export function dial({hands, lines, label, longest = 1, between = false}) {
+ * rim. between: fill the angle between the two hands. */
+export function dial({hands, label, longest = 1, between = false}) {
   const ends = hands.map(([
     x, y, angle
   ]) => [50 / longest * (x * Math.cos(angle) - y * Math.sin(angle)), 50 / longest * (x * Math.sin(angle) + y * Math.cos(angle))]);
@@ -16,7 +16,7 @@ export function dial({hands, lines, label, longest = 1, between = false}) {
       'fill-opacity': 0.5
     });
   };
-  return h('svg', {viewBox: `0 0 120 ${124 + 15 * lines.length}`, role: 'img', 'aria-label': label},
+  return h('svg', {viewBox: '0 0 120 124', role: 'img', 'aria-label': label},
     h('circle', {cx: 60, cy: 60, r: 50, fill: 'none', stroke: 'var(--line)'}), between ? sector() : null,
     hands.map(([, , , dash, colour], n) => h('line', {
       x1: 60,
@@ -27,8 +27,7 @@ export function dial({hands, lines, label, longest = 1, between = false}) {
       'stroke-width': 3,
       'stroke-dasharray': dash,
       'stroke-linecap': 'round'
-    })),
-    lines.map((line, n) => h('text', {x: 60, y: 128 + 15 * n, 'text-anchor': 'middle', fill: 'var(--soft)'}, line)));
+    })));
 }
 
 /** Draw signed parts one above the other, from 0 to their sum, which is the last bar. */

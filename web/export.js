@@ -111,11 +111,12 @@ const rules = list => [...list]
                                                                        '')
                         .join('\n');
 
-/** Convert an element of a step for exporter: an SVG with the title and a copy of the element in HTML, without a cover. */
+/** Convert an element of a step for exporter: an SVG with the title and a copy of the element in HTML, without a cover and parts with
+ * data-unsaved. */
 export const ofElement = (element, title) => ({
   svg() {
     const {width, height} = element.getBoundingClientRect(), copy = element.cloneNode(true), top = 30;
-    copy.querySelector('.cover')?.remove();
+    copy.querySelectorAll('.cover, [data-unsaved]').forEach(part => part.remove());
     copy.style.margin = 0;  // the size does not include it
     copy.style.borderColor = 'transparent';
     copy.style.boxShadow = 'none';

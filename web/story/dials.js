@@ -84,7 +84,6 @@ export const dials = {
                 hands: [[q[c], q[c + pairs], m * frequency[c], '', 0], [k[c], k[c + pairs], at * frequency[c], '5 4', 1]],
                 longest: longest(c),
                 between: true,
-                lines: [],
                 label: `dial ${c}: the query has turned by ${fixed(m * frequency[c], 2)}, the key by ${
                   fixed(at * frequency[c], 2)} radians`
               }),

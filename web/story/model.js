@@ -338,6 +338,7 @@ export const model = {
       }
     });
     write.addEventListener('click', () => written = 0);
+    write.dataset.unsaved = '';
     const strip = new Strip(at => change({at, key: -1})), sums = new Row(key => change({key})),
           next = new Next(byte => change({text: appended(byte)}), write), heads = new Heads(head => change({head, key: -1}));
     const box = h('div', {class: 'live'}, h('div', {class: 'typing'}, input, settings.element), strip.element, strip.legend,

@@ -49,16 +49,15 @@ export const rope = {
       const pair = c => layout === 'half' ? [c, c + width / 2] : [2 * c, 2 * c + 1];
       const plane = c => {
         const [x, y] = pair(c), [turned, other] = [m, n].map(position => (position + shift) * frequency[c]);
-        return dial({
+        return h('div', {}, dial({
           hands: [[q[x], q[y], turned, '', 0], [k[x], k[y], other, '5 4', 1]],
           longest: Math.max(Math.hypot(q[x], q[y]), Math.hypot(k[x], k[y])) || 1,
-          lines: [`channels ${x}, ${y}`, `${fixed(frequency[c])} rad per step`],
           label: `channels ${pair(c)}: the query is rotated by ${minus(fixed(turned))}, the key by ${minus(fixed(other))} radians`
-        });
+        }),
+          `channels ${x}, ${y}`, h('br'), `${fixed(frequency[c])} rad per\u00a0step`);
       };
       planes.replaceChildren(
-        h('div', {class: 'panels', style: 'grid-template-columns: repeat(auto-fit, minmax(8rem, 1fr)); max-width: 44rem'},
-          [...Array(width / 2).keys()].map(plane)));
+        h('div', {class: 'dials', style: `--columns: ${width / 2}`}, [...Array(width / 2).keys()].map(plane)));
       const term = {text, arrays: {q_positions: {shape: [1], data: [0]}, k_positions: {shape: [1], data: [0]}}};
       const score = (from, to) => {
         term.arrays.q_positions.data = [from], term.arrays.k_positions.data = [to];
