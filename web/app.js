@@ -190,6 +190,13 @@ function drop(event, core) {
   pages.get(view).open(file);
 }
 
+/** Fade the ends of the row of views where more of it is hidden. */
+function fadeNav() {
+  const {scrollLeft, clientWidth, scrollWidth} = nav;
+  nav.style.setProperty('--from', +(scrollLeft > 2));
+  nav.style.setProperty('--to', +(scrollLeft + clientWidth < scrollWidth - 2));
+}
+
 try {
   const core = await load();
   nav.append(tale, ...workshop.map(view => viewLink(view, view.name ?? view.title)));
@@ -206,6 +213,8 @@ try {
   });
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => change({}));
   addEventListener('hashchange', () => route(core));
+  nav.addEventListener('scroll', fadeNav);
+  new ResizeObserver(fadeNav).observe(nav);
   main.addEventListener('refused', event => say(event.detail));
   for (const what of ['dragover', 'drop']) addEventListener(what, event => drop(event, core));
   // for tests and the console: the state of the page, and the code and numbers it shows

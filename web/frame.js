@@ -56,7 +56,10 @@ export function frame({title, about, formula, settings, output, facts, compute, 
             copyButton('Copy', () => text.textContent, copied, 'select the text'), copied),
           text);
   const sheet = h('details', {class: 'sheet', open: !narrow.matches}, h('summary', {}, 'Settings'), settings.element);
-  const said = h('details', {class: 'about', open: !narrow.matches}, h('summary', {}, 'What this view shows'), about);
+  // on a wide page, the first sentence is below the title
+  const [first, ...rest] = [about].flat(), end = first.search(/\. /) + 1 || first.length, opening = first.slice(0, end);
+  const said = h('details', {class: 'about', open: !narrow.matches}, h('summary', {}, 'What this view shows'),
+    h('span', {class: 'first'}, opening, ' '), first.slice(end), rest);
   narrow.addEventListener('change', () => sheet.open = said.open = !narrow.matches);
   sheet.addEventListener('toggle', () => {  // open settings leave the first picture in sight
     const pictures = [...output.querySelectorAll('canvas[tabindex], svg, .grid')].filter(e => e.clientHeight > 60);
@@ -66,7 +69,7 @@ export function frame({title, about, formula, settings, output, facts, compute, 
   const source = h('details', {open: sources[0]?.open, ontoggle: () => sources.forEach(other => other.open = source.open)},
     h('summary', {}, 'Formula and source'), h('pre', {tabindex: 0, 'aria-label': 'formula'}, formula), meaning);
   sources.push(source);
-  const root = h('section', {'aria-labelledby': 'title'}, h('h2', {id: 'title'}, title),
+  const root = h('section', {'aria-labelledby': 'title'}, h('h2', {id: 'title'}, title), h('p', {class: 'opening'}, opening),
     h('div', {class: 'work'}, h('div', {class: 'side'}, said, sheet),
       h('div', {class: 'main'}, problem, output, save, source, elsewhere)));
   const sections = [output, save, elsewhere], mark = marker(sections);
@@ -98,6 +101,7 @@ export function frame({title, about, formula, settings, output, facts, compute, 
         documented = names;
         meaning.replaceChildren(...docs(facts, last.docs ?? []));
       }
+      for (const hint of [...output.querySelectorAll('.hint')].slice(1)) hint.textContent = '';  // one is enough
       return '';
     },
     code: () => last?.code,

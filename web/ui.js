@@ -243,8 +243,8 @@ export function controls(specs, change, ...more) {
 /** Add a line below a table. It shows the calculation of the cell under the mouse or with the focus; calculation(row, column) returns its
  * text. Tab reaches one cell, and the arrow keys move to the others. */
 function explainCells(element, calculation) {
-  const said =
-    h('p', {class: 'readout', 'aria-live': 'polite'}, 'Point at a cell to see its calculation, or use Tab and the arrow keys.');
+  const said = h('p', {class: 'readout hint', 'aria-live': 'polite'},
+    'Point at a cell to see its calculation, or use Tab and the arrow keys.');
   const rows = [...element.querySelectorAll('tbody tr')].map(row => [...row.cells].slice(1));
   const at = cell => {
     const r = rows.findIndex(row => row.includes(cell));

@@ -9,7 +9,7 @@ import {i, math, n, o} from './mathml.js';
 import {doubling, heightOf, paper, player, step, widthOf} from './step.js';
 import {trainedTable} from './tables.js';
 
-const trained = 512, min = 64, max = 8192, points = 600, heads = 4, width = 2 * heads, content = 2, low = -6, high = 6,
+const trained = 512, min = 64, max = 8192, points = 600, heads = 4, grey = 5, width = 2 * heads, content = 2, low = -6, high = 6,
       columns = 2, file = 'relpos-beyond.safetensors';
 
 /** Return all distances in training, and about `points` of the distances from there to `length` with equal steps on a logarithmic axis. */
@@ -33,8 +33,8 @@ export const beyond = {
       ],
       change);
     const box = h('div', {class: 'four'}), legend = legendOf([
-      ...[...Array(heads).keys()].map(head => ({name: `head ${head}`})), {name: 'Shaw: all heads', style: 'band', colour: heads},
-      {name: 'Shaw: their median', colour: heads}
+      ...[...Array(heads).keys()].map(head => ({name: `head ${head}`})), {name: 'Shaw: all heads', style: 'band', colour: grey},
+      {name: 'Shaw: their median', colour: grey}
     ]);
     // the query of a head uses one pair of channels, and every key is equal to the sum of the queries: without positions all scores are 2
     const size = Math.sqrt(content * Math.sqrt(width)), q = new Float64Array(heads * width), one = new Float64Array(width);
@@ -88,8 +88,8 @@ export const beyond = {
       const sorted = shown.map(back => scores.map(all => all[back]).sort((a, b) => a - b)), of = at => sorted.map(all => all[at]);
       const median = sorted.map(all => (all[heads / 2 - 1] + all[heads / 2]) / 2);
       return [
-        {name: 'all heads', style: 'band', colour: heads, x: shown, y: of(heads - 1), under: of(0)},
-        {name: 'median', line: 1, colour: heads, x: shown, y: median}
+        {name: 'all heads', style: 'band', opacity: 0.2, colour: grey, x: shown, y: of(heads - 1), under: of(0)},
+        {name: 'median', line: 1, colour: grey, x: shown, y: median}
       ];
     };
     const ranges = new Map();  // of scores, by distance, for each head that has some
@@ -149,8 +149,7 @@ export const beyond = {
         drag('length', {text: count, log: true}), '. What do four schemes do with longer distances? ', play],
       fold: 1,
       text: [
-        `All words are equal here, so only the distance matters. Each scheme has four heads; a head of RoPE is one dial, and where it turns too fast for a line, its range is shaded. A title says how much of its attention the last word gives to distances of ${
-          trained} or more (offsets δ that did not occur in training), as the mean over the heads.`,
+        `All words are equal here, so only the distance matters. Each scheme has four heads; a head of RoPE is one dial, and where it turns too fast for a line, its range is shaded. The titles are means over the heads, for the last word of the text; δ are the offsets that did not occur in training.`,
         'ALiBi keeps falling, so far words get almost no weight. T5 and Shaw repeat their last number for more and more words. RoPE’s slow dials reach angles that did not occur in training, so models for long texts slow the dials down. A table of 512 position vectors ends: it has none for token 513 (that of GPT-2 has 1,024).'
       ],
       formula: math(i('δ'), o('='), i('j'), o('−'), i('i'), o('≤'), n(`−${trained}`)),
@@ -173,11 +172,12 @@ export const beyond = {
         const fractions = shares(length), words = state.text.split(/\s+/).filter(Boolean).length;
         const room = heightOf(box) / 2 - (width > 240 ? 80 : 134);  // for a chart, so that all are on the first screen
         const tall = Math.min(room > 112 ? room : 140, 1.3 * width);
+        const beyond = width > 320 ? ` of attention beyond ${trained}` : width > 170 ? ' beyond' : '';
         const figures = schemes.map((scheme, n) => chart({
-          title: scheme.name + (length > trained ? `: ${percent(fractions[n])} beyond` : ''),
+          title: scheme.name + (length > trained ? `: ${percent(fractions[n])}${beyond}` : ''),
           xLabel: n < columns ? '' : 'distance',
           named: back => `distance ${count(back)}`,
-          ticksX: [1, 8, 64, trained, max],
+          ticksX: [1, 8, 64, ...(width > 170 ? [trained] : []), max],
           yLabel: width > 240 ? 'score' : '',
           width,
           height: n < columns ? tall - 16 : tall,  // those above another have no name of the axis

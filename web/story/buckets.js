@@ -9,6 +9,7 @@ import {coverOf, paper, step, tall, widthOf} from './step.js';
 import {trainedTable} from './tables.js';
 import {example, lastWords} from './words.js';
 
+const asked = [100, 110];                               // distances of the question: with the second, both are marked
 const reach = 160, left = 58, right = 12, bottom = 40;  // left, right, bottom: the margins in chart.js
 
 export const buckets = {
@@ -62,11 +63,12 @@ export const buckets = {
       figure: box,
       extra: [h('span', {}, 'Your words, if they end the text: '), buttons],
       guess: {
-        ask: 'do the distances 100 and 110 have different numbers?',
+        ask: `do the distances ${asked.join(' and ')} have different numbers?`,
         choices: ['yes', 'no'],
-        right: () => of[100] === of[110] ? 1 : 0,
-        because: of[100] === of[110] ? `Both are in bucket ${of[100]} of 32.` :
-                                       `They are in the buckets ${of[100]} and ${of[110]} of 32.`
+        right: () => of[asked[0]] === of[asked[1]] ? 1 : 0,
+        because: of[asked[0]] === of[asked[1]] ? `Both are in bucket ${of[asked[0]]} of 32.` :
+                                                 `They are in the buckets ${of[asked[0]]} and ${of[asked[1]]} of 32.`,
+        reveal: () => change({back: asked[1]})
       },
       lead: drag =>
         ['T5 learns one bias for each coloured bar, a bucket of distances. Drag across the picture, or drag the distance of the word: ',
@@ -100,7 +102,7 @@ export const buckets = {
           height,
           series: [{name: '', x, y, steps: true}],
           zones: [{from: 0, to: exact - 0.5, text: 'one each'}, {from: exact - 0.5, to: reach, text: 'shared'}],
-          marks: [{x: back, text: minus(fixed(of(back), 2))}],
+          marks: [{x: back, text: minus(fixed(of(back), 2))}, ...(back === asked[1] ? [{x: asked[0], text: ''}] : [])],
           onpick: at => change({back: Math.min(Math.max(Math.round(at), 0), reach)})
         });
         const from = left + known / reach * (width - left - right);

@@ -1,6 +1,6 @@
 // dials.js -- the step about RoPE: pairs of channels as dials; both hands turn with the position, and the angle between them stays.
 // SPDX-License-Identifier: Apache-2.0
-import {chart} from '../chart.js';
+import {chart, legendOf} from '../chart.js';
 import {nested, shell} from '../code.js';
 import {dial, sums} from '../dial.js';
 import {controls, fixed, h, minus, viewLink} from '../ui.js';
@@ -35,7 +35,8 @@ export const dials = {
       ],
       change);
     const {width} = core.words(['a']), pairs = width / 2, columns = pairs + 1;  // the last column is the sum
-    const planes = h('div', {class: 'dials', style: `--columns: ${columns}`}), box = h('div', {class: 'drag'}), bars = h('div');
+    const planes = h('div', {class: 'dials', style: `--columns: ${columns}`}), box = h('div', {class: 'drag'}), bars = h('div'),
+          key = legendOf([{name: 'query'}, {name: 'key'}]);
     return step(this, {
       story,
       settings,
@@ -74,7 +75,7 @@ export const dials = {
         const words = wordsOf(state.text),
               two = [words.at(-1), words.at(-2) ?? words[0]],  // in the text, the key is before the query
           {q: of, k: also} = core.words(two), q = of.slice(0, width), k = also.slice(width);
-        const wide = widthOf(box), high = tall(box, 170, 210 + Math.min(0.26 * innerHeight, wide / columns));
+        const wide = widthOf(box), high = tall(box, 170, 223 + Math.min(0.26 * innerHeight, wide / columns));
         settings.set(state);
         const longest = c => Math.max(Math.hypot(q[c], q[c + pairs]), Math.hypot(k[c], k[c + pairs])) || 1;
         planes.replaceChildren(
@@ -88,7 +89,7 @@ export const dials = {
                   fixed(at * frequency[c], 2)} radians`
               }),
                 `${(frequency[c] * 180 / Math.PI).toPrecision(2)}° a\u00a0token`)),
-          h('div', {class: 'whole'}, 'The score is the sum.'));
+          h('div', {class: 'whole'}, key, 'The score is the sum.'));
         const term = {text, arrays: {q_positions: {shape: [1], data: [0]}, k_positions: {shape: [1], data: [0]}}};
         /** Return the score of two positions, or the part of a dial: the score if other channels of the query are 0. */
         const score = (query, key, dial = -1) => {
@@ -124,7 +125,8 @@ export const dials = {
             at === dials.defaults.at ? '.' : `. At ${back} and 0, with the same distance, it is ${minus(fixed(y[back]))}.`
           ],
           numbers: {here, there: y[back], parts},
-          csv: () => [['apart', 'score'], ...x.map((n) => [n, y[n]])],
+          csv: () => [['apart', 'score', ...parts.map((_, dial) => `dial ${dial}`)],
+            ...x.map(n => [n, y[n], ...parts.map((_, dial) => score(n, 0, dial))])],
           code: {
             CLI: `python3 - <<'END'\nimport numpy as np\nnp.savez("rope.npz", q=${nested(q, [1, 1, 1,
               width])}, k=${nested(k, [1, 1, 1, width])}, v=${nested(k, [1, 1, 1, width])}, m=[${m}.0], n=[${at}.0])\nEND\n` +

@@ -69,8 +69,9 @@ class Strip {
     if (at >= 0 && at !== this.chosen) this.onpick(this.chosen = at);
   }
 
-  show({tokens, loss, other, chosen, weights, follow}) {
+  show({tokens, loss, other, chosen, weights, follow, letter, wide}) {
     this.chosen = chosen;
+    this.element.style.setProperty('--letter', `${letter}px`);
     while (this.cells.length < tokens.length) {
       const cell = h('span', {class: 'byte'}, h('i', {}), h('b', {}), h('span', {}));
       this.cells.push(cell);
@@ -92,8 +93,9 @@ class Strip {
       text.style.setProperty('--weight', `${Math.round(100 * (weights[n] ?? 0) ** 0.5)}%`);
       cell.title = n ? `“${nameOf(tokens[n])}”: loss ${fixed(loss[n - 1], 2)}` : 'the first byte is not predicted';
     });
-    this.legend.replaceChildren(h('span', {class: 'swatch'}), 'Surprise in nats, mean ',
-      fixed(loss.reduce((a, b) => a + b, 0) / loss.length, 2), '; grey: ', fixed(guessing, 2), ', guessing.',
+    const mean = fixed(loss.reduce((a, b) => a + b, 0) / loss.length, 2);
+    this.legend.replaceChildren(h('span', {class: 'swatch'}),
+      `Surprise, mean ${mean} nats; grey: guessing${wide ? `, ${fixed(guessing, 2)}` : ''}.`,
       other ? ' Short lines: with T5.' : '', loss.some(x => x > full) ? ` Pointed bars: more than ${fixed(full, 2)}.` : '');
     this.element.setAttribute('aria-valuemax', tokens.length - 1);
     this.element.setAttribute('aria-valuenow', chosen);
@@ -141,7 +143,8 @@ class Heads {
     this.middle = h('span');
     this.said = h('span', {class: 'habit'});
     this.element = h('div', {class: 'maps', role: 'group', 'aria-label': 'Attention of every head'}, this.buttons,
-      h('div', {class: 'scale'}, h('span', {}, 'weight 0'), this.bar, this.middle, this.said));
+      h('div', {class: 'scale'}, h('span', {class: 'heads'}, 'Heads, as layer.head:'), h('span', {}, 'weight 0'), this.bar,
+        this.middle, this.said));
   }
 
   show({maps, habits}, n, chosen) {
@@ -232,7 +235,7 @@ class Row {
       parts.push(h('rect', {x: x - 0.5, width: bar + 1, y: py(score[j]) - 1, height: 2, fill: 'var(--s5)', class: 'score'}));
       box(x, base, base - weights[j] / full * (below - 14), 2, 'share-bar');
     }
-    const heavy = [...Array(n).keys()].filter(j => each >= 7 || weights[j] > 0.25 * most).sort((a, b) => weights[b] - weights[a]);
+    const heavy = [...Array(n).keys()].filter(j => each >= 7 || weights[j] > 0.1 * most).sort((a, b) => weights[b] - weights[a]);
     for (const j of heavy) {
       const x = left + (j + 0.5) * each;
       if (each < 7 && letters.some(other => Math.abs(other - x) < 8)) continue;
@@ -251,7 +254,7 @@ class Row {
           'text', {x: 11, y: middle, 'text-anchor': 'middle', fill: 'var(--soft)', transform: `rotate(-90 11 ${middle})`}, name));
     };
     let marks = [0], steps = room / 30;  // before the model is loaded, all scores are 0
-    while (marks.length < 2 && high > low) marks = ticks(low, high, steps++);
+    while (marks.length < (room > 45 ? 3 : 2) && high > low) marks = ticks(low, high, steps++);
     if (room < 20 * (marks.length - 1)) marks = [...new Set([marks[0], 0, marks.at(-1)])];
     axis('score', marks, py);
     axis('weight', [0, full], x => base - x / full * (below - 14));
@@ -280,7 +283,7 @@ class Next {
     return able.find(byte => (rest -= p[byte]) < 0) ?? 32;
   }
 
-  show(p, {said, append}) {
+  show(p, {said, append, few}) {
     this.order = [...p.keys()].sort((a, b) => p[b] - p[a]).slice(0, likeliest);
     this.caption.textContent = said;
     this.order.forEach((byte, n) => {
@@ -288,6 +291,7 @@ class Next {
       button.disabled = !append || byte > 126;
       button.setAttribute('aria-label', `${nameOf(byte)}, probability ${fixed(p[byte], 3)}`);
       name.textContent = nameOf(byte);
+      button.hidden = few && n > 4;
       share.style.width = `${100 * p[byte]}%`;
       number.textContent = p[byte] < 5e-4 ? '< 0.001' : fixed(p[byte], 3);
     });
@@ -323,6 +327,9 @@ export const model = {
       'data-key': 'text',
       oninput: () => change({text: input.value})
     });
+    const tries =
+      h('div', {class: 'tries', role: 'group', 'aria-label': 'Example texts', 'data-unsaved': ''}, h('span', {}, 'Try:'),
+        Object.entries(samples).map(([name, text]) => h('button', {type: 'button', onclick: () => change({text})}, name)));
     const appended = byte => (state().text || example) + String.fromCharCode(byte);
     let written = 0, rest = 0;  // bytes, and milliseconds since the last
     const write = player({
@@ -341,8 +348,8 @@ export const model = {
     write.dataset.unsaved = '';
     const strip = new Strip(at => change({at, key: -1})), sums = new Row(key => change({key})),
           next = new Next(byte => change({text: appended(byte)}), write), heads = new Heads(head => change({head, key: -1}));
-    const box = h('div', {class: 'live'}, h('div', {class: 'typing'}, input, settings.element), strip.element, strip.legend,
-      heads.element, h('div', {class: 'two'}, sums.element, next.element));
+    const box = h('div', {class: 'live'}, h('div', {class: 'typing'}, input, settings.element, tries), strip.element,
+      strip.legend, heads.element, h('div', {class: 'two'}, sums.element, next.element));
     Trained.load(core).then(loaded => trained = loaded, error => failed = error).then(() => change({}));
     /** Run the model on a text, unless that was the last text. Before the model is loaded, return zeros of the same shapes. */
     const read = (text, scheme) => {
@@ -379,10 +386,6 @@ export const model = {
       state,
       change,
       figure: box,
-      extra: [
-        'Try: ',
-        ...Object.entries(samples).map(([name, text]) => h('button', {type: 'button', onclick: () => change({text})}, name))
-      ],
       save: h('button', {type: 'button', onclick: () => trained && download(modelFile, trained.file())}, 'Save the model'),
       guess: {
         ask: 'the model was trained with T5. With which other scheme does it read your text best?',
@@ -398,11 +401,12 @@ export const model = {
         because: () => `The perplexities of your text: ${schemes.map(([, name], n) => `${name} ${digits(all[n])}`).join(', ')}.`,
         reveal: ([best]) => change({scheme: schemes[1 + best][0]})
       },
-      lead: 'Type a text. A model reads it byte by byte.',
+      lead: 'Type a text. A model reads it.',
+      fold: 2,
       text: [
         'You see its surprise, its 16 heads, and the bytes that it expects; “Write on” appends 40 of them, each as often as it expects it. Click a map to choose a head, and a letter to choose the query. Each score is a sum: what the two bytes are (content) and how far apart they are (position). The softmax turns the scores into weights.',
-        'Take the positions away, or replace T5’s learned table by ALiBi or RoPE; the model is not trained again. It then reads texts like those of its training, Vim’s help, worse; it may read other texts better.',
-        ['Here it reads up to 256 bytes, the length in training: ', viewLink({id: 'length'}, 'read on to 8,192 bytes'), '.']
+        ['Here it reads up to 256 bytes, the length in training: ', viewLink({id: 'length'}, 'read on to 8,192 bytes'), '.'],
+        'Take the positions away, or replace T5’s learned table by ALiBi or RoPE; the model is not trained again. It then reads texts like those of its training, Vim’s help, worse; it may read other texts better.'
       ],
       formula: ({scheme}) => {
         const distance = [o('('), i('i'), o('−'), i('j'), o(')')],
@@ -438,21 +442,23 @@ export const model = {
         if (one)
           return {said: 'Type on: the model predicts each byte from those before.', csv: () => [], code: {CLI: ''}, numbers: {}};
         const start = performance.now(), text = textOf(state.text), whole = bytesOf(state.text).length,
-              {tokens, n, plain, loss, maps, habits, rowOf, after} = read(text, state.scheme),
-              lines = Math.ceil(n * (wide ? 13.2 : 12.8) / all), seen = wide ? lines : Math.min(lines, 4),
+              {tokens, n, plain, loss, maps, habits, rowOf, after} = read(text, state.scheme), room = all - 4,
+              lines = Math.ceil(n * 13 / room),
+              letter = Math.min(Math.floor(10 * room / Math.ceil(n / lines)) / 10, 20),  // all lines are full
+          seen = wide ? lines : Math.min(lines, 4),
               bar = low ? 1 :
-          !wide         ? 1.4 :
+          !wide         ? 1.2 :
           lines > 2     ? 1.3 :
                           (screen > 740 && [3.6, 2.8][lines - 1]) || 2.1,  // the height of the bars in rem
-          rest = wide ? (low ? 180 + all / 16 : 239 + all / 4) + (24.4 + 16 * bar) * seen + (all < 700 && !low ? 40 : 0) :
-                        297 + (24.2 + 16 * bar) * seen + all / 4 + (plain ? 17 : 0),  // the other parts
-          [least, highest] = wide ? [110, 400] : [130, 240];
+          rest = wide ? (low ? 160 + all / 16 : 243 + all / 4) + (24.4 + 16 * bar) * seen + (all < 700 && !low ? 40 : 0) :
+                        322 + (24.2 + 16 * bar) * seen + all / 4 + (plain ? 17 : 0),  // the other parts
+          [least, highest] = wide ? [110, 400] : [130, 240], height = Math.min(Math.max(screen - rest, least), highest);
         const at = state.at < 0 ? n - 1 : Math.min(state.at, n - 1), layer = Math.floor(state.head / perLayer),
               head = state.head % perLayer, line = rowOf(layer, head, at), p = after(at);
         const weights = line.weights.subarray(0, at + 1), heaviest = weights.indexOf(Math.max(...weights)),
               key = state.key < 0 ? heaviest : Math.min(state.key, at);
         strip.element.style.setProperty('--bar', `${bar}rem`);
-        strip.show({tokens, loss, other: plain, chosen: at, weights, follow: lines > seen});
+        strip.show({tokens, loss, other: plain, chosen: at, weights, follow: lines > seen, letter, wide});
         heads.show({maps, habits}, n, state.head);
         sums.show({
           tokens,
@@ -460,10 +466,11 @@ export const model = {
           i: at,
           key,
           width,
-          height: Math.min(Math.max(screen - rest, least), highest),
-          title: `Layer ${layer}, head ${head}: attention of byte ${at}${wide ? `, “${nameOf(tokens[at])}”` : ''}`
+          height,
+          title: `Head ${layer}.${head} at byte ${at}${wide ? `, “${nameOf(tokens[at])}”` : ''}${
+            width > 520 ? ': content + position = score → weight' : ''}`,
         });
-        next.show(p, {said: at === n - 1 ? 'Next byte' : `After byte ${at}`, append: at === n - 1});
+        next.show(p, {said: at === n - 1 ? 'Next byte' : `After byte ${at}`, append: at === n - 1, few: wide && height < 145});
         const now = perplexity(loss), old = plain && perplexity(plain),
               scheme = schemes.find(([value]) => value === state.scheme)[1],
               predicted = n > 2 ? `the ${n - 1} bytes after the first` : 'the second byte';
@@ -502,9 +509,9 @@ export const model = {
                 'relpos', 'lab', 'eval', modelFile, '--text', 'text.txt', '--lengths', n - 1,
                 ...(state.scheme ? ['--position', state.scheme] : [])
               ]),
-              ...(state.scheme ?
-                  [] :
-                  [shell(['relpos', 'explain', '--model', modelFile, '--text', text, '--layer', layer, '--head', head])])
+              ...(state.scheme ? [] : [shell([
+                'relpos', 'explain', '--model', modelFile, '--text', text, '--layer', layer, '--head', head, '--json'
+              ])])
             ].join('\n')
           }
         };

@@ -64,7 +64,8 @@ export const slopes = {
         because: () => {
           const {head, slope} = flattestOf(state().heads);
           return `The slope of head ${head} is the smallest, ${short(slope)}, so its bias falls the most slowly.`;
-        }
+        },
+        reveal: () => change({head: flattestOf(state().heads).head})
       },
       lead: drag => ['The query is token ', drag('query'), ` of a text of ${length}, and each row is one of `, drag('heads'),
         ' heads. Bright tokens keep their scores, dark ones lose 5 or more, and grey ones come after the query: drag the numbers, or click in the picture.'],

@@ -216,7 +216,7 @@ def guess_before_answer(page):
     check("beyond: opens without the answer", page.p.evaluate("relpos.state().length") == 512 and not any("%" in title for title in titles()), titles())
     page.p.click(".guess button >> nth=1")
     page.frames()
-    check("beyond: a guess shows it", page.p.evaluate("relpos.state().length") == 8192 and all("% beyond" in title for title in titles()), titles())
+    check("beyond: a guess shows it", page.p.evaluate("relpos.state().length") == 8192 and all("% of attention beyond 512" in title for title in titles()), titles())
     page.p.evaluate("relpos.change({length: 900})")
     page.frames()
     page.p.click(".guess button >> nth=0")
@@ -252,7 +252,7 @@ def surprise(page):
     loss = page.p.evaluate("relpos.page().numbers().loss")
     said = page.p.text_content(".surprise")
     check("the model is saved beside the picture", page.p.locator(".text [aria-label=Save] button").last.inner_text() == "Save the model")
-    check("and a legend", f"in nats, mean {np.mean(loss):.2f}" in said and f"{np.log(256):.2f}" in said, said)
+    check("and a legend", f"Surprise, mean {np.mean(loss):.2f} nats" in said and f"{np.log(256):.2f}" in said, said)
 
 
 def dials_over_bars(page):
@@ -267,7 +267,7 @@ def dials_over_bars(page):
         check(f"dials, {size}: a column has a dial and its bar", len(dials) == len(bars) == 5 and all(abs(a[0] - b[0]) < 2 and a[1] < b[1] for a, b in zip(dials, bars)), f"{dials} {bars}")
         names = page.p.locator("svg.chart[aria-label^='dial 0'] text").all_text_contents()[1::2]
         check(f"dials, {size}: the last one is the sum", names == ["dial 0", "+ dial 1", "+ dial 2", "+ dial 3", "= score"], names)
-        sizes = page.p.eval_on_selector_all(".dials svg", "all => all.map(e => e.getBoundingClientRect().height)")
+        sizes = page.p.eval_on_selector_all(".dials > * > svg", "all => all.map(e => e.getBoundingClientRect().height)")
         check(f"dials, {size}: are as high as they are wide, or less", min(sizes) > 50 and max(sizes) <= size[0] / 5 + 8, sizes)
     page.p.set_viewport_size({"width": 1280, "height": 900})
 

@@ -71,7 +71,7 @@ def trained(page):
         check(f"the probability of {byte}", abs(-np.log(probabilities[ord(byte)]) - want) < 2 * len(text) * LOSS, f"{probabilities[ord(byte)]} {np.exp(-want)}")
     for head in (0, 5, 15):
         page.show("story-model", head=head)
-        want = json.loads(command(page.code().splitlines()[2] + " --json"))
+        want = json.loads(command(page.code().splitlines()[2]))
         rows = [row for row in page.csv()[1:]]
         for column, key in ((2, "scaled"), (3, "score"), (4, "weights")):
             check(f"head {head}: {key}", near([row[column] for row in rows], want[key], 1e-3), f"{[row[column] for row in rows][-3:]} {want[key][-3:]}")
@@ -171,8 +171,8 @@ def hands(page):
         axes(page, f"{text[:14]!r} {scheme} at {size[0]}")
     p.set_viewport_size({"width": 1280, "height": 900})
     found = {}
-    for n in range(p.locator(".move .row button").count()):
-        p.click(f".move .row button >> nth={n}")
+    for n in range(p.locator(".tries button").count()):
+        p.click(f".tries button >> nth={n}")
         page.frames()
         found[p.input_value("#own-text")] = page.p.evaluate("relpos.page().numbers().perplexity")
         shown, real = p.locator(".next-bytes > button > :last-child").all_text_contents(), sorted(page.p.evaluate("relpos.page().numbers().probabilities"), reverse=True)

@@ -372,7 +372,7 @@ export const bias = {
       saves: kinds,
       change,
       about:
-        'Attention without positions does not depend on the order of the keys. A bias, added to each score before the softmax, changes that. Rows are queries, columns are keys, and the offset is key minus query. For terms that depend on q and k, or act on weights or values, the map shows the change that they cause. Choose a second term to see the sum and the difference of both.',
+        'Attention does not depend on the order of the keys; a bias, added to each score before the softmax, changes that. Rows are queries, columns are keys, and the offset is key minus query. For terms that depend on q and k, or act on weights or values, the map shows the change that they cause. Choose a second term to see the sum and the difference of both.',
       formula: 's[i,j] = scale ⟨q_i, k_j⟩ + bias_h(i,j)      offset = j − (i + position of query 0)'
     });
   },

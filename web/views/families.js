@@ -71,7 +71,8 @@ export const families = {
         {key: 'query', label: 'Query of the curve', type: 'range', min: 0, max: n - 1, lower: 0, upper: n - 1},
       ],
       change);
-    const tables = h('div', {class: 'panels pairs'}), curve = h('div'), said = h('p', {role: 'status'});
+    const [tables, others] = [0, 1].map(() => h('div', {class: 'panels pairs'})), curve = h('div'),
+                   said = h('p', {role: 'status'});
     const maps = HeatMap.link(['Content', 'With positions'].map(
       title => new HeatMap({title: `${title}: scores`, value: 'score', onpick: r => change({query: r})})));
     const contents = [...Array(21).keys()].map(r => r / 5), strengths = [...Array(21).keys()].map(c => c - 10);
@@ -83,8 +84,8 @@ export const families = {
       ratio: 1,
       onpick: (r, c) => change({content: contents[r], strength: strengths[c]})
     });
-    const output =
-      h('div', {}, said, h('div', {class: 'panels aligned early'}, [contest, ...maps].map(map => map.element)), curve, tables);
+    const output = h('div', {}, said, h('div', {class: 'panels aligned early'}, [contest, ...maps].map(map => map.element)),
+      curve, tables, h('details', {}, h('summary', {}, 'The other families'), others));
     const names = [...Array(n).keys()].map(i => `token ${i}`);
 
     const compute = state => {
@@ -116,7 +117,7 @@ export const families = {
         const bias = key === 'additive' ? short(T.data[entry] * strength) : `${short(slope * strength)} * ${short(j - i)}`;
         return calculation([scaled(sumOfProducts(pairs)), ...(key === 'content' ? [] : [bias])], score);
       };
-      tables.replaceChildren(...Object.entries(found).map(
+      const numbers = Object.entries(found).map(
         ([key, rows]) =>
           h('div', {}, h('h3', {}, all[key].title), table(['scores', ...names], rows.map((row, i) => [names[i], ...row.score]), {
             digits: 3,
@@ -124,7 +125,10 @@ export const families = {
             calculation: (i, j) => scoreOf(key, i, j)
           }),
             table(['weights', ...names], rows.map((row, i) => [names[i], ...row.weights]),
-              {digits: 3, calculation: (i, j) => weightOf(rows[i], j)}))));
+              {digits: 3, calculation: (i, j) => weightOf(rows[i], j)})));
+      const chosen = Object.keys(found).map(key => key === 'content' || key === family);
+      tables.replaceChildren(...numbers.filter((_, n) => chosen[n]));
+      others.replaceChildren(...numbers.filter((_, n) => !chosen[n]));
       const flat = rows => Float64Array.from(rows.flatMap(row => [...row.score])),
             both = [flat(found.content), flat(found[family])], largest = Math.max(...extent(both).map(Math.abs));
       both.forEach((data, m) => maps[m].show({

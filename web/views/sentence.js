@@ -40,7 +40,8 @@ export const sentence = {
         {key: 'head', label: 'Head', type: 'range', min: 0, max: 7, lower: 0, upper: 7},
       ],
       change, editors.map(editor => editor.element));
-    const words = h('div', {class: 'words early', role: 'group', 'aria-label': 'The query word'}), steps = h('div');
+    const words = h('div', {class: 'words early', role: 'group', 'aria-label': 'The query word'}), steps = h('div'),
+          every = h('div'), rest = h('details', {}, h('summary', {}, 'Weights and outputs of all queries'), every);
     const maps = ['Standard weights', 'Biased weights', 'Difference'].map(
       title => new HeatMap({title, value: 'weight', onpick: r => change({query: r})}));
     maps.push(new HeatMap({title: 'Bias values B', onpick: r => change({query: r})}));
@@ -139,35 +140,37 @@ export const sentence = {
           ...(other ? [{name: state.b, x: tokens.map((_, j) => j), y: other.rows[query].weights, style: 'bars'}] : [])
         ]
       });
+      const squares = n <= 8 ?
+        [
+          ...[plain, found].map((x, m) => table([m ? 'Biased' : 'Standard', ...tokens],
+                                  tokens.map((word, i) => [word, ...x.rows[i].weights]),
+                                  {calculation: (i, j) => weightOf(x.rows[i], j)})),
+          table(['Difference', ...tokens],
+            tokens.map((word, i) => [word, ...found.rows[i].weights.map((x, j) => x - plain.rows[i].weights[j])]),
+            {sign: true, calculation: (i, j) => differenceOf(found.rows[i].weights[j], plain.rows[i].weights[j])})
+        ] :
+        [];
+      every.replaceChildren(...squares,
+        n <= 64 ? table(['Output', ...channels.map(c => `channel ${c}`)], found.rows.map((x, i) => [tokens[i], ...x.out]),
+                    {calculation: (i, c) => outputOf(found.rows[i], c, fixed(found.rows[i].out[c]))}) :
+                  h('p', {class: 'note'}, 'The table is shown for up to 64 words; the map above shows all outputs.'));
       steps.replaceChildren(
-        ...[h('h3', {}, `1. Scores of “${tokens[query]}” (query ${query} of 0 to ${n - 1}${heads > 1 ? `, head ${head}` : ''})`),
-          table(['', ...tokens], lines.map(([label, , values]) => [label, ...values]),
-            {caption: 'Scores', calculation: (r, j) => lines[r][1](j)}),
-          h('h3', {}, `2. Attention weights: exp(biased score) / ${sum}`), bars,
-          h('h3', {}, '3. Output: the sum of weight times value'),
-          h('pre', {tabindex: 0, 'aria-label': 'output'}, `[${[...row.out].map(x => fixed(x)).join(' ')}]`),
-          h('h3', {}, '4. Without and with the term'),
-          table(['', ...tokens],
-            [
-              ['Standard', ...standard.weights], ['Biased', ...row.weights],
-              ...(other ? [[state.b, ...other.rows[query].weights]] : [])
-            ],
-            {caption: 'Weights', calculation: (r, j) => weightOf([standard, row, other?.rows[query]][r], j)}),
-          table(['', ...tokens], [['Difference', ...difference]],
-            {sign: true, calculation: (r, j) => differenceOf(row.weights[j], standard.weights[j])}),
-          curve, h('h3', {}, '5. All queries'),
-          ...(n <= 8 ? [plain, found].map((x, m) => table([m ? 'Biased' : 'Standard', ...tokens],
-                                            tokens.map((word, i) => [word, ...x.rows[i].weights]),
-                                            {calculation: (i, j) => weightOf(x.rows[i], j)})) :
-                       []),
-          ...(n <= 8 ? [table(['Difference', ...tokens],
-                         tokens.map((word, i) => [word, ...found.rows[i].weights.map((x, j) => x - plain.rows[i].weights[j])]),
-                         {sign: true, calculation: (i, j) => differenceOf(found.rows[i].weights[j], plain.rows[i].weights[j])})] :
-                       []),
-          h('h3', {}, '6. All outputs'),
-          ...(n <= 64 ? [table(['Output', ...channels.map(c => `channel ${c}`)], found.rows.map((x, i) => [tokens[i], ...x.out]),
-                          {calculation: (i, c) => outputOf(found.rows[i], c, fixed(found.rows[i].out[c]))})] :
-                        [h('p', {class: 'note'}, 'The table is shown for up to 64 words; the map below shows all outputs.')])]);
+        h('h3', {}, `1. Scores of “${tokens[query]}” (query ${query} of 0 to ${n - 1}${heads > 1 ? `, head ${head}` : ''})`),
+        table(['', ...tokens], lines.map(([label, , values]) => [label, ...values]),
+          {caption: 'Scores', calculation: (r, j) => lines[r][1](j)}),
+        h('h3', {}, `2. Attention weights: exp(biased score) / ${sum}`), bars,
+        h('h3', {}, '3. Output: the sum of weight times value'),
+        h('pre', {tabindex: 0, 'aria-label': 'output'}, `[${[...row.out].map(x => fixed(x)).join(' ')}]`),
+        h('h3', {}, '4. Without and with the term'),
+        table(['', ...tokens],
+          [
+            ['Standard', ...standard.weights], ['Biased', ...row.weights],
+            ...(other ? [[state.b, ...other.rows[query].weights]] : [])
+          ],
+          {caption: 'Weights', calculation: (r, j) => weightOf([standard, row, other?.rows[query]][r], j)}),
+        table(['', ...tokens], [['Difference', ...difference]],
+          {sign: true, calculation: (r, j) => differenceOf(row.weights[j], standard.weights[j])}),
+        curve, rest);
       const all = x => {
         const data = new Float64Array(n * n);
         x.rows.forEach((r, i) => data.set(r.weights.map((w, j) => r.score[j] === -Infinity ? -Infinity : w), i * n));
