@@ -451,8 +451,9 @@ export const model = {
           lines > 2     ? 1.3 :
                           (screen > 740 && [3.6, 2.8][lines - 1]) || 2.1,  // the height of the bars in rem
           rest = wide ? (low ? 160 + all / 16 : 243 + all / 4) + (24.4 + 16 * bar) * seen + (all < 700 && !low ? 40 : 0) :
-                        322 + (24.2 + 16 * bar) * seen + all / 4 + (plain ? 17 : 0),  // the other parts
-          [least, highest] = wide ? [110, 400] : [130, 240], height = Math.min(Math.max(screen - rest, least), highest);
+                        322 + (24.2 + 16 * bar) * seen + Math.min(all, 416) / 4 + (plain ? 17 : 0),  // the other parts
+          [least, highest] = wide ? [110, 400] : [low ? 130 : 118, 240],
+              height = Math.min(Math.max(screen - rest, least), highest);
         const at = state.at < 0 ? n - 1 : Math.min(state.at, n - 1), layer = Math.floor(state.head / perLayer),
               head = state.head % perLayer, line = rowOf(layer, head, at), p = after(at);
         const weights = line.weights.subarray(0, at + 1), heaviest = weights.indexOf(Math.max(...weights)),

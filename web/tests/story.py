@@ -416,6 +416,17 @@ def folded_answers(page):
         page.p.click(".why summary")
         check(f"{step}: or the reader opens it", page.p.locator(".why p").is_visible())
 
+    page.show("story-slopes", fresh=True, heads=6)
+    page.p.click(".guess button >> nth=0")
+    page.frames()
+    slopes = [rows[0][0] for rows in json.loads(command("relpos bias alibi --heads 6 --q 1 --k 2 --q-offset 1 --json"))["bias"]]
+    check("slopes: a guess chooses the head that sees the farthest", page.p.evaluate("relpos.state().head") == int(np.argmax(slopes)), f"{slopes} {page.p.evaluate('relpos.state()')}")
+    page.show("story-buckets", fresh=True)
+    page.p.click(".guess button >> nth=0")
+    page.frames()
+    marks = page.p.eval_on_selector_all(".part svg line[stroke-dasharray]", "all => all.map(e => +e.getAttribute('x1'))")
+    check("buckets: a guess marks both distances", page.p.evaluate("relpos.state().back") == 110 and len(marks) == 2 and "with all distances from" in page.p.text_content(".said"), f"{marks} {page.p.text_content('.said')}")
+
 
 def sums_of_model(page):
     """Check that the sums of step 8 are high enough on each screen, and as large as they were drawn, and that a link leads to longer texts."""
