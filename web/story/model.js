@@ -452,7 +452,7 @@ export const model = {
                           (screen > 740 && [3.6, 2.8][lines - 1]) || 2.1,  // the height of the bars in rem
           rest = wide ? (low ? 160 + all / 16 : 243 + all / 4) + (24.4 + 16 * bar) * seen + (all < 700 && !low ? 40 : 0) :
                         322 + (24.2 + 16 * bar) * seen + Math.min(all, 416) / 4 + (plain ? 17 : 0),  // the other parts
-          [least, highest] = wide ? [110, 400] : [low ? 130 : 118, 240],
+          [least, highest] = wide ? [110, 400] : [low ? 130 : 114, 240],
               height = Math.min(Math.max(screen - rest, least), highest);
         const at = state.at < 0 ? n - 1 : Math.min(state.at, n - 1), layer = Math.floor(state.head / perLayer),
               head = state.head % perLayer, line = rowOf(layer, head, at), p = after(at);
