@@ -210,17 +210,20 @@ def decode_section(data):
 
 
 def threads_section():
-    path = root / "bench/results/threads.json"
-    if not path.exists():
+    """Return a table for each machine that bench/threads.py has measured."""
+    found = [json.loads(path.read_text()) for path in sorted((root / "bench/results").glob("threads*.json"))]
+    if not found:
         return []
-    data = json.loads(path.read_text())
-    n = str(data["threads"])
     cell = lambda r, t: f"{ms(r['ms'][t])} ({ms(r['quartiles'][t][0])} to {ms(r['quartiles'][t][1])})"  # noqa: E731
-    return ["## Threads", "", f"The table shows times of calls that alternate between one thread and {n} threads: f32, no bias, B1 H8 D64 unless noted, in milliseconds, median (first to "
-            "third quartile). Every call in this table uses a pool. By default, a call with fewer than 4 million multiply-adds runs on its caller's thread (RELPOS_SHORT). "
-            f"Measured by [bench/threads.py](../bench/threads.py) on {label(data['machine'])}, at commit {data['machine']['commit']}.", ""] + table(
-        ("problem", "million multiply-adds", "1 thread", f"{n} threads", "times as fast"),
-        [(r["problem"], f"{r['multiply_adds'] * 1e-6:,.1f}", cell(r, "1"), cell(r, n), f"{r['ms']['1'] / r['ms'][n]:.2f}") for r in data["rows"]])
+    out = ["## Threads", "", "The tables show times of calls that alternate between one thread and several: f32, no bias, B1 H8 D64 unless noted, in milliseconds, median (first to "
+           "third quartile). Every call in these tables uses a pool. By default, a call with fewer than 4 million multiply-adds runs on its caller's thread (RELPOS_SHORT). "
+           "Measured by [bench/threads.py](../bench/threads.py).", ""]
+    for data in found:
+        n = str(data["threads"])
+        out += [f"{n} threads, on {label(data['machine'])}, at commit {data['machine']['commit']}:", ""] + table(
+            ("problem", "million multiply-adds", "1 thread", f"{n} threads", "times as fast"),
+            [(r["problem"], f"{r['multiply_adds'] * 1e-6:,.1f}", cell(r, "1"), cell(r, n), f"{r['ms']['1'] / r['ms'][n]:.2f}") for r in data["rows"]])
+    return out
 
 
 def overhead_of_calls(parts):

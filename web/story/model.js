@@ -451,7 +451,7 @@ export const model = {
           lines > 2     ? 1.3 :
                           (screen > 740 && [3.6, 2.8][lines - 1]) || 2.1,  // the height of the bars in rem
           rest = wide ? (low ? 160 + all / 16 : 243 + all / 4) + (24.4 + 16 * bar) * seen + (all < 700 && !low ? 40 : 0) :
-                        322 + (24.2 + 16 * bar) * seen + Math.min(all, 416) / 4 + (plain ? 17 : 0),  // the other parts
+                        326 + (24.2 + 16 * bar) * seen + Math.min(all, 416) / 4 + (plain ? 17 : 0),  // the other parts
           [least, highest] = wide ? [110, 400] : [low ? 130 : 114, 240],
               height = Math.min(Math.max(screen - rest, least), highest);
         const at = state.at < 0 ? n - 1 : Math.min(state.at, n - 1), layer = Math.floor(state.head / perLayer),
