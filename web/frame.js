@@ -70,7 +70,7 @@ export function frame({title, about, formula, settings, output, facts, compute, 
     h('summary', {}, 'Formula and source'), h('pre', {tabindex: 0, 'aria-label': 'formula'}, formula), meaning);
   sources.push(source);
   const root = h('section', {'aria-labelledby': 'title'}, h('h2', {id: 'title'}, title), h('p', {class: 'opening'}, opening),
-    h('div', {class: 'work'}, h('div', {class: 'side'}, said, sheet),
+    h('div', {class: 'work'}, h('div', {class: 'side'}, sheet, said),
       h('div', {class: 'main'}, problem, output, save, source, elsewhere)));
   const sections = [output, save, elsewhere], mark = marker(sections);
   let documented = '';

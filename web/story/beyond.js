@@ -5,7 +5,7 @@ import {safetensorsOf} from '../files.js';
 import {withNames} from '../term.js';
 import {controls, count, download, extent, fixed, h, minus, viewLink} from '../ui.js';
 
-import {i, math, n, o} from './mathml.js';
+import {i, math, n, o, words} from './mathml.js';
 import {doubling, heightOf, paper, player, step, widthOf} from './step.js';
 import {trainedTable} from './tables.js';
 
@@ -58,6 +58,7 @@ export const beyond = {
       },
       {name: 'T5', term: table, note: from('number')}, {
         name: 'Shaw',
+        wide: 'Shaw, untrained',
         term: {text: shaw, arrays: {table: vectors}},
         band: true,
         note: (length, all) => ['random vectors', from('vector')(length, all)].filter(Boolean).join(', ')
@@ -149,10 +150,11 @@ export const beyond = {
         drag('length', {text: count, log: true}), '. What do four schemes do with longer distances? ', play],
       fold: 1,
       text: [
-        `All words are equal here, so only the distance matters. Each scheme has four heads; a head of RoPE is one dial, and where it turns too fast for a line, its range is shaded. The titles are means over the heads, for the last word of the text; δ are the offsets that did not occur in training.`,
+        `All words are equal here, so only the distance matters. Each scheme has four heads; a head of RoPE is one dial, and where it turns too fast for a line, its range is shaded.`,
         'ALiBi keeps falling, so far words get almost no weight. T5 and Shaw repeat their last number for more and more words. RoPE’s slow dials reach angles that did not occur in training, so models for long texts slow the dials down. A table of 512 position vectors ends: it has none for token 513 (that of GPT-2 has 1,024).'
       ],
-      formula: math(i('δ'), o('='), i('j'), o('−'), i('i'), o('≤'), n(`−${trained}`)),
+      formula: ({length}) =>
+        length <= trained ? [] : [math(words('new offsets:'), i('δ'), o('='), i('j'), o('−'), i('i'), o('≤'), n(`−${trained}`))],
       papers: [paper('Chen et al. 2023, Position interpolation', '2306.15595'), paper('Peng et al. 2023, YaRN', '2309.00071')],
       workshop: viewLink({id: 'rope'}, 'slow RoPE’s dials'),
       notes: [
@@ -174,7 +176,8 @@ export const beyond = {
         const tall = Math.min(room > 112 ? room : 140, 1.3 * width);
         const beyond = width > 320 ? ` of attention beyond ${trained}` : width > 170 ? ' beyond' : '';
         const figures = schemes.map((scheme, n) => chart({
-          title: scheme.name + (length > trained ? `: ${percent(fractions[n])}${beyond}` : ''),
+          title: (scheme.wide && width > 320 ? scheme.wide : scheme.name) +
+            (length > trained ? `: ${percent(fractions[n])}${beyond}` : ''),
           xLabel: n < columns ? '' : 'distance',
           named: back => `distance ${count(back)}`,
           ticksX: [1, 8, 64, ...(width > 170 ? [trained] : []), max],
@@ -200,7 +203,7 @@ export const beyond = {
             [
               size,
               `: ${part} of the distances are new. Without positions they would get ${
-                part} of the attention; the titles show how much they get.`
+                part} of the attention; the titles show how much the last word gives them, as the mean over the heads.`
             ] :
             [
               size, ': every distance occurred in training.',

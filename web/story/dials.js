@@ -45,8 +45,8 @@ export const dials = {
       figure: h('div', {}, planes, bars, box),
       extra: [player({key: 'at', state, change, text: 'Move both words', next: walk(60, maxPosition)})],
       guess: {
-        ask: 'both words move by 100 places. The score …',
-        choices: ['rises', 'falls', 'stays'],
+        ask: 'both words move by 100 places. What does the score do?',
+        choices: ['it rises', 'it falls', 'it stays'],
         right: () => 2,
         because: 'All hands have turned, but the angles between them stay the same.',
         reveal: () => change({at: state().at + (state().at + 100 <= maxPosition ? 100 : -100)})

@@ -14,7 +14,7 @@ const samples = {
   'Vim’s help': 'Move the cursor to the end of the line. Move the cur',
   'a novel': 'It was the best of times, it was the worst of times, it was',
   code: 'for (int i = 0; i < n; i++) sum += x[i];',
-  repetition: 'abcdefg abcdefg abcdefg abcd'
+  repetition: 'See the option list. See the option list. See the option list. See the opt'
 };
 const layers = 4, perLayer = 4;  // of the model in lab/model
 const schemes = [['', 'T5, as trained'], ['none', 'none'], ['alibi', 'ALiBi'], ['rope', 'RoPE']];
@@ -212,7 +212,7 @@ class Row {
   }
 
   show({tokens, row, i, key, width, height, title}) {
-    const n = i + 1, named = width > 500, left = named ? 48 : 30, each = (width - left) / n, {content, score, weights} = row,
+    const n = i + 1, named = width > 370, left = named ? 48 : 30, each = (width - left) / n, {content, score, weights} = row,
           below = height * 0.3, top = 6;
     Object.assign(this, {tokens, row, i, n, key, width, left, each});
     this.caption.textContent = title;
@@ -306,10 +306,19 @@ export const model = {
   resets: ['at', 'key'],
   make({core, facts, change, state, story}) {
     const bytesOf = text => [...new TextEncoder().encode(text)], last = ({text}) => bytesOf(textOf(text)).length - 1;
+    let guessed = false;  // the positions are those that a guess has shown: another text is read with T5 again
+    const choose = (scheme, by = false) => {
+      guessed = by;
+      change({scheme});
+    };
+    const edit = patch => {
+      change(guessed ? {...patch, scheme: ''} : patch);
+      guessed = false;
+    };
     const settings = controls(
       [
-        {key: 'scheme', label: 'Positions', type: 'select', options: choices}, {key: 'text', type: 'text'},
-        {key: 'head', lower: 0, upper: 15}, {key: 'at', lower: -1, upper: most - 1, limit: last},
+        {key: 'scheme', label: 'Positions', type: 'select', options: choices, change: (_, scheme) => choose(scheme)},
+        {key: 'text', type: 'text'}, {key: 'head', lower: 0, upper: 15}, {key: 'at', lower: -1, upper: most - 1, limit: last},
         {key: 'key', lower: -1, upper: most - 1, limit: last}
       ],
       change);
@@ -325,11 +334,11 @@ export const model = {
       autocapitalize: 'off',
       placeholder: example,
       'data-key': 'text',
-      oninput: () => change({text: input.value})
+      oninput: () => edit({text: input.value})
     });
     const tries =
       h('div', {class: 'tries', role: 'group', 'aria-label': 'Example texts', 'data-unsaved': ''}, h('span', {}, 'Try:'),
-        Object.entries(samples).map(([name, text]) => h('button', {type: 'button', onclick: () => change({text})}, name)));
+        Object.entries(samples).map(([name, text]) => h('button', {type: 'button', onclick: () => edit({text})}, name)));
     const appended = byte => (state().text || example) + String.fromCharCode(byte);
     let written = 0, rest = 0;  // bytes, and milliseconds since the last
     const write = player({
@@ -344,10 +353,13 @@ export const model = {
         return appended(next.sample(found.after(found.n - 1)));
       }
     });
-    write.addEventListener('click', () => written = 0);
+    write.addEventListener('click', () => {
+      written = 0;
+      edit({});
+    });
     write.dataset.unsaved = '';
     const strip = new Strip(at => change({at, key: -1})), sums = new Row(key => change({key})),
-          next = new Next(byte => change({text: appended(byte)}), write), heads = new Heads(head => change({head, key: -1}));
+          next = new Next(byte => edit({text: appended(byte)}), write), heads = new Heads(head => change({head, key: -1}));
     const box = h('div', {class: 'live'}, h('div', {class: 'typing'}, input, settings.element, tries), strip.element,
       strip.legend, heads.element, h('div', {class: 'two'}, sums.element, next.element));
     Trained.load(core).then(loaded => trained = loaded, error => failed = error).then(() => change({}));
@@ -399,9 +411,12 @@ export const model = {
           return [...others.keys()].filter(n => others[n] === best);
         },
         because: () => `The perplexities of your text: ${schemes.map(([, name], n) => `${name} ${digits(all[n])}`).join(', ')}.`,
-        reveal: ([best]) => change({scheme: schemes[1 + best][0]})
+        reveal: ([best]) => choose(schemes[1 + best][0], true)
       },
-      lead: 'Type a text. A model reads it.',
+      lead: [
+        'Type a text. A model reads it.',
+        h('span', {class: 'more'}, ' It is tiny: four layers of four heads, which have seen nothing but Vim’s help.')
+      ],
       fold: 2,
       text: [
         'You see its surprise, its 16 heads, and the bytes that it expects; “Write on” appends 40 of them, each as often as it expects it. Click a map to choose a head, and a letter to choose the query. Each score is a sum: what the two bytes are (content) and how far apart they are (position). The softmax turns the scores into weights.',
@@ -442,7 +457,7 @@ export const model = {
         if (one)
           return {said: 'Type on: the model predicts each byte from those before.', csv: () => [], code: {CLI: ''}, numbers: {}};
         const start = performance.now(), text = textOf(state.text), whole = bytesOf(state.text).length,
-              {tokens, n, plain, loss, maps, habits, rowOf, after} = read(text, state.scheme), room = all - 4,
+              {tokens, n, plain, loss, maps: data, habits, rowOf, after} = read(text, state.scheme), room = all - 4,
               lines = Math.ceil(n * 13 / room),
               letter = Math.min(Math.floor(10 * room / Math.ceil(n / lines)) / 10, 20),  // all lines are full
           seen = wide ? lines : Math.min(lines, 4),
@@ -450,17 +465,24 @@ export const model = {
           !wide         ? 1.2 :
           lines > 2     ? 1.3 :
                           (screen > 740 && [3.6, 2.8][lines - 1]) || 2.1,  // the height of the bars in rem
-          rest = wide ? (low ? 160 + all / 16 : 243 + all / 4) + (24.4 + 16 * bar) * seen + (all < 700 && !low ? 40 : 0) :
-                        326 + (24.2 + 16 * bar) * seen + Math.min(all, 416) / 4 + (plain ? 17 : 0),  // the other parts
           [least, highest] = wide ? [110, 400] : [low ? 130 : 114, 240],
-              height = Math.min(Math.max(screen - rest, least), highest);
+              strips = (24.4 + 16 * bar) * seen,  // the heights of the parts in pixels
+          others = strips +
+          (!wide  ? 326 + (plain ? 17 : 0) :
+              low ? 160 :
+                    243),
+              maps = low ? all :
+          wide           ? Math.min(Math.max(4 * (screen - others - 170), 0.7 * all), all) :
+                           Math.min(all, 416),
+              height = Math.min(Math.max(screen - others - maps / (low && wide ? 16 : 4), least), highest);
+        heads.element.style.setProperty('--maps', `${maps}px`);
         const at = state.at < 0 ? n - 1 : Math.min(state.at, n - 1), layer = Math.floor(state.head / perLayer),
               head = state.head % perLayer, line = rowOf(layer, head, at), p = after(at);
         const weights = line.weights.subarray(0, at + 1), heaviest = weights.indexOf(Math.max(...weights)),
               key = state.key < 0 ? heaviest : Math.min(state.key, at);
         strip.element.style.setProperty('--bar', `${bar}rem`);
         strip.show({tokens, loss, other: plain, chosen: at, weights, follow: lines > seen, letter, wide});
-        heads.show({maps, habits}, n, state.head);
+        heads.show({maps: data, habits}, n, state.head);
         sums.show({
           tokens,
           row: line,
@@ -468,8 +490,10 @@ export const model = {
           key,
           width,
           height,
-          title: `Head ${layer}.${head} at byte ${at}${wide ? `, “${nameOf(tokens[at])}”` : ''}${
-            width > 520 ? ': content + position = score → weight' : ''}`,
+          title: width > 520 ?
+            `Head ${layer}.${head} at byte ${at}, “${nameOf(tokens[at])}”: content + position = score → weight` :
+            width > 390 ? `Head ${layer}.${head}, “${nameOf(tokens[at])}”: content + position → weight` :
+                          `Head ${layer}.${head} at byte ${at}`
         });
         next.show(p, {said: at === n - 1 ? 'Next byte' : `After byte ${at}`, append: at === n - 1, few: wide && height < 145});
         const now = perplexity(loss), old = plain && perplexity(plain),
@@ -491,7 +515,8 @@ export const model = {
               `The perplexity of ${predicted} is `, h('strong', {}, digits(now)),
               now > 256 ? ': worse than guessing among all 256 bytes. The model does not know such text.' :
                                           `: at each byte, the model is as unsure as among ${
-                            now < 10 ? fixed(now, 1) : Math.round(now)} equally likely bytes.`
+                            now < 10 ? fixed(now, 1) :
+                                                       Math.round(now)} equally likely bytes.${now > 12 ? ' It has seen little such text.' : ''                }`
             ],
           cut: whole > n ? `Your text has ${count(whole)} bytes; these are the last ${n}.` : '',
           numbers: {
@@ -499,7 +524,7 @@ export const model = {
                             ms,
                             get loss() { return [...loss]; },
             get probabilities() { return [...p]; },
-            get maps() { return maps.map(map => [...map]); }
+            get maps() { return data.map(map => [...map]); }
           },
           csv: () => [['byte', 'loss', 'content', 'score', 'weight'],
             ...tokens.map((byte, j) => [nameOf(byte), j ? loss[j - 1] : '',

@@ -54,7 +54,7 @@ function page(it, {core, change, state, story}, {term, more = [], ...said}) {
     h('button', {type: 'button', ...more, onclick: () => change({order: order().join('.')})}, text);
   const moves = [
     button('Shuffle the words', () => shuffled(now), {class: 'main'}), button('Reverse', () => [...now].reverse()),
-    button('Restore the order', () => now.map((_, k) => k))
+    button('Restore', () => now.map((_, k) => k))
   ];
   return step(it, {
     story,

@@ -1,7 +1,7 @@
 // step.js -- the page of a step: instructions, the figure, its settings, an explanation, and links to other steps.
 // SPDX-License-Identifier: Apache-2.0
 import {exporter, ofElement} from '../export.js';
-import {h, marker} from '../ui.js';
+import {h, marker, narrow} from '../ui.js';
 
 import {number} from './number.js';
 
@@ -188,15 +188,18 @@ export function step({id, title, defaults}, {
     guess.reveal?.(right);
   };
   const asked = question({...guess, reveal});
+  const move = h('div', {class: 'move'}, asked.element, extra.length ? h('div', {class: 'row'}, extra) : null, problem, said,
+    figure.contains(settings.element) ? null : settings.element);
   const root = h('section', {class: 'story', 'aria-labelledby': 'title'}, way, h('h2', {id: 'title'}, title),
-    h('p', {class: 'lead'}, typeof lead === 'function' ? lead(drag) : lead), picture,
-    h('div', {class: 'move'}, asked.element, extra.length ? h('div', {class: 'row'}, extra) : null, problem, said,
-      figure.contains(settings.element) ? null : settings.element),
+    h('p', {class: 'lead'}, typeof lead === 'function' ? lead(drag) : lead), picture, move,
     h('div', {class: 'text'}, prose, why, written,
       h('p', {class: 'note'}, 'Read: ', papers.flatMap((paper, k) => k ? ['; ', paper] : [paper]), '. Try: ', workshop, '.'),
       turn, exporter(() => ({name: id, figure: ofElement(picture, title), csv: last.csv}), undefined, save),
       h('details', {}, h('summary', {}, 'Notes'), notes.map(note => h('p', {}, note))),
       h('details', {}, h('summary', {}, 'The same numbers with the command'), code)));
+  const arrange = () => narrow.matches ? picture.after(move) : picture.before(move);  // Tab goes from left to right
+  arrange();
+  narrow.addEventListener('change', arrange);
   const mark = marker([picture, said]);
   const update = state => {
     let failed = '';

@@ -888,7 +888,7 @@ def hands(browser):
     p.mouse.click(*at(p.locator(".word button").nth(3).bounding_box()))
     page.frames()
     check("a click chooses a word", p.evaluate("relpos.state().word") == 3 and order() == "0.2.3.4.5.6.1", p.evaluate("relpos.state()"))
-    p.get_by_role("button", name="Restore the order").click()
+    p.get_by_role("button", name="Restore").click()
     page.frames()
     check("and the order is restored", order() == "0.1.2.3.4.5.6")
     finger = page.context.new_cdp_session(p)

@@ -84,8 +84,8 @@ export const families = {
       ratio: 1,
       onpick: (r, c) => change({content: contents[r], strength: strengths[c]})
     });
-    const output = h('div', {}, said, h('div', {class: 'panels aligned early'}, [contest, ...maps].map(map => map.element)),
-      curve, tables, h('details', {}, h('summary', {}, 'The other families'), others));
+    const output = h('div', {}, h('div', {class: 'panels aligned'}, [contest, ...maps].map(map => map.element)), said, curve,
+      tables, h('details', {}, h('summary', {}, 'The other families'), others));
     const names = [...Array(n).keys()].map(i => `token ${i}`);
 
     const compute = state => {

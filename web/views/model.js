@@ -363,13 +363,12 @@ export const model = {
       ],
       change, [...editors.map(editor => editor.element), maskSet.element], drop);
     const dropped = settings.element.querySelector('option[value=file]');
-    const words =
-            h('div', {class: 'words early', role: 'group', 'aria-label': 'Words; darker means more weight. Choose the query'}),
+    const words = h('div', {class: 'words', role: 'group', 'aria-label': 'Words; darker means more weight. Choose the query'}),
           heavy = h('div'), profile = h('div'), curves = h('div'), said = h('p', {class: 'note'});
     const maps = HeatMap.link(['Without a term', 'With the term', 'Difference'].map(
       name => new HeatMap({title: name, value: 'weight', onpick: r => change({query: r})})));
-    const panels = h('div', {class: 'panels aligned early'}, maps.map(map => map.element)), mark = marker([panels]);
-    const output = h('div', {}, title, said, words, heavy, profile, curves, panels);
+    const panels = h('div', {class: 'panels aligned'}, maps.map(map => map.element)), mark = marker([panels]);
+    const output = h('div', {}, words, panels, title, said, heavy, profile, curves);
     const follow = followChosen(words);
     let calculate = () => '';
     words.addEventListener('pointerover', event => {

@@ -40,8 +40,8 @@ export const sentence = {
         {key: 'head', label: 'Head', type: 'range', min: 0, max: 7, lower: 0, upper: 7},
       ],
       change, editors.map(editor => editor.element));
-    const words = h('div', {class: 'words early', role: 'group', 'aria-label': 'The query word'}), steps = h('div'),
-          every = h('div'), rest = h('details', {}, h('summary', {}, 'Weights and outputs of all queries'), every);
+    const words = h('div', {class: 'words', role: 'group', 'aria-label': 'The query word'}), steps = h('div'), every = h('div'),
+          rest = h('details', {}, h('summary', {}, 'Weights and outputs of all queries'), every);
     const maps = ['Standard weights', 'Biased weights', 'Difference'].map(
       title => new HeatMap({title, value: 'weight', onpick: r => change({query: r})}));
     maps.push(new HeatMap({title: 'Bias values B', onpick: r => change({query: r})}));
@@ -49,8 +49,8 @@ export const sentence = {
     const outputs = new HeatMap(
       {title: 'Outputs of all queries', columns: 'channel', value: 'number', ratio: 1, onpick: r => change({query: r})});
     const follow = followChosen(words);
-    const output = h('div', {}, h('p', {class: 'note early'}, 'Choose the query word:'), words, steps,
-      h('div', {class: 'panels early'}, maps.map(map => map.element), outputs.element));
+    const output = h('div', {}, h('p', {class: 'note'}, 'Choose the query word:'), words,
+      h('div', {class: 'panels'}, maps.map(map => map.element), outputs.element), steps);
 
     const compute = state => {
       const own = typed(state.text);
