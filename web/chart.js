@@ -97,7 +97,7 @@ let measured = 0;  // width of the page: to read it after a change makes the bro
 new ResizeObserver(([{contentRect}]) => measured = contentRect.width).observe(document.getElementById('main'));
 
 /** Return the width of a chart in a view; on a wide page, the settings are beside it. */
-const usualWidth = () => {
+export const usualWidth = () => {
   const page = measured || document.getElementById('main').clientWidth;
   return Math.min(1152, Math.max(300, page - (narrow.matches ? 8 : 376)));
 };

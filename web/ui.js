@@ -240,6 +240,9 @@ export function controls(specs, change, ...more) {
   };
 }
 
+/** Create a part of a view that the reader opens. */
+export const folded = (title, ...parts) => h('details', {}, h('summary', {}, title), parts);
+
 /** Add a line below a table. It shows the calculation of the cell under the mouse or with the focus; calculation(row, column) returns its
  * text. Tab reaches one cell, and the arrow keys move to the others. */
 function explainCells(element, calculation) {

@@ -98,6 +98,12 @@ def bias(page):
     maps = page.p.locator("figure:not([hidden])", has=page.p.locator("canvas[tabindex]"))
     tops, scales = page.p.evaluate("['canvas[tabindex]', '.scale'].map(what => [...document.querySelectorAll(`figure:not([hidden]) ${what}`)].map(e => e.getBoundingClientRect().top))")
     check("bias: maps beside each other begin at the same height, and their scales too", len(set(tops)) <= 2 and len(tops) == 4 and len(set(scales)) == len(set(tops)), f"{tops} {scales}")
+    for a, b, row in (("alibi", "", True), ("alibi", "t5", False)):  # a single map has the curve beside it
+        page.show("bias", fresh=True, a=a, b=b)
+        page.frames()
+        places = page.p.evaluate("['figure:not([hidden]) canvas[tabindex]', 'svg.chart'].map(what => document.querySelector(`.beside ${what}`).getBoundingClientRect()).map(r => [r.left, r.right, r.top, r.bottom])")
+        check(f"bias {a} {b}: the place of the curve", (places[1][0] >= places[0][1] and abs(places[1][2] - places[0][2]) < 40) == row, places)
+    page.show("bias", a="alibi", b="linear,left=0.5,right=2", q=20, k=20)
     maps.first.scroll_into_view_if_needed()
     box = maps.first.locator("canvas").first.bounding_box()
     page.p.mouse.move(box["x"] + 3.5 / 20 * box["width"], box["y"] + 7.5 / 20 * box["height"])

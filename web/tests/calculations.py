@@ -36,7 +36,7 @@ def value_of(calculation, first=True):
 def cells(page):
     """Return, for every cell that shows a calculation, its number and the text below the table while the cell has the focus."""
     return page.p.evaluate(
-        """() => [...document.querySelectorAll('main div')].filter(box => box.children.length === 2 && box.children[0].classList.contains('scroll')
+        """() => [...document.querySelectorAll('main .main > div details')].map(part => part.open = true) && [...document.querySelectorAll('main div')].filter(box => box.children.length === 2 && box.children[0].classList.contains('scroll')
             && box.children[1].classList.contains('readout')).flatMap(box => [...box.querySelectorAll('td')].map(cell => {
                 cell.focus();
                 return [cell.textContent, box.children[1].textContent];

@@ -27,6 +27,16 @@ def losses_of(page):
     return np.repeat(rows[:, 2:], (rows[:, 1] - rows[:, 0]).astype(int), axis=0)
 
 
+def reasons(page):
+    """Return the text that is folded below the finding."""
+    return page.p.locator("main details", has_text="Why?").locator("div").last.text_content()
+
+
+def column(page, name):
+    """Return the numbers of a line in the table, one for each range."""
+    return page.p.evaluate("""name => [...document.querySelectorAll('.lines tr')].map((row, n, all) => row.cells[[...all[0].cells].findIndex(e => e.textContent === name)].textContent).slice(1)""", name)
+
+
 def finding(page, what, rows):
     """Check the sentence that compares the trained length with the last range, or describes the last range."""
     said, n = page.p.text_content("main p[role=status] >> nth=0"), len(rows)
@@ -48,7 +58,7 @@ def finding(page, what, rows):
     near = [f"{x:.1f}" for x, _ in of(0, 256)]
     want = f"In bytes {a:,} to {b - 1:,}, perplexity is {texts(a, b)}"
     where = f"In the first 256 bytes, the length in training, it is between {near[0]} and {near[-1]}."
-    why = page.p.text_content("main .why")
+    why = reasons(page)
     lines = [line.split() for line in command("relpos bucket --causal -- " + " ".join(str(-d) for d in range(160))).splitlines()]
     far = next(-int(delta) for delta, bucket in lines if bucket == lines[-1][1])
     check(f"{what}: the finding", want in said and where in said and f"rom distance {far} on" in why, f"{said} {want} {where} {why} {far}")
@@ -88,7 +98,7 @@ def short_texts(page):
     check("length: a short text", p.evaluate("relpos.page().numbers().read") == 9 and "Your text has 10 bytes; all but the first are predicted" in said and not any(sliders()), f"{said} {sliders()}")
     page.show("length", length=65)
     heights = p.eval_on_selector_all("svg.chart > path", "all => all.map(e => e.getBBox().height)")
-    check("length: no spike of one byte at the end, but a number", len(heights) == 5 and max(heights) < 1 and len(page.cells("T5")) == 2 and all(sliders()), heights)
+    check("length: no spike of one byte at the end, but a number", len(heights) == 5 and max(heights) < 1 and len(column(page, "T5")) == 2 and all(sliders()), heights)
     page.show("length", text="Set the option to a value.\n" * 9, length=100)
     p.get_by_role("button", name="Play: 64 to 242").click()
     page.until("document.querySelector('main p[role=status]').getAttribute('aria-live') === 'off' || relpos.state().length === 242")
@@ -134,14 +144,14 @@ def length(page):
         what = f"length {state}"
         check(f"{what}: the perplexity of each range", all(np.shape(a) == np.shape(b) and np.abs(np.log(a) - np.log(b)).max() < LOSS for a, b in zip(mine.values(), want)) and len(mine) == len(want) == 4 + ("also" in state or "models" not in state), f"{mine} {want}")
         digits = [f"{x:.3f}" for x in mine["T5"]]
-        check(f"{what}: in the table", page.cells("T5") == digits, f"{page.cells('T5')} {digits}")
+        check(f"{what}: in the table", column(page, "T5") == digits, f"{column(page, 'T5')} {digits}")
         rows = losses_of(page)
         finding(page, what, rows)
         last = 256 if len(rows) > 256 else 64 if len(rows) < 256 else 128
         check(f"{what}: the losses of the table that is saved", abs(np.exp(rows[:64, 1].mean()) - mine["no positions"][0]) < 1e-9 and len(rows) >= last)
     page.show("length")
     said = p.text_content("main p[role=status] >> nth=0")
-    check("length: what the models were trained with", "trained with its own positions" in p.text_content("main") and "Beyond the trained length" in p.text_content("main .why"), said)
+    check("length: what the models were trained with", "trained with its own positions" in p.text_content("main") and "Beyond the trained length" in reasons(page), said)
     check("length: the lines jump from range to range", not page.slants(), page.slants())
     gap = p.evaluate("(svg => Math.min(...[...svg.querySelectorAll(':scope > path')].map(path => path.getBBox().y)) - svg.querySelector('rect').getBBox().y)(document.querySelector('svg.chart'))")
     check("length: no line touches the top of the chart", gap >= 8, gap)

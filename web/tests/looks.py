@@ -107,6 +107,7 @@ def labels(browser):
         )
         for view, state, nth, *axes in cases:
             page.show(view, **state)
+            page.p.evaluate("document.querySelectorAll('main .main > div details').forEach(part => part.open = true)")
             page.frames()
             found = page.p.evaluate(LABELS)[nth]
             for side, (values, seen) in enumerate(zip(axes, found)):

@@ -1,6 +1,6 @@
 // bias.js -- the view of biases: one term; or two terms, their sum and their difference.
 // SPDX-License-Identifier: Apache-2.0
-import {chart, someHeads} from '../chart.js';
+import {chart, someHeads, usualWidth} from '../chart.js';
 import {cArrays, optionOf, program, pythonOptions, pythonString, pythonTerm, randomArrays, rowFunction, shell} from '../code.js';
 import {safetensorsOf} from '../files.js';
 import {frame} from '../frame.js';
@@ -32,6 +32,13 @@ const changes = [
     said: name => `${name} does not change scores or weights: the map shows the change of the output by channel.`
   }
 ];
+
+/** Return the size of a chart beside a map. */
+const beside = () => {
+  const width = Math.floor((usualWidth() - 24) / 2);
+  return {width, height: Math.round(0.8 * width)};
+};
+const roomy = matchMedia('(min-width: 1200px)');  // in explorer.css, too: there, a single map has the curve beside it
 
 export const bias = {
   id: 'bias',
@@ -78,15 +85,15 @@ export const bias = {
     const pick = (r, c) => change({query: r});
     const maps = Object.fromEntries(Object.entries(kinds).map(([key, title]) => [key, new HeatMap({title, onpick: pick})]));
     HeatMap.link(Object.values(maps));
-    const curve = h('div'), note = h('p', {class: 'note'}), more = h('p', {class: 'note'});
+    const panels = h('div', {class: 'panels pairs aligned'}, Object.values(maps).map(map => map.element)), curve = h('div'),
+          first = h('div', {class: 'beside'}, panels, curve), note = h('p', {class: 'note'}), more = h('p', {class: 'note'});
     let arrays = null;
     const keep = h('button', {
       type: 'button',
       onclick: () => download('relpos-term.safetensors', safetensorsOf(arrays(), [...Array(current.k).keys()].map(String)))
     },
       'Save the arrays');
-    const output = h('div', {}, h('div', {class: 'panels pairs aligned'}, Object.values(maps).map(map => map.element)), note,
-      more, curve, h('div', {class: 'row'}, keep));
+    const output = h('div', {}, first, note, more, h('div', {class: 'row'}, keep));
     let current = null;
 
     /** Return q, k and v for every position: the vectors of the words, repeated in order and equal for all heads. */
@@ -277,10 +284,13 @@ export const bias = {
                          viewLink(view, view.title), '. ']));
       const main = b ? found.sum : found.a, across = main.across ?? 'key',
             x = Float64Array.from({length: main.columns}, (_, j) => across === 'key' ? j - query - offset : j);
+      const single = Object.keys(found).length === 1;
+      first.classList.toggle('single', single);
       curve.replaceChildren(chart({
         title: `${b ? 'A + B' : 'A'} over the ${across === 'key' ? 'offset' : across}, query ${query}${some}`,
         xLabel: across === 'key' ? 'offset = key − query' : across,
         yLabel: main.value,
+        ...(single && roomy.matches ? beside() : {}),
         series: shown.map((n, m) => ({name: `head ${n}`, x, y: main.curve[m]}))
       }));
       const saved = key => ({

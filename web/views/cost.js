@@ -7,7 +7,7 @@ import {ofChart} from '../export.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {gridOf, nameOf, namesIn, startText, termEditor} from '../term.js';
-import {bytes, calculation, controls, count, extent, fixed, h, inner, minus, table} from '../ui.js';
+import {bytes, calculation, controls, count, extent, fixed, folded, h, inner, minus, table} from '../ui.js';
 
 export const cost = {
   id: 'cost',
@@ -42,8 +42,7 @@ export const cost = {
     const cache = new HeatMap({title: 'Biases while a text is written', onpick: r => change({step: r})});
     const go = h('button', {type: 'button', id: 'measure', class: 'main', onclick: () => measure()}, 'Measure in this browser');
     const output = h('div', {}, h('h3', {}, 'Memory'), memory, h('h3', {}, 'Time'), h('div', {class: 'row'}, go, said), times,
-      h('h3', {}, 'A cache, step by step'), row, h('div', {class: 'panels'}, cache.element), h('h3', {}, 'Parameters'),
-      parameters);
+      h('h3', {}, 'A cache, step by step'), row, h('div', {class: 'panels'}, cache.element), folded('Parameters', parameters));
     let now = null, measured = null, running = false;
 
     /** Return the learned arrays of a term for this number of heads: {name, shape, size, optional, grows}. An array that grows with the

@@ -5,7 +5,7 @@ import {nested, optionOf, program, shell} from '../code.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {withNames} from '../term.js';
-import {calculation, controls, extent, fixed, h, minus, short, sumOfProducts, table, weightOf} from '../ui.js';
+import {calculation, controls, extent, fixed, folded, h, minus, short, sumOfProducts, table, weightOf} from '../ui.js';
 
 export const families = {
   id: 'families',
@@ -85,7 +85,7 @@ export const families = {
       onpick: (r, c) => change({content: contents[r], strength: strengths[c]})
     });
     const output = h('div', {}, h('div', {class: 'panels aligned'}, [contest, ...maps].map(map => map.element)), said, curve,
-      tables, h('details', {}, h('summary', {}, 'The other families'), others));
+      tables, folded('The other families', others));
     const names = [...Array(n).keys()].map(i => `token ${i}`);
 
     const compute = state => {

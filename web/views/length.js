@@ -7,7 +7,7 @@ import {frame} from '../frame.js';
 import {Reader} from '../reader.js';
 import {doubling, player} from '../story/step.js';
 import {allModels, modelFile, Trained} from '../trained.js';
-import {controls, count, download, extent, fixed, h, table} from '../ui.js';
+import {controls, count, download, extent, fixed, folded, h, table} from '../ui.js';
 
 const min = 64, max = 8192, trainedAt = 256;
 const textFile = 'relpos-text.txt';
@@ -150,8 +150,8 @@ export const length = {
           own.map(line => save(own.length > 1 ? line.name : 'Save the model', () => saveModel(line))))
       ];
     }));
-    const output = h('div', {}, h('div', {class: 'row play'}, play), picture, said, numbers,
-      h('details', {class: 'why'}, h('summary', {}, 'Why?'), why), note, starts, Object.values(buttons),
+    const output = h('div', {}, h('div', {class: 'row play'}, play), picture, said, numbers, folded('Why?', why), note, starts,
+      Object.values(buttons),
       h('div', {class: 'row'},
         save('Save the text',
           () => download(textFile, new Blob([run.tokens.subarray(0, Math.min(current().length + 1, run.tokens.length))])))));
@@ -249,8 +249,8 @@ export const length = {
                                                                             ['Reading …']));
       why.replaceChildren(...reasons());
       numbers.replaceChildren(
-        ...(n ? [table(['bytes', ...ranges.map(bytes)],
-                  all.map(({name}, k) => [name, ...found[k].map(x => Number.isNaN(x) ? 'no entry' : x)]),
+        ...(n ? [table(['bytes', ...all.map(({name}) => name)],
+                  ranges.map((range, r) => [bytes(range), ...found.map(of => Number.isNaN(of[r]) ? 'no entry' : of[r])]),
                   {digits: 3, caption: 'Perplexity of each range: exp of the mean loss. Guessing among all bytes has 256.'})] :
                 []));
     };

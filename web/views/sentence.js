@@ -7,7 +7,7 @@ import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {maskEditor, maskKeywords, maskOptions, readMasks} from '../mask.js';
 import {nameOf, plainTerms, termEditor} from '../term.js';
-import {calculation, controls, differenceOf, extent, fixed, followChosen, h, inner, minus, sumOfProducts, table, valueText, weightOf, wordButtons} from '../ui.js';
+import {calculation, controls, differenceOf, extent, fixed, folded, followChosen, h, inner, minus, sumOfProducts, table, valueText, weightOf, wordButtons} from '../ui.js';
 
 /** Return true if a term has a different default for each head when its array is missing, such as ALiBi's slopes. The view then uses 8
  * heads, like the command line. */
@@ -41,7 +41,7 @@ export const sentence = {
       ],
       change, editors.map(editor => editor.element));
     const words = h('div', {class: 'words', role: 'group', 'aria-label': 'The query word'}), steps = h('div'), every = h('div'),
-          rest = h('details', {}, h('summary', {}, 'Weights and outputs of all queries'), every);
+          rest = folded('Weights and outputs of all queries', every);
     const maps = ['Standard weights', 'Biased weights', 'Difference'].map(
       title => new HeatMap({title, value: 'weight', onpick: r => change({query: r})}));
     maps.push(new HeatMap({title: 'Bias values B', onpick: r => change({query: r})}));

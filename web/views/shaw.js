@@ -5,7 +5,7 @@ import {nested, program, shell} from '../code.js';
 import {ofChart} from '../export.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
-import {calculation, controls, extent, fixed, h, inner, minus, rowsOf, short, sumOfProducts, table, weightOf} from '../ui.js';
+import {calculation, controls, extent, fixed, folded, h, inner, minus, rowsOf, short, sumOfProducts, table, weightOf} from '../ui.js';
 
 export const shaw = {
   id: 'shaw',
@@ -59,8 +59,8 @@ export const shaw = {
       title => new HeatMap({title, value: 'fraction seen'})));
     const output = h('div', {}, h('h3', {}, 'Six words with seven vectors'),
       h('div', {class: 'panels aligned'}, scores.map(m => m.element), tables.map(m => m.element)), numbers, profile,
-      h('h3', {}, 'Vectors that prefer near keys'), pattern, h('h3', {}, 'Clipping'), h('div', {class: 'panels'}, clip.element),
-      h('h3', {}, 'At a length beyond training'), pairs, h('div', {class: 'panels aligned'}, seenMaps.map(map => map.element)));
+      folded('Vectors that prefer near keys', pattern), folded('Clipping', h('div', {class: 'panels'}, clip.element)),
+      folded('At a length beyond training', pairs, h('div', {class: 'panels aligned'}, seenMaps.map(map => map.element))));
 
     /** Return the simulated pattern: a table of small random vectors, to whose first channel a bell curve around offset 0 is added. Also
      * return the scores that a uniform query gives each offset if keys are 0. */
