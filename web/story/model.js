@@ -476,6 +476,7 @@ export const model = {
                            Math.min(all, 416),
               height = Math.min(Math.max(screen - others - maps / (low && wide ? 16 : 4), least), highest);
         heads.element.style.setProperty('--maps', `${maps}px`);
+        box.classList.toggle('brief', maps < 0.9 * all);
         const at = state.at < 0 ? n - 1 : Math.min(state.at, n - 1), layer = Math.floor(state.head / perLayer),
               head = state.head % perLayer, line = rowOf(layer, head, at), p = after(at);
         const weights = line.weights.subarray(0, at + 1), heaviest = weights.indexOf(Math.max(...weights)),
@@ -495,7 +496,7 @@ export const model = {
             width > 390 ? `Head ${layer}.${head}, “${nameOf(tokens[at])}”: content + position → weight` :
                           `Head ${layer}.${head} at byte ${at}`
         });
-        next.show(p, {said: at === n - 1 ? 'Next byte' : `After byte ${at}`, append: at === n - 1, few: wide && height < 145});
+        next.show(p, {said: at === n - 1 ? 'Next byte' : `After byte ${at}`, append: at === n - 1, few: wide && height < 165});
         const now = perplexity(loss), old = plain && perplexity(plain),
               scheme = schemes.find(([value]) => value === state.scheme)[1],
               predicted = n > 2 ? `the ${n - 1} bytes after the first` : 'the second byte';

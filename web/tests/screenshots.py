@@ -36,7 +36,7 @@ def film(browser, path):
         page.frames()
         page.p.wait_for_timeout(100)
         box = page.p.locator(".picture").bounding_box()
-        data = page.p.screenshot(clip={"x": box["x"] - 8, "y": box["y"] - 8, "width": box["width"] + 16, "height": 705 - box["y"]})
+        data = page.p.screenshot(clip={"x": box["x"] + 8, "y": box["y"] + 8, "width": box["width"] - 16, "height": min(box["height"], 720 - box["y"]) - 16})
         image = Image.open(io.BytesIO(data)).convert("RGB")
         frames.append((image.resize((640, round(image.height * 640 / image.width)), Image.LANCZOS), milliseconds))
 
@@ -46,12 +46,17 @@ def film(browser, path):
         shoot(700, head=head)
     for scheme in ("none", "alibi", ""):
         shoot(1200, scheme=scheme)
+    last = len(frames) - 1
+    for _ in range(6):  # the model writes on, always the likeliest byte
+        page.p.click(".next-bytes > button >> nth=0")
+        shoot(250)
+    frames[-1] = frames[-1][0], 1500
     page.context.close()
     width, height = frames[15][0].size
     both = Image.new("RGB", (width, 2 * height))  # frames that have all colours: with T5 and with ALiBi
-    for n, frame in enumerate((frames[15], frames[-2])):
+    for n, frame in enumerate((frames[15], frames[last - 1])):
         both.paste(frame[0], (0, n * height))
-    colours = both.quantize(127, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    colours = both.quantize(160, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     images = [image.quantize(palette=colours, dither=Image.Dither.NONE) for image, _ in frames]
     images[0].save(path, save_all=True, append_images=images[1:], duration=[ms for _, ms in frames], loop=0, optimize=True)
 
