@@ -134,8 +134,8 @@ export const legendOf = series =>
 /** Draw a chart. The mouse and the arrow keys show the values at a place. series: [{name, x, y, style: bars|dots|band (default: a line; a band is
  * from `under` to y, with an opacity), steps: true (the line jumps from value to value), line: width, ends: true (a dot at the end of the line)}], with rising x. logX, logY: use a logarithmic axis. zones: [{from, to, text,
  * shade}], ranges of x that are marked in the background; a line marks an end inside the chart. span: [from, to], values of x that the axis
- * must contain. ticksX: numbers that the axis of x shows; default: round ones. low, high: the range of y; lines end there with an arrow, and the values beyond can still be read. rest: {from, text}, a
- * range without values at the right end, and what to write there. width: in pixels; default: the width of the page. legend: false to draw none. named(x): text of a place, for the values under the mouse. onpick(x): called when the user clicks or drags
+ * must contain. ticksX: numbers that the axis of x shows; default: round ones. low, high: the range of y; lines end there with an arrow, and the values beyond can still be read. rest: {from, free, text}, a
+ * range without values at the right end, and what to write there, beyond `free`. width: in pixels; default: the width of the page. legend: false to draw none. named(x): text of a place, for the values under the mouse. onpick(x): called when the user clicks or drags
  * in the chart. Return a figure element. */
 export function chart({
   title,
@@ -199,8 +199,9 @@ export function chart({
     elements.push(h('text', {x: (x + end) / 2, y: 14, 'text-anchor': 'middle', fill: 'var(--ink)'}, text));
   });
   if (rest) {
-    const {from, text} = rest, x = px(from), wide = width - right - x, long = 6.2 * text.length, upright = wide < long;
-    const at = [x + wide / 2 + 4 * upright, (top + height - bottom) / 2 + 4 * !upright];
+    const {from, free = from, text} = rest, x = px(from), begin = px(free), wide = width - right - begin,
+                              long = 6.2 * text.length, upright = wide < long;
+    const at = [begin + wide / 2 + 4 * upright, (top + height - bottom) / 2 + 4 * !upright];
     if (!zones.some(zone => Math.abs(px(zone.to) - x) < 2))
       elements.push(
         h('line', {class: 'rest', x1: x, x2: x, y1: top, y2: height - bottom, stroke: 'var(--soft)', 'stroke-dasharray': '2 3'}));

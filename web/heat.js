@@ -174,6 +174,7 @@ export class HeatMap {
     to.imageSmoothingEnabled = columns > width && !this.axes;  // axes name the rows, so these stay distinct
     to.drawImage(this.small, 0, 0, width, height);
     const [r, c] = this.cursor, w = width / columns, t = height / rows;
+    if (Math.min(w, 2 * t) >= 44 * devicePixelRatio) this.writeNumbers(to, w, t, pixels);
     to.lineWidth = 2 * devicePixelRatio;
     for (const [style, grow] of [['#000', 0], ['#fff', to.lineWidth]]) {
       to.strokeStyle = style;
@@ -184,6 +185,20 @@ export class HeatMap {
     canvas.setAttribute('aria-label',
       `${this.title}: ${rows} by ${columns}, ${this.value} from ${this.from} to ${this.to}. Arrow keys move the cursor.`);
     this.read(r, c);
+  }
+
+  /** Write the number of each cell, in black or white. pixels: the colours of the cells. */
+  writeNumbers(to, wide, tall, pixels) {
+    to.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;
+    to.textAlign = 'center', to.textBaseline = 'middle';
+    const whole = this.data.every(x => !Number.isFinite(x) || Number.isInteger(x));
+    this.data.forEach((x, n) => {
+      if (!Number.isFinite(x)) return;
+      const colour = pixels[n], light = 0.299 * (colour & 255) + 0.587 * (colour >> 8 & 255) + 0.114 * (colour >> 16 & 255);
+      to.fillStyle = light > 140 ? '#000' : '#fff';
+      to.fillText(
+        minus(whole ? String(x) : fixed(x, 2)), (n % this.columns + 0.5) * wide, (Math.floor(n / this.columns) + 0.5) * tall);
+    });
   }
 
   /** Return what is written beside and below a map of `wide` by `tall` pixels: SVG elements, and the pixels that they need. names: of the rows and

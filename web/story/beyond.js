@@ -48,13 +48,13 @@ export const beyond = {
     const vectors = core.filled(0, 0), table = trainedTable(core, facts, 0);
     /** Return from which distance on each head of the longest text repeats its last score. */
     const repeated = scores => 1 + Math.max(...scores.map(all => all.findLastIndex(x => x !== all.at(-1))));
-    const from = what => (length, {first}) => first < length ? `one ${what} from distance ${first}` : '';
+    const from = what => (length, {first}) => first < length ? `the same ${what} from distance ${first} on` : '';
     const rope = `rope,dim=${width}`, {frequency} = core.frequencies(rope, width, 1), slowest = frequency.at(-1) * 180 / Math.PI;
     const schemes = [
       {
         name: 'ALiBi',
         term: {text: 'alibi'},
-        note: (length, {scores}) => `lowest score of the flattest head: ${minus(fixed(scores.at(-1)[length - 1], 1))}`
+        note: (length, {scores}) => `its flattest head falls to ${minus(fixed(scores.at(-1)[length - 1], 1))}`
       },
       {name: 'T5', term: table, note: from('number')}, {
         name: 'Shaw',
@@ -153,8 +153,7 @@ export const beyond = {
         `All words are equal here, so only the distance matters. Each scheme has four heads; a head of RoPE is one dial, and where it turns too fast for a line, its range is shaded.`,
         'ALiBi keeps falling, so far words get almost no weight. T5 and Shaw repeat their last number for more and more words. RoPE’s slow dials reach angles that did not occur in training, so models for long texts slow the dials down. A table of 512 position vectors ends: it has none for token 513 (that of GPT-2 has 1,024).'
       ],
-      formula: ({length}) =>
-        length <= trained ? [] : [math(words('new offsets:'), i('δ'), o('='), i('j'), o('−'), i('i'), o('≤'), n(`−${trained}`))],
+      formula: math(words('new offsets:'), i('δ'), o('='), i('j'), o('−'), i('i'), o('≤'), n(`−${trained}`)),
       papers: [paper('Chen et al. 2023, Position interpolation', '2306.15595'), paper('Peng et al. 2023, YaRN', '2309.00071')],
       workshop: viewLink({id: 'rope'}, 'slow RoPE’s dials'),
       notes: [
@@ -172,15 +171,15 @@ export const beyond = {
           schemes.map(scheme => scoresOf(scheme)).map(scores => ({scores, sums: scores.map(sums), first: repeated(scores)}));
         const found = known.map(({scores}) => scores), shown = kept(length);
         const fractions = shares(length), words = state.text.split(/\s+/).filter(Boolean).length;
-        const room = heightOf(box) / 2 - (width > 240 ? 80 : 134);  // for a chart, so that all are on the first screen
+        const room = heightOf(box) / 2 - (width > 240 ? 80 : 138);  // for a chart, so that all are on the first screen
         const tall = Math.min(room > 112 ? room : 140, 1.3 * width);
         const beyond = width > 320 ? ` of attention beyond ${trained}` : width > 170 ? ' beyond' : '';
         const figures = schemes.map((scheme, n) => chart({
-          title: (scheme.wide && width > 320 ? scheme.wide : scheme.name) +
+          title: (scheme.wide && width > 260 ? scheme.wide : scheme.name) +
             (length > trained ? `: ${percent(fractions[n])}${beyond}` : ''),
           xLabel: n < columns ? '' : 'distance',
           named: back => `distance ${count(back)}`,
-          ticksX: [1, 8, 64, ...(width > 170 ? [trained] : []), max],
+          ticksX: [1, 8, 64, ...(width > 200 ? [trained] : []), max],
           yLabel: width > 240 ? 'score' : '',
           width,
           height: n < columns ? tall - 16 : tall,  // those above another have no name of the axis
@@ -192,7 +191,9 @@ export const beyond = {
           legend: false,
           zones: [{from: 1, to: trained - 0.5, shade: true}],
           marks: words > 1 && words <= length ? [{x: words - 1, text: `your ${words} words`}] : [],
-          rest: length < max ? {from: length - 0.5, text: width > 360 ? 'not in this text' : 'not in text'} : undefined
+          rest: length < max ?
+            {from: length - 0.5, free: Math.max(length, trained), text: width > 360 ? 'not in this text' : 'not in text'} :
+            undefined
         }));
         schemes.forEach(
           ({note}, n) => figures[n].querySelector('figcaption').append(h('span', {class: 'note'}, note(length, known[n]))));

@@ -95,7 +95,8 @@ class Strip {
     });
     const mean = fixed(loss.reduce((a, b) => a + b, 0) / loss.length, 2);
     this.legend.replaceChildren(h('span', {class: 'swatch'}),
-      `Surprise, mean ${mean} nats; grey: guessing${wide ? `, ${fixed(guessing, 2)}` : ''}.`,
+      wide ? `Surprise at each byte, on average ${mean} nats; grey line: guessing, ${fixed(guessing, 2)}.` :
+             `Surprise, mean ${mean} nats; grey: guessing.`,
       other ? ' Short lines: with T5.' : '', loss.some(x => x > full) ? ` Pointed bars: more than ${fixed(full, 2)}.` : '');
     this.element.setAttribute('aria-valuemax', tokens.length - 1);
     this.element.setAttribute('aria-valuenow', chosen);
@@ -151,7 +152,7 @@ class Heads {
     const ramp = colours(), keys = Math.max(n, 4),
           power = Math.log(4) / Math.log(keys);  // equal weights have a quarter of the scale in texts of every length
     paintScale(this.bar, ramp);
-    this.middle.textContent = `1; the middle is ${fixed(1 / Math.sqrt(keys), 2)}`;
+    this.middle.textContent = `1, in the middle ${fixed(1 / Math.sqrt(keys), 2)}`;
     this.element.classList.toggle('fine', n > 100);
     this.said.textContent = habits[chosen] && `On average, head ${this.buttons[chosen].textContent} ${habits[chosen]}.`;
     this.buttons.forEach((button, at) => {
@@ -289,11 +290,11 @@ class Next {
     this.order.forEach((byte, n) => {
       const button = this.list.children[n], [name, share, number] = button.children;
       button.disabled = !append || byte > 126;
-      button.setAttribute('aria-label', `${nameOf(byte)}, probability ${fixed(p[byte], 3)}`);
       name.textContent = nameOf(byte);
       button.hidden = few && n > 4;
       share.style.width = `${100 * p[byte]}%`;
       number.textContent = p[byte] < 5e-4 ? '< 0.001' : fixed(p[byte], 3);
+      button.setAttribute('aria-label', `${nameOf(byte)}, probability ${number.textContent}`);
     });
   }
 }
@@ -472,7 +473,7 @@ export const model = {
               low ? 160 :
                     243),
               maps = low ? all :
-          wide           ? Math.min(Math.max(4 * (screen - others - 170), 0.7 * all), all) :
+          wide           ? Math.min(Math.max(4 * (screen - others - 170), 0.85 * all), all) :
                            Math.min(all, 416),
               height = Math.min(Math.max(screen - others - maps / (low && wide ? 16 : 4), least), highest);
         heads.element.style.setProperty('--maps', `${maps}px`);

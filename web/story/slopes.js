@@ -4,7 +4,7 @@ import {axisWidth, HeatMap} from '../heat.js';
 import {controls, fixed, h, minus, short, viewLink} from '../ui.js';
 
 import {i, math, n, o, row, sub, sup} from './mathml.js';
-import {coverOf, paper, player, step, tall, walk, widthOf} from './step.js';
+import {coverOf, heightOf, paper, player, step, tall, walk, widthOf} from './step.js';
 import {example, lastWords, shade} from './words.js';
 
 const length = 512, faint = -5;
@@ -103,7 +103,7 @@ export const slopes = {
           high: 0,
           cursor: [head, query],
           named: {row: head, column: query, text: `query ${query}`},
-          ratio: wide / tall(map.element, wide / 1.6, 124),
+          ratio: wide / tall(map.element, Math.min(wide / 1.6, Math.max(heightOf(map.element) - 124, 180)), 124),
           label: (row, column, x) => x === -Infinity ?
             `head ${row}, token ${column}: after the query, masked` :
             `head ${row}, distance ${query - column}: bias ${minus(fixed(x))}, weight ${fixed(weights[row][column])}`
@@ -116,8 +116,8 @@ export const slopes = {
         const ending = (words, weight) => words.flatMap((word, n) => {
           const share = weight[seen - words.length + n];
           return [
-            h('span', {class: 'shaded', style: `background: ${shade(share / weight[seen - 1])}`}, word, ' ',
-              h('small', {}, fixed(share, 3))),
+            h('span', {class: 'shaded', style: `background: ${shade(Math.min(share / 0.15, 1))}`}, word, ' ',
+              h('small', {}, fixed(share, share < 0.01 ? 4 : 3))),
             ' '
           ];
         });

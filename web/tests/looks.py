@@ -62,7 +62,7 @@ def narrow(browser):
         check(f"bias at {width} × {height}: the map is square, and its scale is in sight", abs(found[0] - found[1]) < 1 and found[0] > 200 and found[2] <= found[3] and found[4] <= found[0] + 40, found)
         page.context.close()
     page = Page(browser, viewport={"width": 320, "height": 568})
-    for view, text in (("length", "a learned table"), ("shaw", "pairs of positions"), ("cost", "bucket,strategy"), ("images", "(0,0)")):
+    for view, text in (("length", "4,096 to 8,191"), ("shaw", "pairs of positions"), ("cost", "bucket,strategy"), ("images", "(0,0)")):
         page.show(view)
         found = page.p.evaluate("""text => [[...document.querySelectorAll('main caption span')].map(e => e.getBoundingClientRect().right),
             [...document.querySelectorAll('main tbody th')].filter(e => e.textContent.startsWith(text)).map(e => e.nextSibling.getBoundingClientRect().right)]""", text)

@@ -144,9 +144,9 @@ def schemes(page):
         check(f"beyond {length}: in the titles", [f": {max(1, round(100 * x))} %" in title for x, title in zip(want, titles)] == [length > 512] * 4, titles)
         turned = [round(np.degrees(0.001 * (n - 1))) for n in (length, 512)]
         notes = [
-            f"lowest score of the flattest head: {2 - (length - 1) / 256:.1f}".replace("-", "−"),
-            "one number from distance 113" if length > 113 else "",
-            "one vector from distance 511" if length > 511 else "",
+            f"its flattest head falls to {2 - (length - 1) / 256:.1f}".replace("-", "−"),
+            "the same number from distance 113 on" if length > 113 else "",
+            "the same vector from distance 511 on" if length > 511 else "",
             f"slowest dial: {turned[0]}°" + (f", trained to {turned[1]}°" if length > 512 else ""),
         ]
         check(f"beyond {length}: what happens at the end", [title.endswith(note) for title, note in zip(titles, notes)] == [True] * 4, titles)
@@ -252,7 +252,7 @@ def surprise(page):
     loss = page.p.evaluate("relpos.page().numbers().loss")
     said = page.p.text_content(".surprise")
     check("the model is saved beside the picture", page.p.locator(".text [aria-label=Save] button").last.inner_text() == "Save the model")
-    check("and a legend", f"Surprise, mean {np.mean(loss):.2f} nats" in said and f"{np.log(256):.2f}" in said, said)
+    check("and a legend", f"{np.mean(loss):.2f} nats" in said and f"{np.log(256):.2f}" in said, said)
 
 
 def dials_over_bars(page):

@@ -231,7 +231,7 @@ export const families = {
       output,
       settings,
       about:
-        'Three tokens, [1, 0], [0, 1] and [1, 1], with four families of position terms: scores before the softmax, and weights. Shaded cells differ from the source of the example, whose numbers are wrong there (docs/errata.md).' +
+        'Three tokens, [1, 0], [0, 1] and [1, 1], with four families of position terms: scores before the softmax, and weights. Shaded cells correct numbers of the notes that the example comes from.' +
         ' At strength 1 the numbers are those of the example. A stronger table, vector or slope overrides the content, and stronger content overrides the positions: the first map shows which one wins. For rotary positions the strength multiplies the angles, which repeat after a full turn.',
       formula:
         'additive: ⟨q, k⟩ / √2 + b[r]    Shaw: ⟨q, k + a[r]⟩ / √2    rotary: ⟨R(i) q, R(j) k⟩ / √2    linear: ⟨q, k⟩ / √2 + slope · r      r = j − i'
