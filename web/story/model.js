@@ -105,6 +105,27 @@ class Strip {
   }
 }
 
+/** Return the sizes of the picture for n bytes. all: its width; screen: the height that is left for it on the first screen; wide: the next bytes
+ * are beside the row; low: the maps are in one row; plain: there is a second legend. Return {letter, bar, across, height, hidden}: the width of a
+ * letter and the width of the maps in pixels, the height of the bars of surprise in rem, that of the row in pixels, and whether lines are hidden. */
+function layout({n, all, screen, wide, low, plain}) {
+  const room = all - 4, lines = Math.ceil(n * 13 / room), seen = wide ? lines : Math.min(lines, 4),
+        letter = Math.min(Math.floor(10 * room / Math.ceil(n / lines)) / 10, 20);  // all lines are full
+  const barOf = () => {
+    if (low) return 1;
+    if (!wide) return 1.2;
+    return screen > 740 && lines < 3 ? [3.6, 2.8][lines - 1] : lines > 2 ? 1.3 : 2.1;
+  };
+  const bar = barOf(), strips = (24.4 + 16 * bar) * seen, good = 170;  // a height of the row that shows its bars well
+  const rest = screen - strips - (!wide ? 328 + (plain ? 17 : 0) : low ? 160 : 243);  // for maps and row
+  const across = low ? all :
+    wide             ? Math.min(Math.max(4 * (rest - good), 0.85 * all), all) :
+                       Math.min(all, 416),
+        [least, highest] = wide ? [110, 400] : [low ? 130 : 114, 240],
+        height = Math.min(Math.max(rest - across / (low && wide ? 16 : 4), least), highest);
+  return {letter, bar, across, height, hidden: lines > seen};
+}
+
 /** Return what a head mostly attends to, as a sentence without its subject, from its weights [n][n] at data[from]: the means over all queries but the
  * first few, for which all keys are near. */
 function habit(data, from, n) {
@@ -458,33 +479,17 @@ export const model = {
         if (one)
           return {said: 'Type on: the model predicts each byte from those before.', csv: () => [], code: {CLI: ''}, numbers: {}};
         const start = performance.now(), text = textOf(state.text), whole = bytesOf(state.text).length,
-              {tokens, n, plain, loss, maps: data, habits, rowOf, after} = read(text, state.scheme), room = all - 4,
-              lines = Math.ceil(n * 13 / room),
-              letter = Math.min(Math.floor(10 * room / Math.ceil(n / lines)) / 10, 20),  // all lines are full
-          seen = wide ? lines : Math.min(lines, 4),
-              bar = low ? 1 :
-          !wide         ? 1.2 :
-          lines > 2     ? 1.3 :
-                          (screen > 740 && [3.6, 2.8][lines - 1]) || 2.1,  // the height of the bars in rem
-          [least, highest] = wide ? [110, 400] : [low ? 130 : 114, 240],
-              strips = (24.4 + 16 * bar) * seen,  // the heights of the parts in pixels
-          others = strips +
-          (!wide  ? 326 + (plain ? 17 : 0) :
-              low ? 160 :
-                    243),
-              maps = low ? all :
-          wide           ? Math.min(Math.max(4 * (screen - others - 170), 0.85 * all), all) :
-                           Math.min(all, 416),
-              height = Math.min(Math.max(screen - others - maps / (low && wide ? 16 : 4), least), highest);
-        heads.element.style.setProperty('--maps', `${maps}px`);
-        box.classList.toggle('brief', maps < 0.9 * all);
+              {tokens, n, plain, loss, maps, habits, rowOf, after} = read(text, state.scheme),
+              {letter, bar, across, height, hidden} = layout({n, all, screen, wide, low, plain});
+        heads.element.style.setProperty('--maps', `${across}px`);
+        box.classList.toggle('brief', across < 0.9 * all);
         const at = state.at < 0 ? n - 1 : Math.min(state.at, n - 1), layer = Math.floor(state.head / perLayer),
               head = state.head % perLayer, line = rowOf(layer, head, at), p = after(at);
         const weights = line.weights.subarray(0, at + 1), heaviest = weights.indexOf(Math.max(...weights)),
               key = state.key < 0 ? heaviest : Math.min(state.key, at);
         strip.element.style.setProperty('--bar', `${bar}rem`);
-        strip.show({tokens, loss, other: plain, chosen: at, weights, follow: lines > seen, letter, wide});
-        heads.show({maps: data, habits}, n, state.head);
+        strip.show({tokens, loss, other: plain, chosen: at, weights, follow: hidden, letter, wide});
+        heads.show({maps, habits}, n, state.head);
         sums.show({
           tokens,
           row: line,
@@ -526,7 +531,7 @@ export const model = {
                             ms,
                             get loss() { return [...loss]; },
             get probabilities() { return [...p]; },
-            get maps() { return data.map(map => [...map]); }
+            get maps() { return maps.map(map => [...map]); }
           },
           csv: () => [['byte', 'loss', 'content', 'score', 'weight'],
             ...tokens.map((byte, j) => [nameOf(byte), j ? loss[j - 1] : '',

@@ -199,6 +199,7 @@ def hands(page):
     check("and the answer stays", p.text_content(".guess [role=status]") != "")
     p.fill("#own-text", "hello world")
     page.frames()
+    check("another text is read with T5 again", p.evaluate("relpos.state().scheme") == "", p.evaluate("relpos.state()"))
     check("another text has no answer yet", p.text_content(".guess [role=status]") == "" and not p.query_selector(".guess [aria-pressed=true]"), p.text_content(".guess"))
     p.fill("#own-text", TEXTS[0])
     p.click(".guess button >> nth=0")
