@@ -54,7 +54,7 @@ export const beyond = {
       {
         name: 'ALiBi',
         term: {text: 'alibi'},
-        note: (length, {scores}) => `its flattest head falls to ${minus(fixed(scores.at(-1)[length - 1], 1))}`
+        note: (length, {scores}) => `its flattest head falls from ${content} to ${minus(fixed(scores.at(-1)[length - 1], 1))}`
       },
       {name: 'T5', term: table, note: from('number')}, {
         name: 'Shaw',
@@ -146,12 +146,16 @@ export const beyond = {
         because: 'Its scores fall with the distance without an end.',
         reveal: () => state().length > trained || change({length: max})
       },
-      lead: drag => [`No training text had more than ${trained} tokens: the shaded part. This text has `,
+      lead: drag => [`Suppose no training text had more than ${trained} tokens: the shaded part. This text has `,
         drag('length', {text: count, log: true}), '. What do four schemes do with longer distances? ', play],
       fold: 1,
       text: [
         `All words are equal here, so only the distance matters. Each scheme has four heads; a head of RoPE is one dial, and where it turns too fast for a line, its range is shaded.`,
-        'ALiBi keeps falling, so far words get almost no weight. T5 and Shaw repeat their last number for more and more words. RoPE’s slow dials reach angles that did not occur in training, so models for long texts slow the dials down. A table of 512 position vectors ends: it has none for token 513 (that of GPT-2 has 1,024).'
+        [
+          'ALiBi keeps falling, so far words get almost no weight. T5 and Shaw repeat their last number for more and more words. RoPE’s slow dials reach angles that did not occur in training, so models for long texts slow the dials down. A table of 512 position vectors ends: it has none for token 513 (that of GPT-2 has 1,024).',
+          ' More attention is not better: ', viewLink({id: 'length'}, 'trained models'),
+          ' show what becomes of their predictions.'
+        ]
       ],
       formula: math(words('new offsets:'), i('δ'), o('='), i('j'), o('−'), i('i'), o('≤'), n(`−${trained}`)),
       papers: [paper('Chen et al. 2023, Position interpolation', '2306.15595'), paper('Peng et al. 2023, YaRN', '2309.00071')],

@@ -114,12 +114,12 @@ function layout({n, all, screen, wide, low, plain}) {
   const barOf = () => {
     if (low) return 1;
     if (!wide) return 1.2;
-    return screen > 740 && lines < 3 ? [3.6, 2.8][lines - 1] : lines > 2 ? 1.3 : 2.1;
+    return screen > 740 && lines < 3 ? [3.6, 2.8][lines - 1] : lines > 2 ? 1.3 : screen > 680 ? 2.1 : 1.5;
   };
   const bar = barOf(), strips = (24.4 + 16 * bar) * seen, good = 170;  // a height of the row that shows its bars well
   const rest = screen - strips - (!wide ? 328 + (plain ? 17 : 0) : low ? 160 : 243);  // for maps and row
   const across = low ? all :
-    wide             ? Math.min(Math.max(4 * (rest - good), 0.85 * all), all) :
+    wide             ? Math.min(Math.max(4 * (rest - good), 0.92 * all), all) :
                        Math.min(all, 416),
         [least, highest] = wide ? [110, 400] : [low ? 130 : 114, 240],
         height = Math.min(Math.max(rest - across / (low && wide ? 16 : 4), least), highest);
@@ -165,8 +165,7 @@ class Heads {
     this.middle = h('span');
     this.said = h('span', {class: 'habit'});
     this.element = h('div', {class: 'maps', role: 'group', 'aria-label': 'Attention of every head'}, this.buttons,
-      h('div', {class: 'scale'}, h('span', {class: 'heads'}, 'Heads, as layer.head:'), h('span', {}, 'weight 0'), this.bar,
-        this.middle, this.said));
+      h('div', {class: 'scale'}, h('span', {}, 'weight 0'), this.bar, this.middle, this.said));
   }
 
   show({maps, habits}, n, chosen) {
@@ -441,7 +440,7 @@ export const model = {
       ],
       fold: 2,
       text: [
-        'You see its surprise, its 16 heads, and the bytes that it expects; “Write on” appends 40 of them, each as often as it expects it. Click a map to choose a head, and a letter to choose the query. Each score is a sum: what the two bytes are (content) and how far apart they are (position). The softmax turns the scores into weights.',
+        'You see its surprise, its 16 heads (named layer.head), and the bytes that it expects; “Write on” appends 40 of them, each as often as it expects it. Click a map to choose a head, and a letter to choose the query. Each score is a sum: what the two bytes are (content) and how far apart they are (position). The softmax turns the scores into weights.',
         ['Here it reads up to 256 bytes, the length in training: ', viewLink({id: 'length'}, 'read on to 8,192 bytes'), '.'],
         'Take the positions away, or replace T5’s learned table by ALiBi or RoPE; the model is not trained again. It then reads texts like those of its training, Vim’s help, worse; it may read other texts better.'
       ],
@@ -472,7 +471,10 @@ export const model = {
         const all = widthOf(box), wide = all > 560, screen = heightOf(box), low = screen < 500, width = all - (wide ? 214 : 0);
         box.classList.toggle('wide', wide), box.classList.toggle('low', low);
         settings.set(state);
-        if (input.value !== state.text) input.value = state.text;
+        if (input.value !== state.text) {
+          input.value = state.text;
+          input.scrollLeft = input.scrollWidth;  // its end is in sight
+        }
         if (failed) throw failed;
         const one = /^[\0-\x7f]$/.test(state.text);  // the first letter of a text that the reader begins to type
         box.classList.toggle('waiting', one);

@@ -194,7 +194,7 @@ export class Words {
     const reach = Math.max(...this.at.map(to => Math.abs(to - from)), 1);
     return this.at.map((to, n) => {
       const fraction = this.weights[n] / max, high = 22 + (arcs - 34) * Math.abs(to - from) / reach;
-      const thick = 0.7 + Math.min(arcs / 11, 30) * fraction, side = 20 + 2.6 * thick, end = 7 + thick / 3,
+      const thick = 0.7 + Math.min(arcs / 14, 20) * fraction, side = 20 + 2.6 * thick, end = 7 + thick / 3,
             own = 30 + 3 * thick;  // keep the loop from a word to itself open
       const d = n === this.chosen ? `M${from - end} ${y}C${from - side} ${y - own} ${from + side} ${y - own} ${from + end} ${y}` :
                                     `M${from} ${y}C${from} ${y - high * 1.25} ${to} ${y - high * 1.25} ${to} ${y}`;

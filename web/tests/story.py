@@ -144,7 +144,7 @@ def schemes(page):
         check(f"beyond {length}: in the titles", [f": {max(1, round(100 * x))} %" in title for x, title in zip(want, titles)] == [length > 512] * 4, titles)
         turned = [round(np.degrees(0.001 * (n - 1))) for n in (length, 512)]
         notes = [
-            f"its flattest head falls to {2 - (length - 1) / 256:.1f}".replace("-", "−"),
+            f"its flattest head falls from 2 to {2 - (length - 1) / 256:.1f}".replace("-", "−"),
             "the same number from distance 113 on" if length > 113 else "",
             "the same vector from distance 511 on" if length > 511 else "",
             f"slowest dial: {turned[0]}°" + (f", trained to {turned[1]}°" if length > 512 else ""),
@@ -431,7 +431,7 @@ def folded_answers(page):
 def sums_of_model(page):
     """Check that the sums of step 8 are high enough on each screen, and as large as they were drawn, and that a link leads to longer texts."""
     p = page.p
-    for width, height, least in ((390, 844, 140), (320, 568, 130), (640, 400, 110), (700, 600, 130), (800, 500, 110), (1440, 900, 200)):
+    for width, height, least in ((390, 844, 140), (320, 568, 130), (640, 400, 110), (700, 600, 130), (800, 500, 110), (1366, 900, 150), (1440, 900, 200)):
         p.set_viewport_size({"width": width, "height": height})
         page.show("story-model", text="The cursor is moved to the next line. The cur")
         page.until("relpos.page().csv().length > 0")
@@ -439,6 +439,8 @@ def sums_of_model(page):
         drawn, wide, high, bottom, end = p.evaluate("(e => [e.viewBox.baseVal.width, e.getBoundingClientRect().width, e.getBoundingClientRect().height, e.getBoundingClientRect().bottom, document.querySelector('.picture').getBoundingClientRect().bottom])(document.querySelector('.sums svg'))")
         check(f"story-model, {width} x {height}: the sums can be read", round(high) >= least and 0.97 < wide / drawn < 1.03, f"{drawn} {wide} {high}")
         check(f"story-model, {width} x {height}: the sums are on the first screen", bottom <= height or height < 568, bottom)
+        edges = p.evaluate("['.maps .scale', '.picture'].map(part => document.querySelector(part).getBoundingClientRect().right)")
+        check(f"story-model, {width} x {height}: the scale of the maps is in the picture", edges[0] <= edges[1] and p.evaluate("document.documentElement.scrollWidth") <= width, edges)
         check(f"story-model, {width} x {height}: the steps and the views share a line", p.evaluate("document.querySelector('.steps').clientHeight") < 60)
         check(f"story-model, {width} x {height}: the picture is on the first screen", end <= height or (width, height) not in ((390, 844), (1440, 900)), end)
     p.set_viewport_size({"width": 1280, "height": 900})

@@ -96,7 +96,7 @@ export const images = {
     const picture = h('div', {}, classes, grid);
     let links = null;  // functions that connect places in the maps to places in the grid, for the last picture
     const output =
-      h('div', {}, h('div', {class: 'panels'}, h('div', {}, heading, picture, said, note), offsets.element, matrix.element),
+      h('div', {}, h('div', {class: 'panels'}, h('div', {}, heading, picture, said), offsets.element, matrix.element), note,
         h('details', {}, h('summary', {}, 'The numbers of the chosen patch'), numbers),
         h('h3', {}, 'Four patches: absolute against relative'), example);
     let shape = '', scene = '';
