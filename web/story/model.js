@@ -119,7 +119,7 @@ function layout({n, all, screen, wide, low, plain}) {
   const bar = barOf(), strips = (24.4 + 16 * bar) * seen, good = 170;  // a height of the row that shows its bars well
   const rest = screen - strips - (!wide ? 328 + (plain ? 17 : 0) : low ? 160 : 243);  // for maps and row
   const across = low ? all :
-    wide             ? Math.min(Math.max(4 * (rest - good), 0.92 * all), all) :
+    wide             ? Math.min(Math.max(4 * (rest - good), (screen < 620 ? 0.7 : 0.92) * all), all) :
                        Math.min(all, 416),
         [least, highest] = wide ? [110, 400] : [low ? 130 : 114, 240],
         height = Math.min(Math.max(rest - across / (low && wide ? 16 : 4), least), highest);

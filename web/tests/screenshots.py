@@ -56,7 +56,7 @@ def film(browser, path):
     both = Image.new("RGB", (width, 2 * height))  # frames that have all colours: with T5 and with ALiBi
     for n, frame in enumerate((frames[15], frames[last - 1])):
         both.paste(frame[0], (0, n * height))
-    colours = both.quantize(160, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    colours = both.quantize(140, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     images = [image.quantize(palette=colours, dither=Image.Dither.NONE) for image, _ in frames]
     images[0].save(path, save_all=True, append_images=images[1:], duration=[ms for _, ms in frames], loop=0, optimize=True)
 
