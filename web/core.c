@@ -279,8 +279,36 @@ static void diagonals(rpi_rows *s, const rows_call *c)
     }
 }
 
-/* Compute the n numbers of one row. */
-static void one_row(rpi_rows *s, const rows_call *c, int i, double *to, size_t n)
+/* Return true if the biases of a score can be added to the score without them: they depend only on the offset, there is
+ * no softcap between or after, and no vectors, whose products need the term. */
+static bool separable(const rpi_args *args, const rp_plan *plan)
+{
+    return desc.n_terms > 0 && desc.len_k > 0 && desc.softcap == 0 && desc.softcap_after == 0 && plan->vec < 0 &&
+           by_offset(args);
+}
+
+/* Compute the bias of each offset that occurs in rows of a bias that is constant along diagonals, by the definition:
+ * strip[n - 1 - r + j] is that of key j in row r of n. */
+static void strip_of(rpi_rows *s, const rows_call *c, double *strip)
+{
+    rpi_row *row = &s->row;
+    const int len = (int)desc.len_k;
+    for (int r = 0; r < c->n; r = r < c->n - 1 && r + len >= c->n ? c->n - 1 : r + len) {
+        rpi_pair pair[RP_MAX_TERMS];
+        rpi_row_at(row, 0, c->h, c->i + r);
+        for (int32_t n = 0; n < desc.n_terms; n++)
+            pair[n] = rpi_row_query(row, n);
+        for (int j = 0; j < len; j++) {
+            double sum = 0;
+            for (int32_t n = 0; n < desc.n_terms; n++)
+                sum = rpi_bias_sum(sum, rpi_row_bias(row, &pair[n], j));
+            strip[c->n - 1 - r + j] = sum;
+        }
+    }
+}
+
+/* Compute the n numbers of one row. bias: the biases [Lk] if the plan of the row has no terms, otherwise NULL. */
+static void one_row(rpi_rows *s, const rows_call *c, int i, const double *bias, double *to, size_t n)
 {
     rpi_row *r = &s->row;
     if (c->what == ROW_BIAS) {
@@ -289,6 +317,11 @@ static void one_row(rpi_rows *s, const rows_call *c, int i, double *to, size_t n
     }
     rpi_row_at(r, 0, c->h, i);
     rpi_row_scores(r);
+    for (int64_t j = 0; bias && j < desc.len_k; j++) {
+        if (bias[j] == -INFINITY)
+            r->keep[j] = 0;
+        r->score[j] = r->keep[j] ? r->score[j] + bias[j] : -INFINITY;
+    }
     if (c->what != ROW_SCORES)
         rpi_row_softmax(r);
     if (c->what == ROW_OUT)
@@ -336,9 +369,21 @@ static int call_rows(rp_plan *plan, void *context)
     const size_t each = (size_t)(c->what == ROW_OUT ? rows.args.desc.dim_v : desc.len_k);
     if (c->what == ROW_BIAS && c->n > 0 && by_offset(&rows.args))
         diagonals(&rows, c);
-    else
+    else {
+        rp_plan bare = *plan; /* without terms, scores have no biases */
+        double *strip = c->what != ROW_BIAS && c->n > 1 && separable(&rows.args, plan)
+                            ? malloc((size_t)(desc.len_k + c->n - 1) * sizeof *strip)
+                            : NULL;
+        if (strip) {
+            strip_of(&rows, c, strip);
+            bare.desc.n_terms = 0;
+            rows.row.plan = &bare;
+        }
         for (int n = 0; n < c->n; n++)
-            one_row(&rows, c, c->i + n, c->to + (size_t)n * each, each);
+            one_row(&rows, c, c->i + n, strip ? strip + (c->n - 1 - n) : NULL, c->to + (size_t)n * each, each);
+        rows.row.plan = plan;
+        free(strip);
+    }
     rpi_rows_end(&rows);
     return 0;
 }

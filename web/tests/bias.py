@@ -31,7 +31,38 @@ def calculations(page, state, now, want):
             check(f"bias {state}: its calculation", abs(found - want[r, c]) <= 1e-5 * (1 + abs(want[r, c])), f"{text} {want[r, c]}")
 
 
+# of each kind of term: the numbers that differ, bit for bit, between rows computed together, whose biases are added by offset, and single rows
+ROWS = """() => {
+    const {core} = relpos, lenQ = 9, lenK = 13, dimK = 8, wave = n => Float64Array.from({length: n}, (_, i) => Math.sin(7 * i) + i % 3),
+          [q, k, v] = [lenQ, lenK, lenK].map(n => wave(2 * n * dimK)), found = {};
+    for (const kind of Object.keys(core.kindOf))
+        for (const [how, more] of Object.entries({plain: {}, offset: {qOffset: 4}, causal: {masks: [{...core.masks.find(({name}) => name === 'causal'), values: []}]}, cap: {softcap: 5}, two: {also: ['alibi']}})) {
+            const {also = [], ...rest} = more;
+            try {
+                core.problem({heads: 2, lenQ, lenK, dimK, terms: [kind, ...also], q, k, v, ...rest});
+            } catch { continue; }  // the term needs an array or other sizes
+            for (const what of ['scores', 'weights', 'out', 'masked']) {
+                let all;
+                try { all = core.rows(what, 1); } catch { continue; }
+                const each = all.length / lenQ;
+                for (let i = 0; i < lenQ; i++)
+                    if (!core.rows(what, 1, i, 1).every((x, j) => Object.is(x, all[i * each + j]))) (found.differ ??= []).push([kind, how, what, i]);
+                found.compared = (found.compared ?? 0) + 1;
+            }
+        }
+    return found;
+}"""
+
+
+def rows_together(page):
+    """Check that rows that are computed together have the bits of single rows, which the library's reference computes."""
+    page.show("bias")
+    found = page.p.evaluate(ROWS)
+    check("rows computed together have the bits of single rows", not found.get("differ") and found["compared"] > 200, f"{found.get('differ', [])[:5]} {found['compared']}")
+
+
 def bias(page):
+    rows_together(page)
     terms = page.show("bias").p.evaluate(
         "relpos.core.kinds.filter(k => k.bias && k.name !== 'dense').map(k => [k.name, relpos.facts.terms[k.name].picture.split(' ')[0] || k.name])"
     )
