@@ -328,9 +328,9 @@ export function wordButtons(box, words, chosen, pick) {
   box.chosen = chosen;
 }
 
-/** Keep the chosen word of wordButtons, or the element of the class query, in sight where a style limits the height of the box: when the box appears or changes its size, and
- * after another word has been chosen; the view then calls the returned function. Only the box scrolls, never the page. The box has the class
- * more-above or more-below while words are hidden there. */
+/** Keep the chosen word of wordButtons, or the element of the class query, in sight where a style limits the height of the box: when the box
+ * appears or changes its size, and after another word has been chosen; the view then calls the returned function. Only the box scrolls,
+ * never the page. The box has the class more-above or more-below while words are hidden there. */
 export function followChosen(box) {
   let last = null;
   const find = () => box.querySelector('[aria-pressed=true], .query'), follow = () => {

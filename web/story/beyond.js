@@ -150,7 +150,7 @@ export const beyond = {
         drag('length', {text: count, log: true}), '. What do four schemes do with longer distances? ', play],
       fold: 1,
       text: [
-        `All words are equal here, so only the distance matters. Each scheme has four heads; a head of RoPE is one dial, and where it turns too fast for a line, its range is shaded.`,
+        'All words are equal here, so only the distance matters. Each scheme has four heads; a head of RoPE is one dial, and where it turns too fast for a line, its range is shaded.',
         [
           'ALiBi keeps falling, so far words get almost no weight. T5 and Shaw repeat their last number for more and more words. RoPE’s slow dials reach angles that did not occur in training, so models for long texts slow the dials down. A table of 512 position vectors ends: it has none for token 513 (that of GPT-2 has 1,024).',
           ' More attention is not better: ', viewLink({id: 'length'}, 'trained models'),
@@ -177,10 +177,10 @@ export const beyond = {
         const fractions = shares(length), words = state.text.split(/\s+/).filter(Boolean).length;
         const room = heightOf(box) / 2 - (width > 240 ? 80 : 138);  // for a chart, so that all are on the first screen
         const tall = Math.min(room > 112 ? room : 140, 1.3 * width);
-        const beyond = width > 320 ? ` of attention beyond ${trained}` : width > 170 ? ' beyond' : '';
+        const after = width > 320 ? ` of attention beyond ${trained}` : width > 170 ? ' beyond' : '';
         const figures = schemes.map((scheme, n) => chart({
           title: (scheme.wide && width > 260 ? scheme.wide : scheme.name) +
-            (length > trained ? `: ${percent(fractions[n])}${beyond}` : ''),
+            (length > trained ? `: ${percent(fractions[n])}${after}` : ''),
           xLabel: n < columns ? '' : 'distance',
           named: back => `distance ${count(back)}`,
           ticksX: [1, 8, 64, ...(width > 200 ? [trained] : []), max],

@@ -17,8 +17,10 @@ const samples = {
   repetition: 'See the option list. See the option list. See the option list. See the opt'
 };
 const layers = 4, perLayer = 4;  // of the model in lab/model
-const schemes = [['', 'T5, as trained'], ['none', 'none'], ['alibi', 'ALiBi'], ['rope', 'RoPE']];
-const choices = [['', 'T5 positions'], ['none', 'no positions'], ['alibi', 'ALiBi positions'], ['rope', 'RoPE positions']];
+const schemes = [  // the value of the setting, a name, and the text of the choice
+  ['', 'T5, as trained', 'T5 positions'], ['none', 'none', 'no positions'], ['alibi', 'ALiBi', 'ALiBi positions'],
+  ['rope', 'RoPE', 'RoPE positions']
+];
 
 /** Return the text that the model reads: the last `most` bytes in whole characters, or the example if there is no text. */
 function textOf(text) {
@@ -338,7 +340,13 @@ export const model = {
     };
     const settings = controls(
       [
-        {key: 'scheme', label: 'Positions', type: 'select', options: choices, change: (_, scheme) => choose(scheme)},
+        {
+          key: 'scheme',
+          label: 'Positions',
+          type: 'select',
+          options: schemes.map(([value, , text]) => [value, text]),
+          change: (_, scheme) => choose(scheme)
+        },
         {key: 'text', type: 'text'}, {key: 'head', lower: 0, upper: 15}, {key: 'at', lower: -1, upper: most - 1, limit: last},
         {key: 'key', lower: -1, upper: most - 1, limit: last}
       ],

@@ -69,7 +69,8 @@ function page(it, {core, change, state, story}, {term, more = [], ...said}) {
       const words = wordsOf(state.text), {length} = words;
       const order = readOrder(state.order, length), chosen = Math.min(state.word, length - 1), terms = term ? [term(state)] : [];
       now = order;
-      for (const button of moves) button.disabled = orders(words) === 1;
+      const count = orders(words);
+      for (const button of moves) button.disabled = count === 1;
       settings.set(state);
       const found = attend(core, words, order, terms, chosen), first = attend(core, words, words.map((_, k) => k), terms, chosen),
             plain = term && attend(core, words, order, [], chosen), moved = farthest(found.weights, first.weights),
@@ -83,13 +84,13 @@ function page(it, {core, change, state, story}, {term, more = [], ...said}) {
           added: plain && farthest([found.weights[chosen]], [plain.weights[chosen]]),
           movedOutput,
           words,
-          count: orders(words),
+          count,
           chosen,
           same: order.every((x, k) => x === k),
           strength: state.strength
         }),
         cut: cutOf(state.text),
-        numbers: {moved, movedOutput, orders: orders(words)},
+        numbers: {moved, movedOutput, orders: count},
         csv: () => [
           ['key', 'weight', 'bias'], ...order.map((word, at) => [words[word], found.weights[chosen][word], found.biases[at]])],
         code: {

@@ -125,9 +125,9 @@ export const coverOf = text => h('div', {class: 'cover'}, h('button', {type: 'bu
  * number.js for a setting. text: paragraphs; those from `fold` on answer the question, so they are folded until the reader guesses or opens
  * them. extra, save: buttons, below the question and beside those that save the figure. formula: parts, or a function of the state that
  * returns them. guess: see `question`. cover: made by `coverOf`, in the figure; a guess removes it, and so do its button, arrow keys in the
- * picture, and a setting that differs from its default. settings: beside the picture, unless they are in the figure. compute(state) returns {said, cut, csv(), code: {CLI}, numbers}; `said` is the
- * sentence above the settings, and `cut` says which part of the reader's text is shown, if not all of it. If the width changes, the figure
- * is drawn again. */
+ * picture, and a setting that differs from its default. settings: beside the picture, unless they are in the figure. compute(state) returns
+ * {said, cut, csv(), code: {CLI}, numbers}; `said` is the sentence above the settings, and `cut` says which part of the reader's text is
+ * shown, if not all of it. If the width changes, the figure is drawn again. */
 export function step({id, title, defaults}, {
   story,
   lead,
