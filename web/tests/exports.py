@@ -6,7 +6,8 @@ import xml.dom.minidom
 
 from checks import check, command
 from explorer import Page
-from story import COLOURS, STEPS
+from screens import COLOURS
+from story import STEPS
 
 
 # the labels beside and below each visible map

@@ -12,7 +12,8 @@ import numpy as np
 
 from checks import check, fixed, root, work
 from explorer import Page, url
-from story import COLOURS, LABELS, STEPS
+from screens import COLOURS, LABELS
+from story import STEPS
 from trained import LOSS
 
 

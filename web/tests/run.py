@@ -36,9 +36,10 @@ from looks import accessible, colours, labels, minus, names, narrow
 from machine import modules, speed
 from model import model
 from moving import keyboard, navigation
+from screens import hands, links, pictures, views
 from screenshots import card, film, hosted, screenshots
 from sentence import sentence
-from story import hands, links, pictures, story, views
+from story import story
 from trained import trained
 from vectors import rope, shaw
 
