@@ -155,6 +155,10 @@ typedef struct rp_t5_info {
 /* Return the sizes and properties of a model. The model owns them. */
 RP_API const rp_t5_info *rp_t5_about(const rp_t5 *model);
 
+/* Return note n about how the model was opened, from 0 on, or NULL after the last. A note is one line about something
+ * in its files that was changed or ignored, such as a prefix of the tensors' names. The model owns it. */
+RP_API const char *rp_t5_note(const rp_t5 *model, int64_t n);
+
 /* -------------------------------------------------------------------------------------------- text: tokens and back */
 
 /* The tokens of one sequence; the array is borrowed. */

@@ -22,8 +22,8 @@ typedef struct io_tensor {
 typedef struct io_checkpoint io_checkpoint;
 
 /* Open a file, or a folder that has one of io_checkpoint_names; the first one is used. An index lists shards. The
- * contents of a file decide its format, not its name. Fail if two tensors have the same name, or if a tensor is missing
- * from the shard where the index places it. */
+ * contents of a file decide its format, not its name. Fail if two tensors have the same name, or if a tensor is in
+ * another shard than the index says. A tensor of the index may be in no shard. */
 #define IO_CHECKPOINT_NAMES 4
 extern const char *const io_checkpoint_names[IO_CHECKPOINT_NAMES];
 io_status io_checkpoint_open(io_checkpoint **made, const char *path, char err[IO_ERR_MAX]);

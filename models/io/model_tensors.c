@@ -200,18 +200,19 @@ io_status io_checkpoint_rename(io_checkpoint *c, io_renamer *rename, const void 
 {
     enum { NAME = 192 };
     size_t kept = 0;
-    free(c->names);
-    c->names = malloc((c->n + 1) * NAME); /* each tensor takes more than this in memory, as an io_array */
-    if (c->names == NULL)
+    char *names = malloc((c->n + 1) * NAME); /* each tensor takes more than this in memory, as an io_array */
+    if (names == NULL)
         return io_fail(err, path, "out of memory");
     for (size_t n = 0; n < c->n; n++) {
-        char *name = c->names + kept * NAME;
+        char *name = names + kept * NAME;
         if (rename(context, c->tensors[n].name, name, NAME)) {
             c->tensors[kept] = c->tensors[n];
             c->tensors[kept++].name = name;
         }
     }
     c->n = kept;
+    free(c->names); /* of an earlier call; they were read above */
+    c->names = names;
     return sort_tensors(c, path, err);
 }
 
@@ -290,7 +291,8 @@ static io_status open_shards(io_checkpoint *c, const char *folder, const char *i
     return IO_OK;
 }
 
-/* Check that each tensor is in the file where the index places it. */
+/* Check that no tensor is in another file than the index says. A tensor that is in no file may be one that the model
+ * does not need, such as a copy of the embedding. */
 static io_status check_index(const io_checkpoint *c, const char *index, const json_t *map, char err[IO_ERR_MAX])
 {
     const char *key;
@@ -299,10 +301,11 @@ static io_status check_index(const io_checkpoint *c, const char *index, const js
     json_object_foreach((json_t *)(uintptr_t)map, key, value)
     {
         const io_tensor *t = io_checkpoint_find(c, key);
-        if (t == NULL || strcmp(t->file, json_string_value(value)) != 0)
-            return io_damaged(err, index, "weight_map says that %s has tensor '%s', but it is %s",
+        if (t != NULL && strcmp(t->file, json_string_value(value)) != 0)
+            return io_damaged(err, index,
+                              "weight_map says that %s has tensor '%s', but it is in %s (correct the index)",
                               io_safe(safe_file, sizeof safe_file, json_string_value(value)),
-                              io_safe(safe, sizeof safe, key), t == NULL ? "in no file" : "in another file");
+                              io_safe(safe, sizeof safe, key), t->file);
     }
     return IO_OK;
 }

@@ -14,6 +14,19 @@
 
 /* ------------------------------------------------------------------------------------------------ files of a folder */
 
+/* Return true if the folder has an adapter of PEFT. */
+static bool has_adapter(const char *folder)
+{
+    static const char *const names[] = {"adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"};
+    bool found = false;
+    for (int n = 0; n < 3 && !found; n++) {
+        char *path = t5_join(folder, names[n]);
+        found = path != NULL && access(path, F_OK) == 0;
+        free(path);
+    }
+    return found;
+}
+
 static rp_status read_config(rp_t5 *m, const char *folder)
 {
     size_t size;
@@ -21,7 +34,9 @@ static rp_status read_config(rp_t5 *m, const char *folder)
     if (path == NULL)
         return t5_no_memory();
     rp_status status = t5_read_text(m, path, &m->config_text, &size);
-    if (status == RP_OK && m->config_text == NULL)
+    if (status == RP_OK && m->config_text == NULL && has_adapter(folder))
+        status = t5_refuse_adapter(folder);
+    else if (status == RP_OK && m->config_text == NULL)
         status = t5_fail(RP_E_ARG,
                          "%s: there is no config.json in it (give a folder that save_pretrained wrote, or a file of "
                          "`relpos t5 pack`)",
@@ -232,16 +247,29 @@ static rp_status note_source(rp_t5 *m, const char *path)
     return m->folder != NULL && m->source != NULL ? RP_OK : t5_no_memory();
 }
 
-static rp_status open_transformer(rp_t5 *m, const char *path, int type, const char *given)
+/* Open the weights of a folder. A folder of PEFT may have the config.json of its model, but not the weights. */
+static rp_status open_weights(rp_t5 *m, const char *folder)
 {
     char err[IO_ERR_MAX] = "";
+    const io_status status = io_checkpoint_open(&m->file, folder, err);
+    return status == IO_OK                              ? RP_OK
+           : status == IO_ABSENT && has_adapter(folder) ? t5_refuse_adapter(folder)
+                                                        : t5_fail(RP_E_ARG, "%s", err);
+}
+
+static rp_status open_transformer(rp_t5 *m, const char *path, int type, const char *given)
+{
     rp_status status = read_config(m, path);
     if (status == RP_OK)
         status = read_generation(m, path);
-    if (status == RP_OK && m->load != RP_T5_LOAD_TEXT && io_checkpoint_open(&m->file, path, err) != IO_OK)
-        status = t5_fail(RP_E_ARG, "%s", err);
+    if (status == RP_OK && m->load != RP_T5_LOAD_TEXT)
+        status = open_weights(m, path);
     if (status == RP_OK && m->file != NULL)
         status = t5_note_checkpoint(m, m->file, path);
+    if (status == RP_OK && m->file != NULL)
+        status = t5_strip_prefixes(m, path);
+    if (status == RP_OK && m->file != NULL)
+        status = t5_check_names(m->file, path);
     if (status == RP_OK && m->load != RP_T5_LOAD_TEXT)
         status = t5_weights_pack(&m->weights, &m->config, m->file, path, type, m->load == RP_T5_LOAD_SIZES, m->pool);
     if (status == RP_OK && given == NULL)
@@ -462,6 +490,7 @@ void rp_t5_close(rp_t5 *m)
     for (int k = 0; k < T5_BESIDE; k++)
         free(m->beside_text[k]);
     free(m->why_no_tokenizer);
+    t5_notes_free(m);
     free(m->files);
     free(m->folder);
     free(m->source);

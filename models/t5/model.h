@@ -10,7 +10,7 @@
 #include <relpos/t5.h>
 #include <stdbool.h>
 
-/* ------------------------------------------------------------------------------------------------ error.c */
+/* --------------------------------------------------------------------------------------------- error.c, notes.c */
 
 /* Set the message of rp_t5_last_error for this thread, and return `status`. */
 rp_status t5_fail(rp_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -19,6 +19,10 @@ rp_status t5_not_finite(const rp_t5 *m, const char *what); /* `what` names the v
 rp_status t5_core_failed(rp_status status);                /* report the error of a core function */
 rp_status t5_linear_failed(rp_status status); /* report the error of a function of linear/; RP_OK stays RP_OK */
 rp_status t5_no_memory_for(const char *what, int64_t bytes);
+
+/* Add a note for rp_t5_note. Text longer than a line is cut. */
+rp_status t5_add_note(rp_t5 *m, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void t5_notes_free(rp_t5 *m);
 
 /* The progress callback of a call, which may cancel the call. It runs in the calling thread, between linear layers. */
 typedef struct t5_watch {
@@ -194,6 +198,8 @@ struct rp_t5 {
     struct t5_draft *draft;       /* NULL: no draft */
     struct t5_sentence *sentence; /* NULL: no modules.json */
     rp_t5_info info;
+    char **notes; /* [n_notes]: rp_t5_note */
+    int64_t n_notes;
 };
 
 /* ------------------------------------------------------------------------------------------------ files.c */
@@ -206,6 +212,14 @@ rp_status t5_read_text(rp_t5 *m, const char *path, char **text, size_t *size);
 rp_status t5_note_file(rp_t5 *m, const char *path);
 /* Record the files of a checkpoint: the index, if there is one, and the files that contain tensors. */
 rp_status t5_note_checkpoint(rp_t5 *m, const io_checkpoint *file, const char *folder);
+
+/* ------------------------------------------------------------------------------------------------ prefixes.c */
+
+/* Remove the prefixes that the names of all tensors share, such as "module.", and add a note about them. */
+rp_status t5_strip_prefixes(rp_t5 *m, const char *path);
+/* Refuse tensors of an adapter, and names with another prefix. Other missing tensors are reported by packing. */
+rp_status t5_check_names(const io_checkpoint *file, const char *path);
+rp_status t5_refuse_adapter(const char *path); /* report that a file or folder is an adapter of PEFT */
 
 /* ------------------------------------------------------------------------------------------------ arguments.c */
 
@@ -220,7 +234,8 @@ rp_status t5_check_tokens(const rp_t5 *m, const char *what, int64_t n_sources, c
 /* Names of the tokenizer files that may accompany spiece.model, and their metadata keys in a packed file. */
 extern const char *const t5_beside_names[T5_BESIDE], *const t5_beside_keys[T5_BESIDE];
 
-#define T5_TOKENIZER_ARRAY "tokenizer" /* name of the tokenizer's array in a packed file */
+#define T5_TOKENIZER_ARRAY    "tokenizer"    /* name of the tokenizer's array in a packed file */
+#define T5_EMBEDDED_TOKENIZER "spiece_model" /* a tensor of bytes in a single file: the contents of spiece.model */
 
 /* Open the tokenizer of a folder, of a packed file or of a .gguf file. A missing or invalid tokenizer is no error:
  * m->tokenizer stays NULL, and functions that need it report m->why_no_tokenizer. */

@@ -7,11 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EMBEDDED_TOKENIZER "spiece_model" /* a tensor of bytes: the contents of spiece.model */
-
 /* Prefixes of the names in files that contain other models too. */
-static const char *const prefixes[] = {"", "text_encoders.t5xxl.transformer.", "text_encoders.umt5xxl.transformer.",
-                                       "module."};
+static const char *const prefixes[] = {"", "text_encoders.t5xxl.transformer.", "text_encoders.umt5xxl.transformer."};
 enum { PREFIXES = sizeof prefixes / sizeof *prefixes };
 
 /* Names of Wan's text encoder. %d is the number of a block. */
@@ -72,7 +69,7 @@ static bool rename_tensor(const void *context, const char *name, char *to, size_
             return true;
         }
     snprintf(to, size, "%s", name + n);
-    return strcmp(name + n, EMBEDDED_TOKENIZER) != 0;
+    return strcmp(name + n, T5_EMBEDDED_TOKENIZER) != 0;
 }
 
 static bool has(const io_checkpoint *file, const char *prefix, const char *name)
@@ -151,10 +148,10 @@ static rp_status make_config(rp_t5 *m, const char *path)
 static rp_status take_tokenizer(rp_t5 *m, const char *prefix)
 {
     char name[96];
-    snprintf(name, sizeof name, "%s" EMBEDDED_TOKENIZER, prefix);
+    snprintf(name, sizeof name, "%s" T5_EMBEDDED_TOKENIZER, prefix);
     const io_tensor *t = io_checkpoint_find(m->file, name);
     if (t == NULL && prefix[0] != 0)
-        t = io_checkpoint_find(m->file, EMBEDDED_TOKENIZER);
+        t = io_checkpoint_find(m->file, T5_EMBEDDED_TOKENIZER);
     if (t == NULL || (t->dtype != RP_U8 && t->dtype != RP_I8) || t->bytes == 0)
         return RP_OK;
     m->tokenizer_text = malloc(t->bytes + 1);
@@ -168,13 +165,17 @@ static rp_status take_tokenizer(rp_t5 *m, const char *prefix)
 rp_status t5_single(rp_t5 *m, const char *path)
 {
     char err[IO_ERR_MAX] = "";
+    rp_status status = t5_strip_prefixes(m, path);
+    if (status != RP_OK)
+        return status;
     const char *prefix = find_prefix(m->file);
-    if (prefix == NULL)
-        return t5_fail(RP_E_ARG,
-                       "%s: it is not a file of `relpos t5 pack`, and it has no T5 encoder (give a folder with "
-                       "config.json, or a file with the names of transformers or Wan)",
-                       path);
-    const rp_status status = take_tokenizer(m, prefix);
+    if (prefix != NULL)
+        status = take_tokenizer(m, prefix);
+    else if ((status = t5_check_names(m->file, path)) == RP_OK)
+        status = t5_fail(RP_E_ARG,
+                         "%s: it is not a file of `relpos t5 pack`, and it has no T5 encoder (give a folder that "
+                         "save_pretrained wrote, or a file with the names of transformers or Wan)",
+                         path);
     if (status != RP_OK)
         return status;
     if (io_checkpoint_rename(m->file, rename_tensor, prefix, path, err) != IO_OK)

@@ -9,11 +9,13 @@ dependency, no second extension module is built, and the GIL is released while t
 SPDX-License-Identifier: Apache-2.0"""
 import contextlib
 import ctypes as c
+import itertools
 import os
 import queue
 import sys
 import threading
 import types
+import warnings
 import zipfile
 
 import numpy as np
@@ -93,6 +95,7 @@ def _load():
         "rp_t5_last_error": (c.c_char_p,), "rp_t5_free": (None, pointer), "rp_t5_close": (None, pointer),
         "rp_t5_open": (c.c_int, c.POINTER(pointer), c.c_char_p, c.POINTER(_Opening)),
         "rp_t5_pack": (c.c_int, pointer, c.c_char_p), "rp_t5_about": (c.POINTER(_Info), pointer),
+        "rp_t5_note": (c.c_char_p, pointer, c.c_int64),
         "rp_t5_tokenize": (c.c_int, pointer, c.c_char_p, c.c_int64, c.POINTER(c.POINTER(c.c_int32)), c.POINTER(c.c_int64)),
         "rp_t5_detokenize": (c.c_int, pointer, pointer, c.c_int64, c.POINTER(pointer), c.POINTER(c.c_int64)),
         "rp_t5_encode": (c.c_int, pointer, c.c_int64, tokens, pointer, pointer, pointer),
@@ -200,7 +203,7 @@ class T5:
     as the result of `tokenize` does. The result of a source does not depend on the other sources.
 
     Invalid arguments and files raise ValueError or TypeError, missing files OSError, and lack of memory MemoryError. Messages have one
-    line.
+    line. What opening changed or ignored in the files, such as a prefix of the tensors' names, is a UserWarning.
     """
 
     def __init__(self, path, *, type=None, threads=None, draft=None, tokenizer=None):
@@ -227,6 +230,8 @@ class T5:
         try:
             _check(_lib.rp_t5_open(c.byref(handle), name, c.byref(opening)))
             self._handle = handle
+            for note in iter(lambda n=itertools.count(): _lib.rp_t5_note(handle, next(n)), None):
+                warnings.warn(note.decode("utf-8", "replace"), stacklevel=2)
             self._info = {name: value.decode() if isinstance(value := getattr(_lib.rp_t5_about(handle).contents, name), bytes) else value
                           for name, _ in _Info._fields_}
             if _lib.rp_t5_generation_of(handle).size != c.sizeof(_Generation):

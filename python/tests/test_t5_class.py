@@ -5,6 +5,7 @@ import inspect
 import json
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -228,6 +229,21 @@ def test_what_is_refused(byt5, n):
         call(byt5)
     assert "\n" not in str(why.value)
     assert byt5.generate("a", max_new_tokens=1) is not None
+
+
+def test_notes_about_a_file_are_warnings(tmp_path):
+    shutil.copytree(DATA / "v11", tmp_path, dirs_exist_ok=True)
+    data = (tmp_path / "model.safetensors").read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    table = {"_orig_mod.module." + name: one for name, one in json.loads(data[8:8 + size]).items() if name != "__metadata__"}
+    header = json.dumps(table).encode()
+    (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + data[8 + size:])
+    note = f"{tmp_path}: the prefix _orig_mod.module. was removed from the names of the tensors"
+    with pytest.warns(UserWarning, match=re.escape(note)) as caught:
+        relpos.t5.T5(tmp_path).close()
+    assert [one.filename for one in caught] == [__file__]
+    run = subprocess.run([sys.executable, "-P", "-m", "relpos", "t5", "info", str(tmp_path)], capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (0, f"relpos: note: {note}\n")
 
 
 def test_a_closed_model(byt5):

@@ -104,6 +104,8 @@ int cli_t5_open(cli_t5_common *c, const char *path)
     o.tokenizer = c->tokenizer;
     if (rp_t5_open(&c->model, cli_find_shipped(path, place), &o) != RP_OK)
         return cli_error(CLI_FAILED, "%s", rp_t5_last_error());
+    for (int64_t n = 0; cli_team_rank() == 0 && rp_t5_note(c->model, n) != NULL; n++)
+        fprintf(stderr, "relpos: note: %s\n", rp_t5_note(c->model, n));
     cli_catch_signals(true);
     c->catches = true;
     return CLI_OK;

@@ -1,0 +1,192 @@
+/* test_t5_published.c -- files as people publish them: names with the prefixes of wrappers, an index that lists too
+ * much, adapters. Where relpos reads a file, the results equal those of the plain file.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "tests/t5/folders.h"
+#include "io/checkpoint.h"
+
+static const int32_t tokens[] = {5, 9, 33, 2}, target[] = {7, 8, 1};
+
+/* Return the hidden states of a source and the log-probability of a target, as [4 d + 1]. */
+static float *results_of(const rp_t5 *m)
+{
+    const rp_t5_tokens source = {tokens, 4}, to = {target, 3};
+    const int64_t d = rp_t5_about(m)->d_model;
+    double score = 0;
+    float *out = encode_all(m, 1, &source);
+    if (decodes(m))
+        fine(rp_t5_score(m, source, to, &score, NULL, NULL, NULL));
+    out = realloc(out, (size_t)(4 * d + 1) * sizeof *out);
+    assert_non_null(out);
+    out[4 * d] = (float)score;
+    return out;
+}
+
+/* Open a file or folder as f32, and compare its results with those of another. Return the model. */
+static rp_t5 *same_as(const char *path, const char *other)
+{
+    rp_t5 *a, *b;
+    rp_t5_opening f32 = rp_t5_opening_init();
+    f32.type = "f32";
+    fine(rp_t5_open(&a, path, &f32));
+    fine(rp_t5_open(&b, other, &f32));
+    float *x = results_of(a), *y = results_of(b);
+    assert_memory_equal(x, y, (size_t)(4 * rp_t5_about(b)->d_model + 1) * sizeof *x);
+    free(x);
+    free(y);
+    rp_t5_close(b);
+    return a;
+}
+
+/* ------------------------------------------------------------------------------------------------ prefixes */
+
+/* Put a prefix before the names of all arrays from number `first` on. */
+static void add_prefix(io_set *set, const char *prefix, size_t first)
+{
+    for (size_t n = first; n < set->n_arrays; n++) {
+        char *name = malloc(strlen(prefix) + strlen(set->arrays[n].name) + 1);
+        assert_non_null(name);
+        sprintf(name, "%s%s", prefix, set->arrays[n].name);
+        free(set->arrays[n].name);
+        set->arrays[n].name = name;
+    }
+}
+
+static void test_prefixes(void **state)
+{
+    static const char *const prefixes[] = {
+        "_orig_mod.",        "module.",          "model.",       "_orig_mod.module.",
+        "module._orig_mod.", "model._orig_mod.", "model.model.", "module.model._orig_mod."};
+    char words[400], file[300], plain[300];
+    (void)state;
+    path_to(file, "model.safetensors");
+    path_to(plain, "plain.safetensors");
+    for (size_t k = 0; k < sizeof prefixes / sizeof *prefixes; k++)
+        for (int single = 0; single < 2; single++) {
+            const char *path = single ? file : folder;
+            io_set set;
+            copy_model("v11");
+            assert_int_equal(link(file, plain), 0);
+            read_weights(&set);
+            add_prefix(&set, prefixes[k], 0);
+            write_weights(&set);
+            io_free(&set);
+            rp_t5 *m = same_as(path, single ? plain : DATA "/v11");
+            snprintf(words, sizeof words, "%s: the prefix %s was removed from the names of the tensors", path,
+                     prefixes[k]);
+            assert_non_null(rp_t5_note(m, 0));
+            assert_string_equal(rp_t5_note(m, 0), words);
+            assert_null(rp_t5_note(m, 1));
+            assert_null(rp_t5_note(m, -1));
+            rp_t5_close(m);
+        }
+    rp_t5 *m = open_model("v11", NULL, NULL);
+    assert_null(rp_t5_note(m, 0));
+    assert_null(rp_t5_note(NULL, 0));
+    rp_t5_close(m);
+}
+
+/* A prefix that is unknown, or that not all names have, is an error that names it. */
+static void test_other_prefixes(void **state)
+{
+    static const struct {
+        const char *prefix;
+        size_t first;
+        const char *words;
+    } cases[] = {
+        {"transformer.", 0, ": the names of its tensors begin with transformer. ("},
+        {"model.t5.", 0, ": the names of its tensors begin with t5. ("},
+        {"module.", 1, ": the names of its tensors begin with module. ("},
+        {"0.auto_model.", 0, ": the names of its tensors begin with 0.auto_model. ("},
+    };
+    char path[300];
+    (void)state;
+    path_to(path, "model.safetensors");
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        io_set set;
+        copy_model("v11");
+        read_weights(&set);
+        add_prefix(&set, cases[k].prefix, cases[k].first);
+        write_weights(&set);
+        io_free(&set);
+        refuses(folder, cases[k].words);
+        refuses(path, cases[k].words);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------ an index */
+
+/* The index of published shards also names copies of the embedding, or tensors of other versions of the model. */
+static void test_index(void **state)
+{
+    char path[300];
+    size_t size;
+    (void)state;
+    copy_model("encoder");
+    edit("model.safetensors.index.json", "\"weight_map\": {",
+         "\"weight_map\": {\"encoder.embed_tokens.weight\": \"model-00001-of-00002.safetensors\", "
+         "\"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight\": "
+         "\"model-00002-of-00002.safetensors\",");
+    rp_t5_close(same_as(folder, DATA "/encoder"));
+    copy_model("encoder"); /* a tensor that the index does not name */
+    edit("model.safetensors.index.json", "\"encoder.block.0.layer.0.SelfAttention.k.weight\"", "\"x\"");
+    rp_t5_close(same_as(folder, DATA "/encoder"));
+    path_to(path, "model-00002-of-00002.safetensors"); /* a tensor that the model needs */
+    char *bytes = read_bytes(path, &size), *at = memmem(bytes, size, "\"encoder.block.1", 16);
+    assert_non_null(at);
+    at[1] = 'x';
+    write_bytes("model-00002-of-00002.safetensors", bytes, size);
+    free(bytes);
+    refuses(folder, "tensor 'encoder.block.1");
+}
+
+/* ------------------------------------------------------------------------------------------------ adapters */
+
+static void test_adapters(void **state)
+{
+    static const char *const lora[] = {"base_model.model.encoder.block.0.layer.0.SelfAttention.q.lora_A.weight",
+                                       "base_model.model.encoder.block.0.layer.0.SelfAttention.q.lora_B.weight"};
+    static const float zeros[64];
+    char path[300], err[IO_ERR_MAX];
+    const char *words =
+        ": it is an adapter of PEFT, not a whole model (load it with peft, call merge_and_unload and then "
+        "save_pretrained, and give that folder)";
+    io_set set = {0};
+    (void)state;
+    for (int n = 0; n < 2; n++)
+        assert_int_equal(io_add(&set, lora[n], RP_F32, 2, (int64_t[]){8, 8}, (void *)(uintptr_t)zeros, true), 0);
+    clear();
+    write_text("adapter_config.json", "{\"peft_type\": \"LORA\", \"base_model_name_or_path\": \"t5\"}");
+    refuses(folder, words);
+    path_to(path, "adapter_model.safetensors");
+    assert_int_equal(io_write(path, IO_SAFETENSORS, &set, err), 0);
+    refuses(folder, words);
+    refuses(path, words);
+    path_to(path, "adapter_config.json");
+    unlink(path);
+    refuses(folder, words);
+    copy_model("v11"); /* with the config.json of the model, but without its weights */
+    path_to(path, "model.safetensors");
+    unlink(path);
+    refuses(folder, "it has neither model.safetensors nor");
+    path_to(path, "adapter_model.bin");
+    write_text("adapter_model.bin", "PK");
+    refuses(folder, words);
+    path_to(path, "model.safetensors"); /* an adapter that was renamed */
+    assert_int_equal(io_write(path, IO_SAFETENSORS, &set, err), 0);
+    refuses(folder, words);
+    io_free(&set);
+    copy_model("v11"); /* whole models with an adapter beside them open */
+    write_text("adapter_config.json", "{}");
+    rp_t5_close(same_as(folder, DATA "/v11"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_prefixes),
+        cmocka_unit_test(test_other_prefixes),
+        cmocka_unit_test(test_index),
+        cmocka_unit_test(test_adapters),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
