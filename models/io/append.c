@@ -1,9 +1,9 @@
 /* append.c -- an .npz archive that grows array by array. Its directory is at the end of the file, so the next array
  * overwrites it, and a killed program may leave a file without one. Opening the file therefore reads the headers
- * before each member instead, and drops a last member that is incomplete. Each header has an extra field of relpos,
- * which other programs skip:
+ * before each member instead, and compares the data with its checksum. A damaged member is not in the directory; if its
+ * array is written again, it takes the same place. Each header has an extra field of relpos, which other programs skip:
  *
- *     id "Rp", size, 8 bytes of tag, and in the first member the note
+ *     id "Rp", size, 8 bytes of tag, CRC-32 of the header with 0 here, and in the first member the note
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/append.h"
@@ -18,15 +18,25 @@
 #include <unistd.h>
 #include <zlib.h>
 
-enum { LOCAL = 30, FIELD_ID = 0x7052, FIELD_MIN = 8, NOTE_MAX = 4096, COPY = 1 << 20 };
+enum { LOCAL = 30, FIELD_ID = 0x7052, FIELD_MIN = 12, SEAL_AT = 4 + 8, NOTE_MAX = 4096, COPY = 1 << 20 };
 #define LOCAL_SIGNATURE 0x04034b50
 #define LARGE32         UINT32_MAX
 #define NAME_MAX_BYTES  65535
+
+/* A damaged member between others. */
+typedef struct hole {
+    uint64_t start, bytes; /* offset of its header, and the size of its data */
+    size_t described;      /* where its entry belongs in the directory */
+    char *name;            /* with .npy */
+} hole;
 
 struct io_append {
     io_out out;
     io_zip zip;
     char *note;
+    hole *holes; /* [n_holes], by offset */
+    size_t n_holes;
+    bool synced; /* the folder has the file */
 };
 
 /* One member of the archive. */
@@ -36,8 +46,10 @@ typedef struct member {
     uint64_t tag;
     char name[NAME_MAX_BYTES + 1]; /* without .npy */
     char note[NOTE_MAX + 1];       /* "" if it has none */
-    bool ours;                     /* it has the extra field */
+    size_t seal;                   /* offset of the checksum in the extra fields; 0 without the field of relpos */
 } member;
+
+enum { NONE, FOUND, FOREIGN }; /* what is at an offset: no complete header of relpos, one, or one of another program */
 
 static uint64_t load(const unsigned char *from, int n)
 {
@@ -60,7 +72,6 @@ static int other_note(const char *path, const char *has, const char *wanted, cha
 /* Read the extra fields of a header: the size of a member of 4 GiB or more, and the field that relpos writes. */
 static void read_extra(member *m, const unsigned char *extra, size_t size)
 {
-    m->ours = false;
     m->note[0] = 0;
     for (size_t at = 0; at + 4 <= size;) {
         const uint64_t id = load(extra + at, 2), n = load(extra + at + 2, 2);
@@ -70,7 +81,7 @@ static void read_extra(member *m, const unsigned char *extra, size_t size)
         if (id == 1 && n >= 16)
             m->bytes = load(extra + at, 8);
         if (id == FIELD_ID && n >= FIELD_MIN && n <= FIELD_MIN + NOTE_MAX) {
-            m->ours = true;
+            m->seal = at - 4 + SEAL_AT;
             m->tag = load(extra + at, 8);
             memcpy(m->note, extra + at + FIELD_MIN, n - FIELD_MIN);
             m->note[n - FIELD_MIN] = 0;
@@ -79,38 +90,46 @@ static void read_extra(member *m, const unsigned char *extra, size_t size)
     }
 }
 
-/* Read the header of the member at `start`. Return 1; 0 if there is no complete member that relpos wrote; -1 if reading
- * fails or memory runs out. */
+/* Read the header of the member at `start`. Return NONE, FOUND or FOREIGN; -1 if reading fails or memory runs out. A
+ * member with an incorrect checksum of its header is NONE, but has m->seal. */
 static int read_member(int fd, uint64_t start, uint64_t size, member *m, char why[IO_WHY_MAX])
 {
-    unsigned char header[LOCAL];
+    unsigned char fixed[LOCAL];
+    m->seal = 0;
     if (size < LOCAL || start > size - LOCAL)
-        return 0;
-    if (io_pread(fd, (off_t)start, header, LOCAL, why) != IO_OK)
+        return NONE;
+    if (io_pread(fd, (off_t)start, fixed, LOCAL, why) != IO_OK)
         return -1;
-    const size_t name = load(header + 26, 2), extra = load(header + 28, 2);
-    if (load(header, 4) != LOCAL_SIGNATURE || load(header + 6, 2) != 0x0800 || load(header + 8, 2) != 0 ||
-        name + extra > size - start - LOCAL || name <= 4)
-        return 0;
-    unsigned char *fields = malloc(extra + 1);
-    if (fields == NULL) {
+    const size_t name = load(fixed + 26, 2), extra = load(fixed + 28, 2), all = LOCAL + name + extra;
+    if (load(fixed, 4) != LOCAL_SIGNATURE || all > size - start)
+        return NONE;
+    unsigned char *header = malloc(all);
+    if (header == NULL) {
         io_no_memory(why);
         return -1;
     }
-    const bool read = io_pread(fd, (off_t)(start + LOCAL), m->name, name, why) == IO_OK &&
-                      io_pread(fd, (off_t)(start + LOCAL + name), fields, extra, why) == IO_OK;
-    m->bytes = load(header + 22, 4);
-    m->crc = (uint32_t)load(header + 14, 4);
-    m->start = start;
-    m->data = start + LOCAL + name + extra;
-    if (read)
-        read_extra(m, fields, extra);
-    free(fields);
-    if (!read)
+    if (io_pread(fd, (off_t)start, header, all, why) != IO_OK) {
+        free(header);
         return -1;
-    m->name[name - 4] = 0;
-    return m->ours && memcmp(m->name + name - 3, "npy", 3) == 0 && strlen(m->name) == name - 4 &&
-           m->bytes <= size - m->data;
+    }
+    m->bytes = load(fixed + 22, 4);
+    m->crc = (uint32_t)load(fixed + 14, 4);
+    m->start = start;
+    m->data = start + all;
+    memcpy(m->name, header + LOCAL, name);
+    m->name[name] = 0;
+    read_extra(m, header + LOCAL + name, extra);
+    int result = FOREIGN;
+    if (m->seal > 0) {
+        unsigned char *seal = header + LOCAL + name + m->seal;
+        const uint32_t expected = (uint32_t)load(seal, 4);
+        memset(seal, 0, 4);
+        result = io_crc(0, header, all) == expected && name > 4 && m->bytes <= size - m->data ? FOUND : NONE;
+    }
+    free(header);
+    if (result == FOUND)
+        m->name[name - 4] = 0;
+    return result;
 }
 
 /* Compare the data of a member with its checksum. Return 1 if they match, 0 if not, -1 if reading fails. */
@@ -132,7 +151,7 @@ static int check_data(int fd, const member *m, char why[IO_WHY_MAX])
     return result == 1 ? crc == m->crc : result;
 }
 
-/* Pass the type and shape of a member to `found`. Return 1; 0 if the member is no array; -1 after an error. */
+/* Pass the type and shape of an intact member to `found`. Return 1; 0 if the member is no array; -1 after an error. */
 static int report(int fd, const char *path, const member *m, io_append_found *found, void *context,
                   char err[IO_ERR_MAX])
 {
@@ -159,42 +178,84 @@ static int report(int fd, const char *path, const member *m, io_append_found *fo
     return result == 1 && found(context, &array, m->tag, (off_t)(m->data + end), err) != 0 ? -1 : result;
 }
 
-/* Read the members from the start of a file. Call `found` for each, and count them in `zip` if it is not NULL. *end
- * receives the end of the last complete member. The last one is dropped if its data does not match its checksum: the
- * program was killed while writing it. */
-static int walk(int fd, const char *path, uint64_t size, io_zip *zip, const char *note, io_append_found *found,
+/* Remember a damaged member. */
+static bool add_hole(io_append *a, const member *m)
+{
+    hole *more = realloc(a->holes, (a->n_holes + 1) * sizeof *more);
+    char *name = malloc(strlen(m->name) + sizeof ".npy");
+    if (more != NULL)
+        a->holes = more;
+    if (more == NULL || name == NULL) {
+        free(name);
+        return false;
+    }
+    sprintf(name, "%s.npy", m->name);
+    a->holes[a->n_holes++] = (hole){m->start, m->bytes, a->zip.size, name};
+    return true;
+}
+
+/* Check a member whose header is intact, and pass it to `found`. Return 1 if its data is intact, 0 if not, -1 after an
+ * error. */
+static int take_member(int fd, const char *path, member *m, io_append *a, io_append_found *found, void *context,
+                       char err[IO_ERR_MAX])
+{
+    char why[IO_WHY_MAX];
+    int intact = check_data(fd, m, why);
+    if (intact < 0)
+        return io_fail(err, path, "%s", why);
+    if (intact == 1)
+        intact = report(fd, path, m, found, context, err);
+    if (intact == 0) {
+        const io_array damaged = {.name = m->name};
+        if (found(context, &damaged, m->tag, IO_APPEND_DAMAGED, err) != 0)
+            return -1;
+        return a == NULL || add_hole(a, m) ? 0 : io_fail(err, path, "out of memory");
+    }
+    if (intact == 1 && a != NULL) {
+        memcpy(m->name + strlen(m->name), ".npy", 5);
+        return io_zip_adopt(&a->zip, m->name, m->start, m->bytes, m->crc, err) == 0 ? 1 : -1;
+    }
+    return intact;
+}
+
+/* Read the members from the start of a file, which must have been written with `note` unless that is NULL. Call `found`
+ * for each. If `a` is not NULL, add the intact ones to its directory, and those before the last intact one that are
+ * damaged to its holes. *end receives the end of the last intact member. */
+static int walk(int fd, const char *path, uint64_t size, io_append *a, const char *note, io_append_found *found,
                 void *context, uint64_t *end, char err[IO_ERR_MAX])
 {
-    member *m = malloc(2 * sizeof *m); /* the current member, and the next */
-    char why[IO_WHY_MAX];
-    int more = m != NULL ? read_member(fd, 0, size, &m[0], why) : -1, k = 0;
+    member *m = malloc(sizeof *m);
+    char why[IO_WHY_MAX], safe[160];
+    uint64_t at = 0;
+    size_t n_holes = 0;
+    int result = m != NULL ? 0 : io_fail(err, path, "out of memory");
     *end = 0;
-    if (m == NULL)
-        return io_fail(err, path, "out of memory");
-    if (more == 1 && note != NULL && strcmp(m[0].note, note) != 0)
-        more = other_note(path, m[0].note, note, err);
-    else if (more < 0)
-        io_fail(err, path, "%s", why);
-    while (more == 1) {
-        member *now = &m[k], *next = &m[k ^= 1];
-        const uint64_t after = now->data + now->bytes;
-        const int following = read_member(fd, after, size, next, why);
-        more = following < 0 ? -1 : following == 0 ? check_data(fd, now, why) : 1;
-        if (more < 0)
-            io_fail(err, path, "%s", why);
-        if (more == 1)
-            more = report(fd, path, now, found, context, err);
-        if (more == 1 && zip != NULL) {
-            memcpy(now->name + strlen(now->name), ".npy", 5);
-            more = io_zip_adopt(zip, now->name, now->start, now->bytes, now->crc, err) == 0 ? 1 : -1;
-        }
-        if (more == 1) {
-            *end = after;
-            more = following;
+    while (result == 0) {
+        const int kind = read_member(fd, at, size, m, why);
+        if (kind == NONE)
+            break;
+        if (kind == FOUND && at == 0 && note != NULL && strcmp(m->note, note) != 0)
+            result = other_note(path, m->note, note, err);
+        else if (kind == FOREIGN && at > 0)
+            result = io_fail(err, path, "it contains %s, which this command did not write (use another file)",
+                             io_safe(safe, sizeof safe, m->name));
+        else if (kind < 0)
+            result = io_fail(err, path, "%s", why);
+        if (result != 0 || kind == FOREIGN)
+            break;
+        at = m->data + m->bytes;
+        const int intact = take_member(fd, path, m, a, found, context, err);
+        if (intact < 0)
+            result = -1;
+        if (intact == 1) {
+            *end = at;
+            n_holes = a != NULL ? a->n_holes : 0;
         }
     }
+    while (a != NULL && a->n_holes > n_holes)
+        free(a->holes[--a->n_holes].name);
     free(m);
-    return more;
+    return result;
 }
 
 int io_append_list(const char *path, char *note, size_t note_size, io_append_found *found, void *context,
@@ -215,10 +276,10 @@ int io_append_list(const char *path, char *note, size_t note_size, io_append_fou
     note[0] = 0;
     if (result < 0)
         io_fail(err, path, "%s", why);
-    else if (result == 1 && strlen(first->note) < note_size)
+    else if (result == FOUND && strlen(first->note) < note_size)
         strcpy(note, first->note);
     free(first);
-    if (result == 1)
+    if (result == FOUND)
         result = walk(fd, path, (uint64_t)st.st_size, NULL, NULL, found, context, &end, err);
     close(fd);
     return result < 0 ? -1 : 0;
@@ -226,34 +287,37 @@ int io_append_list(const char *path, char *note, size_t note_size, io_append_fou
 
 /* ------------------------------------------------------------------------------------------------ opening */
 
-/* Copy a complete archive to an empty file. Its first bytes are written last: a file that begins with zeros is an
- * interrupted copy. */
-static int copy_archive(io_out *out, const char *from, char err[IO_ERR_MAX])
+/* Replace the empty file OUT.part by a copy of a complete archive, which appears whole or not at all. */
+static int copy_archive(io_out *part, const char *from, char err[IO_ERR_MAX])
 {
     const int fd = open(from, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
-    char why[IO_WHY_MAX], start[4] = {0};
+    char why[IO_WHY_MAX], *temp;
     if (fd < 0)
-        return errno == ENOENT ? 0 : io_fail(err, from, "cannot be opened: %s", strerror(errno));
+        return io_fail(err, from, "cannot be opened: %s", strerror(errno));
+    io_out copy = {.path = part->path, .fd = io_temporary(part->path, false, 0666, &temp)};
+    if (copy.fd < 0) {
+        io_fail(err, part->path, "cannot be written: %s", strerror(errno));
+        close(fd);
+        return -1;
+    }
     unsigned char *block = malloc(COPY);
     int result = fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) ? io_fail(err, from, "it is not a regular file")
                  : block == NULL                             ? io_fail(err, from, "out of memory")
                                                              : 0;
     for (off_t at = 0, n; result == 0 && at < st.st_size; at += n) {
         n = st.st_size - at < COPY ? st.st_size - at : COPY;
-        if (io_pread(fd, at, block, (size_t)n, why) != IO_OK)
-            result = io_fail(err, from, "%s", why);
-        if (result == 0 && at == 0 && n >= 4) {
-            memcpy(start, block, 4);
-            memset(block, 0, 4);
-        }
-        if (result == 0)
-            result = io_put(out, block, (size_t)n, err);
+        result = io_pread(fd, at, block, (size_t)n, why) == IO_OK ? io_put(&copy, block, (size_t)n, err)
+                                                                  : io_fail(err, from, "%s", why);
     }
-    if (result == 0 && fdatasync(out->fd) != 0)
-        result = io_fail(err, out->path, "cannot be written: %s", strerror(errno));
-    if (result == 0 && st.st_size >= 4)
-        result = io_put_at(out, start, 4, 0, err);
+    if (result == 0 && (fsync(copy.fd) != 0 || rename(temp, part->path) != 0))
+        result = io_fail(err, part->path, "cannot be written: %s", strerror(errno));
+    if (result != 0)
+        unlink(temp);
+    close(result == 0 ? part->fd : copy.fd);
+    if (result == 0)
+        part->fd = copy.fd; /* locked since it was made */
+    free(temp);
     free(block);
     close(fd);
     return result;
@@ -293,7 +357,7 @@ static int check_from(const char *from, const char *note, bool *exists, char err
         result = io_fail(err, from, "out of memory");
     else if (fd >= 0 && fstat(fd, &st) == 0 && !S_ISREG(st.st_mode))
         result = io_fail(err, from, "it is not a regular file (write to another file)");
-    else if (fd >= 0 && read_member(fd, 0, (uint64_t)st.st_size, first, why) != 1)
+    else if (fd >= 0 && read_member(fd, 0, (uint64_t)st.st_size, first, why) != FOUND)
         result =
             io_fail(err, from, "it exists, and this command did not write it (remove it, or write to another file)");
     else if (fd >= 0 && strcmp(first->note, note) != 0)
@@ -304,47 +368,38 @@ static int check_from(const char *from, const char *note, bool *exists, char err
     return result;
 }
 
-/* Return true if a file without a complete member may be overwritten: it ends within its first header, or in the data
- * of a first member with the field of relpos. */
+/* Return true if a file without an intact member may be overwritten: its first header has the field of relpos. A file
+ * that ends before that may be anyone's, because relpos writes a header at once. */
 static bool began_here(int fd, uint64_t size)
 {
-    unsigned char header[LOCAL];
     char why[IO_WHY_MAX];
-    const size_t n = size < LOCAL ? size : LOCAL;
-    static const unsigned char signature[4] = {'P', 'K', 3, 4};
-    if (io_pread(fd, 0, header, n, why) != IO_OK || memcmp(header, signature, n < 4 ? n : 4) != 0)
-        return n == 0;
-    const uint64_t name = n < LOCAL ? 0 : load(header + 26, 2), extra = n < LOCAL ? 0 : load(header + 28, 2);
-    unsigned char id[2];
-    return size <= LOCAL + name + extra ||
-           (io_pread(fd, (off_t)(LOCAL + name), id, 2, why) == IO_OK && (load(id, 2) == FIELD_ID || load(id, 2) == 1));
+    member *first = malloc(sizeof *first);
+    const bool ours = first != NULL && read_member(fd, 0, size, first, why) >= 0 && first->seal > 0;
+    free(first);
+    return ours;
 }
 
 /* Read the members of the open file, and remove what follows them. */
 static int take_up(io_append *a, const char *from, io_append_found *found, void *context, char err[IO_ERR_MAX])
 {
-    const int fd = a->out.fd;
-    unsigned char start[4] = {0};
-    char why[IO_WHY_MAX];
     struct stat st;
     uint64_t end;
-    if (fstat(fd, &st) != 0 || (st.st_size >= 4 && io_pread(fd, 0, start, 4, why) != IO_OK))
+    int result = fstat(a->out.fd, &st);
+    if (result == 0 && st.st_size == 0 && from != NULL) {
+        if (copy_archive(&a->out, from, err) != 0)
+            return -1;
+        result = fstat(a->out.fd, &st);
+    }
+    if (result != 0)
         return io_fail(err, a->out.path, "cannot be read: %s", strerror(errno));
-    const bool fresh = st.st_size == 0 || (st.st_size >= 4 && load(start, 4) == 0); /* or an interrupted copy */
-    if (fresh && ftruncate(fd, 0) != 0)
-        return io_fail(err, a->out.path, "cannot be written: %s", strerror(errno));
-    if (fresh && from != NULL && copy_archive(&a->out, from, err) != 0)
+    if (walk(a->out.fd, a->out.path, (uint64_t)st.st_size, a, a->note, found, context, &end, err) < 0)
         return -1;
-    if (fstat(fd, &st) != 0)
-        return io_fail(err, a->out.path, "cannot be read: %s", strerror(errno));
-    if (walk(fd, a->out.path, (uint64_t)st.st_size, &a->zip, a->note, found, context, &end, err) < 0)
-        return -1;
-    if (end == 0 && !began_here(fd, (uint64_t)st.st_size))
+    if (end == 0 && st.st_size > 0 && !began_here(a->out.fd, (uint64_t)st.st_size))
         return io_fail(err, a->out.path,
                        "it exists, and this command did not write it (remove it, or write to another "
                        "file)");
     a->zip.at = end;
-    if (ftruncate(fd, (off_t)end) != 0 || lseek(fd, (off_t)end, SEEK_SET) < 0)
+    if (ftruncate(a->out.fd, (off_t)end) != 0 || lseek(a->out.fd, (off_t)end, SEEK_SET) < 0)
         return io_fail(err, a->out.path, "cannot be written: %s", strerror(errno));
     return 0;
 }
@@ -352,6 +407,9 @@ static int take_up(io_append *a, const char *from, io_append_found *found, void 
 static void free_append(io_append *a)
 {
     io_zip_free(&a->zip);
+    while (a->n_holes > 0)
+        free(a->holes[--a->n_holes].name);
+    free(a->holes);
     free(a->out.temp);
     free(a->note);
     free(a);
@@ -391,11 +449,63 @@ io_append *io_append_open(const char *path, const char *from, const char *note, 
 
 /* ------------------------------------------------------------------------------------------------ writing */
 
+/* Write an array over its damaged copy, which has the same size. */
+static int fill_hole(io_append *a, hole *h, const io_array *array, char err[IO_ERR_MAX])
+{
+    io_zip *z = &a->zip, one = {.out = z->out, .at = h->start};
+    one.extra = z->extra;
+    one.extra_size = z->extra_size;
+    one.seal_at = z->seal_at;
+    z->extra_size = z->seal_at = 0;
+    const size_t before = z->size;
+    int result = lseek(a->out.fd, (off_t)h->start, SEEK_SET) >= 0
+                     ? io_zip_array(&one, array, err)
+                     : io_fail(err, a->out.path, "cannot be written: %s", strerror(errno));
+    io_zip_free(&one);
+    if (result == 0)
+        result = io_zip_adopt(z, h->name, h->start, h->bytes, one.crc, err);
+    if (lseek(a->out.fd, (off_t)z->at, SEEK_SET) < 0 && result == 0)
+        result = io_fail(err, a->out.path, "cannot be written: %s", strerror(errno));
+    if (result != 0)
+        return -1;
+    const size_t entry = z->size - before; /* move it from the end of the directory to its place */
+    unsigned char *place = z->central + h->described, *copy = malloc(entry);
+    if (copy == NULL) {
+        z->size = before;
+        z->members--;
+        return io_fail(err, a->out.path, "out of memory");
+    }
+    memcpy(copy, z->central + before, entry);
+    memmove(place + entry, place, before - h->described);
+    memcpy(place, copy, entry);
+    free(copy);
+    free(h->name);
+    a->n_holes--;
+    for (; h < a->holes + a->n_holes; h++) {
+        *h = h[1];
+        h->described += entry;
+    }
+    return 0;
+}
+
+/* Return the hole that an array fills, or NULL. */
+static hole *find_hole(const io_append *a, const io_array *array)
+{
+    char text[IO_NPY_TEXT_MAX];
+    const size_t length = strlen(array->name);
+    for (hole *h = a->holes; h < a->holes + a->n_holes; h++)
+        if (strncmp(h->name, array->name, length) == 0 && strcmp(h->name + length, ".npy") == 0 &&
+            h->bytes == io_npy_text(array, text) + array->bytes)
+            return h;
+    return NULL;
+}
+
 int io_append_array(io_append *a, const io_array *array, uint64_t tag, char err[IO_ERR_MAX])
 {
     const io_zip before = a->zip;
-    const size_t note = before.members == 0 ? strlen(a->note) : 0;
-    unsigned char field[4 + FIELD_MIN + NOTE_MAX];
+    hole *h = find_hole(a, array);
+    const size_t note = (h != NULL ? h->start : before.at) == 0 ? strlen(a->note) : 0;
+    unsigned char field[4 + FIELD_MIN + NOTE_MAX] = {0};
     for (int k = 0; k < 2; k++) {
         field[k] = (unsigned char)(FIELD_ID >> 8 * k);
         field[2 + k] = (unsigned char)((FIELD_MIN + note) >> 8 * k);
@@ -403,11 +513,14 @@ int io_append_array(io_append *a, const io_array *array, uint64_t tag, char err[
     for (int k = 0; k < 8; k++)
         field[4 + k] = (unsigned char)(tag >> 8 * k);
     memcpy(field + 4 + FIELD_MIN, a->note, note);
-    a->zip.extra = field;
-    a->zip.extra_size = 4 + FIELD_MIN + note;
     if (strlen(array->name) > NAME_MAX_BYTES - strlen(".npy"))
         return io_fail(err, a->out.path, "a name of %zu bytes is too long for a zip archive (shorten it)",
                        strlen(array->name));
+    a->zip.extra = field;
+    a->zip.extra_size = 4 + FIELD_MIN + note;
+    a->zip.seal_at = SEAL_AT;
+    if (h != NULL)
+        return fill_hole(a, h, array, err);
     if (io_zip_array(&a->zip, array, err) == 0)
         return 0;
     a->zip.at = before.at; /* drop the incomplete member; the directory may have been reallocated */
@@ -418,10 +531,27 @@ int io_append_array(io_append *a, const io_array *array, uint64_t tag, char err[
     return -1;
 }
 
+uint64_t io_append_count(const io_append *a)
+{
+    return a->zip.members;
+}
+
+/* Bring everything that was written to the disk. */
+static int sync_part(io_append *a, char err[IO_ERR_MAX])
+{
+    if (fsync(a->out.fd) != 0)
+        return io_fail(err, a->out.path, "cannot be written: %s", strerror(errno));
+    const int error = a->synced ? 0 : io_sync_directory(a->out.path);
+    a->synced = error == 0;
+    return error == 0 ? 0 : io_fail(err, a->out.path, "cannot be written: %s", strerror(error));
+}
+
 int io_append_flush(io_append *a, char err[IO_ERR_MAX])
 {
     const uint64_t at = a->zip.at;
-    const int result = io_zip_finish(&a->zip, err);
+    int result = io_zip_finish(&a->zip, err);
+    if (result == 0)
+        result = sync_part(a, err);
     a->zip.at = at;
     if (lseek(a->out.fd, (off_t)at, SEEK_SET) < 0 && result == 0)
         return io_fail(err, a->out.path, "cannot be written: %s", strerror(errno));
@@ -435,8 +565,8 @@ int io_append_close(io_append *a, const char *to, char err[IO_ERR_MAX])
     int result = empty ? 0 : io_zip_finish(&a->zip, err);
     if (result == 0 && ftruncate(a->out.fd, (off_t)a->zip.at) != 0)
         result = io_fail(err, path, "cannot be written: %s", strerror(errno));
-    if (result == 0 && to != NULL && fsync(a->out.fd) != 0)
-        result = io_fail(err, path, "cannot be written: %s", strerror(errno));
+    if (result == 0 && !empty)
+        result = sync_part(a, err);
     if (empty)
         unlink(path);
     else if (result == 0 && to != NULL && rename(path, to) != 0)

@@ -75,7 +75,7 @@ static int make(const char *path, bool folder, mode_t mode)
         return -1;
     const int fd = open(path,
                         folder ? O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW
-                               : O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
+                               : O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
                         mode);
     struct stat st;
     if (fd < 0) {

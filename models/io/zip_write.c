@@ -106,30 +106,36 @@ int io_zip_begin(io_zip *z, const char *name, uint64_t bytes, const uint32_t *cr
 {
     const size_t length = strlen(name);
     const bool zip64 = bytes >= LARGE32;
-    unsigned char header[LOCAL + EXTRA], *to = header;
+    const size_t extra = (zip64 ? 20 : 0) + z->extra_size, header_size = LOCAL + length + extra;
+    unsigned char *header = malloc(header_size),
+                  *to = header; /* written at once: a killed program leaves all or nothing */
     z->start = z->at;
     z->bytes = bytes;
     z->known = crc != NULL;
     z->crc = z->known ? *crc : 0;
-    if (!describe(z, name, length))
+    if (header == NULL || !describe(z, name, length)) {
+        free(header);
         return io_fail(err, z->out->path, "out of memory");
+    }
     const uint64_t size = later(z) ? 0 : bytes;
     to = store(to, 0x04034b50, 4);
     to = store_common(z, to, size, zip64, length);
-    to = store(to, (zip64 ? 20 : 0) + z->extra_size, 2);
-    if (put(z, header, LOCAL, err) != 0 || put(z, name, length, err) != 0)
-        return -1;
-    to = header;
+    to = store(to, extra, 2);
+    memcpy(to, name, length);
+    to += length;
     if (zip64) {
         to = store(to, 1, 2);
         to = store(to, 16, 2);
         to = store(to, size, 8);
         to = store(to, size, 8);
     }
-    if (put(z, header, (size_t)(to - header), err) != 0)
-        return -1;
-    const int result = put(z, z->extra, z->extra_size, err);
-    z->extra_size = 0;
+    if (z->extra_size > 0)
+        memcpy(to, z->extra, z->extra_size);
+    if (z->seal_at > 0)
+        store(to + z->seal_at, io_crc(0, header, header_size), 4);
+    z->extra_size = z->seal_at = 0;
+    const int result = put(z, header, header_size, err);
+    free(header);
     return result;
 }
 

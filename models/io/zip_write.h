@@ -14,6 +14,7 @@ typedef struct io_zip {
     uint64_t members;
     const void *extra; /* the caller's extra fields for the local header of the next member */
     size_t extra_size; /* at most 60,000 bytes */
+    size_t seal_at;    /* offset in `extra` of 4 zeros that become the CRC-32 of the whole header; 0: none */
     /* the current member */
     uint64_t start;   /* offset of its header */
     uint64_t bytes;   /* its size */

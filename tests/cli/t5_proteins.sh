@@ -66,10 +66,13 @@ refused 1 'it was written with relpos t5 proteins: weights [0-9a-f]{16} as f32, 
 refused 1 'it was written with .* family prott5, .* but this run has .* family prostt5' t5 proteins $data/prostt5 $fasta -o "$T/made/a.npz"
 same 'the file is unchanged' "$T/made/a.npz" "$T/made/c.npz"
 refused 1 'it exists, and this command did not write it' t5 proteins $model $fasta -o "$T/kept/a.npz"
-printf 'something else' >"$T/made/z.npz.part"
-refused 1 'z.npz.part: it exists, and this command did not write it' t5 proteins $model $fasta -o "$T/made/z.npz"
-check 'and stays' 'something else' "$(cat "$T/made/z.npz.part")"
-rm "$T/made/z.npz.part"
+for foreign in 'something else' '\0\0\0\0' '\0' 'P' 'PK\003\004 and more than a header of a zip archive has, but no zip archive'; do
+    # shellcheck disable=SC2059
+    printf "$foreign" | tee "$T/foreign" >"$T/made/z.npz.part"
+    refused 1 'z.npz.part: it exists, and this command did not write it' t5 proteins $model $fasta -o "$T/made/z.npz"
+    same 'and stays' "$T/foreign" "$T/made/z.npz.part"
+    rm "$T/made/z.npz.part"
+done
 
 # HDF5, if this program was built with it
 run t5 proteins $model $fasta -o "$T/made/a.h5"
@@ -87,7 +90,7 @@ fi
 # interrupted runs: whatever bytes of the file exist, the next run gives the same file
 "$program" t5 proteins $model $fasta -o "$T/made/whole.npz" 2>/dev/null
 size=$(wc -c <"$T/made/whole.npz")
-for keep in 1 29 30 60 250 300 1000 6000 10000 $((size - 1)) "$size"; do
+for keep in 0 250 300 1000 6000 10000 $((size - 1)) "$size"; do
     head -c "$keep" "$T/made/whole.npz" >"$T/made/cut.npz.part"
     does $model $fasta -o "$T/made/cut.npz"
     same "continued after $keep bytes" "$T/made/whole.npz" "$T/made/cut.npz"
@@ -96,6 +99,41 @@ done
 { head -c 3000 "$T/made/whole.npz"; head -c 9000 /dev/zero; } >"$T/made/cut.npz.part" # a member with the wrong checksum
 does $model $fasta -o "$T/made/cut.npz"
 same 'a damaged last member' "$T/made/whole.npz" "$T/made/cut.npz"
+
+# damaged arrays are computed again: in the .part file, in a complete .npz, and where .part becomes HDF5
+# hurt FROM TO: copy a file with eight bytes changed in the middle, where an array is
+hurt()
+{
+    middle=$(($(wc -c <"$1") / 2))
+    { head -c $middle "$1"; printf 'damaged!'; tail -c +$((middle + 9)) "$1"; } >"$2"
+}
+rm -f "$T/made/cut.npz"
+for to in cut.npz.part cut.npz cut.h5.part; do
+    hurt "$T/made/whole.npz" "$T/made/$to"
+    run t5 proteins $model $fasta -o "$T/made/${to%.part}"
+    [ $to = cut.h5.part ] && [ $code = 2 ] && continue # built without HDF5
+    check 'exit code' 0 "$code"
+    says 't5 proteins: arrays that do not match their checksums, and are left out: 1'
+    says 't5 proteins: 1 proteins are left, '
+    says 'computed 1 proteins of [0-9]* residues; 5 were already there'
+    whole=$T/made/whole.${to#cut.}
+    "$program" t5 proteins $model $fasta -o "${whole%.part}" 2>/dev/null
+    same 'an array was damaged' "${whole%.part}" "$T/made/${to%.part}"
+done
+
+# OUT.part replaces OUT, so it may not lack what OUT has
+cp "$T/made/whole.npz" "$T/made/cut.npz"
+hurt "$T/made/whole.npz" "$T/made/cut.npz.part"
+does $model $fasta -o "$T/made/cut.npz"
+says 'computed 1 proteins of [0-9]* residues; 5 were already there'
+same 'both were there' "$T/made/whole.npz" "$T/made/cut.npz"
+hurt "$T/made/whole.npz" "$T/made/cut.npz.part"
+printf '>new\nMKV\n' >"$T/new.fasta"
+run t5 proteins $model "$T/new.fasta" -o "$T/made/cut.npz"
+check 'exit code' 1 "$code"
+says 'cut.npz.part: it lacks .*, which .*cut.npz has and the FASTA file does not .remove one of the two files.'
+same 'OUT is unchanged' "$T/made/whole.npz" "$T/made/cut.npz"
+rm -f "$T"/made/cut.*
 
 # killed and stopped in the middle
 awk 'BEGIN { for (k = 0; k < 400; k++) { printf ">p%d\n", k; for (i = 0; i < 40 + k % 300; i++) printf "%s", substr("ACDEFGHIKLMNPQRSTVWY", (i * 7 + k) % 20 + 1, 1); print "" } }' >"$T/many.fasta"

@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/append.h"
 #include "io/fasta.h"
+#include "io/zip_write.h"
 #include "tests/io/files.h"
 
 /* Read a FASTA text. Return "header=RESIDUES@line " for each record, then the error if there is one. */
@@ -88,30 +89,54 @@ static void test_blocks(void **state)
 
 /* ------------------------------------------------------------------------------------------------ archives */
 
-static int count(void *context, const io_array *array, uint64_t tag, off_t at, char why[IO_ERR_MAX])
+static int n_syncs;
+
+/* Replaces the function of libc: thousands of files are written here, and the tests count the calls. */
+int fsync(int fd)
 {
-    assert_true(at > 0);
-    int *n = context;
-    char name[24];
-    (void)why;
-    snprintf(name, sizeof name, "array%d", *n);
-    assert_string_equal(array->name, name);
-    assert_int_equal(array->ndim, 1);
-    assert_int_equal(array->shape[0], 3 + *n);
-    assert_int_equal(tag, 7 + *n);
-    ++*n;
+    n_syncs += fcntl(fd, F_GETFD) >= 0;
     return 0;
 }
 
-/* Add arrays until there are `n`, and close the archive. Return the number of arrays that it already had. */
-static int add(const char *path, const char *from, int n, bool flush, const char *to)
+enum { MAX_ARRAYS = 8 };
+
+/* What an archive already has. */
+typedef struct having {
+    bool has[MAX_ARRAYS];
+    int n, n_damaged;
+} having;
+
+static int count(void *context, const io_array *array, uint64_t tag, off_t at, char why[IO_ERR_MAX])
 {
-    static const float zeros[100];
-    int found = 0;
-    io_append *a = io_append_open(path, from, "a note", count, &found, err);
+    having *h = context;
+    int k = -1;
+    (void)why;
+    assert_int_equal(sscanf(array->name, "array%d", &k), 1);
+    assert_in_range(k, 0, MAX_ARRAYS - 1);
+    assert_int_equal(tag, 7 + k);
+    assert_false(h->has[k]);
+    if (at == IO_APPEND_DAMAGED) {
+        h->n_damaged++;
+        return 0;
+    }
+    assert_true(at > 0);
+    assert_int_equal(array->ndim, 1);
+    assert_int_equal(array->shape[0], 3 + k);
+    h->has[k] = true;
+    h->n++;
+    return 0;
+}
+
+/* Add the arrays of 0 … n - 1 that the archive lacks, and close it. Return what it had; n is -1 if it was refused. */
+static having add_lacking(const char *path, const char *from, int n, bool flush, const char *to)
+{
+    static const float numbers[100] = {1, 2, 3, 4, 5, 6, 7, 8};
+    having h = {.n = 0};
+    io_append *a = io_append_open(path, from, "a note", count, &h, err);
     if (a == NULL)
-        fail_msg("%s", err);
-    for (int k = found; k < n; k++) {
+        return (having){.n = -1};
+    assert_int_equal(io_append_count(a), h.n);
+    for (int k = 0; k < n; k++) {
         char name[24];
         int64_t size = 3 + k;
         snprintf(name, sizeof name, "array%d", k);
@@ -120,14 +145,32 @@ static int add(const char *path, const char *from, int n, bool flush, const char
                                 .ndim = 1,
                                 .shape = &size,
                                 .bytes = 4 * (size_t)size,
-                                .data = (void *)(uintptr_t)zeros,
+                                .data = (void *)(uintptr_t)numbers,
                                 .borrowed = true};
+        if (h.has[k])
+            continue;
         assert_int_equal(io_append_array(a, &array, (uint64_t)(7 + k), err), 0);
-        if (flush)
+        if (flush) {
+            n_syncs = 0;
             assert_int_equal(io_append_flush(a, err), 0);
+            assert_in_range(n_syncs, 1, 2); /* the file, and its folder once */
+        }
     }
+    n_syncs = 0;
+    const uint64_t written = io_append_count(a);
     assert_int_equal(io_append_close(a, to, err), 0);
-    return found;
+    assert_true(n_syncs > 0 || (written == 0 && to == NULL)); /* also if the run is only stopped */
+    return h;
+}
+
+/* As add_lacking, for an archive that is not damaged. */
+static int add(const char *path, const char *from, int n, bool flush, const char *to)
+{
+    const having h = add_lacking(path, from, n, flush, to);
+    if (h.n < 0)
+        fail_msg("%s", err);
+    assert_int_equal(h.n_damaged, 0);
+    return h.n;
 }
 
 static void check_archive(const char *path, size_t n)
@@ -156,48 +199,160 @@ static void test_append(void **state)
     assert_int_equal(access(part, F_OK), -1);
 }
 
-/* Wherever the file ends, the arrays before that are found, and the rest can be added. */
+static void check_same(const char *path, const void *wanted, size_t n)
+{
+    const bytes found = load_file(path);
+    assert_int_equal(found.n, n);
+    assert_memory_equal(found.p, wanted, n);
+    free(found.p);
+}
+
+/* Wherever the file ends after its first header, the arrays before that are found, and the rest can be added. A shorter
+ * file may be anyone's. */
 static void test_cut(void **state)
 {
     (void)state;
     const char *out = in_dir("whole.npz"), *part = in_dir("cut.part"), *second = in_dir("cut.npz");
     add(in_dir("whole.part"), NULL, 4, false, out);
     const bytes whole = load_file(out);
+    const size_t header = 30 + strlen("array0.npy") + 16 + strlen("a note");
     int before = 0;
     for (size_t size = 0; size <= whole.n; size++) {
         save(part, whole.p, size);
-        const int found = add(part, NULL, 4, false, second);
-        assert_true(found >= before);
-        before = found;
-        const bytes cut = load_file(second);
-        assert_int_equal(cut.n, whole.n);
-        assert_memory_equal(cut.p, whole.p, whole.n);
-        free(cut.p);
+        const having h = add_lacking(part, NULL, 4, false, second);
+        if (size > 0 && size < header) {
+            assert_int_equal(h.n, -1);
+            assert_non_null(strstr(err, "cut.part: it exists, and this command did not write it"));
+            check_same(part, whole.p, size);
+            continue;
+        }
+        assert_true(h.n >= before);
+        before = h.n;
+        check_same(second, whole.p, whole.n);
     }
     assert_int_equal(before, 4);
+    free(whole.p);
+}
+
+/* With a bit of any byte changed, and with 100 bytes set to zero anywhere, the arrays that are intact stay, the others
+ * can be added again, and the file has the bytes of an undisturbed run; or it is refused and unchanged. Archives begin
+ * with OUT.part, or with a copy of OUT. */
+static void test_damage(void **state)
+{
+    (void)state;
+    enum { BIT, BIT_OF_COPY, ZEROS };
+    const char *out = in_dir("whole.npz"), *part = in_dir("hurt.part"), *second = in_dir("hurt.npz");
+    add(in_dir("whole.part"), NULL, 4, false, out);
+    const bytes whole = load_file(out);
+    unsigned char *hurt = malloc(whole.n);
+    int refused = 0, repaired = 0, one_again = 0;
+    for (size_t at = 0; at < whole.n; at++)
+        for (int how = BIT; how <= ZEROS; how++) {
+            memcpy(hurt, whole.p, whole.n);
+            if (how != ZEROS)
+                hurt[at] ^= (unsigned char)(1 << at % 8);
+            else
+                memset(hurt + at, 0, whole.n - at < 100 ? whole.n - at : 100);
+            const bool copied = how == BIT_OF_COPY;
+            save(copied ? second : part, hurt, whole.n);
+            const having h = add_lacking(part, copied ? second : NULL, 4, false, second);
+            if (h.n < 0) {
+                check_same(copied ? second : part, hurt, whole.n);
+                refused++;
+                unlink(second);
+                unlink(part);
+                continue;
+            }
+            repaired += h.n < 4;
+            one_again += h.n == 3 && h.n_damaged == 1;
+            check_same(second, whole.p, whole.n);
+            unlink(second);
+        }
+    assert_in_range(refused, 1, whole.n);     /* the first signature, or an identifier that says who wrote a member */
+    assert_in_range(one_again, 4 * 100, 1e6); /* the other arrays stay */
+    assert_in_range(repaired, one_again + 4 * 100, 1e6);
+    free(hurt);
+    free(whole.p);
+}
+
+/* An array that is not written again is not in the archive. */
+static void test_left_out(void **state)
+{
+    (void)state;
+    const char *out = in_dir("whole.npz"), *part = in_dir("hurt.part");
+    char note[20];
+    add(in_dir("whole.part"), NULL, 4, false, out);
+    bytes whole = load_file(out);
+    whole.p[whole.n / 4] ^= 1;
+    save(part, whole.p, whole.n);
+    having h = add_lacking(part, NULL, 0, false, NULL);
+    assert_int_equal(h.n, 3);
+    assert_int_equal(h.n_damaged, 1);
+    check_archive(part, 3);
+    h = (having){.n = 0};
+    assert_int_equal(io_append_list(part, note, sizeof note, count, &h, err), 0);
+    assert_int_equal(h.n, 3);
+    assert_int_equal(h.n_damaged, 1);
     free(whole.p);
 }
 
 static void test_other_files(void **state)
 {
     (void)state;
-    int n = 0;
+    having h = {.n = 0};
     const char *part = in_dir("other.part"), *out = in_dir("whole.npz");
-    save(part, "something", 9);
-    assert_null(io_append_open(part, NULL, "a note", count, &n, err));
-    assert_non_null(strstr(err, "this command did not write it"));
+    static const struct {
+        const char *bytes;
+        size_t n;
+    } others[] = {{"something", 9},
+                  {"\0\0\0\0", 4},
+                  {"\0\0\0\0 more after four zeros", 26},
+                  {"\0", 1},
+                  {"P", 1},
+                  {"PK", 2},
+                  {"PK\3\4", 4},
+                  {"PK\3\4 not a zip archive, only a text that begins like one", 59}};
+    for (size_t k = 0; k < sizeof others / sizeof *others; k++)
+        for (int copied = 0; copied < 2; copied++) {
+            save(part, others[k].bytes, others[k].n);
+            assert_null(io_append_open(part, copied ? out : NULL, "a note", count, &h, err));
+            assert_non_null(strstr(err, "other.part: it exists, and this command did not write it"));
+            check_same(part, others[k].bytes, others[k].n);
+        }
     save(part, "", 0);
-    assert_null(io_append_open(part, out, "another note", count, &n, err));
+    assert_null(io_append_open(part, out, "another note", count, &h, err));
     assert_non_null(strstr(err, "it was written with a note, but this run has another note"));
-    assert_null(io_append_open(dir, NULL, "a note", count, &n, err));
-    assert_null(io_append_open("/none/x", NULL, "a note", count, &n, err));
+    assert_null(io_append_open(dir, NULL, "a note", count, &h, err));
+    assert_null(io_append_open("/none/x", NULL, "a note", count, &h, err));
+    unlink(part);
+
+    /* an archive to which another program added an array */
+    const io_array more = {.name = "more", .dtype = RP_F32, .ndim = 0, .bytes = 4, .data = &(float){1}};
+    io_out file = {.path = part, .temp = (char *)(uintptr_t)part};
+    io_zip zip = {.out = &file};
+    add(part, NULL, 2, false, NULL);
+    bytes two = load_file(part);
+    file.fd = open(part, O_RDWR);
+    zip.at = two.n - 22 - 2 * (46 + strlen("array0.npy"));
+    assert_int_equal(lseek(file.fd, (off_t)zip.at, SEEK_SET), zip.at);
+    assert_int_equal(io_zip_array(&zip, &more, err), 0);
+    assert_int_equal(io_zip_finish(&zip, err), 0);
+    io_zip_free(&zip);
+    close(file.fd);
+    free(two.p);
+    two = load_file(part);
+    assert_int_equal(add_lacking(part, NULL, 4, false, NULL).n, -1);
+    assert_non_null(strstr(err, "it contains more.npy, which this command did not write"));
+    check_same(part, two.p, two.n);
+    free(two.p);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_records), cmocka_unit_test(test_refusals), cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_append),  cmocka_unit_test(test_cut),      cmocka_unit_test(test_other_files),
+        cmocka_unit_test(test_records),  cmocka_unit_test(test_refusals),    cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_append),   cmocka_unit_test(test_cut),         cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_left_out), cmocka_unit_test(test_other_files),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

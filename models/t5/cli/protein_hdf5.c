@@ -94,10 +94,11 @@ int protein_hdf5_list(const char *path, char *note, size_t note_size, io_append_
 
 /* A file that is being written. */
 typedef struct writing {
-    hid_t file, f16;
-    int part; /* descriptor of the archive */
+    hid_t file, f16, timeless; /* timeless: properties of datasets without a date, so equal arrays give equal files */
+    int part;                  /* descriptor of the archive */
     void *data;
     size_t size;
+    uint64_t n; /* intact arrays of the archive */
 } writing;
 
 /* Return the type that h5py calls float16. */
@@ -128,6 +129,9 @@ static int copy_array(void *context, const io_array *array, uint64_t tag, off_t 
     writing *w = context;
     char why[IO_WHY_MAX];
     hsize_t shape[2] = {0, 0};
+    if (at == IO_APPEND_DAMAGED)
+        return 0;
+    w->n++;
     size_t bytes = io_dtype_size(array->dtype);
     if (H5Lexists(w->file, array->name, H5P_DEFAULT) > 0) /* a killed program had renamed its file */
         return 0;
@@ -148,7 +152,7 @@ static int copy_array(void *context, const io_array *array, uint64_t tag, off_t 
         return io_fail(err, array->name, "%s", why);
     const hid_t type = array->dtype == RP_F16 ? w->f16 : H5T_IEEE_F32LE;
     const hid_t space = H5Screate_simple(array->ndim, shape, NULL);
-    const hid_t set = H5Dcreate2(w->file, array->name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    const hid_t set = H5Dcreate2(w->file, array->name, type, space, H5P_DEFAULT, w->timeless, H5P_DEFAULT);
     const bool written = set >= 0 && H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, w->data) >= 0 &&
                          attach(set, H5T_NATIVE_UINT64, &tag);
     const bool closed = set >= 0 && H5Dclose(set) >= 0;
@@ -183,7 +187,7 @@ static hid_t open_temporary(const char *temp, int fd, const char *path, const ch
     return result == 0 ? H5Fopen(temp, H5F_ACC_RDWR, H5P_DEFAULT) : -1;
 }
 
-int protein_hdf5_write(const char *path, const char *part, const char *note, char err[IO_ERR_MAX])
+int protein_hdf5_write(const char *path, const char *part, uint64_t n, const char *note, char err[IO_ERR_MAX])
 {
     char *temp, old_note[1024];
     const int fd = io_temporary(path, false, 0666, &temp);
@@ -192,8 +196,15 @@ int protein_hdf5_write(const char *path, const char *part, const char *note, cha
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     flock(fd, LOCK_UN); /* HDF5 locks the file itself */
     io_fail(err, path, "cannot be written to HDF5");
-    writing w = {open_temporary(temp, fd, path, note, err), make_f16(), open(part, O_RDONLY | O_CLOEXEC), NULL, 0};
+    writing w = {.file = open_temporary(temp, fd, path, note, err),
+                 .f16 = make_f16(),
+                 .timeless = H5Pcreate(H5P_DATASET_CREATE),
+                 .part = open(part, O_RDONLY | O_CLOEXEC)};
+    H5Pset_obj_track_times(w.timeless, false);
     int result = w.file >= 0 && w.part >= 0 ? io_append_list(part, old_note, sizeof old_note, copy_array, &w, err) : -1;
+    if (result == 0 && w.n != n)
+        result = io_fail(err, part, "%llu arrays were written, but %llu can be read (check the disk, and start again)",
+                         (unsigned long long)n, (unsigned long long)w.n);
     if (w.file >= 0 && H5Fclose(w.file) < 0 && result == 0)
         result = io_fail(err, path, "cannot be written: %s", strerror(errno));
     if (result == 0 && (fsync(fd) != 0 || rename(temp, path) != 0))
@@ -203,6 +214,7 @@ int protein_hdf5_write(const char *path, const char *part, const char *note, cha
     else
         io_sync_directory(path);
     H5Tclose(w.f16);
+    H5Pclose(w.timeless);
     if (w.part >= 0)
         close(w.part);
     close(fd);
@@ -228,9 +240,10 @@ int protein_hdf5_list(const char *path, char *note, size_t note_size, io_append_
     return io_fail(err, path, "this program was built without HDF5");
 }
 
-int protein_hdf5_write(const char *path, const char *part, const char *note, char err[IO_ERR_MAX])
+int protein_hdf5_write(const char *path, const char *part, uint64_t n, const char *note, char err[IO_ERR_MAX])
 {
     (void)part;
+    (void)n;
     (void)note;
     return io_fail(err, path, "this program was built without HDF5");
 }

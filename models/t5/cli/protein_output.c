@@ -14,8 +14,11 @@
 /* Record an array of an existing file. */
 static int on_found(void *context, const io_array *array, uint64_t tag, off_t at, char err[IO_ERR_MAX])
 {
-    (void)at;
     protein_output *o = context;
+    if (at == IO_APPEND_DAMAGED) {
+        o->damaged++;
+        return 0;
+    }
     const size_t index = protein_names_add(o->names, array->name);
     if (index == SIZE_MAX)
         return io_fail(err, o->path, "out of memory");
@@ -69,8 +72,28 @@ int protein_output_begin(protein_output *o, const char *path)
 int protein_output_open(protein_output *o)
 {
     char err[IO_ERR_MAX];
+    for (size_t k = 0; !o->hdf5 && k < o->names->n; k++) { /* OUT.part will replace OUT.npz, but is added to OUT.h5 */
+        protein_name *name = &o->names->names[k];
+        name->replaced = name->stored;
+        name->stored = false;
+    }
+    o->damaged = 0;
     o->archive = io_append_open(o->part, o->hdf5 ? NULL : o->path, o->note, on_found, o, err);
     return o->archive != NULL ? CLI_OK : cli_error(CLI_FAILED, "-o: %s", err);
+}
+
+/* Check that OUT.part has every array of the file that it will replace. */
+static int check_part(const protein_output *o)
+{
+    char safe[300];
+    for (size_t k = 0; k < o->names->n; k++)
+        if (o->names->names[k].replaced && !o->names->names[k].stored)
+            return cli_error(
+                CLI_FAILED,
+                "-o: %s: it lacks %s, which %s has and the FASTA file does not (remove one of the two files)",
+                io_safe(safe, 100, o->part), io_safe(safe + 100, 100, protein_key(o->names, k)),
+                io_safe(safe + 200, 100, o->path));
+    return CLI_OK;
 }
 
 /* Convert numbers to the type of the file. */
@@ -135,10 +158,13 @@ int protein_output_close(protein_output *o, int code)
 {
     char err[IO_ERR_MAX];
     if (o->archive != NULL) {
+        if (code == CLI_OK)
+            code = check_part(o);
         const char *to = code == CLI_OK && !o->hdf5 ? o->path : NULL;
+        const uint64_t n = io_append_count(o->archive);
         if (io_append_close(o->archive, to, err) != 0 && code == CLI_OK)
             code = cli_error(CLI_FAILED, "-o: %s", err);
-        else if (code == CLI_OK && o->hdf5 && protein_hdf5_write(o->path, o->part, o->note, err) != 0)
+        else if (code == CLI_OK && o->hdf5 && protein_hdf5_write(o->path, o->part, n, o->note, err) != 0)
             code = cli_error(CLI_FAILED, "-o: %s", err);
         else if (code == CLI_OK && o->hdf5)
             unlink(o->part);

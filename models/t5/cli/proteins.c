@@ -309,6 +309,9 @@ static int embed(request *r)
     count(r);
     if (!j->counted || r->n_to_do > 0 || access(o->part, F_OK) == 0)
         code = protein_output_open(o);
+    if (code == CLI_OK && o->damaged > 0)
+        fprintf(stderr, "t5 proteins: arrays that do not match their checksums, and are left out: %lld\n",
+                (long long)o->damaged);
     r->n_to_do = r->residues_to_do = j->tokens = 0;
     j->cost = 0;
     count(r); /* without those of the .part file */

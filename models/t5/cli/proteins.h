@@ -17,6 +17,7 @@ typedef struct protein_name {
     int64_t residues; /* in the FASTA file, if that was counted; 0: not yet */
     int64_t line;     /* of its header */
     bool stored;      /* the output has it */
+    bool replaced;    /* a file that the output will replace has it */
     bool read;        /* its record was read for computing */
 } protein_name;
 
@@ -46,6 +47,7 @@ typedef struct protein_output {
     char note[1024]; /* describes how the arrays are made */
     io_append *archive;
     protein_names *names;
+    int64_t damaged;          /* arrays of an earlier run whose data does not match its checksum */
     unsigned char *converted; /* one protein in the type of the file */
     size_t converted_size;
     double flushed, took; /* when the archive was last flushed, and how long that took */
@@ -70,9 +72,9 @@ bool protein_hdf5_built(void);
 /* List the arrays of an HDF5 file that relpos wrote, like io_append_list. */
 int protein_hdf5_list(const char *path, char *note, size_t note_size, io_append_found *found, void *context,
                       char err[IO_ERR_MAX]);
-/* Write the arrays of the archive `part` to an HDF5 file, after those of `path` if it exists. The file appears whole or
- * not at all. */
-int protein_hdf5_write(const char *path, const char *part, const char *note, char err[IO_ERR_MAX]);
+/* Write the n arrays of the archive `part` to an HDF5 file, after those of `path` if it exists. The file appears whole
+ * or not at all. */
+int protein_hdf5_write(const char *path, const char *part, uint64_t n, const char *note, char err[IO_ERR_MAX]);
 
 /* ------------------------------------------------------------------------------------------------ protein_batches.c */
 
