@@ -33,6 +33,8 @@ class _After:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
+        if spec is None:
+            return None
         execute = spec.loader.exec_module
 
         def exec_module(module):
@@ -44,8 +46,7 @@ class _After:
 
 
 def _after(name, call):
-    """Call `call` with the torch module `name`, now if it is loaded, otherwise once someone imports it. Importing it here would take a
-    second or more."""
+    """Call `call` with the module `name`, now if it is loaded, otherwise once someone imports it. Importing it here would take time."""
     if name in sys.modules:
         call(sys.modules[name])
     else:

@@ -14,20 +14,29 @@ seed, the global state is used. Offsets are key - query.
 
 SPDX-License-Identifier: Apache-2.0"""
 import inspect
+import math
+import numbers
 import operator
 
 import numpy as np
 
 import relpos
 
+from ._hooks import hook, replaced
+
 __all__ = ["RelativePositionBiasAttention", "RelativePositionEmbedding", "RelativeSelfAttention", "clip_relative_position",
            "relative_attention_scores", "efficient_relative_scores", "relative_attention_output", "compute_position_biases",
            "analyze_position_bias", "count_position_pairs"]
 
 
+def _array(x):
+    """Convert an array or tensor to float64."""
+    return np.asarray(x.detach().double() if hasattr(x, "detach") else x, np.float64)
+
+
 def _matrix(x, name):
     """Convert an array or tensor to a float64 matrix."""
-    x = np.asarray(x.detach().double() if hasattr(x, "detach") else x, np.float64)
+    x = _array(x)
     if x.ndim != 2:
         raise ValueError(f"{name} has {x.ndim} axes, expected 2, with a row for each token; use relpos.attention for batches and heads")
     return x
@@ -56,6 +65,13 @@ def own_bias(method, N, M):
     return method(N)
 
 
+def inverse(scale):
+    """Return 1 / scale, the factor of the scores."""
+    if not isinstance(scale, numbers.Real) or scale == 0:
+        raise TypeError(f"scale is {scale!r}, expected a number other than 0, which divides the scores")
+    return 1 / scale
+
+
 class RelativePositionBiasAttention:
     """softmax(Q K^T / sqrt(d_k) + B) V, where B[i, j] = -bias_scale log(1 + |i - j|).
 
@@ -63,6 +79,8 @@ class RelativePositionBiasAttention:
              mask: bool, broadcasts to (N, M), True = masked. A row with all keys masked gives zeros.
     Sign     the decay is symmetric; a positive bias_scale favors near tokens.
     Errors   ValueError if shapes do not match or bias_scale is not finite.
+
+    forward calls the methods _build_bias_matrix, bias_matrix and _softmax of a subclass or an instance that replaces them.
     """
 
     def __init__(self, d_k, bias_scale=0.3):
@@ -72,35 +90,52 @@ class RelativePositionBiasAttention:
         """Return the bias as a term of relpos.attention."""
         return relpos.LogDecay(self.bias_scale)
 
+    @hook
     def bias_matrix(self, N, M=None):
-        """Return B for N queries and M keys; M defaults to N. A subclass can override this method, with the parameter N or with N and
-        M, or _build_bias_matrix as in the tutorial; attention then uses the overridden bias."""
+        """Return B for N queries and M keys; M defaults to N. Replacements have the parameter N, or N and M."""
         return self.term().matrix(N, M, heads=1)[0]
 
+    @hook
     def _build_bias_matrix(self, N, M=None):
         return self.bias_matrix(N, M)
 
-    def _bias(self, Q, K):
-        """Return the term, or a Dense term if a subclass overrides the bias."""
-        base = RelativePositionBiasAttention
-        for name in ("_build_bias_matrix", "bias_matrix"):
-            if getattr(type(self), name) is not getattr(base, name):
-                return relpos.Dense(_matrix(own_bias(getattr(self, name), len(Q), len(K)), name))
-        return self.term()
+    @hook
+    def _softmax(self, x):
+        """Return the softmax of each row. A row of -inf gives zeros."""
+        x = np.asarray(x, np.float64)
+        rows, columns = np.zeros((math.prod(x.shape[:-1]), 1)), np.zeros((x.shape[-1], 1))
+        bias = relpos.Dense(x.reshape(len(rows), len(columns)))
+        return relpos.attention(rows, columns, columns, bias=bias, return_weights=True).weights.reshape(x.shape)
 
+    def _options(self, Q, K):
+        """Return the scale, and the bias: the term, or a Dense term if a method for the bias is replaced."""
+        name = replaced(self, "_build_bias_matrix", "bias_matrix")
+        bias = self.term() if name is None else relpos.Dense(_matrix(own_bias(getattr(self, name), len(Q), len(K)), name))
+        return {"bias": bias, "scale": inverse(self.scale)}
+
+    @hook
     def forward(self, Q, K, V, mask=None):
         """Return (weights, output)."""
         Q, K, V = _matrix(Q, "Q"), _matrix(K, "K"), _matrix(V, "V")
-        found = relpos.attention(Q, K, V, bias=self._bias(Q, K), scale=1 / self.scale,
-                                 mask=None if mask is None else ~np.asarray(mask, bool), return_weights=True)
+        options = self._options(Q, K)
+        keep = None if mask is None else ~np.asarray(mask, bool)
+        if replaced(self, "_softmax"):
+            scores = Q @ K.T * options["scale"] + options["bias"].matrix(len(Q), len(K), heads=1)[0]
+            weights = _matrix(self._softmax(scores if keep is None else np.where(keep, scores, -np.inf)), "_softmax")
+            return weights, weights @ V
+        found = relpos.attention(Q, K, V, mask=keep, return_weights=True, **options)
         return found.weights, found.out
 
-    __call__ = forward
+    def __call__(self, *args, **options):
+        return self.forward(*args, **options)
 
     def explain(self, Q, K, V, tokens, query_idx=0):
         """Print the computation of one token's row: scores, bias, weights with bars, output."""
         Q, K, V = _matrix(Q, "Q"), _matrix(K, "K"), _matrix(V, "V")
-        row = relpos.explain(Q, K, V, query=query_idx, bias=self._bias(Q, K), scale=1 / self.scale)
+        row = relpos.explain(Q, K, V, query=query_idx, **self._options(Q, K))
+        weights, output = row.weights, row.out
+        if replaced(self, "forward", "_softmax"):
+            weights, output = (x[query_idx] for x in self.forward(Q, K, V))
         token = tokens[query_idx]
         print(f"\n=== Relative Position Bias trace for '{token}' ===")
         print(f"bias_scale = {self.bias_scale}, d_k = {self.d_k}\n")
@@ -108,9 +143,9 @@ class RelativePositionBiasAttention:
                               ("Biased scores:", row.score)):
             print(name, np.round(numbers, 4))
         print("\nAttention weights:")
-        for j, (other, w) in enumerate(zip(tokens, row.weights)):
+        for j, (other, w) in enumerate(zip(tokens, weights)):
             print(f"  A[{token},{other}] = {w:.4f} (d={abs(query_idx - j)}) |{'#' * int(w * 50)}|")
-        print(f"\nOutput[{token}] = {np.round(row.out, 4)}")
+        print(f"\nOutput[{token}] = {np.round(output, 4)}")
 
 
 # ---------------------------------------------------------------------------------------------- vectors for keys and values
@@ -137,23 +172,67 @@ class RelativePositionEmbedding:
         self.max_distance = max_distance = _count("max_distance", max_distance)
         self.a_K, self.a_V = (_xavier(random, 2 * max_distance + 1, d) for d in (d_k, d_v))
 
+    @hook
     def get_key_embedding(self, rel_pos):
         """Return the vector a_K of an offset."""
         return self.a_K[clip_relative_position(rel_pos, 0, self.max_distance) + self.max_distance]
 
+    @hook
     def get_value_embedding(self, rel_pos):
         """Return the vector a_V of an offset."""
         return self.a_V[clip_relative_position(rel_pos, 0, self.max_distance) + self.max_distance]
 
     def terms(self):
         """Return the options relkey and relval of relpos.attention."""
-        reach = {"left": self.max_distance, "right": self.max_distance}
-        return {"relkey": relpos.RelKey(self.a_K, **reach), "relval": relpos.RelValue(self.a_V, **reach)}
+        return vector_terms(self)
 
 
-def _rows(rel_embed, N, M):
-    """Return the index of the row of a_K and a_V for each pair, (N, M)."""
-    return clip_relative_position(np.arange(M), np.arange(N)[:, None], rel_embed.max_distance) + rel_embed.max_distance
+_SIDES = {"relkey": ("a_K", "get_key_embedding", "RelKey"), "relval": ("a_V", "get_value_embedding", "RelValue")}
+
+
+def _stacked(rows):
+    return np.stack([_array(x) for x in rows])
+
+
+def vectors_of(rel_embed, side, lengths=None, stack=_stacked):
+    """Return the vectors of keys or values by offset, and the largest offset: (a_K, max_distance), or, if get_key_embedding is replaced,
+    those of all offsets that occur. `lengths` are the numbers of queries and keys, and optionally q_offset."""
+    name, method, _ = _SIDES[side]
+    if replaced(rel_embed, method):
+        if lengths is None:
+            raise TypeError(f"{type(rel_embed).__name__}.{method} is replaced, and is called for known lengths without positions only; use "
+                            "RelativeSelfAttention")
+        reach = _reach(*lengths)
+        return stack([getattr(rel_embed, method)(r) for r in range(-reach, reach + 1)]), reach
+    far = _count("max_distance", rel_embed.max_distance)
+    return first_rows(name, getattr(rel_embed, name), 2 * far + 1, f"max_distance is {far}"), far
+
+
+def first_rows(name, table, rows, why):
+    """Return the first rows of a table, which has more of them if its owner's attribute became smaller."""
+    if len(table) < rows:
+        raise ValueError(f"{why}, but {name} has {len(table)} rows, expected {rows}")
+    return table if len(table) == rows else table[:rows]
+
+
+def _reach(queries, keys, q_offset=None):
+    """Return the largest distance of a query and a key."""
+    first = [q_offset or 0] if q_offset is None or isinstance(q_offset, int) else np.ravel(q_offset).tolist()
+    return max(queries - 1 + max(first), keys - 1 - min(first), 0)
+
+
+def vector_terms(rel_embed, lengths=None, stack=_stacked, **positions):
+    """Return the options relkey and relval of relpos.attention, with the vectors of `vectors_of`."""
+    found = {}
+    for side, (*_, title) in _SIDES.items():
+        table, far = vectors_of(rel_embed, side, lengths, stack)
+        found[side] = getattr(relpos, title)(table, left=far, right=far, **positions)
+    return found
+
+
+def _rows(far, N, M):
+    """Return the index of the row of the vectors for each pair, (N, M)."""
+    return clip_relative_position(np.arange(M), np.arange(N)[:, None], far) + far
 
 
 class RelativeSelfAttention:
@@ -165,6 +244,8 @@ class RelativeSelfAttention:
              gives the numbers of a text that uses np.random.seed; relpos.torch draws different numbers.
     Sign     key - query, clipped to max_distance.
     Source   Shaw, Uszkoreit, Vaswani 2018, equations 3 and 4.
+
+    forward calls get_key_embedding and get_value_embedding of rel_embed, for each offset once, if they are replaced.
 
     >>> X = np.random.RandomState(42).randn(6, 8)
     >>> output, weights = RelativeSelfAttention(8, 4, 4, max_distance=3, seed=123).forward(X)
@@ -181,10 +262,12 @@ class RelativeSelfAttention:
     def forward(self, X, **options):
         """Return (output, weights). `options`, such as causal, are passed to relpos.attention."""
         X = _matrix(X, "X")
-        found = relpos.attention(X @ self.W_q, X @ self.W_k, X @ self.W_v, return_weights=True, **self.rel_embed.terms(), **options)
+        terms = vector_terms(self.rel_embed, (len(X), len(X), options.get("q_offset")))
+        found = relpos.attention(X @ self.W_q, X @ self.W_k, X @ self.W_v, return_weights=True, **terms, **options)
         return found.out, found.weights
 
-    __call__ = forward
+    def __call__(self, *args, **options):
+        return self.forward(*args, **options)
 
 
 def clip_relative_position(j, i, max_dist):
@@ -204,15 +287,16 @@ def relative_attention_scores(Q, K, rel_embed):
     Shapes   Q (N, d_k), K (M, d_k); result (N, M).
     """
     Q, K = _matrix(Q, "Q"), _matrix(K, "K")
-    reach = rel_embed.max_distance
-    key = relpos.RelKey(_matrix(rel_embed.a_K, "a_K"), left=reach, right=reach)
+    table, far = vectors_of(rel_embed, "relkey", (len(Q), len(K)))
+    key = relpos.RelKey(_matrix(table, "a_K"), left=far, right=far)
     rows = [relpos.explain(Q, K, K, query=i, relkey=key).score for i in range(len(Q))]
     return np.stack(rows) if rows else np.zeros((0, len(K)))
 
 
 def efficient_relative_scores(Q, K, rel_embed):
     """Compute the scores of relative_attention_scores with two matrix products, Q K^T and Q a_K^T: each pair adds the element of Q a_K^T
-    in the column of its offset. relpos.attention computes scores in this way, tile by tile.
+    in the column of its offset. relpos.attention computes scores in this way, tile by tile. As in the tutorial, this function reads a_K, not
+    get_key_embedding.
 
     >>> layer = RelativeSelfAttention(8, 4, 4, max_distance=3, seed=123)
     >>> Q, K = np.random.RandomState(0).randn(2, 6, 4)
@@ -220,7 +304,12 @@ def efficient_relative_scores(Q, K, rel_embed):
     True
     """
     Q, K = _matrix(Q, "Q"), _matrix(K, "K")
-    return Q @ K.T / np.sqrt(Q.shape[1]) + compute_position_biases(Q, rel_embed, len(K))
+    return Q @ K.T / np.sqrt(Q.shape[1]) + _position_scores(Q, rel_embed.a_K, rel_embed.max_distance, len(K))
+
+
+def _position_scores(Q, table, far, M):
+    """Compute <Q[i], table[clip(j - i) + far]> / sqrt(d_k), (N, M)."""
+    return np.take_along_axis(Q @ _matrix(table, "a_K").T, _rows(far, len(Q), M), 1) / np.sqrt(Q.shape[1])
 
 
 def compute_position_biases(Q, rel_embed, M=None):
@@ -230,8 +319,8 @@ def compute_position_biases(Q, rel_embed, M=None):
     (3, 3)
     """
     Q = _matrix(Q, "Q")
-    rows = _rows(rel_embed, len(Q), len(Q) if M is None else M)
-    return np.take_along_axis(Q @ _matrix(rel_embed.a_K, "a_K").T, rows, 1) / np.sqrt(Q.shape[1])
+    M = len(Q) if M is None else M
+    return _position_scores(Q, *vectors_of(rel_embed, "relkey", (len(Q), M)), M)
 
 
 def relative_attention_output(attention_weights, V, rel_embed):
@@ -240,9 +329,10 @@ def relative_attention_output(attention_weights, V, rel_embed):
     Shapes   attention_weights (N, M), V (M, d_v); result (N, d_v).
     """
     w, V = _matrix(attention_weights, "attention_weights"), _matrix(V, "V")
-    table = _matrix(rel_embed.a_V, "a_V")
+    table, far = vectors_of(rel_embed, "relval", w.shape)
+    table = _matrix(table, "a_V")
     n, offsets = len(w), len(table)
-    rows = _rows(rel_embed, *w.shape) + offsets * np.arange(n)[:, None]
+    rows = _rows(far, *w.shape) + offsets * np.arange(n)[:, None]
     by_offset = np.bincount(rows.ravel(), w.ravel(), n * offsets).reshape(n, offsets)
     return w @ V + by_offset @ table
 

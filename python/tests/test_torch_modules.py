@@ -322,7 +322,7 @@ def test_a_note_where_a_table_may_be_of_query_minus_key():
 
 
 def test_buckets_of_a_subclass_are_refused():
-    with pytest.raises(TypeError, match="Mine._relative_position_bucket would never be called.*relpos.Bucket"):
+    with pytest.raises(TypeError, match="Mine._relative_position_bucket would never be used.*relpos.Bucket"):
         class Mine(rt.RelativePositionalBias):
             def _relative_position_bucket(self, relative_position):
                 return relative_position * 0

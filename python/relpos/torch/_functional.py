@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 import relpos
 
-from .. import _operator  # the import registers relpos.attention as a torch operator, for traced calls
+from .. import _hooks, _operator  # the import registers relpos.attention as a torch operator, for traced calls
 
 
 def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
@@ -38,9 +38,22 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
 
 # ---------------------------------------------------------------------------------------------- shared functions
 
-def _split(x: Tensor, heads: int) -> Tensor:
+def _split(x: Tensor, heads: int, head_dim: int = -1) -> Tensor:
     """Reshape (B, L, H D) to (B, H, L, D)."""
+    if head_dim != -1 and x.shape[-1] != heads * head_dim:
+        raise ValueError(f"num_heads is {heads} and head_dim is {head_dim}, but the projections give {x.shape[-1]} numbers a token, expected "
+                         f"{heads * head_dim}; set both attributes to match")
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+for _cls in (nn.Embedding, nn.MultiheadAttention):
+    _hooks.hook(_cls.forward)
+
+
+def _unchanged(module, cls: type) -> bool:
+    """Return true if a call of `module` does what `cls` does: its class has the same forward, and it has no hooks of torch."""
+    return isinstance(module, cls) and not _hooks.replaced(module, "forward") and not any(
+        (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks))
 
 
 def _join(x: Tensor) -> Tensor:

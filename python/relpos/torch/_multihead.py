@@ -2,6 +2,7 @@
 
 SPDX-License-Identifier: Apache-2.0"""
 import math
+import sys
 
 import torch
 from torch import Tensor, nn
@@ -9,8 +10,10 @@ from torch.nn import functional as F
 
 import relpos
 
-from .. import _torch
-from ._functional import _added, _attend, _causal, _dropout, _join, _masked, _split
+from .. import _operator, _torch
+from .._hooks import Refusing, hook, replaced
+from ..numpy import first_rows
+from ._functional import _added, _attend, _causal, _dropout, _join, _masked, _split, _unchanged
 from ._textbook import RelativePositionEmbedding
 
 
@@ -76,21 +79,32 @@ def _rounds(q_positions: Tensor, k_positions: Tensor) -> bool:
     return bool((steps != steps.round()).any())
 
 
-def _pairs_of_rounded_positions(table: Tensor, max_distance: int, q_positions: Tensor, k_positions: Tensor, q_mask: Tensor | None,
-                                k_mask: Tensor | None) -> relpos.Term:
-    """Return a Dense term with the biases -table[trunc(clamp(P_Q - P_K, -max_distance, max_distance)) + max_distance] of all pairs.
-    Differences are computed in the type of the positions. Pairs with a token whose mask is False have bias 0."""
-    p, k = q_positions[..., :, None], k_positions[..., None, :]
-    difference = torch.where(p == k, 0, p - k).double()  # equal infinite positions have difference 0
-    bias = -table[difference.nan_to_num(0.0).clamp(-max_distance, max_distance).long() + max_distance]
-    bias = torch.where(difference.isnan(), torch.nan, bias)
-    for mask, at in ((q_mask, -1), (k_mask, -2)):
-        if mask is not None:
-            bias = torch.where(mask.unsqueeze(at), bias, 0)
-    return relpos.Dense(bias[:, None] if bias.dim() == 3 else bias)
+_SYMM_LEARNING = "symm_learning.nn.activation"
 
 
-class AdditiveRelMultiheadAttention(nn.Module):
+class _WithPositions(Refusing, nn.Module):
+    """Base class of the modules whose forward has the arguments of symm_learning's PositionalAttentionBase. If that package is loaded, they
+    count as its subclasses, so that its layers pass them positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if _SYMM_LEARNING in sys.modules:
+            _register(sys.modules[_SYMM_LEARNING])
+
+
+def _register(activation) -> None:
+    base = getattr(activation, "PositionalAttentionBase", None)
+    if base is not None:
+        base.register(_WithPositions)
+
+
+_operator._after(_SYMM_LEARNING, _register)
+
+_NOT_CALLED = dict.fromkeys(("_positions_or_arange", "_normalize_positions", "_positions_are_shared_across_batch"),
+                            "convert the positions before you pass them, or replace another method")
+
+
+class AdditiveRelMultiheadAttention(_WithPositions):
     """torch.nn.MultiheadAttention that subtracts a learned function of the difference of two positions from the logits:
     A[i, j] = <q_i, k_j> / sqrt(d_h) - rel_bias[trunc(clamp(P_Q[i] - P_K[j], -m, m)) + m], m = max_distance.
 
@@ -105,9 +119,13 @@ class AdditiveRelMultiheadAttention(nn.Module):
     Sign     query - key, and the bias is subtracted. A row with all keys masked gives the output projection's bias, not NaN.
     Memory   differences of positions are rounded to the type of the positions, as in symm_learning. If this changes a difference, as
              with decimal fractions in float32, the biases are stored as an array of Lq Lk numbers; a compiled module does so for every
-             type narrower than float64. Otherwise, for example with positions.double(), memory grows linearly with the length.
+             type narrower than float64. Otherwise, for example with positions.double(), memory grows linearly with the length. If
+             _relative_bias_values or _relative_bias is replaced, its array of all pairs is used. If attn is a module of another class or
+             has hooks, it is called with that array as its mask.
     Source   symm_learning.
     """
+
+    _never_used = _NOT_CALLED
 
     def __init__(self, embed_dim: int, num_heads: int, *, max_distance: int, dropout: float = 0.0, bias: bool = True, device=None,
                  dtype=None) -> None:
@@ -128,19 +146,54 @@ class AdditiveRelMultiheadAttention(nn.Module):
                 attn_mask: Tensor | None = None, key_padding_mask: Tensor | None = None, need_weights: bool = False,
                 is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
         """Return (output, weights or None). is_causal masks later keys by index and ignores positions."""
-        if q_positions is not None or k_positions is not None:
-            at_q, at_k = (_at(x, p, mask) for x, p, mask in ((query, q_positions, q_position_mask),
-                                                                             (key, k_positions, k_position_mask)))
-            if _rounds(at_q, at_k):
-                term = _pairs_of_rounded_positions(self.rel_bias, self.max_distance, at_q, at_k, q_position_mask, k_position_mask)
-                return _wrapped(self, query, key, value, attn_mask, key_padding_mask, need_weights, is_causal, bias=term)
-        term = relpos.Real(self.rel_bias[None], max_distance=self.max_distance, q_positions=_known(q_positions, q_position_mask),
-                           k_positions=_known(k_positions, k_position_mask), q_position_mask=q_position_mask,
-                           k_position_mask=k_position_mask)
+        positions = q_positions, k_positions, q_position_mask, k_position_mask
+        term = self._term(query, key, *positions)
         return _wrapped(self, query, key, value, attn_mask, key_padding_mask, need_weights, is_causal, bias=term)
 
+    def _term(self, query: Tensor, key: Tensor, q_positions: Tensor | None, k_positions: Tensor | None, q_position_mask: Tensor | None,
+              k_position_mask: Tensor | None) -> relpos.Term | None:
+        """Return the bias, which is a Dense term if it cannot be a Real term."""
+        at_q, at_k = _at(query, q_positions, q_position_mask), _at(key, k_positions, k_position_mask)
+        masks = q_position_mask, k_position_mask
+        if replaced(self, "_relative_bias", "_relative_bias_values") or not _unchanged(self.attn, nn.MultiheadAttention):
+            batch, lq, lk = len(query), query.shape[1], key.shape[1]
+            bias = self._relative_bias(at_q, at_k, *masks, batch_size=batch, tgt_len=lq, src_len=lk, target_dtype=query.dtype)
+            return None if bias is None else relpos.Dense(-bias if bias.dim() == 2 else -bias.unflatten(0, (batch, self.num_heads)))
+        if (q_positions is not None or k_positions is not None) and _rounds(at_q, at_k):
+            bias = self._pairs(at_q, at_k, *masks)
+            return relpos.Dense(-bias if bias.dim() == 2 else -bias[:, None])
+        table = first_rows("rel_bias", self.rel_bias, 2 * self.max_distance + 1, f"max_distance is {self.max_distance}")
+        return relpos.Real(table[None], max_distance=self.max_distance, q_positions=_known(q_positions, q_position_mask),
+                           k_positions=_known(k_positions, k_position_mask), q_position_mask=q_position_mask,
+                           k_position_mask=k_position_mask)
 
-class AdditivePosMultiheadAttention(nn.Module):
+    @hook
+    def _relative_bias_values(self, rel_positions: Tensor) -> Tensor:
+        """Return the numbers that are subtracted from the scores of pairs, for their differences q_positions - k_positions."""
+        at = rel_positions.double().nan_to_num(0.0).clamp(-self.max_distance, self.max_distance).long()
+        return torch.where(rel_positions.isnan(), torch.nan, self.rel_bias[at + self.max_distance])
+
+    def _pairs(self, q_positions: Tensor, k_positions: Tensor, q_position_mask: Tensor | None, k_position_mask: Tensor | None) -> Tensor:
+        """Return _relative_bias_values for all pairs, (Lq, Lk) or (B, Lq, Lk). Differences are computed in the type of the positions. Pairs
+        with a token whose mask is False have 0."""
+        p, k = q_positions[..., :, None], k_positions[..., None, :]
+        bias = self._relative_bias_values(torch.where(p == k, 0, p - k))  # equal infinite positions have difference 0
+        for mask, at in ((q_position_mask, -1), (k_position_mask, -2)):
+            if mask is not None:
+                bias = torch.where(mask.unsqueeze(at), bias, 0)
+        return bias
+
+    @hook
+    def _relative_bias(self, q_positions: Tensor, k_positions: Tensor, q_position_mask: Tensor | None, k_position_mask: Tensor | None, *,
+                       batch_size: int, tgt_len: int, src_len: int, target_dtype: torch.dtype) -> Tensor | None:
+        """Return the bias that is subtracted from the scores, (Lq, Lk) or (B num_heads, Lq, Lk), or None."""
+        bias = self._pairs(q_positions, k_positions, q_position_mask, k_position_mask).to(target_dtype)
+        if bias.dim() == 2:
+            return bias
+        return bias.expand(batch_size, tgt_len, src_len).repeat_interleave(self.num_heads, 0)
+
+
+class AdditivePosMultiheadAttention(_WithPositions):
     """torch.nn.MultiheadAttention that adds a learned vector for each position to queries and keys, but not to values:
     q' = query + pos_emb[P_Q], k' = key + pos_emb[P_K].
 
@@ -151,6 +204,8 @@ class AdditivePosMultiheadAttention(nn.Module):
     Errors   IndexError if a position is outside the table.
     Source   symm_learning; the absolute positions of Vaswani et al. 2017, learned, and added in every layer.
     """
+
+    _never_used = _NOT_CALLED
 
     def __init__(self, embed_dim: int, num_heads: int, *, max_len: int, dropout: float = 0.0, bias: bool = True, device=None,
                  dtype=None) -> None:
@@ -166,24 +221,30 @@ class AdditivePosMultiheadAttention(nn.Module):
         _reset_wrapped(self.attn)
         nn.init.zeros_(self.pos_emb)
 
-    def _moved(self, side: str, x: Tensor, positions: Tensor | None, mask: Tensor | None) -> Tensor:
-        """Add the vectors of the positions to x."""
-        at = torch.arange(x.shape[1], device=x.device) if positions is None else positions
-        at = at if mask is None else at.masked_fill(~mask, 0)
+    @hook
+    def _position_update(self, x: Tensor, positions: Tensor | None, position_mask: Tensor | None) -> Tensor:
+        """Return the vectors that are added to x."""
+        return self._vectors("", x, positions, position_mask)
+
+    def _vectors(self, side: str, x: Tensor, positions: Tensor | None, mask: Tensor | None) -> Tensor:
+        """Return the vectors of the positions of one side, "q_" or "k_"."""
+        if side and replaced(self, "_position_update"):
+            return self._position_update(x, positions, mask)
+        at = _at(x, positions, mask)
         try:
             added = F.embedding(at.floor().long(), self.pos_emb)
         except IndexError:
-            raise IndexError(f"{side}_positions has {at.min().item():g} to {at.max().item():g}, expected 0 to {self.max_len - 1}, finite; "
+            raise IndexError(f"{side}positions has {at.min().item():g} to {at.max().item():g}, expected 0 to {len(self.pos_emb) - 1}, finite; "
                              "use a larger max_len, or a position mask to skip tokens") from None
-        return x + (added if mask is None else added * mask[..., None])
+        return added if mask is None else added * mask[..., None]
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, *, q_positions: Tensor | None = None,
                 k_positions: Tensor | None = None, q_position_mask: Tensor | None = None, k_position_mask: Tensor | None = None,
                 attn_mask: Tensor | None = None, key_padding_mask: Tensor | None = None, need_weights: bool = False,
                 is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
         """Return (output, weights or None). Masks are as in AdditiveRelMultiheadAttention."""
-        q = self._moved("q", query, q_positions, q_position_mask)
-        k = self._moved("k", key, k_positions, k_position_mask)
+        q = query + self._vectors("q_", query, q_positions, q_position_mask)
+        k = key + self._vectors("k_", key, k_positions, k_position_mask)
         return _wrapped(self, q, k, value, attn_mask, key_padding_mask, need_weights, is_causal)
 
 
@@ -195,15 +256,36 @@ def _reset_wrapped(attn: nn.MultiheadAttention) -> None:
 
 def _wrapped(module, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None,
              need_weights: bool, is_causal: bool, bias=None) -> tuple[Tensor, Tensor | None]:
-    """Return (output, weights), computed by relpos with the parameters of module.attn, a torch.nn.MultiheadAttention."""
+    """Return (output, weights), computed by relpos with the parameters of module.attn, a torch.nn.MultiheadAttention, or by module.attn if
+    it is another module or has hooks."""
+    module._refuse(module)
     attn = module.attn
+    if not _unchanged(attn, nn.MultiheadAttention):
+        mask = _one_mask(attn_mask, is_causal, bias, query, key)
+        return attn(query, key, value, attn_mask=mask, key_padding_mask=key_padding_mask, need_weights=need_weights, is_causal=False)
+    if module.num_heads != attn.num_heads:
+        raise ValueError(f"num_heads is {module.num_heads}, but attn.num_heads is {attn.num_heads}; set both")
     biases = (None,) * 3 if attn.in_proj_bias is None else attn.in_proj_bias.chunk(3)
     q, k, v = map(F.linear, (query, key, value), attn.in_proj_weight.chunk(3), biases)
-    out, weights = _multihead(module, q, k, v, attn.dropout, attn_mask, key_padding_mask, need_weights, is_causal, bias=bias)
+    out, weights = _multihead(attn, q, k, v, attn.dropout, attn_mask, key_padding_mask, need_weights, is_causal, bias=bias)
     return attn.out_proj(out), weights
 
 
-class _MultiheadAttention(nn.Module):
+def _one_mask(attn_mask: Tensor | None, is_causal: bool, bias: relpos.Term | None, query: Tensor, key: Tensor) -> Tensor | None:
+    """Return an attn_mask, is_causal and a Dense term as one attn_mask of numbers, (Lq, Lk) or (B num_heads, Lq, Lk)."""
+    masks = []
+    if bias is not None:
+        array = bias.arrays["bias"]
+        masks.append(array if array.dim() == 2 else array.flatten(0, 1))
+    if is_causal:
+        masks.append(torch.ones(query.shape[1], key.shape[1], dtype=torch.bool).triu(1))
+    if attn_mask is not None:
+        masks.append(attn_mask)
+    masks = [x.new_zeros(x.shape, dtype=query.dtype).masked_fill(x, -math.inf) if x.dtype == torch.bool else x for x in masks]
+    return sum(masks) if masks else None
+
+
+class _MultiheadAttention(_WithPositions):
     """Base class of the multi-head layers below: it has the projections, the masks, and the averaging of weights over heads."""
 
     def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, device=None, dtype=None) -> None:
@@ -237,9 +319,13 @@ class _MultiheadAttention(nn.Module):
                 is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
         """Return (output, weights or None). Shapes and masks are as in AdditiveRelMultiheadAttention; the docstring of the class describes
         the positions that it accepts."""
+        self._refuse(self)
         positions = (self._positions("q", query, q_positions, q_position_mask)
                      | self._positions("k", key, k_positions, k_position_mask))
         q, k, v = self.q_proj(query), self.k_proj(key), self.v_proj(value)
+        if not q.shape[-1] == self.embed_dim == self.num_heads * self.head_dim:
+            raise ValueError(f"embed_dim is {self.embed_dim}, num_heads {self.num_heads} and head_dim {self.head_dim}, but q_proj gives "
+                             f"{q.shape[-1]} numbers a token; make them match")
         out, weights = _multihead(self, q, k, v, self.dropout, attn_mask, key_padding_mask, need_weights, is_causal,
                                   **self.terms(**positions))
         return self.out_proj(out), weights
@@ -312,6 +398,10 @@ class RoPEMultiheadAttention(_MultiheadAttention):
     Errors   ValueError if a position is not finite.
     Source   Su et al. 2021, equation 15; layout and names as in symm_learning.
     """
+
+    _never_used = {**_NOT_CALLED, "rotary_emb": "set rope_base and layout, or rotate in your own code with RotaryEmbedding",
+                   **dict.fromkeys(("_split_heads", "_merge_heads", "_merge_masks", "_attention_with_weights"),
+                                   "replace forward, and call relpos.attention there")}
 
     def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, rope_base: float = 10000.0,
                  device=None, dtype=None, *, layout: str = "interleaved") -> None:

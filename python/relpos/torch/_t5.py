@@ -8,25 +8,25 @@ from torch import Tensor, nn
 
 import relpos
 
-from ._functional import _dropout, _join, _masked, _split
+from .._hooks import Refusing, hook, replaced
+from ._functional import _dropout, _join, _masked, _split, _unchanged
 
 
-class RelativePositionalBias(nn.Module):
+class RelativePositionalBias(Refusing, nn.Module):
     """The learned biases of T5, one for each bucket of offsets and each head.
 
     Weights  relative_attention_bias.weight (num_buckets, num_heads). A table trained with offsets query - key has the same name and
              shape, but its rows are in another order; load it with from_query_minus_key.
     Sign     the offset is key - query; with bidirectional=False, keys after the query share bucket 0.
+    Memory   T5Attention and cross_attention_with_bias use term(), which needs no array of all pairs. If forward is replaced or has hooks, or
+             relative_attention_bias is not a plain torch.nn.Embedding, they call forward and use its array instead.
     Source   Raffel et al. 2020, section 2.1.
     """
 
     _version = 2  # in the metadata of a state_dict; relpos 0.1 and other code save 1, and a plain dictionary has no version
 
-    def __init_subclass__(cls, **options) -> None:
-        super().__init_subclass__(**options)
-        if hasattr(cls, "_relative_position_bucket"):
-            raise TypeError(f"{cls.__name__}._relative_position_bucket would never be called, since the library computes the buckets; use "
-                            "relpos.Bucket for other strategies, or relpos.Table for a number for each offset")
+    _never_used = {"_relative_position_bucket": "the library computes the buckets. Use relpos.Bucket for other strategies, relpos.Table for a "
+                                                "number for each offset, or replace forward(query_length, key_length, device)"}
 
     def __init__(self, num_heads: int, num_buckets: int = 32, max_distance: int = 128, bidirectional: bool = True) -> None:
         super().__init__()
@@ -65,18 +65,48 @@ class RelativePositionalBias(nn.Module):
                           stacklevel=2)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
 
+    def _check(self) -> None:
+        self._refuse(self)
+        table = self.relative_attention_bias
+        if isinstance(table, nn.Embedding) and table.num_embeddings < self.num_buckets:
+            raise ValueError(f"num_buckets is {self.num_buckets}, but relative_attention_bias has {table.num_embeddings} rows")
+
+    def _has_table(self) -> bool:
+        """Return true if the biases are the rows of relative_attention_bias.weight."""
+        table = self.relative_attention_bias
+        return _unchanged(self, RelativePositionalBias) and _unchanged(table, nn.Embedding) and (
+            table.padding_idx, table.max_norm, table.scale_grad_by_freq) == (None, None, False)
+
+    @hook
     def term(self) -> relpos.Term:
         """Return the biases as a term for relpos.attention, for any lengths."""
-        return relpos.T5(self.relative_attention_bias.weight, buckets=self.num_buckets, max_distance=self.max_distance,
+        self._check()
+        if not (self._has_table() or replaced(self, "term")):
+            raise TypeError(f"{type(self).__name__}: forward or relative_attention_bias is replaced, so its biases are not a table; call the "
+                            "module, and pass its array as relpos.Dense(array)")
+        table = self.relative_attention_bias.weight
+        return relpos.T5(table if len(table) == self.num_buckets else table[:self.num_buckets], buckets=self.num_buckets, max_distance=self.max_distance,
                          bidirectional=self.bidirectional)
 
+    @hook
     def forward(self, query_length: int, key_length: int, device: torch.device | None = None) -> Tensor:
         """Return the biases as an array (1, num_heads, query_length, key_length), for other code. For relpos.attention, use term()."""
+        self._check()
         offsets = range(1 - query_length, key_length)
         buckets = relpos.bucket(offsets, buckets=self.num_buckets, max_distance=self.max_distance,
                                 bidirectional=self.bidirectional)
         strip = self.relative_attention_bias(torch.from_numpy(buckets)).T
         return strip.unfold(1, key_length, 1).flip(1)[None].to(device)
+
+
+def _biases(relative_bias, query: Tensor, key: Tensor, q_offset=None) -> relpos.Term | Tensor:
+    """Return the biases of a RelativePositionalBias as a term, or of another module, called as in the tutorial, as an array."""
+    if isinstance(relative_bias, RelativePositionalBias) and (relative_bias._has_table() or replaced(relative_bias, "term")):
+        return relative_bias.term()
+    q_offset = 0 if q_offset is None else q_offset
+    if not isinstance(q_offset, int) or q_offset < 0:
+        raise TypeError(f"q_offset is {q_offset!r}, but relative_bias is a module that returns an array, expected an integer, 0 or more")
+    return relative_bias(q_offset + query.shape[-2], key.shape[-2], device=query.device)[..., q_offset:, :].to(query.dtype)
 
 
 class T5Attention(nn.Module):
@@ -87,6 +117,7 @@ class T5Attention(nn.Module):
     Weights  q_proj, k_proj, v_proj (num_heads head_dim, dim), o_proj (dim, num_heads head_dim), without biases, and
              relative_bias.relative_attention_bias.weight (num_buckets, num_heads).
     Sign     the offset is key - query.
+    Memory   relative_bias can be any module that returns biases (1, num_heads, L, Lk) for (L, Lk, device=...), as an array of all pairs.
     Source   Raffel et al. 2020. T5 itself does not divide scores by sqrt(D). For the layer of transformers, use scale=1 and load its
              weights q, k, v and o as q_proj, k_proj, v_proj and o_proj.
 
@@ -113,13 +144,16 @@ class T5Attention(nn.Module):
         """Return (output, position_bias). Pass position_bias to the following layers, which share it. It is a term that contains only the
         table and works for any lengths; an array (1 or B, num_heads, L, Lk) is accepted too. `options`, such as causal or q_offset, are
         passed to relpos.attention."""
-        if position_bias is None and self.has_relative_bias:
-            position_bias = self.relative_bias.term()
         source = x if key_value_states is None else key_value_states
-        q, k, v = (_split(x, self.num_heads) for x in (self.q_proj(x), self.k_proj(source), self.v_proj(source)))
+        q, k, v = (_split(x, self.num_heads, self.head_dim) for x in (self.q_proj(x), self.k_proj(source), self.v_proj(source)))
+        if position_bias is None and self.has_relative_bias:
+            position_bias = _biases(self.relative_bias, q, k, options.get("q_offset"))
         out = relpos.attention(q, k, v, scale=self.scale, **_masked(mask, position_bias), **_dropout(self, self.dropout),
                                **options)
-        return self.o_proj(_join(out)), position_bias
+        out = self.o_proj(_join(out))
+        if out.shape[-1] != self.dim:
+            raise ValueError(f"dim is {self.dim}, but o_proj gives {out.shape[-1]} numbers a token")
+        return out, position_bias
 
 
 def cross_attention_with_bias(query: Tensor, key: Tensor, value: Tensor, relative_bias: RelativePositionalBias,
@@ -131,4 +165,5 @@ def cross_attention_with_bias(query: Tensor, key: Tensor, value: Tensor, relativ
     torch.Size([1, 2, 3, 8])
     """
     query, key, value = map(torch.as_tensor, (query, key, value))
-    return relpos.attention(query, key, value, **_masked(None if mask is None else torch.as_tensor(mask), relative_bias.term()))
+    bias = _biases(relative_bias, query, key)
+    return relpos.attention(query, key, value, **_masked(None if mask is None else torch.as_tensor(mask), bias))

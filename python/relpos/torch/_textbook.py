@@ -1,12 +1,15 @@
 """Modules and functions from tutorials (docs/texts.md), for one head: a bias that decays with distance, and Shaw's relative vectors.
 
 SPDX-License-Identifier: Apache-2.0"""
+import math
+
 import torch
 from torch import Tensor, nn
 
 import relpos
 
-from ..numpy import clip_relative_position, own_bias
+from .._hooks import hook, replaced
+from ..numpy import clip_relative_position, inverse, own_bias, vector_terms
 from ._functional import _attend, _masked, _need_tensors
 
 
@@ -23,14 +26,15 @@ class RelativePositionBiasAttention(nn.Module):
     Weights  relative_bias_table (num_buckets,), unused by the logarithmic decay.
     Source   Raffel et al. 2020 for the buckets.
 
-    max_seq_len is accepted for compatibility and has no effect.
+    max_seq_len is accepted for compatibility and has no effect. `scale` divides the scores, initially sqrt(d_k); it and bias_scale may be
+    tensors, which then have gradients. forward calls the method _compute_bias of a subclass or an instance that replaces it.
     """
 
     def __init__(self, d_k: int, max_seq_len: int = 512, num_buckets: int = 32, bias_scale: float = 0.3, *, learned: bool = False,
                  max_distance: int = 128) -> None:
         super().__init__()
         self.d_k, self.max_seq_len, self.num_buckets, self.bias_scale = d_k, max_seq_len, num_buckets, bias_scale
-        self.learned, self.max_distance = learned, max_distance
+        self.learned, self.max_distance, self.scale = learned, max_distance, math.sqrt(d_k)
         self.relative_bias_table = nn.Parameter(torch.zeros(num_buckets))
 
     def term(self) -> relpos.Term:
@@ -39,38 +43,42 @@ class RelativePositionBiasAttention(nn.Module):
             return relpos.T5(self.relative_bias_table[:, None], buckets=self.num_buckets, max_distance=self.max_distance)
         return relpos.LogDecay(self.bias_scale)
 
+    @hook
     def _compute_bias(self, N: int, M: int | None = None) -> Tensor:
-        """Return B, (N, M), for N queries and M keys; M defaults to N. A subclass can override this method, with the parameter N or with
-        N and M; attention then uses the overridden bias."""
+        """Return B, (N, M), for N queries and M keys; M defaults to N. Replacements have the parameter N, or N and M."""
         M = N if M is None else M
+        offsets = torch.arange(M) - torch.arange(N)[:, None]
+        if not self.learned and isinstance(self.bias_scale, Tensor):
+            return -self.bias_scale * offsets.abs().to(self.bias_scale).log1p()
         if not self.learned:
             return torch.from_numpy(self.term().matrix(N, M, heads=1)[0]).to(self.relative_bias_table)
-        offsets = torch.arange(M) - torch.arange(N)[:, None]
         buckets = relpos.bucket(offsets.numpy(), buckets=self.num_buckets, max_distance=self.max_distance)
         return self.relative_bias_table[torch.from_numpy(buckets)]
 
     def _bias(self, N: int, M: int) -> relpos.Term:
-        """Return the term, or a Dense term if a subclass overrides the bias."""
-        if type(self)._compute_bias is RelativePositionBiasAttention._compute_bias:
-            return self.term()
-        return relpos.Dense(own_bias(self._compute_bias, N, M))
+        """Return the term, or a Dense term if _compute_bias is replaced or bias_scale is a tensor."""
+        if replaced(self, "_compute_bias") or isinstance(self.bias_scale, Tensor) and not self.learned:
+            return relpos.Dense(own_bias(self._compute_bias, N, M))
+        return self.term()
 
     def _options(self, mask: Tensor | None, Q: Tensor, K: Tensor) -> dict:
-        return {"scale": self.d_k**-0.5, **_masked(mask, self._bias(Q.shape[-2], K.shape[-2]), attend=False)}
+        return _masked(mask, self._bias(Q.shape[-2], K.shape[-2]), attend=False)
 
     def forward(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None, *,
                 need_weights: bool = True) -> tuple[Tensor | None, Tensor]:
         """Return (weights, output); weights are None with need_weights=False."""
         _need_tensors("relpos.numpy.RelativePositionBiasAttention", Q=Q, K=K, V=V)
         front = 4 - Q.dim()
-        q, k, v = (x[(None,) * front] for x in (Q, K, V))
-        out, weights = _attend(q, k, v, need_weights, self._options(mask, Q, K))
+        learned = isinstance(self.scale, Tensor)  # attention has no gradient of its scale, so the queries are scaled instead
+        q, k, v = (x[(None,) * front] for x in (Q / self.scale if learned else Q, K, V))
+        options = {"scale": 1.0 if learned else inverse(self.scale), **self._options(mask, Q, K)}
+        out, weights = _attend(q, k, v, need_weights, options)
         return None if weights is None else weights.reshape(weights.shape[front:]), out.reshape(out.shape[front:])
 
     def explain(self, Q: Tensor, K: Tensor, V: Tensor, tokens: list[str], query_idx: int = 0) -> relpos.Explanation:
         """Print and return the computation of one token's row, for Q (N, d_k), K (M, d_k) and V (M, d_v)."""
         with torch.no_grad():
-            row = relpos.explain(Q[None], K[None], V[None], query=query_idx, **self._options(None, Q, K))
+            row = relpos.explain(Q[None], K[None], V[None], query=query_idx, scale=inverse(float(self.scale)), **self._options(None, Q, K))
         print(f"query {tokens[query_idx]!r}, d_k {self.d_k}, bias {self._bias(len(Q), len(K))!r}")
         print(f"{'key':>12}{'raw':>10}{'scaled':>10}{'bias':>10}{'score':>10}{'weight':>10}")
         for token, *numbers in zip(tokens, *row[:5]):
@@ -100,18 +108,19 @@ class RelativePositionEmbedding(nn.Module):
         nn.init.xavier_normal_(self.a_K)
         nn.init.xavier_normal_(self.a_V)
 
+    @hook
     def get_key_embedding(self, rel_pos: int) -> Tensor:
         """Return the vector a_K of an offset."""
         return self.a_K[clip_relative_position(rel_pos, 0, self.max_distance) + self.max_distance]
 
+    @hook
     def get_value_embedding(self, rel_pos: int) -> Tensor:
         """Return the vector a_V of an offset."""
         return self.a_V[clip_relative_position(rel_pos, 0, self.max_distance) + self.max_distance]
 
     def terms(self, **positions) -> dict:
         """Return the options relkey and relval of relpos.attention."""
-        reach = {"left": self.max_distance, "right": self.max_distance, **positions}
-        return {"relkey": relpos.RelKey(self.a_K, **reach), "relval": relpos.RelValue(self.a_V, **reach)}
+        return vector_terms(self, **positions)
 
 
 def _xavier(rows: int, columns: int, seed: int | None = None, at: int = 0) -> nn.Parameter:
@@ -129,6 +138,8 @@ class RelativeSelfAttention(nn.Module):
              relpos.numpy.RelativeSelfAttention gives the numbers of a text that uses np.random.seed.
     Sign     key - query, clipped to max_distance.
     Source   Shaw, Uszkoreit, Vaswani 2018, equations 3 and 4.
+
+    forward calls get_key_embedding and get_value_embedding of rel_embed, for each offset once, if they are replaced.
     """
 
     def __init__(self, embed_dim: int, d_k: int, d_v: int, max_distance: int = 16, seed: int | None = None) -> None:
@@ -142,8 +153,14 @@ class RelativeSelfAttention(nn.Module):
         relpos.attention."""
         _need_tensors("relpos.numpy.RelativeSelfAttention", X=X)
         q, k, v = (x.unsqueeze(-3) for x in (X @ self.W_q, X @ self.W_k, X @ self.W_v))
-        out, weights = _attend(q, k, v, need_weights, self.rel_embed.terms() | options)
+        terms = vector_terms(self.rel_embed, (X.shape[-2], X.shape[-2], options.get("q_offset")), _stack_like(q))
+        out, weights = _attend(q, k, v, need_weights, terms | options)
         return out.squeeze(-3), None if weights is None else weights.squeeze(-3)
+
+
+def _stack_like(q: Tensor):
+    """Return a function that stacks vectors, tensors or arrays, as a tensor of q's type."""
+    return lambda rows: torch.stack([torch.as_tensor(x) for x in rows]).to(q)
 
 
 def compute_position_biases(Q: Tensor, rel_embed: RelativePositionEmbedding) -> Tensor:
@@ -154,7 +171,7 @@ def compute_position_biases(Q: Tensor, rel_embed: RelativePositionEmbedding) -> 
     torch.Size([3, 3])
     """
     q = torch.as_tensor(Q).detach()[None]
-    key = rel_embed.terms()["relkey"]
+    key = vector_terms(rel_embed, (len(Q), len(Q)), _stack_like(q))["relkey"]
     with torch.no_grad():
         return torch.stack([relpos.explain(q, q, q, query=i, relkey=key).parts["relkey"] for i in range(len(Q))])
 
