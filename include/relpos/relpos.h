@@ -592,7 +592,9 @@ RP_API size_t rp_plan_work_size(const rp_plan *plan, const rp_pool *pool);
  *          overlap any other array; inputs may overlap each other. No function of this header needs more than 32 KB of
  *          stack (40 KB with amx_emulated, which is for tests).
  * Threads  threads may share a plan, each with its own work. The bits of the results depend on the instruction set, but
- *          not on the pool, the strides or the other queries of the call.
+ *          not on the pool, the strides, other batch entries, keys that are masked for every query, or the other
+ *          queries of the call. The exception: scalings DYNAMIC and LONGROPE of RoPE choose frequencies by the keys
+ *          that any query of a batch entry or segment attends to, unless rp_term.length is set.
  * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_OVERLAP, RP_E_OVERFLOW, RP_E_NOMEM, RP_E_CANCELLED.
  * Accuracy docs/numerics.md; rp_error_bound evaluates the bound.
  * Source   Dao 2022, algorithm 1; running maximum: Milakov and Gimelshein 2018. */

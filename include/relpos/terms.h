@@ -43,7 +43,7 @@ typedef enum rp_kerple {
 typedef enum rp_scaling {
     RP_SCALING_NONE = 0,
     RP_SCALING_LINEAR = 1, /* divides every frequency by factor */
-    /* NTK: a larger base, which grows as the longest position exceeds max_position_embeddings */
+    /* NTK: a larger base, which grows as the length exceeds max_position_embeddings; rp_term.length is the length */
     RP_SCALING_DYNAMIC = 2,
     RP_SCALING_YARN =
         3, /* divides frequencies of slow pairs by factor, keeps fast pairs, with a ramp between; Peng 2023 */
@@ -83,7 +83,7 @@ typedef enum rp_scaling {
  *                    ? [dim/2] : none, long_factor scaling=longrope ? [dim/2] : none
  *            reads   dim, base = 10000, layout = half, scaling = none, factor = 1, original_max_position_embeddings,
  *                    max_position_embeddings, beta_fast = 32, beta_slow = 1, attention_factor, mscale, mscale_all_dim,
- *                    truncate = 1, low_freq_factor = 1, high_freq_factor = 4
+ *                    truncate = 1, low_freq_factor = 1, high_freq_factor = 4, length
  *   RELKEY   scale <q_i, table[clamp(delta, -left, right) + left]>
  *            arrays  table [H?, left+right+1, Dk] (**)
  *            reads   left, right
@@ -175,6 +175,9 @@ typedef struct rp_term {
     double real[4];                  /* real parameters of terms without a named field; the table above lists them */
     int64_t integer[4];              /* integer parameters of terms without a named field */
     int32_t choice[4];               /* flags, signs and enumerations of terms without a named field */
+    /* DYNAMIC, LONGROPE: the length that chooses the frequencies; 0 = of each batch entry, the largest position of a
+     * key that some query attends to, plus 1 (in each segment, if there are segments). Other scalings do not use it. */
+    int64_t length;
 } rp_term;
 
 /* Initialize a term of the given kind. Its parameters get their defaults (see the table above, or rp_term_print), all
@@ -265,8 +268,8 @@ RP_API int64_t rp_bucket(int64_t delta, int64_t buckets, int64_t max_distance, i
                          rp_strategy strategy);
 
 /* Compute RoPE's frequencies: pair c rotates by position * frequency[c], and cosine and sine are multiplied by *factor.
- * The term is a ROPE term whose dim is not 0. `longest` is the largest position + 1 of queries and keys, used by
- * DYNAMIC and LONGROPE.
+ * The term is a ROPE term whose dim is not 0. `longest` is the length that DYNAMIC and LONGROPE use if term->length is
+ * 0: in a call, the largest position of a key that some query attends to, plus 1.
  *
  * Shapes   frequency [dim/2]; short_factor and long_factor [dim/2], read by LONGROPE only
  * Returns  RP_OK, RP_E_ARG, RP_E_RANGE.

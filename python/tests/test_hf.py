@@ -216,6 +216,29 @@ def test_bloom_with_padding_between_tokens():
     generated(causal("Bloom"), IDS, attention_mask=padding)
 
 
+def scaled(name):
+    """Return a model whose RoPE has a length of the batch (trained for 16 tokens)."""
+    shape = dict(vocab_size=60, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, pad_token_id=0)
+    if name == "dynamic":
+        rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 100.0}
+        return made(transformers.LlamaForCausalLM, transformers.LlamaConfig(**shape, max_position_embeddings=16, rope_parameters=rope))
+    rope = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [1.0, 2.0, 4.0, 8.0], "rope_theta": 100.0,
+            "original_max_position_embeddings": 16}
+    return made(transformers.Phi3ForCausalLM, transformers.Phi3Config(**shape, max_position_embeddings=64, original_max_position_embeddings=16,
+                                                                       rope_parameters=rope))
+
+
+@pytest.mark.parametrize("padding", [None, "right", "left"])
+@pytest.mark.parametrize("name", ["dynamic", "longrope"])
+def test_rope_with_a_length(name, padding):
+    """transformers chooses frequencies by the largest position of the batch, and relpos follows: entries of 11 tokens too."""
+    keep = {None: torch.ones_like(RIGHT), "right": RIGHT, "left": LEFT}[padding]
+    at = (keep.cumsum(1) - 1).clamp(0) if padding == "left" else None
+    agree(scaled(name), keep, input_ids=IDS, attention_mask=None if padding is None else keep, position_ids=at)
+    for ids in IDS[:, :11], IDS[:1]:  # the next tokens pass the trained length; a model keeps its frequencies, so take a new one
+        assert torch.equal(*(generated(scaled(name), ids, (implementation,)) for implementation in ("relpos", "eager")))
+
+
 def test_packed_sequences(monkeypatch):
     positions = torch.tensor([[*range(10), *range(12), *range(7)]])
     masks, made = [], relpos.hf.mask

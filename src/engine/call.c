@@ -10,8 +10,7 @@ static bool norms_stay(const rp_plan *plan, const rpi_args *args)
 {
     if (plan->rotate < 0 || !args)
         return true;
-    const rpi_view *positions = args->term[plan->rotate];
-    return !positions[0].data && !positions[1].data && !positions[2].data && args->rope_factor == 1;
+    return !rpi_rope_positions_given(args, false) && !rpi_rope_positions_given(args, true) && args->rope_factor == 1;
 }
 
 void rpi_call_begin(rpi_call *c, rpi_sources *sources, const rp_plan *plan, const rpi_limits *e, const rpi_args *args)

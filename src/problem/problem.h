@@ -53,8 +53,11 @@ typedef struct rpi_args {
     double *prepared[RP_MAX_TERMS];
     int64_t
         *segment_start; /* [B][Lk] index of the first token of each token's segment; NULL if there are no segments */
-    double *frequency, rope_factor; /* RoPE's frequencies [dim/2], and the factor of its cosines and sines */
-    rpi_arena memory;
+    /* RoPE's frequencies, [sets][dim/2], and the factor of its cosines and sines. rope_set is the set of each batch
+     * entry [B] or, with segments, of each token [B][Lk]; NULL if there is one set. */
+    double *frequency, rope_factor;
+    int64_t *rope_set;
+    rpi_arena memory, frequencies;
     const rp_prepared *ready; /* result of rp_prepare, or NULL */
     bool prepared_only;       /* for rp_prepare: only the arrays of OFFSET and ROTATE terms are set */
 } rpi_args;
@@ -110,8 +113,31 @@ static inline double rpi_lse_limit(const rp_desc *d)
     return d->dtype == RP_F64 ? 0x1p44 : 0x1p16;
 }
 
+/* Return the set of RoPE's frequencies of token n of batch entry b. */
+static inline int64_t rpi_rope_set(const rpi_args *a, int64_t b, int64_t n)
+{
+    return a->rope_set ? a->rope_set[a->segment_start ? b * a->desc.len_k + n : b] : 0;
+}
+
+/* Return RoPE's frequencies of token n of batch entry b. */
+static inline const double *rpi_rope_frequency(const rpi_args *a, int64_t b, int64_t n)
+{
+    return a->frequency + rpi_rope_set(a, b, n) * (a->plan->terms[a->plan->rotate].dim / 2);
+}
+
 /* Return the position by which RoPE rotates query or key n. */
 double rpi_rope_position(const rpi_args *args, bool key, int64_t b, int64_t n);
+/* Return true if the positions by which RoPE rotates the keys (or the queries) are given. */
+static inline bool rpi_rope_positions_given(const rpi_args *a, bool key)
+{
+    const rpi_view *array = a->term[a->plan->rotate];
+    return array[0].data || array[key ? 2 : 1].data;
+}
+
+/* ---- rope.c */
+
+/* Compute the frequencies of a call, after its segments. */
+rp_status rpi_rope_prepare(rpi_args *args, const rpi_view *segments);
 
 /* ---- positions.c */
 

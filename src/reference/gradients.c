@@ -373,7 +373,7 @@ static rp_status run(const rp_plan *plan, const rpi_args *args, const rpi_grads 
         return status;
     for (int64_t kv = 0; kv < d->batch * d->kv_heads; kv++) {
         const int64_t b = kv / d->kv_heads, g = kv % d->kv_heads;
-        s.row.b = b; /* needed if there is no query */
+        s.row.b = s.size.b = b; /* needed if there is no query */
         memset(s.dk_rotated, 0, (size_t)(d->len_k * D) * sizeof(double));
         memset(s.dk, 0, (size_t)(d->len_k * D) * sizeof(double));
         memset(s.dv, 0, (size_t)(d->len_k * d->dim_v) * sizeof(double));
@@ -382,13 +382,11 @@ static rp_status run(const rp_plan *plan, const rpi_args *args, const rpi_grads 
             rpi_row_at(&s.row, b, h, i);
             rpi_row_at(&s.size, b, h, i);
             row_backward(&s, &grads->dout, &grads->dlse);
-            if (plan->rotate >= 0)
-                rpi_row_rotate(bound ? &s.size : &s.row, s.dq_rotated, rpi_rope_position(args, false, b, i), -1);
+            rpi_row_rotate(bound ? &s.size : &s.row, s.dq_rotated, false, i, -1);
             store(&s, &grads->dq, h, i, D, s.dq_rotated, s.dq);
         }
         for (int64_t j = 0; j < d->len_k; j++) {
-            if (plan->rotate >= 0)
-                rpi_row_rotate(bound ? &s.size : &s.row, s.dk_rotated + j * D, rpi_rope_position(args, true, b, j), -1);
+            rpi_row_rotate(bound ? &s.size : &s.row, s.dk_rotated + j * D, true, j, -1);
             store(&s, &grads->dk, g, j, D, s.dk_rotated + j * D, s.dk + j * D);
             store(&s, &grads->dv, g, j, d->dim_v, NULL, s.dv + j * d->dim_v);
         }

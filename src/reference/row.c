@@ -39,14 +39,15 @@ double rpi_row_dropout(const rpi_row *r, int64_t j)
 }
 
 /* If r->absolute is set, compute for each rotated channel a bound on the sum of the absolute values of its summands. */
-void rpi_row_rotate(const rpi_row *r, double *x, double position, double sign)
+void rpi_row_rotate(const rpi_row *r, double *x, bool key, int64_t n, double sign)
 {
     if (r->plan->rotate < 0)
         return;
     const rp_term *t = &r->plan->terms[r->plan->rotate];
-    const double factor = r->args->rope_factor;
+    const double factor = r->args->rope_factor, position = rpi_rope_position(r->args, key, r->b, n),
+                 *frequency = rpi_rope_frequency(r->args, r->b, n);
     for (int64_t c = 0; c < t->dim / 2; c++) {
-        const double angle = sign * position * r->args->frequency[c];
+        const double angle = sign * position * frequency[c];
         int64_t u, v;
         rpi_rotate_channels(t, c, &u, &v);
         x[u] *= factor;
@@ -177,13 +178,11 @@ void rpi_row_scores(rpi_row *r)
     masks(r);
     for (int64_t c = 0; c < D; c++)
         r->plain_q[c] = r->q[c] = rpi_at(&r->args->q, r->b, r->h, r->i, c);
-    if (r->plan->rotate >= 0)
-        rpi_row_rotate(r, r->q, rpi_rope_position(r->args, false, r->b, r->i), 1);
+    rpi_row_rotate(r, r->q, false, r->i, 1);
     for (int64_t j = 0; j < d->len_k && (r->keys_b != r->b || r->keys_g != r->g); j++) {
         for (int64_t c = 0; c < D; c++)
             r->plain_keys[j * D + c] = r->keys[j * D + c] = rpi_row_value(&r->args->k, r->b, r->g, j, c);
-        if (r->plan->rotate >= 0)
-            rpi_row_rotate(r, r->keys + j * D, rpi_rope_position(r->args, true, r->b, j), 1);
+        rpi_row_rotate(r, r->keys + j * D, true, j, 1);
     }
     r->keys_b = r->b;
     r->keys_g = r->g;

@@ -57,7 +57,7 @@ void rpi_row_split(rpi_row *r, const rp_part *part, int32_t n_parts);
 /* Return the factor that dropout applies to the weight of key j; 1 without dropout. */
 double rpi_row_dropout(const rpi_row *r, int64_t j);
 
-/* Rotate the channels of x by a position; with sign -1, rotate back. */
-void rpi_row_rotate(const rpi_row *r, double *x, double position, double sign);
+/* Rotate the channels of x as those of query or key n; with sign -1, rotate back. Without RoPE, do nothing. */
+void rpi_row_rotate(const rpi_row *r, double *x, bool key, int64_t n, double sign);
 
 #endif

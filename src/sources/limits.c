@@ -167,9 +167,8 @@ void rpi_limits_of(rpi_limits *e, const rpi_args *args, const rpi_grads *grads)
     if (!grads)
         e->strip = prepared_strip(args, e);
     if (plan->rotate >= 0) {
-        const rpi_view *positions = args->term[plan->rotate];
-        e->rope_per_batch[0] = args->q_offset.data || positions[0].data || positions[1].data;
-        e->rope_per_batch[1] = positions[0].data || positions[2].data;
+        e->rope_per_batch[0] = args->q_offset.data || rpi_rope_positions_given(args, false) || args->rope_set;
+        e->rope_per_batch[1] = rpi_rope_positions_given(args, true) || args->rope_set;
         e->rope = args->ready && args->ready->rope_k && rpi_rope_table_is_fixed(args, true) ? args->ready : NULL;
     }
     e->dq = grads && (grads->dq.data || grads->dq_out.data);

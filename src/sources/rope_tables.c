@@ -5,15 +5,15 @@
 #include "sources.h"
 #include <math.h>
 
-/* A table of positions first … first+n-1 of batch entry b. Consecutive positions are computed in double in blocks of
- * 64, which begin at multiples of 64: cos and sin give the first position of a block, and repeated rotation by one step
- * gives the others. A position therefore has the same cosine and sine wherever a call starts. Given positions, those of
- * tokens first … first+n-1, are computed one by one. */
+/* A table of positions first … first+n-1 of batch entry b, those of tokens token … token+n-1. Consecutive positions are
+ * computed in double in blocks of 64, which begin at multiples of 64: cos and sin give the first position of a block,
+ * and repeated rotation by one step gives the others. A position therefore has the same cosine and sine wherever a call
+ * starts. Given positions are computed one by one. */
 typedef struct table_job {
     const rpi_args *args;
     char *to;
     bool key;
-    int64_t b, first, n;
+    int64_t b, first, n, token;
 } table_job;
 
 static int64_t floor_64(int64_t position)
@@ -30,24 +30,35 @@ static void put_pair(const table_job *j, int64_t n, int64_t pair, double cosine,
     rpi_put_real(plan, j->to, at + 1, sine * factor);
 }
 
-static void table_task(void *context, int64_t block, int32_t worker)
+/* Compute positions first … past-1 of the block that begins at position `from`. They have the same frequencies. */
+static void table_run(const table_job *j, const double *frequencies, int64_t from, int64_t first, int64_t past)
 {
-    const table_job *j = context;
     const rp_term *t = &j->args->plan->terms[j->args->plan->rotate];
-    const int64_t from = floor_64(j->first) + 64 * block, past = rpi_min(from + 64, j->first + j->n);
-    (void)worker;
     for (int64_t c = 0; c < t->dim / 2; c++) {
-        const double frequency = j->args->frequency[c], angle = (double)from * frequency;
+        const double frequency = frequencies[c], angle = (double)from * frequency;
         const double cosine = cos(angle), sine = sin(angle), step_cosine = cos(frequency), step_sine = sin(frequency);
         /* cosine and sine of (p - from) * frequency: the error of 63 products is below 63 * 2^-52 */
         double x = 1, y = 0;
         for (int64_t p = from; p < past; p++) {
             const double z = x * step_cosine - y * step_sine;
-            if (p >= j->first)
+            if (p >= first)
                 put_pair(j, p - j->first, c, cosine * x - sine * y, sine * x + cosine * y);
             y = x * step_sine + y * step_cosine;
             x = z;
         }
+    }
+}
+
+static void table_task(void *context, int64_t block, int32_t worker)
+{
+    const table_job *j = context;
+    const int64_t from = floor_64(j->first) + 64 * block, past = rpi_min(from + 64, j->first + j->n);
+    (void)worker;
+    for (int64_t p = rpi_max(from, j->first), end; p < past; p = end) {
+        const int64_t token = j->token + p - j->first, set = rpi_rope_set(j->args, j->b, token);
+        for (end = p + 1; end < past && rpi_rope_set(j->args, j->b, token + end - p) == set; end++) {
+        }
+        table_run(j, rpi_rope_frequency(j->args, j->b, token), from, p, end);
     }
 }
 
@@ -57,24 +68,18 @@ static void given_table_task(void *context, int64_t block, int32_t worker)
     const rp_plan *plan = j->args->plan;
     (void)worker;
     for (int64_t n = 64 * block; n < rpi_min(64 * block + 64, j->n); n++) {
-        const double position = rpi_rope_position(j->args, j->key, j->b, j->first + n);
+        const double position = rpi_rope_position(j->args, j->key, j->b, j->token + n);
+        const double *frequency = rpi_rope_frequency(j->args, j->b, j->token + n);
         for (int64_t c = 0; c < plan->terms[plan->rotate].dim / 2; c++) {
-            const double angle = position * j->args->frequency[c];
+            const double angle = position * frequency[c];
             put_pair(j, n, c, cos(angle), sin(angle));
         }
     }
 }
 
-static bool positions_given(const rpi_args *args, bool key)
-{
-    const rpi_view *array = args->term[args->plan->rotate];
-    return array[0].data || array[key ? 2 : 1].data;
-}
-
 bool rpi_rope_table_is_fixed(const rpi_args *args, bool key)
 {
-    const rp_scaling scaling = args->plan->terms[args->plan->rotate].scaling;
-    return !positions_given(args, key) && scaling != RP_SCALING_DYNAMIC && scaling != RP_SCALING_LONGROPE;
+    return !rpi_rope_positions_given(args, key) && rpi_rope_is_fixed(&args->plan->terms[args->plan->rotate]);
 }
 
 void rpi_rope_table_of_keys(const rpi_args *args, rp_pool *pool, void *to, int64_t n)
@@ -103,11 +108,11 @@ void rpi_rope_tables_fill(const rpi_rope_tables *t, const rpi_args *args, const 
     for (int key = 0; key < (e->rope ? 1 : 2); key++) {
         const int64_t step = key ? t->k_step : t->q_step;
         for (int64_t b = 0; b < (step ? d->batch : 1); b++) {
-            table_job j = {.args = args, .key = key, .b = b, .first = key ? 0 : args->row_from};
+            table_job j = {.args = args, .key = key, .b = b, .token = key ? 0 : args->row_from};
             j.n = key ? d->len_k : args->row_to - args->row_from;
             j.to = (char *)(key ? t->k : t->q) +
-                   (b * step + j.first * args->plan->terms[args->plan->rotate].dim) * args->plan->ops->real;
-            if (positions_given(args, key)) {
+                   (b * step + j.token * args->plan->terms[args->plan->rotate].dim) * args->plan->ops->real;
+            if (rpi_rope_positions_given(args, key)) {
                 rpi_pool_run(pool, (j.n + 63) / 64, given_table_task, &j);
                 continue;
             }

@@ -35,6 +35,8 @@ static const rp_param rope_params[] = {
      .meaning = "llama3: frequencies of pairs with fewer rotations are divided by factor"},
     {"high_freq_factor", RP_PARAM_REAL, RPI_FIELD(high_freq_factor), .value = 4,
      .meaning = "llama3: pairs with more rotations keep their frequency"},
+    {"length", RP_PARAM_INT, RPI_FIELD(length), .unset = "largest position + 1", .max = 0x1p53,
+     .meaning = "dynamic, longrope: the length that chooses the frequencies"},
     {0},
 };
 
@@ -73,6 +75,14 @@ static rp_status rope_check_arrays(const rp_desc *d, const rp_term *t, const rpi
     return RP_OK;
 }
 
+double rpi_rope_length(const rp_term *t, double longest)
+{
+    const double length = t->length ? (double)t->length : longest, original = (double)rope_original(t);
+    if (t->scaling == RP_SCALING_DYNAMIC)
+        return fmax(length, (double)t->max_position_embeddings);
+    return t->scaling == RP_SCALING_LONGROPE ? original + (length > original) : 0;
+}
+
 rp_status rp_rope_frequencies_sized(const rp_term *term, size_t term_size, double longest, const double *short_factor,
                                     const double *long_factor, double *frequency, double *factor)
 {
@@ -94,6 +104,7 @@ rp_status rp_rope_frequencies_sized(const rp_term *term, size_t term_size, doubl
         return status;
     if (isnan(longest))
         return rpi_fail(RP_E_RANGE, "longest is nan; it must be the largest position + 1");
+    longest = rpi_rope_length(t, longest);
     if (t->scaling == RP_SCALING_LONGROPE) {
         const bool beyond = longest > (double)rope_original(t);
         stretch = beyond ? long_factor : short_factor;
@@ -108,7 +119,7 @@ rp_status rp_rope_frequencies_sized(const rp_term *term, size_t term_size, doubl
     double base = t->base;
     if (t->scaling == RP_SCALING_DYNAMIC) {
         const double trained = (double)t->max_position_embeddings, dim = (double)t->dim;
-        base *= pow(t->factor * fmax(longest, trained) / trained - (t->factor - 1), dim / (dim - 2));
+        base *= pow(t->factor * longest / trained - (t->factor - 1), dim / (dim - 2));
     }
     for (int64_t c = 0; c < t->dim / 2; c++) {
         const double own = pow(base, -2.0 * (double)c / (double)t->dim), divided = own / rope_longer(t);
@@ -134,7 +145,8 @@ RPI_SCHEME(ROPE, .form = RPI_ROTATE,
                                  "scaling=dynamic,factor=2,max_position_embeddings=40",
                                  "scaling=yarn,factor=8,original_max_position_embeddings=32",
                                  "scaling=llama3,factor=8,original_max_position_embeddings=64",
-                                 "scaling=longrope,factor=4,original_max_position_embeddings=64"}},
+                                 "scaling=longrope,factor=4,original_max_position_embeddings=64",
+                                 "scaling=dynamic,factor=4,max_position_embeddings=30,length=90"}},
            .array = {{"positions", RP_USE_POSITIONS, RP_REPLACES, .shape = "[B?, L]"},
                      RPI_TWO_POSITIONS,
                      {"short_factor", RP_USE_CONSTANT, RP_CONDITIONAL, .shape = "scaling=longrope ? [dim/2] : none",

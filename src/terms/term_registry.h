@@ -32,6 +32,15 @@ void rpi_term_shape(const rpi_scheme *s, const rp_desc *desc, const rp_term *ter
 /* Check that positions are finite and at most 2^53 in absolute value. `what` names the array in messages. */
 rp_status rpi_check_positions(const rpi_view *v, const rpi_shape *shape, const char *what);
 
+/* Return a length for which a ROPE term has the same frequencies as for the length `longest`, and which is equal for
+ * all such lengths. term->length replaces `longest`. */
+double rpi_rope_length(const rp_term *term, double longest);
+/* Return true if the frequencies of a ROPE term do not depend on the arrays of a call. */
+static inline bool rpi_rope_is_fixed(const rp_term *term)
+{
+    return rpi_rope_length(term, 0) == rpi_rope_length(term, HUGE_VAL);
+}
+
 /* Return the number of distances, starting from 0, that do not share their bucket with another distance. */
 int64_t rpi_bucket_exact(int64_t buckets, int32_t bidirectional, rp_strategy strategy);
 

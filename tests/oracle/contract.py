@@ -104,8 +104,8 @@ def deberta_bucket(d, buckets, max_position):
 
 # ------------------------------------------------------------------------------------------------ rotary
 
-def rope_frequencies(said, arrays, dim, largest):
-    """Return (inv_freq in f64, factor of cos and sin) for a Hugging Face rope configuration."""
+def rope_frequencies(said, arrays, dim, length):
+    """Return (inv_freq in f64, factor of cos and sin) for a Hugging Face rope configuration. `length` is the largest position + 1."""
     num = {k: float(v) for k, v in said.items() if k not in ARRAY_KEYS and k not in ("layout", "scaling")}
     base, scaling = num.get("base", 10000.0), said.get("scaling", "none")
     t = torch.arange(0, dim, 2, dtype=F64) / dim
@@ -116,7 +116,7 @@ def rope_frequencies(said, arrays, dim, largest):
     if scaling == "linear":
         return base ** -t / factor, 1.0
     if scaling == "dynamic":
-        n = max(largest + 1, longest)
+        n = max(length, longest)
         base = base * (factor * n / longest - (factor - 1)) ** (dim / (dim - 2))
         return base ** -t, 1.0
     if scaling == "yarn":
@@ -152,9 +152,38 @@ def rope_frequencies(said, arrays, dim, largest):
         given = num.get("attention_factor")
         if given is None:
             given = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
-        ext = arrays[said["long_factor" if largest + 1 > original else "short_factor"]].to(F64)
+        ext = arrays[said["long_factor" if length > original else "short_factor"]].to(F64)
         return 1.0 / (ext * base ** t), given
     raise ValueError(scaling)
+
+
+def rope_lengths(c, given, kpos):
+    """Return the length of each token, (B,L): the largest position of a key that some query attends to, plus 1, in each batch entry or
+    segment."""
+    shown = allowed(c).expand(c.B, c.H, -1, -1)
+    for term, more in c.said["bias"]:
+        if term == "dense":
+            shown = shown & (bias_term(c, term, more) != -math.inf)
+    shown = shown.any(2).any(1)
+    label = c.batched(c.arrays[c.said["segments"]]) if "segments" in c.said else torch.zeros(c.B, c.Lk)
+    length = torch.zeros(c.B, max(c.Lq, c.Lk), dtype=F64)
+    for b in range(c.B):
+        for x in label[b].unique():
+            own = label[b] == x
+            some = kpos[b, own & shown[b]]
+            longest = float(given.get("length", some.max().item() + 1 if len(some) else 0))
+            if "segments" in c.said:
+                length[b, own] = longest
+            else:
+                length[b] = longest
+    return length
+
+
+def rope_angles(c, given, dim, positions, length):
+    """Return the angles (B,L,dim/2) of tokens at `positions`, whose lengths are `length` (both (B,L)), and the factor."""
+    found = {n.item(): rope_frequencies(given, c.arrays, dim, n.item()) for n in length.unique()}
+    per_token = torch.stack([torch.stack([found[n.item()][0] for n in row]) for row in length])
+    return positions[:, :, None] * per_token[:, :positions.shape[1]], next(iter(found.values()))[1]
 
 
 ARRAY_KEYS = ("positions", "q_positions", "k_positions", "short_factor", "long_factor")
@@ -374,6 +403,10 @@ def allowed(c):
         ok = ok & (c.arrays[said["mask"]] != 0)
     if "lengths" in said:
         ok = ok & (c.pj < c.arrays[said["lengths"]][:, None])[:, None, None, :]
+    if "starts" in said:
+        ok = ok & (c.pj[:, None, :] >= c.batched(c.arrays[said["starts"]])[:, :, None])[:, None]
+    if "ends" in said:
+        ok = ok & (c.pj[:, None, :] < c.batched(c.arrays[said["ends"]])[:, :, None])[:, None]
     if "segments" in said:
         seg = c.batched(c.arrays[said["segments"]])
         ok = ok & (seg[:, :, None] == seg[:, None, :])[:, None]
@@ -402,10 +435,9 @@ def evaluate(arguments, arrays):
         given = said["rope"]
         dim = int(given.get("dim", c.D))
         qpos, kpos = c.positions(given)
-        freq, factor = rope_frequencies(given, arrays, dim, max(qpos.max().item(), kpos.max().item()))
-        layout = given.get("layout", "half")
-        q = rotate(q, qpos[:, :, None] * freq, factor, layout, dim)
-        k = rotate(k, kpos[:, :, None] * freq, factor, layout, dim)
+        layout, length = given.get("layout", "half"), rope_lengths(c, given, kpos)
+        q = rotate(q, *rope_angles(c, given, dim, qpos, length), layout, dim)
+        k = rotate(k, *rope_angles(c, given, dim, kpos, length), layout, dim)
     s = c.scale * torch.einsum("bhid,bhjd->bhij", q, k.repeat_interleave(group, 1)) + relkey_family(c)
     s = cap(s, said.get("softcap", 0))
     for term, given in said["bias"]:

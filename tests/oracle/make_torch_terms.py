@@ -205,16 +205,33 @@ case("rope_positions_real", "--rope dim=4,q_positions=qp,k_positions=kp --q-offs
 case("rope_segments", "--rope dim=4 --segments seg", lambda: {"seg": ints([0, 0, 0, 1, 1, 1, 1, 2, 2])}, Lq=9, D=4)
 case("rope_linear", "--rope dim=8,scaling=linear,factor=4", D=8)
 case("rope_dynamic_short", "--rope dim=8,scaling=dynamic,factor=2,max_position_embeddings=16", D=8, H=1)
-case("rope_dynamic_long", "--rope dim=8,scaling=dynamic,factor=2,max_position_embeddings=16 --q-offset 40", D=8)
+DYNAMIC = "--rope dim=8,scaling=dynamic,factor=2,max_position_embeddings=4"
+case("rope_dynamic_long", DYNAMIC + " --q-offset 40", D=8)      # queries beyond the keys have no effect on the length
+case("rope_dynamic_length", DYNAMIC + ",length=50 --causal --q-offset 2", D=8)
+case("rope_dynamic_lengths", DYNAMIC + " --lengths n", lambda: {"n": ints(3, 9, 6)}, B=3, D=8)
+case("rope_dynamic_key_mask", DYNAMIC + " --key-mask keep --causal --q-offset 2",
+     lambda: {"keep": ints([1, 1, 0, 1, 1, 1, 0, 0, 0], [1] * 9)}, B=2, D=8)
+case("rope_dynamic_ends", DYNAMIC + " --starts s --ends e", lambda: {"s": ints(0, 0, 0, 1, 1, 1, 7), "e": ints(5, 6, 7, 7, 6, 5, 6)}, D=8)
+case("rope_dynamic_few_queries", DYNAMIC + " --causal --q-offset 4", D=8, Lq=2)
+case("rope_dynamic_mask", DYNAMIC + " --mask keep", lambda: {"keep": (torch.rand(2, 2, 7, 9) > 0.4) & (torch.arange(9) < 7)}, B=2, D=8)
+case("rope_dynamic_dense", DYNAMIC + " --bias dense,bias=bias",
+     lambda: {"bias": torch.where(torch.arange(9) < ints(9, 6)[:, None, None, None], randn(2, 2, 7, 9), float("-inf"))}, B=2, D=8)
+case("rope_dynamic_segments", DYNAMIC + " --segments seg --causal", lambda: {"seg": ints([0, 0, 0, 1, 1, 1, 1, 1, 1], [5, 5, 5, 5, 5, 2, 2, 2, 2])},
+     B=2, Lq=9, D=8)
+case("rope_dynamic_positions", DYNAMIC + ",k_positions=kp,q_positions=qp --key-mask keep",
+     lambda: {"qp": randn(2, 7, scale=9), "kp": randn(2, 9, scale=9), "keep": ints([1] * 8 + [0], [0] + [1] * 8)}, B=2, D=8)
 case("rope_yarn", "--rope dim=8,scaling=yarn,factor=8,original_max_position_embeddings=32 --q-offset 20", D=8, H=1)
 case("rope_yarn_untruncated", "--rope dim=8,scaling=yarn,factor=8,original_max_position_embeddings=64,beta_fast=16,beta_slow=2,"
      "mscale=0.7,mscale_all_dim=1.2,truncate=0 --q-offset 20", D=8, H=1)
 case("rope_llama3", "--rope dim=8,base=500000,scaling=llama3,factor=8,original_max_position_embeddings=64,low_freq_factor=1,"
      "high_freq_factor=4 --q-offset 20", D=8, H=1)
-LONG = "--rope dim=8,scaling=longrope,factor=4,original_max_position_embeddings=16,short_factor=sf,long_factor=lf"
+LONG = "--rope dim=8,scaling=longrope,factor=4,original_max_position_embeddings=%d,short_factor=sf,long_factor=lf"
 factors = lambda: {"sf": 1 + torch.rand(4, dtype=torch.float64), "lf": 2 + 4 * torch.rand(4, dtype=torch.float64)}
-case("rope_longrope_short", LONG, factors, D=8)
-case("rope_longrope_long", LONG + ",attention_factor=1.25 --q-offset 20", factors, D=8, H=1)
+case("rope_longrope_short", LONG % 16, factors, D=8)
+case("rope_longrope_long", LONG % 8 + ",attention_factor=1.25 --q-offset 20", factors, D=8, H=1)
+case("rope_longrope_length", LONG % 16 + ",length=17 --causal --q-offset 2", factors, D=8, H=1)
+case("rope_longrope_lengths", LONG % 5 + " --lengths n --causal --q-offset 2", lambda: dict(factors(), n=ints(9, 5, 6)), B=3, D=8)
+case("rope_longrope_segments", LONG % 4 + " --segments seg", lambda: dict(factors(), seg=ints(0, 0, 0, 0, 1, 1, 1, 1, 1)), Lq=9, D=8)
 
 # ---------------------------------------------------------------------------------- vectors for keys and values
 
