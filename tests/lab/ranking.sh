@@ -57,6 +57,68 @@ print(*(f"{x:.4f}" for some in ((0.5, 100), (0, 200), (1, 200)) for x in wilson(
 command='joined of lab/paper.py'
 check 'lists of words' '|a|a and b|a, b and c' "$(python3 -B -c 'import sys; sys.path.insert(0, "lab"); from paper import joined
 print(*(joined("abc"[:n]) for n in range(4)), sep="|")')"
+command='lab/prose.py'
+cat >"$T/prose.txt" <<'END'
+A comment.
+@summary
+# {title}
+
+- {names} [rises?rise by {by:.1f} %][!rises?do not rise]
+  [why? because of {why}].
+
+- One line
+  of [items&{n:,} ({name})], [items;{n}], [items+<{n}>].
+
+[left_out*- Left out.]
+
+[items*Text {name}.]
+
+    code {title}
+
+Table: Of {by:.0f}.
+| | [items*at {n:,}] |
+{rows}
+[items*| {name} | {n}
+  | |]
+
+{function}
+@other
+{title}
+END
+cat >"$T/expected" <<'END'
+# T
+
+- b, c and d do not rise because of [x].
+- One line of 1 (a) and 2,000 (b), 1; 2000, &lt;1>&lt;2000>.
+
+Text a.
+
+Text b.
+
+    code {title}
+
+Of 2.
+
+|  | at 1 | at 2,000 |
+| --- | --- | --- |
+| r | s | {n} |
+| a | 1 |  |
+| b | 2000 |  |
+
+from a function
+END
+python3 -B - "$T/prose.txt" >"$T/out" <<'END'
+import pathlib, sys
+sys.path[:0] = ["lab", "lab/report"]
+import prose
+from page import Page
+page, texts = Page(pathlib.Path("page.md")), prose.blocks(open(sys.argv[1]).read())
+prose.add(page, texts["summary"], {
+    "title": "T", "names": ["b", "c", "d"], "rises": 0, "by": 1.5, "why": "[x]", "left_out": None, "rows": [["r", "s", "{n}"]],
+    "items": [{"n": 1, "name": "a"}, {"n": 2000, "name": "b"}], "function": lambda page: page.text("from a function")})
+print(page.finish(), end="")
+END
+check 'every form of text' '' "$(diff "$T/expected" "$T/out")"
 command='tau of lab/report/budget.py'
 check 'Kendall' '1.0 -1.0 0.33' "$(python3 -B -c 'import sys; sys.path.insert(0, "lab/report"); from budget import tau
 print(tau([1, 2, 3], [4, 5, 6]), tau([1, 2, 3], [3, 2, 1]), round(tau([1, 2, 3], [1, 3, 2]), 2))')"
