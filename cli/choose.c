@@ -131,6 +131,7 @@ int cli_main(int argc, char **argv)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) < 0)
             return CLI_FAILED;
     io_json_watch();
+    cli_catch_bus_errors();
     signal(SIGPIPE, SIG_IGN); /* writing to a closed pipe then returns an error */
     signal(SIGXFSZ, SIG_IGN); /* exceeding the file size limit then returns an error */
     if (argc < 2) {

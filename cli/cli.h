@@ -248,6 +248,10 @@ typedef const char *cli_last_error_in(const rp_desc *desc, rp_word word, void *c
 const char *cli_words_of(cli_last_error_in *last, const cli_problem *p, char text[CLI_WORDS_MAX]);
 #pragma GCC poison rp_last_error /* its messages name fields of C structs; use cli_words */
 
+/* bus_error.c */
+/* From now on, SIGBUS for a mapped file prints an error, removes the temporary files of this process and ends it. */
+void cli_catch_bus_errors(void);
+
 /* stop.c */
 /* If `on`, catch signals: the first Ctrl-C or SIGTERM sets a flag, and a second one ends the program. Otherwise restore
  * the previous handlers. */
@@ -257,5 +261,14 @@ bool cli_stop_requested(void);
 
 /* Print `text` as a JSON string with quotes. Bytes that are not UTF-8 become U+FFFD. */
 void cli_json_string(FILE *to, const char *text);
+/* Print a number as JSON in a format such as "%.9g". JSON has no NaN and no infinity: they become null. */
+void cli_json_number(FILE *to, const char *format, double x);
+/* Print members of an object, each as , "name": number. The list ends with a name that is NULL. */
+typedef struct cli_json_member {
+    const char *name;
+    const char *format;
+    double x;
+} cli_json_member;
+void cli_json_numbers(FILE *to, const cli_json_member *members);
 
 #endif

@@ -92,7 +92,11 @@ static inline rp_t5_opening rp_t5_opening_init(void)
  * have the names of transformers or of Wan. A folder contains config.json and model.safetensors or pytorch_model.bin
  * (or shards with their index). Optional: generation_config.json; tokenizer.json, or spiece.model with
  * added_tokens.json, tokenizer_config.json and special_tokens_map.json; the modules.json of sentence-transformers, for
- * rp_t5_vector. The files are mapped: do not change them until the model is closed.
+ * rp_t5_vector.
+ *
+ * The files are mapped. Until the model is closed, do not write to them, but replace them with mv. A call that finds a
+ * changed file fails. Reading past the end of one that became shorter raises SIGBUS: the program relpos catches it, the
+ * library does not.
  *
  * Edges    the error lists the tensors that are missing, unknown or of the wrong shape. A checkpoint without a decoder
  *          only encodes. A tokenizer with more pieces than the embedding has rows is ignored; the model then accepts
@@ -205,7 +209,7 @@ RP_API rp_status rp_t5_encode(const rp_t5 *model, int64_t n_sources, const rp_t5
  *
  * Shapes   hidden [n, d]   vector [rp_t5_info.vector_width]
  * Edges    without tokens to pool, the pooled numbers are 0.
- * Returns  RP_OK; RP_E_UNSUPPORTED if the model has no modules.json. */
+ * Returns  RP_OK; RP_E_UNSUPPORTED if the model has no modules.json; RP_E_RANGE if the vector is not finite. */
 RP_API rp_status rp_t5_vector(const rp_t5 *model, const char *prompt, int64_t n, const float *hidden, float *vector);
 
 /* Find the text of a prompt of config_sentence_transformers.json; with name = NULL, of the default prompt, which is ""

@@ -28,6 +28,8 @@ typedef struct io_checkpoint io_checkpoint;
 extern const char *const io_checkpoint_names[IO_CHECKPOINT_NAMES];
 io_status io_checkpoint_open(io_checkpoint **made, const char *path, char err[IO_ERR_MAX]);
 void io_checkpoint_close(io_checkpoint *c); /* c may be NULL */
+/* Fail if a file was written to after it was opened: what was read since then may be wrong. */
+io_status io_checkpoint_unchanged(const io_checkpoint *c, char err[IO_ERR_MAX]);
 
 /* Rename all tensors. `rename` writes the new name of at most size - 1 bytes to `to`, or returns false to remove the
  * tensor from the list. Fail if two get the same name. `path` is for messages. Pointers to tensors become invalid. */

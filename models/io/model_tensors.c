@@ -20,7 +20,8 @@
 
 /* One mapped file. */
 typedef struct shard {
-    char *name; /* without folder */
+    char *path, *name;   /* name: without folder */
+    struct stat version; /* when it was mapped */
     const unsigned char *data;
     size_t size;
     io_set set;
@@ -97,9 +98,12 @@ static io_status add_shard(io_checkpoint *c, const char *path, const char *name,
 {
     shard *s = &c->shards[c->n_shards];
     s->name = strdup(name);
-    if (s->name == NULL)
-        return io_fail(err, path, "out of memory");
+    s->path = strdup(path);
     c->n_shards++;
+    if (s->name == NULL || s->path == NULL)
+        return io_fail(err, path, "out of memory");
+    if (stat(path, &s->version) != 0)
+        s->version.st_ino = 0; /* the next call reports it */
     const io_status status = io_map(path, &s->data, &s->size, err);
     if (status != IO_OK)
         return status;
@@ -405,11 +409,28 @@ void io_checkpoint_close(io_checkpoint *c)
         io_gguf_free(&c->shards[s].keys);
         io_unmap(c->shards[s].data, c->shards[s].size);
         free(c->shards[s].name);
+        free(c->shards[s].path);
     }
     free(c->shards);
     free(c->tensors);
     free(c->names);
     free(c);
+}
+
+io_status io_checkpoint_unchanged(const io_checkpoint *c, char err[IO_ERR_MAX])
+{
+    for (size_t n = 0; n < c->n_shards; n++) {
+        const struct stat *was = &c->shards[n].version;
+        struct stat st;
+        if (stat(c->shards[n].path, &st) != 0 || st.st_ino != was->st_ino || st.st_dev != was->st_dev)
+            continue; /* replaced by another file: the mapped one still exists */
+        if (st.st_size != was->st_size || st.st_mtim.tv_sec != was->st_mtim.tv_sec ||
+            st.st_mtim.tv_nsec != was->st_mtim.tv_nsec)
+            return io_fail(err, c->shards[n].path,
+                           "it was changed while it was in use (start again, and replace files "
+                           "with mv instead of writing to them)");
+    }
+    return IO_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------ numbers */

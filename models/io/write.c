@@ -54,6 +54,10 @@ static int write_all(int fd, const char *data, size_t size)
 int io_put(io_out *out, const void *data, size_t size, char err[IO_ERR_MAX])
 {
     const int error = size > 0 ? write_all(out->fd, data, size) : 0;
+    if (error == EFAULT) /* the memory is mapped from a file that became shorter */
+        return io_fail(err, out->path,
+                       "cannot be written: a file with its numbers was changed while it was in use "
+                       "(start again, and replace files with mv instead of writing to them)");
     return error == 0 ? 0 : io_fail(err, out->path, "cannot be written: %s", strerror(error));
 }
 

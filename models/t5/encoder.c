@@ -322,7 +322,7 @@ rp_status rp_t5_encode(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *so
         return status;
     if (out == NULL && n_sources > 0)
         return t5_fail(RP_E_ARG, "out is NULL; pass the array to fill");
-    status = t5_encode_sources(m, n_sources, sources, out, &watch);
+    status = t5_finish(m, t5_encode_sources(m, n_sources, sources, out, &watch));
     int64_t rows = 0;
     for (int64_t s = 0; s < n_sources; s++)
         rows += sources[s].n;

@@ -70,6 +70,13 @@ int rp_t5_reads(const rp_t5 *m, const char *path)
     return 0;
 }
 
+rp_status t5_finish(const rp_t5 *m, rp_status status)
+{
+    char err[IO_ERR_MAX];
+    const bool concerns = m->file != NULL && status != RP_E_NOMEM && status != RP_E_CANCELLED;
+    return concerns && io_checkpoint_unchanged(m->file, err) != IO_OK ? t5_fail(RP_E_ARG, "%s", err) : status;
+}
+
 rp_status t5_read_text(rp_t5 *m, const char *path, char **text, size_t *size)
 {
     const unsigned char *data;

@@ -445,6 +445,7 @@ rp_status rp_t5_generate(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *
             status = t5_beam_search(m, session, s, end - s, g, r);
         else
             status = write_targets(m, session, s, end - s, sources, g, r);
+        status = t5_finish(m, status);
         rp_t5_end(session);
     }
     if (status != RP_OK) {

@@ -200,6 +200,7 @@ rp_status rp_t5_checksum(const rp_t5 *m, char text[17])
     char err[IO_ERR_MAX] = "";
     io_checkpoint *file;
     uint64_t sum = 0;
+    rp_status status = RP_OK;
     if (m == NULL || text == NULL)
         return t5_fail(RP_E_ARG, "model or text is NULL; pass both");
     if (m->folder == NULL && m->source != NULL) {
@@ -207,15 +208,18 @@ rp_status rp_t5_checksum(const rp_t5 *m, char text[17])
         return RP_OK;
     }
     if (m->folder == NULL) /* a file of relpos 0.1 */
-        tensors_checksum(m->file, NULL, NULL, &sum);
+        status = t5_finish(m, tensors_checksum(m->file, NULL, NULL, &sum));
     else if (io_checkpoint_open(&file, m->folder, err) != IO_OK)
         return t5_fail(RP_E_ARG, "%s", err);
     else {
         tensors_checksum(file, NULL, NULL, &sum);
+        const bool unchanged = io_checkpoint_unchanged(file, err) == IO_OK;
         io_checkpoint_close(file);
+        if (!unchanged)
+            return t5_fail(RP_E_ARG, "%s", err);
     }
     snprintf(text, T5_CHECKSUM, "%016llx", (unsigned long long)sum);
-    return RP_OK;
+    return status;
 }
 
 /* Add to the metadata the name of the model's folder and the checksum of its tensors. */
@@ -271,7 +275,8 @@ static rp_status open_transformer(rp_t5 *m, const char *path, int type, const ch
     if (status == RP_OK && m->file != NULL)
         status = t5_check_names(m->file, path);
     if (status == RP_OK && m->load != RP_T5_LOAD_TEXT)
-        status = t5_weights_pack(&m->weights, &m->config, m->file, path, type, m->load == RP_T5_LOAD_SIZES, m->pool);
+        status = t5_finish(
+            m, t5_weights_pack(&m->weights, &m->config, m->file, path, type, m->load == RP_T5_LOAD_SIZES, m->pool));
     if (status == RP_OK && given == NULL)
         status = t5_find_tokenizer(m, path);
     io_checkpoint_close(m->file); /* no longer needed: the weights are packed in memory */
@@ -311,7 +316,8 @@ static rp_status open_single(rp_t5 *m, const char *path, int type)
     if (status == RP_OK)
         status = old_generation(m, path);
     if (status == RP_OK && m->load != RP_T5_LOAD_TEXT)
-        status = t5_weights_pack(&m->weights, &m->config, m->file, path, type, m->load == RP_T5_LOAD_SIZES, m->pool);
+        status = t5_finish(
+            m, t5_weights_pack(&m->weights, &m->config, m->file, path, type, m->load == RP_T5_LOAD_SIZES, m->pool));
     io_checkpoint_close(m->file); /* no longer needed: the weights are packed in memory */
     m->file = NULL;
     return status;
@@ -337,7 +343,8 @@ static rp_status open_gguf(rp_t5 *m, const char *path, int type, const char *giv
     if (status == RP_OK)
         status = old_generation(m, path);
     if (status == RP_OK && m->load != RP_T5_LOAD_TEXT)
-        status = t5_weights_pack(&m->weights, &m->config, m->file, path, type, m->load == RP_T5_LOAD_SIZES, m->pool);
+        status = t5_finish(
+            m, t5_weights_pack(&m->weights, &m->config, m->file, path, type, m->load == RP_T5_LOAD_SIZES, m->pool));
     if (status == RP_OK && given == NULL)
         status = t5_gguf_tokenizer(m, path);
     if (status == RP_OK && m->load == RP_T5_LOAD_ALL && m->weights.type == LINEAR_BLOCKS)
@@ -562,7 +569,7 @@ rp_status rp_t5_pack(const rp_t5 *m, const char *path)
         if (m->beside_text[k] != NULL && io_add_meta(&set, t5_beside_keys[k], m->beside_text[k]) != 0)
             status = t5_no_memory();
     if (status == RP_OK)
-        status = describe_source(m, &set);
+        status = t5_finish(m, describe_source(m, &set));
     if (status == RP_OK) {
         snprintf(checksum, sizeof checksum, "%016llx", (unsigned long long)set_checksum(&set));
         status = io_add_meta(&set, "checksum", checksum) == 0 ? RP_OK : t5_no_memory();

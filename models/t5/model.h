@@ -223,6 +223,8 @@ rp_status t5_refuse_adapter(const char *path); /* report that a file or folder i
 
 /* ------------------------------------------------------------------------------------------------ arguments.c */
 
+/* Return the status of a call that read the weights, or an error if their mapped file was written to. */
+rp_status t5_finish(const rp_t5 *m, rp_status status);
 rp_status t5_need_weights(const rp_t5 *m); /* check that the weights are loaded; m may be NULL */
 /* Check that tokens are in the vocabulary. `what` names the tokens in the message. */
 rp_status t5_in_vocabulary(const rp_t5 *m, const char *what, int64_t n_sources, const rp_t5_tokens *sources);

@@ -208,7 +208,7 @@ rp_status rp_t5_encode_residues(const rp_t5 *m, int64_t n, const rp_t5_protein *
     if (status == RP_OK)
         status = t5_check_tokens(m, "proteins", n, sources);
     if (status == RP_OK && n > 0)
-        status = t5_encode_inner(m, n, sources, proteins[0].before, 1, out, &watch);
+        status = t5_finish(m, t5_encode_inner(m, n, sources, proteins[0].before, 1, out, &watch));
     free(sources);
     return status == RP_OK ? t5_check_hidden(m, out, rows) : status;
 }

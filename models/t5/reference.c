@@ -560,7 +560,7 @@ rp_status rp_t5_reference(const rp_t5 *m, rp_t5_tokens source, rp_t5_tokens targ
         p.rounding = *rounding;
     if (logits == NULL)
         target.n = 0;
-    return run(&p, source, target, hidden, logits);
+    return t5_finish(m, run(&p, source, target, hidden, logits));
 }
 
 rp_status rp_t5_attention_of(const rp_t5 *m, rp_t5_part part, int64_t layer, rp_t5_tokens source, rp_t5_tokens target,
@@ -602,7 +602,7 @@ rp_status rp_t5_attention_of(const rp_t5 *m, rp_t5_part part, int64_t layer, rp_
                                   .max_distance = m->config.max_distance};
     if (part == RP_T5_ENCODER)
         target.n = 0;
-    status = run(&p, source, target, NULL, NULL);
+    status = t5_finish(m, run(&p, source, target, NULL, NULL));
     if (status == RP_OK)
         *attention = p.wanted;
     else

@@ -41,7 +41,7 @@ rp_status rp_t5_score(const rp_t5 *m, rp_t5_tokens source, rp_t5_tokens target, 
     if (status == RP_OK && target.n > 0) {
         in[0] = m->config.start;
         memcpy(in + 1, target.tokens, (size_t)(target.n - 1) * sizeof *in);
-        status = t5_decode(s, 1, &first_source, target.n, in, NULL, visit_score, &k);
+        status = t5_finish(m, t5_decode(s, 1, &first_source, target.n, in, NULL, visit_score, &k));
     }
     if (status == RP_OK && total != NULL)
         *total = k.total;

@@ -38,6 +38,7 @@ struct t5_sentence {
     bool skips_prompt; /* pooling omits the tokens of the prompt */
     module module[MAX_MODULES];
     int n;
+    int64_t not_finite; /* NaN and infinite weights of the modules */
     int64_t width;      /* of the result */
     int64_t tokens;     /* rp_t5_info.vector_tokens */
     json_t *prompts;    /* config_sentence_transformers.json; NULL: absent */
@@ -191,8 +192,8 @@ static rp_status read_pooling(struct t5_sentence *s, const json_t *config, const
 }
 
 /* Copy the numbers of a tensor with the shape [rows, columns], or [rows] if columns = 0. */
-static rp_status copy_tensor(const io_checkpoint *file, const char *name, int64_t rows, int64_t columns,
-                             const char *folder, float **numbers)
+static rp_status copy_tensor(struct t5_sentence *s, const io_checkpoint *file, const char *name, int64_t rows,
+                             int64_t columns, const char *folder, float **numbers)
 {
     const io_tensor *t = io_checkpoint_find(file, name);
     const int64_t n = rows * (columns > 0 ? columns : 1);
@@ -202,6 +203,7 @@ static rp_status copy_tensor(const io_checkpoint *file, const char *name, int64_
     *numbers = malloc((size_t)n * sizeof **numbers);
     if (*numbers == NULL)
         return t5_no_memory();
+    s->not_finite += io_tensor_not_finite(t);
     return io_tensor_read(t, 0, n, *numbers)
                ? RP_OK
                : t5_fail(RP_E_ARG, "%s: the tensor %s has no floating-point numbers (give f32 or f16)", folder, name);
@@ -216,9 +218,11 @@ static rp_status read_weights(rp_t5 *m, module *d, const json_t *config, const c
         return t5_fail(RP_E_ARG, "%s", err);
     rp_status status = t5_note_checkpoint(m, file, folder);
     if (status == RP_OK)
-        status = copy_tensor(file, "linear.weight", d->out, d->in, folder, &d->weight);
+        status = copy_tensor(m->sentence, file, "linear.weight", d->out, d->in, folder, &d->weight);
     if (status == RP_OK && (bias == NULL || json_is_true(bias)))
-        status = copy_tensor(file, "linear.bias", d->out, 0, folder, &d->bias);
+        status = copy_tensor(m->sentence, file, "linear.bias", d->out, 0, folder, &d->bias);
+    if (status == RP_OK && io_checkpoint_unchanged(file, err) != IO_OK)
+        status = t5_fail(RP_E_ARG, "%s", err);
     io_checkpoint_close(file);
     return status;
 }
@@ -510,7 +514,16 @@ rp_status rp_t5_vector(const rp_t5 *m, const char *prompt, int64_t n, const floa
     for (int p = 0; p < s->n_pools; p++)
         for (int64_t c = 0; c < d; c++)
             x[p * d + c] = s->pool[p]->column(hidden + c, d, first, n);
-    memcpy(vector, apply_modules(s, d * s->n_pools, x, x + widest), (size_t)s->width * sizeof *vector);
+    const float *made = apply_modules(s, d * s->n_pools, x, x + widest);
+    bool finite = true;
+    for (int64_t k = 0; k < s->width; k++)
+        finite &= isfinite(made[k]) != 0;
+    if (finite)
+        memcpy(vector, made, (size_t)s->width * sizeof *vector);
     free(x);
-    return RP_OK;
+    return finite ? RP_OK
+                  : t5_fail(RP_E_RANGE,
+                            "the vector is not finite: %lld of the weights of its modules are NaN or infinite, or "
+                            "numbers are too large for f32 (download the folder again)",
+                            (long long)s->not_finite);
 }

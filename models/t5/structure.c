@@ -142,6 +142,10 @@ static rp_status read_convolution(convolution *c, const io_checkpoint *file, con
     rp_status status = plain != NULL && c->weight != NULL && c->bias != NULL ? RP_OK : t5_no_memory();
     if (status == RP_OK && (!io_tensor_read(w, 0, n, plain) || !io_tensor_read(b, 0, n_out, c->bias)))
         status = t5_fail(RP_E_ARG, "%s: classifier.%s has no floating-point numbers (give f32 or f16)", path, layer);
+    const int64_t damaged = io_tensor_not_finite(w) + io_tensor_not_finite(b);
+    if (status == RP_OK && damaged > 0)
+        status = t5_fail(RP_E_ARG, "%s: %lld numbers of classifier.%s are NaN or infinite (download the file again)",
+                         path, (long long)damaged, layer);
     for (int64_t k = 0; k < n && status == RP_OK; k++) {
         const int64_t o = k / (taps * in), t = k / in % taps, i = k % in;
         c->weight[k] = plain[(o * in + i) * taps + t];
@@ -167,6 +171,8 @@ rp_status rp_t5_structure_open(rp_t5_structure **structure, const rp_t5 *m, cons
     }
     if (status == RP_OK)
         status = read_convolution(&s->second, file, path, "3", s->first.out, LETTERS);
+    if (status == RP_OK && io_checkpoint_unchanged(file, err) != IO_OK)
+        status = t5_fail(RP_E_ARG, "%s", err);
     io_checkpoint_close(file);
     if (status == RP_OK)
         *structure = s;
