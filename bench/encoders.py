@@ -80,10 +80,10 @@ def make(folder, shape, layers):
         save_file(tensors, model / name, {"format": "pt"})
         where |= dict.fromkeys(tensors, name)
         size += sum(t.nbytes for t in tensors.values())
-    (model / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": size}, "weight_map": where}))
+    (model / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": size}, "weight_map": where}, allow_nan=False))
     for file in "spiece.model", "tokenizer_config.json", "special_tokens_map.json":
         shutil.copy(TOKENIZER / file, model)
-    (model / "config.json").write_text(json.dumps(c | {"num_layers": layers, "dtype": "bfloat16"}))
+    (model / "config.json").write_text(json.dumps(c | {"num_layers": layers, "dtype": "bfloat16"}, allow_nan=False))
     return model
 
 
@@ -222,7 +222,7 @@ def add(a, kind, row, key):
         old["load"] = [*old["load"], os.getloadavg()[0]]
     else:
         data[kind] = [r for r in data[kind] if any(r[k] != row[k] for k in key)] + [row | {"load": [os.getloadavg()[0]]}]
-    a.json.write_text(json.dumps(data, indent=1) + "\n")
+    a.json.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n")
 
 
 def race(a, model):

@@ -83,7 +83,7 @@ def main():
     options.add_argument("--one-length", type=int, help=argparse.SUPPRESS)
     a = options.parse_args()
     if a.one:
-        json.dump(run(a), sys.stdout)
+        json.dump(run(a), sys.stdout, allow_nan=False)
         return
     given = [f"--{name}={getattr(a, name)}" for name in ("target", "batch", "threads", "steps")]
     found = []
@@ -110,7 +110,7 @@ def main():
                   problem=dict(model=MODEL, target=a.target, batch=a.batch, threads=a.threads, steps=a.steps),
                   results=found)
     if a.output:
-        Path(a.output).write_text(json.dumps(result, indent=1) + "\n")
+        Path(a.output).write_text(json.dumps(result, indent=1, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

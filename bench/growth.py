@@ -129,7 +129,7 @@ def growth(lib, pool, a, result):
 
 
 def save(result):
-    FILE.write_text(json.dumps(result, indent=1) + "\n")
+    FILE.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n")
 
 
 def tensors(path):

@@ -249,7 +249,7 @@ def main():
     for name, time_us in found["parts_us"].items():
         print(f"{name:40} {time_us:6.1f} us")
     if a.output:
-        a.output.write_text(json.dumps(merged(a.output, found), indent=1) + "\n")
+        a.output.write_text(json.dumps(merged(a.output, found), indent=1, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

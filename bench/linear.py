@@ -69,8 +69,8 @@ def measured(a, machine):
         print(line(results[-1], results), flush=True)
         machine["load after"] = os.getloadavg()
         with open(a.out, "w") as f:
-            rows = ",\n".join(json.dumps(r) for r in results)
-            f.write(f'{{"machine": {json.dumps(machine)},\n"results": [\n{rows}\n]}}\n')
+            rows = ",\n".join(json.dumps(r, allow_nan=False) for r in results)
+            f.write(f'{{"machine": {json.dumps(machine, allow_nan=False)},\n"results": [\n{rows}\n]}}\n')
 
 
 def best(r):

@@ -93,7 +93,7 @@ def describe(relpos, names):
     found = {"cpu": processor().get("Model name", "unknown"), "cores": os.cpu_count(), "isa": info["isa"], "compiler": info["build"]["compiler"], **version()}
     cards = json.loads(path.read_text())
     cards.update({name: found for name in names})
-    path.write_text(json.dumps(cards, indent=1) + "\n")
+    path.write_text(json.dumps(cards, indent=1, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

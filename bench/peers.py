@@ -494,7 +494,7 @@ def main():
         result[kind] = [r for r in result[kind] if r["problem"] != row["problem"]] + [row]
         if a.output:
             Path(a.output).write_text("{\n" + ",\n".join(
-                f'"{n}": ' + ("[\n" + ",\n".join(map(json.dumps, v)) + "\n]" if isinstance(v, list) else json.dumps(v, indent=1))
+                f'"{n}": ' + ("[\n" + ",\n".join(json.dumps(x, allow_nan=False) for x in v) + "\n]" if isinstance(v, list) else json.dumps(v, indent=1, allow_nan=False))
                 for n, v in result.items()) + "\n}\n")
 
     printed = set()

@@ -119,7 +119,7 @@ def main():
             print(f"  {name:60} {us:7.2f} us")
     found["calls"] = [whole(batch, n) for batch, lengths in LENGTHS.items() for n in lengths]
     if a.output:
-        Path(a.output).write_text(json.dumps(found, indent=1) + "\n")
+        Path(a.output).write_text(json.dumps(found, indent=1, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ def write_file(path, rows):
     """Write q, k and v of zeros to a .safetensors file."""
     shape = [1, MEMORY["heads"], rows, MEMORY["width"]]
     size = 4 * MEMORY["heads"] * rows * MEMORY["width"]
-    head = json.dumps({name: {"dtype": "F32", "shape": shape, "data_offsets": [n * size, (n + 1) * size]} for n, name in enumerate("qkv")}).encode()
+    head = json.dumps({name: {"dtype": "F32", "shape": shape, "data_offsets": [n * size, (n + 1) * size]} for n, name in enumerate("qkv")}, allow_nan=False).encode()
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(head)) + head)
         file.truncate(8 + len(head) + 3 * size)
@@ -95,7 +95,7 @@ def peak(command):
     """Run a process of mpirun, and print its peak of resident memory."""
     code = subprocess.run(command).returncode
     kib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    line = json.dumps({"rank": int(os.environ.get("OMPI_COMM_WORLD_RANK", 0)), "bytes": 1024 * kib})
+    line = json.dumps({"rank": int(os.environ.get("OMPI_COMM_WORLD_RANK", 0)), "bytes": 1024 * kib}, allow_nan=False)
     os.write(1, f"{line}\n".encode())  # in one piece, because mpirun mixes the output of its processes
     return code
 
@@ -150,7 +150,7 @@ def main():
         found = function(relpos, *arguments)
         total, own = (after - before for after, before in zip(busy(), begin))
         others = round(max(total - own, 0) / (time.monotonic() - start), 3)
-        print(f"{name}: {others} processors used by others", *map(json.dumps, found), sep="\n  ", flush=True)
+        print(f"{name}: {others} processors used by others", *(json.dumps(f, allow_nan=False) for f in found), sep="\n  ", flush=True)
         if not found:
             sys.exit(f"{name}: no result")
         data = json.loads(FILE.read_text()) if FILE.exists() else {"measured": {}}
@@ -159,7 +159,7 @@ def main():
         if data["measured"].get(name, {"others": others})["others"] < others:
             continue
         data["measured"][name] = {**version(), "others": others, "lines": found}
-        FILE.write_text(json.dumps(data, indent=1) + "\n")
+        FILE.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -172,11 +172,11 @@ def simulate(pair, pair_back):
             for back in (False, True):
                 if 2 * processes * TILE <= rows and not (back and processes > MAX_BACKWARD):
                     found += lines_for(rows, processes, back, pair_back if back else pair)
-                    print(json.dumps(found[-1]), file=sys.stderr, flush=True)
+                    print(json.dumps(found[-1], allow_nan=False), file=sys.stderr, flush=True)
     return found
 
 
 if __name__ == "__main__":
     import scaling_report
     pair, pair_back = scaling_report.seconds_per_pair()
-    FILE.write_text(json.dumps({"pair": pair, "pair_back": pair_back, "simulated": simulate(pair, pair_back)}, indent=1) + "\n")
+    FILE.write_text(json.dumps({"pair": pair, "pair_back": pair_back, "simulated": simulate(pair, pair_back)}, indent=1, allow_nan=False) + "\n")

@@ -44,7 +44,7 @@ def work(rank, port):
         except Exception as error:  # what it answers is the result
             found = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
         if rank == 0:
-            print(json.dumps({"case": name, "torch": torch.__version__, **found}), flush=True)
+            print(json.dumps({"case": name, "torch": torch.__version__, **found}, allow_nan=False), flush=True)
         dist.barrier()
     dist.destroy_process_group()
 

@@ -149,7 +149,7 @@ def add(path, program, kind, rows):
     data["machine"] = card(program)
     data[kind] = [r for r in data[kind] if (r["shape"], r["problem"]) not in names]
     data[kind] += [r | {"commit": data["machine"]["commit"], "load": os.getloadavg()[0]} for r in rows]
-    path.write_text(json.dumps(data, indent=1) + "\n")
+    path.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n")
 
 
 # name: a command that encodes N tokens in a new process.

@@ -52,7 +52,7 @@ def main():
         print(name, {n: f"{x[1]:.4g} ms" for n, x in quartiles.items()}, f"{quartiles[1][1] / quartiles[a.threads][1]:.2f} x", flush=True)
     if a.output:
         machine = card(lib, a.library, a.threads, f"bench/threads.py --threads {a.threads} --seconds {a.seconds:g}")
-        Path(a.output).write_text(json.dumps({"machine": machine, "threads": a.threads, "rows": rows}, indent=1) + "\n")
+        Path(a.output).write_text(json.dumps({"machine": machine, "threads": a.threads, "rows": rows}, indent=1, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

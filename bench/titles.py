@@ -86,10 +86,10 @@ def main():
         result["equal to transformers"] = {"equal": sum(x == y for x, y in zip(wide, theirs)), "by": by}
     if a.types:
         result["equal to f32"] = {t: sum(x == y for x, y in zip(wide, write(*BEAMS, "--type", t)[0])) for t in ("bf16", "int8", "int4")}
-    print(json.dumps(result, indent=1))
+    print(json.dumps(result, indent=1, allow_nan=False))
     if a.json:
         with open(a.json, "w", encoding="utf-8") as file:
-            file.write(json.dumps(result, indent=1) + "\n")
+            file.write(json.dumps(result, indent=1, allow_nan=False) + "\n")
     return result["exact"]["equal"] != len(lines) or len(plain) != len(lines)
 
 

@@ -55,7 +55,7 @@ def main():
             rows.append(row)
             print(f"{name:24} {what:16} by itself {row['alone'][0]:6.2f} ms, after a product {row['after a product'][0]:6.2f}", flush=True)
     if a.output:
-        Path(a.output).write_text(json.dumps({"machine": card(), "threads": a.threads, "rows": rows}, indent=1) + "\n")
+        Path(a.output).write_text(json.dumps({"machine": card(), "threads": a.threads, "rows": rows}, indent=1, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include "cli/team.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -51,4 +52,20 @@ void cli_json_string(FILE *to, const char *text)
             fputs("\\ufffd", to), n = 1; /* JSON must be valid UTF-8 */
     }
     fputc('"', to);
+}
+
+void cli_json_number(FILE *to, const char *format, double x)
+{
+    if (isfinite(x))
+        fprintf(to, format, x);
+    else
+        fputs("null", to);
+}
+
+void cli_json_numbers(FILE *to, const cli_json_member *members)
+{
+    for (const cli_json_member *m = members; m->name != NULL; m++) {
+        fprintf(to, ", \"%s\": ", m->name);
+        cli_json_number(to, m->format, m->x);
+    }
 }

@@ -165,7 +165,7 @@ def main(arguments):
             path = made.parent / f"torch/{name}.ipynb"
             path.parent.mkdir(exist_ok=True)
         started = time.perf_counter()
-        text = json.dumps(run(name), indent=1, ensure_ascii=False) + "\n"
+        text = json.dumps(run(name), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         path.with_suffix(".new").write_text(text)
         path.with_suffix(".new").rename(path)
         print(f"{name}: {time.perf_counter() - started:.1f} s")

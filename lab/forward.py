@@ -86,7 +86,7 @@ def main():
         ratios = [with_it / without for without, with_it in pairs]
         low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
         lines.append(json.dumps({"forward": what, "batch": a.batch, "length": LENGTH, "heads": HEADS, "width": WIDTH, "rounds": a.rounds,
-                                 "ms": statistics.median(x for _, x in pairs), "ratio": [low, middle, high], "machine": machine()}))
+                                 "ms": statistics.median(x for _, x in pairs), "ratio": [low, middle, high], "machine": machine()}, allow_nan=False))
     text = "\n".join(lines) + "\n"
     if a.output:
         write({a.output: text})

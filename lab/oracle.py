@@ -205,7 +205,7 @@ def whole(a, run, where):
     if a.save:
         with open(a.save, "a") as to:
             print(json.dumps({"whole": c["position"], "steps": int(c["steps"]), "batch": int(c["batch"]), "length": int(c["length"]), "relpos": ours, "torch": theirs,
-                              "version": torch.__version__, "machine": run.machine}), file=to)
+                              "version": torch.__version__, "machine": run.machine}, allow_nan=False), file=to)
     sys.exit(apart > spread)
 
 
@@ -251,7 +251,7 @@ def main():
                 line = {"oracle": c["position"], "batch": int(c["batch"]), "length": int(c["length"]), "steps": len(ours), "relpos_ms": [x, min(ours), max(ours)],
                         "torch_ms": [y, min(peer), max(peer)], "torch": torch.__version__, "machine": run.machine}
                 with open(a.save, "a") as to:
-                    print(json.dumps(line), file=to)
+                    print(json.dumps(line, allow_nan=False), file=to)
             return
         ours = [x["loss"] for x in run(where / "run", "--until", str(a.steps))]
         single = [x for x, _ in train(arrays, c, text, torch.float32, a.steps)]

@@ -500,7 +500,7 @@ def forked(work, seconds):
         os.dup2(silence, 1)
         os.dup2(silence, 2)
         signal.alarm(seconds)
-        os.write(wrote, json.dumps(work()).encode())
+        os.write(wrote, json.dumps(work(), allow_nan=False).encode())
         os._exit(0)
     os.close(wrote)
     return child, read
@@ -575,7 +575,7 @@ def measured(names):
 
 
 def keep(found, models):
-    saved.write_text(json.dumps(found | {"models": models}).replace('{"model"', '\n{"model"') + "\n")
+    saved.write_text(json.dumps(found | {"models": models}, allow_nan=False).replace('{"model"', '\n{"model"') + "\n")
 
 
 def compare(rows):

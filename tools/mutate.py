@@ -287,7 +287,7 @@ def tests_of(folders):
         if test.name not in times:
             code, used, wall = test.run()
             times[test.name] = [code, used, wall]
-            file.write_text(json.dumps(times, indent=1) + "\n")
+            file.write_text(json.dumps(times, indent=1, allow_nan=False) + "\n")
             print(f"unbroken: {test.name} {code} {used:.2f} s", flush=True)
         code, test.seconds, test.wall = times[test.name]
     return {t.name: t for t in tests if times[t.name][0] == 0}
@@ -349,7 +349,7 @@ def load():
 def save(data):
     data["machine"] = card()
     part = RESULTS.with_suffix(".part")
-    part.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+    part.write_text(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     part.replace(RESULTS)
 
 

@@ -129,7 +129,7 @@ def fail(seconds, session=[]):
     found, session[0].findings = session[0].findings, []
     if found:
         with open(HERE / "findings" / "faults.jsonl", "a") as to:
-            to.writelines(json.dumps(one) + "\n" for one in found)
+            to.writelines(json.dumps(one, allow_nan=False) + "\n" for one in found)
     return count, len(found)
 
 
@@ -140,7 +140,7 @@ def save(counts, hours):
     for name, (count, found) in counts.items():
         old = all_["counts"].get(name, {"count": 0, "findings": 0})
         all_["counts"][name] = {"count": old["count"] + count, "findings": old["findings"] + found}
-    SAVED.write_text(json.dumps(all_, indent=1) + "\n")
+    SAVED.write_text(json.dumps(all_, indent=1, allow_nan=False) + "\n")
 
 
 OTHERS = {"random": problems, "kills": kills, "faults": fail}

@@ -304,7 +304,7 @@ def stubs():
     package, core = types.ModuleType("relpos"), types.ModuleType("relpos._core")
     package.__path__ = [str(root / "python/relpos")]
     core.Term, core.MAX_ARRAYS = type("Term", (), {}), 8
-    core.term_info = lambda kind: json.dumps(TERMS[kind - 1]) if kind <= len(TERMS) else None
+    core.term_info = lambda kind: json.dumps(TERMS[kind - 1], allow_nan=False) if kind <= len(TERMS) else None
     package._core = core
     kept = {name: sys.modules.get(name) for name in ("relpos", "relpos._core", "relpos._terms")}
     sys.modules |= {"relpos": package, "relpos._core": core}
@@ -339,7 +339,7 @@ def made_files(program):
     return {
         # written by CMake beside the program, from the schemes in src/terms
         "src/terms/schemes.inc": (program.parent / "schemes/terms/schemes.inc").read_text(),
-        "docs/terms/facts.json": json.dumps(TERMS, ensure_ascii=False, indent=1) + "\n",
+        "docs/terms/facts.json": json.dumps(TERMS, ensure_ascii=False, indent=1, allow_nan=False) + "\n",
         "docs/terms.md": make(),
         "docs/python-reference.md": filled("docs/python-reference.md", ("<!-- classes: made by tools/terms.py -->\n", "<!-- end of classes -->\n",
                                                     "```{eval-rst}\n.. autosummary::\n   :toctree: api\n\n" +
@@ -436,7 +436,7 @@ def main():
         for path, arguments in pictures():
             draw(program, path, arguments)
     elif what == "--json" and not rest:
-        json.dump(every_fact(), sys.stdout, ensure_ascii=False, indent=1)
+        json.dump(every_fact(), sys.stdout, ensure_ascii=False, indent=1, allow_nan=False)
     else:
         sys.exit(__doc__)
 

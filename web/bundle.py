@@ -136,7 +136,7 @@ def facts_of(values):
         all_bytes.extend(data)
         return [len(all_bytes) - len(data), len(all_bytes)]
 
-    text = json.dumps(values, ensure_ascii=False, separators=(",", ":"), default=place)
+    text = json.dumps(values, ensure_ascii=False, separators=(",", ":"), default=place, allow_nan=False)
     return struct.pack("<I", len(text.encode())) + text.encode() + bytes(all_bytes)
 
 
@@ -225,7 +225,7 @@ class Rounded:
         for (name, shape), array in zip(self.shapes.items(), self.weights):
             head[name] = {"dtype": "F32", "shape": shape, "data_offsets": [end, end + len(array)]}
             end += len(array)
-        text = json.dumps(head).encode()
+        text = json.dumps(head, allow_nan=False).encode()
         return struct.pack("<Q", len(text)) + text + b"".join(self.weights)
 
 

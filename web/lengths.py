@@ -78,7 +78,7 @@ def main(build):
         "swapped": {scheme: losses(trained, scheme, "swapped") for scheme in (setting(trained, "position"), *OTHERS)},
         "own": {setting(model, "position"): losses(model, setting(model, "position"), "own") for model in small},
     }
-    path.write_text(json.dumps(stored).replace('], "', '],\n"').replace('}, "', '},\n"') + "\n")
+    path.write_text(json.dumps(stored, allow_nan=False).replace('], "', '],\n"').replace('}, "', '},\n"') + "\n")
 
 
 if __name__ == "__main__":

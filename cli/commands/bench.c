@@ -129,12 +129,19 @@ static void report(const measured *m, const request *r, double peak)
     if (r->json) {
         printf("{\"problem\": ");
         cli_json_string(stdout, m->p.text);
-        printf(", \"isa\": \"%s\", \"threads\": %lld, \"runs\": %d, \"ms\": %.6g, \"ms_min\": %.6g, \"ms_max\": %.6g, "
-               "\"gflops\": %.6g, \"peak_gflops\": %.6g, \"share_of_peak\": %.4f, \"bytes_per_s\": %.6g, "
-               "\"bytes_peak\": %.0f, \"pairs_computed\": %.4f, \"clock\": \"%s\"}\n",
-               rp_plan_isa(m->plan), (long long)r->threads, m->runs, median, ms[0], ms[m->runs - 1], gflops, peak,
-               peak > 0 ? gflops / peak : 0, 1e3 * problem_bytes(&m->p) / median, m->bytes_peak, m->computed,
-               r->processor ? "processor" : "wall");
+        printf(", \"isa\": \"%s\", \"threads\": %lld, \"runs\": %d", rp_plan_isa(m->plan), (long long)r->threads,
+               m->runs);
+        cli_json_numbers(stdout, (cli_json_member[]){{"ms", "%.6g", median},
+                                                     {"ms_min", "%.6g", ms[0]},
+                                                     {"ms_max", "%.6g", ms[m->runs - 1]},
+                                                     {"gflops", "%.6g", gflops},
+                                                     {"peak_gflops", "%.6g", peak},
+                                                     {"share_of_peak", "%.4f", peak > 0 ? gflops / peak : 0},
+                                                     {"bytes_per_s", "%.6g", 1e3 * problem_bytes(&m->p) / median},
+                                                     {"bytes_peak", "%.0f", m->bytes_peak},
+                                                     {"pairs_computed", "%.4f", m->computed},
+                                                     {0}});
+        printf(", \"clock\": \"%s\"}\n", r->processor ? "processor" : "wall");
     } else {
         char computed[48] = "";
         if (m->computed > 0 && m->computed < 1)

@@ -170,11 +170,17 @@ static void report(shared *s, int64_t threads, bool json)
     if (json) {
         printf("{\"problem\": ");
         cli_json_string(stdout, s->p.text);
-        printf(
-            ", \"processes\": %d, \"threads\": %lld, \"runs\": %d, \"ms\": %.6g, \"ms_min\": %.6g, \"ms_max\": %.6g, "
-            "\"gflops\": %.6g, \"one_process_ms\": %.6g, \"bytes_sent\": %.0f, \"bytes_sent_max\": %.0f}\n",
-            (int)cli_team_ranks(), (long long)threads, s->runs, median, s->ms[0], s->ms[s->runs - 1], gflops, s->one_ms,
-            (double)s->sent, (double)s->max_sent);
+        printf(", \"processes\": %d, \"threads\": %lld, \"runs\": %d", (int)cli_team_ranks(), (long long)threads,
+               s->runs);
+        cli_json_numbers(stdout, (cli_json_member[]){{"ms", "%.6g", median},
+                                                     {"ms_min", "%.6g", s->ms[0]},
+                                                     {"ms_max", "%.6g", s->ms[s->runs - 1]},
+                                                     {"gflops", "%.6g", gflops},
+                                                     {"one_process_ms", "%.6g", s->one_ms},
+                                                     {"bytes_sent", "%.0f", (double)s->sent},
+                                                     {"bytes_sent_max", "%.0f", (double)s->max_sent},
+                                                     {0}});
+        puts("}");
         return;
     }
     printf("%-52s %9.3f ms  (%.3f to %.3f, %d runs)  %7.1f GFLOP/s  %.1f MB sent, at most %.1f MB by a process",

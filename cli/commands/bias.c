@@ -22,7 +22,7 @@ static const cli_option options[] = {
     {"q-offset", CLI_Q_OFFSET, "N|NAME",
      "set the position of the first query, or name an array that begins with it; default 0"},
     {"input", INPUT, "FILE", "read the arrays of the terms from FILE, .npz or .safetensors"},
-    {"json", JSON, NULL, "print one JSON object instead of text; -infinity is null"},
+    {"json", JSON, NULL, "print one JSON object instead of text; NaN and infinity are null"},
     {0},
 };
 
@@ -174,11 +174,7 @@ static void print_json(const request *r, const double *bias)
         for (int64_t i = 0; i < d->len_q; i++)
             for (int64_t j = 0; j < d->len_k; j++) {
                 fputs(j ? ", " : i ? "], [" : h ? "]], [[" : "[[", stdout);
-                if (isfinite(*bias))
-                    printf("%.17g", *bias);
-                else
-                    fputs("null", stdout);
-                bias++;
+                cli_json_number(stdout, "%.17g", *bias++);
             }
     puts("]]]}");
 }

@@ -121,13 +121,13 @@ static int print_json(const speeds *s)
         json_pair(n ? ", {" : "{", "name", rp_isa_name(n));
         printf(", \"found\": %s", rp_isa_found(rp_isa_name(n)) == 1 ? "true" : "false");
         if (s && n < 16 && s->gflops[n] > 0)
-            printf(", \"peak_gflops\": %.6g", s->gflops[n]);
+            cli_json_numbers(stdout, (cli_json_member[]){{"peak_gflops", "%.6g", s->gflops[n]}, {0}});
         putchar('}');
     }
-    printf("], \"threads\": %d, ", (int)rp_pool_threads(NULL));
+    printf("], \"threads\": %d", (int)rp_pool_threads(NULL));
     if (s)
-        printf("\"bytes_per_s\": %.6g, ", s->bytes_per_s);
-    json_pair("\"build\": {", "compiler", COMPILER);
+        cli_json_numbers(stdout, (cli_json_member[]){{"bytes_per_s", "%.6g", s->bytes_per_s}, {0}});
+    json_pair(", \"build\": {", "compiler", COMPILER);
     json_pair(", ", "type", RELPOS_BUILD_TYPE);
     fputs("}, \"terms\": [", stdout);
     for (int k = RP_TERM_NONE + 1; k < RP_TERM_COUNT; k++) {

@@ -49,7 +49,7 @@ static const cli_option options[] = {
     {"output", OUT, "FILE", "also draw the weights of the head without and with position terms: .png or .svg"},
     {"all", ALL, NULL, "show every key in order, not only the 12 heaviest"},
     {"outputs", OUTPUTS, NULL, "also show the outputs of all queries of the head"},
-    {"json", JSON, NULL, "print one JSON object; -infinity is null"},
+    {"json", JSON, NULL, "print one JSON object; NaN and infinity are null"},
     {0},
 };
 

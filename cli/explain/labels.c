@@ -28,10 +28,7 @@ const char *explain_number(char buf[40], double x, bool sign)
 
 void explain_json_number(double x)
 {
-    if (isfinite(x))
-        printf("%.17g", x);
-    else
-        fputs("null", stdout);
+    cli_json_number(stdout, "%.17g", x);
 }
 
 void explain_heading(const char *text)

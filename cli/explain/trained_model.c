@@ -191,11 +191,18 @@ static void print_head(const explain_request *r, const explain_source *s, int64_
     const double all = h->weight, fraction = rotates ? NAN : lab_position_fraction(h->position, h->content);
     char buf[EXPLAIN_TOKEN], percent[16];
     if (r->json) {
-        printf("%s{\"layer\": %lld, \"head\": %lld, \"distance\": %.17g, \"position\": ", first ? "" : ", ",
-               (long long)layer, (long long)r->head, h->distance / all);
+        printf("%s{\"layer\": %lld, \"head\": %lld, \"distance\": ", first ? "" : ", ", (long long)layer,
+               (long long)r->head);
+        explain_json_number(h->distance / all);
+        fputs(", \"position\": ", stdout);
         explain_json_number(fraction);
-        printf(", \"own_word\": %.17g, \"word_before\": %.17g, \"heaviest\": %lld, \"weight\": %.17g}", h->own / all,
-               h->before / all, (long long)h->word, h->heaviest);
+        fputs(", \"own_word\": ", stdout);
+        explain_json_number(h->own / all);
+        fputs(", \"word_before\": ", stdout);
+        explain_json_number(h->before / all);
+        printf(", \"heaviest\": %lld, \"weight\": ", (long long)h->word);
+        explain_json_number(h->heaviest);
+        putchar('}');
         return;
     }
     snprintf(percent, sizeof percent, rotates ? "-  " : "%.0f %%", 100 * fraction);

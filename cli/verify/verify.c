@@ -72,9 +72,11 @@ static void verify_isa(request *r, trial *t, const char *isa, const char *wrong)
     if (r->json) {
         printf("{\"problem\": ");
         cli_json_string(stdout, t->p.text);
-        printf(", \"isa\": \"%s\", \"seed\": %lld, \"passed\": %s, \"pairs_computed\": %.4f, \"found\": ", isa,
-               (long long)r->seed, wrong ? "false" : "true",
-               t->pairs[0] > 0 ? (double)t->pairs[1] / (double)t->pairs[0] : 1);
+        printf(", \"isa\": \"%s\", \"seed\": %lld, \"passed\": %s", isa, (long long)r->seed, wrong ? "false" : "true");
+        cli_json_numbers(stdout, (cli_json_member[]){{"pairs_computed", "%.4f",
+                                                      t->pairs[0] > 0 ? (double)t->pairs[1] / (double)t->pairs[0] : 1},
+                                                     {0}});
+        fputs(", \"found\": ", stdout);
         cli_json_string(stdout, wrong ? wrong : found);
         printf("}\n");
     } else if (wrong) {

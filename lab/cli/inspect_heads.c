@@ -188,14 +188,14 @@ static json_t *json_of(const nn_model *m, const head_sums *sums, int64_t length,
             for (int x = 0; x < bins; x++) {
                 const bin *b = &s->bins[x];
                 const double mean = b->p / b->n, var = b->p2 / b->n - mean * mean;
-                json_array_append_new(bias, json_real(mean));
-                json_array_append_new(spread, json_real(var > 1e-12 * b->p2 / b->n ? sqrt(var) : 0));
-                json_array_append_new(weight, json_real(b->weight / b->n));
+                json_array_append_new(bias, lab_number(mean));
+                json_array_append_new(spread, lab_number(var > 1e-12 * b->p2 / b->n ? sqrt(var) : 0));
+                json_array_append_new(weight, lab_number(b->weight / b->n));
             }
-            json_array_append_new(heads, json_pack("{s:f, s:f, s:o, s:o, s:o}", "share",
-                                                   lab_position_fraction(s->var_p, s->var_c), "distance",
-                                                   s->distance / s->rows, "position", bias, "spread", spread, "weight",
-                                                   weight));
+            json_array_append_new(heads, json_pack("{s:o, s:o, s:o, s:o, s:o}", "share",
+                                                   lab_number(lab_position_fraction(s->var_p, s->var_c)), "distance",
+                                                   lab_number(s->distance / s->rows), "position", bias, "spread",
+                                                   spread, "weight", weight));
         }
         json_array_append_new(layers, heads);
     }

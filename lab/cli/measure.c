@@ -198,9 +198,9 @@ static json_t *classes_at(nn_model *m, rp_pool *pool, const nn_text *t, const la
         json_array_append_new(taken, row);
     }
     free(r.taken);
-    return lab_finished_json(json_pack("{s:I, s:o, s:f, s:I, s:o}", "length", (json_int_t)length, "loss",
-                                       lab_number(r.mean), "accuracy", (double)r.right / (double)r.windows, "windows",
-                                       (json_int_t)r.windows, "taken", taken),
+    return lab_finished_json(json_pack("{s:I, s:o, s:o, s:I, s:o}", "length", (json_int_t)length, "loss",
+                                       lab_number(r.mean), "accuracy", lab_number((double)r.right / (double)r.windows),
+                                       "windows", (json_int_t)r.windows, "taken", taken),
                              err);
 }
 

@@ -89,11 +89,12 @@ json_t *lab_sweep_measure(lab_sweep_work *w, const nn_config *c, json_t *vary, r
     }
     nn_config_print(c, text);
     return lab_finished_json(
-        json_pack("{s:s, s:O, s:I, s:f, s:o, s:o*, s:o, s:I, s:I, s:f, s:f, s:I, s:o, s:O*, s:O*, s:O*}", "experiment",
-                  text, "vary", vary, "seed", (json_int_t)c->seed, "train_loss", t->loss, "losses",
+        json_pack("{s:s, s:O, s:I, s:o, s:o, s:o*, s:o, s:I, s:I, s:o, s:o, s:I, s:o, s:O*, s:O*, s:O*}", "experiment",
+                  text, "vary", vary, "seed", (json_int_t)c->seed, "train_loss", lab_number(t->loss), "losses",
                   losses_of(t, c->steps), "pieces_of_files", pieces_of_files(c, &t->r.valid), "lengths", measured,
                   "weights", (json_int_t)m->n_weights, "position_weights", (json_int_t)lab_position_weights(m),
-                  "ms_per_step", t->ms, "processor_share", t->processor_share, "bytes", (json_int_t)bytes, "machine",
-                  lab_machine(pool), "ngrams", w->ngrams, "previous", t->previous, "curve", t->curve),
+                  "ms_per_step", lab_number(t->ms), "processor_share", lab_number(t->processor_share), "bytes",
+                  (json_int_t)bytes, "machine", lab_machine(pool), "ngrams", w->ngrams, "previous", t->previous,
+                  "curve", t->curve),
         err);
 }

@@ -225,8 +225,9 @@ static int measure(trainer *t, char err[NN_ERR_MAX])
         return -1;
     json_t *line =
         t->r.c.task == NN_CLASSIFIER
-            ? json_pack("{s:I, s:o, s:f, s:I}", "step", (json_int_t)t->r.step, "valid_loss", lab_number(m.mean),
-                        "valid_accuracy", (double)m.right / (double)m.windows, "valid_windows", (json_int_t)m.windows)
+            ? json_pack("{s:I, s:o, s:o, s:I}", "step", (json_int_t)t->r.step, "valid_loss", lab_number(m.mean),
+                        "valid_accuracy", lab_number((double)m.right / (double)m.windows), "valid_windows",
+                        (json_int_t)m.windows)
             : json_pack("{s:I, s:o, s:o, s:o, s:I}", "step", (json_int_t)t->r.step, "valid_loss", lab_number(m.mean),
                         "valid_perplexity", lab_number(exp(m.mean)), "valid_bits_per_byte",
                         lab_number(lab_bits_per_byte(&m)), "valid_tokens", (json_int_t)m.tokens);
@@ -263,10 +264,11 @@ static int train(trainer *t, char err[NN_ERR_MAX])
         if (t->r.step % c->log_every == 0 || t->r.step == c->steps) {
             const double rate = tokens * (double)(t->r.step - logged_step) / fmax(now - logged, 1e-9);
             if (lab_write_line(t->log, t->log_path,
-                               json_pack("{s:I, s:f, s:f, s:f, s:f, s:I, s:f}", "step", (json_int_t)t->r.step, "loss",
-                                         loss, "loss_mean", t->r.m.loss_mean, "norm", norm, "lr", nn_rate(c, step),
+                               json_pack("{s:I, s:o, s:o, s:o, s:o, s:I, s:o}", "step", (json_int_t)t->r.step, "loss",
+                                         lab_number(loss), "loss_mean", lab_number(t->r.m.loss_mean), "norm",
+                                         lab_number(norm), "lr", lab_number(nn_rate(c, step)),
                                          pairs ? "pairs" : "tokens", (json_int_t)(tokens * (double)t->r.step),
-                                         pairs ? "pairs_per_s" : "tokens_per_s", rate),
+                                         pairs ? "pairs_per_s" : "tokens_per_s", lab_number(rate)),
                                err) != 0)
                 return -1;
             logged = now;

@@ -141,12 +141,12 @@ static int save(lab_training *t, const char *folder, char err[NN_ERR_MAX])
     if (code != 0) /* another process may have removed the parent when that was empty */
         code = lab_make_folder(folder, false, err);
     for (int64_t n = 0; n < t->r.step; n++) {
-        json_array_append_new(seconds, json_real(t->seconds[n]));
-        json_array_append_new(cpu, json_real(t->cpu[n]));
-        json_array_append_new(losses, json_real(t->losses[n]));
+        json_array_append_new(seconds, lab_number(t->seconds[n]));
+        json_array_append_new(cpu, lab_number(t->cpu[n]));
+        json_array_append_new(losses, lab_number(t->losses[n]));
     }
-    json_t *all = json_pack("{s:o, s:o, s:o, s:f, s:O*, s:O*}", "seconds", seconds, "cpu", cpu, "losses", losses,
-                            "loss", t->sum, "previous", t->previous, "curve", t->curve);
+    json_t *all = json_pack("{s:o, s:o, s:o, s:o, s:O*, s:O*}", "seconds", seconds, "cpu", cpu, "losses", losses,
+                            "loss", lab_number(t->sum), "previous", t->previous, "curve", t->curve);
     char *text = all ? json_dumps(all, JSON_COMPACT) : NULL;
     json_decref(all);
     snprintf(path, sizeof path, "%.700s/steps-%lld.json", folder, (long long)t->r.step);

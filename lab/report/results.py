@@ -68,7 +68,7 @@ def terms_shape(_):
 
 def wrong(value, shape, at=""):
     """Return a text that says how a value differs from its expected shape, or None."""
-    found = json.dumps(value)
+    found = json.dumps(value, allow_nan=False)
     found = f"{at or 'the line'} is {found if len(found) <= 40 else found[:37] + '...'}, not "
     if isinstance(shape, tuple):
         return None if shape[0](value) else found + shape[1]

@@ -118,16 +118,21 @@ static void print(const request *r, const measured *m)
     const double decode = m->generate - m->encode, tokens = (double)(r->new_tokens * r->batch);
     const bool timed = r->new_tokens > 0 && decode > 0; /* encoding alone can happen to take longer than both */
     const double rate = (double)r->new_tokens * (double)i->step_bytes / decode;
-    char whole[32], bytes[32], without[32];
+    char without[32];
     if (r->json) {
-        printf("{\"type\": \"%s\", \"source\": %lld, \"new\": %lld, \"batch\": %lld, \"beams\": %lld, \"load\": %.6f, "
-               "\"encode\": %.6f, \"generate\": %.6f, \"encode_cpu\": %.6f, \"generate_cpu\": %.6f, "
-               "\"tokens_per_second\": %s, \"bytes_per_second\": %s, "
-               "\"bandwidth\": %.0f, \"proposed\": %lld, \"accepted\": %lld, \"passes\": %lld}\n",
-               i->type, (long long)r->source, (long long)r->new_tokens, (long long)r->batch, (long long)r->beams,
-               m->load, m->encode, m->generate, m->encode_cpu, m->generate_cpu,
-               r->new_tokens > 0 ? number(whole, "%.3f", tokens / m->generate) : "null",
-               timed ? number(bytes, "%.0f", rate) : "null", m->bandwidth, (long long)m->drafted.proposed,
+        printf("{\"type\": \"%s\", \"source\": %lld, \"new\": %lld, \"batch\": %lld, \"beams\": %lld", i->type,
+               (long long)r->source, (long long)r->new_tokens, (long long)r->batch, (long long)r->beams);
+        cli_json_numbers(
+            stdout, (cli_json_member[]){{"load", "%.6f", m->load},
+                                        {"encode", "%.6f", m->encode},
+                                        {"generate", "%.6f", m->generate},
+                                        {"encode_cpu", "%.6f", m->encode_cpu},
+                                        {"generate_cpu", "%.6f", m->generate_cpu},
+                                        {"tokens_per_second", "%.3f", r->new_tokens > 0 ? tokens / m->generate : NAN},
+                                        {"bytes_per_second", "%.0f", timed ? rate : NAN},
+                                        {"bandwidth", "%.0f", m->bandwidth},
+                                        {0}});
+        printf(", \"proposed\": %lld, \"accepted\": %lld, \"passes\": %lld}\n", (long long)m->drafted.proposed,
                (long long)m->drafted.accepted, (long long)m->drafted.passes);
         return;
     }

@@ -210,8 +210,10 @@ static int pool_rows(const request *r, float *rows, int64_t n, float *to)
 
 static void print_numbers(FILE *to, const float *x, int64_t n)
 {
-    for (int64_t k = 0; k < n; k++)
-        fprintf(to, "%s%.9g", k == 0 ? "[" : ", ", (double)x[k]);
+    for (int64_t k = 0; k < n; k++) {
+        fputs(k == 0 ? "[" : ", ", to);
+        cli_json_number(to, "%.9g", (double)x[k]);
+    }
     fputs(n == 0 ? "[]" : "]", to);
 }
 

@@ -20,7 +20,7 @@ static const cli_option options[] = {
     {"all", ALL, NULL, "print every key in order, not only the 12 with the largest weights"},
     {"output", OUT, "FILE", "also draw the head's weights without and with the table: .png or .svg"},
     {"outputs", OUTPUTS, NULL, "also print the head's outputs for all queries"},
-    {"json", JSON, NULL, "print one JSON object; -infinity is null"},
+    {"json", JSON, NULL, "print one JSON object; NaN and infinity are null"},
     T5_TOKENS_OPTION,
     T5_COMMON_OPTIONS,
     {0},

@@ -74,12 +74,17 @@ static int print_score(const request *r, rp_t5_tokens source, rp_t5_tokens targe
     int code = CLI_OK;
     if (rp_t5_score(r->common.model, source, target, &total, each, cli_t5_progress, NULL) != RP_OK)
         code = cli_t5_refused("t5 score");
-    else
-        printf(r->json ? "{\"score\": %.6f, \"tokens\": %lld" : "%.6f\t%lld", total, (long long)target.n);
+    if (code == CLI_OK) {
+        fputs(r->json ? "{\"score\": " : "", stdout);
+        cli_json_number(stdout, "%.6f", total); /* finite: rp_t5_score fails otherwise */
+        printf(r->json ? ", \"tokens\": %lld" : "\t%lld", (long long)target.n);
+    }
     if (code == CLI_OK && r->each)
         fputs(r->json ? ", \"each\": [" : "\t", stdout);
-    for (int64_t k = 0; code == CLI_OK && r->each && k < target.n; k++)
-        printf("%s%.6f", k == 0 ? "" : r->json ? ", " : " ", each[k]);
+    for (int64_t k = 0; code == CLI_OK && r->each && k < target.n; k++) {
+        fputs(k == 0 ? "" : r->json ? ", " : " ", stdout);
+        cli_json_number(stdout, "%.6f", each[k]);
+    }
     if (code == CLI_OK)
         puts(!r->json ? "" : r->each ? "]}" : "}");
     free(each);

@@ -97,15 +97,6 @@ static void print_law(request *r, const char *what, const char *holds, const cha
     fflush(stdout);
 }
 
-/* Print a JSON number; NaN and infinity become null. */
-static void print_number(const char *name, double x)
-{
-    if (isfinite(x))
-        printf(", \"%s\": %.9g", name, x);
-    else
-        printf(", \"%s\": null", name);
-}
-
 static void print_error(request *r, const char *what, const compared *c)
 {
     const bool good = c->error <= c->bound; /* false if either is NaN */
@@ -113,9 +104,10 @@ static void print_error(request *r, const char *what, const compared *c)
     begin_check(r, what, good);
     r->worst = fmax(r->worst, ratio_of(c->error, c->bound));
     if (r->json) {
-        print_number("error", c->error);
-        print_number("bound", c->bound);
-        print_number("unrounded", c->unrounded);
+        cli_json_numbers(stdout, (cli_json_member[]){{"error", "%.9g", c->error},
+                                                     {"bound", "%.9g", c->bound},
+                                                     {"unrounded", "%.9g", c->unrounded},
+                                                     {0}});
         puts("}");
     } else {
         printf("error %.2e, bound %.2e", c->error, c->bound);

@@ -1,0 +1,97 @@
+#!/bin/sh
+# json.sh -- test that no command prints NaN or infinity as JSON, which has neither: numbers that are not finite are null, or an error
+#
+#     tests/cli/json.sh PATH/TO/relpos
+#
+# SPDX-License-Identifier: Apache-2.0
+. "$(dirname "$0")/../shared/checks.sh"
+
+# Every number of JSON is written by cli_json_number or lab_number. Other formats with a real number after a name, and other calls of
+# jansson that take one, would print nan, or fail.
+command='numbers of JSON in the source'
+check 'a real number in a format of JSON' '' "$(grep -nE '\\": (\[)?%[-+0-9.*]*[efgEG]' cli/*.c cli/*/*.c models/*/cli/*.c lab/cli/*.c)"
+check 'json_real outside of lab_number' 'lab/cli/files.c' "$(grep -lE '\<json_real\(' cli/*.c cli/*/*.c models/*/*.c models/*/cli/*.c lab/cli/*.c lab/engine/*.c)"
+check 'json_pack with f' '' "$(grep -nE 'json_pack\(.*"[^"]*: ?f' cli/*.c cli/*/*.c models/*/*.c models/*/cli/*.c lab/cli/*.c)"
+check 'json.dump without allow_nan=False' '' "$(for file in bench/*.py lab/*.py lab/report/*.py tools/*.py python/relpos/*.py web/*.py docs/*.py; do
+    [ "$(grep -oE 'json\.dumps?\>' "$file" | wc -l)" = "$(grep -o 'allow_nan=False' "$file" | wc -l)" ] || echo "$file"
+done)"
+
+# valid WHAT FILE: check that each line is JSON without NaN and Infinity
+valid()
+{
+    check "$1 is JSON" '' "$(python3 -c '
+import json, sys
+def wrong(word): raise ValueError(word)
+for line in open(sys.argv[1]): json.loads(line, parse_constant=wrong)' "$2" 2>&1 | tail -n 1)"
+}
+
+# arrays with NaN, infinity and numbers that overflow, as inputs of the commands that print numbers of arrays
+python3 - "$T" <<'END'
+import struct, sys, zipfile
+def save(path, **arrays):
+    with zipfile.ZipFile(path, "w") as z:
+        for name, (shape, numbers) in arrays.items():
+            text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+            z.writestr(name + ".npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode() + struct.pack(f"<{len(numbers)}f", *numbers))
+bad = {"nan": float("nan"), "inf": float("inf"), "big": 3e38}
+for name, x in bad.items():
+    save(f"{sys.argv[1]}/{name}.npz", q=((1, 1, 3, 2), [1, x, 1, 1, x, 1]), k=((1, 1, 3, 2), [x, 1, 1, x, 1, 1]), v=((1, 1, 3, 2), [1, x, 1, 1, 1, -x]),
+         table=((1, 32), [x, 1, -x, 2] * 8))
+END
+for kind in nan inf big; do
+    for arguments in "explain --input $T/$kind.npz --json" "explain --input $T/$kind.npz --t5 --table table --json" \
+        "explain --input $T/$kind.npz --json --outputs" "bias --t5 --input $T/$kind.npz --q 3 --k 3 --json"; do
+        # shellcheck disable=SC2086
+        run $arguments
+        [ $code = 0 ] || says '^relpos: '
+        [ $code != 0 ] || valid "relpos $arguments" "$T/out"
+    done
+done
+
+# weights that are NaN, or too large: an error that names what is not finite
+python3 - "$T" <<'END'
+import json, shutil, struct, sys
+from pathlib import Path
+T = Path(sys.argv[1])
+def change(folder, file, name, x):
+    shutil.copytree(folder, T / name)
+    path = T / name / file
+    data = bytearray(path.read_bytes())
+    n = struct.unpack("<Q", data[:8])[0]
+    for key, t in json.loads(data[8:8 + n]).items():
+        if key != "__metadata__":
+            a, b = (8 + n + o for o in t["data_offsets"])
+            one = struct.pack("<f", x) if t["dtype"] == "F32" else struct.pack("<f", x)[2:] if t["dtype"] == "BF16" else struct.pack("<e", min(x, 6e4))
+            data[a:b] = one * ((b - a) // len(one))
+    path.write_bytes(data)
+for x in ("nan", "inf", "3e38"):
+    change("tests/t5/sentence/new", "2_Dense/model.safetensors", f"dense-{x}", float(x))
+    change("tests/t5/data/v11", "model.safetensors", f"model-{x}", float(x))
+    change("tests/t5/data/proteins/prostt5", "cnn.safetensors", f"cnn-{x}", float(x))
+END
+printf '3 4\t5 6\n' >"$T/pairs"
+refused 1 't5 encode: the vector is not finite' t5 encode "$T/dense-nan" --text a -o "$T/kept/o.jsonl"
+refused 1 't5 encode: the vector is not finite' t5 encode "$T/dense-nan" --text a -o "$T/kept/o.npz"
+for kind in nan inf; do
+    refused 1 '(hidden states|logits) are not finite' t5 encode "$T/model-$kind" --text '3 4' --tokens --pool mean -o "$T/kept/o.jsonl"
+    refused 1 '(hidden states|logits) are not finite' t5 score "$T/model-$kind" "$T/pairs" --tokens --json --each
+    refused 1 'numbers of classifier.* are NaN or infinite' t5 proteins "$T/cnn-$kind" tests/t5/data/proteins/proteins.fasta --3di -o "$T/kept/o.fasta"
+done
+for kind in nan inf 3e38; do
+    for arguments in "t5 explain $T/model-$kind 3 --tokens --target 4 --json --outputs" "t5 verify $T/model-$kind --text 3 --tokens --json" \
+        "t5 score $T/model-$kind $T/pairs --tokens --json --each" "t5 encode $T/dense-$kind --text a -o -" \
+        "t5 info $T/model-$kind --json" "t5 bench $T/model-$kind --source 4 --new 1 --repeat 1 --json"; do
+        # shellcheck disable=SC2086
+        run $arguments
+        [ $code = 0 ] || [ -s "$T/out" ] || says '^relpos: '
+        valid "relpos $arguments" "$T/out"
+    done
+done
+# each command whose numbers are times, counts or speeds
+for arguments in 'bench fwd:f32:b1h1q8k8d8 --json' 'info --json' 'verify fwd:f32:b1h1q8k8d8 --json' 'bucket 1 2 --json' \
+    't5 bench tests/t5/data/v11 --source 4 --new 0 --repeat 1 --json'; do
+    # shellcheck disable=SC2086
+    ok $arguments
+    valid "relpos $arguments" "$T/out"
+done
+finish
