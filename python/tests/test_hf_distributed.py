@@ -31,6 +31,16 @@ def llama(**more):
                                                                   num_key_value_heads=2, max_position_embeddings=8192, **SMALL, **more))
 
 
+def scaled(kind, trained):
+    """Return a model whose RoPE has a length."""
+    rope = {"rope_type": kind, "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": trained}
+    if kind == "longrope":
+        rope |= {"short_factor": [1.0] * 4, "long_factor": [1.0, 2.0, 4.0, 8.0]}
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4, rope_parameters=rope,
+        max_position_embeddings=trained if kind == "dynamic" else 8192, **SMALL))
+
+
 def mistral():
     return transformers.MistralForCausalLM(transformers.MistralConfig(hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2,
                                                                       num_key_value_heads=2, sliding_window=1000, **SMALL))
@@ -75,6 +85,12 @@ def check_padded_llama(rank, folder):
     compare(llama, {"input_ids": ids, "attention_mask": mask}, {"input_ids": rd.shard(ids), "attention_mask": rd.shard(mask), "position_ids": at})
 
 
+def check_scaled_llama(rank, folder):
+    ids = tokens()
+    for kind, trained in ("dynamic", 3300), ("longrope", 3300), ("longrope", 900):
+        compare(lambda: scaled(kind, trained), {"input_ids": ids}, {"input_ids": rd.shard(ids), "position_ids": rd.positions(LENGTH)[None]})
+
+
 def check_mistral(rank, folder):
     ids = tokens()
     compare(mistral, {"input_ids": ids}, {"input_ids": rd.shard(ids), "position_ids": rd.positions(LENGTH)[None]})
@@ -104,13 +120,15 @@ def check_refusals(rank, folder):
                 raise AssertionError(f"accepted: {text}")
 
     refused("packed sequences are not supported", llama(), input_ids=ids, position_ids=at % 700)
+    for kind, trained in ("dynamic", 3299), ("longrope", 3299):
+        refused(f"has rope_type={kind}", scaled(kind, trained), input_ids=ids, position_ids=at)
     refused("does not support return_weights", llama(), input_ids=ids, position_ids=at, output_attentions=True)
     small = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2}
     refused("computes its positions from the number of tokens", transformers.DebertaV2Model(transformers.DebertaV2Config(
         relative_attention=True, pos_att_type=["p2c", "c2p"], position_buckets=8, max_position_embeddings=4096, **small, **SMALL)), input_ids=ids)
 
 
-NAMES = ["check_llama", "check_padded_llama", "check_mistral", "check_bloom", "check_t5", "check_refusals"]
+NAMES = ["check_llama", "check_padded_llama", "check_scaled_llama", "check_mistral", "check_bloom", "check_t5", "check_refusals"]
 
 
 @pytest.mark.parametrize("ranks", [2, 3])

@@ -324,3 +324,34 @@ def test_clipped_on_one_side(left, right):
     assert np.allclose(term.matrix(6), table[:, clip(oracle.offsets(6, 6), left, right)])
     assert repr(term) == f"relpos.Table(float64[4, {left + right + 1}], left={left}, right={right})"
     relpos.attention(q, k, v, relkey=relpos.RelKey(normal(left + right + 1, D), left=left, right=right))
+
+
+SCALED = {"dynamic": dict(scaling="dynamic", factor=2.0, max_position_embeddings=16),
+          "longrope": dict(scaling="longrope", factor=4.0, original_max_position_embeddings=16, short_factor=np.ones(3),
+                           long_factor=np.array([1.0, 2.5, 9.0]))}
+
+
+@pytest.mark.parametrize("tensors", [False, True])
+@pytest.mark.parametrize("name", SCALED)
+def test_rope_with_a_length(name, tensors):
+    """An entry of 10 tokens has its own frequencies with padding to 24 and beside an entry of 24, and steps equal one pass with length=24."""
+    q, k, v = (normal(2, 2, 24, D).astype(np.float32) for _ in range(3))
+    if tensors:
+        q, k, v = map(pytest.importorskip("torch").tensor, (q, k, v))
+    rope = relpos.RoPE(**SCALED[name])
+    alone = relpos.attention(q[:1, :, :10], k[:1, :, :10], v[:1, :, :10], rope=rope, causal=True)
+    ten = np.arange(24) < np.array([[10], [24]])
+    for options in (dict(lengths=[10, 24]), dict(key_mask=ten), dict(mask=ten[:, None, None]), dict(bias=relpos.Dense(np.where(ten, 0, -np.inf)[:, None, None])),
+                    dict(ends=np.array([[10], [24]]).repeat(24, 1))):
+        assert (relpos.attention(q, k, v, rope=rope, causal=True, **options)[:1, :, :10] == alone).all()
+    packed = relpos.attention(q, k, v, rope=rope, causal=True, segments=np.array([0] * 10 + [1] * 14))
+    np.testing.assert_allclose(packed[:1, :, :10], alone, atol=3e-6)
+    whole = relpos.attention(q, k, v, rope=rope, causal=True)
+    assert abs(whole[:1, :, :10] - alone).max() > 1e-3
+    final = relpos.RoPE(**SCALED[name], length=24)
+    assert (relpos.attention(q, k, v, rope=final, causal=True) == whole).all()
+    plan = relpos.Plan(2, 2, 1, 24, D, rope=final, causal=True)
+    for i in range(24):
+        assert (plan(q[:, :, i:i + 1], k[:, :, :i + 1], v[:, :, :i + 1], q_offset=i) == whole[:, :, i:i + 1]).all()
+    with pytest.raises(ValueError, match="RoPE.length. is -1; it must be 0 to 2\\^53"):
+        relpos.attention(q, k, v, rope=relpos.RoPE(**SCALED[name], length=-1))

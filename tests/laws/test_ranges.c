@@ -166,6 +166,7 @@ static const char *const texts[] = {
     "f32:b1h2q60k1700d16:relval,left=700,right=700:window=1500,800",
     "f32:b1h4q60k2100d33v17o900:alibi+log:softcap=20+lengths",
     "f32:b1h2q1100k1100d16:rope+alibi:segments",
+    "f32:b2h2q600k1100d16:rope,scaling=dynamic,factor=2,max_position_embeddings=300+alibi:key_mask+lengths",
     "f32:b1h2q200k1300d8o600:forget+sink:",
     "f32:b1h2q100k1100d16:xl+t5:causal",
     "f32:b1h2q100k1100d16o1000:deberta,span=32,buckets=-1:",

@@ -30,6 +30,8 @@ static const char *const texts[] = {
     "f32:b1h2q4100k4100d8:rope+alibi+sink:window=2000,0",
     "f32:b1h2q3600k3600d8:forget:",
     "f32:b1h2q2600k2600d8:rope,scaling=dynamic,factor=2,max_position_embeddings=400:causal",
+    "f32:b2h2q1600k1600d8:rope,scaling=dynamic,factor=2,max_position_embeddings=400:lengths+causal",
+    "f32:b1h2q1600k1600d8:rope,scaling=longrope,factor=4,original_max_position_embeddings=540:segments",
     "f32:b1h2q2600k2600d8:rope,positions=x+t5:segments",
     "f32:b2h2q2600k2600d8:alibi:starts+ends",
     "f32:b3h2q2600k2600d8:t5+rope:lengths+key_mask",
@@ -254,6 +256,7 @@ static int compare_gradients(problem *p, uint64_t seed)
 /* Every path of rows and keys: causal, windows, masked rows and keys, a sink whose rows skip the first keys, grouped
  * heads, fewer rows than processes. */
 static const char *const gradient_texts[] = {
+    "f32:b2h2q1600k1600d8:rope,scaling=dynamic,factor=2,max_position_embeddings=400:lengths+causal",
     "f32:b1h2q2100k2100d16:t5:causal",
     "f64:b1h2q2100k2100d16:t5:causal",
     "f32:b2h4g2q1700k1700d16:alibi:causal",

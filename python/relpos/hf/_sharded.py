@@ -44,6 +44,26 @@ def whole(options, length):
     return options
 
 
+def _check_rope(module, length):
+    """Raise an error if transformers chooses other frequencies of RoPE in this process than in the whole sequence: rope_type dynamic and
+    longrope choose them by the largest position that a process sees. `length` is the number of local tokens."""
+    config = module.config
+    given = getattr(config, "rope_parameters", None) or {}
+    for one in [given] if "rope_type" in given else [x for x in given.values() if isinstance(x, dict)]:
+        kind, trained = one.get("rope_type"), config.max_position_embeddings
+        if kind not in ("dynamic", "longrope"):
+            continue
+        if kind == "longrope":
+            trained = one.get("original_max_position_embeddings") or getattr(config, "original_max_position_embeddings", trained)
+        rd = distributed()
+        lengths = [n for n, in rd.gather([length])]
+        ends = [max(stop for start, stop in rd.owned(sum(lengths), len(lengths), rank) if start < stop)
+                for rank, n in enumerate(lengths) if n]
+        if len({max(end, trained) if kind == "dynamic" else end > trained for end in ends}) > 1:
+            _refuse(f"RoPE of {type(module).__name__} has rope_type={kind}, and each process would choose frequencies by its own positions; "
+                    f"use at most {trained} tokens, or one process")
+
+
 def attend(module, query, key, value, options):
     """Compute attention of the rows of this process."""
     from ._adapters import ADAPTERS
@@ -52,4 +72,5 @@ def attend(module, query, key, value, options):
         _refuse(f"{type(module).__name__} computes its positions from the number of tokens, which is that of one process here")
     if "mask" in options or any(type(term) is relpos.Dense for term in options["bias"] or ()):
         _refuse("masks with four axes and arrays of biases are not supported, because they are those of one process")
+    _check_rope(module, query.shape[-2])
     return distributed().context_parallel_attention(query, key, value, **options)
