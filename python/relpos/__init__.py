@@ -10,6 +10,7 @@ NumPy arrays give NumPy results, and torch tensors give torch tensors. docs/term
 SPDX-License-Identifier: Apache-2.0"""
 import importlib
 import inspect
+import os
 from typing import NamedTuple
 
 import numpy as np
@@ -39,20 +40,32 @@ class Summary(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The results of one call. Results that you did not request are None."""
+    """The results of one call. Results that you did not request are None. `seed` is not an element of the tuple."""
 
     out: object
     weights: object
     lse: object
     summary: object
 
+    @property
+    def seed(self):
+        """The seed of dropout, or None without dropout."""
+        return None
+
     def _repr_html_(self):
         return plotter().html_of_result(self)
 
 
+class _ResultOfDropout(Result):
+    seed = None
+
+    def __repr__(self):
+        return f"{super().__repr__().removeprefix('_').removesuffix(')')}, seed={self.seed})"
+
+
 def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=None, causal=False, window=None, key_mask=None,
               mask=None, lengths=None, segments=None, starts=None, ends=None, scale=None, softcap=None, softcap_after=False,
-              q_offset=None, dropout=0.0, seed=0, return_weights=False, return_lse=False, summary=False, threads=None,
+              q_offset=None, dropout=0.0, seed=None, return_weights=False, return_lse=False, summary=False, threads=None,
               precision="highest", out=None, layout="bhld", key_norms=None, progress=None, **unknown):
     """Compute attention with relative positions: out = softmax(softcap_after(softcap(scale q k^T + relkey) + bias)) (v + relval).
 
@@ -79,7 +92,9 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
     softcap_after    c of a softcap after the biases, with or without softcap; True applies softcap after the biases instead
     q_offset         position of query 0, an integer or an array (B); default 0. With causal=True and fewer queries than keys, pass
                      Lk - Lq if the queries are the last tokens; without q_offset such a call warns, or raises if Lq is 1
-    dropout, seed    fraction of the weights to drop; the same seed drops the same weights on every machine
+    dropout, seed    fraction of the weights to drop; the same seed drops the same weights on every machine. Without a seed, each call
+                     draws one: from torch's generator for tensors, so torch.manual_seed applies, else from the system. Result.seed
+                     is the seed that was used
     threads          number of threads; default: all that this process may use, or torch.get_num_threads() for tensors. The result
                      does not depend on it
     precision        "highest" or "high". With AMX, "high" splits each float32 into two bfloat16 parts instead of three
@@ -112,6 +127,8 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
             raise ValueError(f'layout is {layout!r}, expected "bhld" or "blhd"')
         q, k, v = (_swapped(name, x) for name, x in (("q", q), ("k", k), ("v", v)))
         out = out if out is None else _swapped("out", out)
+    if seed is None and _drops(dropout):
+        seed = _draw_seed(hasattr(q, "requires_grad"))
     attend = _hints.named(_core.attention, "relpos::attention")
     if progress:
         attend = _progress.reporting(attend, "relpos.attention")
@@ -120,7 +137,7 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
                    summary, key_norms, progress)
     if layout != "bhld":
         found = (found[0].swapaxes(-3, -2), *found[1:]) if type(found) is tuple else found.swapaxes(-3, -2)
-    return _results(found) if type(found) is tuple else found
+    return _results(found, seed if _drops(dropout) else None) if type(found) is tuple else found
 
 
 _signature = inspect.signature(attention)
@@ -129,6 +146,24 @@ attention.__signature__ = _signature.replace(parameters=[x for x in _signature.p
 
 def _refuse_keyword(name):
     raise TypeError(f"attention() got an unexpected keyword argument {name!r}{_hints.meant(name)}")
+
+
+def _drops(dropout):
+    """Return true if a call has dropout. A tensor counts even if it is 0, since torch cannot trace a branch on its value."""
+    return dropout is not None and not (isinstance(dropout, (int, float)) and dropout == 0)
+
+
+def _draw_seed(of_torch):
+    """Return a new seed for dropout, from torch's generator or from the system."""
+    if not of_torch:
+        return int.from_bytes(os.urandom(7), "little")
+    from ._torch import draw_seed
+    return draw_seed()
+
+
+def _need_seed(name, options):
+    if options.get("seed") is None and _drops(options.get("dropout")):
+        raise TypeError(f"{name}: dropout is given without seed; pass the seed of the call to relpos.attention, as in its Result.seed")
 
 
 def _swapped(name, x):
@@ -168,10 +203,15 @@ def key_norms(k, v, *, norms=None, start=0):
     return _core.key_norms(k, v, norms, start)
 
 
-def _results(found):
-    """Convert the tuple that _core returns to a Result."""
+def _results(found, seed):
+    """Convert the tuple that _core returns to a Result. `seed` is that of dropout, or None."""
     out, weights, lse, summary = found
-    return Result(out, weights, lse, summary and Summary(*summary))
+    summary = summary and Summary(*summary)
+    if seed is None:
+        return Result(out, weights, lse, summary)
+    result = _ResultOfDropout(out, weights, lse, summary)
+    result.seed = seed
+    return result
 
 
 class Gradients(NamedTuple):
@@ -193,7 +233,7 @@ def attention_backward(dout, q, k, v, *, dlse=None, out=None, lse=None, wanted=N
     out, lse   results of the forward call; if you omit them, they are computed again
     wanted     names of the gradients to compute, such as ("q", "table"); default: all
     progress   as in `attention`
-    options    the options of `attention`
+    options    the options of `attention`; dropout needs the seed of the forward call
 
     >>> import numpy as np, relpos
     >>> q = k = v = dout = np.ones((1, 2, 5, 4), np.float32)
@@ -201,6 +241,7 @@ def attention_backward(dout, q, k, v, *, dlse=None, out=None, lse=None, wanted=N
     >>> g.q.shape, g.terms[0]["slopes"].shape
     ((1, 2, 5, 4), (2,))
     """
+    _need_seed("relpos.attention_backward", options)
     call = _progress.reporting(_core.backward, "relpos.attention_backward") if progress else _core.backward
     return Gradients(*call(dout, q, k, v, progress, dlse=dlse, out=out, lse=lse, wanted=wanted, **options))
 
@@ -212,7 +253,7 @@ class Plan:
 
     kv_heads defaults to heads, and dim_v to dim. `options` are the options of `attention` that define the result. A call takes q, k,
     v, out, key_norms, progress, return_weights, return_lse and summary as `attention` does, or a `Cache` in place of k and v. It can
-    replace q_offset, and those mask arrays that the plan was created with.
+    replace q_offset, and those mask arrays that the plan was created with. All calls of a plan with dropout have one seed.
 
     With `pages`, k and v are caches (pages, Hk, keys per page, D), and row b of `pages`, integers (B, n), lists the pages of batch
     entry b in order. len_k is the number of keys, by default all keys of the listed pages; `lengths` sets it for each batch entry.
@@ -256,6 +297,8 @@ class Plan:
     __slots__ = ("_plan", "_made")
 
     def __init__(self, batch, heads, len_q, len_k, dim, *, kv_heads=None, dim_v=None, dtype="float32", **options):
+        if options.get("seed") is None and _drops(options.get("dropout")):
+            options["seed"] = int(_draw_seed(type(dtype).__module__ == "torch"))
         dtype = str(getattr(dtype, "__name__", dtype)).removeprefix("torch.")  # also accepts numpy.float32
         of = {"kv_heads": kv_heads, "dim_v": dim_v, "dtype": None if dtype == "float32" else dtype}
         self._made = (batch, heads, len_q, len_k, dim), {name: x for name, x in of.items() if x is not None} | options
@@ -287,7 +330,8 @@ class Plan:
         call = _progress.reporting(_core.plan_call, "relpos.Plan") if progress else _core.plan_call
         found = call(self._plan, q, k, v, pages, len_k, _range(key_from, key_to, row_from, row_to, state_in, state_out, own_keys), progress,
                      **options, return_weights=return_weights, return_lse=return_lse, summary=summary)
-        return _results(found) if type(found) is tuple else found
+        given = self._made[1]
+        return _results(found, given["seed"] if _drops(given.get("dropout")) else None) if type(found) is tuple else found
 
     def backward(self, dout, q, k, v, *, dlse=None, out=None, lse=None, wanted=None, key_from=None, key_to=None, row_from=None, row_to=None,
                  dq_in=None, dq_out=None, dkv_in=None, dkv_out=None, progress=None, **options):

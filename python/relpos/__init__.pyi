@@ -34,7 +34,7 @@ class Options(TypedDict, total=False):
     softcap_after: bool | float
     q_offset: Any
     dropout: float
-    seed: int
+    seed: Any
     threads: int | None
     precision: Literal["highest", "high"]
 

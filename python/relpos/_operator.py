@@ -7,12 +7,12 @@ import itertools
 import math
 import sys
 import types
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
 from . import _core, _terms, _torch, _versions
@@ -94,6 +94,8 @@ def _word(name, value):
     """Encode the value of an option, which may be a NumPy number, for _value to decode."""
     if isinstance(value, str) and name == "precision":
         return value
+    if _terms.wants_gradient(value):
+        raise TypeError(f"{name} {_torch.NOT_LEARNED}")
     if name in _FLAGS and isinstance(value, (str, bytes, list, tuple, dict)):
         raise TypeError(f"{name} is of type {type(value).__name__}: expected True or False")
     flag = name in _FLAGS and not (name == "softcap_after" and _is_number(value))
@@ -125,40 +127,47 @@ def _plain(x):
     return x if x is None or type(x) is Tensor else x.as_subclass(Tensor)
 
 
-# Versions of torch infer different schemas from annotations, so the schema is explicit.
+# Each operator has a kernel for autograd, in place of that of torch.library.custom_op, whose operators drop tangents of forward-mode
+# derivatives without an error.
+_LIBRARY = torch.library.Library("relpos", "FRAGMENT")
 _INPUTS = "Tensor[] arrays, str options, SymInt q_offset, SymInt seed"
+_LIBRARY.define(f"attention(Tensor q, Tensor k, Tensor v, {_INPUTS}) -> Tensor[]", tags=(torch.Tag.pt2_compliant_tag,))
+_LIBRARY.define(f"attention_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor? dlse, Tensor? out, Tensor? lse, {_INPUTS}, "
+                "bool[] wanted, Tensor[] others) -> Tensor[]", tags=(torch.Tag.pt2_compliant_tag,))
+_FORWARD, _BACKWARD = torch.ops.relpos.attention.default, torch.ops.relpos.attention_backward.default
 
 
-@torch.library.custom_op("relpos::attention", mutates_args=(), schema=f"(Tensor q, Tensor k, Tensor v, {_INPUTS}) -> Tensor[]")
-def _attention(q: Tensor, k: Tensor, v: Tensor, arrays: Sequence[Tensor], options: str, q_offset: int, seed: int) -> list[Tensor]:
+@torch.library.impl(_LIBRARY, "attention", "CompositeExplicitAutograd")
+def _(q, k, v, arrays, options, q_offset, seed):
     q, k, v, *arrays = map(_plain, (q, k, v, *arrays))
     given = _options(options, arrays, q_offset, seed) | {"return_lse": True}
-    out, weights, lse, summary = _core.compute(q, k, v, *given.values())
+    with torch.no_grad():
+        out, weights, lse, summary = _core.compute(q, k, v, *given.values())
     return [x for x in (out, lse, weights, *(summary or ())) if x is not None]
 
 
-@_attention.register_vmap
+@torch.library.register_vmap("relpos::attention", lib=_LIBRARY)
 def _(info, in_dims, q, k, v, arrays, options, q_offset, seed):
     """Run a call under torch.vmap. If q, k and v are (H, L, D) and only they have the mapped axis, use it as the batch axis of one
     call; otherwise make one call per index of the mapped axis."""
-    if any(name == "dropout" and _value(name, value) for name, value, _ in _read(options)):
-        raise RuntimeError("relpos.attention has no dropout under torch.vmap, since all samples would drop the same weights; set dropout=0")
+    if any(name == "dropout" and (places or _value(name, value)) for name, value, places in _read(options)):
+        raise RuntimeError(_torch.NO_DROPOUT)
     *of_qkv, of_arrays = in_dims[:4]
     of_arrays = of_arrays or [None] * len(arrays)
     if None not in of_qkv and q.dim() == 4 and all(x is None for x in of_arrays):
-        found = torch.ops.relpos.attention(*(x.movedim(at, 0) for x, at in zip((q, k, v), of_qkv)), arrays, options, q_offset, seed)
+        found = _FORWARD(*(x.movedim(at, 0) for x, at in zip((q, k, v), of_qkv)), arrays, options, q_offset, seed)
     else:
         def at(n, x, axis):
             return x if axis is None else x.select(axis, n)
 
-        calls = [torch.ops.relpos.attention(*(at(n, x, axis) for x, axis in zip((q, k, v), of_qkv)),
-                                            [at(n, x, axis) for x, axis in zip(arrays, of_arrays)], options, q_offset, seed)
+        calls = [_FORWARD(*(at(n, x, axis) for x, axis in zip((q, k, v), of_qkv)),
+                          [at(n, x, axis) for x, axis in zip(arrays, of_arrays)], options, q_offset, seed)
                  for n in range(info.batch_size)]
         found = [torch.stack(x) for x in zip(*calls)]
     return found, [0] * len(found)
 
 
-@_attention.register_fake
+@torch.library.register_fake("relpos::attention", lib=_LIBRARY)
 def _(q, k, v, arrays, options, q_offset, seed):
     requested = {name for name, value, _ in _read(options) if value == "True"}
     wide = torch.float64 if q.dtype == torch.float64 else torch.float32
@@ -171,74 +180,139 @@ def _(q, k, v, arrays, options, q_offset, seed):
     return found
 
 
-@torch.library.custom_op("relpos::attention_backward", mutates_args=(),
-                         schema=f"(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor? dlse, Tensor? out, Tensor? lse, {_INPUTS}, bool[] wanted,"
-                                " Tensor[] others) -> Tensor[]")
-def _backward(dout: Tensor, q: Tensor, k: Tensor, v: Tensor, dlse: Tensor | None, out: Tensor | None, lse: Tensor | None,
-              arrays: Sequence[Tensor], options: str, q_offset: int, seed: int, wanted: Sequence[bool], others: Sequence[Tensor]) -> list[Tensor]:
+@torch.library.impl(_LIBRARY, "attention_backward", "CompositeExplicitAutograd")
+def _(dout, q, k, v, dlse, out, lse, arrays, options, q_offset, seed, wanted, others):
     """Return the wanted gradients of q, k, v and arrays. `others` are the incoming gradients of weights and summary, which must be
     zero; a compiled graph passes zeros for results that the loss does not use."""
     if any(x.any() for x in others):
         raise RuntimeError(_torch.ONLY_OUT)
     dout, q, k, v, dlse, out, lse, *arrays = map(_plain, (dout, q, k, v, dlse, out, lse, *arrays))
     given = _options(options, arrays, q_offset, seed)
-    names = dict(zip(range(3), "qkv")) | {3 + n: name for n, (_, name) in _learned(options).items()}
+    learned = _learned(options)
+    names = dict(zip(range(3), "qkv")) | {3 + n: name for n, (_, name) in learned.items()}
     if given["q_offset"] is None:
         given["q_offset"] = 0  # avoids a second warning
     *inner, terms = _core.gradients(dout, q, k, v, tuple(given.values()), dlse, out, lse, [name for n, name in names.items() if wanted[n]])
-    of_arrays = {n: terms[term][name] for n, (term, name) in _learned(options).items()}
+    of_arrays = {n: terms[term][name] for n, (term, name) in learned.items()}
     every = [*inner, *(of_arrays.get(n) for n in range(len(arrays)))]
     return [gradient for gradient, is_wanted in zip(every, wanted) if is_wanted]
 
 
-@_backward.register_fake
+@torch.library.register_fake("relpos::attention_backward", lib=_LIBRARY)
 def _(dout, q, k, v, dlse, out, lse, arrays, options, q_offset, seed, wanted, others):
     return [x.new_empty(x.shape) for x, is_wanted in zip((q, k, v, *arrays), wanted) if is_wanted]
 
 
 @functools.lru_cache(256)
-def _learned(text):
-    """Return {place: (term, name)} of each learned array. `term` is the number of the term, in the order in which _core reads them."""
-    found = {}
-    lines = [line for line in _read(text) if line[0] in _TERMS]
-    for count, (_, value, places) in enumerate(sorted(lines, key=lambda line: _TERMS.index(line[0]))):
+def _places(text):
+    """Return {place: (argument, term, name)} of each array, such as ("T5(table)", 0, "table"). `term` is the number of the term, in the
+    order in which _core reads them. term and name are None for arrays that have no gradient."""
+    lines = _read(text)
+    found = {place: (name, None, None) for name, _, places in lines if name not in _TERMS for place in places}
+    of_terms = sorted((line for line in lines if line[0] in _TERMS), key=lambda line: _TERMS.index(line[0]))
+    for count, (_, value, places) in enumerate(of_terms):
         kind = _terms.TERMS[value.partition(",")[0]]
         for place, array in zip(places, _terms._BY_CLASS[kind]["arrays"]):
-            if array["use"] == "learned" and place is not None:
-                found[place] = count, array["name"]
+            if place is not None:
+                name, learned = array["name"], array["use"] == "learned"
+                found[place] = f"{kind.__name__}({name})", count if learned else None, name if learned else None
     return found
 
 
-def _save(ctx, inputs, output):
-    q, k, v, arrays, *ctx.rest = inputs
-    ctx.save_for_backward(q, k, v, *output[:2], *arrays)
-    ctx.set_materialize_grads(False)
+def _learned(text):
+    """Return {place: (term, name)} of each learned array."""
+    return {place: (term, name) for place, (_, term, name) in _places(text).items() if name is not None}
 
 
-def _differentiate(ctx, gradients):
-    q, k, v, out, lse, *arrays = ctx.saved_tensors
-    dout = torch.zeros_like(out) if gradients[0] is None else gradients[0]
-    dlse = gradients[1]
-    for x in (dout, dlse):
-        if x is not None:
-            _torch.refuse_dual(x)
-    wanted = [*ctx.needs_input_grad[:3], *ctx.needs_input_grad[3]]
-    learned = _learned(ctx.rest[0])
-    if any(x and n >= 3 and n - 3 not in learned for n, x in enumerate(wanted)):
-        raise RuntimeError(f"an option or an array of positions {_torch.NOT_LEARNED}")
-    half = q.dtype in (torch.float16, torch.bfloat16)  # `out` is rounded to 16 bits, so compute it again
-    found = iter(_backward(dout, q, k, v, dlse, None if half else out, None if half else lse, arrays, *ctx.rest, wanted,
-                           [x for x in gradients[2:] if x is not None]))
-    every = [next(found) if x else None for x in wanted]
-    return *every[:3], every[3:], None, None, None
+def _arguments(text):
+    """Return the names of q, k, v and the operator's arrays, in order."""
+    return ["q", "k", "v", *(name for _, (name, *_) in sorted(_places(text).items()))]
 
 
-def _refuse(ctx, *_):
-    raise RuntimeError(_torch.ONLY_ONCE)
+class _Below:
+    """Run an operator below autograd. Function.apply turns gradients off, for outer transforms of torch.func too, so turn them on."""
+
+    def __enter__(self):
+        self.entered = [torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True), torch._C._AutoDispatchBelowAutograd()]
+        for x in self.entered:
+            x.__enter__()
+
+    def __exit__(self, *_):
+        for x in reversed(self.entered):
+            x.__exit__(None, None, None)
 
 
-_attention.register_autograd(_differentiate, setup_context=_save)
-_backward.register_autograd(_refuse)
+# The dispatcher separates the levels of torch.func before it calls a kernel for autograd, so each Function is for a single level.
+class _Forward(torch.autograd.function._SingleLevelFunction):
+    @staticmethod
+    def forward(rest, q, k, v, *arrays):
+        with _Below():
+            return tuple(_FORWARD(q, k, v, arrays, *rest))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.rest, q, k, v, *arrays = inputs
+        ctx.save_for_backward(q, k, v, *output[:2], *arrays)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx, dout, dlse, *others):
+        q, k, v, out, lse, *arrays = ctx.saved_tensors
+        for x in (dout, dlse):
+            if x is not None:
+                _torch.refuse_dual(x)
+        half = q.dtype in (torch.float16, torch.bfloat16)  # `out` is rounded to 16 bits, so compute it again
+        wanted = list(ctx.needs_input_grad[1:])
+        found = iter(_BACKWARD(torch.zeros_like(out) if dout is None else dout, q, k, v, dlse, None if half else out, None if half else lse,
+                               arrays, *ctx.rest, wanted, [x for x in others if x is not None]))
+        return None, *(next(found) if x else None for x in wanted)
+
+    @staticmethod
+    def jvp(ctx, _, *tangents):
+        names = _arguments(ctx.rest[0])
+        raise TypeError(_torch.is_dual(next(name for name, x in zip(names, tangents) if x is not None)))
+
+
+class _Gradients(torch.autograd.function._SingleLevelFunction):
+    @staticmethod
+    def forward(given, rest, *tensors):
+        following = iter(tensors)
+        *first, arrays, others = [[next(following) for _ in range(x)] if type(x) is int else next(following) if x else None for x in given]
+        with _Below():
+            return tuple(_BACKWARD(*first, arrays, *rest, others))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, *_):
+        raise RuntimeError(_torch.ONLY_ONCE)
+
+    @staticmethod
+    def jvp(ctx, *_):
+        raise TypeError(_torch.is_dual("an input of the backward pass"))
+
+
+@torch.library.impl(_LIBRARY, "attention", "Autograd")
+def _(q, k, v, arrays, options, q_offset, seed):
+    if torch.is_grad_enabled():
+        for name, x in zip(_arguments(options), (q, k, v, *arrays)):
+            if x.requires_grad and torch._C._are_functorch_transforms_active():
+                raise TypeError(_torch.is_of_func(name))
+        for place, (name, term, _) in _places(options).items():
+            if term is None and arrays[place].requires_grad:
+                raise TypeError(f"{name} {_torch.NOT_LEARNED}")
+    with enable_single_level_autograd_function():
+        return list(_Forward.apply((options, q_offset, seed), q, k, v, *arrays))
+
+
+@torch.library.impl(_LIBRARY, "attention_backward", "Autograd")
+def _(dout, q, k, v, dlse, out, lse, arrays, options, q_offset, seed, wanted, others):
+    first = (dout, q, k, v, dlse, out, lse)
+    given = *(x is not None for x in first), len(arrays), len(others)
+    with enable_single_level_autograd_function():
+        return list(_Gradients.apply(given, (options, q_offset, seed, wanted), *(x for x in first if x is not None), *arrays, *others))
 
 
 def _flops(q, k, v, *_, **__):
@@ -368,22 +442,18 @@ def _tensors(values):
 
 def dispatch(*values):
     """Run a call of _core.attention while a torch dispatch mode, torch.func, torch.jit.trace or forward-mode differentiation is active."""
-    traced = torch._C._len_torch_dispatch_stack() > 0 or torch.jit.is_tracing()
+    functorch = torch._C._functorch
+    traced = torch._C._len_torch_dispatch_stack() > 0 or torch.jit.is_tracing() or torch._C._are_functorch_transforms_active()
     for name, x in _tensors(values):
-        if torch._C._functorch.is_functionaltensor(x):
-            traced = True
-        elif torch._C._functorch.is_batchedtensor(x):
-            inner = torch._C._functorch.get_unwrapped(x)
-            if torch._C._functorch.is_functorch_wrapped_tensor(inner) and not torch._C._functorch.is_batchedtensor(inner):
+        if functorch.is_batchedtensor(x):
+            inner = functorch.get_unwrapped(x)
+            if functorch.is_functorch_wrapped_tensor(inner) and not functorch.is_batchedtensor(inner):
                 raise TypeError(f"{name} is a tensor of torch.func inside torch.vmap, which relpos.attention does not support; use "
                                 "requires_grad_() and torch.autograd.grad")
-            traced = True
-        elif torch._C._functorch.is_functorch_wrapped_tensor(x):
-            raise TypeError(f"{name} is a tensor of torch.func (grad, vjp, jvp or similar), which relpos.attention does not support; use "
-                            "requires_grad_() and torch.autograd.grad")
+        elif functorch.is_functorch_wrapped_tensor(x) and not functorch.is_functionaltensor(x):
+            raise TypeError(_torch.is_of_func(name))
         elif forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None:
-            raise TypeError(f"{name} is a dual tensor, but relpos.attention has no forward-mode derivatives; use torch.autograd.grad, or "
-                            f"{name}.detach()")
+            raise TypeError(_torch.is_dual(name))
     return (attention if traced else _torch.cast)(*values)
 
 

@@ -199,18 +199,25 @@ def _text(value):
         return repr(float(value))
 
 
-def _wants_gradient(value):
-    """Return true if a parameter is a tensor that requires a gradient and gradients are enabled. The caller then raises, because relpos
-    computes no gradients of parameters."""
-    if isinstance(value, (str, int, float, tuple, list)) or not getattr(value, "requires_grad", False):
+def wants_gradient(value):
+    """Return true if a number is a tensor with a tangent, or one that requires a gradient while gradients are enabled. The caller then
+    raises, because relpos computes no derivatives with respect to numbers."""
+    if isinstance(value, (tuple, list)):
+        return any(map(wants_gradient, value))
+    if isinstance(value, (str, int, float)) or not hasattr(value, "requires_grad"):
         return False
     import torch
-    return torch.is_grad_enabled()
+    from torch.autograd import forward_ad
+    return torch.is_grad_enabled() and value.requires_grad or (
+        forward_ad._current_level >= 0 and forward_ad.unpack_dual(value).tangent is not None)
 
 
 def _parameter(cls, key, value):
-    if _wants_gradient(value):
+    """Format a parameter for the library. Returns None for a default, which the text of a term omits."""
+    if wants_gradient(value):
         raise TypeError(f"{cls.__name__}: {_KEYWORDS.get(key, key)} requires a gradient, which relpos.attention does not compute; use .detach()")
+    if key not in _REQUIRED[cls] and value is not None and value == _DEFAULTS[cls][key]:
+        return None
     try:
         return _text(value)
     except (TypeError, ValueError):
@@ -218,10 +225,9 @@ def _parameter(cls, key, value):
 
 
 def _new(cls, arrays, params):
-    defaults, required = _DEFAULTS[cls], _REQUIRED[cls]
     _refuse_model(cls.__name__, arrays[0])
-    text = _BY_CLASS[cls]["name"] + "".join(f",{key}={_parameter(cls, key, value)}" for key, value in params.items()
-                                       if key in required or value is None or value != defaults[key])
+    given = [(key, _parameter(cls, key, value)) for key, value in params.items()]
+    text = _BY_CLASS[cls]["name"] + "".join(f",{key}={value}" for key, value in given if value is not None)
     return _create(cls, text, arrays)
 
 

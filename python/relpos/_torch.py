@@ -19,9 +19,14 @@ _modes = torch._C._len_torch_dispatch_stack
 
 
 def _arrays(options):
-    """Return (term, name, tensor) of each learned array of the terms, and a list of their other tensors. `term` is the number of the
-    term, in the order in which _core reads them."""
+    """Return (term, name, tensor) of each learned array of the terms, and a list of the other tensors of a call. `term` is the number of
+    the term, in the order in which _core reads them. Raises for other tensors that require a gradient."""
     learned, others, count = [], [], 0
+    for name, x in zip(_core.NAMES, options):
+        if isinstance(x, _Tensor):
+            if x.requires_grad:
+                raise TypeError(f"{name} {NOT_LEARNED}")
+            others.append(x)
     for at in _TERMS:
         if (terms := options[at]) is None:
             continue
@@ -33,11 +38,23 @@ def _arrays(options):
                 if name in names:
                     learned.append((count, name, array))
                 elif array.requires_grad:
-                    raise TypeError(f"{name} {NOT_LEARNED}")
+                    raise TypeError(f"{type(term).__name__}({name}) {NOT_LEARNED}")
                 else:
                     others.append(array)
             count += 1
     return learned, others
+
+
+NO_DROPOUT = "relpos.attention has no dropout under torch.vmap, since all samples would drop the same weights; set dropout=0"
+
+
+def draw_seed():
+    """Return a seed from torch's generator, as a tensor, so that graphs draw it in each call."""
+    if not torch.compiler.is_compiling():
+        level = torch._C._functorch.peek_interpreter_stack()
+        if level is not None and level.key() == torch._C._functorch.TransformType.Vmap:
+            raise RuntimeError(NO_DROPOUT)
+    return torch.randint(2**62, (), device="cpu")
 
 
 def autocast(q, k, v, out=None):
@@ -68,6 +85,17 @@ ONLY_OUT = ("the loss depends on weights or summary of relpos.attention, but onl
             "for a loss on the weights, write the attention in torch operations")
 ONLY_ONCE = ("relpos.attention has no second derivatives; call .detach() on its gradients, or, for a gradient penalty or a Hessian, write "
              "the attention in torch operations")
+
+
+def is_dual(name):
+    """Return the message for a tensor with a tangent."""
+    return f"{name} is a dual tensor, but relpos.attention has no forward-mode derivatives; use torch.autograd.grad, or .detach()"
+
+
+def is_of_func(name):
+    """Return the message for a tensor of a transform of torch.func."""
+    return (f"{name} is a tensor of torch.func (grad, vjp, jvp or similar), which relpos.attention does not support; use requires_grad_() and "
+            "torch.autograd.grad")
 
 
 def refuse_dual(dout):
@@ -174,7 +202,6 @@ def attention(q, k, v, *options):
         raise TypeError("out: torch cannot record a gradient through it; leave it out, or call under torch.no_grad()")
     options[_LSE] = True  # needed by the backward pass
     learned, read = _arrays(options)
-    read += [x for x in options if x is not None and isinstance(x, _Tensor)]
     out, lse, *more = _Attention.apply(options, [place[:2] for place in learned], read, q, k, v, *[array for *_, array in learned])
     if not (weights or lse_too or summary):
         return out

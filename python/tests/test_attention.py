@@ -8,6 +8,8 @@ import threading
 import time
 
 import ml_dtypes
+import pickle
+
 import numpy as np
 import oracle
 import pytest
@@ -191,6 +193,28 @@ def test_dropout():
     one = np.ones((1, 1, 1, 1), np.float32)
     kept = [float(relpos.attention(one, one, one, dropout=0.25, seed=s).item()) for s in range(400)]
     assert set(kept) == {0.0, float(np.float32(1 / 0.75))} and 240 < sum(x > 0 for x in kept) < 360
+
+
+def test_dropout_without_a_seed():
+    """Each call draws a seed, which the Result names."""
+    q = np.random.default_rng(0).normal(size=(1, 2, 9, 8))
+    call = lambda **more: relpos.attention(q, q, q, bias=relpos.ALiBi(), dropout=0.5, **more)
+    assert not np.array_equal(call(), call())
+    found = call(return_lse=True)
+    out, weights, lse, summary = found
+    assert np.array_equal(out, call(seed=found.seed)) and f"seed={found.seed})" in repr(found)
+    assert pickle.loads(pickle.dumps(found)).seed == found.seed != call(return_lse=True).seed
+    assert call(return_lse=True, seed=5).seed == 5
+    for without in (relpos.attention(q, q, q, return_lse=True, seed=5), relpos.attention(q, q, q, dropout=0, return_lse=True)):
+        assert without.seed is None and "seed" not in repr(without)
+    with pytest.raises(TypeError, match="relpos.attention_backward: dropout is given without seed"):
+        relpos.attention_backward(q, q, q, q, dropout=0.5)
+    plan = relpos.Plan(1, 2, 9, 9, 8, dtype="float64", bias=relpos.ALiBi(), dropout=0.5)
+    found = plan(q, q, q, return_lse=True)
+    assert np.array_equal(found.out, call(seed=found.seed)) and np.array_equal(found.out, plan(q, q, q)) and f"seed={found.seed}" in repr(plan)
+    want = relpos.attention_backward(q, q, q, q, bias=relpos.ALiBi(), dropout=0.5, seed=found.seed)
+    assert np.array_equal(plan.backward(q, q, q, q).q, want.q)
+
 
 
 def test_numpy_scalars_as_options():

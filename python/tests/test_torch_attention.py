@@ -270,6 +270,46 @@ def test_second_derivatives_are_refused(of, twice):
     assert torch.equal(second(f, x), want) and second(f, x).requires_grad  # the first derivative works
 
 
+DRAWS = {
+    "eager": lambda f: f, "compiled": lambda f: torch.compile(f, backend="aot_eager", fullgraph=True), "inductor": lambda f: torch.compile(f),
+    "checkpoint": lambda f: lambda q: torch.utils.checkpoint.checkpoint(f, q, use_reentrant=False),
+    "make_fx": lambda f: torch.fx.experimental.proxy_tensor.make_fx(f, tracing_mode="fake")(torch.ones(1, 2, 6, 8, dtype=torch.float64)),
+    "functionalize": lambda f: torch.func.functionalize(f), "jit.trace": lambda f: torch.jit.trace(f, torch.ones(1, 2, 6, 8).double(), check_trace=False),
+}
+
+
+@pytest.mark.parametrize("way", DRAWS)
+def test_dropout_without_a_seed(way):
+    """torch.manual_seed determines the weights that a call drops, and the backward pass drops the same."""
+    import relpos.torch  # noqa: F401
+    plain = lambda q: relpos.attention(q, q, q, dropout=0.5)
+    call, q, t = DRAWS[way](plain), *torch.randn(2, 1, 2, 6, 8, dtype=torch.float64)
+
+    def seeded(f, q):
+        torch.manual_seed(1)
+        return f(q)
+
+    first = seeded(call, q)
+    assert not torch.equal(first, call(q)) and torch.equal(first, seeded(call, q))
+    if way != "inductor":  # it draws other numbers for torch's own dropout too
+        assert torch.equal(first, seeded(plain, q))
+    if way != "functionalize":
+        gradient, = torch.autograd.grad(seeded(call, x := q.clone().requires_grad_()).sin().sum(), x)
+        step = 1e-6 * t
+        difference = (seeded(call, q + step).sin().sum() - seeded(call, q - step).sin().sum()) / 2e-6
+        torch.testing.assert_close((gradient * t).sum(), difference, atol=1e-7, rtol=1e-6)
+
+
+def test_a_seed_of_a_result():
+    q = torch.randn(1, 2, 6, 8)
+    found = relpos.attention(q, q, q, dropout=0.5, return_lse=True)
+    assert torch.equal(found.out, relpos.attention(q, q, q, dropout=0.5, seed=found.seed))
+    torch.manual_seed(1)
+    one = relpos.Plan(1, 2, 6, 6, 8, dtype=q.dtype, dropout=0.5)
+    torch.manual_seed(1)
+    assert torch.equal(one(q, q, q), relpos.attention(q, q, q, dropout=0.5))
+
+
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_checkpoints(reentrant):
     q, k, v = tensors(grad=True)

@@ -112,7 +112,7 @@ VALUES = {  # name: (options as a function of q and a number, q of each call, th
     "scale as a tensor": (lambda q, n: dict(scale=n), LONG[:1], (torch.tensor(0.2), torch.tensor(0.4))),
     "softcap": (lambda q, n: dict(softcap=n), LONG[:1], (1.5, 2.5)),
     "softcap_after": (lambda q, n: dict(softcap=2.0, softcap_after=n, bias=relpos.LogDecay(0.3)), LONG[:1], (False, True, 1.5, 2.5)),
-    "dropout": (lambda q, n: dict(dropout=n), LONG[:1], (0.1, 0.2, 0.3)),
+    "dropout": (lambda q, n: dict(dropout=n, seed=1), LONG[:1], (0.1, 0.2, 0.3)),
     "seed": (lambda q, n: dict(dropout=0.5, seed=n), LONG[:1], (0, 3, 2**63, 2**64 - 1)),
     "seed of NumPy": (lambda q, n: dict(dropout=0.5, seed=np.int64(3)), LONG[:1], (1,)),
     "seed as a tensor": (lambda q, n: dict(dropout=0.5, seed=n), LONG[:1], (torch.tensor(3), torch.tensor(2**62))),

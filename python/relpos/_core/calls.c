@@ -225,8 +225,7 @@ static int take_norms(call *c, PyObject *object, int absent)
     if (!given(object))
         return 0;
     if (wants_gradient(object))
-        return wrong_type("key_norms", object,
-                          "it requires a gradient, which relpos.attention does not compute; use .detach()");
+        return wrong_type("key_norms", object, NO_GRADIENT);
     if (take_array(c, object, false, "key_norms", a, NULL) != 0)
         return -1;
     if (a->ndim == 3 - absent)

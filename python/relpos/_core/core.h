@@ -102,6 +102,8 @@ static inline bool given(PyObject *value)
 
 int wrong_type(const char *name, PyObject *object, const char *needed);
 
+#define NO_GRADIENT "it requires a gradient, which relpos.attention does not compute; use .detach()"
+
 /* ---------------------------------------------------------------------------------------------- torch.c: redirects */
 
 /* A Python function that takes over a call. */
@@ -167,6 +169,7 @@ void add_axes(rp_array *a, int more);
 bool dispatches(PyObject *type);
 bool is_of_torch(PyObject *type);
 int note_torch(call *c, PyObject *object, const char *name);
+int note_number(call *c, PyObject *number, const char *name);
 bool wants_gradient(PyObject *number);
 int needs_record(const call *c);
 int refuse_gradient(const call *c);

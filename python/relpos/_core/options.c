@@ -122,10 +122,10 @@ static int add_terms(problem *p, const state *st, PyObject *object, int option)
 
 static int read_real(PyObject *object, const char *name, double *x)
 {
-    if (wants_gradient(object))
-        return wrong_type(
-            name, object,
-            "it requires a gradient, which relpos.attention does not compute; use .detach(), or multiply q by it");
+    if (wants_gradient(object)) {
+        const bool is_scale = strcmp(name, "scale") == 0;
+        return wrong_type(name, object, is_scale ? NO_GRADIENT ", or pass scale=1 and multiply q by it" : NO_GRADIENT);
+    }
     *x = PyFloat_AsDouble(object);
     return *x == -1 && PyErr_Occurred() ? wrong_type(name, object, "expected a number") : 0;
 }
@@ -280,6 +280,9 @@ int read_options(problem *p, call *c, PyObject *const *option)
     p->q_offset = NULL;
     p->offset_given = given(option[Q_OFFSET]);
     p->threads = 0;
+    for (int n = SCALE; n < OUT; n++)
+        if (given(option[n]) && note_number(c, option[n], option_names[n]) != 0)
+            return -1;
     for (int n = BIAS; n <= SINK; n++)
         if (given(option[n]) && add_terms(p, st, option[n], n) != 0)
             return -1;

@@ -102,6 +102,32 @@ static bool is_replaced(const state *st)
     return is;
 }
 
+/* If torch traces or transforms this call, set c->redirect and an error that names an argument, and return -1. */
+static int check_traced(call *c, const char *name)
+{
+    if (c->check_torch && !c->st->queries_loaded)
+        load_queries(c->st);
+    if (!c->check_torch || !is_traced(c->st))
+        return 0;
+    c->redirect = &dispatch;
+    PyErr_Format(PyExc_TypeError,
+                 "%s: torch traces or transforms this call (make_fx, fake tensors, torch.jit.trace, torch.func, "
+                 "forward-mode derivatives); use relpos.attention, which allows it",
+                 name);
+    return -1;
+}
+
+/* Like check_traced, for an option that is a number: only a tensor can be traced. */
+int note_number(call *c, PyObject *number, const char *name)
+{
+    if (PyFloat_Check(number) || PyLong_Check(number))
+        return 0;
+    PyObject *wants = PyObject_GetAttr(number, c->st->requires_grad);
+    PyErr_Clear();
+    Py_XDECREF(wants);
+    return wants ? check_traced(c, name) : 0;
+}
+
 /* Return 1 if the object is a torch tensor (recognized by requires_grad), 0 if not, or -1 with an error set. Records if
  * it requires a gradient. Sets c->redirect and an error if a Python function must take over: for tracing, autocast, or
  * a set negative bit, which means that the values are the negatives of those in memory. */
@@ -115,16 +141,8 @@ int note_torch(call *c, PyObject *object, const char *name)
     c->torch = true;
     c->grad = c->grad || wants == Py_True;
     Py_DECREF(wants);
-    if (c->check_torch && !c->st->queries_loaded)
-        load_queries(c->st);
-    if (c->check_torch && is_traced(c->st)) {
-        c->redirect = &dispatch;
-        PyErr_Format(PyExc_TypeError,
-                     "%s: torch traces or transforms this call (make_fx, fake tensors, torch.jit.trace, torch.func, "
-                     "forward-mode derivatives); use relpos.attention, which allows it",
-                     name);
+    if (check_traced(c, name) != 0)
         return -1;
-    }
     if (c->check_autocast && (query_is_true(c->st, AUTOCAST) || is_replaced(c->st))) {
         c->redirect = &cast;
         PyErr_Format(PyExc_TypeError, "%s: under torch.autocast", name);
@@ -141,20 +159,18 @@ int note_torch(call *c, PyObject *object, const char *name)
     return -1;
 }
 
-/* Return true if a number requires a gradient. No call computes it, so the caller raises rather than drop it
- * silently. */
+/* Return true if a derivative with respect to a number is wanted (see wants_gradient in _terms.py). No call computes
+ * it, so the caller raises rather than drop it silently. */
 bool wants_gradient(PyObject *number)
 {
     if (PyFloat_Check(number) || PyLong_Check(number))
         return false;
-    PyObject *wants = PyObject_GetAttrString(number, "requires_grad");
-    PyObject *torch = wants == Py_True ? PyImport_ImportModule("torch") : NULL;
-    PyObject *enabled = torch ? PyObject_CallMethod(torch, "is_grad_enabled", NULL) : NULL;
-    const bool is = enabled == Py_True;
+    PyObject *terms = PyImport_ImportModule("relpos._terms");
+    PyObject *wants = terms ? PyObject_CallMethod(terms, "wants_gradient", "(O)", number) : NULL;
+    const bool is = wants == Py_True;
     PyErr_Clear();
+    Py_XDECREF(terms);
     Py_XDECREF(wants);
-    Py_XDECREF(torch);
-    Py_XDECREF(enabled);
     return is;
 }
 

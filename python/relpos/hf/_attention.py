@@ -3,7 +3,7 @@ import relpos
 import torch
 from transformers.utils.output_capturing import _active_collector
 
-from ..torch._functional import _added, _drawn
+from ..torch._functional import _added
 from . import _sharded
 from ._masks import MASKS, NAME, traces
 
@@ -63,10 +63,8 @@ def attention(module, query, key, value, attention_mask, *, scaling=None, dropou
         bias.append(position_bias)
     if s_aux is not None:
         options["sink"] = relpos.Sink(s_aux)
-    if dropout:
-        options.update(_drawn(dropout))
     wants_weights = bool(output_attentions) or _records_attentions()
-    options |= {"bias": _added(*bias) or None, "scale": scaling, "softcap": softcap}
+    options |= {"bias": _added(*bias) or None, "scale": scaling, "softcap": softcap, "dropout": dropout}
     if wants_weights:
         options["return_weights"] = True
     found = _sharded.attend(module, query, key, value, options) if _sharded.distributed() else relpos.attention(query, key, value, **options)

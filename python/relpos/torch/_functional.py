@@ -30,10 +30,8 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     _need_tensors("relpos.attention", query=query, key=key, value=value)
     if query.dim() > 2 and key.shape[-3] != query.shape[-3] and not enable_gqa:
         raise ValueError(f"key has {key.shape[-3]} heads and query has {query.shape[-3]}; pass enable_gqa=True")
-    if dropout_p:
-        options |= _drawn(dropout_p)
     options |= _masked(attn_mask, options.pop("bias", None))
-    return relpos.attention(query, key, value, scale=scale, **_causal(is_causal) | options)
+    return relpos.attention(query, key, value, dropout=dropout_p, scale=scale, **_causal(is_causal) | options)
 
 
 # ---------------------------------------------------------------------------------------------- shared functions
@@ -69,11 +67,6 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, need_weights: bool, options: dict) 
     return found.out, found.weights
 
 
-def _drawn(p: float) -> dict:
-    """Return the options of dropout, with a seed from torch's generator, so that torch.manual_seed applies."""
-    return {"dropout": p, "seed": torch.randint(2**62, (), device="cpu")}
-
-
 def _causal(is_causal: bool) -> dict:
     """Return the options of torch's is_causal, which aligns query 0 with key 0."""
     return {"causal": True, "q_offset": 0} if is_causal else {}
@@ -87,7 +80,7 @@ def _need_tensors(alternative: str, **given) -> None:
 
 
 def _dropout(module: nn.Module, p: float) -> dict:
-    return _drawn(p) if module.training and p > 0 else {}
+    return {"dropout": p} if module.training else {}
 
 
 def _added(*biases) -> tuple:

@@ -455,6 +455,8 @@ def context_parallel_attention(q: Tensor, k: Tensor, v: Tensor, *, group=None, r
     q, k, v = _torch.autocast(q, k, v)
     options = {name: value for name, value in options.items() if value is not None and value is not False}
     options.setdefault("q_offset", 0)
+    if options.get("dropout"):
+        options.setdefault("seed", int(_torch.draw_seed()))  # one seed for the plans of both passes
     given = [options.get(name) for name in _core.NAMES]
     learned, _ = _torch._arrays(given)
     arrays = [array for *_, array in learned]
@@ -463,7 +465,7 @@ def context_parallel_attention(q: Tensor, k: Tensor, v: Tensor, *, group=None, r
                          q.shape[-2], k.shape[-2])
     call = _Call(group, q, k, v, options, len_q, len_k)
     out, lse = _Attention.apply(call, [place[:2] for place in learned], q, k, v, *arrays)
-    return relpos.Result(out, None, lse, None) if return_lse else out
+    return relpos._results((out, None, lse, None), options.get("seed") if options.get("dropout") else None) if return_lse else out
 
 
 def _refuse(options):

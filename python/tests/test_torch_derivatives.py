@@ -1,0 +1,233 @@
+"""Derivatives that relpos does not compute raise an error that names the argument. Neither torch.compile nor a default value hides them.
+
+SPDX-License-Identifier: Apache-2.0"""
+import contextlib
+import inspect
+import io
+
+import pytest
+import relpos
+from test_definitions import CASES, FACTS, Case
+
+torch = pytest.importorskip("torch")
+import relpos.torch  # noqa: E402
+from torch import func  # noqa: E402
+from torch.autograd import forward_ad  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+
+g = torch.Generator().manual_seed(0)
+x, t, table = torch.randn(1, 2, 6, 8, generator=g), torch.randn(1, 2, 6, 8, generator=g), torch.randn(32, 2, generator=g)
+FORWARD = "(is a dual tensor, but relpos.attention has no forward-mode derivatives|is a tensor of torch.func)"
+REFUSED = f"(requires a gradient, which relpos.attention does not compute; use .detach|{FORWARD})"
+
+
+@pytest.fixture(autouse=True)
+def levels():
+    """End the levels of torch.func and forward_ad that a failed trace leaves behind, and forget compiled functions."""
+    yield
+    while torch._C._functorch.peek_interpreter_stack() is not None:
+        torch._C._functorch.pop_dynamic_layer_stack()
+    while forward_ad._current_level >= 0:
+        forward_ad.exit_dual_level()
+    torch._dynamo.reset()
+
+
+def attend(q):
+    return relpos.attention(q, q, q, bias=relpos.T5(table))
+
+
+def of_table(w):
+    return relpos.attention(x, x, x, bias=relpos.T5(w))
+
+
+def dual(f):
+    def run(a, tangent):
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(f(forward_ad.make_dual(a, tangent))).tangent
+    return run
+
+
+def jvp(f):
+    return lambda a, tangent: func.jvp(f, (a,), (tangent,))[1]
+
+
+def without_gradients(f):
+    def run(a, tangent):
+        with torch.no_grad():
+            return jvp(f)(a, tangent)
+    return run
+
+
+FORWARD_MODES = {
+    "jvp": jvp, "dual": dual, "without gradients": without_gradients, "jacfwd": lambda f: lambda a, tangent: func.jacfwd(f)(a),
+    "hessian": lambda f: lambda a, tangent: func.hessian(lambda a: f(a).sum())(a), "vmap": lambda f: lambda a, tangent: torch.vmap(jvp(f))(a, tangent),
+    "backward": lambda f: lambda a, tangent: jvp(lambda b: func.vjp(f, a)[1](b)[0])(attend(x), t),
+    "linearize": lambda f: lambda a, tangent: func.linearize(f, a)[1](tangent),
+}
+
+
+@pytest.mark.parametrize("mode, backend, whole", [(mode, backend, whole) for mode in ("jvp", "dual") for backend in ("eager", "aot_eager", "inductor")
+                                                  for whole in (False, True)] + [(mode, "aot_eager", False) for mode in FORWARD_MODES])
+def test_forward_mode_in_a_compiled_function(mode, backend, whole):
+    """The tangent would be zero."""
+    for f, at, tangent in ((attend, x, t), (of_table, table, table)) if mode == "jvp" else ((attend, x, t),):
+        with pytest.raises(Exception, match=FORWARD):
+            torch.compile(FORWARD_MODES[mode](f), fullgraph=whole, backend=backend)(at, tangent)
+
+
+class Attend(torch.nn.Module):
+    def forward(self, q):
+        return attend(q)
+
+
+def loaded(trace):
+    memory = io.BytesIO()
+    torch.jit.save(trace, memory)
+    memory.seek(0)
+    return torch.jit.load(memory)
+
+
+PROGRAMS = {
+    "eager": lambda: attend, "make_fx": lambda: make_fx(attend)(x), "functionalize": lambda: make_fx(func.functionalize(attend))(x),
+    "fake": lambda: make_fx(lambda q: relpos.attention(q, q, q), tracing_mode="symbolic")(x), "export": lambda: torch.export.export(Attend(), (x,)).module(),
+    "export by dynamo": lambda: torch.export.export(Attend(), (x,), strict=True).module(), "jit.trace": lambda: torch.jit.trace(attend, (x,)),
+    "jit.load": lambda: loaded(torch.jit.trace(attend, (x,))), "operator": lambda: lambda q: torch.ops.relpos.attention(q, q, q, [], "", 0, 0)[0],
+    "backward operator": lambda: lambda q: torch.ops.relpos.attention_backward(q, q, q, q, None, None, None, [], "", 0, 0, [True] * 3, [])[0],
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_forward_mode_of_a_program(program):
+    call = PROGRAMS[program]()
+    assert torch.equal(call(x), call(x))
+    for mode in FORWARD_MODES.keys() - {"vmap", "backward"}:
+        with pytest.raises(Exception, match=FORWARD):
+            FORWARD_MODES[mode](call)(x, t)
+            pytest.fail(mode)
+
+
+def test_gradients_inside_forward_mode():
+    """A tangent of another tensor does not disturb the gradients."""
+    want, = torch.autograd.grad(attend(y := x.clone().requires_grad_()).sum(), y)
+    s = torch.tensor(3.0)
+    for call in (attend, make_fx(attend)(x)):
+        found = jvp(lambda s: (call(y) * s).sum())(s, s)
+        torch.testing.assert_close(torch.autograd.grad(found, y)[0], 3 * want)
+    found = torch.compile(lambda y, s: jvp(lambda s: (attend(y) * s).sum())(s, s), backend="aot_eager", fullgraph=True)(y, s)
+    torch.testing.assert_close(torch.autograd.grad(found, y)[0], 3 * want)
+
+
+# ---- numbers
+
+def reverse(f, s):
+    return f(torch.nn.Parameter(s.clone()))
+
+
+WAYS = {
+    "a parameter": reverse, "grad": lambda f, s: func.grad(f)(s), "jvp": lambda f, s: jvp(f)(s, s), "dual": lambda f, s: dual(f)(s, s),
+    "compiled": lambda f, s: reverse(torch.compile(f, backend="aot_eager"), s),
+    "one graph": lambda f, s: reverse(torch.compile(f, backend="aot_eager", fullgraph=True), s),
+    "compiled jvp": lambda f, s: torch.compile(jvp(f), backend="eager")(s, s),
+    "make_fx": lambda f, s: make_fx(f)(s.clone().requires_grad_()),
+    "jit.trace": lambda f, s: torch.jit.trace(lambda q, s: f(s), (x, s.clone().requires_grad_())),
+}
+OPTIONS = {"scale": 8 ** -0.5, "softcap": 0.0, "softcap_after": 0.0, "dropout": 0.0}  # the defaults, which change nothing
+
+
+def test_all_options_that_are_real_numbers():
+    assert set(relpos._operator._REALS) | {"softcap_after"} == set(OPTIONS)
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", OPTIONS)
+def test_an_option_that_equals_its_default(name, way):
+    with pytest.raises(Exception, match=rf"{name} (is of type \w+: it )?{REFUSED}"):
+        WAYS[way](lambda s: relpos.attention(x, x, x, **{name: s}).sum(), torch.tensor(OPTIONS[name]))
+
+
+def test_the_advice_fits():
+    s = torch.tensor(0.5, requires_grad=True)
+    for name in OPTIONS:
+        with pytest.raises(TypeError) as found:
+            relpos.attention(x, x, x, **{name: s})
+        assert ("multiply q by it" in str(found.value)) == (name == "scale"), found.value
+    want = relpos.attention(x, x, x, scale=0.5)
+    torch.testing.assert_close(relpos.attention(x * s, x, x, scale=1), want)
+
+
+def test_an_option_of_the_functions_and_modules():
+    zero = torch.nn.Parameter(torch.tensor(0.0))
+    flat = torch.randn(1, 6, 8)
+    calls = {"dropout_p": lambda: relpos.torch.scaled_dot_product_attention(x, x, x, dropout_p=zero),
+             "T5Attention": lambda: relpos.torch.T5Attention(8, 2, dropout=zero)(flat),
+             "ALiBi": lambda: relpos.torch.ALiBiMultiheadAttention(8, 2, dropout=zero)(flat, flat, flat),
+             "RoPE": lambda: relpos.torch.RoPEMultiheadAttention(8, 2, rope_base=torch.nn.Parameter(torch.tensor(1e4)))(flat, flat, flat),
+             "window": lambda: relpos.torch.WindowAttention(8, 2, window_size=(2, 3), attn_drop=zero)(flat),
+             "plan": lambda: relpos.Plan(1, 2, 6, 6, 8, softcap=zero), "backward": lambda: relpos.attention_backward(x, x, x, x, softcap=zero)}
+    for name, call in calls.items():
+        with pytest.raises(TypeError, match="requires a gradient"):
+            call()
+            pytest.fail(name)
+
+
+PARAMETERS = [(name, p["key"]) for name, facts in FACTS.items() for p in facts["parameters"]]
+
+
+@pytest.mark.parametrize("name, key", PARAMETERS, ids="-".join)
+def test_a_parameter_of_a_term(name, key):
+    """Every parameter of every term, with its default value if that is a number."""
+    kind, facts = relpos.TERMS[name], FACTS[name]
+    word = relpos._terms._KEYWORDS.get(key, key)
+    required = [x.name for x in inspect.signature(kind).parameters.values() if x.default is x.empty and x.name != word]
+    default = relpos._terms._DEFAULTS[kind][key]
+    s = torch.tensor(float(default) if isinstance(default, (int, float)) else 1.0)
+    arrays = {a["name"]: torch.ones(2, 2) for a in facts["arrays"]}
+    others = {other: arrays.get(other, 1) for other in required}
+    options = lambda s: {facts["keyword"]: kind(**others, **{word: s})}
+    for way in ("a parameter", "grad", "jvp", "dual"):
+        with pytest.raises(TypeError, match=rf"{kind.__name__}: {word} {REFUSED}"):
+            WAYS[way](lambda s: relpos.attention(x, x, x, **options(s)).sum(), s)
+    with pytest.raises(TypeError, match=rf"{kind.__name__}: {word} {REFUSED}"):
+        options((2, torch.nn.Parameter(s)))
+    with torch.no_grad(), contextlib.suppress(ValueError):  # the library may refuse the value
+        options(torch.nn.Parameter(s))
+
+
+@pytest.mark.parametrize("way", ["compiled", "one graph", "compiled jvp", "make_fx"])
+@pytest.mark.parametrize("name, key", [("log", "lambda"), ("alibi", "max_bias"), ("rope", "base"), ("t5", "max_distance"), ("linear", "left")])
+def test_a_parameter_of_a_compiled_term(name, key, way):
+    kind, word = relpos.TERMS[name], relpos._terms._KEYWORDS.get(key, key)
+    arrays = [table] if name == "t5" else []
+    call = lambda s: relpos.attention(x, x, x, **{FACTS[name]["keyword"]: kind(*arrays, **{word: s})}).sum()
+    with pytest.raises(Exception, match=rf"{kind.__name__}: {word} {REFUSED}"):
+        WAYS[way](call, torch.tensor(float(relpos._terms._DEFAULTS[kind][key])))
+
+
+ARRAYS = [(name, sample, given, a["name"]) for name, sample, given in CASES for a in FACTS[name]["arrays"]
+          if a["use"] in ("positions", "constant") and a["name"] in Case(name, sample, given).arrays]
+
+
+@pytest.mark.parametrize("name, sample, given, array", ARRAYS)
+def test_an_array_without_a_gradient(name, sample, given, array):
+    """Positions and factors of every term, alone and beside other inputs with gradients."""
+    case = Case(name, sample, given)
+    q, k, v = map(torch.tensor, (case.q, case.k, case.v))
+    case.arrays = {key: torch.tensor(a) for key, a in case.arrays.items()}
+    case.arrays[array].requires_grad_()
+    message = rf"{relpos.TERMS[name].__name__}\({array}\) requires a gradient"
+    for also in (False, True):
+        with pytest.raises(TypeError, match=message):
+            relpos.attention(q.requires_grad_(also), k, v, **case.options())
+        with pytest.raises(TypeError, match=message):
+            make_fx(lambda q: relpos.attention(q, k, v, **case.options()))(q)
+    with torch.no_grad():
+        relpos.attention(q, k, v, **case.options())
+
+
+def test_an_array_without_a_gradient_in_a_compiled_function():
+    p = torch.arange(6.0).requires_grad_()
+    for term in (lambda: {"bias": relpos.ALiBi(q_positions=p, k_positions=p)}, lambda: {"rope": relpos.RoPE(positions=p)}):
+        for whole in (False, True):
+            with pytest.raises(Exception, match=r"\(\w*positions\) requires a gradient"):
+                torch.compile(lambda q: relpos.attention(q, q, q, **term()).sum(), backend="aot_eager", fullgraph=whole)(x)
