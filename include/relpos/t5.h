@@ -154,6 +154,7 @@ typedef struct rp_t5_info {
     const char *source_checksum; /* packed file: checksum of the tensors of that folder; "" if there is none */
     int64_t vector_width;        /* width of a vector of rp_t5_vector; 0: the model has no modules.json */
     int64_t vector_tokens;       /* with modules.json: a source is cut to this number of tokens; 0: unlimited */
+    int32_t cleans_up; /* 1: rp_t5_detokenize removes spaces before punctuation (clean_up_tokenization_spaces) */
 } rp_t5_info;
 
 /* Return the sizes and properties of a model. The model owns them. */
@@ -182,7 +183,8 @@ RP_API rp_status rp_t5_tokenize_watched(const rp_t5 *model, const char *text, in
                                         int (*cancelled)(void *context), void *context, int32_t **tokens, int64_t *n);
 
 /* Convert tokens (each 0 … V-1) to text without the special tokens. *bytes is the length without the final null byte;
- * the pointer may be NULL.
+ * the pointer may be NULL. If rp_t5_info.cleans_up is 1, further tokens may change the text from the first space in its
+ * last 22 bytes on, otherwise only an incomplete last character.
  * Memory   free *text with rp_t5_free. */
 RP_API rp_status rp_t5_detokenize(const rp_t5 *model, const int32_t *tokens, int64_t n, char **text, int64_t *bytes);
 

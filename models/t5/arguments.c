@@ -1,4 +1,4 @@
-/* arguments.c -- check the tokens that a caller gives, and that the model's weights are loaded.
+/* arguments.c -- check the tokens that a caller gives, and that the model has the weights for a call.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 
@@ -7,6 +7,17 @@ rp_status t5_need_weights(const rp_t5 *m)
     if (m == NULL || m->load == RP_T5_LOAD_ALL)
         return RP_OK;
     return t5_fail(RP_E_UNSUPPORTED, "the model was opened without its weights (open it with RP_T5_LOAD_ALL)");
+}
+
+rp_status t5_need_decoder(const rp_t5 *m)
+{
+    if (m->weights.decoder.layers == 0)
+        return t5_fail(RP_E_UNSUPPORTED,
+                       "the checkpoint has no decoder, so it can only encode (use one with a decoder)");
+    if (m->config.only_encodes)
+        return t5_fail(RP_E_UNSUPPORTED, "\"is_encoder_decoder\" is false in config.json, so the model can only encode "
+                                         "(set it to true if the decoder belongs to the model)");
+    return RP_OK;
 }
 
 rp_status t5_check_tokens(const rp_t5 *m, const char *what, int64_t n_sources, const rp_t5_tokens *sources)

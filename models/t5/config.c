@@ -1,7 +1,6 @@
 /* config.c -- reads config.json (kind and sizes of a model) and generation_config.json (defaults of generation).
  * SPDX-License-Identifier: Apache-2.0 */
-#include "t5/model.h"
-#include "io/json.h"
+#include "t5/keys.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,12 +51,18 @@ static int64_t integer(reader *r, const char *key, int64_t fallback, int64_t min
     return fallback;
 }
 
-/* Read a size. The key is required if `fallback` is 0. */
-static int64_t size_of(reader *r, const char *key, int64_t fallback)
+/* Read a size from 1 to `max`. The key is required if `fallback` is 0. `other` is another name of the key, or NULL. */
+static int64_t size_of(reader *r, const char *key, const char *other, int64_t fallback, int64_t max)
 {
-    if (get(r, key) == NULL && fallback == 0)
+    const json_t *v = get(r, key), *o = other != NULL ? get(r, other) : NULL;
+    char why[96];
+    if (v == NULL && o == NULL && fallback == 0)
         fault(r, key, "is missing (it is not the config.json of a T5)");
-    return integer(r, key, fallback > 0 ? fallback : 1, 1, T5_MAX_SIZE);
+    if (v != NULL && o != NULL && json_equal(v, o) == 0) {
+        snprintf(why, sizeof why, "and its other name \"%s\" have different values (remove one of them)", other);
+        fault(r, key, why);
+    }
+    return integer(r, v == NULL && o != NULL ? other : key, fallback > 0 ? fallback : 1, 1, max);
 }
 
 static double number(reader *r, const char *key, double fallback, double min, double max)
@@ -81,6 +86,12 @@ static bool boolean(reader *r, const char *key, bool fallback)
     if (!json_is_boolean(v))
         fault(r, key, "is neither true nor false");
     return json_is_true(v);
+}
+
+/* Read a boolean that transformers uses even if it is null; null is false. */
+static bool condition(reader *r, const char *key, bool fallback)
+{
+    return json_is_null(json_object_get(r->root, key)) ? false : boolean(r, key, fallback);
 }
 
 static const char *string(reader *r, const char *key, const char *fallback)
@@ -116,66 +127,95 @@ static rp_status open_json(json_t **root, const char *path, const char *text, si
 
 /* ------------------------------------------------------------------------------------------------ config.json */
 
+static const struct {
+    const char *name, *classes; /* model_type, and how the names in `architectures` begin */
+    t5_kind kind;
+} kinds[] = {{"t5", "T5", T5_PLAIN},        {"byt5", "ByT5", T5_PLAIN},
+             {"mt5", "MT5", T5_MT5},        {"umt5", "UMT5", T5_UMT5},
+             {"longt5", "LongT5", T5_LONG}, {"switch_transformers", "SwitchTransformers", T5_SWITCH}};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+#define KIND_NAMES "t5, byt5, mt5, umt5, longt5 or switch_transformers"
+
+/* Return the model_type of a class of transformers, such as t5 for T5EncoderModel; NULL if it is not known. */
+static const char *type_of_class(const char *name)
+{
+    static const char *const models[] = {"ForConditionalGeneration", "EncoderModel", "Model"};
+    char class[64];
+    for (int n = 0; n < KINDS && name != NULL; n++)
+        for (int k = 0; k < 3; k++) {
+            snprintf(class, sizeof class, "%s%s", kinds[n].classes, models[k]);
+            if (strcmp(name, class) == 0)
+                return kinds[n].name;
+        }
+    return NULL;
+}
+
+/* Find the model_type of a config that does not have it. The classes in `architectures` must all be of one type. */
+static const char *type_of_classes(reader *r)
+{
+    const json_t *list = get(r, "architectures");
+    const size_t n = json_array_size(list);
+    const char *type = n > 0 ? type_of_class(json_string_value(json_array_get(list, 0))) : NULL;
+    for (size_t k = 1; k < n && type != NULL; k++) {
+        const char *other = type_of_class(json_string_value(json_array_get(list, k)));
+        type = other != NULL && strcmp(other, type) == 0 ? type : NULL;
+    }
+    if (type == NULL)
+        fault(r, "model_type",
+              n > 0 ? "is missing, and \"architectures\" names no class of the T5 family (add it: " KIND_NAMES ")"
+                    : "is missing (add it: " KIND_NAMES ")");
+    return type != NULL ? type : "";
+}
+
 static void read_kind(reader *r, t5_config *c)
 {
-    static const struct {
-        const char *name;
-        t5_kind kind;
-    } kinds[] = {{"t5", T5_PLAIN},  {"byt5", T5_PLAIN},  {"mt5", T5_MT5},
-                 {"umt5", T5_UMT5}, {"longt5", T5_LONG}, {"switch_transformers", T5_SWITCH}};
-    const char *type = string(r, "model_type", "t5");
-    for (size_t n = 0; n < sizeof kinds / sizeof *kinds; n++)
+    const char *type = get(r, "model_type") != NULL ? string(r, "model_type", "") : type_of_classes(r);
+    for (int n = 0; n < KINDS; n++)
         if (strcmp(type, kinds[n].name) == 0) {
             c->kind = kinds[n].kind;
             return;
         }
     if (r->status == RP_OK)
         r->status = t5_fail(RP_E_UNSUPPORTED,
-                            "%s: model_type \"%s\" is not in the T5 family (use a model of type t5, byt5, mt5, umt5, "
-                            "longt5 or switch_transformers)",
+                            "%s: model_type \"%s\" is not in the T5 family (use a model of type " KIND_NAMES ")",
                             r->path, type);
 }
 
+/* Read the activation and the gate. As in transformers, dense_act_fn and is_gated_act replace what feed_forward_proj
+ * says, and Switch has neither feed_forward_proj nor a gate. */
 static void read_activation(reader *r, t5_config *c)
 {
-    const bool gated_default = c->kind == T5_MT5 || c->kind == T5_UMT5;
-    const char *text = c->kind == T5_SWITCH ? string(r, "dense_act_fn", "relu")
-                                            : string(r, "feed_forward_proj", gated_default ? "gated-gelu" : "relu");
-    const char *name = text;
-    c->gated = strncmp(text, "gated-", 6) == 0;
-    if (c->gated)
-        name += 6;
-    if (strcmp(name, "relu") == 0)
-        c->activation = T5_RELU;
-    else if (strcmp(name, "gelu_new") == 0 || strcmp(name, "gelu_pytorch_tanh") == 0 ||
-             strcmp(text, "gated-gelu") == 0) /* gated-gelu means gelu_new */
-        c->activation = T5_GELU_TANH;
-    else if (strcmp(name, "gelu") == 0)
-        c->activation = T5_GELU;
-    else if (strcmp(name, "silu") == 0 || strcmp(name, "swish") == 0)
-        c->activation = T5_SILU;
-    else if (r->status == RP_OK)
+    static const struct {
+        const char *name;
+        t5_activation activation;
+    } names[] = {{"relu", T5_RELU}, {"gelu_new", T5_GELU_TANH}, {"gelu_pytorch_tanh", T5_GELU_TANH},
+                 {"gelu", T5_GELU}, {"silu", T5_SILU},          {"swish", T5_SILU}};
+    const char *all = c->kind == T5_MT5 || c->kind == T5_UMT5 ? "gated-gelu" : "relu";
+    if (c->kind != T5_SWITCH)
+        all = string(r, "feed_forward_proj", all);
+    const bool gated = strncmp(all, "gated-", 6) == 0;
+    c->gated = c->kind == T5_SWITCH ? false : condition(r, "is_gated_act", gated);
+    const char *name = string(r, "dense_act_fn", strcmp(all, "gated-gelu") == 0 ? "gelu_new" : all + (gated ? 6 : 0));
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++)
+        if (strcmp(name, names[n].name) == 0) {
+            c->activation = names[n].activation;
+            return;
+        }
+    if (r->status == RP_OK)
         r->status =
             t5_fail(RP_E_UNSUPPORTED,
                     "%s: the activation \"%s\" is not supported (use a model with relu, gelu, gelu_new or silu)",
-                    r->path, text);
+                    r->path, name);
 }
 
 /* Read how the head uses the embedding. Except for Switch, transformers ties the two regardless of tie_word_embeddings.
- * For T5 and LongT5 that key is instead the default of scale_decoder_outputs. */
+ * For T5, UMT5 and LongT5 that key is instead the default of scale_decoder_outputs. (For UMT5 since transformers 5.24;
+ * earlier versions always scale.) */
 static void read_head(reader *r, t5_config *c)
 {
     const bool tied = boolean(r, "tie_word_embeddings", true);
-    c->tied = true;
-    switch (c->kind) {
-    case T5_MT5: c->scale = false; break;
-    case T5_UMT5: c->scale = true; break;
-    case T5_SWITCH:
-        c->scale = tied;
-        c->tied = tied;
-        break;
-    default: c->scale = boolean(r, "scale_decoder_outputs", tied);
-    }
+    c->tied = c->kind != T5_SWITCH || tied;
+    c->scale = c->kind == T5_MT5 ? false : c->kind == T5_SWITCH ? tied : condition(r, "scale_decoder_outputs", tied);
 }
 
 static void read_long(reader *r, t5_config *c)
@@ -197,10 +237,9 @@ static void read_switch(reader *r, t5_config *c)
     const int64_t decoder = integer(r, "num_sparse_decoder_layers", 3, 0, T5_MAX_SIZE);
     c->experts = integer(r, "num_experts", 8, 1, 65536);
     c->capacity = integer(r, "expert_capacity", 64, 1, INT64_MAX);
-    c->sparse_encoder = encoder > 0 ? c->layers / encoder : c->layers;
-    c->sparse_decoder = decoder > 0 ? c->decoder_layers / decoder : c->decoder_layers;
-    if (boolean(r, "router_bias", false) && r->status == RP_OK)
-        r->status = t5_fail(RP_E_UNSUPPORTED, "%s: router_bias is not supported (use a model without it)", r->path);
+    c->sparse_encoder = integer(r, "encoder_sparse_step", encoder > 0 ? c->layers / encoder : c->layers, 0, 4096);
+    c->sparse_decoder =
+        integer(r, "decoder_sparse_step", decoder > 0 ? c->decoder_layers / decoder : c->decoder_layers, 0, 4096);
 }
 
 /* Read eos_token_id: a number or a list of numbers. */
@@ -227,14 +266,12 @@ static void read_eos(reader *r, t5_config *c)
 
 static void read_sizes(reader *r, t5_config *c)
 {
-    c->vocab = size_of(r, "vocab_size", 0);
-    c->d_model = size_of(r, "d_model", get(r, "hidden_size") ? size_of(r, "hidden_size", 0) : 0);
-    c->heads = size_of(r, "num_heads", get(r, "num_attention_heads") ? size_of(r, "num_attention_heads", 0) : 0);
-    c->d_kv = size_of(r, "d_kv", 64);
-    c->d_ff = size_of(r, "d_ff", 0);
-    c->layers = integer(r, "num_layers", integer(r, "num_hidden_layers", 0, 1, 4096), 1, 4096);
-    if (c->layers == 0)
-        fault(r, "num_layers", "is missing (it is not the config.json of a T5)");
+    c->vocab = size_of(r, "vocab_size", NULL, 0, T5_MAX_SIZE);
+    c->d_model = size_of(r, "d_model", "hidden_size", 0, T5_MAX_SIZE);
+    c->heads = size_of(r, "num_heads", "num_attention_heads", 0, T5_MAX_SIZE);
+    c->d_kv = size_of(r, "d_kv", c->kind == T5_SWITCH ? NULL : "head_dim", 64, T5_MAX_SIZE);
+    c->d_ff = size_of(r, "d_ff", NULL, 0, T5_MAX_SIZE);
+    c->layers = size_of(r, "num_layers", "num_hidden_layers", 0, 4096);
     c->decoder_layers = integer(r, "num_decoder_layers", c->layers, 1, 4096);
     c->buckets = integer(r, "relative_attention_num_buckets", 32, 4, T5_MAX_SIZE);
     c->max_distance = integer(r, "relative_attention_max_distance", 128, 1, T5_MAX_SIZE);
@@ -250,8 +287,9 @@ static void read_sizes(reader *r, t5_config *c)
         fault(r, "num_heads", "times d_kv is too large");
 }
 
-rp_status t5_config_read(t5_config *c, const char *path, const char *text, size_t size)
+rp_status t5_config_read(rp_t5 *m, const char *path, const char *text, size_t size)
 {
+    t5_config *c = &m->config;
     json_t *root;
     memset(c, 0, sizeof *c);
     const rp_status status = open_json(&root, path, text, size);
@@ -259,6 +297,8 @@ rp_status t5_config_read(t5_config *c, const char *path, const char *text, size_
         return status;
     reader r = {root, path, RP_OK};
     read_kind(&r, c);
+    if (r.status == RP_OK)
+        r.status = t5_check_keys(m, T5_KEYS_CONFIG, path, root);
     if (r.status == RP_OK)
         read_sizes(&r, c);
     read_activation(&r, c);
@@ -269,53 +309,19 @@ rp_status t5_config_read(t5_config *c, const char *path, const char *text, size_
         read_switch(&r, c);
     c->pad = (int32_t)integer(&r, "pad_token_id", 0, 0, c->vocab - 1);
     c->start = (int32_t)integer(&r, "decoder_start_token_id", c->pad, 0, c->vocab - 1);
+    c->names_start = get(&r, "decoder_start_token_id") != NULL;
     c->eos[0] = 1;
     c->n_eos = 1;
     read_eos(&r, c);
     c->bytes = strcmp(string(&r, "tokenizer_class", ""), "ByT5Tokenizer") == 0;
+    c->only_encodes = !condition(&r, "is_encoder_decoder", true);
+    c->max_positions = integer(&r, "max_position_embeddings", -1, INT64_MIN, INT64_MAX);
     json_decref(root);
     return r.status;
 }
 
 /* ------------------------------------------------------------------------------------------------
  * generation_config.json */
-
-/* Unsupported keys that change the output, and the values with which they have no effect. */
-static const struct {
-    const char *key;
-    double neutral;
-} unsupported[] = {{"sequence_bias", 0},
-                   {"num_beam_groups", 1},
-                   {"diversity_penalty", 0},
-                   {"penalty_alpha", 0},
-                   {"guidance_scale", 1},
-                   {"typical_p", 1},
-                   {"min_p", 0},
-                   {"epsilon_cutoff", 0},
-                   {"eta_cutoff", 0},
-                   {"encoder_repetition_penalty", 1},
-                   {"encoder_no_repeat_ngram_size", 0},
-                   {"exponential_decay_length_penalty", 0},
-                   {"constraints", 0},
-                   {"force_words_ids", 0},
-                   {"dola_layers", 0},
-                   {"top_h", 0},
-                   {"max_time", 0},
-                   {"renormalize_logits", 0},
-                   {"token_healing", 0},
-                   {"watermarking_config", 0}};
-
-static const char *find_unsupported(const reader *r)
-{
-    for (size_t n = 0; n < sizeof unsupported / sizeof *unsupported; n++) {
-        const json_t *v = get(r, unsupported[n].key);
-        if (v == NULL || (json_is_number(v) && json_number_value(v) == unsupported[n].neutral) ||
-            (json_is_array(v) && json_array_size(v) == 0) || json_is_false(v))
-            continue;
-        return unsupported[n].key;
-    }
-    return NULL;
-}
 
 static void read_early_stopping(reader *r, rp_t5_generation *g)
 {
@@ -435,9 +441,10 @@ static const char *read_forced_last(reader *r, const t5_config *c, rp_t5_generat
     return NULL;
 }
 
-rp_status t5_generation_read(t5_config *c, rp_t5_generation *g, t5_kept *kept, const char *path, const char *text,
-                             size_t size)
+rp_status t5_generation_read(rp_t5 *m, const char *name, const char *path, const char *text, size_t size)
 {
+    t5_config *c = &m->config;
+    rp_t5_generation *g = &m->generation;
     json_t *root;
     const rp_status status = open_json(&root, path, text, size);
     if (status != RP_OK)
@@ -458,13 +465,22 @@ rp_status t5_generation_read(t5_config *c, rp_t5_generation *g, t5_kept *kept, c
     const char *several = read_forced_last(&r, c, g);
     c->pad = (int32_t)integer(&r, "pad_token_id", c->pad, 0, c->vocab - 1);
     const char *start = get(&r, "decoder_start_token_id") != NULL ? "decoder_start_token_id" : "bos_token_id";
+    const int32_t before = c->start;
     c->start = (int32_t)integer(&r, start, c->start, 0, c->vocab - 1);
     read_eos(&r, c);
-    read_suppressed(&r, c, g, kept);
-    read_stops(&r, g, kept);
-    const char *key = several != NULL ? several : find_unsupported(&r);
-    if (key != NULL && r.status == RP_OK && (kept->refused = strdup(key)) == NULL)
+    read_suppressed(&r, c, g, &m->kept);
+    read_stops(&r, g, &m->kept);
+    const char *key = several;
+    if (r.status == RP_OK && key == NULL)
+        r.status = t5_refused_key(root, &key);
+    m->kept.refused_in = name;
+    if (r.status == RP_OK && key != NULL && (m->kept.refused = strdup(key)) == NULL)
         r.status = t5_no_memory();
+    if (r.status == RP_OK && m->generation_text != NULL)
+        r.status = t5_check_keys(m, T5_KEYS_GENERATION, path, root);
+    if (r.status == RP_OK && c->names_start && c->start != before)
+        r.status = t5_add_note(m, "%s: targets begin with token %d, although config.json says %d (%s)", path,
+                               (int)c->start, (int)before, start);
     json_decref(root);
     return r.status;
 }

@@ -114,11 +114,10 @@ rp_status t5_begin(rp_t5_session **session, const rp_t5 *m, int64_t n_sources, c
         return t5_fail(RP_E_ARG, "session is NULL; pass the address of a pointer");
     *session = NULL;
     rp_status status = t5_check_tokens(m, "sources", n_sources, sources);
+    if (status == RP_OK)
+        status = t5_need_decoder(m);
     if (status != RP_OK)
         return status;
-    if (m->weights.decoder.layers == 0)
-        return t5_fail(RP_E_UNSUPPORTED,
-                       "the checkpoint has no decoder, so it can only encode (use one with a decoder)");
     if (positions < 0 || positions > INT32_MAX)
         return t5_fail(RP_E_RANGE, "positions is %lld; it must be 0 to %d", (long long)positions, INT32_MAX);
     rp_t5_session *s = calloc(1, sizeof *s);

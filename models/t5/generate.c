@@ -346,11 +346,10 @@ static rp_status check_generation(const rp_t5 *m, const rp_t5_generation *g)
         return t5_fail(RP_E_ARG,
                        "generation is NULL, or was not created by rp_t5_generation_of; create it with that function");
     if (g->unsupported != NULL)
-        return t5_fail(
-            RP_E_UNSUPPORTED,
-            "generation_config.json sets \"%s\", which is not supported (remove it there; a packed file must then be "
-            "packed again)",
-            g->unsupported);
+        return t5_fail(RP_E_UNSUPPORTED,
+                       "%s sets \"%s\" to a value that is not supported (remove it there; a packed file must then be "
+                       "packed again)",
+                       m->kept.refused_in != NULL ? m->kept.refused_in : "generation_config.json", g->unsupported);
     if (g->max_new_tokens < 1 || g->max_new_tokens > INT32_MAX / 2)
         return out_of_range("max_new_tokens", (double)g->max_new_tokens, "1 to 1073741823");
     if (g->min_new_tokens < 0 || g->min_new_tokens > g->max_new_tokens)

@@ -42,7 +42,7 @@ static rp_status read_config(rp_t5 *m, const char *folder)
                          "`relpos t5 pack`)",
                          folder);
     if (status == RP_OK)
-        status = t5_config_read(&m->config, path, m->config_text, size);
+        status = t5_config_read(m, path, m->config_text, size);
     free(path);
     return status;
 }
@@ -50,7 +50,7 @@ static rp_status read_config(rp_t5 *m, const char *folder)
 /* Without generation_config.json, read the same keys from config.json, where older checkpoints keep them. */
 static rp_status old_generation(rp_t5 *m, const char *path)
 {
-    return t5_generation_read(&m->config, &m->generation, &m->kept, path, m->config_text, strlen(m->config_text));
+    return t5_generation_read(m, "config.json", path, m->config_text, strlen(m->config_text));
 }
 
 static rp_status read_generation(rp_t5 *m, const char *folder)
@@ -61,7 +61,7 @@ static rp_status read_generation(rp_t5 *m, const char *folder)
         return t5_no_memory();
     rp_status status = t5_read_text(m, path, &m->generation_text, &size);
     if (status == RP_OK && m->generation_text != NULL)
-        status = t5_generation_read(&m->config, &m->generation, &m->kept, path, m->generation_text, size);
+        status = t5_generation_read(m, "generation_config.json", path, m->generation_text, size);
     else if (status == RP_OK)
         status = old_generation(m, folder);
     free(path);
@@ -80,6 +80,7 @@ static void fill_info(rp_t5 *m)
     int64_t parameters = 0, step_bytes = 0;
     if (m->load != RP_T5_LOAD_TEXT)
         t5_weights_count(w, c, &parameters, &step_bytes);
+    const int32_t cleans_up = m->info.cleans_up; /* was set when the tokenizer was opened */
     m->info = (rp_t5_info){.kind = kinds[c->kind],
                            .type = m->load != RP_T5_LOAD_TEXT ? linear_type_name(w->type) : "",
                            .vocab = c->vocab,
@@ -107,7 +108,8 @@ static void fill_info(rp_t5 *m)
                            .source = m->source != NULL ? m->source : "",
                            .source_checksum = m->source_checksum,
                            .vector_width = t5_vector_width(m->sentence),
-                           .vector_tokens = t5_vector_tokens(m->sentence)};
+                           .vector_tokens = t5_vector_tokens(m->sentence),
+                           .cleans_up = cleans_up};
 }
 
 /* ------------------------------------------------------------------------------------------------ checksums */
@@ -339,7 +341,7 @@ static rp_status open_gguf(rp_t5 *m, const char *path, int type, const char *giv
     if (status == RP_OK)
         status = t5_gguf_describe(m, path);
     if (status == RP_OK)
-        status = t5_config_read(&m->config, path, m->config_text, strlen(m->config_text));
+        status = t5_config_read(m, path, m->config_text, strlen(m->config_text));
     if (status == RP_OK)
         status = old_generation(m, path);
     if (status == RP_OK && m->load != RP_T5_LOAD_TEXT)
@@ -389,10 +391,9 @@ static rp_status open_packed(rp_t5 *m, const char *path, int type)
     if (status == RP_OK && m->config_text == NULL)
         status = t5_fail(RP_E_ARG, "%s: it has no config (pack the folder again)", path);
     if (status == RP_OK)
-        status = t5_config_read(&m->config, path, m->config_text, strlen(m->config_text));
+        status = t5_config_read(m, path, m->config_text, strlen(m->config_text));
     if (status == RP_OK && m->generation_text != NULL)
-        status = t5_generation_read(&m->config, &m->generation, &m->kept, path, m->generation_text,
-                                    strlen(m->generation_text));
+        status = t5_generation_read(m, "generation_config.json", path, m->generation_text, strlen(m->generation_text));
     else if (status == RP_OK)
         status = old_generation(m, path);
     if (status == RP_OK && m->load != RP_T5_LOAD_TEXT)

@@ -86,6 +86,9 @@ typedef struct t5_config {
     int64_t sparse_encoder, sparse_decoder;     /* every how many layers one has experts; 0: no layer has them */
     int32_t pad, start, eos[T5_MAX_EOS], n_eos; /* token numbers; `start` is the first token of every target */
     bool bytes;                                 /* ByT5: tokens are bytes, and there is no tokenizer file */
+    bool names_start;                           /* config.json has a decoder_start_token_id */
+    bool only_encodes;                          /* is_encoder_decoder is false */
+    int64_t max_positions;                      /* max_position_embeddings; -1: none */
 } t5_config;
 
 /* Return true if layer i of a stack has experts; `every` is sparse_encoder or sparse_decoder. */
@@ -94,15 +97,16 @@ static inline bool t5_is_sparse(int64_t every, int64_t i)
     return every == 1 || (every > 1 && i % every == 1);
 }
 
-/* Parse the text of config.json. `path` is only used in messages. */
-rp_status t5_config_read(t5_config *c, const char *path, const char *text, size_t size);
+/* Set m->config to the contents of a config.json. `path` is only used in messages. */
+rp_status t5_config_read(rp_t5 *m, const char *path, const char *text, size_t size);
 /* Bounds of repetition_penalty, which is applied in f32. */
 #define T5_MIN_PENALTY 1e-6
 #define T5_MAX_PENALTY 1e6
 
 /* Memory that the pointers in rp_t5.generation point to. */
 typedef struct t5_kept {
-    char *refused;           /* name of an unsupported key in the file: generation.unsupported */
+    char *refused;           /* name of an unsupported key: generation.unsupported */
+    const char *refused_in;  /* the file that was read: generation_config.json or config.json */
     int32_t *tokens;         /* tokens of suppress, begin_suppress and bad_words */
     rp_t5_tokens *bad_words; /* generation.bad_words */
     char **stop;             /* [n_stop]: generation.stop */
@@ -110,10 +114,9 @@ typedef struct t5_kept {
 } t5_kept;
 void t5_kept_free(t5_kept *kept);
 
-/* Parse the text of generation_config.json, or of config.json if the former does not exist. On input *g holds the
- * defaults. */
-rp_status t5_generation_read(t5_config *c, rp_t5_generation *g, t5_kept *kept, const char *path, const char *text,
-                             size_t size);
+/* Set m->generation, which has the defaults, to the contents of a generation_config.json, or of a config.json if the
+ * former does not exist. `name` is the name of the file, and `path` its path or that of the packed file. */
+rp_status t5_generation_read(rp_t5 *m, const char *name, const char *path, const char *text, size_t size);
 
 /* --------------------------------------------------------------------------------------------- weights.c, packing.c */
 
@@ -172,7 +175,7 @@ typedef struct t5_file_id {
 } t5_file_id;
 
 enum { T5_CHECKSUM = 17 }; /* size of a checksum as text: 16 hexadecimal digits and a null byte */
-enum { T5_BESIDE = 3 };    /* number of tokenizer files beside a spiece.model */
+enum { T5_BESIDE = 3 };    /* number of JSON files beside a tokenizer */
 
 struct rp_t5 {
     t5_config config;
@@ -226,15 +229,25 @@ rp_status t5_refuse_adapter(const char *path); /* report that a file or folder i
 /* Return the status of a call that read the weights, or an error if their mapped file was written to. */
 rp_status t5_finish(const rp_t5 *m, rp_status status);
 rp_status t5_need_weights(const rp_t5 *m); /* check that the weights are loaded; m may be NULL */
+rp_status t5_need_decoder(const rp_t5 *m); /* check that the model has a decoder */
 /* Check that tokens are in the vocabulary. `what` names the tokens in the message. */
 rp_status t5_in_vocabulary(const rp_t5 *m, const char *what, int64_t n_sources, const rp_t5_tokens *sources);
 /* Check that tokens are in the vocabulary and that the weights are loaded. */
 rp_status t5_check_tokens(const rp_t5 *m, const char *what, int64_t n_sources, const rp_t5_tokens *sources);
 
-/* ------------------------------------------------------------------------------------------------ tokenize.c */
+/* ------------------------------------------------------------------------------------------------ beside.c */
 
-/* Names of the tokenizer files that may accompany spiece.model, and their metadata keys in a packed file. */
+/* Names of the JSON files that may accompany a tokenizer, and their metadata keys in a packed file. */
 extern const char *const t5_beside_names[T5_BESIDE], *const t5_beside_keys[T5_BESIDE];
+
+rp_status t5_read_beside(rp_t5 *m, const char *folder); /* read these files of a folder */
+rp_status t5_copy_beside(rp_t5 *m);                     /* copy them from a packed file */
+/* Check their keys and set info.cleans_up. `folder` is only used in messages. */
+rp_status t5_check_beside(rp_t5 *m, const char *folder);
+/* Remove spaces before punctuation, as clean_up_tokenization of transformers does. Return the new size. */
+int64_t t5_clean_up(char *text, int64_t size);
+
+/* ------------------------------------------------------------------------------------------------ tokenize.c */
 
 #define T5_TOKENIZER_ARRAY    "tokenizer"    /* name of the tokenizer's array in a packed file */
 #define T5_EMBEDDED_TOKENIZER "spiece_model" /* a tensor of bytes in a single file: the contents of spiece.model */

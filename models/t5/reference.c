@@ -543,9 +543,7 @@ static rp_status check(const rp_t5 *m, rp_t5_tokens source, rp_t5_tokens target)
     rp_status status = t5_check_tokens(m, "source", 1, &source);
     if (status == RP_OK)
         status = t5_check_tokens(m, "target", 1, &target);
-    if (status == RP_OK && target.n > 0 && m->weights.decoder.layers == 0)
-        status = t5_fail(RP_E_UNSUPPORTED, "the checkpoint has no decoder (use one with a decoder)");
-    return status;
+    return status == RP_OK && target.n > 0 ? t5_need_decoder(m) : status;
 }
 
 rp_status rp_t5_reference(const rp_t5 *m, rp_t5_tokens source, rp_t5_tokens target, const rp_t5_rounding *rounding,
@@ -579,8 +577,8 @@ rp_status rp_t5_attention_of(const rp_t5 *m, rp_t5_part part, int64_t layer, rp_
         return t5_fail(RP_E_ARG, "part is %d; it must be a value of rp_t5_part", (int)part);
     const int64_t layers = part == RP_T5_ENCODER ? m->weights.encoder.layers : m->weights.decoder.layers;
     const int64_t n_q = part == RP_T5_ENCODER ? source.n : target.n, n_k = part == RP_T5_DECODER ? target.n : source.n;
-    if (layers == 0)
-        return t5_fail(RP_E_UNSUPPORTED, "the checkpoint has no decoder (use one with a decoder)");
+    if (part != RP_T5_ENCODER && (status = t5_need_decoder(m)) != RP_OK)
+        return status;
     if (layer < 0 || layer >= layers)
         return t5_fail(RP_E_RANGE, "layer is %lld; it must be 0 to %lld", (long long)layer, (long long)layers - 1);
     if (n_q == 0 || n_k == 0)

@@ -7,8 +7,7 @@
  * kind of pooling, later ones ….pooling.Pooling with "pooling_mode".
  * Source: sentence-transformers 6.2, base/modules and sentence_transformer/modules/pooling.py.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "io/json.h"
-#include "t5/model.h"
+#include "t5/keys.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,9 +38,10 @@ struct t5_sentence {
     module module[MAX_MODULES];
     int n;
     int64_t not_finite; /* NaN and infinite weights of the modules */
-    int64_t width;      /* of the result */
+    int64_t width;      /* of the result of the modules */
+    int64_t kept;       /* width of the result: truncate_dim, if it is less than `width` */
     int64_t tokens;     /* rp_t5_info.vector_tokens */
-    json_t *prompts;    /* config_sentence_transformers.json; NULL: absent */
+    json_t *about;      /* config_sentence_transformers.json; NULL: absent */
     const char *prompt; /* text of the default prompt */
 };
 
@@ -142,10 +142,25 @@ static bool is_text(const json_t *config, const char *key, const char *expected)
     return v == NULL || json_is_null(v) || (json_is_string(v) && strcmp(json_string_value(v), expected) == 0);
 }
 
-static bool is_true(const json_t *config, const char *key)
+/* Return true if a key is present and not null. */
+static bool has_key(const json_t *config, const char *key)
 {
     const json_t *v = json_object_get(config, key);
-    return v != NULL && !json_is_false(v) && !json_is_null(v);
+    return v != NULL && !json_is_null(v);
+}
+
+static bool is_true(const json_t *config, const char *key)
+{
+    return has_key(config, key) && !json_is_false(json_object_get(config, key));
+}
+
+/* Check the keys of a file of a folder. */
+static rp_status check_keys(rp_t5 *m, t5_key_file file, const char *folder, const char *name, const json_t *root)
+{
+    char *path = t5_join(folder, name);
+    const rp_status status = path != NULL ? t5_check_keys(m, file, path, root) : t5_no_memory();
+    free(path);
+    return status;
 }
 
 static rp_status not_supported(const char *folder, const char *file, const char *what)
@@ -168,11 +183,14 @@ static rp_status add_pooling(struct t5_sentence *s, const char *folder, const ch
     return not_supported(folder, "config.json", what);
 }
 
-static rp_status read_pooling(struct t5_sentence *s, const json_t *config, const char *folder, int64_t d)
+static rp_status read_pooling(rp_t5 *m, const json_t *config, const char *folder)
 {
+    struct t5_sentence *s = m->sentence;
     const json_t *mode = json_object_get(config, "pooling_mode"), *one;
-    rp_status status = RP_OK;
+    rp_status status = check_keys(m, T5_KEYS_POOLING, folder, "config.json", config);
     size_t k;
+    if (status != RP_OK)
+        return status;
     if (json_is_array(mode))
         for (k = 0; k < json_array_size(mode) && status == RP_OK; k++) {
             one = json_array_get(mode, k);
@@ -187,7 +205,7 @@ static rp_status read_pooling(struct t5_sentence *s, const json_t *config, const
     if (s->n_pools == 0)
         s->pool[s->n_pools++] = &poolings[MEAN];
     s->skips_prompt = json_is_false(json_object_get(config, "include_prompt"));
-    s->width = d * s->n_pools;
+    s->width = m->config.d_model * s->n_pools;
     return status;
 }
 
@@ -233,17 +251,15 @@ static rp_status read_dense(rp_t5 *m, const json_t *config, const char *folder)
     module *d = &s->module[s->n++];
     const char *activation = json_string_value(json_object_get(config, "activation_function"));
     const char *dot = activation != NULL ? strrchr(activation, '.') : NULL;
+    const rp_status status = check_keys(m, T5_KEYS_DENSE, folder, "config.json", config);
     const bool torch = dot != NULL && strncmp(activation, "torch.nn.", 9) == 0;
     d->in = s->width;
     d->out = size_of(config, "out_features");
     d->tanh = activation == NULL || (torch && strcmp(dot, ".Tanh") == 0);
+    if (status != RP_OK)
+        return status;
     if (!d->tanh && !(torch && strcmp(dot, ".Identity") == 0))
         return not_supported(folder, "config.json", "its activation_function, which is neither Identity nor Tanh,");
-    if (is_true(config, "use_residual"))
-        return not_supported(folder, "config.json", "use_residual");
-    if (!is_text(config, "module_input_name", "sentence_embedding") ||
-        !is_text(config, "module_output_name", "sentence_embedding"))
-        return not_supported(folder, "config.json", "another input or output than sentence_embedding");
     if (size_of(config, "in_features") != d->in || d->out < 0)
         return t5_fail(RP_E_ARG,
                        "%s/config.json: in_features must be %lld, the width of its input, and out_features 1 to %d "
@@ -253,13 +269,10 @@ static rp_status read_dense(rp_t5 *m, const json_t *config, const char *folder)
     return m->load == RP_T5_LOAD_ALL ? read_weights(m, d, config, folder) : RP_OK;
 }
 
-static rp_status read_normalize(struct t5_sentence *s, const json_t *config, const char *folder)
+static rp_status read_normalize(rp_t5 *m, const json_t *config, const char *folder)
 {
-    s->n++;
-    return is_text(config, "module_input_name", "sentence_embedding") &&
-                   is_text(config, "module_output_name", "sentence_embedding")
-               ? RP_OK
-               : not_supported(folder, "config.json", "another input or output than sentence_embedding");
+    m->sentence->n++;
+    return check_keys(m, T5_KEYS_NORMALIZE, folder, "config.json", config);
 }
 
 /* Return the last word of the type of a module of sentence-transformers; otherwise "". */
@@ -291,15 +304,17 @@ static rp_status read_module(rp_t5 *m, const char *folder, size_t k)
     json_t *config = NULL;
     rp_status status = path_of(entry, folder, &path);
     if (status == RP_OK)
+        status = check_keys(m, T5_KEYS_MODULES, folder, "modules.json", entry);
+    if (status == RP_OK)
         status = read_json(m, path, "config.json", &config);
     if (status == RP_OK && config == NULL && strcmp(type, "Normalize") != 0)
         status = t5_fail(RP_E_ARG, "%s/config.json: it does not exist (download the folder again)", path);
     if (status == RP_OK && k == 1 && strcmp(type, "Pooling") == 0)
-        status = read_pooling(m->sentence, config, path, m->config.d_model);
+        status = read_pooling(m, config, path);
     else if (status == RP_OK && k > 1 && strcmp(type, "Dense") == 0)
         status = read_dense(m, config, path);
     else if (status == RP_OK && k > 1 && strcmp(type, "Normalize") == 0)
-        status = read_normalize(m->sentence, config, path);
+        status = read_normalize(m, config, path);
     else if (status == RP_OK) {
         snprintf(what, sizeof what, "the type %s of module %zu", io_safe(safe, sizeof safe, full != NULL ? full : "?"),
                  k + 1);
@@ -335,17 +350,23 @@ rp_status t5_find_modules(rp_t5 *m, const char *folder, char **inner)
 
 /* ------------------------------------------------------------------------------------------------ texts */
 
-/* Find the longest source: max_seq_length, or model_max_length of the tokenizer. */
+/* Find the longest source, as sentence-transformers does: max_seq_length, or model_max_length of the tokenizer and
+ * max_position_embeddings of the model. */
 static rp_status read_limit(rp_t5 *m, const char *inner)
 {
     json_t *config, *tokenizer = NULL;
     rp_status status = read_json(m, inner, "sentence_bert_config.json", &config);
-    if (status == RP_OK && is_true(config, "do_lower_case"))
-        status = not_supported(inner, "sentence_bert_config.json", "do_lower_case");
+    if (status == RP_OK)
+        status = check_keys(m, T5_KEYS_TRANSFORMER, inner, "sentence_bert_config.json", config);
     int64_t n = size_of(config, "max_seq_length");
-    if (status == RP_OK && n < 0) {
+    if (status == RP_OK)
         status = read_json(m, inner, "tokenizer_config.json", &tokenizer);
-        n = size_of(tokenizer, "model_max_length");
+    if (status == RP_OK && !is_text(tokenizer, "truncation_side", "right"))
+        status = not_supported(inner, "tokenizer_config.json", "a truncation_side other than right");
+    if (n < 0) {
+        n = size_of(tokenizer, has_key(tokenizer, "model_max_length") ? "model_max_length" : "max_len");
+        if (m->config.max_positions > 0 && (n < 0 || n > m->config.max_positions))
+            n = m->config.max_positions;
     }
     m->sentence->tokens = n > 0 ? n : 0;
     json_decref(config);
@@ -356,20 +377,19 @@ static rp_status read_limit(rp_t5 *m, const char *inner)
 /* Find the text of a prompt; NULL if there is none. The prompts "query" and "document" are empty unless given. */
 static const char *find_prompt(const struct t5_sentence *s, const char *name)
 {
-    const json_t *prompt = json_object_get(json_object_get(s->prompts, "prompts"), name);
+    const json_t *prompt = json_object_get(json_object_get(s->about, "prompts"), name);
     if (prompt == NULL || json_is_null(prompt))
         return prompt != NULL || strcmp(name, "query") == 0 || strcmp(name, "document") == 0 ? "" : NULL;
     return json_string_value(prompt);
 }
 
-static rp_status read_prompts(rp_t5 *m, const char *folder)
+/* Find the default prompt. */
+static rp_status find_default(struct t5_sentence *s, const char *folder)
 {
-    struct t5_sentence *s = m->sentence;
     char safe[96];
-    const rp_status status = read_json(m, folder, "config_sentence_transformers.json", &s->prompts);
-    const char *name = json_string_value(json_object_get(s->prompts, "default_prompt_name"));
-    if (status != RP_OK || name == NULL)
-        return status;
+    const char *name = json_string_value(json_object_get(s->about, "default_prompt_name"));
+    if (name == NULL)
+        return RP_OK;
     s->prompt = find_prompt(s, name);
     return s->prompt != NULL ? RP_OK
                              : t5_fail(RP_E_ARG,
@@ -378,19 +398,34 @@ static rp_status read_prompts(rp_t5 *m, const char *folder)
                                        folder, io_safe(safe, sizeof safe, name));
 }
 
+static rp_status read_about(rp_t5 *m, const char *folder)
+{
+    static const char name[] = "config_sentence_transformers.json";
+    struct t5_sentence *s = m->sentence;
+    rp_status status = read_json(m, folder, name, &s->about);
+    if (status == RP_OK)
+        status = check_keys(m, T5_KEYS_SENTENCE, folder, name, s->about);
+    const int64_t kept = size_of(s->about, "truncate_dim");
+    s->kept = kept > 0 && kept < s->width ? kept : s->width;
+    if (status == RP_OK && kept < 0 && has_key(s->about, "truncate_dim"))
+        status = t5_fail(RP_E_ARG, "%s/%s: truncate_dim is not a whole number from 1 to %d (correct it, or remove it)",
+                         folder, name, T5_MAX_SIZE);
+    return status == RP_OK ? find_default(s, folder) : status;
+}
+
 rp_status t5_read_modules(rp_t5 *m, const char *folder, const char *inner)
 {
-    rp_status status = RP_OK;
+    rp_status status = check_keys(m, T5_KEYS_MODULES, folder, "modules.json", json_array_get(m->sentence->list, 0));
     for (size_t k = 1; k < json_array_size(m->sentence->list) && status == RP_OK; k++)
         status = read_module(m, folder, k);
     if (status == RP_OK)
         status = read_limit(m, inner);
-    return status == RP_OK ? read_prompts(m, folder) : status;
+    return status == RP_OK ? read_about(m, folder) : status;
 }
 
 int64_t t5_vector_width(const struct t5_sentence *s)
 {
-    return s != NULL ? s->width : 0;
+    return s != NULL ? s->kept : 0;
 }
 
 int64_t t5_vector_tokens(const struct t5_sentence *s)
@@ -407,7 +442,7 @@ void t5_sentence_close(struct t5_sentence *s)
         free(s->module[k].bias);
     }
     json_decref(s->list);
-    json_decref(s->prompts);
+    json_decref(s->about);
     free(s);
 }
 
@@ -516,10 +551,10 @@ rp_status rp_t5_vector(const rp_t5 *m, const char *prompt, int64_t n, const floa
             x[p * d + c] = s->pool[p]->column(hidden + c, d, first, n);
     const float *made = apply_modules(s, d * s->n_pools, x, x + widest);
     bool finite = true;
-    for (int64_t k = 0; k < s->width; k++)
+    for (int64_t k = 0; k < s->kept; k++)
         finite &= isfinite(made[k]) != 0;
     if (finite)
-        memcpy(vector, made, (size_t)s->width * sizeof *vector);
+        memcpy(vector, made, (size_t)s->kept * sizeof *vector);
     free(x);
     return finite ? RP_OK
                   : t5_fail(RP_E_RANGE,

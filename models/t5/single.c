@@ -141,7 +141,7 @@ static rp_status make_config(rp_t5 *m, const char *path)
              (long long)axis(f, gated ? wi : LAYER "1.DenseReluDense.wi.weight", 0), count_blocks(f, "encoder"),
              decoder_text, (long long)heads, (long long)axis(f, LAYER "0." BIAS, 0), gated ? "gated-gelu" : "relu",
              has(f, "", "lm_head.weight") ? "false" : "true");
-    return t5_config_read(&m->config, path, text, strlen(text));
+    return t5_config_read(m, path, text, strlen(text));
 }
 
 /* Copy the tokenizer that is a tensor of the file. */

@@ -28,10 +28,6 @@ static rp_status opened(rp_t5 *m, tok_status status, const char *err)
     return status == TOK_OK ? RP_OK : status == TOK_FAILED ? tokenizer_failed(status, err) : no_tokenizer(m, err);
 }
 
-const char *const t5_beside_names[T5_BESIDE] = {"added_tokens.json", "tokenizer_config.json",
-                                                "special_tokens_map.json"};
-const char *const t5_beside_keys[T5_BESIDE] = {"added_tokens", "tokenizer_config", "special_tokens_map"};
-
 /* Reject a tokenizer that has more pieces than the embedding has rows: it belongs to another model. Only the pieces
  * <extra_id_N> at the end may exceed the rows, since some models have no rows for them; a text that uses one is an
  * error. */
@@ -78,22 +74,23 @@ static rp_status use_none(rp_t5 *m, const char *why)
     return m->config.vocab == BYT5_VOCAB ? use_bytes(m) : no_tokenizer(m, why);
 }
 
-static rp_status read_beside(rp_t5 *m, const char *folder)
+/* Use a tokenizer only if the keys of the files beside it allow it. `folder` has these files, or is a packed file. */
+static rp_status check_beside(rp_t5 *m, const char *folder)
 {
-    rp_status status = RP_OK;
-    for (int k = 0; k < T5_BESIDE && status == RP_OK; k++) {
-        size_t size;
-        char *path = t5_join(folder, t5_beside_names[k]);
-        status = path != NULL ? t5_read_text(m, path, &m->beside_text[k], &size) : t5_no_memory();
-        free(path);
-    }
-    return status;
+    char why[TOK_ERR_MAX];
+    const rp_status status = t5_check_beside(m, folder);
+    if (status == RP_OK || status == RP_E_NOMEM || m->tokenizer == NULL)
+        return status == RP_E_NOMEM ? status : RP_OK;
+    tok_close(m->tokenizer);
+    m->tokenizer = NULL;
+    snprintf(why, sizeof why, "%s", rp_t5_last_error());
+    return no_tokenizer(m, why);
 }
 
-rp_status t5_find_tokenizer(rp_t5 *m, const char *folder)
+/* Use the tokenizer file of a folder, or none. */
+static rp_status use_folder(rp_t5 *m, const char *folder)
 {
-    enum { SPIECE = 1 };
-    static const char *const names[] = {"tokenizer.json", [SPIECE] = "spiece.model"};
+    static const char *const names[] = {"tokenizer.json", "spiece.model"};
     if (m->config.bytes)
         return use_bytes(m);
     for (int n = 0; n < 2 && m->tokenizer_text == NULL; n++) {
@@ -101,8 +98,6 @@ rp_status t5_find_tokenizer(rp_t5 *m, const char *folder)
         if (path == NULL)
             return t5_no_memory();
         rp_status status = t5_read_text(m, path, (char **)&m->tokenizer_text, &m->tokenizer_size);
-        if (status == RP_OK && m->tokenizer_text != NULL && n == SPIECE)
-            status = read_beside(m, folder);
         if (status == RP_OK && m->tokenizer_text != NULL)
             status = use_tokenizer(m, path);
         free(path);
@@ -110,6 +105,14 @@ rp_status t5_find_tokenizer(rp_t5 *m, const char *folder)
             return status;
     }
     return m->tokenizer_text != NULL ? RP_OK : use_none(m, "its folder has no tokenizer.json or spiece.model");
+}
+
+rp_status t5_find_tokenizer(rp_t5 *m, const char *folder)
+{
+    rp_status status = t5_read_beside(m, folder);
+    if (status == RP_OK)
+        status = use_folder(m, folder);
+    return status == RP_OK ? check_beside(m, folder) : status;
 }
 
 rp_status t5_gguf_tokenizer(rp_t5 *m, const char *path)
@@ -157,11 +160,11 @@ rp_status t5_embedded_tokenizer(rp_t5 *m, const char *path)
                : use_none(m, "its file contains no tokenizer; --tokenizer takes a folder or a file with one");
 }
 
-rp_status t5_packed_tokenizer(rp_t5 *m, const char *path)
+static rp_status use_packed(rp_t5 *m, const char *path)
 {
     const io_tensor *t = io_checkpoint_find(m->file, T5_TOKENIZER_ARRAY);
     if (m->config.bytes)
-        return t5_find_tokenizer(m, path);
+        return use_bytes(m);
     if (t == NULL)
         return use_none(m, "it was packed without a tokenizer");
     m->tokenizer_text = malloc(t->bytes + 1);
@@ -170,12 +173,15 @@ rp_status t5_packed_tokenizer(rp_t5 *m, const char *path)
     if (t->bytes > 0)
         memcpy(m->tokenizer_text, t->data, t->bytes);
     m->tokenizer_size = t->bytes;
-    for (int k = 0; k < T5_BESIDE; k++) {
-        const char *text = io_checkpoint_meta(m->file, t5_beside_keys[k]);
-        if (text != NULL && (m->beside_text[k] = strdup(text)) == NULL)
-            return t5_no_memory();
-    }
     return use_tokenizer(m, path);
+}
+
+rp_status t5_packed_tokenizer(rp_t5 *m, const char *path)
+{
+    rp_status status = t5_copy_beside(m);
+    if (status == RP_OK)
+        status = use_packed(m, path);
+    return status == RP_OK ? check_beside(m, path) : status;
 }
 
 static rp_status need_tokenizer(const rp_t5 *m)
@@ -239,6 +245,8 @@ rp_status rp_t5_detokenize(const rp_t5 *m, const int32_t *tokens, int64_t n, cha
     const tok_status made = tok_decode(m->tokenizer, tokens, n, true, text, &size, err);
     if (made != TOK_OK)
         return tokenizer_failed(made, err);
+    if (m->info.cleans_up)
+        size = t5_clean_up(*text, size);
     if (bytes != NULL)
         *bytes = size;
     return RP_OK;

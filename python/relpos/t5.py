@@ -46,7 +46,7 @@ class _Opening(c.Structure):
 class _Info(c.Structure):
     _fields_ = _fields("char* kind type; int64_t vocab d_model d_kv d_ff heads layers decoder_layers parameters bytes step_bytes;"
                        "int32_t gated tied scaled has_tokenizer start eos pad; char* activation attention; int64_t experts not_finite;"
-                       "int32_t packed; char* source source_checksum; int64_t vector_width vector_tokens")
+                       "int32_t packed; char* source source_checksum; int64_t vector_width vector_tokens; int32_t cleans_up")
 
 
 class _Generation(c.Structure):
@@ -456,7 +456,7 @@ class T5:
                     written += [] if token is None else [token]
                     text = self.detokenize(written)
                     if token is not None:
-                        text = text.removesuffix("\ufffd")  # the replacement of an incomplete UTF-8 character
+                        text = self._settled(text)
                     if text.startswith(shown) and len(text) > len(shown):
                         piece, shown = text[len(shown):], text
                         yield piece
@@ -464,6 +464,12 @@ class T5:
                 flag.value = 1
                 if thread.ident is not None:
                     thread.join()
+
+    def _settled(self, text):
+        """Return the part of a text that further tokens cannot change (see rp_t5_detokenize in relpos/t5.h)."""
+        if self.config.cleans_up and (space := text.find(" ", max(0, len(text) - 22))) >= 0:
+            text = text[:space]
+        return text.removesuffix("\ufffd")  # the replacement of an incomplete UTF-8 character
 
     def _write(self, model, rows, g, flag, kept, written=None):
         found, drafted = _generate(model, rows, g, flag, kept, written)

@@ -61,6 +61,7 @@ class T5:
     source_checksum: str
     vector_width: int
     vector_tokens: int
+    cleans_up: int
     def __init__(self, path: str | os.PathLike[str], *, type: Literal["f32", "f16", "bf16", "int8", "int4", "q8"] | None = None,
                  threads: int | None = None, draft: Literal["int8", "int4"] | None = None,
                  tokenizer: str | PathLike[str] | None = None) -> None: ...

@@ -78,6 +78,19 @@ change()
     cp -r "$data/$1" "$T/made/bad"
     [ $# -lt 3 ] || sed "$3" "$data/$1/$2" >"$T/made/bad/$2"
 }
+
+# truncate_dim keeps the first numbers of every vector
+change new config_sentence_transformers.json '1s/{/{"truncate_dim": 3,/'
+ok t5 encode "$T/made/bad" $data/lines.txt --type f32 -o "$T/made/v.jsonl"
+numbers "$T/made/v.jsonl" >"$T/found"
+numbers "$data/new.jsonl" null | cut -d ' ' -f 1-3 >"$T/expected"
+close 'truncate_dim' "$T/expected" "$T/found"
+
+# an unknown key is named once, although every module has it
+change new modules.json 's/"idx"/"new_key": 1, "idx"/'
+run t5 encode "$T/made/bad" --text a -o "$T/made/x.npz"
+check 'an unknown key' "relpos: note: $T/made/bad/modules.json: ignored the unknown key \"new_key\"" "$(cat "$T/err")"
+
 bad()
 {
     refused 1 "$1" t5 encode "$T/made/bad" --text a -o "$T/made/x.npz"
@@ -103,7 +116,7 @@ bad '2_Dense: the tensor linear.weight does not have the sizes'
 change new 2_Dense/config.json 's/"in_features": 12/"in_features": 11/'
 bad 'in_features must be 12'
 change new 2_Dense/config.json 's/"bias"/"use_residual": true, "bias"/'
-bad 'use_residual is not supported'
+bad '2_Dense/config.json: "use_residual" is true, which is not supported: .* \(remove modules.json'
 change new 1_Pooling/config.json 's/"mean"/"median"/'
 bad 'the pooling_mode "median" is not supported'
 change new
@@ -115,7 +128,7 @@ bad '2_Dense: '
 change new config_sentence_transformers.json 's/"default_prompt_name": "query"/"default_prompt_name": "other"/'
 bad 'default_prompt_name is "other", but prompts has no such text'
 change old 0_Transformer/sentence_bert_config.json 's/false/true/'
-bad 'do_lower_case is not supported'
+bad '"do_lower_case" is true, which is not supported'
 change old
 rm -r "$T/made/bad/0_Transformer"
 bad '0_Transformer: cannot be read: '

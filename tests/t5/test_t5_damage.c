@@ -54,7 +54,7 @@ static void test_config(void **state)
          "\"layer_norm_epsilon\" is not a number from 0 to 1 (it is -1)"},
         {"[\n    1,", "[\n    64,", "\"eos_token_id\" is not a token"},
         {"[\n    1,", "[\n    \"x\",", "\"eos_token_id\" is not a token"},
-        {"\"gated-gelu\"", "\"gated-tanh\"", "the activation \"gated-tanh\" is not supported"},
+        {"\"dense_act_fn\": \"gelu_new\"", "\"dense_act_fn\": \"tanh\"", "the activation \"tanh\" is not supported"},
         {"\"model_type\": \"t5\"", "\"model_type\": \"bert\"", "model_type \"bert\" is not in the T5 family"},
         {"\"model_type\": \"t5\"", "\"model_type\": 5", "\"model_type\" is not a text"},
         {"{", "[{", "config.json: line"},
@@ -349,9 +349,9 @@ static void test_f8(void **state)
     rp_t5 *m;
     (void)state;
     clear();
-    write_text("config.json",
-               "{\"vocab_size\": 2, \"d_model\": 1, \"d_kv\": 1, \"num_heads\": 1, \"d_ff\": 1, \"num_layers\": 1, "
-               "\"relative_attention_num_buckets\": 4}");
+    write_text("config.json", "{\"model_type\": \"t5\", \"vocab_size\": 2, \"d_model\": 1, \"d_kv\": 1, \"num_heads\": "
+                              "1, \"d_ff\": 1, \"num_layers\": 1, "
+                              "\"relative_attention_num_buckets\": 4}");
     static const struct {
         const char *name, *shape;
         int bytes;

@@ -316,9 +316,15 @@ typedef struct stream {
     counts counts;
 } stream;
 
-/* Return the length of the text that further tokens cannot change: everything except an incomplete last character. */
-static int64_t settled(const char *text, int64_t size)
+/* Return the length of the text that further tokens cannot change: everything except an incomplete last character, or
+ * what the clean-up of spaces may change (see rp_t5_detokenize). */
+static int64_t settled(const rp_t5 *m, const char *text, int64_t size)
 {
+    if (rp_t5_about(m)->cleans_up) {
+        const int64_t from = size > 22 ? size - 22 : 0;
+        const char *space = memchr(text + from, ' ', (size_t)(size - from));
+        size = space != NULL ? space - text : size;
+    }
     return size >= 3 && memcmp(text + size - 3, "\xef\xbf\xbd", 3) == 0 ? size - 3 : size;
 }
 
@@ -330,7 +336,7 @@ static void show(stream *s, bool end)
         for (; s->printed < s->n; s->printed++)
             fprintf(s->to, s->printed ? " %d" : "%d", (int)s->tokens[s->printed]);
     } else if (rp_t5_detokenize(s->common->model, s->tokens, s->n, &text, &size) == RP_OK) {
-        for (const int64_t to = end ? size : settled(text, size); s->printed < to; s->printed++)
+        for (const int64_t to = end ? size : settled(s->common->model, text, size); s->printed < to; s->printed++)
             if (text[s->printed] == '\n')
                 fputs("\\n", s->to);
             else

@@ -1,0 +1,106 @@
+/* beside.c -- the JSON files beside a tokenizer: added_tokens.json, tokenizer_config.json and special_tokens_map.json.
+ * Their keys are checked for every kind of tokenizer. tokenize.c passes the files to the tokenizer.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "t5/keys.h"
+#include <stdlib.h>
+#include <string.h>
+
+const char *const t5_beside_names[T5_BESIDE] = {"added_tokens.json", "tokenizer_config.json",
+                                                "special_tokens_map.json"};
+const char *const t5_beside_keys[T5_BESIDE] = {"added_tokens", "tokenizer_config", "special_tokens_map"};
+
+rp_status t5_read_beside(rp_t5 *m, const char *folder)
+{
+    rp_status status = RP_OK;
+    for (int k = 0; k < T5_BESIDE && status == RP_OK; k++) {
+        size_t size;
+        char *path = t5_join(folder, t5_beside_names[k]);
+        free(m->beside_text[k]);
+        m->beside_text[k] = NULL;
+        status = path != NULL ? t5_read_text(m, path, &m->beside_text[k], &size) : t5_no_memory();
+        free(path);
+    }
+    return status;
+}
+
+rp_status t5_copy_beside(rp_t5 *m)
+{
+    for (int k = 0; k < T5_BESIDE; k++) {
+        const char *text = io_checkpoint_meta(m->file, t5_beside_keys[k]);
+        if (text != NULL && (m->beside_text[k] = strdup(text)) == NULL)
+            return t5_no_memory();
+    }
+    return RP_OK;
+}
+
+/* Check the keys of one file, and read clean_up_tokenization_spaces. */
+static rp_status check_file(rp_t5 *m, const char *path, const char *text, t5_key_file keys)
+{
+    json_error_t error;
+    bool no_memory;
+    char safe[160];
+    /* model_max_length may be 10^30, which is no integer of C */
+    json_t *root = io_json(text, strlen(text), JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error, &no_memory);
+    if (no_memory)
+        return t5_no_memory();
+    if (root == NULL)
+        return t5_fail(RP_E_ARG, "%s: line %d: %s (it is not valid JSON: download the file again)", path, error.line,
+                       io_safe(safe, sizeof safe, error.text));
+    rp_status status = RP_OK;
+    if (!json_is_object(root))
+        status = t5_fail(RP_E_ARG, "%s: it is not a JSON object (download the file again)", path);
+    if (status == RP_OK)
+        status = t5_check_keys(m, keys, path, root);
+    if (status == RP_OK && keys == T5_KEYS_TOKENIZER)
+        m->info.cleans_up = json_is_true(json_object_get(root, "clean_up_tokenization_spaces"));
+    json_decref(root);
+    return status;
+}
+
+rp_status t5_check_beside(rp_t5 *m, const char *folder)
+{
+    static const t5_key_file keys[T5_BESIDE] = {0, T5_KEYS_TOKENIZER, T5_KEYS_SPECIAL};
+    rp_status status = RP_OK;
+    for (int k = 1; k < T5_BESIDE && status == RP_OK; k++) {
+        if (m->beside_text[k] == NULL)
+            continue;
+        char *path = t5_join(folder, t5_beside_names[k]);
+        status = path != NULL ? check_file(m, path, m->beside_text[k], keys[k]) : t5_no_memory();
+        free(path);
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------ clean-up */
+
+/* Replace every `from` of a text by the `n` bytes after its first. Return the new size. */
+static int64_t shorten(char *text, int64_t size, const char *from, int64_t n)
+{
+    const int64_t length = (int64_t)strlen(from);
+    int64_t kept = 0;
+    for (int64_t at = 0; at < size;) {
+        if (at + length <= size && memcmp(text + at, from, (size_t)length) == 0) {
+            memcpy(text + kept, from + 1, (size_t)n);
+            kept += n;
+            at += length;
+        } else
+            text[kept++] = text[at++];
+    }
+    return kept;
+}
+
+/* How far further text can reach back: an incomplete character is 3 bytes of text (U+FFFD), and each replacement may
+ * depend on all bytes of its pattern but one, 19 in total. rp_t5_detokenize promises 22. */
+int64_t t5_clean_up(char *text, int64_t size)
+{
+    /* in the order of transformers, whose replacements see the results of those before them */
+    static const struct {
+        const char *from;
+        int n; /* the number of bytes after the space that remain */
+    } rules[] = {{" .", 1},   {" ?", 1},  {" !", 1},  {" ,", 1},   {" ' ", 1},
+                 {" n't", 3}, {" 'm", 2}, {" 's", 2}, {" 've", 3}, {" 're", 3}};
+    for (size_t n = 0; n < sizeof rules / sizeof *rules; n++)
+        size = shorten(text, size, rules[n].from, rules[n].n);
+    text[size] = 0;
+    return size;
+}
