@@ -86,6 +86,15 @@ int cli_out_of_range(const char *option, int64_t n, int64_t min, int64_t max);
  * printing. */
 int cli_bytes(const char *option, const char *text, int64_t *value);
 
+/* Return the bytes of memory that this process may use: of the machine, its control group and its limits. */
+int64_t cli_memory(void);
+
+/* Return the ending of a noun after a number: "s", or "" after 1. */
+static inline const char *cli_s(int64_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
 /* Return true if `f` is a terminal that shows colours: NO_COLOR is unset or empty, and TERM is set and not "dumb". */
 bool cli_colour(FILE *f);
 /* Return the width of the terminal in columns, or 80 if there is no terminal. */

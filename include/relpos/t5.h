@@ -243,7 +243,7 @@ typedef struct rp_t5_protein {
 } rp_t5_protein;
 
 /* Convert the residues of a protein to tokens, without the tokenizer. Lower case is upper case; '-' and white space are
- * dropped. A letter for which the family has no token, and '*', are read as another letter, as the family's own scripts
+ * dropped. A letter for which the family has no token, '*' and '.' are read as another letter, as the family's own scripts
  * do: ProtT5 reads J, O, U, Z as X; ProstT5 reads B as D, Z as E, J as L, and O, U as X; Ankh reads J as <unk>.
  *
  * `family` is a name that rp_t5_family returns, or NULL for the family of the model. With a name, a model without a
@@ -279,17 +279,22 @@ typedef struct rp_t5_fasta rp_t5_fasta;
 /* A record of a FASTA file, valid until the next call. */
 typedef struct rp_t5_record {
     const char *header; /* the line without '>'; UTF-8, not empty */
-    /* Upper-case letters and '*', with no gaps or white space; NULL if residues are only counted. */
+    /* Upper-case letters and '*' (also for '.'), with no gaps or white space; NULL if residues are only counted. */
     const char *residues;
     int64_t n;    /* number of residues, at least 1 */
     int64_t line; /* number of the header's line */
 } rp_t5_record;
 
-/* Open a FASTA file, plain or compressed with gzip; "-" is standard input. */
+/* Open a FASTA file, plain or compressed with gzip; "-" is standard input. Byte order marks are skipped. */
 RP_API rp_status rp_t5_fasta_open(rp_t5_fasta **fasta, const char *path);
 /* Read the next record, of at most `max` residues. At the end, record->header is NULL. `keep` = 0 only counts the
- * residues. RP_E_ARG: the file cannot be read or is not FASTA; the message has the number of the line. */
+ * residues. RP_E_RANGE: the record is longer. RP_E_ARG: it is bad, or the file cannot be read or is not FASTA. The message
+ * has the number of the line. */
 RP_API rp_status rp_t5_fasta_next(rp_t5_fasta *fasta, int32_t keep, int64_t max, rp_t5_record *record);
+/* After rp_t5_fasta_next refused a record, go on to the record after it. *record gets the line of the refused one and
+ * its header, which may be empty, cut at 60,000 bytes, or not UTF-8. RP_E_ARG: the file itself cannot be read, or is
+ * not FASTA. */
+RP_API rp_status rp_t5_fasta_skip(rp_t5_fasta *fasta, rp_t5_record *record);
 /* Return 1 if the file can be opened and read again (it is neither a pipe nor standard input), else 0. */
 RP_API int rp_t5_fasta_again(const rp_t5_fasta *fasta);
 /* Close the file. NULL is allowed. */

@@ -17,11 +17,14 @@ struct io_fasta {
     char *path;
     gzFile file;
     bool regular;
+    bool begun; /* the first header was found */
+    bool bad;   /* the last record was refused, and the rest of it was not read */
+    bool start; /* the next byte begins a line */
     unsigned char block[BLOCK];
-    size_t at, size; /* the next byte of the block, and its end */
-    int64_t line;    /* number of the line of the next byte */
-    int64_t records;
-    char *header; /* [HEADER_MAX + 1] */
+    size_t at, size;     /* the next byte of the block, and its end */
+    int64_t line;        /* number of the line of the next byte */
+    int64_t record_line; /* number of the line of the last header */
+    char *header;        /* [HEADER_MAX + 1] */
     char *residues;
     int64_t n, capacity; /* of `residues` */
 };
@@ -76,15 +79,17 @@ void io_fasta_close(io_fasta *f)
     free(f);
 }
 
-/* Read the next block. Return 1, or 0 at the end of the file, or -1. */
-static int read_block(io_fasta *f, char err[IO_ERR_MAX])
+/* Read more bytes after those of the block that were not taken. Return 1, or 0 at the end of the file, or -1. */
+static int read_more(io_fasta *f, char err[IO_ERR_MAX])
 {
     int code;
-    errno = 0;
-    const int n = gzread(f->file, f->block, BLOCK);
-    const char *why = gzerror(f->file, &code);
+    memmove(f->block, f->block + f->at, f->size - f->at);
+    f->size -= f->at;
     f->at = 0;
-    f->size = n > 0 ? (size_t)n : 0;
+    errno = 0;
+    const int n = gzread(f->file, f->block + f->size, (unsigned)(BLOCK - f->size));
+    const char *why = gzerror(f->file, &code);
+    f->size += n > 0 ? (size_t)n : 0;
     if (n > 0)
         return 1;
     if (code == Z_BUF_ERROR)
@@ -98,15 +103,79 @@ static int read_block(io_fasta *f, char err[IO_ERR_MAX])
     return 0;
 }
 
+/* Read until the block has `n` more bytes, or all that are left in the file. Return false after an error. */
+static bool ahead(io_fasta *f, size_t n, char err[IO_ERR_MAX])
+{
+    int got = 1;
+    while (got > 0 && f->size - f->at < n)
+        got = read_more(f, err);
+    return got >= 0;
+}
+
+static bool begins_with(const io_fasta *f, const char *bytes, size_t n)
+{
+    return f->size - f->at >= n && memcmp(f->block + f->at, bytes, n) == 0;
+}
+
+/* Refuse other formats by name, from the first bytes of the file. */
+static int check_format(io_fasta *f, char err[IO_ERR_MAX])
+{
+#define UTF16 "text in UTF-16 (convert it to UTF-8 with iconv -f UTF-16 -t UTF-8)"
+#define UTF32 "text in UTF-32 (convert it to UTF-8 with iconv -f UTF-32 -t UTF-8)"
+    static const struct {
+        char bytes[8];
+        unsigned char n;
+        const char *what;
+    } formats[] = {
+        {"\xff\xfe\0\0", 4, UTF32},
+        {"\0\0\xfe\xff", 4, UTF32},
+        {"\xff\xfe", 2, UTF16},
+        {"\xfe\xff", 2, UTF16},
+        {">\0", 2, UTF16}, /* without a byte order mark */
+        {"\0>", 2, UTF16},
+        {"BZh", 3, "compressed with bzip2 (decompress it with bunzip2)"},
+        {"\xfd"
+         "7zXZ",
+         6, "compressed with xz (decompress it with unxz)"},
+        {"\x28\xb5\x2f\xfd", 4, "compressed with Zstandard (decompress it with unzstd)"},
+        {"\x04\x22\x4d\x18", 4, "compressed with LZ4 (decompress it with unlz4)"},
+        {"\x1f\x9d", 2, "compressed with compress (decompress it with uncompress)"},
+        {"\x1f\x8b", 2, "compressed twice with gzip (decompress it once with gunzip)"},
+        {"PK\3\4", 4, "a zip archive (extract it with unzip)"},
+        {"7z\xbc\xaf\x27\x1c", 6, "a 7z archive (extract it with 7z x)"},
+    };
+    if (!ahead(f, sizeof formats[0].bytes, err))
+        return -1;
+    for (size_t k = 0; k < sizeof formats / sizeof *formats; k++)
+        if (begins_with(f, formats[k].bytes, formats[k].n))
+            return io_fail(err, f->path, "it is not FASTA, but %s", formats[k].what);
+    return 0;
+}
+
 /* Return the next byte without taking it; -1 at the end of the file, -2 after an error. */
 static int peek(io_fasta *f, char err[IO_ERR_MAX])
 {
     if (f->at == f->size) {
-        const int got = read_block(f, err);
+        const int got = read_more(f, err);
         if (got <= 0)
             return got == 0 ? -1 : -2;
     }
     return f->block[f->at];
+}
+
+/* Like peek, at the start of a line, whose byte order mark is skipped. Joined files have such marks in the middle. */
+static int peek_line(io_fasta *f, char err[IO_ERR_MAX])
+{
+    static const char mark[] = "\xef\xbb\xbf";
+    const int c = peek(f, err);
+    if (c != 0xef)
+        return c;
+    if (!ahead(f, 3, err))
+        return -2;
+    if (!begins_with(f, mark, 3))
+        return c;
+    f->at += 3;
+    return peek(f, err);
 }
 
 static bool is_space(int c)
@@ -119,10 +188,13 @@ static int read_header(io_fasta *f, bool keep, char err[IO_ERR_MAX])
 {
     size_t n = 0;
     int c;
+    f->header[0] = 0;
+    f->start = false;
     while ((c = peek(f, err)) >= 0 && c != '\n') {
         f->at++;
         if (!keep || c == '>')
             continue;
+        f->header[n] = 0;
         if (n == HEADER_MAX)
             return io_fail(err, f->path, "line %lld: the header is longer than %d bytes (shorten it)",
                            (long long)f->line, HEADER_MAX);
@@ -133,6 +205,7 @@ static int read_header(io_fasta *f, bool keep, char err[IO_ERR_MAX])
     if (c == '\n') {
         f->at++;
         f->line++;
+        f->start = true;
     }
     while (n > 0 && is_space((unsigned char)f->header[n - 1]))
         n--;
@@ -178,18 +251,22 @@ static int append(io_fasta *f, const unsigned char *letters, int64_t n, char err
 /* Report a byte that is not a residue. */
 static int bad_byte(const io_fasta *f, int c, bool in_record, char err[IO_ERR_MAX])
 {
+    if (!in_record && c == '@')
+        return io_fail(err, f->path, "it is not FASTA, but FASTQ: reads with qualities (give proteins as FASTA)");
     if (!in_record)
         return io_fail(err, f->path, "line %lld: no header comes before it (begin each protein with a line \">NAME\")",
                        (long long)f->line);
     if (c > ' ' && c < 127)
-        return io_fail(err, f->path, "line %lld: the character '%c' is not a residue (use A to Z, *, or - for a gap)",
+        return io_fail(err, f->path,
+                       "line %lld: the character '%c' is not a residue (use A to Z, * or . for a stop, - for a gap)",
                        (long long)f->line, c);
-    return io_fail(err, f->path, "line %lld: the byte 0x%02x is not a residue (use A to Z, *, or - for a gap)",
+    return io_fail(err, f->path,
+                   "line %lld: the byte 0x%02x is not a residue (use A to Z, * or . for a stop, - for a gap)",
                    (long long)f->line, c);
 }
 
-/* Take the residues of the block up to the end of the line, in upper case and without gaps. *stops counts the '*' at
- * the end so far. */
+/* Take the residues of the block up to the end of the line, in upper case and without gaps. A stop is '*' or '.'; *stops
+ * counts those at the end so far. */
 static int take_residues(io_fasta *f, bool keep, int64_t *stops, char err[IO_ERR_MAX])
 {
     unsigned char *to = f->block + f->at; /* letters are moved to the front */
@@ -199,7 +276,7 @@ static int take_residues(io_fasta *f, bool keep, int64_t *stops, char err[IO_ERR
         if (upper >= 'A' && upper <= 'Z') {
             *to++ = (unsigned char)upper;
             *stops = 0;
-        } else if (c == '*') {
+        } else if (c == '*' || c == '.') {
             *to++ = '*';
             ++*stops;
         } else if (c == '\n') {
@@ -219,21 +296,24 @@ static int read_residues(io_fasta *f, bool keep, int64_t max, int64_t *stops, ch
 {
     char safe[100];
     int c;
-    bool start = true; /* of a line */
     *stops = f->n = 0;
-    while ((c = peek(f, err)) >= 0 && !(start && c == '>')) {
-        if (start && c == ';') {
+    while ((c = f->start ? peek_line(f, err) : peek(f, err)) >= 0 && !(f->start && c == '>')) {
+        const bool comment = f->start && c == ';';
+        f->start = false;
+        if (comment) {
             for (; c >= 0 && c != '\n'; c = peek(f, err))
                 f->at++;
         } else if (c != '\n' && take_residues(f, keep, stops, err) != 0) {
             return -1;
         }
-        if (f->n - (*stops > 0) > max)
-            return io_fail(err, f->path,
-                           "line %lld: the protein %s has more than %lld residues, which is the limit (remove it)",
-                           (long long)f->line, io_safe(safe, sizeof safe, f->header), (long long)max);
-        start = f->at < f->size && f->block[f->at] == '\n';
-        if (start) {
+        if (f->n - (*stops > 0) > max) {
+            io_fail(err, f->path,
+                    "line %lld: the protein %s has more than %lld residues, which is the limit (remove it)",
+                    (long long)f->line, io_safe(safe, sizeof safe, f->header), (long long)max);
+            return IO_FASTA_LONG;
+        }
+        f->start = f->at < f->size && f->block[f->at] == '\n';
+        if (f->start) {
             f->at++;
             f->line++;
         }
@@ -245,7 +325,9 @@ static int read_residues(io_fasta *f, bool keep, int64_t max, int64_t *stops, ch
 static int skip_front(io_fasta *f, char err[IO_ERR_MAX])
 {
     int c;
-    while ((c = peek(f, err)) >= 0 && c != '>') {
+    if (check_format(f, err) != 0)
+        return -1;
+    while ((c = peek_line(f, err)) >= 0 && c != '>') {
         if (c == ';') {
             if (read_header(f, false, err) < 0)
                 return -1;
@@ -265,22 +347,50 @@ int io_fasta_next(io_fasta *f, bool keep, int64_t max, io_record *record, char e
 {
     char safe[100];
     int64_t stops;
-    if (f->records == 0 && skip_front(f, err) != 0)
+    *record = (io_record){0};
+    f->bad = false;
+    if (!f->begun && skip_front(f, err) != 0)
         return -1;
+    f->begun = true;
     const int c = peek(f, err);
     if (c < 0)
         return c == -1 ? 0 : -1;
-    const int64_t line = f->line;
+    f->record_line = record->line = f->line;
+    f->bad = true; /* until the record is read whole */
     const int length = read_header(f, true, err);
-    if (length < 0 || check_header(f, line, (size_t)length, err) != 0 || read_residues(f, keep, max, &stops, err) != 0)
+    if (length < 0 || check_header(f, record->line, (size_t)length, err) != 0)
         return -1;
+    const int read = read_residues(f, keep, max, &stops, err);
+    if (read != 0)
+        return read;
     f->n -= stops;
     if (f->n == 0)
-        return io_fail(err, f->path, "line %lld: the protein %s has no residues (remove the record)", (long long)line,
-                       io_safe(safe, sizeof safe, f->header));
+        return io_fail(err, f->path, "line %lld: the protein %s has no residues (remove the record)",
+                       (long long)record->line, io_safe(safe, sizeof safe, f->header));
     if (keep)
         f->residues[f->n] = 0;
-    f->records++;
-    *record = (io_record){f->header, keep ? f->residues : NULL, f->n, line};
+    f->bad = false;
+    record->header = f->header;
+    record->residues = keep ? f->residues : NULL;
+    record->n = f->n;
     return 1;
+}
+
+int io_fasta_skip(io_fasta *f, io_record *record, char err[IO_ERR_MAX])
+{
+    int c;
+    *record = (io_record){0};
+    if (!f->bad)
+        return -1;
+    while ((c = f->start ? peek_line(f, err) : peek(f, err)) >= 0 && !(f->start && c == '>')) {
+        const unsigned char *end = memchr(f->block + f->at, '\n', f->size - f->at);
+        f->start = end != NULL;
+        f->line += f->start;
+        f->at = end != NULL ? (size_t)(end + 1 - f->block) : f->size;
+    }
+    if (c == -2)
+        return -1;
+    f->bad = false;
+    *record = (io_record){.header = f->header, .line = f->record_line};
+    return 0;
 }

@@ -143,7 +143,7 @@ static int index_of(unsigned char c)
     const int upper = c & ~0x20;
     if (upper >= 'A' && upper <= 'Z')
         return upper - 'A';
-    return c == '*' ? STOP : c == '-' || c == ' ' || (c >= '\t' && c <= '\r') ? -1 : -2;
+    return c == '*' || c == '.' ? STOP : c == '-' || c == ' ' || (c >= '\t' && c <= '\r') ? -1 : -2;
 }
 
 rp_status rp_t5_residues(const rp_t5 *m, const char *name, const char *text, int64_t bytes, rp_t5_protein *p)
@@ -172,7 +172,8 @@ rp_status rp_t5_residues(const rp_t5 *m, const char *name, const char *text, int
         const int c = index_of((unsigned char)text[k]);
         if (c == -2) {
             free(made.tokens);
-            return t5_fail(RP_E_ARG, "byte %lld is 0x%02x, which is not a residue (use A to Z, *, or - for a gap)",
+            return t5_fail(RP_E_ARG,
+                           "byte %lld is 0x%02x, which is not a residue (use A to Z, * or . for a stop, - for a gap)",
                            (long long)k, (unsigned char)text[k]);
         }
         if (c >= 0) {
@@ -246,7 +247,21 @@ rp_status rp_t5_fasta_next(rp_t5_fasta *fasta, int32_t keep, int64_t max, rp_t5_
         return t5_fail(RP_E_ARG, "fasta or record is NULL; pass both");
     const int got = io_fasta_next(fasta->file, keep != 0, max, &r, err);
     *record = got == 1 ? (rp_t5_record){r.header, r.residues, r.n, r.line} : (rp_t5_record){0};
-    return got >= 0 ? RP_OK : t5_fail(RP_E_ARG, "%s", err);
+    return got >= 0 ? RP_OK : t5_fail(got == IO_FASTA_LONG ? RP_E_RANGE : RP_E_ARG, "%s", err);
+}
+
+rp_status rp_t5_fasta_skip(rp_t5_fasta *fasta, rp_t5_record *record)
+{
+    char err[IO_ERR_MAX] = "";
+    io_record r;
+    if (fasta == NULL || record == NULL)
+        return t5_fail(RP_E_ARG, "fasta or record is NULL; pass both");
+    if (io_fasta_skip(fasta->file, &r, err) == 0) {
+        *record = (rp_t5_record){.header = r.header, .line = r.line};
+        return RP_OK;
+    }
+    *record = (rp_t5_record){0};
+    return err[0] != 0 ? t5_fail(RP_E_ARG, "%s", err) : RP_E_ARG; /* else rp_t5_last_error stays that of the file */
 }
 
 int rp_t5_fasta_again(const rp_t5_fasta *fasta)

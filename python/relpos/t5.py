@@ -108,7 +108,8 @@ def _load():
         "rp_t5_attention_of": (c.c_int, pointer, c.c_int, c.c_int64, _Tokens, _Tokens, c.POINTER(c.POINTER(_Attention)), pointer, pointer),
         "rp_t5_attention_free": (None, c.POINTER(_Attention)),
         "rp_t5_family": (c.c_char_p, pointer), "rp_t5_fasta_open": (c.c_int, c.POINTER(pointer), c.c_char_p),
-        "rp_t5_fasta_next": (c.c_int, pointer, c.c_int32, c.c_int64, c.POINTER(_Record)), "rp_t5_fasta_close": (None, pointer),
+        "rp_t5_fasta_next": (c.c_int, pointer, c.c_int32, c.c_int64, c.POINTER(_Record)),
+        "rp_t5_fasta_skip": (c.c_int, pointer, c.POINTER(_Record)), "rp_t5_fasta_close": (None, pointer),
         "rp_t5_residues": (c.c_int, pointer, c.c_char_p, c.c_char_p, c.c_int64, c.POINTER(_Protein)),
         "rp_t5_encode_residues": (c.c_int, pointer, c.c_int64, c.POINTER(_Protein), pointer, pointer, pointer),
         "rp_t5_is_set": (c.c_int, pointer), "rp_pool_create": (c.c_int, c.POINTER(pointer), c.c_int32), "rp_pool_destroy": (None, pointer),
@@ -869,7 +870,7 @@ def _normalized(vector):
 _BATCH = 8192  # tokens that are computed together, unless one protein is longer
 
 
-def proteins(model, fasta, output=None, *, family=None, pool=False, dtype="float16", progress=None):
+def proteins(model, fasta, output=None, *, family=None, pool=False, dtype="float16", skip_bad=None, progress=None):
     """Embed proteins of any length with a ProtT5, ProstT5 or Ankh model. `relpos t5 proteins` does the same for a whole proteome: it needs
     less memory, and an interrupted run continues.
 
@@ -880,15 +881,17 @@ def proteins(model, fasta, output=None, *, family=None, pool=False, dtype="float
     family    "prott5", "prostt5" or "ankh"; None: what the pieces of the tokenizer say
     pool      False: arrays (residues, d_model), without rows for the end token and ProstT5's prefix. True: (d_model,), the mean over residues
     dtype     "float16" or "float32"
+    skip_bad  None: a bad record raises ValueError. A path: leave out bad records, and write a line for each to this file: the number of its
+              line (in a dict, of its place), its name and its fault, between tabs
     progress  as in `relpos.attention`; the fraction of all residues
 
-    The key of a protein in a FASTA file is its header, with / and . replaced by _, as in prott5_embedder.py. Lower case is read as upper
-    case; white space and - are dropped. ProtT5 reads J, O, U, Z as X; ProstT5 reads B as D, Z as E, J as L, and O, U as X; Ankh reads J as
+    The key of a protein in a FASTA file is its header, with / and . replaced by _, as in prott5_embedder.py. Equal sequences are computed
+    once. Lower case is read as upper case; white space and - are dropped; * and . are stops. ProtT5 reads J, O, U, Z as X; ProstT5 reads B as D, Z as E, J as L, and O, U as X; Ankh reads J as
     <unk>.
     """
     if not isinstance(model, T5):
         with T5(model) as opened:
-            return proteins(opened, fasta, output, family=family, pool=pool, dtype=dtype, progress=progress)
+            return proteins(opened, fasta, output, family=family, pool=pool, dtype=dtype, skip_bad=skip_bad, progress=progress)
     if np.dtype(dtype) not in (np.float16, np.float32):
         raise ValueError(f'dtype is {dtype!r}; it must be "float16" or "float32"')
     suffix = None if output is None else os.path.splitext(os.fspath(output))[1]
@@ -896,8 +899,11 @@ def proteins(model, fasta, output=None, *, family=None, pool=False, dtype="float
         raise ValueError(f"output ends in {suffix!r}; it must end in .npz or .h5")
     if family is not None and not isinstance(family, str):
         raise TypeError(f'family is {family!r}; it must be "prott5", "prostt5", "ankh" or None')
-    records = dict(fasta) if isinstance(fasta, dict) else _fasta(fasta)
     name = None if family is None else family.encode()
+    bad = None if skip_bad is None else []
+    records = _checked(model, fasta, name, bad) if isinstance(fasta, dict) else _fasta(fasta, bad)
+    if bad is not None:
+        _write_bad(os.fspath(skip_bad), bad)
     with Shown(progress, "proteins") as report:
         made = _embedded(model, records, name, pool, np.dtype(dtype), report)
         if output is None:
@@ -906,39 +912,90 @@ def proteins(model, fasta, output=None, *, family=None, pool=False, dtype="float
         return (_write_npz if suffix == ".npz" else _write_h5)(os.fspath(output), made)
 
 
-def _fasta(path):
+def _refuse(bad, line, name, error):
+    """Raise the error of a record, or add the record to the list of bad ones."""
+    if bad is None:
+        raise error
+    bad.append((line, name, str(error)))
+
+
+def _write_bad(path, bad):
+    with _replaced(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        for line, *texts in bad:
+            file.write("\t".join([str(line), *("".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text) for text in texts)]) + "\n")
+
+
+def _fasta(path, bad):
     """Read a FASTA file. Return {key: residues}."""
-    file, record, records = c.c_void_p(), _Record(), {}
+    file, record, records, name = c.c_void_p(), _Record(), {}, os.fspath(path)
     _check(_lib.rp_t5_fasta_open(c.byref(file), os.fsencode(path)), refused=OSError)
     try:
         while True:
-            _check(_lib.rp_t5_fasta_next(file, 1, 2**31 - 3, c.byref(record)))
+            try:
+                _check(_lib.rp_t5_fasta_next(file, 1, 2**31 - 3, c.byref(record)))
+            except ValueError as error:
+                if bad is None or _lib.rp_t5_fasta_skip(file, c.byref(record)) != _OK:
+                    raise
+                _refuse(bad, record.line, record.header.decode("utf-8", "backslashreplace"), str(error).removeprefix(f"{name}: "))
+                continue
             if record.header is None:
                 return records
             key = record.header.decode().replace("/", "_").replace(".", "_")
             if key in records:
-                raise ValueError(f"{os.fspath(path)}: line {record.line}: the name {key} occurs twice (rename one)")
-            records[key] = record.residues
+                why = f"line {record.line}: the name {key} occurs twice (rename one)"
+                _refuse(bad, record.line, record.header.decode(), why if bad is not None else ValueError(f"{name}: {why}"))
+            else:
+                records[key] = record.residues
     finally:
         _lib.rp_t5_fasta_close(file)
 
 
+def _residues(handle, family, residues, protein):
+    data = residues.encode() if isinstance(residues, str) else residues
+    _check(_lib.rp_t5_residues(handle, family, data, len(data), c.byref(protein)))
+
+
+def _checked(model, records, family, bad):
+    """Return the records of a dict. With a list of bad records, leave out those."""
+    if bad is None:
+        return dict(records)
+    good, protein = {}, _Protein()
+    with model._use() as handle:
+        for n, (key, residues) in enumerate(records.items()):
+            try:
+                _residues(handle, family, residues, protein)
+            except ValueError as error:
+                _refuse(bad, n + 1, key, error)
+            else:
+                _lib.rp_t5_free(protein.tokens)
+                good[key] = residues
+    return good
+
+
+def _plain(residues):
+    """Return residues in upper case and without gaps, as bytes: equal proteins become equal."""
+    data = residues.encode() if isinstance(residues, str) else residues
+    return data.upper().translate(bytes.maketrans(b".", b"*"), b"- \t\n\v\f\r")
+
+
 def _embedded(model, records, family, pool, dtype, report):
-    """Compute proteins, the longest first. Yield (key, array, number of replaced residues)."""
-    order = sorted(records, key=lambda key: -len(records[key]))
-    total, done = max(sum(len(one) for one in records.values()), 1), 0
+    """Compute proteins, the longest first. Yield (key, array, number of replaced residues). Equal ones are computed once."""
+    groups = {}
+    for key in records:
+        groups.setdefault(_plain(records[key]), []).append(key)
+    order = sorted(groups, key=lambda residues: -len(residues))
+    total, done = max(sum(len(one) for one in order), 1), 0
     while order:
         tokens, n = 0, 0
-        while n < len(order) and (n == 0 or tokens + len(records[order[n]]) + 2 <= _BATCH):
-            tokens += len(records[order[n]]) + 2
+        while n < len(order) and (n == 0 or tokens + len(order[n]) + 2 <= _BATCH):
+            tokens += len(order[n]) + 2
             n += 1
-        keys, order = order[:n], order[n:]
+        batch, order = order[:n], order[n:]
         with model._use() as handle:
             made = (_Protein * n)()
             try:
-                for protein, key in zip(made, keys):
-                    residues = records[key].encode() if isinstance(records[key], str) else records[key]
-                    _check(_lib.rp_t5_residues(handle, family, residues, len(residues), c.byref(protein)))
+                for protein, residues in zip(made, batch):
+                    _residues(handle, family, records[groups[residues][0]], protein)
                 hidden = np.empty((sum(protein.residues for protein in made), model.config.d_model), np.float32)
                 _watched(_lib.rp_t5_encode_residues, handle, n, made, hidden.ctypes.data,
                          report=_part(report, done, done + len(hidden), total))
@@ -947,11 +1004,12 @@ def _embedded(model, records, family, pool, dtype, report):
                 for protein in made:
                     _lib.rp_t5_free(protein.tokens)
         done += len(hidden)
-        for key, rows, others in zip(keys, np.split(hidden, np.cumsum(lengths)[:-1]), replaced):
+        for residues, rows, others in zip(batch, np.split(hidden, np.cumsum(lengths)[:-1]), replaced):
             array = (_pool(rows, "mean", False) if pool else rows).astype(dtype)
-            if not np.isfinite(array).all():
-                raise ValueError(f'{key}: a number does not fit float16 (use dtype="float32")')
-            yield key, array, others
+            for key in groups[residues]:
+                if not np.isfinite(array).all():
+                    raise ValueError(f'{key}: a number does not fit float16 (use dtype="float32")')
+                yield key, array.copy(), others
 
 
 @contextlib.contextmanager

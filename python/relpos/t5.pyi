@@ -92,4 +92,5 @@ class T5:
 
 def proteins(model: T5 | str | os.PathLike[str], fasta: str | os.PathLike[str] | dict[str, str],
              output: str | os.PathLike[str] | None = None, *, family: str | None = None, pool: bool = False,
-             dtype: Literal["float16", "float32"] = "float16", progress: relpos._Progress = None) -> Any: ...
+             dtype: Literal["float16", "float32"] = "float16", skip_bad: str | os.PathLike[str] | None = None,
+             progress: relpos._Progress = None) -> Any: ...

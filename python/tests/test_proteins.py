@@ -74,6 +74,45 @@ def test_command_writes_the_same(tmp_path):
     assert set(written.files) == set(rows) and all((written[key] == rows[key]).all() for key in rows)
 
 
+def test_equal_sequences_are_computed_once(tmp_path, monkeypatch):
+    """Also with gaps, another case, or another stop. Every name gets the bits that it has alone."""
+    texts = {"a": "MKTAYIAK", "b": "MKVL", "a again": "mkt-ayIAK", "c": "MKVX", "b again": "M K VL", "stop": "M*K", "other stop": "m.k"}
+    with relpos.t5.T5(DATA / "prott5") as model:
+        alone = {key: relpos.t5.proteins(model, {key: text}, dtype="float32")[key] for key, text in texts.items()}
+        counts, encode = [], relpos.t5._lib.rp_t5_encode_residues
+        monkeypatch.setattr(relpos.t5._lib, "rp_t5_encode_residues", lambda handle, n, *rest: (counts.append(n), encode(handle, n, *rest))[1])
+        found = relpos.t5.proteins(model, texts, dtype="float32")
+    assert sum(counts) == 4 and list(found) == list(texts)
+    assert all((found[key] == alone[key]).all() for key in texts)
+    found["a"][:] = 0  # the arrays are separate
+    assert (found["a again"] == alone["a again"]).all()
+    (tmp_path / "x.fasta").write_text("".join(f">{key}\n{text}\n" for key, text in texts.items()))
+    assert "computed 7 proteins of 34 residues; 3 have the residues of another" in run(tmp_path / "x.fasta", tmp_path / "x.npz", "--dtype", "f32")
+    written = np.load(tmp_path / "x.npz")
+    assert set(written.files) == set(texts) and all((written[key] == alone[key]).all() for key in texts)
+
+
+def test_bad_records_are_left_out_and_listed(tmp_path):
+    fasta, skips, listed = tmp_path / "x.fasta", tmp_path / "skips", tmp_path / "listed"
+    fasta.write_bytes(b"\xef\xbb\xbf>a\nMK\n>b\nM1\n>c\n>d.1\nM\n>d/1\nK\n>e\tf\x01\nM\n>g\nML\n")
+    run(fasta, tmp_path / "x.npz", "--skip-bad", listed)
+    with relpos.t5.T5(DATA / "prott5") as model:
+        found = relpos.t5.proteins(model, fasta, skip_bad=skips)
+        assert list(found) == ["a", "d_1", "g"] == sorted(np.load(tmp_path / "x.npz").files)
+        lines = [line.split("\t") for line in skips.read_text().splitlines()]
+        assert [line[:2] for line in lines] == [["3", "b"], ["5", "c"], ["8", "d/1"], ["10", "e\\x09f\\x01"]]
+        assert lines[0][2].startswith("line 4: the character '1' is not a residue") and "occurs twice" in lines[2][2]
+        assert [line[:2] for line in lines] == [line.split("\t")[:2] for line in listed.read_text().splitlines()]
+        with pytest.raises(ValueError, match="x.fasta: line 4: the character '1'"):
+            relpos.t5.proteins(model, fasta)
+        found = relpos.t5.proteins(model, {"a": "MK", "b": "M1", "c": "ML"}, tmp_path / "y.npz", skip_bad=skips)
+        assert found == 0 and np.load(tmp_path / "y.npz").files == ["a", "c"]
+        assert re.fullmatch(r"2\tb\tbyte 1 is 0x31, which is not a residue .*\n", skips.read_text())
+        fasta.write_text("MKV\n")  # not a fault of a record
+        with pytest.raises(ValueError, match="no header comes before it"):
+            relpos.t5.proteins(model, fasta, skip_bad=skips)
+
+
 def run(fasta, out, *options, wait=True):
     process = subprocess.Popen([sys.executable, "-P", "-m", "relpos", "t5", "proteins", DATA / "prott5", fasta, "-o", out, *options],
                                stderr=subprocess.PIPE, text=True)

@@ -32,7 +32,7 @@ least()
 does $model $fasta -o "$T/made/a.npz" --threads 2
 says '^t5 proteins: 6 proteins of 374 residues, the longest 164 \(sp\|Q1\|LAST\)$'
 says '^t5 proteins: prott5, f32; [0-9.e-]+ GiB of weights, 0.0[0-9]+ GiB in all$'
-says 'computed 6 proteins of 374 residues; 6 residues of 1 proteins are not in the alphabet'
+says 'computed 6 proteins of 374 residues; 6 residues of 1 protein are not in the alphabet'
 check 'no other file' 'a.npz' "$(ls "$T/made")"
 
 # the same file for gzip, standard input, a pipe, lower case, CR LF and a second run
@@ -55,8 +55,8 @@ same 'small batches and threads' "$T/made/a.npz" "$T/made/f.npz"
 # a new protein is added to the file; another protein, type or model is refused
 { cat $fasta; printf '>new\nMKV\n'; } >"$T/more.fasta"
 does $model "$T/more.fasta" -o "$T/made/b.npz"
-says 't5 proteins: 1 proteins are left, of 3 residues'
-says 'computed 1 proteins of 3 residues; 6 were already there'
+says 't5 proteins: 1 protein is left, of 3 residues'
+says 'computed 1 protein of 3 residues; 6 were already there'
 printf '>one\nMK\n' >"$T/other.fasta"
 run t5 proteins $model "$T/other.fasta" -o "$T/made/a.npz"
 check 'exit code' 1 "$code"
@@ -78,7 +78,7 @@ done
 run t5 proteins $model $fasta -o "$T/made/a.h5"
 if [ $code = 0 ]; then
     does $model "$T/more.fasta" -o "$T/made/a.h5"
-    says 'computed 1 proteins of 3 residues; 6 were already there'
+    says 'computed 1 protein of 3 residues; 6 were already there'
     check 'no .part file' 'a.h5' "$(ls "$T/made" | grep h5)"
     refused 1 'it was written with .* residues of f16, but this run has .* means of f16' t5 proteins $model $fasta -o "$T/made/a.h5" --pool
     printf 'not HDF5' >"$T/made/b.h5"
@@ -86,6 +86,107 @@ if [ $code = 0 ]; then
 else
     says 'this program was built without HDF5'
 fi
+
+# one protein and one residue are counted in the singular
+printf '>one\nU\n' >"$T/one.fasta"
+does $model "$T/one.fasta" -o "$T/made/one.npz"
+says '^t5 proteins: 1 protein of 1 residue, the longest 1 \(one\)$'
+says '^t5 proteins: computed 1 protein of 1 residue; 1 residue of 1 protein is not in the alphabet and was read as others$'
+does $model "$T/one.fasta" -o "$T/made/one.npz"
+says '^t5 proteins: computed 0 proteins of 0 residues; 1 was already there$'
+
+# a byte order mark, . as a stop; other formats are named
+{ printf '\357\273\277'; sed 's/[*]/./g' $fasta; } >"$T/mark.fasta"
+does $model "$T/mark.fasta" -o "$T/made/mark.npz"
+same 'a byte order mark and . for *' "$T/made/c.npz" "$T/made/mark.npz"
+printf '@read\nACGT\n+\nIIII\n' | gzip -c >"$T/reads.fastq.gz"
+refused 1 'reads.fastq.gz: it is not FASTA, but FASTQ' t5 proteins $model "$T/reads.fastq.gz" -o "$T/kept/a.npz"
+
+# equal sequences are computed once, and stored for each name; lower case and gaps do not matter
+{ cat $fasta; printf '>copy1\n'; sed '1,/LAST/d; /^>/,$d' $fasta; printf '>x\nMK*V\n>y\nmk.-v*\n>z\nMKLV\n'; } >"$T/copies.fasta"
+for out in copies.npz copies.2.npz; do does $model "$T/copies.fasta" -o "$T/made/$out" --threads 1; done
+says 'computed 10 proteins of [0-9]* residues; 2 have the residues of another; '
+does $model $fasta -o "$T/made/grown.npz"
+does $model "$T/copies.fasta" -o "$T/made/grown.npz"
+says 'computed 4 proteins of [0-9]* residues; 1 has the residues of another; 6 were already there'
+
+# --skip-bad leaves out bad records, and says which
+{
+    printf '>bad1\nMK1V\n>bad/2\n\n'
+    cat $fasta
+    printf '>bad3\nM>K\n>\nMK\n>bad\tfive\001\nMK\n>one.1\nMKV\n>one/1\nMKL\n>bad7\n'
+} >"$T/bad.fasta"
+{ cat $fasta; printf '>one.1\nMKV\n'; } >"$T/good.fasta"
+does $model "$T/good.fasta" -o "$T/made/good.npz"
+refused 1 "bad.fasta: line 2: the character '1' is not a residue" t5 proteins $model "$T/bad.fasta" -o "$T/kept/a.npz"
+n_lines=$(wc -l <$fasta)
+tab=$(printf '\t')
+cat >"$T/skips" <<EOF
+1${tab}bad1${tab}line 2: the character '1' is not a residue (use A to Z, * or . for a stop, - for a gap)
+3${tab}bad/2${tab}line 3: the protein bad/2 has no residues (remove the record)
+$((n_lines + 5))${tab}bad3${tab}line $((n_lines + 6)): the character '>' is not a residue (use A to Z, * or . for a stop, - for a gap)
+$((n_lines + 7))${tab}${tab}line $((n_lines + 7)): the protein has no name (write one after the >)
+$((n_lines + 9))${tab}bad\\x09five\\x01${tab}line $((n_lines + 9)): the header contains the control character 0x01 (remove it)
+$((n_lines + 13))${tab}one/1${tab}line $((n_lines + 13)): the name one_1 occurs twice, first in line $((n_lines + 11)) (rename one)
+$((n_lines + 15))${tab}bad7${tab}line $((n_lines + 15)): the protein bad7 has no residues (remove the record)
+EOF
+for threads in 1 2; do
+    does $model "$T/bad.fasta" -o "$T/made/skip$threads.npz" --skip-bad "$T/made/skips$threads" --threads $threads
+    says "left out 7 bad records \(see .*skips$threads\)$"
+    same 'the good records' "$T/made/good.npz" "$T/made/skip$threads.npz"
+    same 'the list of bad records' "$T/skips" "$T/made/skips$threads"
+done
+does $model - -o "$T/made/skip3.npz" --skip-bad "$T/made/skips3" <"$T/bad.fasta"
+same 'from standard input' "$T/made/good.npz" "$T/made/skip3.npz"
+same 'and the list' "$T/skips" "$T/made/skips3"
+head -c 8000 "$T/made/good.npz" >"$T/made/skip4.npz.part"
+does $model "$T/bad.fasta" -o "$T/made/skip4.npz" --skip-bad "$T/made/skips4"
+says '; [1-5] (was|were) already there.*; left out 7 bad records'
+same 'continued' "$T/made/good.npz" "$T/made/skip4.npz"
+same 'and the list' "$T/skips" "$T/made/skips4"
+does $model "$T/bad.fasta" -o "$T/made/skip4.npz" --skip-bad "$T/made/skips5" # nothing is left to compute
+same 'the list again' "$T/skips" "$T/made/skips5"
+does $model "$T/good.fasta" -o "$T/made/skip6.npz" --skip-bad "$T/made/skips6"
+check 'an empty list' 0 "$(wc -c <"$T/made/skips6" | tr -d ' ')"
+run t5 proteins $model "$T/bad.fasta" -o "$T/made/skip.h5" --skip-bad "$T/made/skips7"
+[ $code = 0 ] && same 'the list with HDF5' "$T/skips" "$T/made/skips7"
+printf '>a\n1\n' >"$T/all.fasta"
+run t5 proteins $model "$T/all.fasta" -o "$T/made/none.npz" --skip-bad "$T/made/skips8"
+check 'exit code' 1 "$code"
+says 'all.fasta: all records are bad \(see .*skips8\)'
+check 'the list of all' 1 "$(grep -c "^1${tab}a${tab}line 2: " "$T/made/skips8")"
+check 'no output' '' "$(ls "$T/made" | grep none)"
+printf 'MKV\n' >"$T/text.fasta" # not a fault of a record
+refused 1 'text.fasta: line 1: no header comes before it' t5 proteins $model "$T/text.fasta" -o "$T/kept/a.npz" --skip-bad "$T/made/never"
+gzip -c $fasta | head -c 150 >"$T/cut.fasta.gz"
+refused 1 'the compressed data ends too early' t5 proteins $model "$T/cut.fasta.gz" -o "$T/kept/a.npz" --skip-bad "$T/made/never"
+refused 2 '--skip-bad: .*a.npz: it is also the output' t5 proteins $model $fasta -o "$T/kept/a.npz" --skip-bad "$T/kept/a.npz"
+refused 2 '--skip-bad: .*one.fasta: it is also the FASTA file' t5 proteins $model "$T/one.fasta" -o "$T/made/x.npz" --skip-bad "$T/one.fasta"
+refused 1 'config.json: the model was read from this file' t5 proteins $model $fasta -o "$T/made/x.npz" --skip-bad $model/config.json
+refused 1 'cannot write to its folder' t5 proteins $model $fasta -o "$T/made/x.npz" --skip-bad "$T/nowhere/skips"
+
+# a record is refused at the first residue that does not fit the memory
+{ printf '>a\nMKV\n>long\n'; head -c 40000000 /dev/zero | tr '\0' A; printf '\n>b\nMKL\n'; } | gzip -c >"$T/long.fasta.gz"
+refused 1 'long.fasta.gz: line 4: the protein long has more than [0-9]* residues, which is the limit \(remove it\); 0.0625 GiB of memory allow no more \(see --memory\)' \
+    t5 proteins $model "$T/long.fasta.gz" -o "$T/made/x.npz" --memory 64M
+(
+    ulimit -v 800000
+    "$program" t5 proteins $model "$T/long.fasta.gz" -o "$T/made/x.npz" --threads 1 >"$T/out" 2>"$T/err"
+)
+code=$? command='t5 proteins with limited memory'
+check 'exit code' "$([ -z "${ASAN_OPTIONS##*asan*}" ] && echo 1 || echo $code)" "$code"
+does $model "$T/long.fasta.gz" -o "$T/made/long.npz" --memory 64M --skip-bad "$T/made/skips9"
+check 'the long record' "3${tab}long" "$(cut -f 1,2 "$T/made/skips9")"
+printf '>a\nMKV\n>b\nMKL\n' >"$T/short.fasta"
+does $model "$T/short.fasta" -o "$T/made/short.npz"
+same 'the others' "$T/made/short.npz" "$T/made/long.npz"
+small=$(least $model $fasta -o "$T/least2.npz" --threads 2) # enough for 164 residues, but not for 3,000
+{ cat $fasta; printf '>b/1\n'; head -c 3000 /dev/zero | tr '\0' A; } >"$T/middle.fasta"
+refused 1 'are too few: the protein b_1 of 3000 residues needs' t5 proteins $model "$T/middle.fasta" -o "$T/made/x.npz" --memory "$small" --threads 2
+does $model "$T/middle.fasta" -o "$T/made/middle.npz" --memory "$small" --threads 2 --skip-bad "$T/made/skips10"
+check 'what --memory does not allow' "$((n_lines + 1))${tab}b_1${tab}line $((n_lines + 1)): 3000 residues, but --memory allows " \
+    "$(sed 's/allows .*/allows /' "$T/made/skips10")"
+same 'the others' "$T/made/c.npz" "$T/made/middle.npz"
 
 # interrupted runs: whatever bytes of the file exist, the next run gives the same file
 "$program" t5 proteins $model $fasta -o "$T/made/whole.npz" 2>/dev/null
@@ -163,7 +264,7 @@ code=$? command='t5 proteins with a limited file size'
 says 'full.npz.part: cannot be written: File too large'
 check 'no output' 'full.npz.part' "$(ls "$T/made" | grep full)"
 does $model "$T/many.fasta" -o "$T/made/full.npz"
-says 'computed [1-9][0-9]* proteins of [0-9]* residues; [1-9][0-9]* were already there'
+says 'computed [1-9][0-9]* proteins of [0-9]* residues; 100 have the residues of another; [1-9][0-9]* were already there'
 same 'continued after a full disk' "$T/made/all.npz" "$T/made/full.npz"
 
 # FASTA files that are not valid

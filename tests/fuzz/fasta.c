@@ -10,6 +10,7 @@ enum { MAX = 5000 };
 /* Read all records. Return their number; -1 after an error. *residues receives the sum of their lengths. */
 static int64_t read_all(const char *path, bool keep, int64_t *residues, char err[IO_ERR_MAX])
 {
+    char again[IO_ERR_MAX];
     io_record r;
     int64_t n = 0, line = 0;
     int got;
@@ -24,6 +25,16 @@ static int64_t read_all(const char *path, bool keep, int64_t *residues, char err
         line = r.line;
         *residues += r.n;
         n++;
+    }
+    if (got < 0) { /* go on after bad records */
+        strcpy(again, err);
+        while (got < 0 && io_fasta_skip(f, &r, again) == 0) {
+            PROMISE(r.line >= line, "a record in line %lld", (long long)r.line);
+            line = r.line;
+            while ((got = io_fasta_next(f, keep, MAX, &r, again)) == 1)
+                line = r.line;
+        }
+        got = -1;
     }
     io_fasta_close(f);
     PROMISE(got < 0 || n > 0, "a file without records was read");

@@ -40,7 +40,14 @@ static void test_records(void **state)
     becomes(">a\nMK\n>b\nL\n", "a=MK@1 b=L@3 ");
     becomes("\n\n; comment\n>a b \t\r\nmk\r\n;>c\n\n l-V* \n", "a b=MKLV@4 ");
     becomes(">a\nM*K**\n*", "a=M*K@1 ");
-    becomes("> > x>y\nM", "xy=M@1 ");
+    becomes("> > x>y\nM", "xy=M@1 "); /* prott5_embedder.py removes every > of a header */
+    becomes(">a>b\nM\n>c\nK", "ab=M@1 c=K@3 ");
+    becomes(">a\nM.K.*.\n", "a=M*K@1 "); /* both are stops */
+    becomes(">a\n.\nM\n.", "a=*M@1 ");
+    becomes("\xef\xbb\xbf>a\nM\n", "a=M@1 "); /* a byte order mark, also of files that were joined */
+    becomes("\xef\xbb\xbf\n;c\n>a\nM\n\xef\xbb\xbf>b\n\xef\xbb\xbf"
+            "K\n",
+            "a=M@3 b=K@5 ");
     becomes(">\xce\xb1\nM", "\xce\xb1=M@1 ");
     const char *text = ">a\nMK\nL\n>b\nM";
     assert_string_equal(read_text(text, strlen(text), false, 3), "a=3@1 b=1@4 ");
@@ -51,14 +58,122 @@ static void test_refusals(void **state)
     (void)state;
     becomes(">a\nMKL\n>b\n>c\nM", "a=MKL@1 ! line 3: the protein b has no residues (remove the record)");
     becomes("M", "! line 1: no header comes before it (begin each protein with a line \">NAME\")");
-    becomes(">a\nM>K", "! line 2: the character '>' is not a residue (use A to Z, *, or - for a gap)");
+    becomes("\xef\xbb\xbf", "! it has no proteins (each begins with a line \">NAME\")");
+    becomes("\xef\xbbM", "! line 1: no header comes before it (begin each protein with a line \">NAME\")");
+    becomes(">a\nM\xef\xbb\xbfK",
+            "! line 2: the byte 0xef is not a residue (use A to Z, * or . for a stop, - for a gap)");
+    becomes(">a\nM>K\n>b\nM",
+            "! line 2: the character '>' is not a residue (use A to Z, * or . for a stop, - for a gap)");
+    becomes(">a\nM >b\nM", "! line 2: the character '>' is not a residue (use A to Z, * or . for a stop, - for a gap)");
+    becomes(">a\nM>K", "! line 2: the character '>' is not a residue (use A to Z, * or . for a stop, - for a gap)");
     const char *text = ">a\nMK\nL\n";
     assert_string_equal(read_text(text, strlen(text), true, 2),
                         "! line 3: the protein a has more than 2 residues, which is the limit (remove it)");
     assert_string_equal(read_text(">a\nM\0", 5, true, 9),
-                        "! line 2: the byte 0x00 is not a residue (use A to Z, *, or - for a gap)");
+                        "! line 2: the byte 0x00 is not a residue (use A to Z, * or . for a stop, - for a gap)");
     assert_null(io_fasta_open(in_dir("none"), err));
     assert_null(io_fasta_open(dir, err));
+}
+
+/* Files of other formats are refused by name. */
+static void test_formats(void **state)
+{
+    static const struct {
+        const char *bytes;
+        size_t n;
+        const char *words;
+    } cases[] = {
+        {"\xff\xfe>\0a\0\n\0M\0", 10, "! it is not FASTA, but text in UTF-16 (convert"},
+        {"\xfe\xff\0>\0a\0\n\0M", 10, "! it is not FASTA, but text in UTF-16 (convert"},
+        {">\0a\0\n\0M\0", 8, "! it is not FASTA, but text in UTF-16 (convert"},
+        {"\0>\0a\0\n\0M", 8, "! it is not FASTA, but text in UTF-16 (convert"},
+        {"\xff\xfe\0\0>\0\0\0", 8, "! it is not FASTA, but text in UTF-32 (convert"},
+        {"\0\0\xfe\xff\0\0\0>", 8, "! it is not FASTA, but text in UTF-32 (convert"},
+        {"BZh91AY&SY", 10, "! it is not FASTA, but compressed with bzip2 (decompress it with bunzip2)"},
+        {"\xfd"
+         "7zXZ\0\0\4",
+         8, "! it is not FASTA, but compressed with xz (decompress it with unxz)"},
+        {"\x28\xb5\x2f\xfd\x24", 5, "! it is not FASTA, but compressed with Zstandard (decompress it with unzstd)"},
+        {"\x04\x22\x4d\x18", 4, "! it is not FASTA, but compressed with LZ4 (decompress it with unlz4)"},
+        {"\x1f\x9d\x90", 3, "! it is not FASTA, but compressed with compress (decompress it with uncompress)"},
+        {"PK\3\4\24\0", 6, "! it is not FASTA, but a zip archive (extract it with unzip)"},
+        {"7z\xbc\xaf\x27\x1c", 6, "! it is not FASTA, but a 7z archive (extract it with 7z x)"},
+        {"@read\nACGT\n+\nIIII\n", 19, "! it is not FASTA, but FASTQ: reads with qualities (give proteins as FASTA)"},
+        {"\xef\xbb\xbf\n@read\nACGT\n+\nIIII\n", 23, "! it is not FASTA, but FASTQ"},
+    };
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        const char *found = read_text(cases[k].bytes, cases[k].n, k % 2 == 0, 1000);
+        if (strncmp(found, cases[k].words, strlen(cases[k].words)) != 0)
+            fail_msg("%s: %s", cases[k].words, found);
+    }
+}
+
+/* After a bad record, the reader goes on to the next one, also where the fault is at the border of a block. */
+static void test_skip(void **state)
+{
+    static const struct {
+        const char *record, *words;
+        int64_t lines;
+    } cases[] = {
+        {">b\nM1K\nL>K\n", "line 3: the character '1' is not a residue", 3},
+        {">b\nM>K\n", "line 3: the character '>'", 2},
+        {">b\n", "line 2: the protein b has no residues", 1},
+        {">b\n*.\n\n", "line 2: the protein b has no residues", 3},
+        {">\nM\n", "line 2: the protein has no name", 2},
+        {">b\x01\nM\n", "line 2: the header contains the control character 0x01", 2},
+        {">b\xff\nM\n", "line 2: the header is not UTF-8", 2},
+        {">b\nAAAAAAAAA\nAAAAA\n;x\nA\n", "line 4: the protein b has more than 12 residues", 5},
+        {">b\nAAAAAAAAAAAAA\n", "line 3: the protein b has more than 12 residues", 2},
+    };
+    enum { BLOCK = 1 << 16 };
+    io_record r;
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        for (int keep = 0; keep < 2; keep++)
+            for (int before = 0; before < 40; before++) {
+                const size_t first = before == 0 ? 0 : (size_t)(BLOCK - before);
+                char *text = malloc(BLOCK + 200);
+                memset(text, 'x', BLOCK);
+                memcpy(text, ";", before > 0); /* a comment of many bytes */
+                strcpy(text + first, before > 0 ? "\n" : ";\n");
+                sprintf(text + strlen(text), "%s>c d\nKK\n", cases[k].record);
+                save(in_dir("s.fasta"), text, strlen(text));
+                io_fasta *f = io_fasta_open(in_dir("s.fasta"), err);
+                const int got = io_fasta_next(f, keep, 12, &r, err);
+                assert_int_equal(got, strstr(cases[k].words, "more than") != NULL ? IO_FASTA_LONG : -1);
+                if (strstr(err, cases[k].words) == NULL)
+                    fail_msg("%s, not %s", err, cases[k].words);
+                assert_int_equal(io_fasta_skip(f, &r, err), 0);
+                assert_int_equal(r.line, 2);
+                assert_int_equal(r.header[0], cases[k].record[1] == '\n' ? 0 : 'b');
+                assert_int_equal(io_fasta_skip(f, &r, err), -1); /* nothing is left to skip */
+                assert_int_equal(io_fasta_next(f, keep, 12, &r, err), 1);
+                assert_string_equal(r.header, "c d");
+                assert_int_equal(r.n, 2);
+                assert_int_equal(r.line, 2 + cases[k].lines);
+                assert_int_equal(io_fasta_next(f, keep, 12, &r, err), 0);
+                io_fasta_close(f);
+                free(text);
+            }
+    char *text = malloc(60100); /* a header that is too long */
+    memset(text, 'h', 60100);
+    memcpy(text, ">b", 2);
+    memcpy(text + 60080, "\nM\n>c\nK", 7);
+    save(in_dir("s.fasta"), text, 60087);
+    io_fasta *f = io_fasta_open(in_dir("s.fasta"), err);
+    assert_int_equal(io_fasta_next(f, true, 12, &r, err), -1);
+    assert_int_equal(io_fasta_skip(f, &r, err), 0);
+    assert_int_equal(strlen(r.header), 60000);
+    assert_int_equal(io_fasta_next(f, true, 12, &r, err), 1);
+    assert_string_equal(r.residues, "K");
+    io_fasta_close(f);
+    free(text);
+    save(in_dir("s.fasta"), "MK", 2); /* a fault of the file, not of a record */
+    f = io_fasta_open(in_dir("s.fasta"), err);
+    assert_int_equal(io_fasta_next(f, true, 12, &r, err), -1);
+    assert_int_equal(io_fasta_skip(f, &r, err), -1);
+    io_fasta_close(f);
 }
 
 /* A record that is longer than the reader's block, with a line end on each side of its border. */
@@ -350,9 +465,10 @@ static void test_other_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_records),  cmocka_unit_test(test_refusals),    cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_append),   cmocka_unit_test(test_cut),         cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_left_out), cmocka_unit_test(test_other_files),
+        cmocka_unit_test(test_records),     cmocka_unit_test(test_refusals), cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_skip),        cmocka_unit_test(test_blocks),   cmocka_unit_test(test_append),
+        cmocka_unit_test(test_cut),         cmocka_unit_test(test_damage),   cmocka_unit_test(test_left_out),
+        cmocka_unit_test(test_other_files),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

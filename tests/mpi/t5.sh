@@ -35,6 +35,10 @@ awk 'BEGIN { srand(1); for (k = 0; k < 120; k++) { n = 1 + int(rand() * 60) * (k
 equal p.npz t5 proteins $model $fasta
 equal p.npz t5 proteins $model $fasta --pool --dtype f32
 equal p.fasta t5 proteins $data/prostt5 $fasta --3di
+{ printf '>bad\nM1\n>copy\n'; sed '1,/LAST/d' $fasta; printf '>bad2\n'; cat $fasta; } >"$T/copies.fasta" # with bad records, and equal sequences
+equal p.npz t5 proteins $model "$T/copies.fasta" --skip-bad "$T/skips"
+check 'the list of bad records' 'bad bad2 ' "$(cut -f 2 "$T/skips" | tr '\n' ' ')"
+equal p.fasta t5 proteins $data/prostt5 "$T/copies.fasta" --3di --skip-bad "$T/skips"
 equal e.npz t5 encode tests/t5/data/v11 "$T/lines" --tokens
 equal e.safetensors t5 encode tests/t5/data/v11 "$T/lines" --tokens --pad-to 30
 equal e.jsonl t5 encode tests/t5/data/v11 "$T/lines" --tokens --pool mean --normalize

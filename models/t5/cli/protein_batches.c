@@ -12,6 +12,7 @@ typedef struct item {
     size_t residues;
     int64_t n;
     uint64_t tag;
+    bool copy; /* it has the residues of the item before it in the order, and gets the result of that item */
 } item;
 
 /* Proteins that were read together. It is freed when the results of all of them have been taken. */
@@ -21,7 +22,7 @@ typedef struct window {
     size_t size, capacity;
     item *items;
     size_t n, room;
-    item **order; /* [n] the items, the longest first */
+    item **order; /* [n] the items, the longest first; items with equal residues follow each other */
     size_t given, taken;
 } window;
 
@@ -41,11 +42,6 @@ typedef struct batch {
     double cost;
     int64_t residues;
 } batch;
-
-/* Before the results of a batch: the residues that were read as others, and the proteins with such residues. */
-typedef struct replaced {
-    int64_t residues, proteins;
-} replaced;
 
 double protein_cost(const rp_t5_info *i, int64_t n)
 {
@@ -99,9 +95,7 @@ static int take(protein_job *j, window *w, const rp_t5_record *r)
     protein_name *name = &j->names.names[index];
     item added = {.name = index, .n = r->n, .tag = io_checksum(1, r->residues, (size_t)r->n)};
     if (name->read)
-        return cli_error(CLI_FAILED, "%s: line %lld: the name %s occurs twice, first in line %lld (rename one)",
-                         io_safe(safe, 80, j->fasta), (long long)r->line,
-                         io_safe(safe + 80, 80, protein_key(&j->names, index)), (long long)name->line);
+        return protein_twice(j, r, index);
     name->read = true;
     name->line = r->line;
     if (name->stored && name->tag != added.tag)
@@ -130,11 +124,23 @@ static void free_window(window *w)
     free(w);
 }
 
-/* Compare two items for qsort: the longer one first, then in the order of the file. */
+/* Compare two items for qsort: the longer one first, then by checksum, which brings equal residues together, then in the
+ * order of the file. This order does not depend on the proteins that an earlier run has stored. */
 static int by_length(const void *a, const void *b)
 {
     const item *x = *(item *const *)a, *y = *(item *const *)b;
-    return x->n != y->n ? (x->n < y->n) - (x->n > y->n) : (x > y) - (x < y);
+    return x->n != y->n       ? (x->n < y->n) - (x->n > y->n)
+           : x->tag != y->tag ? (x->tag > y->tag) - (x->tag < y->tag)
+                              : (x > y) - (x < y);
+}
+
+/* Find the items whose residues equal those of the item before them. */
+static void find_copies(window *w)
+{
+    for (size_t k = 1; k < w->n; k++) {
+        const item *a = w->order[k - 1], *b = w->order[k];
+        w->order[k]->copy = a->n == b->n && memcmp(w->text + a->residues, w->text + b->residues, (size_t)a->n) == 0;
+    }
 }
 
 /* Read proteins until the window is full, and sort them. */
@@ -145,10 +151,10 @@ static int read_window(protein_batches *p, window *w)
     while (!p->end && (w->n == 0 || w->size < (size_t)j->window)) {
         if (cli_stop_requested())
             return CLI_FAILED;
-        if (rp_t5_fasta_next(j->file, 1, j->longest, &r) != RP_OK)
-            return cli_error(CLI_FAILED, "%s", rp_t5_last_error());
-        p->end = r.header == NULL;
-        const int code = p->end ? CLI_OK : take(j, w, &r);
+        int code = protein_next(j, j->file, true, &r);
+        p->end = code == CLI_OK && r.header == NULL;
+        if (code == CLI_OK && !p->end)
+            code = take(j, w, &r);
         if (code != CLI_OK)
             return code;
     }
@@ -158,6 +164,7 @@ static int read_window(protein_batches *p, window *w)
     for (size_t k = 0; k < w->n; k++)
         w->order[k] = &w->items[k];
     qsort(w->order, w->n, sizeof *w->order, by_length);
+    find_copies(w);
     return CLI_OK;
 }
 
@@ -177,20 +184,32 @@ static int add_window(protein_batches *p)
 
 /* ------------------------------------------------------------------------------------------------ batches */
 
-/* Write a batch as a task: the number of proteins, their lengths, and their residues. */
+/* Count the proteins of a task without copies. */
+static size_t count_different(const window *w, const cli_task *task)
+{
+    size_t n = 0;
+    for (size_t k = 0; k < task->count; k++)
+        n += !w->order[task->first + k]->copy;
+    return n;
+}
+
+/* Write a batch as a task, without copies: the number of proteins, their lengths, and their residues. */
 static int pack(const window *w, cli_task *task)
 {
-    size_t size = (1 + task->count) * sizeof(int64_t);
+    const size_t n = count_different(w, task);
+    size_t size = (1 + n) * sizeof(int64_t);
     for (size_t k = 0; k < task->count; k++)
-        size += (size_t)w->order[task->first + k]->n;
-    int64_t *numbers = malloc(size);
+        size += w->order[task->first + k]->copy ? 0 : (size_t)w->order[task->first + k]->n;
+    int64_t *numbers = malloc(size), *lengths = numbers + 1;
     if (numbers == NULL)
         return no_memory();
-    char *text = (char *)(numbers + 1 + task->count);
-    numbers[0] = (int64_t)task->count;
+    char *text = (char *)(numbers + 1 + n);
+    numbers[0] = (int64_t)n;
     for (size_t k = 0; k < task->count; k++) {
         const item *i = w->order[task->first + k];
-        numbers[1 + k] = i->n;
+        if (i->copy)
+            continue;
+        *lengths++ = i->n;
         memcpy(text, w->text + i->residues, (size_t)i->n);
         text += i->n;
     }
@@ -214,12 +233,15 @@ static int next_batch(void *context, cli_task *task)
     const int64_t most = cli_t5_part(p->job->counted ? p->job->tokens - p->tokens_given : -1, p->job->rows);
     int64_t tokens = 0;
     task->first = w->given;
-    for (; w->given < w->n && (tokens == 0 || tokens + w->order[w->given]->n + 2 <= most); w->given++) {
-        tokens += w->order[w->given]->n + 2;
-        task->cost += protein_cost(rp_t5_about(p->job->common.model), w->order[w->given]->n);
+    for (const item *i; w->given < w->n; w->given++) { /* copies belong to the batch of their original */
+        i = w->order[w->given];
+        if (!i->copy && tokens > 0 && tokens + i->n + 2 > most)
+            break;
+        p->tokens_given += i->n + 2;
+        tokens += i->copy ? 0 : i->n + 2;
+        task->cost += i->copy ? 0 : protein_cost(rp_t5_about(p->job->common.model), i->n);
     }
     task->count = w->given - task->first;
-    p->tokens_given += tokens;
     return pack(w, task);
 }
 
@@ -245,15 +267,13 @@ static int show(void *context, double fraction)
 }
 
 /* Convert the residues of a task to tokens, and count. */
-static int make_batch(batch *b, const int64_t *lengths, const char *text, replaced *counts)
+static int make_batch(batch *b, const int64_t *lengths, const char *text)
 {
     const protein_job *j = b->job;
     for (int64_t k = 0; k < b->n; k++) {
         rp_t5_protein *p = &b->proteins[k];
         if (rp_t5_residues(j->common.model, j->family, text, lengths[k], p) != RP_OK)
             return cli_t5_refused("t5 proteins");
-        counts->residues += p->replaced;
-        counts->proteins += p->replaced > 0;
         b->residues += p->residues;
         b->cost += protein_cost(rp_t5_about(j->common.model), p->residues);
         text += lengths[k];
@@ -292,29 +312,29 @@ static int reduce(const batch *b, float *hidden, size_t *size)
     return CLI_OK;
 }
 
-/* Compute a task. The result is a `replaced`, and then letters [residues], means [n, d] or hidden states [residues,
- * d]. */
+/* Compute a task. The result is the number of replaced residues of each protein, [n] of int64_t, and then letters
+ * [residues], means [n, d] or hidden states [residues, d]. */
 static int compute_batch(void *context, const void *data, size_t data_size, void **result, size_t *size)
 {
     const protein_job *j = (const protein_job *)context;
     const int64_t d = rp_t5_about(j->common.model)->d_model, *numbers = data, n = numbers[0];
     batch b = {.job = j, .proteins = calloc((size_t)n, sizeof *b.proteins), .n = n};
-    replaced counts = {0};
+    const size_t counts = (size_t)n * sizeof(int64_t);
     (void)data_size;
-    int code = b.proteins != NULL ? make_batch(&b, numbers + 1, (const char *)(numbers + 1 + n), &counts) : no_memory();
+    int code = b.proteins != NULL ? make_batch(&b, numbers + 1, (const char *)(numbers + 1 + n)) : no_memory();
     int64_t bytes = 0;
     const bool fits = !__builtin_mul_overflow(b.residues, d * (int64_t)sizeof(float), &bytes);
-    char *made = code == CLI_OK && fits ? malloc(sizeof counts + (size_t)bytes) : NULL;
-    float *hidden = (float *)(void *)(made + sizeof counts);
+    char *made = code == CLI_OK && fits ? malloc(counts + (size_t)bytes) : NULL;
+    float *hidden = (float *)(void *)(made + counts);
     if (code == CLI_OK && made == NULL)
         code = no_memory();
     if (code == CLI_OK && rp_t5_encode_residues(j->common.model, n, b.proteins, hidden, show, &b) != RP_OK)
         code = cli_stop_requested() ? CLI_FAILED : cli_t5_refused("t5 proteins");
     if (code == CLI_OK)
         code = reduce(&b, hidden, size);
-    if (code == CLI_OK)
-        memcpy(made, &counts, sizeof counts);
-    *size += sizeof counts;
+    for (int64_t k = 0; k < n && code == CLI_OK; k++)
+        ((int64_t *)(void *)made)[k] = b.proteins[k].replaced;
+    *size += counts;
     *result = made;
     for (int64_t k = 0; b.proteins != NULL && k < n; k++)
         rp_t5_free(b.proteins[k].tokens);
@@ -358,19 +378,22 @@ static int take_batch(void *context, const cli_task *task, void *result, size_t 
     protein_batches *p = ((protein_job *)context)->batches;
     protein_job *j = p->job;
     window *w = p->first;
-    const replaced *counts = result;
-    char *at = (char *)result + sizeof *counts;
+    const int64_t *replaced = result;
+    char *at = (char *)result + count_different(w, task) * sizeof *replaced;
     int code = CLI_OK;
     (void)size;
-    for (size_t k = 0, used = 0; k < task->count && code == CLI_OK; k++, at += used) {
+    for (size_t k = 0, used = 0; k < task->count && code == CLI_OK; k++) {
         const item *i = w->order[task->first + k];
+        if (k > 0 && !i->copy)
+            at += used, replaced++;
         code = write_protein(j, w, i, at, &used);
         j->n_done += code == CLI_OK;
+        j->n_copies += i->copy;
         j->residues_done += i->n;
+        j->residues_replaced += *replaced;
+        j->proteins_replaced += *replaced > 0;
+        j->cost_done += protein_cost(rp_t5_about(j->common.model), i->n);
     }
-    j->residues_replaced += counts->residues;
-    j->proteins_replaced += counts->proteins;
-    j->cost_done += task->cost;
     if (code == CLI_OK && j->output != NULL)
         code = protein_output_flush(j->output);
     w->taken += task->count;

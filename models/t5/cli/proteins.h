@@ -76,6 +76,31 @@ int protein_hdf5_list(const char *path, char *note, size_t note_size, io_append_
  * or not at all. */
 int protein_hdf5_write(const char *path, const char *part, uint64_t n, const char *note, char err[IO_ERR_MAX]);
 
+/* ------------------------------------------------------------------------------------------------ protein_records.c */
+
+/* The list of records that are left out: with --skip-bad, a line for each: number of its line, name and reason, between
+ * tabs. It appears whole or not at all. */
+typedef struct protein_skips {
+    const char *path; /* NULL: bad records are errors */
+    bool allowed;     /* it is not a file of the model, so it may be completed */
+    io_text *text;
+    FILE *to;
+    int64_t n;
+} protein_skips;
+
+int protein_skips_open(protein_skips *s);
+/* Add a record. */
+void protein_skip(protein_skips *s, int64_t line, const char *name, const char *why);
+/* Complete the list, or remove it if it is not whole. Return the exit code. */
+int protein_skips_close(protein_skips *s, bool whole, int code);
+
+struct protein_job;
+/* Read the next record, of at most j->longest residues. A bad record is left out if the user allows that; it is then
+ * listed, unless the file was read before. */
+int protein_next(struct protein_job *j, rp_t5_fasta *file, bool keep, rp_t5_record *r);
+/* Report a record whose name another one has, or leave it out. */
+int protein_twice(struct protein_job *j, const rp_t5_record *r, size_t name);
+
 /* ------------------------------------------------------------------------------------------------ protein_batches.c */
 
 /* The computation of `relpos t5 proteins`. */
@@ -87,14 +112,16 @@ typedef struct protein_job {
     protein_output *output; /* NULL with --3di, and in processes that only compute */
     bool pooled;            /* compute one vector per protein */
     rp_t5_structure *structure;
-    FILE *letters;          /* receives the 3Di letters */
-    int64_t rows;           /* max tokens of a call, unless one protein is longer */
-    int64_t longest;        /* max residues of a protein */
+    FILE *letters;   /* receives the 3Di letters */
+    int64_t rows;    /* max tokens of a call, unless one protein is longer */
+    int64_t longest; /* max residues of a protein */
+    int64_t memory;  /* bytes from which that limit follows; 0: none */
+    protein_skips skips;
     int64_t window;         /* max bytes of the proteins that are read together */
     bool counted;           /* the totals are known */
     int64_t tokens;         /* of all proteins to compute */
     double cost, cost_done; /* work of all proteins to compute, in multiply-adds */
-    int64_t n_done, residues_done, residues_replaced, proteins_replaced, n_stored;
+    int64_t n_done, residues_done, residues_replaced, proteins_replaced, n_stored, n_copies;
     cli_progress progress;
     char note[64];
     struct protein_batches *batches; /* the windows and batches in progress */

@@ -173,7 +173,7 @@ int cli_t5_keep_model(const cli_t5_common *c, const char *output)
     char safe[160];
     if (output == NULL || strcmp(output, "-") == 0 || !rp_t5_reads(c->model, output))
         return CLI_OK;
-    return cli_error(CLI_FAILED, "-o: %s: the model was read from this file (give another name)",
+    return cli_error(CLI_FAILED, "%s: the model was read from this file (give another name for the output)",
                      io_safe(safe, sizeof safe, output));
 }
 
