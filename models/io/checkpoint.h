@@ -7,6 +7,9 @@
 #include "io/gguf.h"
 
 #define IO_F8_E4M3 ((rp_dtype)254) /* float8_e4m3fn of PyTorch; only for mapped tensors */
+#define IO_F8_E5M2 ((rp_dtype)253) /* float8_e5m2 of PyTorch; only for mapped tensors */
+
+typedef struct io_scales io_scales; /* scaled.h */
 
 typedef struct io_tensor {
     const char *name, *file; /* file: name without folder, for messages */
@@ -16,7 +19,7 @@ typedef struct io_tensor {
     const unsigned char *data; /* in the mapped file; may be unaligned for its type */
     size_t bytes;
     const char *unsupported; /* why it cannot be used (dtype IO_NO_DTYPE, data NULL); otherwise NULL */
-    float scale;             /* io_tensor_read multiplies by it; not 1 only in files with the tensor "scaled_fp8" */
+    const io_scales *scales; /* io_tensor_read multiplies by them; NULL: none */
 } io_tensor;
 
 typedef struct io_checkpoint io_checkpoint;
@@ -45,6 +48,11 @@ const io_gguf *io_checkpoint_keys(const io_checkpoint *c);               /* NULL
 /* Return true for tensors of floating-point numbers and of blocks (io/blocks.h). */
 bool io_tensor_has_numbers(const io_tensor *t);
 const char *io_tensor_type_name(const io_tensor *t);
+bool io_tensor_is_f8(const io_tensor *t); /* of 8-bit floats */
+/* Return true if two tensors have the same shape, type, data and scales. */
+bool io_tensor_same(const io_tensor *a, const io_tensor *b);
+/* Return a checksum of the data and the scales. */
+uint64_t io_tensor_checksum(const io_tensor *t, uint64_t z);
 /* Convert elements first … first + n - 1 of a tensor to f32. Return false if it does not have such numbers. */
 bool io_tensor_read(const io_tensor *t, int64_t first, int64_t n, float *to);
 

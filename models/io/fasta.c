@@ -265,8 +265,8 @@ static int bad_byte(const io_fasta *f, int c, bool in_record, char err[IO_ERR_MA
                    (long long)f->line, c);
 }
 
-/* Take the residues of the block up to the end of the line, in upper case and without gaps. A stop is '*' or '.'; *stops
- * counts those at the end so far. */
+/* Take the residues of the block up to the end of the line, in upper case and without gaps. A stop is '*' or '.';
+ * *stops counts those at the end so far. */
 static int take_residues(io_fasta *f, bool keep, int64_t *stops, char err[IO_ERR_MAX])
 {
     unsigned char *to = f->block + f->at; /* letters are moved to the front */

@@ -86,8 +86,8 @@ io_status io_safetensors_read(const char *path, const unsigned char *data, size_
                               char err[IO_ERR_MAX]);
 /* Like io_npz_file, for a .safetensors file. */
 io_status io_safetensors_file(const char *path, int fd, off_t start, size_t size, io_set *set, char err[IO_ERR_MAX]);
-/* Read from memory without copying: the arrays borrow `data` and may be unaligned. Arrays of F8_E4M3 get the type
- * IO_F8_E4M3. */
+/* Read from memory without copying: the arrays borrow `data` and may be unaligned. Arrays of F8_E4M3 and
+ * F8_E5M2 get the types IO_F8_E4M3 and IO_F8_E5M2. */
 io_status io_safetensors_in_place(const char *path, const unsigned char *data, size_t size, io_set *set,
                                   char err[IO_ERR_MAX]);
 /* Files of torch.save, by their contents. Those of PyTorch before 1.6 are recognized, but cannot be read. */

@@ -5,6 +5,7 @@
 #include "io/checkpoint.h"
 #include "io/formats.h"
 #include "io/json.h"
+#include "io/scaled.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +34,8 @@ struct io_checkpoint {
     shard *shards;
     size_t n_shards, n;
     io_tensor *tensors; /* sorted by name */
-    char *names;        /* the names that io_checkpoint_rename gave */
+    io_scales *scales;
+    char *names; /* the names that io_checkpoint_rename gave */
 };
 
 /* The formats of files. The first that recognizes the contents reads the file. */
@@ -139,44 +141,6 @@ static io_status sort_tensors(io_checkpoint *c, const char *path, char err[IO_ER
     return IO_OK;
 }
 
-/* Return true if a name ends in `end`. */
-static bool ends_in(const char *name, const char *end)
-{
-    const size_t n = strlen(name), m = strlen(end);
-    return n >= m && strcmp(name + n - m, end) == 0;
-}
-
-/* In a file with the tensor "scaled_fp8", multiply each X.weight by the number X.scale_weight. Remove the scales, and
- * those of inputs, from the list. */
-static io_status apply_scales(io_checkpoint *c, const char *path, char err[IO_ERR_MAX])
-{
-    static const char end[] = ".scale_weight";
-    size_t kept = 0;
-    bool scaled = false;
-    for (size_t n = 0; n < c->n && !scaled; n++)
-        scaled = ends_in(c->tensors[n].name, "scaled_fp8");
-    for (size_t n = 0; n < c->n && scaled; n++) {
-        io_tensor *t = &c->tensors[n];
-        char safe[96], name[256];
-        if (!ends_in(t->name, end) || strlen(t->name) >= sizeof name)
-            continue;
-        snprintf(name, sizeof name, "%.*s.weight", (int)(strlen(t->name) - (sizeof end - 1)), t->name);
-        io_tensor *weight = (io_tensor *)(uintptr_t)io_checkpoint_find(c, name);
-        float scale = 0;
-        const bool number = t->bytes == io_dtype_size(t->dtype) && io_tensor_read(t, 0, 1, &scale);
-        if (!number || !isfinite(scale))
-            return io_damaged(err, path, "tensor '%s' is not one finite number", io_safe(safe, sizeof safe, t->name));
-        if (weight != NULL)
-            weight->scale = scale;
-    }
-    for (size_t n = 0; n < c->n && scaled; n++)
-        if (!ends_in(c->tensors[n].name, end) && !ends_in(c->tensors[n].name, ".scale_input") &&
-            !ends_in(c->tensors[n].name, "scaled_fp8"))
-            c->tensors[kept++] = c->tensors[n];
-    c->n = scaled ? kept : c->n;
-    return IO_OK;
-}
-
 /* List the tensors of all files. */
 static io_status gather(io_checkpoint *c, const char *path, char err[IO_ERR_MAX])
 {
@@ -194,7 +158,7 @@ static io_status gather(io_checkpoint *c, const char *path, char err[IO_ERR_MAX]
         for (size_t n = 0; n < c->shards[s].set.n_arrays; n++) {
             const io_array *a = &c->shards[s].set.arrays[n];
             c->tensors[c->n++] = (io_tensor){a->name, c->shards[s].name, a->dtype,       a->ndim, a->shape,
-                                             a->data, a->bytes,          a->unsupported, 1};
+                                             a->data, a->bytes,          a->unsupported, NULL};
         }
     return sort_tensors(c, path, err);
 }
@@ -391,7 +355,8 @@ io_status io_checkpoint_open(io_checkpoint **made, const char *path, char err[IO
     if (status == IO_OK)
         status = folder ? open_folder(c, path, err) : open_file(c, path, err);
     if (status == IO_OK)
-        status = apply_scales(c, path, err);
+        status =
+            io_scales_find(c->tensors, &c->n, io_checkpoint_meta(c, "_quantization_metadata"), &c->scales, path, err);
     if (status != IO_OK) {
         io_checkpoint_close(c);
         return status;
@@ -412,6 +377,7 @@ void io_checkpoint_close(io_checkpoint *c)
         free(c->shards[s].path);
     }
     free(c->shards);
+    io_scales_free(c->scales);
     free(c->tensors);
     free(c->names);
     free(c);
@@ -446,10 +412,42 @@ static float from_e4m3(unsigned char x)
     return x & 0x80 ? -size : size;
 }
 
+/* Convert a number with 1 sign bit, 5 exponent bits and 2 mantissa bits: the upper half of an f16. */
+static float from_e5m2(unsigned char x)
+{
+    const int exponent = x >> 2 & 31, mantissa = x & 3;
+    const float size = exponent == 31  ? (mantissa != 0 ? NAN : INFINITY)
+                       : exponent == 0 ? ldexpf((float)mantissa, -16)
+                                       : ldexpf((float)(4 + mantissa), exponent - 17);
+    return x & 0x80 ? -size : size;
+}
+
+bool io_tensor_is_f8(const io_tensor *t)
+{
+    return t->dtype == IO_F8_E4M3 || t->dtype == IO_F8_E5M2;
+}
+
+bool io_tensor_same(const io_tensor *a, const io_tensor *b)
+{
+    const io_scales *x = a->scales, *y = b->scales;
+    if (a->ndim != b->ndim || memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) != 0 ||
+        a->dtype != b->dtype || a->bytes != b->bytes || (x == NULL) != (y == NULL) ||
+        memcmp(a->data, b->data, a->bytes) != 0)
+        return false;
+    return x == NULL || (x->rows == y->rows && x->columns == y->columns && x->n == y->n &&
+                         memcmp(x->values, y->values, (size_t)x->n * sizeof *x->values) == 0);
+}
+
+uint64_t io_tensor_checksum(const io_tensor *t, uint64_t z)
+{
+    z = io_checksum(z, t->data, t->bytes);
+    return t->scales == NULL ? z : io_checksum(z, t->scales->values, (size_t)t->scales->n * sizeof *t->scales->values);
+}
+
 bool io_tensor_has_numbers(const io_tensor *t)
 {
     return t->dtype == RP_F32 || t->dtype == RP_F64 || t->dtype == RP_F16 || t->dtype == RP_BF16 ||
-           t->dtype == IO_F8_E4M3 || io_block_of(t->dtype) != NULL;
+           io_tensor_is_f8(t) || io_block_of(t->dtype) != NULL;
 }
 
 const char *io_tensor_type_name(const io_tensor *t)
@@ -457,6 +455,7 @@ const char *io_tensor_type_name(const io_tensor *t)
     const linear_blocks *blocks = io_block_of(t->dtype);
     return blocks != NULL            ? blocks->name
            : t->dtype == IO_F8_E4M3  ? "F8_E4M3"
+           : t->dtype == IO_F8_E5M2  ? "F8_E5M2"
            : t->dtype == IO_NO_DTYPE ? "unknown"
                                      : rp_dtype_name(t->dtype);
 }
@@ -469,9 +468,9 @@ static bool read_unscaled(const io_tensor *t, int64_t first, int64_t n, float *t
         io_blocks_read(blocks, t->data, first, n, to);
         return true;
     }
-    if (t->dtype == IO_F8_E4M3) {
+    if (io_tensor_is_f8(t)) {
         for (int64_t k = 0; k < n; k++)
-            to[k] = from_e4m3(t->data[first + k]);
+            to[k] = t->dtype == IO_F8_E4M3 ? from_e4m3(t->data[first + k]) : from_e5m2(t->data[first + k]);
         return true;
     }
     if (t->dtype != RP_F32 && t->dtype != RP_F64 && t->dtype != RP_F16 && t->dtype != RP_BF16)
@@ -490,8 +489,8 @@ static bool read_unscaled(const io_tensor *t, int64_t first, int64_t n, float *t
 bool io_tensor_read(const io_tensor *t, int64_t first, int64_t n, float *to)
 {
     const bool done = read_unscaled(t, first, n, to);
-    for (int64_t k = 0; k < n && done && t->scale != 1; k++)
-        to[k] *= t->scale;
+    if (done)
+        io_scales_apply(t, first, n, to);
     return done;
 }
 
@@ -547,6 +546,7 @@ int64_t io_tensor_not_finite(const io_tensor *t)
     case RP_F32: return count_32(t->data, t->bytes, 0x7f800000);
     case RP_F64: return count_64(t->data, t->bytes, 0x7ff0000000000000);
     case IO_F8_E4M3: return count_8(t->data, t->bytes, 0x7f);
+    case IO_F8_E5M2: return count_8(t->data, t->bytes, 0x7c);
     default: return 0;
     }
 }

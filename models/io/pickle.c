@@ -103,15 +103,16 @@ static const struct global {
     {"torch", "float16", DTYPE, RP_F16},
     {"torch", "bfloat16", DTYPE, RP_BF16},
     {"torch", "float8_e4m3fn", DTYPE, IO_F8_E4M3},
+    {"torch", "float8_e5m2", DTYPE, IO_F8_E5M2},
     {"torch", "uint16", DTYPE, RP_U16},
     {"torch", "uint32", DTYPE, RP_U32},
     {"torch", "uint64", DTYPE, RP_U64},
 };
 enum { GLOBALS = sizeof globals / sizeof *globals };
 
-static size_t element_size(rp_dtype dtype)
+size_t io_pickle_element(rp_dtype dtype)
 {
-    return dtype == IO_F8_E4M3 ? 1 : io_dtype_size(dtype);
+    return dtype == IO_F8_E4M3 || dtype == IO_F8_E5M2 ? 1 : io_dtype_size(dtype);
 }
 
 /* ------------------------------------------------------------------------------------------------ the stack */
@@ -407,7 +408,7 @@ static io_status push_storage(machine *m, const argument *a)
     const struct global *g = &globals[i[1].is.at];
     if (g->meaning != STORAGE_TYPE && g->meaning != UNTYPED)
         return fault(m, "a storage has no type");
-    if (!io_mul((size_t)i[4].is.number, element_size(g->dtype), &bytes))
+    if (!io_mul((size_t)i[4].is.number, io_pickle_element(g->dtype), &bytes))
         return fault(m, "a storage is too large");
     const storage s = {g->meaning == UNTYPED ? IO_NO_DTYPE : g->dtype, i[2], bytes};
     return APPEND(m->storages, s) ? push(m, (value){.kind = STORAGE, .is.at = m->storages.n - 1})

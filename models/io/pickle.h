@@ -25,4 +25,7 @@ typedef io_status io_pickle_visitor(void *context, const io_pickle_tensor *t, ch
 io_status io_pickle_read(const unsigned char *data, size_t size, io_pickle_visitor *visit, void *context,
                          char why[IO_WHY_MAX]);
 
+/* Return the bytes of one element; 0 for an invalid type. */
+size_t io_pickle_element(rp_dtype dtype);
+
 #endif

@@ -42,12 +42,15 @@ static io_status read_count(const json_t *list, size_t n, const char *what, int6
     return io_why(why, "%s has an item that is not an integer >= 0", what);
 }
 
-/* Return the index of the type with this name; N_DTYPES if unknown. F8_E4M3 is known only for files read in place. */
+/* Return the index of the type with this name; N_DTYPES if unknown. 8-bit floats are known only for files read in
+ * place. */
 static size_t find_dtype(const char *name, bool in_place)
 {
     size_t type = 0;
     if (in_place && strcmp(name, "F8_E4M3") == 0)
         return IO_F8_E4M3;
+    if (in_place && strcmp(name, "F8_E5M2") == 0)
+        return IO_F8_E5M2;
     while (type < N_DTYPES && strcmp(name, dtype_names[type]) != 0)
         type++;
     return type;

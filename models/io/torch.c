@@ -60,7 +60,7 @@ static char *copy_text(const char *text, size_t size)
 /* Let an array borrow its elements from the file. */
 static io_status place_tensor(reader *r, const io_pickle_tensor *t, io_array *array, char why[IO_WHY_MAX])
 {
-    const size_t element = t->dtype == IO_F8_E4M3 ? 1 : io_dtype_size(t->dtype);
+    const size_t element = io_pickle_element(t->dtype);
     const io_zip_member *m;
     size_t bytes, begin;
     const io_status status = find_member(r, "data/", t->storage, t->storage_size, &m, why);

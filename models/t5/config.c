@@ -292,6 +292,7 @@ rp_status t5_config_read(rp_t5 *m, const char *path, const char *text, size_t si
     t5_config *c = &m->config;
     json_t *root;
     memset(c, 0, sizeof *c);
+    c->advice = " (check that config.json and the weights belong to one model)";
     const rp_status status = open_json(&root, path, text, size);
     if (status != RP_OK)
         return status;

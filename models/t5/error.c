@@ -40,10 +40,9 @@ rp_status t5_not_finite(const rp_t5 *m, const char *what)
 {
     if (m->weights.not_finite > 0)
         return t5_fail(RP_E_RANGE,
-                       "%s are not finite: %lld of the weights are NaN or infinite (download the file again)", what,
+                       "%s are not finite: %lld of the weights are NaN or infinite (use weights without them)", what,
                        (long long)m->weights.not_finite);
-    return t5_fail(RP_E_RANGE,
-                   "%s are not finite (the weights are damaged or too large for f32; download the file again)", what);
+    return t5_fail(RP_E_RANGE, "%s are not finite (the weights are too large for f32; use other weights)", what);
 }
 
 rp_status t5_linear_failed(rp_status status)

@@ -127,7 +127,7 @@ static rp_status tensors_checksum(const io_checkpoint *file, rp_progress *progre
         all += (double)io_checkpoint_at(file, n)->bytes;
     for (size_t n = 0; n < io_checkpoint_size(file); n++) {
         const io_tensor *t = io_checkpoint_at(file, n);
-        *sum += checksum_of(t->name, t->data, t->bytes);
+        *sum += io_tensor_checksum(t, io_checksum(1, t->name, strlen(t->name)));
         done += (double)t->bytes;
         if (progress != NULL && progress(context, all > 0 ? done / all : 1) != 0)
             return t5_cancelled();
@@ -297,7 +297,8 @@ static rp_status open_folder(rp_t5 *m, const char *path, int type, const char *g
         free(m->folder);
         m->folder = realpath(inner, NULL);
         if (m->folder == NULL)
-            status = t5_fail(RP_E_ARG, "%s: cannot be read: %s (download the folder again)", inner, strerror(errno));
+            status =
+                t5_fail(RP_E_ARG, "%s: cannot be read: %s (check the paths in modules.json)", inner, strerror(errno));
     }
     if (status == RP_OK)
         status = open_transformer(m, inner != NULL ? inner : path, type, given);
@@ -342,6 +343,7 @@ static rp_status open_gguf(rp_t5 *m, const char *path, int type, const char *giv
         status = t5_gguf_describe(m, path);
     if (status == RP_OK)
         status = t5_config_read(m, path, m->config_text, strlen(m->config_text));
+    m->config.advice = " (convert the model again)";
     if (status == RP_OK)
         status = old_generation(m, path);
     if (status == RP_OK && m->load != RP_T5_LOAD_TEXT)
@@ -392,6 +394,7 @@ static rp_status open_packed(rp_t5 *m, const char *path, int type)
         status = t5_fail(RP_E_ARG, "%s: it has no config (pack the folder again)", path);
     if (status == RP_OK)
         status = t5_config_read(m, path, m->config_text, strlen(m->config_text));
+    m->config.advice = " (pack the model again)";
     if (status == RP_OK && m->generation_text != NULL)
         status = t5_generation_read(m, "generation_config.json", path, m->generation_text, strlen(m->generation_text));
     else if (status == RP_OK)

@@ -89,6 +89,7 @@ typedef struct t5_config {
     bool names_start;                           /* config.json has a decoder_start_token_id */
     bool only_encodes;                          /* is_encoder_decoder is false */
     int64_t max_positions;                      /* max_position_embeddings; -1: none */
+    const char *advice; /* ends an error about weights that do not belong to this configuration: " (…)" */
 } t5_config;
 
 /* Return true if layer i of a stack has experts; `every` is sparse_encoder or sparse_decoder. */

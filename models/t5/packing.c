@@ -14,6 +14,7 @@
  * errors as fit. The second round packs. */
 typedef struct packing {
     const io_checkpoint *file;
+    const t5_config *config;
     const char *path;
     bool *used;            /* for each tensor: true if the model has a weight for it; any other tensor is an error */
     unsigned char *memory; /* NULL in the first round */
@@ -60,11 +61,11 @@ static rp_status refuse_wrong(const packing *k)
 {
     if (k->n_wrong == 0)
         return RP_OK;
-    if (k->n_listed == k->n_wrong)
-        return t5_fail(k->status, "%s: %s (check that config.json and the weights belong to one model)", k->path,
-                       k->wrong);
-    return t5_fail(k->status, "%s: %s; and %lld more (check that config.json and the weights belong to one model)",
-                   k->path, k->wrong, (long long)(k->n_wrong - k->n_listed));
+    char more[40] = "";
+    if (k->n_listed < k->n_wrong)
+        snprintf(more, sizeof more, "; and %lld more", (long long)(k->n_wrong - k->n_listed));
+    return t5_fail(k->status, "%s: %s%s%s", k->path, k->wrong, more,
+                   k->status == RP_E_UNSUPPORTED ? "" : k->config->advice);
 }
 
 /* Return the tensor for source s of a weight, or NULL after recording an error: missing, or wrong shape or type. */
@@ -82,18 +83,18 @@ static const io_tensor *find(packing *k, const t5_part *p, int s)
     shape_text(ndim, shape, expected);
     shape_text(t->ndim, t->shape, has);
     if (t->ndim != ndim || memcmp(t->shape, shape, (size_t)ndim * sizeof *shape) != 0) {
-        note_wrong(k, RP_E_ARG, "tensor '%.160s' has the shape [%s]; config.json requires [%s]", p->source[s], has,
-                   expected);
+        note_wrong(k, RP_E_ARG, "tensor '%.160s' has the shape [%s]; expected [%s]", p->source[s], has, expected);
         return NULL;
     }
     if (t->unsupported != NULL) {
-        note_wrong(k, RP_E_UNSUPPORTED, "tensor '%.160s': %.120s", p->source[s], t->unsupported);
+        note_wrong(k, RP_E_UNSUPPORTED, "tensor '%.160s': %.150s", p->source[s], t->unsupported);
         return NULL;
     }
     if (!io_tensor_has_numbers(t) || t->dtype == RP_F64) {
-        note_wrong(k, RP_E_UNSUPPORTED,
-                   "tensor '%.160s' has the type %s (supported: F32, F16, BF16, F8_E4M3 and Q8_0 to Q2_K of GGUF)",
-                   p->source[s], io_tensor_type_name(t));
+        note_wrong(
+            k, RP_E_UNSUPPORTED,
+            "tensor '%.160s' has the type %s (supported: F32, F16, BF16, F8_E4M3, F8_E5M2 and Q8_0 to Q2_K of GGUF)",
+            p->source[s], io_tensor_type_name(t));
         return NULL;
     }
     if (k->memory == NULL)
@@ -140,7 +141,7 @@ static rp_status pack_stacked(packing *k, const t5_part *p, const io_tensor *con
 static rp_status pack_to(packing *k, const t5_part *p, const io_tensor *const *t, unsigned char *to)
 {
     /* 0 for types that relpos does not have, and for scaled tensors */
-    const size_t element = t[0]->dtype == IO_F8_E4M3 || t[0]->scale != 1 ? 0 : rp_dtype_size(t[0]->dtype);
+    const size_t element = io_tensor_is_f8(t[0]) || t[0]->scales != NULL ? 0 : rp_dtype_size(t[0]->dtype);
     const bool direct = p->n_sources == 1 && element > 0 && (uintptr_t)t[0]->data % element == 0;
     const rp_status status =
         direct ? linear_pack(k->pool, p->type, p->columns, p->rows, t[0]->data, t[0]->dtype, p->columns, to)
@@ -161,19 +162,17 @@ static rp_status add_packed(packing *k, const t5_part *p)
         k->at += bytes;
         return RP_OK;
     }
-    return t5_fail(
-        RP_E_OVERFLOW,
-        "%s: the size of '%s' does not fit in 63 bits (check that config.json and the weights belong to one model)",
-        k->path, p->name);
+    return t5_fail(RP_E_OVERFLOW, "%s: the size of '%s' does not fit in 63 bits%s", k->path, p->name,
+                   k->config->advice);
 }
 
 /* Return the type of one tensor of a matrix of blocks that cannot be used as it is in the file. */
 static linear_type type_of_tensor(const io_tensor *t)
 {
-    return io_block_of(t->dtype) != NULL                   ? LINEAR_Q8
-           : t->scale == 1 && t->dtype == RP_F16           ? LINEAR_F16
-           : t->dtype == RP_BF16 || t->dtype == IO_F8_E4M3 ? LINEAR_BF16
-                                                           : LINEAR_F32;
+    return io_block_of(t->dtype) != NULL               ? LINEAR_Q8
+           : t->scales == NULL && t->dtype == RP_F16   ? LINEAR_F16
+           : t->dtype == RP_BF16 || io_tensor_is_f8(t) ? LINEAR_BF16
+                                                       : LINEAR_F32;
 }
 
 /* Use the blocks of tensors as they are in the file. Pack tensors of other types, each in its own. */
@@ -235,14 +234,6 @@ static bool is_stray(const char *name)
     return strcmp(name, "lm_head.weight") == 0 || (end != NULL && strncmp(name, "decoder.block.", 14) == 0);
 }
 
-/* Return true if two tensors have the same shape, type and numbers. */
-static bool is_same(const io_tensor *a, const io_tensor *b)
-{
-    return a->ndim == b->ndim && memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0 &&
-           a->dtype == b->dtype && a->scale == b->scale && a->bytes == b->bytes &&
-           memcmp(a->data, b->data, a->bytes) == 0;
-}
-
 static const char *const embedding_names[] = {"shared.weight", "encoder.embed_tokens.weight",
                                               "decoder.embed_tokens.weight"};
 enum { EMBEDDING_NAMES = 3 };
@@ -256,7 +247,7 @@ static void check_embeddings(packing *k, const char *embedding)
         if (t == NULL || t == e)
             continue;
         k->used[t - io_checkpoint_at(k->file, 0)] = true;
-        if (!is_same(t, e))
+        if (!io_tensor_same(t, e))
             note_wrong(k, RP_E_UNSUPPORTED,
                        "tensor '%s' differs from '%s' (encoder and decoder must share one embedding)",
                        embedding_names[n], embedding);
@@ -268,7 +259,7 @@ static void check_others(packing *k)
     for (size_t n = 0; n < io_checkpoint_size(k->file); n++) {
         const char *name = io_checkpoint_at(k->file, n)->name;
         if (!k->used[n] && !is_stray(name))
-            note_wrong(k, RP_E_ARG, "tensor '%.160s' is not in the model that config.json describes", name);
+            note_wrong(k, RP_E_ARG, "tensor '%.160s' is not in the model", name);
     }
 }
 
@@ -288,7 +279,7 @@ static bool is_tied(const t5_config *c, const io_checkpoint *file, const char *e
     const io_tensor *head = io_checkpoint_find(file, "lm_head.weight"), *e = io_checkpoint_find(file, embedding);
     if (head == NULL)
         return c->tied;
-    return e != NULL && is_same(e, head);
+    return e != NULL && io_tensor_same(e, head);
 }
 
 /* Return the narrowest type that represents every number of the matrices exactly. Both bf16 and f16 represent every f8
@@ -299,7 +290,7 @@ static linear_type type_of(const io_checkpoint *file)
     bool in_f16 = true, in_bf16 = true, in_q8 = true, in_blocks = false;
     for (size_t n = 0; n < io_checkpoint_size(file); n++) {
         const io_tensor *t = io_checkpoint_at(file, n);
-        if (t->ndim != 2 || t->dtype == IO_F8_E4M3 || strstr(t->name, "relative_attention_bias") != NULL)
+        if (t->ndim != 2 || io_tensor_is_f8(t) || strstr(t->name, "relative_attention_bias") != NULL)
             continue;
         const linear_blocks *b = io_block_of(t->dtype);
         in_blocks = in_blocks || b != NULL;
@@ -325,7 +316,7 @@ rp_status t5_weights_pack(t5_weights *w, const t5_config *c, const io_checkpoint
                           bool sizes, rp_pool *pool)
 {
     const char *embedding = embedding_name(file);
-    packing k = {.file = file, .path = path, .pool = pool};
+    packing k = {.file = file, .config = c, .path = path, .pool = pool};
     w->type = type >= 0 ? (linear_type)type : type_of(file);
     w->tied = is_tied(c, file, embedding);
     k.used = calloc(io_checkpoint_size(file), sizeof *k.used);

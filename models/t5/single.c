@@ -98,19 +98,23 @@ static int64_t axis(const io_checkpoint *file, const char *name, int x)
     return t != NULL && t->ndim == 2 ? t->shape[x] : 0;
 }
 
-/* Count the blocks of a stack. */
+/* Count the blocks of a stack: the largest number in a name, plus one. */
 static int count_blocks(const io_checkpoint *file, const char *stack)
 {
-    char name[96];
+    char begin[32];
     int n = 0;
-    do
-        snprintf(name, sizeof name, "%s.block.%d.layer.0.SelfAttention.q.weight", stack, n++);
-    while (n <= 4096 && io_checkpoint_find(file, name) != NULL);
-    return n - 1;
+    const size_t length = (size_t)snprintf(begin, sizeof begin, "%s.block.", stack);
+    for (size_t k = 0; k < io_checkpoint_size(file); k++) {
+        const char *name = io_checkpoint_at(file, k)->name;
+        const int block = strncmp(name, begin, length) == 0 ? (int)strtol(name + length, NULL, 10) : -1;
+        n = block >= n && block < 4096 ? block + 1 : n;
+    }
+    return n;
 }
 
-#define LAYER "encoder.block.0.layer."
-#define BIAS  "SelfAttention.relative_attention_bias.weight"
+#define LAYER  "encoder.block.0.layer."
+#define ADVICE " (convert the file again, or give a folder that save_pretrained wrote)"
+#define BIAS   "SelfAttention.relative_attention_bias.weight"
 
 /* Write config.json from the shapes of the tensors. */
 static rp_status make_config(rp_t5 *m, const char *path)
@@ -121,14 +125,20 @@ static rp_status make_config(rp_t5 *m, const char *path)
     const bool gated = has(f, "", wi);
     const int64_t heads = axis(f, LAYER "0." BIAS, 1), inner = axis(f, LAYER "0.SelfAttention.q.weight", 0);
     const int decoder = count_blocks(f, "decoder");
+    const char *const needed[] = {embedding, LAYER "0.SelfAttention.q.weight", LAYER "0." BIAS,
+                                  gated ? wi : LAYER "1.DenseReluDense.wi.weight"};
     char decoder_text[48] = "", *text = malloc(1024);
     if (text == NULL)
         return t5_no_memory();
     m->config_text = text;
+    for (size_t n = 0; n < sizeof needed / sizeof *needed; n++)
+        if (axis(f, needed[n], 0) <= 0)
+            return t5_fail(RP_E_ARG, "%s: tensor '%s' %s" ADVICE, path, needed[n],
+                           io_checkpoint_find(f, needed[n]) == NULL ? "is missing" : "is not a matrix with rows");
     if (heads <= 0 || inner % heads != 0)
         return t5_fail(RP_E_ARG,
-                       "%s: its tensor '" LAYER "0." BIAS "' has %lld heads, which do not divide the %lld rows of q "
-                       "(download the file again, or give a folder with config.json)",
+                       "%s: its tensor '" LAYER "0." BIAS
+                       "' has %lld heads, which do not divide the %lld rows of q" ADVICE,
                        path, (long long)heads, (long long)inner);
     if (decoder > 0)
         snprintf(decoder_text, sizeof decoder_text, ", \"num_decoder_layers\": %d", decoder);
@@ -141,7 +151,9 @@ static rp_status make_config(rp_t5 *m, const char *path)
              (long long)axis(f, gated ? wi : LAYER "1.DenseReluDense.wi.weight", 0), count_blocks(f, "encoder"),
              decoder_text, (long long)heads, (long long)axis(f, LAYER "0." BIAS, 0), gated ? "gated-gelu" : "relu",
              has(f, "", "lm_head.weight") ? "false" : "true");
-    return t5_config_read(m, path, text, strlen(text));
+    const rp_status status = t5_config_read(m, path, text, strlen(text));
+    m->config.advice = ADVICE;
+    return status;
 }
 
 /* Copy the tokenizer that is a tensor of the file. */

@@ -238,11 +238,9 @@ static rp_status check_sizes(const t5_config *c, const io_checkpoint *file, int6
     char experts[48] = "";
     if (c->experts > 0)
         snprintf(experts, sizeof experts, ", %lld experts", (long long)c->experts);
-    return t5_fail(
-        RP_E_ARG,
-        "%s: config.json describes %lld + %lld layers%s, which have at least %lld tensors, but there are %zu "
-        "(check that config.json and the weights belong to one model)",
-        path, (long long)c->layers, (long long)decoder_layers, experts, (long long)fewest, io_checkpoint_size(file));
+    return t5_fail(RP_E_ARG, "%s: %lld + %lld layers%s have at least %lld tensors, but there are %zu%s", path,
+                   (long long)c->layers, (long long)decoder_layers, experts, (long long)fewest,
+                   io_checkpoint_size(file), c->advice);
 }
 
 rp_status t5_make_blocks(t5_weights *w, const t5_config *c, const io_checkpoint *file, const char *path)

@@ -215,8 +215,8 @@ for to in cut.npz.part cut.npz cut.h5.part; do
     [ $to = cut.h5.part ] && [ $code = 2 ] && continue # built without HDF5
     check 'exit code' 0 "$code"
     says 't5 proteins: arrays that do not match their checksums, and are left out: 1'
-    says 't5 proteins: 1 proteins are left, '
-    says 'computed 1 proteins of [0-9]* residues; 5 were already there'
+    says 't5 proteins: 1 protein is left, '
+    says 'computed 1 protein of [0-9]* residues; 5 were already there'
     whole=$T/made/whole.${to#cut.}
     "$program" t5 proteins $model $fasta -o "${whole%.part}" 2>/dev/null
     same 'an array was damaged' "${whole%.part}" "$T/made/${to%.part}"
@@ -226,7 +226,7 @@ done
 cp "$T/made/whole.npz" "$T/made/cut.npz"
 hurt "$T/made/whole.npz" "$T/made/cut.npz.part"
 does $model $fasta -o "$T/made/cut.npz"
-says 'computed 1 proteins of [0-9]* residues; 5 were already there'
+says 'computed 1 protein of [0-9]* residues; 5 were already there'
 same 'both were there' "$T/made/whole.npz" "$T/made/cut.npz"
 hurt "$T/made/whole.npz" "$T/made/cut.npz.part"
 printf '>new\nMKV\n' >"$T/new.fasta"

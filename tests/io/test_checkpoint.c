@@ -98,7 +98,7 @@ static void numbers_are_converted(void **state)
     for (int n = 0; n < 256; n++)
         all[n] = (unsigned char)n;
     const int64_t shape = 256;
-    io_tensor t = {"t", "f", IO_F8_E4M3, 1, &shape, all, 256, NULL, 1};
+    io_tensor t = {"t", "f", IO_F8_E4M3, 1, &shape, all, 256, NULL, NULL};
     assert_true(io_tensor_read(&t, 0, 256, x));
     for (int n = 0; n < 256; n++) {
         const int exponent = n >> 3 & 15;
@@ -109,13 +109,23 @@ static void numbers_are_converted(void **state)
             assert_true(x[n] == (n & 128 ? -size : size) && !signbit(x[n]) == !(n & 128));
     }
     assert_int_equal(io_tensor_not_finite(&t), 2);
+    t.dtype = IO_F8_E5M2; /* the upper half of an f16 */
+    assert_true(io_tensor_read(&t, 0, 256, x));
+    for (int n = 0; n < 256; n++) {
+        const uint16_t half = (uint16_t)(n << 8);
+        float size;
+        assert_int_equal(rp_convert(&size, RP_F32, &half, RP_F16, 1), RP_OK);
+        assert_true(isnan(size) ? isnan(x[n]) : x[n] == size && !signbit(x[n]) == !signbit(size));
+    }
+    assert_int_equal(io_tensor_not_finite(&t), 8);
     static const rp_dtype types[] = {RP_F32, RP_F64, RP_F16, RP_BF16};
     static const double wanted[] = {1.5, -INFINITY, NAN, -0.25};
     for (size_t n = 0; n < sizeof types / sizeof *types; n++) {
         unsigned char stored[4 * 8 + 1];
         assert_int_equal(rp_convert(stored, types[n], wanted, RP_F64, 4), RP_OK);
         memmove(stored + 1, stored, 4 * io_dtype_size(types[n])); /* numbers in a file may be unaligned */
-        const io_tensor of = {"t", "f", types[n], 1, &(int64_t){4}, stored + 1, 4 * io_dtype_size(types[n]), NULL, 1};
+        const io_tensor of = {"t",  "f", types[n], 1, &(int64_t){4}, stored + 1, 4 * io_dtype_size(types[n]),
+                              NULL, NULL};
         assert_true(io_tensor_read(&of, 0, 4, x));
         assert_true(x[0] == 1.5F && x[1] == -HUGE_VALF && isnan(x[2]) && x[3] == -0.25F);
         assert_int_equal(io_tensor_not_finite(&of), 2);

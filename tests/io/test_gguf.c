@@ -55,8 +55,7 @@ static void scales_that_are_not_finite_are_counted(void **state)
                              .ndim = 1,
                              .shape = &(int64_t){2 * b->numbers},
                              .data = block,
-                             .bytes = 2 * (size_t)b->bytes,
-                             .scale = 1};
+                             .bytes = 2 * (size_t)b->bytes};
         assert_int_equal(io_tensor_not_finite(&t), 0);
         block[b->bytes + b->scale + 1] = 0xfc; /* -infinity */
         assert_int_equal(io_tensor_not_finite(&t), b->numbers);

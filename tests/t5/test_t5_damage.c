@@ -22,19 +22,18 @@ static void test_config(void **state)
         {"\"d_model\": 16", "\"d_model\": \"16\"", "\"d_model\" is not a whole number"},
         {"\"d_model\": 16", "\"d_model\": 99999999999", "\"d_model\" is not a whole number"},
         {"\"d_model\": 16", "\"d_modell\": 16", "\"d_model\" is missing"},
-        {"\"d_model\": 16", "\"d_model\": 8", "has the shape [64,16]; config.json requires [64,8]"},
+        {"\"d_model\": 16", "\"d_model\": 8", "has the shape [64,16]; expected [64,8]"},
         {"\"d_model\": 16", "\"d_model\": 8", " more (check that config.json and the weights belong to one model)"},
-        {"\"vocab_size\": 64", "\"vocab_size\": 65",
-         "'shared.weight' has the shape [64,16]; config.json requires [65,16]"},
+        {"\"vocab_size\": 64", "\"vocab_size\": 65", "'shared.weight' has the shape [64,16]; expected [65,16]"},
         {"\"vocab_size\": 64", "\"vocab_size\": 0", "\"vocab_size\" is not"},
         {"\"num_layers\": 2", "\"num_layers\": 3", "'encoder.block.2.layer.0.layer_norm.weight' is missing"},
         {"\"num_layers\": 2", "\"num_layers\": 1", "'encoder.block.1.layer.0.SelfAttention.k.weight' is not in"},
         {"\"num_layers\": 2", "\"num_layers\": 4097", "\"num_layers\" is not"},
-        {"\"num_heads\": 3", "\"num_heads\": 2", "has the shape [24,16]; config.json requires [16,16]"},
+        {"\"num_heads\": 3", "\"num_heads\": 2", "has the shape [24,16]; expected [16,16]"},
         {"\"num_heads\": 3", "\"num_heads\": 16777216", "times d_kv is too large"},
         {"\"num_heads\": 3", "\"num_heads\": 0", "\"num_heads\" is not a whole number from 1 to 16777216 (it is 0)"},
         {"\"num_heads\": 3", "\"num_heads\": 3.0", "(it is 3)"},
-        {"\"d_kv\": 8", "\"d_kv\": 9", "has the shape [24,16]; config.json requires [27,16]"},
+        {"\"d_kv\": 8", "\"d_kv\": 9", "has the shape [24,16]; expected [27,16]"},
         {"\"num_layers\": 2", "\"num_layers\": 1000000000", "\"num_layers\" is not a whole number from 1 to 4096"},
         {"\"num_decoder_layers\": 1", "\"num_decoder_layers\": 1000000000", "\"num_decoder_layers\" is not"},
         {"\"relative_attention_num_buckets\": 8", "\"relative_attention_num_buckets\": 0",
@@ -43,8 +42,7 @@ static void test_config(void **state)
          "from 4 to 16777216 (it is 1)"},
         {"\"relative_attention_num_buckets\": 8", "\"relative_attention_num_buckets\": 2147483648",
          "(it is 2147483648)"},
-        {"\"relative_attention_num_buckets\": 8", "\"relative_attention_num_buckets\": 10",
-         "config.json requires [10,3]"},
+        {"\"relative_attention_num_buckets\": 8", "\"relative_attention_num_buckets\": 10", "expected [10,3]"},
         {"\"relative_attention_max_distance\": 12", "\"relative_attention_max_distance\": 0", "(it is 0)"},
         {"\"relative_attention_max_distance\": 12", "\"relative_attention_max_distance\": 3",
          "max_distance, 3, must be above half"},
@@ -112,9 +110,9 @@ static void test_sizes(void **state)
         edit("config.json", "\"num_sparse_encoder_layers\": 1",
              k == 0 ? "\"num_sparse_encoder_layers\": 100" : "\"num_sparse_encoder_layers\": 4096");
         char words[100];
-        snprintf(words, sizeof words, "layers, %s experts, which have at least", experts[k]);
+        snprintf(words, sizeof words, "layers, %s experts have at least", experts[k]);
         refuses(folder, words);
-        refuses(folder, "config.json describes ");
+        refuses(folder, " tensors, but there are ");
     }
 }
 
@@ -214,11 +212,10 @@ static void test_tensors(void **state)
         io_array *a = &set.arrays[n];
         const bool head = strcmp(a->name, "lm_head.weight") == 0; /* without lm_head, the embedding is used as head */
         if (head)
-            snprintf(words, sizeof words, ": tensor 'zm_head.weight' is not in the model that config.json describes (");
+            snprintf(words, sizeof words, ": tensor 'zm_head.weight' is not in the model (");
         else
-            snprintf(words, sizeof words,
-                     ": tensor '%s' is missing; tensor 'z%s' is not in the model that config.json describes (check",
-                     a->name, a->name + 1);
+            snprintf(words, sizeof words, ": tensor '%s' is missing; tensor 'z%s' is not in the model (check", a->name,
+                     a->name + 1);
         a->name[0] = 'z';
         write_weights(&set);
         io_free(&set);
@@ -230,8 +227,7 @@ static void test_tensors(void **state)
     array_named(&set, "encoder.block.0.layer.0.SelfAttention.q.weight")->shape[1] = 24;
     write_weights(&set);
     io_free(&set);
-    refuses(folder,
-            "'encoder.block.0.layer.0.SelfAttention.q.weight' has the shape [16,24]; config.json requires [24,16]");
+    refuses(folder, "'encoder.block.0.layer.0.SelfAttention.q.weight' has the shape [16,24]; expected [24,16]");
     copy_model("v11"); /* change the type */
     read_weights(&set);
     array_named(&set, "decoder.final_layer_norm.weight")->dtype = RP_I32;
@@ -244,7 +240,7 @@ static void test_tensors(void **state)
                      0);
     write_weights(&set);
     io_free(&set);
-    refuses(folder, "'encoder.block.0.adapter.weight' is not in the model that config.json describes (check");
+    refuses(folder, "'encoder.block.0.adapter.weight' is not in the model (check");
 }
 
 /* The embedding may be stored again under a second name. Equal numbers are ignored and different ones are an error, for
@@ -529,9 +525,10 @@ static void test_single(void **state)
     } cases[] = {
         {"has 0 heads, which do not divide the 24 rows of q", NULL, 24, 0, 16},
         {"has 5 heads, which do not divide the 24 rows of q", NULL, 24, 5, 16},
-        {"\"d_kv\" is not a whole number from 1", NULL, 0, 3, 16},
-        {"wi.weight' has the shape [8,15]; config.json requires [8,16]", NULL, 24, 3, 15},
-        {"scale_weight' is not one finite number", "encoder.block.0.layer.0.SelfAttention.q.scale_weight", 24, 3, 16},
+        {"SelfAttention.q.weight' is not a matrix with rows (convert", NULL, 0, 3, 16},
+        {"wi.weight' has the shape [8,15]; expected [8,16]", NULL, 24, 3, 15},
+        {"q.weight': the shape of its scale is neither one number, nor one a row, nor one a block",
+         "encoder.block.0.layer.0.SelfAttention.q.scale_weight", 24, 3, 16},
         {"tensor 'encoder.block.0.layer.0.SelfAttention.k.weight' is missing", NULL, 24, 3, 16},
     };
     static const float zeros[512];
@@ -559,6 +556,39 @@ static void test_single(void **state)
         assert_int_equal(io_write(path, IO_SAFETENSORS, &set, err), 0);
         io_free(&set);
         refuses(path, cases[k].words);
+        assert_null(strstr(rp_t5_last_error(), "config.json")); /* there is none */
+        assert_null(strstr(rp_t5_last_error(), "download"));    /* the file is whole */
+    }
+}
+
+/* Without any one of its tensors, a single file is refused by the name of this tensor. */
+static void test_single_without(void **state)
+{
+    char path[300], words[300];
+    io_set set;
+    (void)state;
+    path_to(path, "model.safetensors");
+    copy_model("v11");
+    read_weights(&set);
+    const size_t n_arrays = set.n_arrays;
+    io_free(&set);
+    for (size_t n = 0; n < n_arrays; n++) {
+        copy_model("v11");
+        read_weights(&set);
+        const bool head = strcmp(set.arrays[n].name, "lm_head.weight") == 0,
+                   q = strcmp(set.arrays[n].name, "encoder.block.0.layer.0.SelfAttention.q.weight") == 0,
+                   wi = strcmp(set.arrays[n].name, "encoder.block.0.layer.1.DenseReluDense.wi_0.weight") == 0;
+        snprintf(words, sizeof words, "tensor '%s' is missing",
+                 strcmp(set.arrays[n].name, "shared.weight") == 0 ? "encoder.embed_tokens.weight" : set.arrays[n].name);
+        set.arrays[n].name[0] = 'z';
+        write_weights(&set);
+        io_free(&set);
+        refuses(path, head ? "tensor 'zm_head.weight' is not in the model"
+                      : q  ? "it has no T5 encoder"
+                      : wi ? "DenseReluDense.wi.weight' is missing"
+                           : words);
+        assert_null(strstr(rp_t5_last_error(), "config.json"));
+        assert_null(strstr(rp_t5_last_error(), "download"));
     }
 }
 
@@ -849,23 +879,15 @@ static void test_out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_config),
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_start),
-        cmocka_unit_test(test_unsupported),
-        cmocka_unit_test(test_tensors),
-        cmocka_unit_test(test_second_embeddings),
-        cmocka_unit_test(test_truncated),
-        cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_f8),
-        cmocka_unit_test(test_f16),
-        cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_packed),
-        cmocka_unit_test(test_single),
-        cmocka_unit_test(test_checksum),
-        cmocka_unit_test(test_arguments),
-        cmocka_unit_test(test_loading),
-        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_config),     cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_start),      cmocka_unit_test(test_unsupported),
+        cmocka_unit_test(test_tensors),    cmocka_unit_test(test_second_embeddings),
+        cmocka_unit_test(test_truncated),  cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_f8),         cmocka_unit_test(test_f16),
+        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_packed),
+        cmocka_unit_test(test_single),     cmocka_unit_test(test_single_without),
+        cmocka_unit_test(test_checksum),   cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_loading),    cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
