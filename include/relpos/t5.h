@@ -243,7 +243,7 @@ typedef struct rp_t5_protein {
 } rp_t5_protein;
 
 /* Convert the residues of a protein to tokens, without the tokenizer. Lower case is upper case; '-' and white space are
- * dropped. A letter for which the family has no token, '*' and '.' are read as another letter, as the family's own scripts
+ * dropped. A letter for which the family has no token, '*' and '.' are read as another letter, as the family's scripts
  * do: ProtT5 reads J, O, U, Z as X; ProstT5 reads B as D, Z as E, J as L, and O, U as X; Ankh reads J as <unk>.
  *
  * `family` is a name that rp_t5_family returns, or NULL for the family of the model. With a name, a model without a
@@ -288,8 +288,8 @@ typedef struct rp_t5_record {
 /* Open a FASTA file, plain or compressed with gzip; "-" is standard input. Byte order marks are skipped. */
 RP_API rp_status rp_t5_fasta_open(rp_t5_fasta **fasta, const char *path);
 /* Read the next record, of at most `max` residues. At the end, record->header is NULL. `keep` = 0 only counts the
- * residues. RP_E_RANGE: the record is longer. RP_E_ARG: it is bad, or the file cannot be read or is not FASTA. The message
- * has the number of the line. */
+ * residues. RP_E_RANGE: the record is longer. RP_E_ARG: it is bad, or the file cannot be read or is not FASTA. The
+ * message has the number of the line. */
 RP_API rp_status rp_t5_fasta_next(rp_t5_fasta *fasta, int32_t keep, int64_t max, rp_t5_record *record);
 /* After rp_t5_fasta_next refused a record, go on to the record after it. *record gets the line of the refused one and
  * its header, which may be empty, cut at 60,000 bytes, or not UTF-8. RP_E_ARG: the file itself cannot be read, or is

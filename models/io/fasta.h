@@ -18,15 +18,15 @@ typedef struct io_record {
 /* Open a file; "-" is standard input. Directories are refused. Return NULL on failure. */
 io_fasta *io_fasta_open(const char *path, char err[IO_ERR_MAX]);
 
-/* Read the next record. Lower case becomes upper case, and '.' becomes '*'; white space, '-' (gaps) and '*' at the end of
- * a protein (a stop codon) are dropped. Lines that begin with ';' are comments, and byte order marks are skipped. Any
- * other character, a record without a name or without residues, and a protein of more than `max` residues are errors
- * with the number of the line; the rest of the record is not read. Other formats are named. Without `keep`, residues are
- * only counted, which takes no memory.
+enum { IO_FASTA_LONG = -2 }; /* a record with too many residues */
+
+/* Read the next record. Lower case becomes upper case, and '.' becomes '*'; white space, '-' (gaps) and '*' at the end
+ * of a protein (a stop codon) are dropped. Lines that begin with ';' are comments, and byte order marks are skipped.
+ * Any other character, a record without a name or without residues, and a protein of more than `max` residues are
+ * errors with the number of the line; the rest of the record is not read. Other formats are named. Without `keep`,
+ * residues are only counted, which takes no memory.
  *
- * Return 1, or 0 after the last record, or IO_FASTA_LONG for too many residues, or -1. A file without records is an
- * error. */
-enum { IO_FASTA_LONG = -2 };
+ * Return 1, or 0 after the last record, or IO_FASTA_LONG, or -1. A file without records is an error. */
 int io_fasta_next(io_fasta *f, bool keep, int64_t max, io_record *record, char err[IO_ERR_MAX]);
 
 /* After io_fasta_next refused a record, read to its end, so that the next call reads the record after it. *record gets

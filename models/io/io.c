@@ -126,24 +126,33 @@ const char *io_safe(char *buf, size_t size, const char *name)
     return buf;
 }
 
-/* Return advice for a damaged file, chosen by the suffix of its name. */
-static const char *damage_hint(const char *path)
+/* Write advice for a file with other contents than expected, chosen by the suffix of its name. Only a file that is
+ * damaged or not whole is worth another download. */
+static void contents_hint(char hint[160], const char *path, const char *message)
 {
     static const struct {
         const char *ending, *hint;
     } hints[] = {
-        {".json", "download the file again"},
-        {".model", "download the file again"},
-        {".safetensors", "download the file again, or write it again with safetensors"},
-        {".bin", "download the file again, or write it again with torch.save"},
-        {".pt", "download the file again, or write it again with torch.save"},
-        {".npz", "download the file again, or write it again with numpy.savez"},
+        {".json", NULL},
+        {".model", NULL},
+        {".safetensors", "write it again with safetensors"},
+        {".bin", "write it again with torch.save"},
+        {".pt", "write it again with torch.save"},
+        {".npz", "write it again with numpy.savez"},
+        {"", "write it again with the program that made it"},
     };
+    static const char *const damage[] = {"cut short",  "cut off",   "empty",       "damaged", "malformed",
+                                         "not within", "too short", "not inflate", "ends at", "line "};
     const char *dot = strrchr(path, '.');
-    for (size_t n = 0; dot != NULL && n < sizeof hints / sizeof *hints; n++)
-        if (strcmp(dot, hints[n].ending) == 0)
-            return hints[n].hint;
-    return "download the file again, or write it again with the program that made it";
+    size_t n = 0;
+    bool damaged = false;
+    for (size_t k = 0; k < sizeof damage / sizeof *damage; k++)
+        damaged = damaged || strstr(message, damage[k]) != NULL;
+    while (hints[n].ending[0] != 0 && (dot == NULL || strcmp(dot, hints[n].ending) != 0))
+        n++;
+    const char *other = hints[n].hint != NULL ? hints[n].hint : damaged ? "" : "use another copy, or correct it";
+    snprintf(hint, 160, "%s%s%s", damaged ? "download the file again" : "", damaged && other[0] != 0 ? ", or " : "",
+             other);
 }
 
 /* Append advice in parentheses, chosen by the beginning of the message. Do nothing if the message already ends with
@@ -160,15 +169,18 @@ static void add_hint(char err[IO_ERR_MAX], const char *path, const char *message
         {"cannot be replaced", "check the permissions of the folder"},
         {"has been written", "check the disk"},
         {"out of memory", "use smaller arrays"},
-        {"", NULL}, /* damaged file */
+        {"not a regular file", "name a file"},
+        {"", NULL}, /* the contents of the file */
     };
+    char contents[160];
     const size_t length = strlen(err);
     size_t n = 0;
     if (length > 0 && err[length - 1] == ')')
         return;
     while (strncmp(message, hints[n].begin, strlen(hints[n].begin)) != 0)
         n++;
-    snprintf(err + length, IO_ERR_MAX - length, " (%s)", hints[n].hint != NULL ? hints[n].hint : damage_hint(path));
+    contents_hint(contents, path, message);
+    snprintf(err + length, IO_ERR_MAX - length, " (%s)", hints[n].hint != NULL ? hints[n].hint : contents);
 }
 
 static void say(char err[IO_ERR_MAX], const char *path, const char *format, va_list list)

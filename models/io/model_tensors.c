@@ -148,7 +148,7 @@ static io_status gather(io_checkpoint *c, const char *path, char err[IO_ERR_MAX]
     for (size_t s = 0; s < c->n_shards; s++)
         total += c->shards[s].set.n_arrays;
     if (total == 0)
-        return io_damaged(err, path, "it has no tensors");
+        return io_damaged(err, path, "it has no tensors (give a file of weights)");
     free(c->tensors);
     c->n = 0;
     c->tensors = calloc(total, sizeof *c->tensors);
@@ -234,14 +234,15 @@ static io_status open_shards(io_checkpoint *c, const char *folder, const char *i
     {
         const char *name = json_string_value(value);
         if (name == NULL || *name == 0)
-            return io_damaged(err, index, "weight_map names no file for tensor '%s'", io_safe(safe, sizeof safe, key));
+            return io_damaged(err, index, "weight_map names no file for tensor '%s' (correct the index)",
+                              io_safe(safe, sizeof safe, key));
         if (strchr(name, '/') || strchr(name, '\\') || name[0] == '.')
             return io_damaged(err, index, "weight_map names '%s' (shards must be in the folder of the index)",
                               io_safe(safe, sizeof safe, name));
         if (strcmp(name, last) == 0 || find_shard(c, name) < c->n_shards)
             continue;
         if (c->n_shards == MAX_SHARDS)
-            return io_damaged(err, index, "weight_map names more than %d files", MAX_SHARDS);
+            return io_damaged(err, index, "weight_map names more than %d files (use fewer shards)", MAX_SHARDS);
         last = name;
         char *path = join(folder, name);
         if (path == NULL)
@@ -296,7 +297,7 @@ static io_status read_index(io_checkpoint *c, const char *folder, const char *in
     else if (root == NULL)
         status = io_damaged(err, index, "line %d: %s", error.line, io_safe(safe, sizeof safe, error.text));
     else if (!json_is_object(map) || json_object_size(map) == 0)
-        status = io_damaged(err, index, "it has no weight_map");
+        status = io_damaged(err, index, "it has no weight_map (give an index that save_pretrained wrote)");
     else
         status = open_shards(c, folder, index, map, err);
     if (status == IO_OK)

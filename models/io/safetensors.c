@@ -296,9 +296,10 @@ static io_status read_file(const char *path, const source *from, bool in_place, 
     for (int n = 0; n < 8; n++)
         length |= (uint64_t)start[n] << 8 * n;
     if (length > IO_SAFETENSORS_HEADER_MAX)
-        return io_damaged(err, path,
-                          "not a .safetensors file: its header would have %llu bytes (at most %d are supported)",
-                          (unsigned long long)length, IO_SAFETENSORS_HEADER_MAX);
+        return io_damaged(
+            err, path,
+            "not a .safetensors file: its header would have %llu bytes (at most %d are supported; give another file)",
+            (unsigned long long)length, IO_SAFETENSORS_HEADER_MAX);
     if (length > from->size - 8)
         return io_damaged(err, path, "cut short: its header has %llu bytes, but the file only %zu",
                           (unsigned long long)length, from->size);

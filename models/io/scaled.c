@@ -186,8 +186,8 @@ static void read_metadata(pass *p, const char *metadata)
 
 /* ------------------------------------------------------------------------------------------------ scales */
 
-/* Return the size of a block along an axis of n numbers that has `scales` scales; 0 if they do not fit together. The last
- * block may be smaller, if `group` is the size of a block. Without it, 0 also if such blocks would be possible. */
+/* Return the size of a block along an axis of n numbers that has `scales` scales; 0 if they do not fit together. The
+ * last block may be smaller, if `group` is the size of a block. Without it, 0 also if such blocks would be possible. */
 static int64_t block_size(int64_t n, int64_t scales, int64_t group)
 {
     if (scales == 1 || scales == n)

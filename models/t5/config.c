@@ -122,7 +122,7 @@ static rp_status open_json(json_t **root, const char *path, const char *text, si
         return RP_OK;
     json_decref(*root);
     *root = NULL;
-    return t5_fail(RP_E_ARG, "%s: it is not a JSON object (download the file again)", path);
+    return t5_fail(RP_E_ARG, "%s: it is not a JSON object (it must begin with {)", path);
 }
 
 /* ------------------------------------------------------------------------------------------------ config.json */

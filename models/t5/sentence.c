@@ -216,8 +216,8 @@ static rp_status copy_tensor(struct t5_sentence *s, const io_checkpoint *file, c
     const io_tensor *t = io_checkpoint_find(file, name);
     const int64_t n = rows * (columns > 0 ? columns : 1);
     if (t == NULL || t->ndim != (columns > 0 ? 2 : 1) || t->shape[0] != rows || (columns > 0 && t->shape[1] != columns))
-        return t5_fail(RP_E_ARG, "%s: the tensor %s %s (download it again)", folder, name,
-                       t == NULL ? "is missing" : "does not have the sizes of config.json");
+        return t5_fail(RP_E_ARG, "%s: the tensor %s %s (check that config.json and the weights belong together)",
+                       folder, name, t == NULL ? "is missing" : "does not have the sizes of config.json");
     *numbers = malloc((size_t)n * sizeof **numbers);
     if (*numbers == NULL)
         return t5_no_memory();
@@ -263,7 +263,7 @@ static rp_status read_dense(rp_t5 *m, const json_t *config, const char *folder)
     if (size_of(config, "in_features") != d->in || d->out < 0)
         return t5_fail(RP_E_ARG,
                        "%s/config.json: in_features must be %lld, the width of its input, and out_features 1 to %d "
-                       "(download the folder again)",
+                       "(check that the modules belong to one model)",
                        folder, (long long)d->in, T5_MAX_SIZE);
     s->width = d->out;
     return m->load == RP_T5_LOAD_ALL ? read_weights(m, d, config, folder) : RP_OK;
@@ -289,7 +289,7 @@ static rp_status path_of(const json_t *entry, const char *folder, char **path)
     const char *name = json_string_value(json_object_get(entry, "path"));
     *path = NULL;
     if (name == NULL || name[0] == '.' || strchr(name, '/') != NULL)
-        return t5_fail(RP_E_ARG, "%s/modules.json: a path is not the name of a folder within it (download it again)",
+        return t5_fail(RP_E_ARG, "%s/modules.json: a path is not the name of a folder within it (correct the path)",
                        folder);
     *path = name[0] != 0 ? t5_join(folder, name) : strdup(folder);
     return *path != NULL ? RP_OK : t5_no_memory();
@@ -308,7 +308,7 @@ static rp_status read_module(rp_t5 *m, const char *folder, size_t k)
     if (status == RP_OK)
         status = read_json(m, path, "config.json", &config);
     if (status == RP_OK && config == NULL && strcmp(type, "Normalize") != 0)
-        status = t5_fail(RP_E_ARG, "%s/config.json: it does not exist (download the folder again)", path);
+        status = t5_fail(RP_E_ARG, "%s/config.json: it does not exist (add the missing file)", path);
     if (status == RP_OK && k == 1 && strcmp(type, "Pooling") == 0)
         status = read_pooling(m, config, path);
     else if (status == RP_OK && k > 1 && strcmp(type, "Dense") == 0)

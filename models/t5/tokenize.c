@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { T5_EXTRA_IDS = 100, BYT5_EXTRA_IDS = 125, BYT5_VOCAB = 384 };
 
@@ -74,6 +75,26 @@ static rp_status use_none(rp_t5 *m, const char *why)
     return m->config.vocab == BYT5_VOCAB ? use_bytes(m) : no_tokenizer(m, why);
 }
 
+static bool has_file(const char *folder, const char *name)
+{
+    char *path = t5_join(folder, name);
+    const bool found = path != NULL && access(path, F_OK) == 0;
+    free(path);
+    return found;
+}
+
+/* Handle a folder without a tokenizer that can be read. vocab.json and merges.txt are those of CodeT5 or FRED-T5. */
+static rp_status use_none_of(rp_t5 *m, const char *folder)
+{
+    char why[TOK_ERR_MAX], safe[200];
+    if (!has_file(folder, "vocab.json") || !has_file(folder, "merges.txt"))
+        return use_none(m, "its folder has no tokenizer.json or spiece.model");
+    snprintf(why, sizeof why,
+             "%s: vocab.json and merges.txt are a byte-level BPE, which is not supported; it must be Unigram, as in T5",
+             io_safe(safe, sizeof safe, folder));
+    return opened(m, TOK_DAMAGED, why);
+}
+
 /* Use a tokenizer only if the keys of the files beside it allow it. `folder` has these files, or is a packed file. */
 static rp_status check_beside(rp_t5 *m, const char *folder)
 {
@@ -104,7 +125,7 @@ static rp_status use_folder(rp_t5 *m, const char *folder)
         if (status != RP_OK)
             return status;
     }
-    return m->tokenizer_text != NULL ? RP_OK : use_none(m, "its folder has no tokenizer.json or spiece.model");
+    return m->tokenizer_text != NULL ? RP_OK : use_none_of(m, folder);
 }
 
 rp_status t5_find_tokenizer(rp_t5 *m, const char *folder)

@@ -217,7 +217,7 @@ static tok_status finish(decoding *s, char err[TOK_ERR_MAX])
         return tok_fail(
             err, TOK_DAMAGED,
             "text of tokens: the tokenizer's decoder turns a piece of N bytes into more than 64 N + 1024 bytes "
-            "(its file is damaged: download it again)");
+            "(use another tokenizer)");
     return failed ? tok_fail(err, TOK_FAILED, "out of memory: the text of the tokens needs %lld bytes",
                              (long long)s->out.size)
                   : TOK_OK;

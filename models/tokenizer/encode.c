@@ -146,8 +146,8 @@ static tok_status not_encoded(const tok_work *w, int64_t size, char err[TOK_ERR_
     if (w->normalized.too_long || w->other.too_long)
         return tok_fail(
             err, TOK_DAMAGED,
-            "a text of %lld bytes: the tokenizer's normalizer turns N bytes into more than 64 N + 1024 (its "
-            "file is damaged: download it again)",
+            "a text of %lld bytes: the tokenizer's normalizer turns N bytes into more than 64 N + 1024 (use "
+            "another tokenizer)",
             (long long)size);
     return tok_fail(err, TOK_FAILED, "out of memory while encoding a text of %lld bytes (encode it in parts)",
                     (long long)size);

@@ -261,6 +261,32 @@ static void set_skipped(tokenizer *t)
 
 /* ---- the file */
 
+/* Return true if a step, or one of the steps in it, has the type ByteLevel. */
+static bool is_byte_level(const json_t *step)
+{
+    const char *type = json_string_value(json_object_get(step, "type"));
+    const json_t *lists[] = {json_object_get(step, "pretokenizers"), json_object_get(step, "decoders")};
+    bool found = type != NULL && strcmp(type, "ByteLevel") == 0;
+    for (int k = 0; k < 2; k++)
+        for (size_t n = 0; n < json_array_size(lists[k]) && !found; n++)
+            found = is_byte_level(json_array_get(lists[k], n));
+    return found;
+}
+
+/* Refuse BPE by its name. Old files do not name the type of the model, but only BPE has merges. */
+static tok_status refuse_bpe(const tok_reader *r, const json_t *root)
+{
+    const json_t *model = json_object_get(root, "model");
+    const char *type = json_string_value(json_object_get(model, "type"));
+    if (type != NULL ? strcmp(type, "BPE") != 0 : json_object_get(model, "merges") == NULL)
+        return TOK_OK;
+    const bool bytes =
+        is_byte_level(json_object_get(root, "pre_tokenizer")) || is_byte_level(json_object_get(root, "decoder"));
+    return tok_reader_fail(r, TOK_DAMAGED,
+                           "model \"BPE\" is not supported: it is a %sBPE, and must be Unigram, as in T5, mT5 and UMT5",
+                           bytes ? "byte-level " : "");
+}
+
 static tok_status read_parts(tok_reader *r, const json_t *root)
 {
     tokenizer *t = r->t;
@@ -269,7 +295,9 @@ static tok_status read_parts(tok_reader *r, const json_t *root)
         return tok_reader_fail(r, TOK_DAMAGED, "version must be \"1.0\"");
     if (!tok_graphemes_open(&t->graphemes))
         return tok_reader_memory(r);
-    tok_status status = read_model(r, json_object_get(root, "model"));
+    tok_status status = refuse_bpe(r, root);
+    if (status == TOK_OK)
+        status = read_model(r, json_object_get(root, "model"));
     if (status == TOK_OK)
         status = tok_read_normalizer(r, json_object_get(root, "normalizer"));
     if (status == TOK_OK)

@@ -82,8 +82,8 @@ typedef struct reader {
 static tok_status damaged(const reader *r, const char *where)
 {
     return tok_fail(r->err, TOK_DAMAGED,
-                    "%s: %s is damaged: it is not a SentencePiece model, or cut off (download it again)", r->name,
-                    where);
+                    "%s: %s is damaged: it is not a SentencePiece model, or cut off (give a whole spiece.model)",
+                    r->name, where);
 }
 
 static tok_status wrong_type(const reader *r, const char *what, int wire, int wanted)

@@ -471,7 +471,7 @@ refused 1 'config.json: the file is empty \(download the file again\)' t5 info "
 cp $data/encoder/config.json "$T/made/empty"
 echo '{}' >"$T/made/empty/model.safetensors.index.json"
 run t5 info "$T/made/empty"
-says 'index.json: it has no weight_map \(download the file again\)$'
+says 'index.json: it has no weight_map \(give an index that save_pretrained wrote\)$'
 while IFS='@' read -r map words; do # the index may not name a shard outside its folder
     printf '{"weight_map": %s}\n' "$map" >"$T/made/empty/model.safetensors.index.json"
     run t5 info "$T/made/empty"

@@ -180,13 +180,87 @@ static void test_adapters(void **state)
     rp_t5_close(same_as(folder, DATA "/v11"));
 }
 
+/* ------------------------------------------------------------------------------------------------ tokenizers */
+
+/* Models with a byte-level BPE accept token numbers; an error names the tokenizer if there is text. */
+static void test_byte_level(void **state)
+{
+    static const struct {
+        const char *file, *text, *words;
+    } cases[] = {
+        {"vocab.json", "{\"a\": 0}", ": vocab.json and merges.txt are a byte-level BPE, which is not supported"},
+        {"tokenizer.json",
+         "{\"version\": \"1.0\", \"pre_tokenizer\": {\"type\": \"ByteLevel\"}, \"model\": {\"type\": \"BPE\", "
+         "\"vocab\": "
+         "{\"a\": 0}, \"merges\": []}}",
+         "it is a byte-level BPE, and must be Unigram"},
+        {"tokenizer.json", /* an old file, with lists of steps */
+         "{\"version\": \"1.0\", \"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": "
+         "\"Split\"}, "
+         "{\"type\": \"ByteLevel\"}]}, \"model\": {\"vocab\": {\"a\": 0}, \"merges\": []}}",
+         "it is a byte-level BPE, and must be Unigram"},
+        {"tokenizer.json", "{\"decoder\": {\"type\": \"ByteLevel\"}, \"model\": {\"type\": \"BPE\"}}",
+         "it is a byte-level BPE, and must be Unigram"},
+        {"tokenizer.json", "{\"decoder\": {\"type\": \"BPEDecoder\"}, \"model\": {\"type\": \"BPE\"}}",
+         "it is a BPE, and must be Unigram"},
+    };
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        int32_t *made;
+        int64_t n;
+        copy_model("v11");
+        write_text(cases[k].file, cases[k].text);
+        write_text("merges.txt", "#version: 0.2\n");
+        rp_t5 *m = same_as(folder, DATA "/v11");
+        assert_int_equal(rp_t5_tokenize(m, "a", -1, &made, &n), RP_E_UNSUPPORTED);
+        if (strstr(rp_t5_last_error(), cases[k].words) == NULL)
+            fail_msg("%s: %s", cases[k].words, rp_t5_last_error());
+        assert_null(strstr(rp_t5_last_error(), "download"));
+        rp_t5_close(m);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------ advice */
+
+/* A file that is whole is not worth another download; a file that is cut is. */
+static void test_advice(void **state)
+{
+    char path[300];
+    size_t size;
+    (void)state;
+    path_to(path, "model.safetensors");
+    copy_model("v11");
+    char *bytes = read_bytes(path, &size);
+    for (size_t left = 0; left < 100; left += 7) {
+        write_bytes("model.safetensors", bytes, left);
+        refuses(folder, "(download the file again");
+    }
+    write_bytes("model.safetensors", bytes, size - 1);
+    refuses(folder, "(download the file again");
+    free(bytes);
+    static const struct {
+        const char *file, *text;
+    } whole[] = {{"model.safetensors", "\2\0\0\0\0\0\0\0{}"},
+                 {"model.safetensors", "a text of some length, not weights"},
+                 {"model.safetensors.index.json", "{\"metadata\": {}}"},
+                 {"config.json", "[1, 2]"},
+                 {"config.json", "{\"model_type\": \"t5\"}"}};
+    for (size_t k = 0; k < sizeof whole / sizeof *whole; k++) {
+        copy_model("v11");
+        if (strstr(whole[k].file, "index") != NULL)
+            unlink(path);
+        write_bytes(whole[k].file, whole[k].text, k == 0 ? 10 : strlen(whole[k].text));
+        refuses(folder, "(");
+        if (strstr(rp_t5_last_error(), "download") != NULL)
+            fail_msg("%s", rp_t5_last_error());
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_prefixes),
-        cmocka_unit_test(test_other_prefixes),
-        cmocka_unit_test(test_index),
-        cmocka_unit_test(test_adapters),
+        cmocka_unit_test(test_prefixes), cmocka_unit_test(test_other_prefixes), cmocka_unit_test(test_index),
+        cmocka_unit_test(test_adapters), cmocka_unit_test(test_byte_level),     cmocka_unit_test(test_advice),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -124,8 +124,8 @@ static void free_window(window *w)
     free(w);
 }
 
-/* Compare two items for qsort: the longer one first, then by checksum, which brings equal residues together, then in the
- * order of the file. This order does not depend on the proteins that an earlier run has stored. */
+/* Compare two items for qsort: the longer one first, then by checksum, which brings equal residues together, then in
+ * the order of the file. This order does not depend on the proteins that an earlier run has stored. */
 static int by_length(const void *a, const void *b)
 {
     const item *x = *(item *const *)a, *y = *(item *const *)b;
