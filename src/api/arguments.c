@@ -3,6 +3,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "arguments.h"
 #include "sources/sources.h"
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,19 +121,56 @@ static rp_status take_lengths(rp_desc *d, const rp_tensors *t)
     return RP_OK;
 }
 
+/* The pages of keys or of values. */
+typedef struct page_side {
+    const char *name;
+    const rp_array *a; /* the array that they replace */
+    const void *const *page;
+    int64_t head, key, channel; /* strides in elements */
+    rpi_view *view;
+} page_side;
+
+/* Check the strides and addresses of one side, and make its view. */
+static rp_status check_page_side(const rp_desc *d, const rp_pages *p, const page_side *side)
+{
+    int64_t span;
+    if (side->a->data)
+        return rpi_fail(RP_E_ARG, "%s and pages.k were both given; pass keys and values either in pages or in arrays",
+                        side->name);
+    if (!side->page)
+        return RP_OK;
+    if (side->head < 0 || side->key < 0 || !rpi_mul(side->head, d->kv_heads, 8, &span) ||
+        !rpi_mul(side->key, p->page, 8, &span))
+        return rpi_fail(
+            RP_E_STRIDE,
+            "pages: the strides of %s are %lld and %lld; they must be 0 or more elements, and spans of all heads "
+            "and of a page must fit in 63 bits",
+            side->name, (long long)side->head, (long long)side->key);
+    if (side->channel < 0 || (side->channel != 1 && side->key != 1) || !rpi_mul(side->channel, d->dim_k, 8, &span))
+        return rpi_fail(RP_E_STRIDE,
+                        "pages: k_channel is %lld and k_key is %lld; k_channel must be 0 or 1, or positive with "
+                        "k_key = 1, and the span of all channels must fit in 63 bits",
+                        (long long)side->channel, (long long)side->key);
+    for (int64_t m = 0; m < d->batch * p->per_batch; m++) {
+        const bool used = m % p->per_batch * p->page < d->len_k;
+        if (used && (!side->page[m] || (uintptr_t)side->page[m] % rp_dtype_size(d->dtype) != 0))
+            return rpi_fail(RP_E_ARG, "pages.%s[%lld] is %s; pass the address of a page", side->name, (long long)m,
+                            side->page[m] ? "not aligned to its elements" : "NULL");
+    }
+    *side->view = (rpi_view){.data = (void *)(uintptr_t)side->page,
+                             .dtype = d->dtype,
+                             .page = side->page,
+                             .page_keys = p->page,
+                             .per_batch = p->per_batch,
+                             .stride = {0, side->head, side->key, side->channel}};
+    return RP_OK;
+}
+
 /* Check keys and values in pages, and make views of them that replace k and v. */
 static rp_status check_pages(rpi_args *args, const rp_tensors *t)
 {
     const rp_desc *d = &args->desc;
     const rp_pages *p = &t->pages;
-    const struct {
-        const char *name;
-        const rp_array *a;
-        const void *const *page;
-        int64_t head, key, channel;
-        rpi_view *view;
-    } sides[] = {{"k", &t->k, p->k, p->k_head, p->k_key, p->k_channel ? p->k_channel : 1, &args->k},
-                 {"v", &t->v, p->v, p->v_head, p->v_key, 1, &args->v}};
     if (!p->k)
         return p->v ? rpi_fail(RP_E_ARG, "pages.k is NULL and pages.v is not; set both or neither") : RP_OK;
     if (p->page < 1 || p->page > RPI_MAX_POSITION || p->len_k != d->len_k)
@@ -149,42 +187,10 @@ static rp_status check_pages(rpi_args *args, const rp_tensors *t)
                         "pages.per_batch is %lld; the lists of %lld batch entries do not fit in 63 bits; list fewer "
                         "pages",
                         (long long)p->per_batch, (long long)d->batch);
-    for (int n = 0; n < 2; n++) {
-        int64_t span;
-        if (sides[n].a->data)
-            return rpi_fail(RP_E_ARG,
-                            "%s and pages.k were both given; pass keys and values either in pages or in arrays",
-                            sides[n].name);
-        if (!sides[n].page)
-            continue;
-        if (sides[n].head < 0 || sides[n].key < 0 || !rpi_mul(sides[n].head, d->kv_heads, 8, &span) ||
-            !rpi_mul(sides[n].key, p->page, 8, &span))
-            return rpi_fail(
-                RP_E_STRIDE,
-                "pages: the strides of %s are %lld and %lld; they must be 0 or more elements, and spans of all heads "
-                "and of a page must fit in 63 bits",
-                sides[n].name, (long long)sides[n].head, (long long)sides[n].key);
-        if (sides[n].channel < 0 || (sides[n].channel != 1 && sides[n].key != 1) ||
-            !rpi_mul(sides[n].channel, d->dim_k, 8, &span))
-            return rpi_fail(RP_E_STRIDE,
-                            "pages: k_channel is %lld and k_key is %lld; k_channel must be 0 or 1, or positive with "
-                            "k_key = 1, and the "
-                            "span of all channels must fit in 63 bits",
-                            (long long)sides[n].channel, (long long)sides[n].key);
-        for (int64_t m = 0; m < d->batch * p->per_batch; m++) {
-            const bool used = m % p->per_batch * p->page < d->len_k;
-            if (used && (!sides[n].page[m] || (uintptr_t)sides[n].page[m] % rp_dtype_size(d->dtype) != 0))
-                return rpi_fail(RP_E_ARG, "pages.%s[%lld] is %s; pass the address of a page", sides[n].name,
-                                (long long)m, sides[n].page[m] ? "not aligned to its elements" : "NULL");
-        }
-        *sides[n].view = (rpi_view){.data = (void *)(uintptr_t)sides[n].page,
-                                    .dtype = d->dtype,
-                                    .page = sides[n].page,
-                                    .page_keys = p->page,
-                                    .per_batch = p->per_batch,
-                                    .stride = {0, sides[n].head, sides[n].key, sides[n].channel}};
-    }
-    return RP_OK;
+    const page_side keys = {"k", &t->k, p->k, p->k_head, p->k_key, p->k_channel ? p->k_channel : 1, &args->k},
+                    values = {"v", &t->v, p->v, p->v_head, p->v_key, 1, &args->v};
+    const rp_status s = check_page_side(d, p, &keys);
+    return s == RP_OK ? check_page_side(d, p, &values) : s;
 }
 
 static rp_status check_q_offsets(rpi_args *args, const rp_tensors *t)
@@ -464,12 +470,105 @@ static rp_status check_mask(rpi_args *args, const rp_tensors *t, int32_t n)
     return check_named(&args->mask[n], &t->mask[n], &shape, RPI_INTEGERS, false, name);
 }
 
-/* Which arrays to check: all, only those that rp_prepare uses, or only keys and values. */
-enum { ALL_ARRAYS, PREPARED_ARRAYS, KEY_ARRAYS };
+/* The lengths in the shapes of arrays[] below. */
+typedef struct lengths {
+    int64_t batch, heads, kv_heads, rows, keys, dim_k, dim_v, len_q, len_k, offsets;
+} lengths;
 
-static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensors *t, int which)
+/* The kinds of arrays in arrays[]. */
+enum { QUERIES, KEYS, OUTPUT, STATISTIC };
+
+#define ARRAY(name)  #name, offsetof(rp_tensors, name), offsetof(rpi_args, name)
+#define LENGTH(name) offsetof(lengths, name)
+/* The arrays of every call, with their shapes. The last axis of QUERIES and OUTPUT is contiguous; KEYS may be
+ * transposed; a STATISTIC is an output of any floating type and any strides. */
+static const struct {
+    const char *name;
+    size_t array, view; /* offsets in rp_tensors and rpi_args */
+    int32_t ndim;
+    size_t shape[4]; /* offsets in lengths */
+    int kind;
+} arrays[] = {
+    {ARRAY(q), 4, {LENGTH(batch), LENGTH(heads), LENGTH(rows), LENGTH(dim_k)}, QUERIES},
+    {ARRAY(k), 4, {LENGTH(batch), LENGTH(kv_heads), LENGTH(keys), LENGTH(dim_k)}, KEYS},
+    {ARRAY(v), 4, {LENGTH(batch), LENGTH(kv_heads), LENGTH(keys), LENGTH(dim_v)}, QUERIES},
+    {ARRAY(out), 4, {LENGTH(batch), LENGTH(heads), LENGTH(rows), LENGTH(dim_v)}, OUTPUT},
+    {ARRAY(lse), 3, {LENGTH(batch), LENGTH(heads), LENGTH(rows)}, STATISTIC},
+    {ARRAY(weights), 4, {LENGTH(batch), LENGTH(heads), LENGTH(len_q), LENGTH(len_k)}, STATISTIC},
+    {ARRAY(profile), 3, {LENGTH(batch), LENGTH(heads), LENGTH(offsets)}, STATISTIC},
+    {ARRAY(key_mass), 3, {LENGTH(batch), LENGTH(heads), LENGTH(len_k)}, STATISTIC},
+    {ARRAY(entropy), 3, {LENGTH(batch), LENGTH(heads), LENGTH(len_q)}, STATISTIC},
+};
+#undef LENGTH
+#undef ARRAY
+
+/* Check the arrays of arrays[] that were given. */
+static rp_status check_arrays(rpi_args *args, const rp_tensors *t)
 {
-    const bool prepared_only = which == PREPARED_ARRAYS;
+    const rp_desc *d = &args->desc;
+    const lengths all = {.batch = d->batch,
+                         .heads = d->heads,
+                         .kv_heads = d->kv_heads,
+                         .rows = args->row_to - args->row_from,
+                         .keys = args->key_to - args->key_from,
+                         .dim_k = d->dim_k,
+                         .dim_v = d->dim_v,
+                         .len_q = d->len_q,
+                         .len_k = d->len_k,
+                         .offsets = rpi_max(d->len_q + d->len_k - 1, 0)};
+    for (size_t m = 0; m < sizeof arrays / sizeof *arrays; m++) {
+        const rp_array *a = (const rp_array *)(const void *)((const char *)t + arrays[m].array);
+        rpi_view *v = (rpi_view *)(void *)((char *)args + arrays[m].view);
+        const int kind = arrays[m].kind;
+        int64_t n[4] = {0};
+        if (!a->data)
+            continue;
+        for (int32_t x = 0; x < arrays[m].ndim; x++)
+            memcpy(&n[x], (const char *)&all + arrays[m].shape[x], sizeof n[x]);
+        /* RP_BOOL is not a floating type, so check_array accepts all of them */
+        rp_status s = check_array(v, a, arrays[m].ndim, n, kind == STATISTIC ? RP_BOOL : d->dtype, arrays[m].name);
+        if (s == RP_OK && kind != STATISTIC)
+            s = check_rows(v, a, kind == KEYS, arrays[m].name);
+        if (s == RP_OK && (kind == OUTPUT || kind == STATISTIC))
+            s = rpi_check_output(a, arrays[m].name);
+        if (s != RP_OK)
+            return s;
+    }
+    return RP_OK;
+}
+
+/* What a call reads besides arrays[], and so what is checked. */
+typedef struct reads {
+    unsigned forms; /* of the terms whose arrays it reads: bit RPI_OFFSET, … */
+    bool masks;
+    bool norms;       /* of keys in pages */
+    bool known_norms; /* the caller's norms of keys, which must fit the plan */
+} reads;
+static const reads attend_reads = {.forms = ~0u, .masks = true, .norms = true, .known_norms = true};
+static const reads prepare_reads = {.forms = 1u << RPI_OFFSET | 1u << RPI_ROTATE};
+static const reads key_norms_reads = {.norms = true};
+
+static rp_status check_terms_and_masks(rpi_args *args, const rp_tensors *t, const reads *of)
+{
+    const rp_desc *d = &args->desc;
+    rp_status s = RP_OK;
+    for (int32_t n = 0; s == RP_OK && n < d->n_terms; n++)
+        if (of->forms >> args->plan->scheme[n]->form & 1u)
+            s = check_term(args, t, n);
+    for (int32_t n = 0; s == RP_OK && n < d->n_masks && of->masks; n++)
+        s = check_mask(args, t, n);
+    return s;
+}
+
+/* Check q and k, without which no call is possible. */
+static rp_status require_inputs(const rpi_args *args, const rp_tensors *t)
+{
+    const rp_status s = require(&t->q, args->desc.batch * (args->row_to - args->row_from), "q");
+    return s == RP_OK && !t->pages.k ? require(&t->k, args->desc.batch * (args->key_to - args->key_from), "k") : s;
+}
+
+static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensors *t, const reads *of)
+{
     if (!plan)
         return rpi_fail(RP_E_ARG, "plan is NULL; make one with rp_plan_create");
     if (!t || t->size != sizeof *t)
@@ -477,68 +576,21 @@ static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensor
     memset(args, 0, sizeof *args);
     args->plan = plan;
     args->desc = plan->desc;
-    rp_status s = take_lengths(&args->desc, t);
-    if (s != RP_OK)
+    rp_status s;
+    if ((s = take_lengths(&args->desc, t)) != RP_OK || (s = check_rows_range(args, t)) != RP_OK ||
+        (s = check_range(args, t)) != RP_OK || (s = check_arrays(args, t)) != RP_OK ||
+        (s = check_q_offsets(args, t)) != RP_OK || (s = check_pages(args, t)) != RP_OK ||
+        (s = check_states(args, t)) != RP_OK || (s = check_terms_and_masks(args, t, of)) != RP_OK)
         return s;
-    if ((s = check_rows_range(args, t)) != RP_OK || (s = check_range(args, t)) != RP_OK)
-        return s;
-    const rp_desc *d = &args->desc;
-    const int64_t B = d->batch, H = d->heads, Hk = d->kv_heads, Lq = d->len_q, Lk = d->len_k, Dk = d->dim_k,
-                  Dv = d->dim_v, keys = args->key_to - args->key_from, rows = args->row_to - args->row_from;
-    const rp_dtype any = RP_BOOL; /* not a floating type, so check_array accepts all of them */
-    const struct {
-        const char *name;
-        const rp_array *a;
-        rpi_view *v;
-        int64_t n[4];
-        int32_t ndim;
-        rp_dtype dtype;
-        bool contiguous;
-    } arrays[] = {
-        {"q", &t->q, &args->q, {B, H, rows, Dk}, 4, d->dtype, true},
-        {"k", &t->k, &args->k, {B, Hk, keys, Dk}, 4, d->dtype, true},
-        {"v", &t->v, &args->v, {B, Hk, keys, Dv}, 4, d->dtype, true},
-        {"out", &t->out, &args->out, {B, H, rows, Dv}, 4, d->dtype, true},
-        {"lse", &t->lse, &args->lse, {B, H, rows}, 3, any, false},
-        {"weights", &t->weights, &args->weights, {B, H, Lq, Lk}, 4, any, false},
-        {"profile", &t->profile, &args->profile, {B, H, rpi_max(Lq + Lk - 1, 0)}, 3, any, false},
-        {"key_mass", &t->key_mass, &args->key_mass, {B, H, Lk}, 3, any, false},
-        {"entropy", &t->entropy, &args->entropy, {B, H, Lq}, 3, any, false},
-    };
-    for (size_t n = 0; n < sizeof arrays / sizeof *arrays; n++) {
-        if (!arrays[n].a->data)
-            continue;
-        s = check_array(arrays[n].v, arrays[n].a, arrays[n].ndim, arrays[n].n, arrays[n].dtype, arrays[n].name);
-        if (s == RP_OK && arrays[n].contiguous)
-            s = check_rows(arrays[n].v, arrays[n].a, n == 1, arrays[n].name);
-        if (s == RP_OK && n >= 3)
-            s = rpi_check_output(arrays[n].a, arrays[n].name);
-        if (s != RP_OK)
-            return s;
-    }
-    if ((s = check_q_offsets(args, t)) != RP_OK || (s = check_pages(args, t)) != RP_OK ||
-        (s = check_states(args, t)) != RP_OK)
-        return s;
-    for (int32_t n = 0; n < d->n_terms && which != KEY_ARRAYS; n++) {
-        const rpi_form form = plan->scheme[n]->form;
-        if ((!prepared_only || form == RPI_OFFSET || form == RPI_ROTATE) && (s = check_term(args, t, n)) != RP_OK)
-            return s;
-    }
-    for (int32_t n = 0; n < d->n_masks && which == ALL_ARRAYS; n++)
-        if ((s = check_mask(args, t, n)) != RP_OK)
-            return s;
     if (t->prepared && t->prepared->plan != plan)
         return rpi_fail(RP_E_ARG, "prepared belongs to another plan; make one from this plan");
-    if (which != PREPARED_ARRAYS && (s = check_norms(args, t)) != RP_OK)
-        return s;
-    if (which == ALL_ARRAYS && args->key_norms.data && (s = check_known_norms(args)) != RP_OK)
+    if ((of->norms && (s = check_norms(args, t)) != RP_OK) ||
+        (of->known_norms && args->key_norms.data && (s = check_known_norms(args)) != RP_OK))
         return s;
     args->pairs = t->pairs;
     args->ready = t->prepared;
-    args->prepared_only = prepared_only;
-    s = require(&t->q, B * rows, "q");
-    if (s == RP_OK && !t->pages.k)
-        s = require(&t->k, B * keys, "k");
+    args->prepared_only = of == &prepare_reads;
+    s = require_inputs(args, t);
     rpi_shift_keys(args, &args->k, 1);
     rpi_shift_keys(args, &args->v, 1);
     rpi_shift_keys(args, &args->key_norms, RP_NORM_KEYS);
@@ -549,17 +601,17 @@ static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensor
 
 rp_status rpi_args_check(rpi_args *args, const rp_plan *plan, const rp_tensors *t)
 {
-    return check_args(args, plan, t, ALL_ARRAYS);
+    return check_args(args, plan, t, &attend_reads);
 }
 
 rp_status rpi_args_check_prepared(rpi_args *args, const rp_plan *plan, const rp_tensors *t)
 {
-    return check_args(args, plan, t, PREPARED_ARRAYS);
+    return check_args(args, plan, t, &prepare_reads);
 }
 
 rp_status rpi_args_check_keys(rpi_args *args, const rp_plan *plan, const rp_tensors *t)
 {
-    return check_args(args, plan, t, KEY_ARRAYS);
+    return check_args(args, plan, t, &key_norms_reads);
 }
 
 rp_status rpi_args_check_whole(rpi_args *args, const rp_plan *plan, const rp_tensors *t)
@@ -648,12 +700,38 @@ static rp_status check_sums_of_keys(rpi_grads *grads, const rpi_args *args, cons
     return s == RP_OK ? check_state(&grads->dkv_out, &g->dkv_out, args->plan, n, true, "dkv_out") : s;
 }
 
-static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const rp_tensors *t, const rp_grads *g)
+/* Check the gradient of array x of term m. */
+static rp_status check_term_gradient(rpi_grads *grads, const rpi_args *args, const rp_tensors *t, const rp_grads *g,
+                                     int32_t m, int32_t x)
 {
     const rp_desc *d = &args->desc;
-    memset(grads, 0, sizeof *grads);
-    if (!g || g->size != sizeof *g)
-        return rpi_fail(RP_E_ARG, "grads %s; start from rp_grads_init", g ? "has another size" : "is NULL");
+    const rp_array *a = &g->term[m][x];
+    const char *array = rp_term_array(d->terms[m].kind, x);
+    char name[64];
+    if (!a->data || !array)
+        return RP_OK;
+    snprintf(name, sizeof name, "of term[%d].%s (of %s)", (int)m, array, rp_term_name(d->terms[m].kind));
+    if (!rp_term_array_learned(d->terms[m].kind, x))
+        return rpi_fail(RP_E_ARG,
+                        "the gradient %s was given, but the array is not learned and has no gradient; omit it", name);
+    rpi_view v; /* has the axes of the caller's array, unlike the views in args */
+    rpi_shape shape;
+    rp_array of = t->term[m][x];
+    const bool range = has_range_rows(args, m, a, &of);
+    rpi_term_shape(args->plan->scheme[m], d, &d->terms[m], x, &shape);
+    if (range)
+        of.shape[2] = shape.n[2] = args->row_to - args->row_from;
+    rp_status s = check_gradient(&v, a, &of, false, name);
+    if (s == RP_OK)
+        s = rpi_view_of(&grads->term[m][x], a, &shape, RPI_FLOATS, name);
+    if (range)
+        shift_rows(args, &(rpi_view *){&grads->term[m][x]}, 1);
+    return s;
+}
+
+/* Refuse arrays of rp_tensors that a backward call does not read or write. */
+static rp_status refuse_forward_only(const rp_tensors *t)
+{
     if (t->weights.data || t->profile.data || t->key_mass.data || t->entropy.data)
         return rpi_fail(
             RP_E_ARG,
@@ -661,62 +739,48 @@ static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const r
     if (t->pages.k)
         return rpi_fail(RP_E_UNSUPPORTED,
                         "pages were given, but a backward call does not support them; pass k and v as arrays");
+    return RP_OK;
+}
+
+/* Check dout and dlse. */
+static rp_status check_output_gradients(rpi_grads *grads, const rpi_args *args, const rp_grads *g)
+{
+    const rp_desc *d = &args->desc;
     const int64_t rows = args->row_to - args->row_from, n[4] = {d->batch, d->heads, rows, d->dim_v};
-    rp_status s = check_row_step(args);
-    if (s == RP_OK)
-        s = require(&g->dout, d->batch * rows, "dout");
+    rp_status s = require(&g->dout, d->batch * rows, "dout");
     if (s == RP_OK && g->dout.data)
         s = check_array(&grads->dout, &g->dout, 4, n, RP_BOOL, "dout");
     if (s == RP_OK && g->dout.data)
         s = check_rows(&grads->dout, &g->dout, false, "dout");
     if (s == RP_OK && g->dlse.data)
         s = check_array(&grads->dlse, &g->dlse, 3, n, RP_BOOL, "dlse");
-    if (s == RP_OK)
-        s = require(&t->v, d->batch * (args->key_to - args->key_from), "v");
-    if (s == RP_OK)
-        s = check_gradient(&grads->dq, &g->dq, &t->q, true, "dq");
-    if (s == RP_OK)
-        s = check_gradient(&grads->dk, &g->dk, &t->k, true, "dk");
-    if (s == RP_OK)
-        s = check_gradient(&grads->dv, &g->dv, &t->v, true, "dv");
-    if (s == RP_OK)
-        s = check_sums_of_rows(grads, args, t, g);
-    if (s == RP_OK)
-        s = check_sums_of_keys(grads, args, g);
+    return s;
+}
+
+static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const rp_tensors *t, const rp_grads *g)
+{
+    const rp_desc *d = &args->desc;
+    memset(grads, 0, sizeof *grads);
+    if (!g || g->size != sizeof *g)
+        return rpi_fail(RP_E_ARG, "grads %s; start from rp_grads_init", g ? "has another size" : "is NULL");
+    rp_status s;
+    if ((s = refuse_forward_only(t)) != RP_OK || (s = check_row_step(args)) != RP_OK ||
+        (s = check_output_gradients(grads, args, g)) != RP_OK ||
+        (s = require(&t->v, d->batch * (args->key_to - args->key_from), "v")) != RP_OK ||
+        (s = check_gradient(&grads->dq, &g->dq, &t->q, true, "dq")) != RP_OK ||
+        (s = check_gradient(&grads->dk, &g->dk, &t->k, true, "dk")) != RP_OK ||
+        (s = check_gradient(&grads->dv, &g->dv, &t->v, true, "dv")) != RP_OK ||
+        (s = check_sums_of_rows(grads, args, t, g)) != RP_OK || (s = check_sums_of_keys(grads, args, g)) != RP_OK)
+        return s;
     rpi_shift_keys(args, &grads->dk, 1);
     rpi_shift_keys(args, &grads->dv, 1);
     rpi_shift_keys(args, &grads->dkv_in, 1);
     rpi_shift_keys(args, &grads->dkv_out, 1);
     rpi_view *const views[] = {&grads->dout, &grads->dlse, &grads->dq, &grads->dq_in, &grads->dq_out};
     shift_rows(args, views, sizeof views / sizeof *views);
-    for (int32_t m = 0; s == RP_OK && m < d->n_terms; m++)
-        for (int32_t x = 0; s == RP_OK && x < RP_MAX_ARRAYS; x++) {
-            const rp_array *a = &g->term[m][x];
-            const char *array = rp_term_array(d->terms[m].kind, x);
-            char name[64];
-            if (!a->data || !array)
-                continue;
-            snprintf(name, sizeof name, "of term[%d].%s (of %s)", (int)m, array, rp_term_name(d->terms[m].kind));
-            if (!rp_term_array_learned(d->terms[m].kind, x))
-                return rpi_fail(RP_E_ARG,
-                                "the gradient %s was given, but the array is not learned and has no gradient; omit it",
-                                name);
-            rpi_view v; /* has the axes of the caller's array, unlike the views in args */
-            rp_array of = t->term[m][x];
-            const bool range = has_range_rows(args, m, a, &of);
-            if (range)
-                of.shape[2] = rows;
-            s = check_gradient(&v, a, &of, false, name);
-            if (s == RP_OK) {
-                rpi_shape shape;
-                rpi_term_shape(args->plan->scheme[m], d, &d->terms[m], x, &shape);
-                if (range)
-                    shape.n[2] = rows;
-                s = rpi_view_of(&grads->term[m][x], a, &shape, RPI_FLOATS, name);
-            }
-            if (range)
-                shift_rows(args, &(rpi_view *){&grads->term[m][x]}, 1);
-        }
+    for (int32_t m = 0; m < d->n_terms; m++)
+        for (int32_t x = 0; s == RP_OK && x < RP_MAX_ARRAYS; x++)
+            s = check_term_gradient(grads, args, t, g, m, x);
     return s;
 }
 
