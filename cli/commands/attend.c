@@ -144,6 +144,18 @@ typedef struct gradients {
     int n;
 } gradients;
 
+/* What one run of the command has: its options, the arrays that it reads, needs and writes, and the call. */
+typedef struct job {
+    request request;
+    const char *input;
+    io_format format; /* of the output */
+    io_set in, made, out;
+    rp_tensors tensors;
+    gradients gradients;
+    rp_plan *plan;
+    rp_pool *pool;
+} job;
+
 static int64_t elements(const rp_array *a)
 {
     int64_t n = 1;
@@ -317,58 +329,44 @@ static int check_team(const request *r, const char *input)
     return CLI_OK;
 }
 
-/* Compute out and lse, with all keys in memory or not, in one process or several. `used` bytes are already allocated.
- */
-static int compute(const request *r, const rp_plan *plan, const io_set *in, int64_t used, io_format format,
-                   rp_tensors *t)
+/* View q, k, v and the gradients of the outputs. */
+static int view_inputs(job *j)
 {
-    if (cli_team_ranks() > 1)
-        return cli_attend_ranks(&r->problem, in, r->out, format, r->dtype, r->lse, t);
-    if (r->memory)
-        return cli_attend_ranges(&r->problem, plan, in, r->memory, used, t);
-    return forward(&r->problem, plan, t);
-}
-
-static int attend(request *r, const io_set *in, io_format format, io_set *made, io_set *out)
-{
-    rp_desc *d = &r->problem.desc;
-    rp_tensors t = rp_tensors_init();
-    gradients *s = calloc(1, sizeof *s);
-    rp_plan *plan = NULL;
-    rp_pool *pool = NULL;
-    int code = s ? choose_types(r, in, format)
-                 : cli_error(CLI_FAILED, "attend: out of memory while preparing the arrays (close other programs)");
-    if (code != CLI_OK) {
-        free(s);
-        return code;
-    }
-    s->g = rp_grads_init();
-    d->isa = r->isa;
+    const request *r = &j->request;
+    gradients *s = &j->gradients;
+    const rp_dtype type = r->problem.desc.dtype;
     const struct {
         const char *name;
         rp_dtype type;
         rp_array *a;
         bool wanted;
-    } inputs[] = {{"q", d->dtype, &t.q, true},
-                  {"k", d->dtype, &t.k, true},
-                  {"v", d->dtype, &t.v, true},
+    } inputs[] = {{"q", type, &j->tensors.q, true},
+                  {"k", type, &j->tensors.k, true},
+                  {"v", type, &j->tensors.v, true},
                   {"dout", CLI_KEEP_TYPE, &s->g.dout, r->grad},
-                  {"dlse", CLI_KEEP_TYPE, &s->g.dlse, r->grad && io_find(in, "dlse")}};
-    if (r->grad && !io_find(in, "dout"))
-        code = cli_error(CLI_FAILED,
+                  {"dlse", CLI_KEEP_TYPE, &s->g.dlse, r->grad && io_find(&j->in, "dlse")}};
+    if (r->grad && !io_find(&j->in, "dout"))
+        return cli_error(CLI_FAILED,
                          "--grad: array \"dout\" is not in the file (add the gradient of out, with its shape)");
-    for (size_t n = 0; code == CLI_OK && n < sizeof inputs / sizeof *inputs; n++)
+    for (size_t n = 0; n < sizeof inputs / sizeof *inputs; n++) {
+        int code = CLI_OK;
         if (inputs[n].wanted && is_in_parts(NULL, inputs[n].name) && reads_parts(r))
-            code = array_in_parts(in, inputs[n].name, inputs[n].a);
+            code = array_in_parts(&j->in, inputs[n].name, inputs[n].a);
         else if (inputs[n].wanted)
-            code = cli_array(in, inputs[n].name, inputs[n].type, made, inputs[n].a);
-    if (code == CLI_OK)
-        code = read_sizes(&r->problem, &t);
-    if (code == CLI_OK)
-        code = cli_problem_arrays(&r->problem, in, true, &t);
-    if (code == CLI_OK && rp_plan_create(&plan, d) != RP_OK)
-        code = cli_refused(CLI_FAILED, "attend", &r->problem, NULL);
+            code = cli_array(&j->in, inputs[n].name, inputs[n].type, &j->made, inputs[n].a);
+        if (code != CLI_OK)
+            return code;
+    }
+    return CLI_OK;
+}
+
+/* Add the arrays that this process computes to `out`, and those that only the gradients need to `made`. */
+static int add_outputs(job *j)
+{
+    const request *r = &j->request;
+    const rp_desc *d = &r->problem.desc;
     const int64_t B = d->batch, H = d->heads, Lq = d->len_q, Lk = d->len_k;
+    rp_tensors *t = &j->tensors;
     const struct {
         io_set *to;
         bool wanted;
@@ -377,33 +375,71 @@ static int attend(request *r, const io_set *in, io_format format, io_set *made, 
         int64_t shape[4];
         rp_array *a;
     } outputs[] = {
-        {out, true, "out", 4, {B, H, Lq, d->dim_v}, &t.out},
-        {out, r->weights, "weights", 4, {B, H, Lq, Lk}, &t.weights},
-        {r->lse ? out : made, r->lse || r->grad, "lse", 3, {B, H, Lq}, &t.lse},
-        {out, r->summary, "profile", 3, {B, H, Lq + Lk > 0 ? Lq + Lk - 1 : 0}, &t.profile},
-        {out, r->summary, "key_mass", 3, {B, H, Lk}, &t.key_mass},
-        {out, r->summary, "entropy", 3, {B, H, Lq}, &t.entropy},
+        {&j->out, true, "out", 4, {B, H, Lq, d->dim_v}, &t->out},
+        {&j->out, r->weights, "weights", 4, {B, H, Lq, Lk}, &t->weights},
+        {r->lse ? &j->out : &j->made, r->lse || r->grad, "lse", 3, {B, H, Lq}, &t->lse},
+        {&j->out, r->summary, "profile", 3, {B, H, Lq + Lk > 0 ? Lq + Lk - 1 : 0}, &t->profile},
+        {&j->out, r->summary, "key_mass", 3, {B, H, Lk}, &t->key_mass},
+        {&j->out, r->summary, "entropy", 3, {B, H, Lq}, &t->entropy},
     };
-    const bool alone = cli_team_ranks() == 1;
-    for (size_t n = 0; code == CLI_OK && alone && n < sizeof outputs / sizeof *outputs; n++)
+    for (size_t n = 0; n < sizeof outputs / sizeof *outputs && cli_team_ranks() == 1; n++) {
+        int code = CLI_OK;
         if (outputs[n].wanted)
             code =
                 add_output(outputs[n].to, outputs[n].name, d->dtype, outputs[n].ndim, outputs[n].shape, outputs[n].a);
-    if (code == CLI_OK && r->grad)
-        code = add_gradients(r, &t, made, out, s);
-    if (code == CLI_OK && !r->threads)
+        if (code != CLI_OK)
+            return code;
+    }
+    return r->grad ? add_gradients(r, t, &j->made, &j->out, &j->gradients) : CLI_OK;
+}
+
+static int make_plan(job *j)
+{
+    request *r = &j->request;
+    r->problem.desc.isa = r->isa;
+    return rp_plan_create(&j->plan, &r->problem.desc) == RP_OK ? CLI_OK
+                                                               : cli_refused(CLI_FAILED, "attend", &r->problem, NULL);
+}
+
+static int make_pool(job *j)
+{
+    request *r = &j->request;
+    if (!r->threads)
         r->threads = cli_team_threads();
-    if (code == CLI_OK && r->threads && rp_pool_create(&pool, (int32_t)r->threads) != RP_OK)
-        code = cli_refused(CLI_FAILED, "attend", &r->problem, "use fewer --threads");
-    t.pool = pool;
-    if (code == CLI_OK)
-        code = compute(r, plan, in, bytes_in_memory(in) + bytes_in_memory(made) + bytes_in_memory(out), format, &t);
-    if (code == CLI_OK && r->grad)
-        code = backward(&r->problem, plan, &t, s);
-    rp_pool_destroy(pool);
-    rp_plan_destroy(plan);
-    free(s);
-    return code == CLI_OK ? cli_narrow(out, r->dtype) : code;
+    if (r->threads && rp_pool_create(&j->pool, (int32_t)r->threads) != RP_OK)
+        return cli_refused(CLI_FAILED, "attend", &r->problem, "use fewer --threads");
+    j->tensors.pool = j->pool;
+    return CLI_OK;
+}
+
+/* Compute out and lse, with all keys in memory or not, in one process or several. */
+static int compute(job *j)
+{
+    const request *r = &j->request;
+    if (cli_team_ranks() > 1)
+        return cli_attend_ranks(&r->problem, &j->in, r->out, j->format, r->dtype, r->lse, &j->tensors);
+    if (r->memory) {
+        const int64_t used = bytes_in_memory(&j->in) + bytes_in_memory(&j->made) + bytes_in_memory(&j->out);
+        return cli_attend_ranges(&r->problem, j->plan, &j->in, r->memory, used, &j->tensors);
+    }
+    return forward(&r->problem, j->plan, &j->tensors);
+}
+
+static int attend(job *j)
+{
+    request *r = &j->request;
+    int code;
+    j->tensors = rp_tensors_init();
+    j->gradients.g = rp_grads_init();
+    if ((code = choose_types(r, &j->in, j->format)) != CLI_OK || (code = view_inputs(j)) != CLI_OK ||
+        (code = read_sizes(&r->problem, &j->tensors)) != CLI_OK ||
+        (code = cli_problem_arrays(&r->problem, &j->in, true, &j->tensors)) != CLI_OK ||
+        (code = make_plan(j)) != CLI_OK || (code = add_outputs(j)) != CLI_OK || (code = make_pool(j)) != CLI_OK ||
+        (code = compute(j)) != CLI_OK)
+        return code;
+    if (r->grad && (code = backward(&r->problem, j->plan, &j->tensors, &j->gradients)) != CLI_OK)
+        return code;
+    return cli_narrow(&j->out, r->dtype);
 }
 
 static bool same_file(const char *a, const char *b)
@@ -412,58 +448,72 @@ static bool same_file(const char *a, const char *b)
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-static int run_in_team(const cli_command *self, int argc, char **argv)
+/* Check what the options say about files, memory and processes, before anything is read. */
+static int check_request(const job *j, int n_args)
 {
-    request *r = calloc(1, sizeof *r);
-    io_set in = {0}, made = {0}, out = {0};
-    io_format format;
-    const char *args[1];
-    int n_args;
-    char err[IO_ERR_MAX], place[PATH_MAX];
-    if (!r)
-        return cli_error(CLI_FAILED, "attend: out of memory while preparing the arrays (close other programs)");
-    cli_problem_init(&r->problem);
-    int code = cli_options(self, argc, argv, on_option, r, args, 1, &n_args);
-    const int fits = code < 0 ? cli_problem_check(&r->problem, "attend") : CLI_OK;
-    code = fits != CLI_OK ? fits : code;
-    if (code < 0 && n_args == 0)
-        code = cli_error(CLI_USAGE, "attend: no input file was given (write relpos attend IN -o OUT)");
-    if (code < 0 && !r->out)
-        code = cli_error(CLI_USAGE, "attend: no output file was given (write relpos attend IN -o OUT)");
-    if (code < 0 && strcmp(r->out, "-") != 0 && io_format_of(r->out) == IO_UNKNOWN)
-        code = cli_error(CLI_USAGE, "output \"%.200s\": the suffix is unknown (use .npz or .safetensors)", r->out);
-    if (code < 0 && strcmp(args[0], "-") != 0 && same_file(args[0], r->out))
-        code = cli_error(CLI_USAGE, "output \"%.200s\": it is the input file (choose another)", r->out);
-    if (code < 0 && r->memory && (r->weights || r->summary || r->grad))
-        code = cli_error(CLI_USAGE, "--memory: %s needs all keys in memory (omit one of them)",
+    const request *r = &j->request;
+    const int code = cli_problem_check(&r->problem, "attend");
+    if (code != CLI_OK)
+        return code;
+    if (n_args == 0)
+        return cli_error(CLI_USAGE, "attend: no input file was given (write relpos attend IN -o OUT)");
+    if (!r->out)
+        return cli_error(CLI_USAGE, "attend: no output file was given (write relpos attend IN -o OUT)");
+    if (strcmp(r->out, "-") != 0 && io_format_of(r->out) == IO_UNKNOWN)
+        return cli_error(CLI_USAGE, "output \"%.200s\": the suffix is unknown (use .npz or .safetensors)", r->out);
+    if (strcmp(j->input, "-") != 0 && same_file(j->input, r->out))
+        return cli_error(CLI_USAGE, "output \"%.200s\": it is the input file (choose another)", r->out);
+    if (r->memory && (r->weights || r->summary || r->grad))
+        return cli_error(CLI_USAGE, "--memory: %s needs all keys in memory (omit one of them)",
                          r->weights   ? "--weights"
                          : r->summary ? "--summary"
                                       : "--grad");
-    if (code < 0 && r->memory && strcmp(args[0], "-") == 0)
-        code = cli_error(CLI_USAGE, "--memory: standard input cannot be read in parts (give a .safetensors file)");
-    if (code < 0) {
-        const int team = check_team(r, args[0]);
-        code = team != CLI_OK ? team : code;
-    }
-    if (code < 0 && reads_parts(r)) {
-        format = IO_SAFETENSORS;
-        if (io_read_parts(cli_find_shipped(args[0], place), cli_problem_wants, is_in_parts, &r->problem, &in, err) != 0)
-            code = cli_error(CLI_FAILED, "%s", err);
-    }
-    if (code < 0 && !reads_parts(r) &&
-        io_read_wanted(cli_find_shipped(args[0], place), cli_problem_wants, &r->problem, &in, &format, err) != 0)
-        code = cli_error(CLI_FAILED, "%s", err);
-    if (code < 0 && strcmp(r->out, "-") != 0)
-        format = io_format_of(r->out);
-    if (code < 0) {
-        code = attend(r, &in, format, &made, &out);
-        if (code == CLI_OK && cli_team_ranks() == 1 && io_write(r->out, format, &out, err) != 0)
-            code = cli_error(CLI_FAILED, "%s", err);
-    }
-    io_free(&in);
-    io_free(&made);
-    io_free(&out);
-    free(r);
+    if (r->memory && strcmp(j->input, "-") == 0)
+        return cli_error(CLI_USAGE, "--memory: standard input cannot be read in parts (give a .safetensors file)");
+    return check_team(r, j->input);
+}
+
+static int read_input(job *j)
+{
+    request *r = &j->request;
+    char err[IO_ERR_MAX], place[PATH_MAX];
+    const char *path = cli_find_shipped(j->input, place);
+    const int failed = reads_parts(r) ? io_read_parts(path, cli_problem_wants, is_in_parts, &r->problem, &j->in, err)
+                                      : io_read_wanted(path, cli_problem_wants, &r->problem, &j->in, &j->format, err);
+    if (failed)
+        return cli_error(CLI_FAILED, "%s", err);
+    if (reads_parts(r))
+        j->format = IO_SAFETENSORS;
+    if (strcmp(r->out, "-") != 0)
+        j->format = io_format_of(r->out);
+    return CLI_OK;
+}
+
+static int write_output(const job *j)
+{
+    char err[IO_ERR_MAX];
+    if (cli_team_ranks() == 1 && io_write(j->request.out, j->format, &j->out, err) != 0)
+        return cli_error(CLI_FAILED, "%s", err);
+    return CLI_OK;
+}
+
+static int run_in_team(const cli_command *self, int argc, char **argv)
+{
+    job *j = calloc(1, sizeof *j);
+    int n_args;
+    if (!j)
+        return cli_error(CLI_FAILED, "attend: out of memory while preparing the arrays (close other programs)");
+    cli_problem_init(&j->request.problem);
+    int code = cli_options(self, argc, argv, on_option, &j->request, &j->input, 1, &n_args);
+    if (code < 0 && (code = check_request(j, n_args)) == CLI_OK && (code = read_input(j)) == CLI_OK &&
+        (code = attend(j)) == CLI_OK)
+        code = write_output(j);
+    rp_pool_destroy(j->pool);
+    rp_plan_destroy(j->plan);
+    io_free(&j->in);
+    io_free(&j->made);
+    io_free(&j->out);
+    free(j);
     return code;
 }
 
