@@ -7,9 +7,10 @@ and resumed. Standard library only.
     tools/soak.py --check            exit with 1 if that table is stale
 
 The tool builds the presets fuzz and dev, starts from the inputs in build/soak/corpus, and writes findings to build/soak/findings. Once a finding is
-fixed, add it to tests/fuzz/corpus. --save adds the counts to bench/results/soak.json. If there is a finding, the exit code is 1.
+fixed, add it to tests/fuzz/corpus. --save adds the counts to bench/results/soak.json after each round. If there is a finding, the exit code is 1.
 SPDX-License-Identifier: Apache-2.0
 """
+import copy
 import datetime
 import filecmp
 import json
@@ -133,8 +134,9 @@ def fail(seconds, session=[]):
     return count, len(found)
 
 
-def save(counts, hours):
-    all_ = json.loads(SAVED.read_text()) if SAVED.exists() else {"runs": [], "counts": {}}
+def save(before, counts, hours):
+    """Write the counts of earlier runs plus those of this one."""
+    all_ = copy.deepcopy(before)
     about = json.loads(subprocess.run([root / "build" / "dev" / "relpos", "info", "--json"], capture_output=True, text=True, check=True).stdout)
     all_["runs"].append({"date": datetime.date.today().isoformat(), "hours": round(hours, 2), "isa": about["isa"], "build": about["build"]})
     for name, (count, found) in counts.items():
@@ -146,9 +148,11 @@ def save(counts, hours):
 OTHERS = {"random": problems, "kills": kills, "faults": fail}
 
 
-def run(hours):
+def run(hours, saves):
+    """Run all tests in turn for some hours. With `saves`, add the counts to SAVED after each round, so that an interrupted run counts too."""
     build()
     (HERE / "findings").mkdir(parents=True, exist_ok=True)
+    before = json.loads(SAVED.read_text()) if SAVED.exists() else {"runs": [], "counts": {}}
     began, counts = time.monotonic(), {name: [0, 0] for name in WHAT}
     while (left := began + hours * 3600 - time.monotonic()) > 1:
         part = min(SLICE, left / len(WHAT))
@@ -157,7 +161,9 @@ def run(hours):
             counts[name][0] += count
             counts[name][1] += found
         print(f"{(time.monotonic() - began) / 3600:.2f} h: " + ", ".join(f"{name} {n:,}" + (f" ({bad} FINDINGS)" if bad else "") for name, (n, bad) in counts.items()), flush=True)
-    return counts, (time.monotonic() - began) / 3600
+        if saves:
+            save(before, counts, (time.monotonic() - began) / 3600)
+    return counts
 
 
 def page():
@@ -178,9 +184,7 @@ def main():
     elif arguments == ["--check"]:
         check(page(), "tools/soak.py --write")
     elif arguments and re.fullmatch(r"\d*\.?\d+", arguments[0]) and arguments[1:] in ([], ["--save"]):
-        counts, hours = run(float(arguments[0]))
-        if arguments[1:]:
-            save(counts, hours)
+        counts = run(float(arguments[0]), bool(arguments[1:]))
         if any(found for _, found in counts.values()):
             sys.exit(f"soak: see {HERE / 'findings'}")
     else:
