@@ -22,10 +22,19 @@ static rp_status check_array(rpi_view *v, const rp_array *a, int32_t ndim, const
     return RP_OK;
 }
 
+static bool is_empty(const rp_array *a)
+{
+    for (int32_t x = 0; x < a->ndim; x++)
+        if (a->shape[x] == 0)
+            return true;
+    return false;
+}
+
+/* An array without elements may have any strides: torch gives gradients of empty tensors the stride 0. */
 static rp_status check_contiguous(const rp_array *a, const char *name)
 {
     int32_t last = a->ndim - 1;
-    if (a->shape[last] > 1 && a->stride[last] != 1)
+    if (a->shape[last] > 1 && a->stride[last] != 1 && !is_empty(a))
         return rpi_fail(RP_E_STRIDE, "%s: the stride of the last axis is %lld; it must be 1", name,
                         (long long)a->stride[last]);
     return RP_OK;
@@ -35,7 +44,7 @@ static rp_status check_contiguous(const rp_array *a, const char *name)
  * contiguous axis in the view to 1, even if the axis has one element. */
 static rp_status check_rows(rpi_view *v, const rp_array *a, bool keys, const char *name)
 {
-    const bool transposed = keys && a->shape[3] > 1 && a->stride[3] != 1;
+    const bool transposed = keys && a->shape[3] > 1 && a->stride[3] != 1 && !is_empty(a);
     if (!transposed) {
         v->stride[3] = 1;
         return check_contiguous(a, name);
@@ -53,9 +62,9 @@ rp_status rpi_check_output(const rp_array *a, const char *name)
 {
     int32_t order[RP_MAX_AXES], n = 0;
     int64_t covered = 1;
+    if (is_empty(a))
+        return RP_OK;
     for (int32_t x = 0; x < a->ndim; x++) {
-        if (a->shape[x] == 0)
-            return RP_OK;
         if (a->shape[x] == 1)
             continue;
         int32_t at = n++;

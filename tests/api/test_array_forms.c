@@ -138,12 +138,41 @@ static void lse_and_summaries_need_no_values(void **state)
     }
 }
 
+/* Without elements, no stride matters: gradients of empty tensors in torch have the stride 0. */
+static void empty_arrays_have_any_stride(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {{0, 3, 4}, {1, 0, 4}, {0, 0, 4}}; /* B, Lq, Lk */
+    static float memory[64], dout[64], out[64], dq[64];
+    EACH_ISA(isa)
+    for (int n = 0; n < (int)(sizeof sizes / sizeof *sizes); n++) {
+        rp_desc d = rp_desc_init(sizes[n][0], 2, sizes[n][1], sizes[n][2], 5);
+        d.isa = isa;
+        const int64_t q[4] = {sizes[n][0], 2, sizes[n][1], 5}, k[4] = {sizes[n][0], 2, sizes[n][2], 5};
+        rp_plan *plan = NULL;
+        rp_tensors t = rp_tensors_init();
+        rp_grads g = rp_grads_init();
+        t.q = rp_array_of(memory, RP_F32, 4, q);
+        t.k = t.v = rp_array_of(memory, RP_F32, 4, k);
+        t.out = rp_array_of(out, RP_F32, 4, q);
+        g.dout = rp_array_of(dout, RP_F32, 4, q);
+        g.dq = rp_array_of(dq, RP_F32, 4, q);
+        memset(t.q.stride, 0, sizeof t.q.stride);
+        memset(g.dout.stride, 0, sizeof g.dout.stride);
+        assert_int_equal(rp_plan_create(&plan, &d), RP_OK);
+        assert_int_equal(rp_attend(plan, &t, NULL), RP_OK);
+        assert_int_equal(rp_backward(plan, &t, &g, NULL), RP_OK);
+        rp_plan_destroy(plan);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(broadcast_arrays_equal_full_ones),
         cmocka_unit_test(every_integer_type_is_a_mask),
         cmocka_unit_test(lse_and_summaries_need_no_values),
+        cmocka_unit_test(empty_arrays_have_any_stride),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
