@@ -17,9 +17,9 @@ from ._functional import _added, _attend, _causal, _dropout, _join, _masked, _sp
 from ._textbook import RelativePositionEmbedding
 
 
-def _multihead(module, q: Tensor, k: Tensor, v: Tensor, dropout: float, attn_mask: Tensor | None, key_padding_mask: Tensor | None,
-               need_weights: bool, is_causal: bool, bias=None, **options) -> tuple[Tensor, Tensor | None]:
-    """Return (out, weights averaged over heads) for projected q, k and v (B, L, H D), with the masks of torch.nn.MultiheadAttention."""
+def _multihead(module, q: Tensor, k: Tensor, v: Tensor, masks: dict, bias=None, **options) -> tuple[Tensor, Tensor | None]:
+    """Return (out, weights) for projected q, k and v (B, L, H D). `masks` are the other arguments of torch.nn.MultiheadAttention."""
+    attn_mask, key_padding_mask = masks["attn_mask"], masks["key_padding_mask"]
     q, k, v = (_split(x, module.num_heads) for x in (q, k, v))
     if attn_mask is not None:
         attn_mask = _four_axes(attn_mask, *q.shape[:3], k.shape[2])
@@ -28,9 +28,9 @@ def _multihead(module, q: Tensor, k: Tensor, v: Tensor, dropout: float, attn_mas
             options["key_mask"] = ~key_padding_mask
         else:
             bias = _added(bias, key_padding_mask[:, None, None])
-    options |= {**_causal(is_causal), **_masked(attn_mask, bias, attend=False), **_dropout(module, dropout)}
-    out, weights = _attend(q, k, v, need_weights, options)
-    return _join(out), None if weights is None else weights.mean(1)
+    options |= {**_causal(masks["is_causal"]), **_masked(attn_mask, bias, attend=False), **_dropout(module, module.dropout)}
+    out, weights = _attend(q, k, v, masks["need_weights"], options)
+    return _join(out), weights.mean(1) if weights is not None and masks["average_attn_weights"] else weights
 
 
 def _four_axes(mask: Tensor, batch: int, heads: int, lq: int, lk: int) -> Tensor:
@@ -82,14 +82,84 @@ def _rounds(q_positions: Tensor, k_positions: Tensor) -> bool:
 _SYMM_LEARNING = "symm_learning.nn.activation"
 
 
-class _WithPositions(Refusing, nn.Module):
-    """Base class of the modules whose forward has the arguments of symm_learning's PositionalAttentionBase. If that package is loaded, they
-    count as its subclasses, so that its layers pass them positions."""
+class _InProjection(Tensor):
+    """Stands for in_proj_weight of torch.nn.MultiheadAttention. torch.nn.TransformerEncoder makes a nested tensor of its input unless one of
+    the weights overrides __torch_function__. Any use of this one raises."""
 
-    def __init__(self) -> None:
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        raise AttributeError("in_proj_weight: the layers of relpos.torch keep it in q_proj, k_proj and v_proj, or in attn; use those")
+
+
+_IN_PROJECTION = torch.empty(0).as_subclass(_InProjection)
+
+
+class _WithPositions(Refusing, nn.Module):
+    """Base class of the modules whose forward has the arguments of torch.nn.MultiheadAttention and of symm_learning's PositionalAttentionBase.
+    They work in torch's TransformerEncoderLayer and TransformerDecoderLayer. If symm_learning is loaded, they count as subclasses of its
+    class, so that its layers pass them positions. Subclasses define _compute and _of_torch."""
+
+    # torch.nn.TransformerEncoderLayer takes a fast path, which would ignore the positions, unless these two say that it cannot.
+    _qkv_same_embed_dim, in_proj_bias = False, None
+    in_proj_weight = property(lambda self: _IN_PROJECTION)
+    add_zero_attn, bias_k, bias_v = False, None, None
+
+    def __init__(self, embed_dim: int, num_heads: int, add_bias_kv: bool, add_zero_attn: bool, kdim: int | None, vdim: int | None,
+                 batch_first: bool) -> None:
         super().__init__()
         if _SYMM_LEARNING in sys.modules:
             _register(sys.modules[_SYMM_LEARNING])
+        for name, value in (("add_bias_kv", add_bias_kv), ("add_zero_attn", add_zero_attn)):
+            if value is not False:
+                raise ValueError(f"{name} is {value!r}, expected False: a key without a position is not supported; leave it out")
+        for name, value in (("kdim", kdim), ("vdim", vdim)):
+            if value not in (None, embed_dim):
+                raise ValueError(f"{name} is {value!r}, expected None or embed_dim, {embed_dim}; project the input to embed_dim before the layer")
+        if not isinstance(batch_first, bool):
+            raise TypeError(f"batch_first is {batch_first!r}, expected True or False")
+        if embed_dim % num_heads != 0:
+            raise ValueError(f"embed_dim is {embed_dim}, expected a multiple of num_heads, {num_heads}")
+        self.embed_dim, self.num_heads, self.kdim, self.vdim, self.batch_first = embed_dim, num_heads, embed_dim, embed_dim, batch_first
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None, need_weights: bool = False,
+                attn_mask: Tensor | None = None, average_attn_weights: bool = True, is_causal: bool = False, *,
+                q_positions: Tensor | None = None, k_positions: Tensor | None = None, q_position_mask: Tensor | None = None,
+                k_position_mask: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Return (output, weights or None). Arguments before the positions are those of torch.nn.MultiheadAttention, except that
+        need_weights is False by default. Shapes are as in AdditiveRelMultiheadAttention. is_causal masks later keys by index, with or
+        without attn_mask, and ignores positions."""
+        self._refuse(self)
+        inputs = query, key, value
+        for name, x in zip(("query", "key", "value"), inputs):
+            if x.is_nested:
+                raise TypeError(f"{name} is a nested tensor; pass a padded tensor and key_padding_mask")
+            if x.dim() not in (2, 3) or x.dim() != query.dim():
+                raise ValueError(f"{name} has shape {tuple(x.shape)}, expected three axes, or two in query, key and value for one sequence")
+        for name, x in (("q_positions", q_positions), ("k_positions", k_positions)):
+            if x is not None and x.requires_grad and torch.is_grad_enabled():
+                raise TypeError(f"{name} {_torch.NOT_LEARNED}")
+        alone = query.dim() == 2
+        if alone:
+            inputs = [x[None] for x in inputs]
+            key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
+        elif not self.batch_first:
+            inputs = [x.transpose(0, 1) for x in inputs]
+        masks = {"key_padding_mask": key_padding_mask, "need_weights": need_weights, "attn_mask": attn_mask,
+                 "average_attn_weights": average_attn_weights, "is_causal": is_causal}
+        out, weights = self._compute(*inputs, masks, q_positions, k_positions, q_position_mask, k_position_mask)
+        if alone:
+            return out[0], None if weights is None else weights[0]
+        return out if self.batch_first else out.transpose(0, 1), weights
+
+    def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
+        """Accept a state dict of torch.nn.MultiheadAttention too. Parameters that it has not, those of the positions, keep their values."""
+        found = {name: state_dict.pop(f"{prefix}in_proj_{name}") for name in ("weight", "bias") if f"{prefix}in_proj_{name}" in state_dict}
+        if found:
+            state_dict |= {prefix + name: x for name, x in self._of_torch(found, state_dict, prefix).items()}
+            for name, parameter in self.named_parameters():
+                if name.partition(".")[0] not in ("attn", "q_proj", "k_proj", "v_proj", "out_proj"):
+                    state_dict.setdefault(prefix + name, parameter.detach())
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 def _register(activation) -> None:
@@ -104,16 +174,52 @@ _NOT_CALLED = dict.fromkeys(("_positions_or_arange", "_normalize_positions", "_p
                             "convert the positions before you pass them, or replace another method")
 
 
-class AdditiveRelMultiheadAttention(_WithPositions):
+class _Wrapping(_WithPositions):
+    """Base class of the layers that keep the projections in `attn`, a torch.nn.MultiheadAttention, as in symm_learning."""
+
+    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, add_bias_kv: bool = False,
+                 add_zero_attn: bool = False, kdim: int | None = None, vdim: int | None = None, batch_first: bool = True, device=None,
+                 dtype=None) -> None:
+        super().__init__(embed_dim, num_heads, add_bias_kv, add_zero_attn, kdim, vdim, batch_first)
+        self.attn = nn.MultiheadAttention(embed_dim, num_heads, dropout, bias, batch_first=True, device=device, dtype=dtype)
+
+    out_proj = property(lambda self: self.attn.out_proj)
+
+    def reset_parameters(self) -> None:
+        """Initialize the projections as torch.nn.MultiheadAttention does."""
+        self.attn.out_proj.reset_parameters()
+        self.attn._reset_parameters()
+
+    def _of_torch(self, found, state_dict, prefix) -> dict:
+        outer = [name for name in ("out_proj.weight", "out_proj.bias") if prefix + name in state_dict]
+        return {f"attn.in_proj_{name}": x for name, x in found.items()} | {f"attn.{name}": state_dict.pop(prefix + name) for name in outer}
+
+    def _attended(self, query: Tensor, key: Tensor, value: Tensor, masks: dict, bias=None) -> tuple[Tensor, Tensor | None]:
+        """Return (output, weights), computed by relpos with the parameters of attn, or by attn if it is another module or has hooks."""
+        attn = self.attn
+        if not _unchanged(attn, nn.MultiheadAttention):
+            given = {name: x for name, x in masks.items() if name != "average_attn_weights" or not x}
+            given |= {"attn_mask": _one_mask(masks["attn_mask"], masks["is_causal"], bias, query, key), "is_causal": False}
+            return attn(query, key, value, **given)
+        if self.num_heads != attn.num_heads:
+            raise ValueError(f"num_heads is {self.num_heads}, but attn.num_heads is {attn.num_heads}; set both")
+        biases = (None,) * 3 if attn.in_proj_bias is None else attn.in_proj_bias.chunk(3)
+        q, k, v = map(F.linear, (query, key, value), attn.in_proj_weight.chunk(3), biases)
+        out, weights = _multihead(attn, q, k, v, masks, bias=bias)
+        return attn.out_proj(out), weights
+
+
+class AdditiveRelMultiheadAttention(_Wrapping):
     """torch.nn.MultiheadAttention that subtracts a learned function of the difference of two positions from the logits:
     A[i, j] = <q_i, k_j> / sqrt(d_h) - rel_bias[trunc(clamp(P_Q[i] - P_K[j], -m, m)) + m], m = max_distance.
 
-    Shapes   query (B, Lq, embed_dim), key and value (B, Lk, embed_dim); q_positions (Lq) or (B, Lq), k_positions (Lk) or (B, Lk),
-             integer or real; infinite positions are far from all others. Position masks have the same shapes: False = the token has
-             no position (the given one may be NaN), so its pairs attend without a bias. attn_mask (Lq, Lk), (B, Lq, Lk) or
-             (B num_heads, Lq, Lk), where any axis may be 1, and key_padding_mask (B, Lk) are as in torch: bool, True = masked, or
-             numbers to add. Returns (B, Lq, embed_dim) and, with need_weights, the weights (B, Lq, Lk) after dropout, averaged over
-             heads.
+    Shapes   query (B, Lq, embed_dim), key and value (B, Lk, embed_dim), or all three without B; with batch_first=False, torch's default,
+             (Lq, B, embed_dim) and (Lk, B, embed_dim). q_positions (Lq) or (B, Lq), k_positions (Lk) or (B, Lk), integer or real;
+             infinite positions are far from all others. Position masks have the same shapes: False = the token has no position (the
+             given one may be NaN), so its pairs attend without a bias. attn_mask (Lq, Lk), (B, Lq, Lk) or (B num_heads, Lq, Lk), where
+             any axis may be 1, and key_padding_mask (B, Lk) are as in torch: bool, True = masked, or numbers to add. Returns an output
+             of the shape of query and, with need_weights, the weights (B, Lq, Lk) after dropout, averaged over heads unless
+             average_attn_weights=False.
     Weights  rel_bias (2 max_distance + 1,), shared by the heads, initially zero; attn.in_proj_weight, attn.in_proj_bias,
              attn.out_proj.weight, attn.out_proj.bias.
     Sign     query - key, and the bias is subtracted. A row with all keys masked gives the output projection's bias, not NaN.
@@ -127,28 +233,20 @@ class AdditiveRelMultiheadAttention(_WithPositions):
 
     _never_used = _NOT_CALLED
 
-    def __init__(self, embed_dim: int, num_heads: int, *, max_distance: int, dropout: float = 0.0, bias: bool = True, device=None,
-                 dtype=None) -> None:
-        super().__init__()
+    def __init__(self, embed_dim: int, num_heads: int, *parameters, max_distance: int, **options) -> None:
+        super().__init__(embed_dim, num_heads, *parameters, **options)
         if max_distance < 0:
             raise ValueError(f"max_distance is {max_distance}, expected 0 or more")
-        self.attn = nn.MultiheadAttention(embed_dim, num_heads, dropout, bias, batch_first=True, device=device, dtype=dtype)
-        self.embed_dim, self.num_heads, self.max_distance = embed_dim, num_heads, max_distance
-        self.rel_bias = nn.Parameter(torch.zeros(2 * max_distance + 1, device=device, dtype=dtype))
+        self.max_distance = max_distance
+        self.rel_bias = nn.Parameter(self.attn.in_proj_weight.new_zeros(2 * max_distance + 1))
 
     def reset_parameters(self) -> None:
         """Initialize as torch.nn.MultiheadAttention does, and set the bias to zero."""
-        _reset_wrapped(self.attn)
+        super().reset_parameters()
         nn.init.zeros_(self.rel_bias)
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, *, q_positions: Tensor | None = None,
-                k_positions: Tensor | None = None, q_position_mask: Tensor | None = None, k_position_mask: Tensor | None = None,
-                attn_mask: Tensor | None = None, key_padding_mask: Tensor | None = None, need_weights: bool = False,
-                is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
-        """Return (output, weights or None). is_causal masks later keys by index and ignores positions."""
-        positions = q_positions, k_positions, q_position_mask, k_position_mask
-        term = self._term(query, key, *positions)
-        return _wrapped(self, query, key, value, attn_mask, key_padding_mask, need_weights, is_causal, bias=term)
+    def _compute(self, query: Tensor, key: Tensor, value: Tensor, masks: dict, *positions: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        return self._attended(query, key, value, masks, self._term(query, key, *positions))
 
     def _term(self, query: Tensor, key: Tensor, q_positions: Tensor | None, k_positions: Tensor | None, q_position_mask: Tensor | None,
               k_position_mask: Tensor | None) -> relpos.Term | None:
@@ -193,7 +291,7 @@ class AdditiveRelMultiheadAttention(_WithPositions):
         return bias.expand(batch_size, tgt_len, src_len).repeat_interleave(self.num_heads, 0)
 
 
-class AdditivePosMultiheadAttention(_WithPositions):
+class AdditivePosMultiheadAttention(_Wrapping):
     """torch.nn.MultiheadAttention that adds a learned vector for each position to queries and keys, but not to values:
     q' = query + pos_emb[P_Q], k' = key + pos_emb[P_K].
 
@@ -207,18 +305,16 @@ class AdditivePosMultiheadAttention(_WithPositions):
 
     _never_used = _NOT_CALLED
 
-    def __init__(self, embed_dim: int, num_heads: int, *, max_len: int, dropout: float = 0.0, bias: bool = True, device=None,
-                 dtype=None) -> None:
-        super().__init__()
+    def __init__(self, embed_dim: int, num_heads: int, *parameters, max_len: int, **options) -> None:
+        super().__init__(embed_dim, num_heads, *parameters, **options)
         if max_len < 1:
             raise ValueError(f"max_len is {max_len}, expected 1 or more")
-        self.attn = nn.MultiheadAttention(embed_dim, num_heads, dropout, bias, batch_first=True, device=device, dtype=dtype)
-        self.embed_dim, self.num_heads, self.max_len = embed_dim, num_heads, max_len
-        self.pos_emb = nn.Parameter(torch.zeros(max_len, embed_dim, device=device, dtype=dtype))
+        self.max_len = max_len
+        self.pos_emb = nn.Parameter(self.attn.in_proj_weight.new_zeros(max_len, embed_dim))
 
     def reset_parameters(self) -> None:
         """Initialize as torch.nn.MultiheadAttention does, and set the vectors to zero."""
-        _reset_wrapped(self.attn)
+        super().reset_parameters()
         nn.init.zeros_(self.pos_emb)
 
     @hook
@@ -238,37 +334,11 @@ class AdditivePosMultiheadAttention(_WithPositions):
                              "use a larger max_len, or a position mask to skip tokens") from None
         return added if mask is None else added * mask[..., None]
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, *, q_positions: Tensor | None = None,
-                k_positions: Tensor | None = None, q_position_mask: Tensor | None = None, k_position_mask: Tensor | None = None,
-                attn_mask: Tensor | None = None, key_padding_mask: Tensor | None = None, need_weights: bool = False,
-                is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
-        """Return (output, weights or None). Masks are as in AdditiveRelMultiheadAttention."""
+    def _compute(self, query: Tensor, key: Tensor, value: Tensor, masks: dict, q_positions: Tensor | None, k_positions: Tensor | None,
+                 q_position_mask: Tensor | None, k_position_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         q = query + self._vectors("q_", query, q_positions, q_position_mask)
         k = key + self._vectors("k_", key, k_positions, k_position_mask)
-        return _wrapped(self, q, k, value, attn_mask, key_padding_mask, need_weights, is_causal)
-
-
-def _reset_wrapped(attn: nn.MultiheadAttention) -> None:
-    """Initialize the parameters of a torch.nn.MultiheadAttention again."""
-    attn.out_proj.reset_parameters()
-    attn._reset_parameters()
-
-
-def _wrapped(module, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None,
-             need_weights: bool, is_causal: bool, bias=None) -> tuple[Tensor, Tensor | None]:
-    """Return (output, weights), computed by relpos with the parameters of module.attn, a torch.nn.MultiheadAttention, or by module.attn if
-    it is another module or has hooks."""
-    module._refuse(module)
-    attn = module.attn
-    if not _unchanged(attn, nn.MultiheadAttention):
-        mask = _one_mask(attn_mask, is_causal, bias, query, key)
-        return attn(query, key, value, attn_mask=mask, key_padding_mask=key_padding_mask, need_weights=need_weights, is_causal=False)
-    if module.num_heads != attn.num_heads:
-        raise ValueError(f"num_heads is {module.num_heads}, but attn.num_heads is {attn.num_heads}; set both")
-    biases = (None,) * 3 if attn.in_proj_bias is None else attn.in_proj_bias.chunk(3)
-    q, k, v = map(F.linear, (query, key, value), attn.in_proj_weight.chunk(3), biases)
-    out, weights = _multihead(attn, q, k, v, attn.dropout, attn_mask, key_padding_mask, need_weights, is_causal, bias=bias)
-    return attn.out_proj(out), weights
+        return self._attended(q, k, value, masks)
 
 
 def _one_mask(attn_mask: Tensor | None, is_causal: bool, bias: relpos.Term | None, query: Tensor, key: Tensor) -> Tensor | None:
@@ -288,11 +358,11 @@ def _one_mask(attn_mask: Tensor | None, is_causal: bool, bias: relpos.Term | Non
 class _MultiheadAttention(_WithPositions):
     """Base class of the multi-head layers below: it has the projections, the masks, and the averaging of weights over heads."""
 
-    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, device=None, dtype=None) -> None:
-        super().__init__()
-        if embed_dim % num_heads != 0:
-            raise ValueError(f"embed_dim is {embed_dim}, expected a multiple of num_heads, {num_heads}")
-        self.embed_dim, self.num_heads, self.head_dim, self.dropout = embed_dim, num_heads, embed_dim // num_heads, dropout
+    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, add_bias_kv: bool = False,
+                 add_zero_attn: bool = False, kdim: int | None = None, vdim: int | None = None, batch_first: bool = True, device=None,
+                 dtype=None) -> None:
+        super().__init__(embed_dim, num_heads, add_bias_kv, add_zero_attn, kdim, vdim, batch_first)
+        self.head_dim, self.dropout = embed_dim // num_heads, dropout
         self.q_proj, self.k_proj, self.v_proj, self.out_proj = (
             nn.Linear(embed_dim, embed_dim, bias=bias, device=device, dtype=dtype) for _ in range(4))
 
@@ -313,22 +383,18 @@ class _MultiheadAttention(_WithPositions):
         found = {f"{side}_positions": _known(positions, mask)}
         return found if mask is None else found | {f"{side}_position_mask": mask}
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, *, q_positions: Tensor | None = None,
-                k_positions: Tensor | None = None, q_position_mask: Tensor | None = None, k_position_mask: Tensor | None = None,
-                attn_mask: Tensor | None = None, key_padding_mask: Tensor | None = None, need_weights: bool = False,
-                is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
-        """Return (output, weights or None). Shapes and masks are as in AdditiveRelMultiheadAttention; the docstring of the class describes
-        the positions that it accepts."""
-        self._refuse(self)
-        positions = (self._positions("q", query, q_positions, q_position_mask)
-                     | self._positions("k", key, k_positions, k_position_mask))
+    def _compute(self, query: Tensor, key: Tensor, value: Tensor, masks: dict, q_positions: Tensor | None, k_positions: Tensor | None,
+                 q_position_mask: Tensor | None, k_position_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        positions = self._positions("q", query, q_positions, q_position_mask) | self._positions("k", key, k_positions, k_position_mask)
         q, k, v = self.q_proj(query), self.k_proj(key), self.v_proj(value)
         if not q.shape[-1] == self.embed_dim == self.num_heads * self.head_dim:
             raise ValueError(f"embed_dim is {self.embed_dim}, num_heads {self.num_heads} and head_dim {self.head_dim}, but q_proj gives "
                              f"{q.shape[-1]} numbers a token; make them match")
-        out, weights = _multihead(self, q, k, v, self.dropout, attn_mask, key_padding_mask, need_weights, is_causal,
-                                  **self.terms(**positions))
+        out, weights = _multihead(self, q, k, v, masks, **self.terms(**positions))
         return self.out_proj(out), weights
+
+    def _of_torch(self, found, state_dict, prefix) -> dict:
+        return {f"{side}_proj.{name}": part for name, x in found.items() for side, part in zip("qkv", x.chunk(3))}
 
 
 class ClippedBiasMultiheadAttention(_MultiheadAttention):
@@ -342,11 +408,11 @@ class ClippedBiasMultiheadAttention(_MultiheadAttention):
     Source   Shaw, Uszkoreit, Vaswani 2018 for the clipping.
     """
 
-    def __init__(self, embed_dim: int, num_heads: int, *, max_distance: int, shared: bool = False, **options) -> None:
-        super().__init__(embed_dim, num_heads, **options)
+    def __init__(self, embed_dim: int, num_heads: int, *parameters, max_distance: int, shared: bool = False, **options) -> None:
+        super().__init__(embed_dim, num_heads, *parameters, **options)
         self.max_distance = max_distance
         shape = (2 * max_distance + 1,) if shared else (num_heads, 2 * max_distance + 1)
-        self.relative_bias = nn.Parameter(torch.zeros(shape, device=options.get("device"), dtype=options.get("dtype")))
+        self.relative_bias = nn.Parameter(self.q_proj.weight.new_zeros(shape))
 
     def reset_parameters(self) -> None:
         """Initialize the projections, and set the bias to zero."""
@@ -372,10 +438,10 @@ class ShawMultiheadAttention(_MultiheadAttention):
     Source   Shaw, Uszkoreit, Vaswani 2018, equations 3 and 4.
     """
 
-    def __init__(self, embed_dim: int, num_heads: int, *, max_distance: int, **options) -> None:
-        super().__init__(embed_dim, num_heads, **options)
+    def __init__(self, embed_dim: int, num_heads: int, *parameters, max_distance: int, **options) -> None:
+        super().__init__(embed_dim, num_heads, *parameters, **options)
         self.rel_embed = RelativePositionEmbedding(max_distance, self.head_dim, self.head_dim)
-        self.rel_embed.to(device=options.get("device"), dtype=options.get("dtype"))
+        self.rel_embed.to(self.q_proj.weight)
 
     def reset_parameters(self) -> None:
         """Initialize the projections, and draw new vectors."""
@@ -403,9 +469,12 @@ class RoPEMultiheadAttention(_MultiheadAttention):
                    **dict.fromkeys(("_split_heads", "_merge_heads", "_merge_masks", "_attention_with_weights"),
                                    "replace forward, and call relpos.attention there")}
 
-    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, rope_base: float = 10000.0,
-                 device=None, dtype=None, *, layout: str = "interleaved") -> None:
-        super().__init__(embed_dim, num_heads, dropout, bias, device, dtype)
+    def __init__(self, embed_dim: int, num_heads: int, *parameters, rope_base: float = 10000.0, layout: str = "interleaved",
+                 **options) -> None:
+        if len(parameters) > 2 and not isinstance(parameters[2], bool):
+            raise TypeError(f"the fifth argument is {parameters[2]!r}, expected add_bias_kv of torch.nn.MultiheadAttention; pass "
+                            "rope_base by name")
+        super().__init__(embed_dim, num_heads, *parameters, **options)
         self.rope_base, self.layout = rope_base, layout
 
     def _positions(self, side: str, x: Tensor, positions: Tensor | None, mask: Tensor | None) -> dict:
