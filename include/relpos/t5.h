@@ -78,19 +78,20 @@ typedef struct rp_t5_opening {
     rp_t5_loading load;
     /* The tokenizer: a folder, or a tokenizer.json or spiece.model. NULL: the one of the model. */
     const char *tokenizer;
+    int32_t no_tokenizer; /* 1: use none; the model then accepts only tokens, and rp_t5_pack writes none */
 } rp_t5_opening;
 
 /* Return the default options. */
 static inline rp_t5_opening rp_t5_opening_init(void)
 {
-    rp_t5_opening o = {sizeof(rp_t5_opening), NULL, NULL, NULL, RP_T5_LOAD_ALL, NULL};
+    rp_t5_opening o = {sizeof(rp_t5_opening), NULL, NULL, NULL, RP_T5_LOAD_ALL, NULL, 0};
     return o;
 }
 
 /* Open a model: a folder that save_pretrained wrote, a .gguf file of llama.cpp (architecture t5 or t5encoder), a
  * file that rp_t5_pack wrote, or a single file of weights, such as a text encoder of an image model, whose tensors
  * have the names of transformers or of Wan. A folder contains config.json and model.safetensors or pytorch_model.bin
- * (or shards with their index). Optional: generation_config.json; tokenizer.json, or spiece.model with
+ * (or shards with their index). Optional: generation_config.json; tokenizer.json or spiece.model, with
  * added_tokens.json, tokenizer_config.json and special_tokens_map.json; the modules.json of sentence-transformers, for
  * rp_t5_vector.
  *
@@ -99,8 +100,9 @@ static inline rp_t5_opening rp_t5_opening_init(void)
  * library does not.
  *
  * Edges    the error lists the tensors that are missing, unknown or of the wrong shape. A checkpoint without a decoder
- *          only encodes. A tokenizer with more pieces than the embedding has rows is ignored; the model then accepts
- *          tokens but no text. Norms and biases remain f32. With "int4" the embedding and the head are int8.
+ *          only encodes. If the tokenizer cannot be read, or has more pieces than the embedding has rows, the model
+ *          accepts tokens but no text; errors then say why. Norms and biases remain f32. With "int4" the embedding and
+ *          the head are int8.
  * Returns  RP_OK and *model, or an error and *model = NULL. */
 RP_API rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening *opening);
 
@@ -110,7 +112,8 @@ RP_API void rp_t5_close(rp_t5 *model);
 /* Write a model to one file that rp_t5_open maps without copying. The file contains the packed weights, config.json,
  * generation_config.json, the tokenizer, the name of the model's folder, a checksum of the folder's tensors and a
  * checksum of the file's own contents. The file is either written completely or not at all. It is an error to overwrite
- * a file from which the model was read, or to pack a folder with a modules.json or weights of the type "gguf". */
+ * a file from which the model was read, or to pack a folder with a modules.json, with weights of the type "gguf" or
+ * with a tokenizer that cannot be read (rp_t5_opening.no_tokenizer omits it). */
 RP_API rp_status rp_t5_pack(const rp_t5 *model, const char *path);
 
 /* Check the checksum of a packed file. This reads the whole file; rp_t5_open does not check it.
@@ -187,6 +190,10 @@ RP_API rp_status rp_t5_tokenize_watched(const rp_t5 *model, const char *text, in
  * last 22 bytes on, otherwise only an incomplete last character.
  * Memory   free *text with rp_t5_free. */
 RP_API rp_status rp_t5_detokenize(const rp_t5 *model, const int32_t *tokens, int64_t n, char **text, int64_t *bytes);
+
+/* Like rp_t5_detokenize, but keep the special tokens, such as the <extra_id_0> of span filling. */
+RP_API rp_status rp_t5_detokenize_special(const rp_t5 *model, const int32_t *tokens, int64_t n, char **text,
+                                          int64_t *bytes);
 
 /* Return the piece of a token, such as "▁the" or "</s>", or NULL if it has none. The model owns the string. */
 RP_API const char *rp_t5_piece(const rp_t5 *model, int32_t token);

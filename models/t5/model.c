@@ -263,7 +263,8 @@ static rp_status open_weights(rp_t5 *m, const char *folder)
                                                         : t5_fail(RP_E_ARG, "%s", err);
 }
 
-static rp_status open_transformer(rp_t5 *m, const char *path, int type, const char *given)
+/* `own`: use the tokenizer of the model itself. */
+static rp_status open_transformer(rp_t5 *m, const char *path, int type, bool own)
 {
     rp_status status = read_config(m, path);
     if (status == RP_OK)
@@ -279,7 +280,7 @@ static rp_status open_transformer(rp_t5 *m, const char *path, int type, const ch
     if (status == RP_OK && m->load != RP_T5_LOAD_TEXT)
         status = t5_finish(
             m, t5_weights_pack(&m->weights, &m->config, m->file, path, type, m->load == RP_T5_LOAD_SIZES, m->pool));
-    if (status == RP_OK && given == NULL)
+    if (status == RP_OK && own)
         status = t5_find_tokenizer(m, path);
     io_checkpoint_close(m->file); /* no longer needed: the weights are packed in memory */
     m->file = NULL;
@@ -287,7 +288,7 @@ static rp_status open_transformer(rp_t5 *m, const char *path, int type, const ch
 }
 
 /* Open a folder of save_pretrained, or of sentence-transformers, which may have the former in a subfolder. */
-static rp_status open_folder(rp_t5 *m, const char *path, int type, const char *given)
+static rp_status open_folder(rp_t5 *m, const char *path, int type, bool own)
 {
     char *inner = NULL;
     rp_status status = note_source(m, path);
@@ -301,7 +302,7 @@ static rp_status open_folder(rp_t5 *m, const char *path, int type, const char *g
                 t5_fail(RP_E_ARG, "%s: cannot be read: %s (check the paths in modules.json)", inner, strerror(errno));
     }
     if (status == RP_OK)
-        status = open_transformer(m, inner != NULL ? inner : path, type, given);
+        status = open_transformer(m, inner != NULL ? inner : path, type, own);
     if (status == RP_OK && inner != NULL)
         status = t5_read_modules(m, path, inner);
     free(inner);
@@ -334,7 +335,7 @@ static rp_status copy_meta(const rp_t5 *m, const char *key, char **text)
     return RP_OK;
 }
 
-static rp_status open_gguf(rp_t5 *m, const char *path, int type, const char *given)
+static rp_status open_gguf(rp_t5 *m, const char *path, int type, bool own)
 {
     rp_status status = note_source(m, path);
     if (status == RP_OK)
@@ -349,7 +350,7 @@ static rp_status open_gguf(rp_t5 *m, const char *path, int type, const char *giv
     if (status == RP_OK && m->load != RP_T5_LOAD_TEXT)
         status = t5_finish(
             m, t5_weights_pack(&m->weights, &m->config, m->file, path, type, m->load == RP_T5_LOAD_SIZES, m->pool));
-    if (status == RP_OK && given == NULL)
+    if (status == RP_OK && own)
         status = t5_gguf_tokenizer(m, path);
     if (status == RP_OK && m->load == RP_T5_LOAD_ALL && m->weights.type == LINEAR_BLOCKS)
         return status;            /* the weights are blocks in the file */
@@ -405,27 +406,28 @@ static rp_status open_packed(rp_t5 *m, const char *path, int type)
 }
 
 /* Open a file: a .gguf file, a packed one, or weights without a config.json. */
-static rp_status open_file(rp_t5 *m, const char *path, int type, const char *given)
+static rp_status open_file(rp_t5 *m, const char *path, int type, bool own)
 {
     char err[IO_ERR_MAX] = "";
     if (io_checkpoint_open(&m->file, path, err) != IO_OK)
         return t5_fail(RP_E_ARG, "%s", err);
     if (io_checkpoint_keys(m->file) != NULL)
-        return open_gguf(m, path, type, given);
+        return open_gguf(m, path, type, own);
     const char *format = io_checkpoint_meta(m->file, "format");
     const bool packed = format != NULL && strncmp(format, "relpos-t5 ", 10) == 0;
     const rp_status status = packed ? open_packed(m, path, type) : open_single(m, path, type);
-    if (status != RP_OK || given != NULL)
+    if (status != RP_OK || !own)
         return status;
     return packed ? t5_packed_tokenizer(m, path) : t5_embedded_tokenizer(m, path);
 }
 
-/* Discard the tokenizer of the model's file, and use the given one. */
+/* Discard the tokenizer of the model's file, and use the given one; given = NULL: none. */
 static rp_status replace_tokenizer(rp_t5 *m, const char *given)
 {
     free(m->tokenizer_text);
     m->tokenizer_text = NULL;
-    return t5_given_tokenizer(m, given);
+    m->tokenizer_size = 0;
+    return given != NULL ? t5_given_tokenizer(m, given) : t5_drop_tokenizer(m);
 }
 
 static rp_status find_type(const char *name, int *type)
@@ -454,6 +456,10 @@ rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening *openi
     if (o.load != RP_T5_LOAD_ALL && o.draft != NULL)
         return t5_fail(RP_E_ARG, "opening.draft is \"%s\", but a draft needs the weights (use RP_T5_LOAD_ALL)",
                        o.draft);
+    if (o.tokenizer != NULL && o.no_tokenizer)
+        return t5_fail(RP_E_ARG, "opening.tokenizer is \"%s\", but opening.no_tokenizer is set (set only one of them)",
+                       o.tokenizer);
+    const bool own = o.tokenizer == NULL && !o.no_tokenizer;
     rp_status status = find_type(o.type, &type);
     if (status == RP_OK)
         status = find_type(o.draft, &draft);
@@ -470,8 +476,8 @@ rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening *openi
     if (io_is_folder(path, &folder, err) != IO_OK)
         status = t5_fail(RP_E_ARG, "%s", err);
     else
-        status = folder ? open_folder(m, path, type, o.tokenizer) : open_file(m, path, type, o.tokenizer);
-    if (status == RP_OK && o.tokenizer != NULL)
+        status = folder ? open_folder(m, path, type, own) : open_file(m, path, type, own);
+    if (status == RP_OK && !own)
         status = replace_tokenizer(m, o.tokenizer);
     if (status == RP_OK && o.load == RP_T5_LOAD_ALL)
         status = t5_screen_open(m);
@@ -547,6 +553,8 @@ rp_status rp_t5_pack(const rp_t5 *m, const char *path)
     if (status == RP_OK && m->sentence != NULL)
         status = t5_fail(RP_E_UNSUPPORTED, "modules.json of sentence-transformers cannot be packed (use the folder, or "
                                            "remove modules.json to pack only the encoder)");
+    if (status == RP_OK && m->tokenizer_refused)
+        status = t5_fail(RP_E_ARG, "%s; --no-tokenizer packs the model without it", m->why_no_tokenizer);
     if (status == RP_OK && rp_t5_reads(m, path))
         status = t5_fail(RP_E_ARG, "%s: the model was read from this file (give another name)", path);
     if (status == RP_OK)
@@ -554,7 +562,7 @@ rp_status rp_t5_pack(const rp_t5 *m, const char *path)
     snprintf(count, sizeof count, "%lld", (long long)m->weights.not_finite);
     char *compact = NULL;
     int64_t size = 0;
-    if (status == RP_OK && m->tokenizer != NULL && m->tokenizer_text != NULL)
+    if (status == RP_OK && m->tokenizer_text != NULL)
         status = t5_compact_tokenizer(m, &compact, &size);
     if (compact == NULL)
         size = (int64_t)m->tokenizer_size;

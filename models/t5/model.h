@@ -186,6 +186,7 @@ struct rp_t5 {
     io_checkpoint *file;
     struct tokenizer *tokenizer;         /* NULL: none */
     char *why_no_tokenizer;              /* error message if tokenizer is NULL */
+    bool tokenizer_refused;              /* there is a tokenizer, but it cannot be used */
     char *config_text, *generation_text; /* contents of the two JSON files, for writing them to a packed file */
     unsigned char *tokenizer_text;       /* contents of the tokenizer file, [tokenizer_size]; NULL: none */
     size_t tokenizer_size;
@@ -264,6 +265,8 @@ rp_status t5_embedded_tokenizer(rp_t5 *m, const char *path);
 rp_status t5_single(rp_t5 *m, const char *path);
 rp_status t5_packed_tokenizer(rp_t5 *m, const char *path);
 rp_status t5_gguf_tokenizer(rp_t5 *m, const char *path);
+/* Use no tokenizer, because the caller wants none. */
+rp_status t5_drop_tokenizer(rp_t5 *m);
 /* Convert tokenizer_text to the form that packed files store; the caller frees *made. *made = NULL means that the text
  * is stored unchanged. */
 rp_status t5_compact_tokenizer(const rp_t5 *m, char **made, int64_t *size);

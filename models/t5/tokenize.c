@@ -22,22 +22,28 @@ static rp_status no_tokenizer(rp_t5 *m, const char *why)
     return m->why_no_tokenizer != NULL ? RP_OK : t5_no_memory();
 }
 
-/* Convert the result of opening a tokenizer. A damaged tokenizer is treated as missing; running out of memory is an
- * error. */
+/* Convert the result of opening a tokenizer. A damaged tokenizer is treated as missing, except by rp_t5_pack; running
+ * out of memory is an error. */
 static rp_status opened(rp_t5 *m, tok_status status, const char *err)
 {
+    m->tokenizer_refused = status != TOK_OK;
     return status == TOK_OK ? RP_OK : status == TOK_FAILED ? tokenizer_failed(status, err) : no_tokenizer(m, err);
 }
 
-/* Reject a tokenizer that has more pieces than the embedding has rows: it belongs to another model. Only the pieces
- * <extra_id_N> at the end may exceed the rows, since some models have no rows for them; a text that uses one is an
- * error. */
+/* Return true if a model can lack a row for the last of n tokens: it is special, such as <extra_id_N> or a <pad> that
+ * transformers adds. A text that uses such a token is an error. */
+static bool may_lack_row(const tokenizer *t, int32_t n)
+{
+    const char *piece = tok_piece(t, n - 1, NULL);
+    return piece == NULL || tok_is_special(t, n - 1) || strncmp(piece, "<extra_id_", 10) == 0;
+}
+
+/* Reject a tokenizer that has more pieces than the embedding has rows: it belongs to another model. */
 static rp_status check_rows(rp_t5 *m, const char *name)
 {
     int32_t n = tok_size(m->tokenizer);
-    const char *piece;
     char why[TOK_ERR_MAX], safe[200];
-    while (n > 0 && (piece = tok_piece(m->tokenizer, n - 1, NULL)) != NULL && strncmp(piece, "<extra_id_", 10) == 0)
+    while (n > 0 && may_lack_row(m->tokenizer, n))
         n--;
     if (n <= m->config.vocab)
         return RP_OK;
@@ -45,18 +51,23 @@ static rp_status check_rows(rp_t5 *m, const char *name)
     m->tokenizer = NULL;
     snprintf(why, sizeof why, "%s: it has %d pieces, but the embedding has %lld rows (use the tokenizer of this model)",
              io_safe(safe, sizeof safe, name), n, (long long)m->config.vocab);
-    return no_tokenizer(m, why);
+    return opened(m, TOK_DAMAGED, why);
+}
+
+static tok_beside files_beside(const rp_t5 *m)
+{
+    tok_file files[T5_BESIDE];
+    for (int k = 0; k < T5_BESIDE; k++)
+        files[k] = (tok_file){m->beside_text[k], m->beside_text[k] != NULL ? (int64_t)strlen(m->beside_text[k]) : 0,
+                              t5_beside_names[k]};
+    return (tok_beside){files[0], files[1], files[2]};
 }
 
 static rp_status use_tokenizer(rp_t5 *m, const char *name)
 {
     char err[TOK_ERR_MAX] = "";
     const int32_t extra = m->config.kind == T5_MT5 || m->config.kind == T5_UMT5 ? 0 : T5_EXTRA_IDS;
-    tok_file files[T5_BESIDE];
-    for (int k = 0; k < T5_BESIDE; k++)
-        files[k] = (tok_file){m->beside_text[k], m->beside_text[k] != NULL ? (int64_t)strlen(m->beside_text[k]) : 0,
-                              t5_beside_names[k]};
-    const tok_beside beside = {files[0], files[1], files[2]};
+    const tok_beside beside = files_beside(m);
     const tok_status made =
         tok_open_beside(&m->tokenizer, m->tokenizer_text, (int64_t)m->tokenizer_size, name, extra, &beside, err);
     return made == TOK_OK ? check_rows(m, name) : opened(m, made, err);
@@ -65,7 +76,9 @@ static rp_status use_tokenizer(rp_t5 *m, const char *name)
 static rp_status use_bytes(rp_t5 *m)
 {
     char err[TOK_ERR_MAX] = "";
-    return opened(m, tok_open_bytes(&m->tokenizer, BYT5_EXTRA_IDS, err), err);
+    const tok_beside beside = files_beside(m);
+    const tok_status made = tok_open_bytes(&m->tokenizer, BYT5_EXTRA_IDS, &beside, err);
+    return made == TOK_OK ? check_rows(m, "the tokenizer of bytes") : opened(m, made, err);
 }
 
 /* Handle a model without a tokenizer file. A model with 384 tokens is a ByT5: no other model has so few, and not every
@@ -105,6 +118,17 @@ static rp_status check_beside(rp_t5 *m, const char *folder)
     tok_close(m->tokenizer);
     m->tokenizer = NULL;
     snprintf(why, sizeof why, "%s", rp_t5_last_error());
+    return opened(m, TOK_DAMAGED, why);
+}
+
+/* Point out the spiece.model beside a tokenizer.json that cannot be used. transformers reads only the tokenizer.json of
+ * such a folder, so relpos does not choose the other file by itself. */
+static rp_status mention_spiece(rp_t5 *m, const char *folder)
+{
+    char why[TOK_ERR_MAX + 80];
+    if (!has_file(folder, "spiece.model"))
+        return RP_OK;
+    snprintf(why, sizeof why, "%s; or remove the file, to use spiece.model of the same folder", m->why_no_tokenizer);
     return no_tokenizer(m, why);
 }
 
@@ -121,6 +145,8 @@ static rp_status use_folder(rp_t5 *m, const char *folder)
         rp_status status = t5_read_text(m, path, (char **)&m->tokenizer_text, &m->tokenizer_size);
         if (status == RP_OK && m->tokenizer_text != NULL)
             status = use_tokenizer(m, path);
+        if (status == RP_OK && n == 0 && m->tokenizer_refused)
+            status = mention_spiece(m, folder);
         free(path);
         if (status != RP_OK)
             return status;
@@ -205,6 +231,11 @@ rp_status t5_packed_tokenizer(rp_t5 *m, const char *path)
     return status == RP_OK ? check_beside(m, path) : status;
 }
 
+rp_status t5_drop_tokenizer(rp_t5 *m)
+{
+    return no_tokenizer(m, "it was opened without its tokenizer");
+}
+
 static rp_status need_tokenizer(const rp_t5 *m)
 {
     if (m == NULL)
@@ -248,7 +279,8 @@ const char *rp_t5_piece(const rp_t5 *m, int32_t token)
     return m != NULL && m->tokenizer != NULL ? tok_piece(m->tokenizer, token, NULL) : NULL;
 }
 
-rp_status rp_t5_detokenize(const rp_t5 *m, const int32_t *tokens, int64_t n, char **text, int64_t *bytes)
+static rp_status detokenize(const rp_t5 *m, const int32_t *tokens, int64_t n, bool skip_special, char **text,
+                            int64_t *bytes)
 {
     char err[TOK_ERR_MAX] = "";
     int64_t size;
@@ -263,7 +295,7 @@ rp_status rp_t5_detokenize(const rp_t5 *m, const int32_t *tokens, int64_t n, cha
     const rp_t5_tokens given = {tokens, n};
     if ((status = t5_in_vocabulary(m, "tokens", 1, &given)) != RP_OK)
         return status;
-    const tok_status made = tok_decode(m->tokenizer, tokens, n, true, text, &size, err);
+    const tok_status made = tok_decode(m->tokenizer, tokens, n, skip_special, text, &size, err);
     if (made != TOK_OK)
         return tokenizer_failed(made, err);
     if (m->info.cleans_up)
@@ -271,6 +303,16 @@ rp_status rp_t5_detokenize(const rp_t5 *m, const int32_t *tokens, int64_t n, cha
     if (bytes != NULL)
         *bytes = size;
     return RP_OK;
+}
+
+rp_status rp_t5_detokenize(const rp_t5 *m, const int32_t *tokens, int64_t n, char **text, int64_t *bytes)
+{
+    return detokenize(m, tokens, n, true, text, bytes);
+}
+
+rp_status rp_t5_detokenize_special(const rp_t5 *m, const int32_t *tokens, int64_t n, char **text, int64_t *bytes)
+{
+    return detokenize(m, tokens, n, false, text, bytes);
 }
 
 void rp_t5_free(void *memory)

@@ -150,6 +150,10 @@ static void give_piece(decoding *s, const tok_entry *token)
     if (s->dropped || s->out.size > 0)
         s->inner = true;
     s->dropped = false;
+    if (token->added > 0 && token->special) {
+        tok_text_add(&s->out, text, s->skip_special ? 0 : size);
+        return;
+    }
     if (token->type == TOK_CONTROL)
         return;
     if (token->type == TOK_UNKNOWN) {

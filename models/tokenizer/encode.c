@@ -96,11 +96,6 @@ static void encode_sentencepiece(tok_work *w, const char *text, int64_t size, in
 static void encode_raw(tok_work *w, const char *text, int64_t size, int64_t from)
 {
     const tokenizer *t = w->t;
-    if (t->kind == TOK_BYTES) {
-        for (int64_t k = 0; k < size && tok_goes_on(w, 1); k++)
-            tok_ids_add(&w->ids, t->byte_ids[(unsigned char)text[k]]);
-        return;
-    }
     if (t->kind == TOK_SENTENCEPIECE && t->normalized.trie.units == NULL) {
         encode_sentencepiece(w, text, size, from);
         return;
@@ -176,7 +171,9 @@ tok_status tok_encode_watched(const tokenizer *t, const char *text, int64_t size
     }
     if (special)
         add_special(&w, t->before, t->n_before);
-    if (!valid.failed && !w.stopped)
+    if (t->kind == TOK_BYTES)
+        tok_split_bytes(&w, text, size);
+    else if (!valid.failed && !w.stopped)
         tok_split_added(&w, &t->raw, text, valid.bytes != NULL ? valid.size : size, encode_raw);
     if (special &&
         !(t->kind == TOK_BYTES && w.ids.n > 0 && w.ids.ids[w.ids.n - 1] == t->eos)) /* ByT5: no second </s> */

@@ -51,14 +51,21 @@ static tok_status check_extra(int32_t extra_ids, char err[TOK_ERR_MAX])
     return TOK_OK;
 }
 
-tok_status tok_open_memory(tokenizer **made, const void *data, int64_t size, const char *name, int32_t extra_ids,
-                           char err[TOK_ERR_MAX])
+/* Prepare the search for added tokens, and pass on the tokenizer; or close it if it could not be read. */
+static tok_status finish(tokenizer **made, tokenizer *t, tok_status status, const char *name, char err[TOK_ERR_MAX])
 {
-    return tok_open_beside(made, data, size, name, extra_ids, &(tok_beside){0}, err);
+    if (status == TOK_OK && !tok_added_finish(t))
+        status = tok_fail(err, TOK_FAILED, "%s: out of memory while reading %d tokens", name, t->n_tokens);
+    if (status == TOK_OK)
+        *made = t;
+    else
+        tok_close(t);
+    return status;
 }
 
-tok_status tok_open_beside(tokenizer **made, const void *data, int64_t size, const char *name, int32_t extra_ids,
-                           const tok_beside *beside, char err[TOK_ERR_MAX])
+/* Open a tokenizer from memory; beside = NULL: as `tokenizers` or SentencePiece reads the file by itself. */
+static tok_status open_memory(tokenizer **made, const void *data, int64_t size, const char *name, int32_t extra_ids,
+                              const tok_beside *beside, char err[TOK_ERR_MAX])
 {
     *made = NULL;
     tok_status status = check_extra(extra_ids, err);
@@ -80,11 +87,24 @@ tok_status tok_open_beside(tokenizer **made, const void *data, int64_t size, con
     status = compact ? tok_read_compact(t, bytes, size, safe, err)
              : json  ? tok_read_json(t, bytes, size, safe, err)
                      : tok_read_sentencepiece(t, bytes, size, safe, extra_ids, beside, err);
-    if (status == TOK_OK)
-        *made = t;
-    else
-        tok_close(t);
-    return status;
+    int32_t listed = 0; /* a tokenizer.json lists its <extra_id_N> */
+    if (status == TOK_OK && (json || compact) && beside != NULL)
+        status = tok_read_extra_ids(beside, &listed, err);
+    if (status == TOK_OK && (json || compact) && beside != NULL)
+        status = tok_add_beside(t, beside, listed, false, err);
+    return finish(made, t, status, safe, err);
+}
+
+tok_status tok_open_memory(tokenizer **made, const void *data, int64_t size, const char *name, int32_t extra_ids,
+                           char err[TOK_ERR_MAX])
+{
+    return open_memory(made, data, size, name, extra_ids, NULL, err);
+}
+
+tok_status tok_open_beside(tokenizer **made, const void *data, int64_t size, const char *name, int32_t extra_ids,
+                           const tok_beside *beside, char err[TOK_ERR_MAX])
+{
+    return open_memory(made, data, size, name, extra_ids, beside, err);
 }
 
 /* Read the whole file. */
@@ -140,48 +160,40 @@ tok_status tok_open(tokenizer **made, const char *path, int32_t extra_ids, char 
                     io_safe(safe, sizeof(safe), path));
 }
 
-/* Add the tokens of ByT5. */
-static bool fill_bytes(tokenizer *t, int32_t extra_ids)
+/* Make the tokens of ByT5 that stand for bytes. */
+static bool fill_bytes(tokenizer *t)
 {
-    static const char *const special[] = {"<pad>", "</s>", "<unk>"};
-    if (!tok_tokens_make(t, 259 + extra_ids))
-        return false;
-    t->added = calloc((size_t)extra_ids + 3, sizeof(*t->added));
-    bool good = t->added != NULL;
-    for (int32_t id = 0; good && id < t->n_tokens; id++) {
-        char piece[32];
-        const bool byte = id >= 3 && id < 259;
-        const int n = id < 3 ? sprintf(piece, "%s", special[id])
-                      : byte ? sprintf(piece, "<0x%02X>", (unsigned)(id - 3) & 0xff)
-                             : sprintf(piece, "<extra_id_%d>", id - 259);
-        good = tok_token_set(t, id, piece, n, byte ? TOK_BYTE : TOK_CONTROL, 0);
-        if (byte)
-            t->byte_ids[id - 3] = id;
-        else if (good)
-            t->added[t->n_added++] = (tok_added){id, id < 3, id < 3, false, t->tokens[id].piece, n};
-        t->tokens[id].special = !byte;
+    bool good = tok_tokens_make(t, 259);
+    for (int32_t id = 3; good && id < t->n_tokens; id++) {
+        char piece[8];
+        const int n = sprintf(piece, "<0x%02X>", (unsigned)(id - 3) & 0xff);
+        good = tok_token_set(t, id, piece, n, TOK_BYTE, 0);
+        t->byte_ids[id - 3] = id;
     }
     return good;
 }
 
-tok_status tok_open_bytes(tokenizer **made, int32_t extra_ids, char err[TOK_ERR_MAX])
+tok_status tok_open_bytes(tokenizer **made, int32_t extra_ids, const tok_beside *beside, char err[TOK_ERR_MAX])
 {
+    static const tok_beside none = {
+        {NULL, 0, "added_tokens.json"}, {NULL, 0, "tokenizer_config.json"}, {NULL, 0, "special_tokens_map.json"}};
+    static const char name[] = "the tokenizer of bytes";
+    beside = beside != NULL ? beside : &none;
     *made = NULL;
     tok_status status = check_extra(extra_ids, err);
+    if (status == TOK_OK)
+        status = tok_read_extra_ids(beside, &extra_ids, err);
     if (status != TOK_OK)
         return status;
     tokenizer *t = empty(TOK_BYTES);
-    if (t == NULL || !fill_bytes(t, extra_ids) || !tok_matchers_make(t)) {
+    if (t == NULL || !fill_bytes(t)) {
         tok_close(t);
-        return tok_fail(err, TOK_FAILED, "out of memory while creating the tokenizer of bytes with %d extra_ids",
-                        extra_ids);
+        return tok_fail(err, TOK_FAILED, "out of memory while creating %s with %d extra_ids", name, extra_ids);
     }
-    t->eos = 1, t->unk = 2;
-    t->after[t->n_after++] = t->eos;
-    status = tok_tokens_sort(t, "the tokenizer of bytes", err);
+    status = tok_tokens_sort(t, name, err);
     if (status == TOK_OK)
-        *made = t;
-    else
-        tok_close(t);
-    return status;
+        status = tok_add_beside(t, beside, extra_ids, false, err);
+    if (status == TOK_OK && t->eos >= 0)
+        t->after[t->n_after++] = t->eos;
+    return finish(made, t, status, name, err);
 }

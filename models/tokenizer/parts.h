@@ -33,13 +33,16 @@ typedef struct tok_entry {
     double score;
     uint8_t type; /* tok_type */
     bool special;
+    int32_t added; /* 1 + its index in tokenizer.added; 0: it is not there */
 } tok_entry;
 
 /* A token that is searched for in the text before the rest is split into pieces. */
 typedef struct tok_added {
     int32_t id;
-    bool lstrip, rstrip, normalized;
-    int64_t content; /* offset in names of the text to search for */
+    bool lstrip, rstrip; /* also take the white space before or after it */
+    bool single_word;    /* only if no letter, digit or "_" is next to it; for ByT5: only between spaces */
+    bool normalized;     /* search the normalized text; otherwise the original text */
+    int64_t content;     /* offset in names of the text to search for */
     int32_t size;
 } tok_added;
 
@@ -88,7 +91,7 @@ struct tokenizer {
 
     /* added tokens: `raw` matches in the original text, `normalized` in the normalized text */
     tok_added *added;
-    int32_t n_added;
+    int32_t n_added, max_added;
     tok_matcher raw, normalized;
 
     /* only for tokenizer.json */
@@ -131,13 +134,34 @@ bool tok_pieces_trie(const tokenizer *t, tok_trie *trie, bool (*takes)(const tok
 /* Build the matchers of t->added. */
 bool tok_matchers_make(tokenizer *t);
 
+/* ---- add.c: added tokens
+ * An added token as a file describes it. */
+typedef struct tok_listed {
+    const char *content;
+    int64_t size;
+    long long id; /* its number in the file; -1: none */
+    bool lstrip, rstrip, single_word, normalized, special;
+    bool named; /* it is the value of a key such as "eos_token" */
+} tok_listed;
+/* Make room for n more tokens in t->added. Return false if out of memory. */
+bool tok_added_make(tokenizer *t, int64_t n);
+/* Add a token with the number id, in the room that tok_added_make made; or change its properties if it was added
+ * before. If the number has no piece yet, its piece is the content. `name` is the name of the file, safe to print. */
+tok_status tok_add(tokenizer *t, int32_t id, const tok_listed *token, const char *name, char err[TOK_ERR_MAX]);
+/* Prepare the search for added tokens. Call this after sorting the pieces. Return false if out of memory. */
+bool tok_added_finish(tokenizer *t);
+
 /* ---- readers: fill an empty tokenizer. The caller calls tok_close on success and on failure. */
 tok_status tok_read_json(tokenizer *t, const char *data, int64_t size, const char *name, char err[TOK_ERR_MAX]);
+/* beside = NULL: read the model as SentencePiece does. Otherwise read it as transformers does. */
 tok_status tok_read_sentencepiece(tokenizer *t, const char *data, int64_t size, const char *name, int32_t extra_ids,
                                   const tok_beside *beside, char err[TOK_ERR_MAX]);
-/* read_beside.c: set *extra_ids if the files contain it; add the tokens of the files to those of the model. */
+/* read_beside.c: set *extra_ids if the files contain it. */
 tok_status tok_read_extra_ids(const tok_beside *beside, int32_t *extra_ids, char err[TOK_ERR_MAX]);
-tok_status tok_add_beside(tokenizer *t, const tok_beside *beside, char err[TOK_ERR_MAX]);
+/* Add the tokens that transformers adds for these files, and sort the pieces again. `model`: the pieces are those of a
+ * spiece.model, and its special pieces are added too. Without a list of special tokens in the files, extra_ids tokens
+ * <extra_id_N> are. If the files name an end token, t->eos becomes its number. */
+tok_status tok_add_beside(tokenizer *t, const tok_beside *beside, int32_t extra_ids, bool model, char err[TOK_ERR_MAX]);
 
 /* ---- the state of one call of tok_encode */
 typedef struct tok_node tok_node;
@@ -170,6 +194,8 @@ static inline bool tok_goes_on(tok_work *w, int64_t bytes)
 /* added.c: call `part` for each stretch of text between added tokens, in order, and append the added tokens. */
 void tok_split_added(tok_work *w, const tok_matcher *matcher, const char *text, int64_t size,
                      void (*part)(tok_work *w, const char *text, int64_t size, int64_t from));
+/* Append the added tokens and the bytes of a text, for ByT5. */
+void tok_split_bytes(tok_work *w, const char *text, int64_t size);
 /* normalize_json.c: apply the normalizer of a tokenizer.json to a text; the result is w->normalized. On input, *front
  * is the number of characters of `text` that come from the first character of the original text; on output, it is that
  * number for the normalized text, or less than 1. */

@@ -116,8 +116,15 @@ static tok_status read_pieces(tok_reader *r, const json_t *vocab)
 
 static tok_status read_model(tok_reader *r, const json_t *model)
 {
-    const char *type;
-    tok_status status = tok_json_type(r, model, "model", &type);
+    const json_t *vocab = json_object_get(model, "vocab");
+    const char *type = "Unigram";
+    tok_status status = TOK_OK;
+    if (json_is_object(model) && json_object_get(model, "type") == NULL && !json_is_array(vocab))
+        return tok_reader_fail(r, TOK_DAMAGED,
+                               "model has no \"type\", and its vocab is not a list, as it is in Unigram; it must be "
+                               "Unigram, as in T5, mT5 and UMT5");
+    if (json_object_get(model, "type") != NULL || !json_is_object(model)) /* the first T5 files have no type */
+        status = tok_json_type(r, model, "model", &type);
     if (status == TOK_OK && strcmp(type, "Unigram") != 0) {
         char safe[60];
         status =
@@ -127,7 +134,7 @@ static tok_status read_model(tok_reader *r, const json_t *model)
     if (status == TOK_OK)
         status = tok_json_bool(r, model, "model", "byte_fallback", &r->t->byte_fallback);
     if (status == TOK_OK)
-        status = read_pieces(r, json_object_get(model, "vocab"));
+        status = read_pieces(r, vocab);
     if (status != TOK_OK)
         return status;
     const json_t *unk = json_object_get(model, "unk_id");
@@ -143,85 +150,41 @@ static tok_status read_model(tok_reader *r, const json_t *model)
 
 /* ---- added tokens */
 
-/* Set the normalized form of a token. The encoder searches for it in the normalized text, and the decoder reads it. */
-static tok_status set_normalized(tok_reader *r, tok_added *added)
-{
-    tokenizer *t = r->t;
-    tok_work w = {.t = t};
-    int64_t front = 1;
-    tok_text content = {0}; /* a copy, because growing t->names moves the text */
-    tok_text_add(&content, tok_named(t, added->content), added->size);
-    if (!content.failed)
-        tok_normalize_json(&w, content.bytes, content.size, &front);
-    tok_status status = TOK_OK;
-    if (w.normalized.too_long || w.other.too_long) {
-        status = tok_reader_fail(
-            r, TOK_DAMAGED, "the normalizer turns the N bytes of added token %d into more than 64 N + 1024", added->id);
-    } else if (content.failed || w.normalized.failed || w.other.failed) {
-        status = tok_reader_memory(r);
-    } else if (w.normalized.size == 0) {
-        status = tok_reader_fail(r, TOK_DAMAGED,
-                                 "added token %d is empty after normalization; set \"normalized\": false", added->id);
-    } else if (w.normalized.size != added->size ||
-               memcmp(w.normalized.bytes, content.bytes, (size_t)added->size) != 0) {
-        added->content = tok_name(t, w.normalized.bytes, w.normalized.size);
-        added->size = (int32_t)w.normalized.size;
-        t->tokens[added->id].decoded = added->content;
-        t->tokens[added->id].decoded_size = added->size;
-        if (added->content < 0)
-            status = tok_reader_memory(r);
-    }
-    free(content.bytes);
-    free(w.normalized.bytes);
-    free(w.other.bytes);
-    return status;
-}
-
 static tok_status add_token(tok_reader *r, const json_t *token, int32_t index, int32_t *next_id)
 {
     tokenizer *t = r->t;
     char where[40];
     snprintf(where, sizeof(where), "added_tokens[%d]", index);
-    const char *content;
-    int64_t size;
-    tok_status status = tok_json_string(r, token, where, "content", &content, &size);
-    bool special = false, single = false;
-    tok_added added = {0};
+    tok_listed listed = {0};
+    tok_status status = tok_json_string(r, token, where, "content", &listed.content, &listed.size);
     if (status == TOK_OK)
-        status = tok_json_bool(r, token, where, "special", &special);
+        status = tok_json_bool(r, token, where, "special", &listed.special);
     if (status == TOK_OK)
-        status = tok_json_bool(r, token, where, "single_word", &single);
+        status = tok_json_bool(r, token, where, "single_word", &listed.single_word);
     if (status == TOK_OK)
-        status = tok_json_bool(r, token, where, "lstrip", &added.lstrip);
+        status = tok_json_bool(r, token, where, "lstrip", &listed.lstrip);
     if (status == TOK_OK)
-        status = tok_json_bool(r, token, where, "rstrip", &added.rstrip);
+        status = tok_json_bool(r, token, where, "rstrip", &listed.rstrip);
     if (status == TOK_OK)
-        status = tok_json_bool(r, token, where, "normalized", &added.normalized);
-    if (status != TOK_OK || size == 0)
+        status = tok_json_bool(r, token, where, "normalized", &listed.normalized);
+    if (status != TOK_OK || listed.size == 0)
         return status;
-    if (single || size > TOK_MAX_PIECE)
-        return tok_reader_fail(r, TOK_DAMAGED, "%s %s", where,
-                               single ? "is a single_word, which is not supported" : "is too long");
-    const int32_t known = tok_trie_exact(&t->pieces, content, size);
+    if (listed.size > TOK_MAX_PIECE)
+        return tok_reader_fail(r, TOK_DAMAGED, "%s is too long", where);
+    const int32_t known = tok_trie_exact(&t->pieces, listed.content, listed.size),
+                  number = known >= 0 ? known : *next_id;
     const json_t *id = json_object_get(token, "id");
-    added.id = known >= 0 ? known : *next_id;
     if (!json_is_integer(id))
         return tok_reader_fail(r, TOK_DAMAGED,
                                "%s has no integer id; it must be %d, the number of its piece or the next number", where,
-                               added.id);
-    if (json_integer_value(id) != added.id)
+                               number);
+    if (json_integer_value(id) != number)
         return tok_reader_fail(r, TOK_DAMAGED,
                                "%s has id %lld; it must be %d, the number of its piece or the next number", where,
-                               (long long)json_integer_value(id), added.id);
-    if (known < 0 && (++*next_id > TOK_MAX_TOKENS || !tok_token_set(t, added.id, content, size, TOK_UNUSED, 0)))
+                               (long long)json_integer_value(id), number);
+    if (known < 0 && ++*next_id > TOK_MAX_TOKENS)
         return tok_reader_memory(r);
-    t->tokens[added.id].special = special;
-    added.content = t->tokens[added.id].piece;
-    added.size = (int32_t)size;
-    if (added.normalized && t->n_norms > 0)
-        status = set_normalized(r, &added);
-    t->added[t->n_added++] = added;
-    return status;
+    return tok_add(t, number, &listed, r->name, r->err);
 }
 
 static tok_status read_added(tok_reader *r, const json_t *list)
@@ -234,29 +197,13 @@ static tok_status read_added(tok_reader *r, const json_t *list)
         return tok_reader_fail(r, TOK_DAMAGED, "there are %zu added_tokens and %d pieces; the total must be at most %d",
                                n, t->n_tokens, TOK_MAX_TOKENS);
     int32_t next_id = t->n_tokens;
-    t->added = calloc(n + 1, sizeof(*t->added));
-    if (t->added == NULL || !tok_tokens_make(t, t->n_tokens + (int32_t)n))
+    if (!tok_added_make(t, (int64_t)n) || !tok_tokens_make(t, t->n_tokens + (int32_t)n))
         return tok_reader_memory(r);
     tok_status status = TOK_OK;
     for (size_t k = 0; k < n && status == TOK_OK; k++)
         status = add_token(r, json_array_get(list, k), (int32_t)k, &next_id);
     t->n_tokens = next_id;
-    if (status == TOK_OK && !tok_matchers_make(t))
-        status = tok_reader_memory(r);
     return status;
-}
-
-/* `tokenizers` skips a token if the text that its decoder reads is a special token. So a special token that the
- * normalizer changes is not always skipped. */
-static void set_skipped(tokenizer *t)
-{
-    for (int32_t k = 0; k < t->n_added; k++) {
-        tok_entry *token = &t->tokens[t->added[k].id];
-        const int32_t seen =
-            token->decoded == token->piece ? -1 : tok_id(t, tok_named(t, token->decoded), token->decoded_size);
-        if (token->decoded != token->piece)
-            token->special = seen >= 0 && seen != t->added[k].id && t->tokens[seen].special;
-    }
 }
 
 /* ---- the file */
@@ -310,8 +257,6 @@ static tok_status read_parts(tok_reader *r, const json_t *root)
         status = read_added(r, json_object_get(root, "added_tokens"));
     if (status == TOK_OK)
         status = tok_tokens_sort(t, r->name, r->err);
-    if (status == TOK_OK)
-        set_skipped(t);
     t->eos = status == TOK_OK ? tok_id(t, "</s>", 4) : -1;
     return status;
 }

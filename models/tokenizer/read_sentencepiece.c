@@ -279,18 +279,17 @@ static tok_status read_specs(reader *r, bytes b, int32_t *n_pieces)
     return status;
 }
 
-/* Add the tokens <extra_id_N> in descending order; the last is <extra_id_0>. */
-static bool add_extra(tokenizer *t, int32_t extra_ids)
+/* Add the tokens <extra_id_N> in descending order; the last is <extra_id_0>. T5Tokenizer makes them pieces. */
+static bool add_extra(tokenizer *t, int32_t extra_ids, const char *name, char err[TOK_ERR_MAX])
 {
     const int32_t first = t->n_tokens;
-    t->added = calloc((size_t)extra_ids + 1, sizeof(*t->added));
-    bool good = t->added != NULL && tok_tokens_make(t, first + extra_ids);
+    const bool pieces = t->kind == TOK_JSON;
+    bool good = tok_added_make(t, extra_ids) && tok_tokens_make(t, first + extra_ids);
     for (int32_t id = first; good && id < t->n_tokens; id++) {
         char text[32];
         const int n = sprintf(text, "<extra_id_%d>", t->n_tokens - 1 - id);
-        good = tok_token_set(t, id, text, n, TOK_UNUSED, 0);
-        t->tokens[id].special = true;
-        t->added[t->n_added++] = (tok_added){id, false, false, false, t->tokens[id].piece, n};
+        const tok_listed token = {.content = text, .size = n, .special = true};
+        good = pieces ? tok_token_set(t, id, text, n, TOK_NORMAL, 0) : tok_add(t, id, &token, name, err) == TOK_OK;
     }
     return good;
 }
@@ -299,6 +298,11 @@ static bool is_searched(const tok_entry *token)
 {
     return token->type == TOK_NORMAL || token->type == TOK_USER_DEFINED ||
            (token->type == TOK_UNUSED && !token->special);
+}
+
+static bool is_any(const tok_entry *token)
+{
+    return token->size > 0;
 }
 
 static bool is_user_defined(const tok_entry *token)
@@ -329,6 +333,39 @@ static tok_status check_model(const reader *r, int32_t n)
     return TOK_OK;
 }
 
+/* Return true if the model has T5's rules for spaces. Then T5Tokenizer of transformers, which converts a model to a
+ * tokenizer.json with these rules, keeps the meaning of the model. With other rules it would change it, so the rules of
+ * SentencePiece stay, with which the T5 was trained. */
+static bool is_t5(const tokenizer *t)
+{
+    return t->dummy_prefix && t->remove_extra && t->escape && !t->space_is_suffix;
+}
+
+/* Set the steps of T5Tokenizer. It has no bytes for unknown characters, but a model with them was trained with them. */
+static bool set_steps(tokenizer *t)
+{
+    t->kind = TOK_JSON;
+    if (t->charsmap.n_units > 0)
+        t->norms[t->n_norms++].kind = TOK_NORM_CHARSMAP;
+    t->white_split = t->meta = t->meta_split = true;
+    t->prepend = TOK_PREPEND_ALWAYS;
+    t->meta_size = TOK_META_SIZE;
+    memcpy(t->meta_text, TOK_META, TOK_META_SIZE);
+    t->steps[t->n_steps++] = (tok_decode_step){.kind = TOK_DECODE_META,
+                                               .drop = true,
+                                               .pattern = strdup(TOK_META),
+                                               .content = strdup(" "),
+                                               .pattern_size = TOK_META_SIZE,
+                                               .content_size = 1};
+    if (t->byte_fallback)
+        t->steps[t->n_steps++].kind = TOK_DECODE_BYTES;
+    for (int32_t id = 0; id < t->n_tokens; id++) { /* tok_add_beside finds the special tokens */
+        t->min_score = fmin(t->min_score, t->tokens[id].score);
+        t->tokens[id].special = false;
+    }
+    return t->steps[0].pattern != NULL && t->steps[0].content != NULL && tok_graphemes_open(&t->graphemes);
+}
+
 static tok_status make_parts(reader *r, int32_t extra_ids, const tok_beside *beside)
 {
     tokenizer *t = r->t;
@@ -341,25 +378,29 @@ static tok_status make_parts(reader *r, int32_t extra_ids, const tok_beside *bes
     const bool given = r->unk_surface.at != NULL;
     t->unk_surface_size = given ? (int32_t)strnlen(r->unk_surface.at, (size_t)(r->unk_surface.end - r->unk_surface.at))
                                 : (int32_t)strlen(usual);
+    if (beside != NULL && is_t5(t) && !set_steps(t))
+        return tok_fail(r->err, TOK_FAILED, "%s: out of memory while reading %d pieces", r->name, t->n_tokens);
     t->unk_surface = tok_name(t, given ? r->unk_surface.at : usual, t->unk_surface_size);
     if (t->unk_surface_size > MAX_SURFACE)
         return tok_fail(r->err, TOK_DAMAGED,
                         "%s: unk_surface has %d bytes; it must have at most %d (the file is damaged)", r->name,
                         t->unk_surface_size, MAX_SURFACE);
-    const bool added = t->unk_surface >= 0 && add_extra(t, extra_ids) && tok_pieces_trie(t, &t->pieces, is_searched) &&
+    const bool added = t->unk_surface >= 0 && add_extra(t, extra_ids, r->name, r->err) &&
+                       tok_pieces_trie(t, &t->pieces, t->kind == TOK_JSON ? is_any : is_searched) &&
                        tok_pieces_trie(t, &t->user_defined, is_user_defined);
-    status = added ? tok_tokens_sort(t, r->name, r->err) : TOK_OK;
-    if (status == TOK_OK && added)
-        status = tok_add_beside(t, beside, r->err);
+    if (!added)
+        return tok_fail(r->err, TOK_FAILED, "%s: out of memory while reading %d pieces", r->name, t->n_tokens);
+    status = tok_tokens_sort(t, r->name, r->err);
+    if (status == TOK_OK && beside != NULL)
+        status = tok_add_beside(t, beside, extra_ids, true, r->err);
     if (status != TOK_OK)
         return status;
-    if (!added || !tok_matchers_make(t))
-        return tok_fail(r->err, TOK_FAILED, "%s: out of memory while reading %d pieces", r->name, t->n_tokens);
     if (!tok_utf8_valid(tok_named(t, t->unk_surface), t->unk_surface_size))
         return tok_fail(r->err, TOK_DAMAGED, "%s: unk_surface must be UTF-8 (the file is damaged)", r->name);
     if (t->pieces.units == NULL)
         return tok_fail(r->err, TOK_DAMAGED, "%s: no piece has type normal (the file is damaged)", r->name);
-    t->eos = control(t, r->trainer_eos, "</s>");
+    if (t->eos < 0)
+        t->eos = control(t, r->trainer_eos, "</s>");
     if (t->eos >= 0)
         t->after[t->n_after++] = t->eos;
     return TOK_OK;
@@ -382,7 +423,7 @@ tok_status tok_read_sentencepiece(tokenizer *t, const char *data, int64_t size, 
         status = read_pieces(&r, all);
     if (status == TOK_OK)
         status = check_model(&r, n);
-    if (status == TOK_OK)
+    if (status == TOK_OK && beside != NULL)
         status = tok_read_extra_ids(beside, &extra_ids, err);
     return status == TOK_OK ? make_parts(&r, extra_ids, beside) : status;
 }

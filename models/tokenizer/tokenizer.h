@@ -31,7 +31,7 @@ typedef enum tok_status {
  *                  ignored. Only Unigram with the steps of the T5 family is supported
  * spiece.model     gives the tokens of SentencePiece (0.2.3). extra_ids more tokens follow its pieces; the last is
  *                  <extra_id_0>, as in T5 (T5: 100; mT5, UMT5, plain SentencePiece: 0). They are found in text before
- *                  all pieces. tok_open_beside also reads the files beside it
+ *                  all pieces. tok_open_beside reads it as transformers does
  *
  * extra_ids is ignored for a tokenizer.json, which lists its extra tokens. */
 tok_status tok_open(tokenizer **made, const char *path, int32_t extra_ids, char err[TOK_ERR_MAX]);
@@ -41,21 +41,22 @@ tok_status tok_open(tokenizer **made, const char *path, int32_t extra_ids, char 
 tok_status tok_open_memory(tokenizer **made, const void *data, int64_t size, const char *name, int32_t extra_ids,
                            char err[TOK_ERR_MAX]);
 
-/* A file that may exist beside a spiece.model; text is NULL if it does not. */
+/* A file that may exist beside a tokenizer; text is NULL if it does not. */
 typedef struct tok_file {
     const char *text;
     int64_t size;
     const char *name; /* for messages */
 } tok_file;
 typedef struct tok_beside {
-    tok_file added_tokens;       /* added_tokens.json: {"token": number}; numbers continue after the model's tokens */
-    tok_file tokenizer_config;   /* tokenizer_config.json: special tokens; "extra_ids" overrides the argument */
+    tok_file added_tokens;     /* added_tokens.json: {"token": number}; numbers continue after the model's tokens */
+    tok_file tokenizer_config; /* tokenizer_config.json: added and special tokens; "extra_ids" overrides the argument */
     tok_file special_tokens_map; /* special_tokens_map.json: special tokens */
 } tok_beside;
 
-/* Like tok_open_memory, but also read the files beside a spiece.model, like transformers. Special tokens are found in
- * the original text; other added tokens are found after normalizing the characters of the text. For a tokenizer.json
- * these files are ignored. */
+/* Like tok_open_memory, but read the files beside the tokenizer too, and find special tokens such as </s> and
+ * <extra_id_0> in a text, with the results of T5Tokenizer in transformers (5.24). A spiece.model with T5's rules for
+ * spaces gives the tokens that its conversion to a tokenizer.json gives. With other rules for spaces or with bytes for
+ * unknown characters, the text between special tokens gives the tokens of SentencePiece. */
 tok_status tok_open_beside(tokenizer **made, const void *data, int64_t size, const char *name, int32_t extra_ids,
                            const tok_beside *beside, char err[TOK_ERR_MAX]);
 
@@ -77,8 +78,9 @@ typedef struct tok_written {
 tok_status tok_write_gguf(const struct io_gguf *keys, const char *name, tok_written *files, char err[TOK_ERR_MAX]);
 
 /* Make the tokenizer of ByT5, which needs no file. Its tokens are <pad>, </s>, <unk>, the 256 bytes, and then extra_ids
- * tokens that begin with <extra_id_0> (ByT5: 125). */
-tok_status tok_open_bytes(tokenizer **made, int32_t extra_ids, char err[TOK_ERR_MAX]);
+ * tokens that begin with <extra_id_0> (ByT5: 125). The files beside it may change and add tokens, as with ByT5Tokenizer
+ * in transformers; NULL: there are none. */
+tok_status tok_open_bytes(tokenizer **made, int32_t extra_ids, const tok_beside *beside, char err[TOK_ERR_MAX]);
 
 void tok_close(tokenizer *t); /* t may be NULL */
 
@@ -105,6 +107,9 @@ tok_status tok_encode_watched(const tokenizer *t, const char *text, int64_t size
  * may have more rows than its tokenizer has tokens. A negative number gives TOK_ARGUMENT. */
 tok_status tok_decode(const tokenizer *t, const int32_t *ids, int64_t n, bool skip_special, char **text, int64_t *size,
                       char err[TOK_ERR_MAX]);
+
+/* Return true if tok_decode can skip the token. */
+bool tok_is_special(const tokenizer *t, int32_t id);
 
 /* Return the number of tokens; their numbers are 0 to tok_size(t) - 1. */
 int32_t tok_size(const tokenizer *t);

@@ -28,7 +28,7 @@ bool tok_tokens_make(tokenizer *t, int32_t n)
 bool tok_token_set(tokenizer *t, int32_t id, const char *piece, int64_t size, tok_type type, double score)
 {
     const int64_t place = tok_name(t, piece, size);
-    t->tokens[id] = (tok_entry){place, (int32_t)size, (int32_t)size, place, score, (uint8_t)type, false};
+    t->tokens[id] = (tok_entry){place, (int32_t)size, (int32_t)size, place, score, (uint8_t)type, false, 0};
     return place >= 0;
 }
 
@@ -171,6 +171,11 @@ bool tok_matchers_make(tokenizer *t)
 int32_t tok_size(const tokenizer *t)
 {
     return t->n_tokens;
+}
+
+bool tok_is_special(const tokenizer *t, int32_t id)
+{
+    return id >= 0 && id < t->n_tokens && t->tokens[id].special;
 }
 
 const char *tok_piece(const tokenizer *t, int32_t id, int64_t *size)

@@ -40,7 +40,7 @@ class _Tokens(c.Structure):
 
 
 class _Opening(c.Structure):
-    _fields_ = _fields("size_t size; char* type; pointer pool; char* draft; int32_t load; char* tokenizer")
+    _fields_ = _fields("size_t size; char* type; pointer pool; char* draft; int32_t load; char* tokenizer; int32_t no_tokenizer")
 
 
 class _Info(c.Structure):
@@ -98,6 +98,7 @@ def _load():
         "rp_t5_note": (c.c_char_p, pointer, c.c_int64),
         "rp_t5_tokenize": (c.c_int, pointer, c.c_char_p, c.c_int64, c.POINTER(c.POINTER(c.c_int32)), c.POINTER(c.c_int64)),
         "rp_t5_detokenize": (c.c_int, pointer, pointer, c.c_int64, c.POINTER(pointer), c.POINTER(c.c_int64)),
+        "rp_t5_detokenize_special": (c.c_int, pointer, pointer, c.c_int64, c.POINTER(pointer), c.POINTER(c.c_int64)),
         "rp_t5_encode": (c.c_int, pointer, c.c_int64, tokens, pointer, pointer, pointer),
         "rp_t5_vector": (c.c_int, pointer, c.c_char_p, c.c_int64, pointer, pointer),
         "rp_t5_prompt": (c.c_int, pointer, c.c_char_p, c.POINTER(c.c_char_p)), "rp_t5_generation_of": (_Generation, pointer),
@@ -191,7 +192,7 @@ class T5:
                rounded too: to bf16 with bf16, to 8 bits with int8, int4, q8 and blocks. With these types the decoder keeps keys and
                values as bf16
     threads    number of threads; None: all that this process may use. Results do not depend on it
-    tokenizer  a folder, a tokenizer.json or a spiece.model; None: the tokenizer of the model
+    tokenizer  a folder, a tokenizer.json or a spiece.model; None: the tokenizer of the model; False: no tokenizer
     draft      "int4" or "int8": a second copy of the decoder's layers, of this type, proposes tokens, and the model checks several in
                one pass. The results are the same. A draft is faster for one source at a time with greedy search or sampling. `drafted`
                has its statistics
@@ -219,7 +220,8 @@ class T5:
             raise TypeError(f'type is {type!r}; it must be "f32", "f16", "bf16", "int8", "int4", "q8" or None')
         if draft is not None and not isinstance(draft, str):
             raise TypeError(f'draft is {draft!r}; it must be "int8", "int4" or None')
-        if tokenizer is not None:
+        with_file = tokenizer is not None and tokenizer is not False
+        if with_file:
             os.stat(tokenizer)
         if threads is not None:
             pool = c.c_void_p()
@@ -227,7 +229,7 @@ class T5:
             self._pool = pool
         handle = c.c_void_p()
         opening = _Opening(c.sizeof(_Opening), None if type is None else type.encode(), self._pool, None if draft is None else draft.encode(), 0,
-                           None if tokenizer is None else os.fsencode(tokenizer))
+                           os.fsencode(tokenizer) if with_file else None, tokenizer is False)
         try:
             _check(_lib.rp_t5_open(c.byref(handle), name, c.byref(opening)))
             self._handle = handle
@@ -305,7 +307,8 @@ class T5:
 
     def pack(self, path):
         """Write the packed weights, the configuration and the tokenizer to one file, which opens faster than a folder. Weights of the
-        type "gguf" cannot be packed: open the model with another type."""
+        type "gguf" cannot be packed: open the model with another type. A tokenizer that cannot be read cannot be packed either: open
+        the model with tokenizer=False to pack it without one."""
         with self._use() as model:
             _check(_lib.rp_t5_pack(model, os.fsencode(path)), refused=OSError)
 
@@ -323,13 +326,15 @@ class T5:
             finally:
                 _lib.rp_t5_free(tokens)
 
-    def detokenize(self, tokens):
-        """Convert tokens to text, and omit special tokens. A sequence of sequences gives a list of texts."""
+    def detokenize(self, tokens, skip_special_tokens=True):
+        """Convert tokens to text, without special tokens such as <extra_id_0> and </s>, or with them if skip_special_tokens is false. A
+        sequence of sequences gives a list of texts."""
         if _is_many(tokens):
-            return [self.detokenize(one) for one in tokens]
+            return [self.detokenize(one, skip_special_tokens) for one in tokens]
         row, text, size = _row("tokens", tokens), c.c_void_p(), c.c_int64()
         with self._use() as model:
-            _check(_lib.rp_t5_detokenize(model, row.ctypes.data, len(row), c.byref(text), c.byref(size)))
+            convert = _lib.rp_t5_detokenize if skip_special_tokens else _lib.rp_t5_detokenize_special
+            _check(convert(model, row.ctypes.data, len(row), c.byref(text), c.byref(size)))
             try:
                 return c.string_at(text, size.value).decode("utf-8", "replace")
             finally:
@@ -351,7 +356,7 @@ class T5:
                  length_penalty=None, early_stopping=None, do_sample=None, temperature=None, top_k=None, top_p=None, seed=0,
                  repetition_penalty=None, no_repeat_ngram_size=None, suppress_tokens=None, begin_suppress_tokens=None, bad_words_ids=None,
                  forced_bos_token_id=None, max_length=None, stop_strings=None, begin=None, return_scores=False,
-                 progress=None):
+                 skip_special_tokens=True, progress=None):
         """Generate a target for each source by greedy search, beam search or sampling. With the same weights, the searches
         give the tokens of transformers, unless rounding decides between nearly equal scores.
 
@@ -378,6 +383,7 @@ class T5:
         stop_strings           none     one text or several: end when the target contains one of them; (): none
         begin                  none     the beginning of every target: a text, or token numbers with tokens=
         return_scores          False    return (targets, scores)
+        skip_special_tokens    True     False: keep special tokens in the texts, such as the <extra_id_0> of span filling
         progress               False    as in `relpos.attention`; the fraction of max_new_tokens generated, where a finished target counts in full
 
         Returns a text for one source, or a list of texts. With tokens=, results are int32 arrays instead of texts and include the end
@@ -394,7 +400,7 @@ class T5:
             with Shown(progress, "generate") as report:
                 written = report and _written(report, g, len(rows), self.config.eos)
                 found = _interruptible(lambda flag: self._write(model, rows, g, flag, kept, written))
-            out = [row if tokens is not None else self.detokenize(row) for row, _ in found]
+            out = [row if tokens is not None else self.detokenize(row, skip_special_tokens) for row, _ in found]
         returned = g.returned
         scores = np.array([score for _, score in found], np.float64)
         if returned > 1:
@@ -407,7 +413,7 @@ class T5:
     def stream(self, text=None, *, tokens=None, max_new_tokens=None, min_new_tokens=None, num_beams=None, length_penalty=None,
                early_stopping=None, do_sample=None, temperature=None, top_k=None, top_p=None, seed=0, repetition_penalty=None,
                no_repeat_ngram_size=None, suppress_tokens=None, begin_suppress_tokens=None, bad_words_ids=None, forced_bos_token_id=None,
-               max_length=None, stop_strings=None, begin=None):
+               max_length=None, stop_strings=None, begin=None, skip_special_tokens=True):
         """Generate the target of one source, and yield its text piece by piece. The joined pieces equal the result of `generate`. With
         tokens=, yield token numbers. The arguments are those of `generate`; wrong ones raise before the first piece is requested. With
         several beams, all pieces come at the end.
@@ -420,9 +426,9 @@ class T5:
             raise TypeError("stream: several sources were given, but it writes one (use generate for several)")
         with self._use() as model:
             g, kept = self._settings(model, {**settings, "num_return_sequences": 1}, stop_strings, begin, tokens is not None, max_length)
-        return self._pieces(rows, g, kept, tokens is not None)
+        return self._pieces(rows, g, kept, tokens is not None, skip_special_tokens)
 
-    def _pieces(self, rows, g, kept, numbers):
+    def _pieces(self, rows, g, kept, numbers, skip_special_tokens):
         """Yield what `stream` promises: pieces of text, or tokens if `numbers` is true. Another thread generates the tokens."""
         tokens, flag, main = queue.SimpleQueue(), c.c_int32(), threading.main_thread()
 
@@ -455,7 +461,7 @@ class T5:
                         yield from () if token is None else (token,)
                         continue
                     written += [] if token is None else [token]
-                    text = self.detokenize(written)
+                    text = self.detokenize(written, skip_special_tokens)
                     if token is not None:
                         text = self._settled(text)
                     if text.startswith(shown) and len(text) > len(shown):

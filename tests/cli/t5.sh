@@ -218,9 +218,13 @@ refused_text='the model accepts only token numbers: .*tokenizer.json: it has 900
 cp tests/tokenizer/data/t5.json "$T/made/words/tokenizer.json"
 run t5 tokenize "$T/made/words" --text the
 says "$refused_text"
-ok t5 pack "$T/made/words" -o "$T/made/once"
+run t5 pack "$T/made/words" -o "$T/made/once"
+says 'it has 900 pieces, but the embedding has 64 rows .*; --no-tokenizer packs the model without it'
+ok t5 pack "$T/made/words" -o "$T/made/once" --no-tokenizer
 run t5 tokenize "$T/made/once" --text the
-says 'accepts only token numbers: .*once: it has 900 pieces, but the embedding has 64 rows'
+says 'accepts only token numbers: it was packed without a tokenizer'
+rm "$T/made/once"
+refused 2 '--no-tokenizer: --tokenizer was given too' t5 pack "$T/made/words" -o "$T/made/once" --no-tokenizer --tokenizer "$T/made/words"
 ok t5 generate "$T/made/words" --tokens --text "$source" --max-new-tokens 3 # --tokens needs no tokenizer
 printf '{"added_tokens":[],"normalizer":null,"pre_tokenizer":null,"post_processor":null,"decoder":null,"model":{"type":"Unigram","unk_id":0,"vocab":[["<unk>",0]' \
     >"$T/made/words/tokenizer.json"
@@ -248,10 +252,22 @@ for model in added added.packed; do
     ok t5 tokenize "$T/made/$model" "$T/added"
     same "added tokens of $model" "$T/added.tokens" "$T/out"
     prints 'M Kac' t5 tokenize "$T/made/$model" --decode --text '54 19 14 32 51 1' # <sep> is a special token, so the text omits it
+    prints '<sep> M Kac</s>' t5 tokenize "$T/made/$model" --decode --keep-special-tokens --text '54 19 14 32 51 1'
+done
+refused 2 '--keep-special-tokens: only --decode prints text' t5 tokenize "$T/made/added" --keep-special-tokens --text M
+refused 2 '--keep-special-tokens: --tokens prints the numbers of all tokens' t5 generate $data/byt5 --keep-special-tokens --tokens --text 5
+for more in '' '--beams 2'; do # as it is written, and at the end
+    ok t5 generate $data/byt5 --text 'a <extra_id_0> b' --begin '<extra_id_0>' --max-new-tokens 8 --keep-special-tokens $more
+    cp "$T/out" "$T/special"
+    ok t5 tokenize $data/byt5 --text 'a <extra_id_0> b'
+    ok t5 generate $data/byt5 --tokens --text "$(cat "$T/out")" --begin 259 --max-new-tokens 8 $more
+    ok t5 tokenize $data/byt5 --decode --keep-special-tokens --text "$(cat "$T/out")"
+    same "special tokens are kept $more" "$T/special" "$T/out"
+    has '^<extra_id_0>'
 done
 echo '{"<AA2fold>": 33}' >"$T/made/added/added_tokens.json"
 run t5 tokenize "$T/made/added" --text M
-says 'the model accepts only token numbers: added_tokens.json: "<AA2fold>" has the number 33; new tokens must have consecutive numbers, beginning with 32'
+says 'the model accepts only token numbers: added_tokens.json: "<AA2fold>" has the number 33; new tokens must have consecutive numbers, and the next is 32'
 refused 2 '--draft: the type "f32" is unknown' t5 generate $data/v11 --tokens --text 3 --draft f32
 refused 1 'draft type int4 with weights of int4' t5 generate $data/v11 --tokens --text 3 --type int4 --exact
 ok t5 bench $data/v11 --source 8 --new 9 --repeat 1 --exact

@@ -52,7 +52,8 @@ HELPER tokenizer *opened(const char *name)
     char path[200];
     tokenizer *t = NULL;
     snprintf(path, sizeof(path), DATA "%s", name);
-    const tok_status status = strcmp(name, "bytes") == 0 ? tok_open_bytes(&t, 125, err) : tok_open(&t, path, 0, err);
+    const tok_status status =
+        strcmp(name, "bytes") == 0 ? tok_open_bytes(&t, 125, NULL, err) : tok_open(&t, path, 0, err);
     if (status != TOK_OK)
         fail_msg("%s", err);
     return t;

@@ -100,3 +100,16 @@ def random_texts(n, seed):
 def hard_texts():
     words = ["x" * 300, "é" * 150, "語" * 100, "ab" * 150, " " * 100, "▁" * 60, "<extra_id_0>" * 20]
     return [t.encode() for t in TEXTS] + BYTES + [w.encode() for w in words] + [t.encode() for t in random_texts(150, 1)]
+
+
+SPECIAL = ["</s>", "<pad>", "<unk>", "<extra_id_0>", "<extra_id_1>", "<extra_id_9>", "<x>", "<e>", "<sep>", "<y>", "<ctl>", "<end>", "<mask>", "the",
+           "is", "Ab c", "①x"]
+AROUND = ["", "", " ", "  ", "\t", "\n", "\r\n", "\xa0", "\u3000", "\u200b", "\u0301", "▁", "a", "the ", "é", "語", "ﬁ", "👨\u200d", "_", "\u0661", "-",
+          "\x85", "\u2028", "\x1c", "<", ">", "w"]
+
+
+def special_texts():
+    """Return strings in which special and added tokens are at the start and the end, doubled, and beside all kinds of characters."""
+    texts = [form.format(s) for s in SPECIAL for form in ("{0}", "{0}{0}", " {0}", "{0} ", "  {0}  ", "a {0} b", "a{0}b", "a  {0}  b", "é{0}\n{0}", "{0} {0}")]
+    draw = random.Random(9)
+    return texts + ["".join(draw.choice(AROUND) + draw.choice(SPECIAL) for _ in range(draw.randrange(1, 5))) + draw.choice(AROUND) for _ in range(250)]

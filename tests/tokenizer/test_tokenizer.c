@@ -1,5 +1,5 @@
 /* test_tokenizer.c -- tokens and texts equal those of SentencePiece, `tokenizers` and transformers' ByT5Tokenizer,
- * which make_data.py recorded. Also tests the other promises of tokenizer.h.
+ * which make_data.py and make_forms.py recorded. Also tests the other promises of tokenizer.h.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/checkpoint.h"
 #include "tests/tokenizer/files.h"
@@ -111,37 +111,123 @@ static void tokens_and_texts_match_the_oracles(void **state)
     }
 }
 
-/* Open the tokenizer of a .gguf file. */
-static tokenizer *opened_gguf(const char *name)
+/* Open a file with files beside it; a .gguf file has its own. With `compact`, open the output of tok_compact. */
+static tokenizer *opened_beside(const char *name, const json_t *files, bool compact)
 {
-    char path[200];
-    io_checkpoint *c;
-    tok_written made;
+    static const char *const keys[] = {"added_tokens", "tokenizer_config", "special_tokens_map"};
+    char path[200], *text[3];
+    tok_file beside[3];
+    tok_written made = {0};
+    file f = {0};
     tokenizer *t;
-    snprintf(path, sizeof(path), DATA "%s.gguf", name);
-    if (io_checkpoint_open(&c, path, err) != IO_OK || tok_write_gguf(io_checkpoint_keys(c), path, &made, err) != TOK_OK)
-        fail_msg("%s", err);
-    io_checkpoint_close(c);
-    const tok_beside beside = {
-        .tokenizer_config = {made.tokenizer_config, (int64_t)strlen(made.tokenizer_config), "c"}};
-    if (tok_open_beside(&t, made.spiece, made.spiece_size, name, 100, &beside, err) != TOK_OK)
-        fail_msg("%s", err);
-    assert_null(made.added_tokens);
-    free(made.spiece);
-    free(made.tokenizer_config);
+    snprintf(path, sizeof(path), DATA "%s", name);
+    const bool gguf = strstr(name, ".gguf") != NULL, bytes = strcmp(name, "bytes") == 0;
+    if (gguf) {
+        io_checkpoint *c;
+        if (io_checkpoint_open(&c, path, err) != IO_OK ||
+            tok_write_gguf(io_checkpoint_keys(c), path, &made, err) != TOK_OK)
+            fail_msg("%s", err);
+        io_checkpoint_close(c);
+        f = (file){made.spiece, made.spiece_size};
+        assert_null(made.added_tokens);
+    } else if (!bytes) {
+        f = load(path);
+    }
+    if (compact)
+        make_compact(&f);
+    for (int k = 0; k < 3; k++) {
+        json_t *content = json_object_get(files, keys[k]);
+        text[k] = gguf ? (k == 1 ? made.tokenizer_config : NULL) : content != NULL ? json_dumps(content, 0) : NULL;
+        beside[k] = (tok_file){text[k], text[k] != NULL ? (int64_t)strlen(text[k]) : 0, keys[k]};
+    }
+    const tok_beside all = {beside[0], beside[1], beside[2]};
+    if ((bytes ? tok_open_bytes(&t, 125, &all, err) : tok_open_beside(&t, f.bytes, f.size, name, 100, &all, err)) !=
+        TOK_OK)
+        fail_msg("%s: %s", name, err);
+    free(f.bytes);
+    for (int k = 0; k < 3; k++)
+        free(text[k]);
     return t;
 }
 
+static void check_form(const json_t *one, const char *form, bool compact)
+{
+    const json_t *texts = json_object_get(one, "texts"), *decoded = json_object_get(one, "decoded");
+    char label[100];
+    tokenizer *t = opened_beside(form, json_object_get(one, "files"), compact);
+    snprintf(label, sizeof label, "%s, %s%s", json_string_value(json_object_get(one, "name")),
+             compact ? "compact " : "", form);
+    for (size_t k = 0; k < json_array_size(texts); k++) {
+        const json_t *pair = json_array_get(texts, k);
+        check_encoded(t, label, json_string_value(json_array_get(pair, 0)), json_array_get(pair, 1));
+    }
+    for (size_t k = 0; k < json_array_size(decoded); k++) {
+        const json_t *row = json_array_get(decoded, k);
+        check_decoded(t, label, json_string_value(json_array_get(row, 2)), json_is_true(json_array_get(row, 1)),
+                      json_array_get(row, 0));
+    }
+    tok_close(t);
+}
+
+/* Check every form of the tokenizers in forms.cases, which make_forms.py wrote. */
+static void every_form_has_the_tokens_of_transformers(void **state)
+{
+    (void)state;
+    json_error_t error;
+    json_t *cases = json_load_file(DATA "forms.cases", 0, &error);
+    assert_non_null(cases);
+    size_t texts = 0;
+    for (size_t c = 0; c < json_array_size(cases); c++) {
+        const json_t *one = json_array_get(cases, c), *forms = json_object_get(one, "forms");
+        texts += json_array_size(json_object_get(one, "texts"));
+        for (size_t k = 0; k < json_array_size(forms); k++) {
+            const char *form = json_string_value(json_array_get(forms, k));
+            check_form(one, form, false);
+            if (strstr(form, ".json") != NULL)
+                check_form(one, form, true);
+        }
+    }
+    print_message("%zu tokenizers, %zu texts\n", json_array_size(cases), texts);
+    assert_true(json_array_size(cases) == 9 && texts > 1000);
+    json_decref(cases);
+}
+
+/* A .gguf file gives the tokens of the spiece.model that was converted. */
 static void gguf_has_the_tokens_of_spiece_model(void **state)
 {
     (void)state;
-    static const char *const models[] = {"t5.model", "fallback.model", "plain.model"};
+    static const char *const names_of[][3] = {{"t5.model", "t5.gguf", "t5.model.cases"},
+                                              {"fallback.model", "fallback.gguf", "fallback.model.cases"},
+                                              {"plain.model", "plain.gguf", "plain.model.cases"}};
     for (int k = 0; k < 3; k++) {
-        tokenizer *model = opened(models[k]), *t = opened_gguf((char[][9]){"t5", "fallback", "plain"}[k]);
+        char path[200];
+        json_error_t error;
         const int extra = k < 2 ? 100 : 0; /* of more than 100 placeholders, the first 100 are <extra_id_N> */
-        check_cases(t, models[k], " of a .gguf file", extra ? "3c65787472615f69645f" : NULL); /* <extra_id_ */
-        assert_int_equal(tok_size(t), tok_size(model) + extra);
-        assert_int_equal(tok_id(t, "<extra_id_99>", 13), extra ? tok_size(model) : -1);
+        json_t *files = json_pack("{s:{s:i}}", "tokenizer_config", "extra_ids", extra);
+        tokenizer *model = opened_beside(names_of[k][0], files, false), *t = opened_beside(names_of[k][1], NULL, false);
+        snprintf(path, sizeof(path), DATA "%s", names_of[k][2]);
+        json_t *cases = json_load_file(path, 0, &error);
+        assert_int_equal(tok_size(t), tok_size(model));
+        for (int32_t id = 0; id < tok_size(t); id++)
+            assert_string_equal(tok_piece(t, id, NULL), tok_piece(model, id, NULL));
+        assert_int_equal(tok_id(t, "<extra_id_99>", 13), extra ? tok_size(model) - 100 : -1);
+        for (size_t c = 0; c < json_array_size(cases); c++) {
+            const char *hex = json_string_value(json_object_get(json_array_get(cases, c), "text"));
+            char text[1024];
+            int32_t *ids, *found;
+            int64_t n, n_found;
+            if (hex == NULL)
+                continue;
+            const int64_t size = from_hex(hex, text);
+            assert_int_equal(tok_encode(model, text, size, true, &ids, &n, err), TOK_OK);
+            assert_int_equal(tok_encode(t, text, size, true, &found, &n_found, err), TOK_OK);
+            assert_int_equal(n, n_found);
+            assert_memory_equal(ids, found, (size_t)n * sizeof *ids);
+            free(ids);
+            free(found);
+        }
+        json_decref(cases);
+        json_decref(files);
         tok_close(model);
         tok_close(t);
     }
@@ -257,6 +343,9 @@ static void scores_decide_as_in_tokenizers(void **state)
     /* the unknown y scores 10 below the lowest score */
     check_made("[\"z\",5],[\"yz\",-3]", "yz", (int32_t[]){2}, 1);
     check_made("[\"z\",5],[\"yz\",-9],[\"v\",-1]", "yzxxv", (int32_t[]){2, 0, 3}, 3);
+    /* exactly 10: with 9 the first text would be an unknown a and b, and with 11 the second would be ab */
+    check_made("[\"b\",9.5],[\"ab\",-1]", "ab", (int32_t[]){2}, 1);
+    check_made("[\"b\",10.5],[\"ab\",-1]", "ab", (int32_t[]){0, 1}, 2);
 }
 
 static void arguments_are_checked(void **state)
@@ -280,7 +369,7 @@ static void arguments_are_checked(void **state)
     assert_int_equal(tok_decode(t, NULL, 0, false, &text, &n, err), TOK_OK);
     assert_string_equal(text, "");
     free(text);
-    assert_int_equal(tok_open_bytes(&other, -1, err), TOK_ARGUMENT);
+    assert_int_equal(tok_open_bytes(&other, -1, NULL, err), TOK_ARGUMENT);
     assert_null(other);
     assert_int_equal(tok_open(&other, DATA "absent", 0, err), TOK_ABSENT);
     assert_one_line(err);
@@ -391,6 +480,7 @@ int main(void)
         cmocka_unit_test(tokens_and_texts_match_the_oracles),
         cmocka_unit_test(tokens_have_texts),
         cmocka_unit_test(pieces_and_numbers_belong_together),
+        cmocka_unit_test(every_form_has_the_tokens_of_transformers),
         cmocka_unit_test(gguf_has_the_tokens_of_spiece_model),
         cmocka_unit_test(extra_ids_follow_the_pieces),
         cmocka_unit_test(byt5_has_the_numbers_of_its_paper),

@@ -59,7 +59,8 @@ int main(int argc, char **argv)
     tokenizer *t;
     const int32_t extra = atoi(argv[2]);
     const double start = now();
-    if ((strcmp(argv[1], "bytes") == 0 ? tok_open_bytes(&t, extra, err) : tok_open(&t, argv[1], extra, err)) != TOK_OK)
+    if ((strcmp(argv[1], "bytes") == 0 ? tok_open_bytes(&t, extra, NULL, err) : tok_open(&t, argv[1], extra, err)) !=
+        TOK_OK)
         return fail(err);
     const double opened = now() - start;
     const bool flag = argc > 4 && argv[4][0] == '1', numbers = argv[3][0] == 'd';

@@ -61,6 +61,7 @@ static const cli_option options[] = {
     {"scores", SCORES, NULL, "print the score and a tab before each line"},
     {"stats", STATS, NULL, "report the speed, and the fraction of the memory's bandwidth, on standard error"},
     T5_DRAFT_OPTIONS,
+    T5_KEEP_SPECIAL_OPTION,
     T5_TOKENS_OPTION,
     T5_COMMON_OPTIONS,
     {0},
@@ -199,6 +200,9 @@ static int check_effect(const request *r, const rp_t5_generation *g)
     if ((r->given[PENALTY] || r->early != NULL) && g->beams == 1)
         return cli_error(CLI_USAGE, "%s: only a search with several beams uses it (add --beams 4)",
                          r->given[PENALTY] ? "--length-penalty" : "--early-stopping");
+    if (r->common.keep_special && r->common.tokens)
+        return cli_error(CLI_USAGE, "--keep-special-tokens: --tokens prints the numbers of all tokens (remove one of "
+                                    "them)");
     if (r->common.draft != NULL && g->beams > 1)
         return cli_error(CLI_USAGE,
                          "--exact: it needs one beam, but the search has %d (use --beams 1, or remove --exact)",
@@ -335,7 +339,7 @@ static void show(stream *s, bool end)
     if (s->common->tokens) {
         for (; s->printed < s->n; s->printed++)
             fprintf(s->to, s->printed ? " %d" : "%d", (int)s->tokens[s->printed]);
-    } else if (rp_t5_detokenize(s->common->model, s->tokens, s->n, &text, &size) == RP_OK) {
+    } else if (cli_t5_text(s->common, s->tokens, s->n, &text, &size) == RP_OK) {
         for (const int64_t to = end ? size : settled(s->common->model, text, size); s->printed < to; s->printed++)
             if (text[s->printed] == '\n')
                 fputs("\\n", s->to);

@@ -4,10 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { OUT = 'o' };
+enum { OUT = 'o', NO_TOKENIZER = T5_OWN };
 
 static const cli_option options[] = {
     {"output", OUT, "FILE", "write the packed model to FILE"},
+    {"no-tokenizer", NO_TOKENIZER, NULL, "do not read the tokenizer, and write none"},
     T5_COMMON_OPTIONS,
     {0},
 };
@@ -20,10 +21,11 @@ typedef struct request {
 static int on_option(void *context, int key, const char *value)
 {
     request *r = context;
-    if (key != OUT)
-        return cli_t5_common_option(&r->common, key, value);
-    r->output = value;
-    return CLI_OK;
+    switch (key) {
+    case OUT: r->output = value; return CLI_OK;
+    case NO_TOKENIZER: r->common.no_tokenizer = true; return CLI_OK;
+    default: return cli_t5_common_option(&r->common, key, value);
+    }
 }
 
 /* Open the model. A packed file cannot have blocks of a .gguf file: unless another type is given, they become q8. */
@@ -51,6 +53,8 @@ static int run(const cli_command *self, int argc, char **argv)
         return cli_error(CLI_USAGE, "t5 pack: no model was given (write relpos t5 pack DIR -o FILE)");
     if (r.output == NULL)
         return cli_error(CLI_USAGE, "t5 pack: no output file was given (give one with -o FILE)");
+    if (r.common.no_tokenizer && r.common.tokenizer != NULL)
+        return cli_error(CLI_USAGE, "--no-tokenizer: --tokenizer was given too (remove one of them)");
     code = cli_t5_check_output(r.output);
     if (code == CLI_OK)
         code = open_model(&r.common, args[0]);

@@ -39,6 +39,8 @@ static int run_lines(const cli_command *self, int argc, char **argv, rp_t5_loadi
         return code;
     if (n_args < 1)
         return cli_error(CLI_USAGE, "%s: no model was given (write relpos %s DIR)", self->name, self->name);
+    if (r.common.keep_special && !r.decode)
+        return cli_error(CLI_USAGE, "--keep-special-tokens: only --decode prints text (add --decode)");
     code = cli_t5_begin(&r.common, &l, args[0], args[1], r.text, NULL);
     while (code == CLI_OK) {
         code = cli_t5_lines_next(&l, &line, &length);
@@ -130,6 +132,7 @@ const cli_command cli_t5_score = {
 static const cli_option tokenize_options[] = {
     {"decode", DECODE, NULL, "read token numbers and print their text"},
     {"text", T5_TEXT, "TEXT", "read one line from the command line instead of a file"},
+    T5_KEEP_SPECIAL_OPTION,
     T5_COMMON_OPTIONS,
     {0},
 };

@@ -29,6 +29,7 @@ int cli_t5_common_option(cli_t5_common *c, int key, const char *value)
         return CLI_OK;
     case T5_THREADS: return cli_integer("--threads", value, 1, 4096, &c->threads);
     case T5_TOKENS: c->tokens = true; return CLI_OK;
+    case T5_KEEP_SPECIAL: c->keep_special = true; return CLI_OK;
     default: return -1;
     }
 }
@@ -102,6 +103,7 @@ int cli_t5_open(cli_t5_common *c, const char *path)
     o.draft = c->draft;
     o.load = c->load;
     o.tokenizer = c->tokenizer;
+    o.no_tokenizer = c->no_tokenizer;
     if (rp_t5_open(&c->model, cli_find_shipped(path, place), &o) != RP_OK)
         return cli_error(CLI_FAILED, "%s", rp_t5_last_error());
     for (int64_t n = 0; cli_team_rank() == 0 && rp_t5_note(c->model, n) != NULL; n++)
@@ -329,6 +331,12 @@ int cli_t5_read_tokens(const cli_t5_common *c, const cli_t5_lines *l, const char
     return CLI_OK;
 }
 
+rp_status cli_t5_text(const cli_t5_common *c, const int32_t *tokens, int64_t n, char **text, int64_t *size)
+{
+    return c->keep_special ? rp_t5_detokenize_special(c->model, tokens, n, text, size)
+                           : rp_t5_detokenize(c->model, tokens, n, text, size);
+}
+
 int cli_t5_print(FILE *to, const cli_t5_common *c, const int32_t *tokens, int64_t n)
 {
     char *text;
@@ -338,7 +346,7 @@ int cli_t5_print(FILE *to, const cli_t5_common *c, const int32_t *tokens, int64_
             fprintf(to, k ? " %d" : "%d", (int)tokens[k]);
         return CLI_OK;
     }
-    if (rp_t5_detokenize(c->model, tokens, n, &text, &size) != RP_OK)
+    if (cli_t5_text(c, tokens, n, &text, &size) != RP_OK)
         return cli_t5_refused("t5");
     for (int64_t k = 0; k < size; k++)
         if (text[k] == '\n')

@@ -17,12 +17,24 @@ typedef struct cli_t5_common {
     int64_t threads;
     rp_t5_loading load; /* parts of the model that the command needs */
     bool tokens;        /* the lines consist of token numbers */
+    bool no_tokenizer;  /* open the model without its tokenizer */
+    bool keep_special;  /* print special tokens too */
     rp_pool *pool;
     rp_t5 *model;
     bool catches; /* signals are caught, and reported by cli_stop_requested */
 } cli_t5_common;
 
-enum { T5_TYPE = CLI_FIRST_KEY, T5_TOKENIZER, T5_THREADS, T5_TOKENS, T5_TEXT, T5_EXACT, T5_DRAFT, T5_OWN };
+enum {
+    T5_TYPE = CLI_FIRST_KEY,
+    T5_TOKENIZER,
+    T5_THREADS,
+    T5_TOKENS,
+    T5_TEXT,
+    T5_EXACT,
+    T5_DRAFT,
+    T5_KEEP_SPECIAL,
+    T5_OWN
+};
 #define T5_COMMON_OPTIONS                                                                                              \
     {"type", T5_TYPE, "T", "keep weights as f32, f16, bf16, int8, int4 or q8; default: the type of the file"},         \
         {"tokenizer", T5_TOKENIZER, "DIR|FILE", "read the tokenizer from DIR or FILE; default: the model's"},          \
@@ -37,6 +49,10 @@ enum { T5_TYPE = CLI_FIRST_KEY, T5_TOKENIZER, T5_THREADS, T5_TOKENS, T5_TEXT, T5
 #define T5_TOKENS_OPTION                                                                                               \
     {                                                                                                                  \
         "tokens", T5_TOKENS, NULL, "read and write token numbers in place of text"                                     \
+    }
+#define T5_KEEP_SPECIAL_OPTION                                                                                         \
+    {                                                                                                                  \
+        "keep-special-tokens", T5_KEEP_SPECIAL, NULL, "also print special tokens such as <extra_id_0> and </s>"        \
     }
 
 /* How an image or video model pads the text for its text encoder. */
@@ -118,6 +134,8 @@ int cli_t5_read_tokens(const cli_t5_common *c, const cli_t5_lines *l, const char
                        int64_t length, int32_t **tokens, int64_t *n);
 /* Parse token numbers between spaces or commas. On an error, return false and write the reason to `why`. */
 bool cli_t5_numbers(const char *line, int64_t length, int32_t **tokens, int64_t *n, char why[128]);
+/* Convert tokens to text, with or without special tokens as c says; free *text with rp_t5_free. */
+rp_status cli_t5_text(const cli_t5_common *c, const int32_t *tokens, int64_t n, char **text, int64_t *size);
 /* Print tokens as numbers, or as text with line feeds written as \n. */
 int cli_t5_print(FILE *to, const cli_t5_common *c, const int32_t *tokens, int64_t n);
 /* Show in the progress bar which fraction of the input has been read. Do nothing if the size of the input is unknown or
