@@ -1,5 +1,5 @@
-// app.js -- shows the step of the story or the view that the page's address names, and keeps its state in the address. Each view is one
-// file in views/ and one line here. SPDX-License-Identifier: Apache-2.0
+// app.js -- shows the step of the story or the view that the page's address names, and keeps its state in the address.
+// Each view is one file in views/ and one line here. SPDX-License-Identifier: Apache-2.0
 import {load, unpackObject} from './core.js';
 import {story} from './story/story.js';
 import {addressOf, fit, h, misfit, viewLink} from './ui.js';
@@ -15,16 +15,19 @@ import {rope} from './views/rope.js';
 import {sentence} from './views/sentence.js';
 import {shaw} from './views/shaw.js';
 
-const workshop = [length, model, bias, sentence, buckets, shaw, rope, images, families, cost], views = [...story, ...workshop];
+const workshop = [length, model, bias, sentence, buckets, shaw, rope, images, families, cost],
+      views = [...story, ...workshop];
 
 const facts = await unpackObject('facts');
 Object.setPrototypeOf(facts.terms, null);  // otherwise an unknown name could find a method of Object
-const main = document.getElementById('main'), nav = document.getElementById('nav'), theme = document.getElementById('theme');
+const main = document.getElementById('main'), nav = document.getElementById('nav'),
+      theme = document.getElementById('theme');
 const dark = document.getElementById('dark'), system = dark.media, pages = new Map(), states = new Map();
 const tale = viewLink(story[0], 'The story');
 const notice = h('p', {class: 'problem notice', role: 'alert', hidden: true});
 const maxText = 2000;  // characters of the reader's text; the address contains all of them
-let current, state, frame = 0, writer = 0, embedded = false, routed = '';  // routed: the part of the address that is shown
+let current, state, frame = 0, writer = 0, embedded = false,
+                    routed = '';  // routed: the part of the address that is shown
 
 /** Show a message above the view; '' removes it. */
 function say(text) {
@@ -38,7 +41,8 @@ function applyTheme() {
   dark.media = {light: 'not all', dark: 'screen'}[theme.value] ?? system;
 }
 
-/** Keep the chosen colours while the tab is open, also when the page is loaded again, if the browser permits it. Return those that were kept. */
+/** Keep the chosen colours while the tab is open, also when the page is loaded again, if the browser permits it. Return
+ * those that were kept. */
 function keepTheme(chosen) {
   try {
     if (chosen !== undefined) sessionStorage.setItem('relpos-theme', chosen);
@@ -55,8 +59,9 @@ function accepted(view, key, value, other) {
   return spec ? fit(spec, value, other) : value;
 }
 
-const read = (view, given) => Object.fromEntries(Object.entries(startOf(view, Object.fromEntries(given))).map(([key,
-  value]) => [key, given.has(key) ? accepted(view, key, given.get(key), value) : value]));
+const read = (view, given) =>
+  Object.fromEntries(Object.entries(startOf(view, Object.fromEntries(given))).map(([key,
+    value]) => [key, given.has(key) ? accepted(view, key, given.get(key), value) : value]));
 
 /** Return the address of a view with its last state. */
 function address(view) {
@@ -68,8 +73,8 @@ function address(view) {
   return `#${view.id}${query && '?'}${query}`;
 }
 
-/** Write the state of the current view to the address, and the state of every view to the links that lead to it; but if the address has just
- * changed, keep it for `route`. */
+/** Write the state of the current view to the address, and the state of every view to the links that lead to it; but if
+ * the address has just changed, keep it for `route`. */
 function write() {
   clearTimeout(writer);
   writer = 0;
@@ -118,8 +123,8 @@ function strange(keys) {
   return others.length ? `This view has no setting called ${others.join(' or ')}.` : '';
 }
 
-/** Show the view and the state that the address names. If it names no view, or a state that cannot be shown, say so and show the default.
- * `theme` and `embed` are only read when the page is opened. */
+/** Show the view and the state that the address names. If it names no view, or a state that cannot be shown, say so and
+ * show the default. `theme` and `embed` are only read when the page is opened. */
 function route(core) {
   routed = location.hash;
   const [id, ...query] = location.hash.slice(1).split('?'), named = views.find(view => view.id === id);
@@ -145,16 +150,20 @@ function route(core) {
   const {text} = states.get(current) ?? {};
   state = read(current, given);
   states.set(current, state);
-  if (story.includes(current) && given.has('text') && state.text !== text) share(state.text);  // a link brings words to all steps
+  if (story.includes(current) && given.has('text') && state.text !== text)
+    share(state.text);                                          // a link brings words to all steps
   if (story.includes(current)) tale.dataset.view = current.id;  // the link to the story leads back to this step
-  for (const link of nav.children) link.setAttribute('aria-current', link.dataset.view === current.id ? 'page' : 'false');
+  for (const link of nav.children)
+    link.setAttribute('aria-current', link.dataset.view === current.id ? 'page' : 'false');
   document.title = `${current.title} – relpos explorer`;
   if (first) {
     const {offsetLeft, offsetWidth} = nav.querySelector('[aria-current=page]');
     nav.scrollLeft = offsetLeft + offsetWidth / 2 - nav.clientWidth / 2;  // a narrow screen shows only some names
-    const {activeElement} = document, within = ['.steps', '.turn'].find(name => activeElement.closest(`.story ${name}`));
+    const {activeElement} = document,
+          within = ['.steps', '.turn'].find(name => activeElement.closest(`.story ${name}`));
     main.replaceChildren(notice, pages.get(current).root);
-    if (within) (main.querySelector(`${within} .next`) ?? main).focus({preventScroll: true});  // Next, Next, ... by the keyboard
+    if (within)
+      (main.querySelector(`${within} .next`) ?? main).focus({preventScroll: true});  // Next, Next, ... by the keyboard
     scrollTo(0, 0);
   }
   const failed = pages.get(current).update(state);
@@ -173,8 +182,8 @@ function route(core) {
   writeSoon();
 }
 
-/** Open a file that is dropped anywhere on the page with the view that reads it, or say that none does; otherwise the browser would leave the
- * page to open it. */
+/** Open a file that is dropped anywhere on the page with the view that reads it, or say that none does; otherwise the
+ * browser would leave the page to open it. */
 function drop(event, core) {
   if (event.defaultPrevented || ![...event.dataTransfer.types].includes('Files')) return;
   event.preventDefault();
@@ -205,7 +214,8 @@ try {
     event.preventDefault();
     main.focus();
   });
-  addEventListener('click', () => writer && write(), true);  // before a link is followed, write the state: then Back restores it
+  addEventListener(
+    'click', () => writer && write(), true);  // before a link is followed, write the state: then Back restores it
   theme.addEventListener('change', () => {
     keepTheme(theme.value);
     applyTheme();
@@ -218,8 +228,8 @@ try {
   main.addEventListener('refused', event => say(event.detail));
   for (const what of ['dragover', 'drop']) addEventListener(what, event => drop(event, core));
   // for tests and the console: the state of the page, and the code and numbers it shows
-  globalThis
-    .relpos = {core, facts, views: views.map(view => view.id), page: () => pages.get(current), state: () => ({...state}), change};
+  globalThis.relpos =
+    {core, facts, views: views.map(view => view.id), page: () => pages.get(current), state: () => ({...state}), change};
   route(core);
   document.getElementById('footer').textContent = `relpos ${core.string(core.x.version())}, ${core.vectors}, ready ${
     Math.round(performance.now())} ms after the page began to load.`;

@@ -2,7 +2,8 @@
 import {extent, fixed, h, minus, narrow} from './ui.js';
 
 const bandOpacity = 0.3;
-const dashes = ['', '7 3', '2 3', '9 3 2 3', '4 4', '12 3', '1 5', '6 2 1 2'];  // dash patterns distinguish lines without colours
+const dashes =
+  ['', '7 3', '2 3', '9 3 2 3', '4 4', '12 3', '1 5', '6 2 1 2'];  // dash patterns distinguish lines without colours
 
 /** Return about n round numbers that cover low to high. */
 export function ticks(low, high, n) {
@@ -14,8 +15,8 @@ export function ticks(low, high, n) {
   return result;
 }
 
-/** Return ticks for a logarithmic axis: 1, 2 and 5 times powers of ten; if that is too many, only powers of ten. A short axis
- * has linear ticks. */
+/** Return ticks for a logarithmic axis: 1, 2 and 5 times powers of ten; if that is too many, only powers of ten. A
+ * short axis has linear ticks. */
 function logTicks(low, high, n) {
   const all = steps => {
     const r = [];
@@ -27,7 +28,8 @@ function logTicks(low, high, n) {
     return r;
   };
   const fine = all([1, 2, 5]), tens = all([1]), skip = Math.ceil(tens.length / (n * 1.5));
-  if (fine.length < 2) return ticks(10 ** low, 10 ** high, n).filter(x => x > 0).map(Math.log10);  // less than a factor of 2
+  if (fine.length < 2)
+    return ticks(10 ** low, 10 ** high, n).filter(x => x > 0).map(Math.log10);  // less than a factor of 2
   return fine.length <= n * 1.5 ? fine : tens.filter((_, k) => k % skip === 0);
 }
 
@@ -40,8 +42,8 @@ const short = x => {
   return (Math.abs(value) >= 1000 ? value.toLocaleString('en') : value) + unit;
 };
 
-/** Return the heads that a chart shows, at most one for each dash pattern: all heads, or heads at equal steps that include `head`. Also
- * return a note for the title. */
+/** Return the heads that a chart shows, at most one for each dash pattern: all heads, or heads at equal steps that
+ * include `head`. Also return a note for the title. */
 export function someHeads(heads, head) {
   const max = dashes.length;
   if (heads <= max) return {shown: [...Array(heads).keys()], note: ''};
@@ -51,12 +53,14 @@ export function someHeads(heads, head) {
   return {shown, note: `, ${max} of ${heads} heads`};
 }
 
-/** Return an SVG path through points. Points closer than a twentieth of a pixel to the line are omitted; NaN interrupts the line. */
+/** Return an SVG path through points. Points closer than a twentieth of a pixel to the line are omitted; NaN interrupts
+ * the line. */
 function outline(x, y) {
   const at = k => `${x[k].toFixed(1)} ${y[k].toFixed(1)}`;
   let path = '', last = -1, wait = -1, slope = 0;
   for (let k = 0; k < x.length; k++) {
-    const fine = !Number.isNaN(y[k]), straight = wait >= 0 && Math.abs(y[last] + slope * (x[k] - x[last]) - y[k]) < 0.05;
+    const fine = !Number.isNaN(y[k]),
+          straight = wait >= 0 && Math.abs(y[last] + slope * (x[k] - x[last]) - y[k]) < 0.05;
     if (wait >= 0 && !straight) path += `L${at(last = wait)}`;
     if (!fine) last = wait = -1;
     else if (last < 0) path += `M${at(last = k)}`;
@@ -68,15 +72,19 @@ function outline(x, y) {
   return wait >= 0 ? path + `L${at(wait)}` : path;
 }
 
-/** Return a line of numbers between low and high: {x, y, leaves}. Where it leaves this range, it gets a point on the edge and a pause. leaves:
- * [[x, y, up]], the points on the edges, at least 8 pixels apart; up: above `high`. px(x) is in pixels. */
+/** Return a line of numbers between low and high: {x, y, leaves}. Where it leaves this range, it gets a point on the
+ * edge and a pause. leaves: [[x, y, up]], the points on the edges, at least 8 pixels apart; up: above `high`. px(x) is
+ * in pixels. */
 function clipped(x, y, low, high, px) {
   const found = {x: [], y: [], leaves: []}, add = (at, value) => (found.x.push(at), found.y.push(value));
-  const beyond = value => value > high ? high : value < low ? low : null;  // the edge that a number is behind; NaN is behind none
+  const beyond = value => value > high ? high :
+    value < low                        ? low :
+                                         null;  // the edge that a number is behind; NaN is behind none
   for (let k = 0; k < x.length; k++) {
     const edges = k ? [beyond(y[k - 1]), beyond(y[k])] : [null, null], edge = edges[0] ?? edges[1];
     if ((edges[0] === null) !== (edges[1] === null) && Number.isFinite(y[k - 1]) && Number.isFinite(y[k])) {
-      const at = px(x[k - 1]) + (edge - y[k - 1]) / (y[k] - y[k - 1]) * (px(x[k]) - px(x[k - 1])), last = found.leaves.at(-1);
+      const at = px(x[k - 1]) + (edge - y[k - 1]) / (y[k] - y[k - 1]) * (px(x[k]) - px(x[k - 1])),
+            last = found.leaves.at(-1);
       add(at, edge);
       if (!last || last[1] !== edge || Math.abs(at - last[0]) > 8) found.leaves.push([at, edge, edge === high]);
     }
@@ -85,7 +93,8 @@ function clipped(x, y, low, high, px) {
   return found;
 }
 
-/** Return the corners of a line of steps: each value holds from halfway after the point before to halfway before the next, where it jumps. */
+/** Return the corners of a line of steps: each value holds from halfway after the point before to halfway before the
+ * next, where it jumps. */
 function corners(x, y) {
   return [
     Array.from(x).flatMap((at, k) => [(at + (x[k - 1] ?? at)) / 2, (at + (x[k + 1] ?? at)) / 2]),
@@ -117,26 +126,28 @@ function closest(xs, x) {
 const exact = x => minus(Math.abs(x) < 1e4 ? fixed(x) : short(x));
 
 /** Return the legend of a chart for some of its series. */
-export const legendOf = series =>
-  h('div', {class: 'legend'},
-    series.map((s, n) => h('span', {}, h('svg', {viewBox: '0 0 28 8', 'aria-hidden': 'true'}, h('line', {
-      x1: 0,
-      x2: 28,
-      y1: 4,
-      y2: 4,
-      stroke: `var(--s${(s.colour ?? n) % 8})`,
-      'stroke-opacity': s.style === 'band' ? s.opacity ?? bandOpacity : undefined,
-      'stroke-width': s.style ? 8 : 3,
-      'stroke-dasharray': s.style || series.length < 2 ? '' : dashes[(s.colour ?? n) % 8]
-    })),
-                 s.name)));
+export const legendOf = series => h('div', {class: 'legend'},
+  series.map((s, n) => h('span', {}, h('svg', {viewBox: '0 0 28 8', 'aria-hidden': 'true'}, h('line', {
+    x1: 0,
+    x2: 28,
+    y1: 4,
+    y2: 4,
+    stroke: `var(--s${(s.colour ?? n) % 8})`,
+    'stroke-opacity': s.style === 'band' ? s.opacity ?? bandOpacity : undefined,
+    'stroke-width': s.style ? 8 : 3,
+    'stroke-dasharray': s.style || series.length < 2 ? '' : dashes[(s.colour ?? n) % 8]
+  })),
+               s.name)));
 
-/** Draw a chart. The mouse and the arrow keys show the values at a place. series: [{name, x, y, style: bars|dots|band (default: a line; a band is
- * from `under` to y, with an opacity), steps: true (the line jumps from value to value), line: width, ends: true (a dot at the end of the line)}], with rising x. logX, logY: use a logarithmic axis. zones: [{from, to, text,
- * shade}], ranges of x that are marked in the background; a line marks an end inside the chart. span: [from, to], values of x that the axis
- * must contain. ticksX: numbers that the axis of x shows; default: round ones. low, high: the range of y; lines end there with an arrow, and the values beyond can still be read. rest: {from, free, text}, a
- * range without values at the right end, and what to write there, beyond `free`. width: in pixels; default: the width of the page. legend: false to draw none. named(x): text of a place, for the values under the mouse. onpick(x): called when the user clicks or drags
- * in the chart. Return a figure element. */
+/** Draw a chart. The mouse and the arrow keys show the values at a place. series: [{name, x, y, style: bars|dots|band
+ * (default: a line; a band is from `under` to y, with an opacity), steps: true (the line jumps from value to value),
+ * line: width, ends: true (a dot at the end of the line)}], with rising x. logX, logY: use a logarithmic axis. zones:
+ * [{from, to, text, shade}], ranges of x that are marked in the background; a line marks an end inside the chart. span:
+ * [from, to], values of x that the axis must contain. ticksX: numbers that the axis of x shows; default: round ones.
+ * low, high: the range of y; lines end there with an arrow, and the values beyond can still be read. rest: {from, free,
+ * text}, a range without values at the right end, and what to write there, beyond `free`. width: in pixels; default:
+ * the width of the page. legend: false to draw none. named(x): text of a place, for the values under the mouse.
+ * onpick(x): called when the user clicks or drags in the chart. Return a figure element. */
 export function chart({
   title,
   series,
@@ -161,15 +172,18 @@ export function chart({
         top = zones.some(zone => zone.text) ? 24 : 10, bottom = xLabel ? 40 : 24, fx = logX ? Math.log10 : x => x,
         fy = logY ? Math.log10 : y => y;
   const [loX, hiX] = extent([span, ...series.map(s => s.x)], logX ? 0 : undefined).map(fx),
-              bars = series.some(s => s.style === 'bars'), [min, max] = extent(series.map(s => s.y), logY ? 0 : undefined);
+              bars = series.some(s => s.style === 'bars'),
+              [min, max] = extent(series.map(s => s.y), logY ? 0 : undefined);
   let lo = fy(low ?? min), hi = fy(high ?? max);
   if (!Number.isFinite(hi - lo)) lo = 0, hi = 1;
   if (bars && !logY) lo = Math.min(lo, 0), hi = Math.max(hi, 0);
   if (lo === hi) lo -= 0.5, hi += 0.5;
-  const half = bars ? 0.5 : 0, px = x => left + (fx(x) - loX + half) / (hiX - loX + 2 * half || 1) * (width - left - right);
+  const half = bars ? 0.5 : 0,
+        px = x => left + (fx(x) - loX + half) / (hiX - loX + 2 * half || 1) * (width - left - right);
   // keep lines and bars away from the frame, but bars begin on it, and lines end near it where they leave the range
   const tall = height - top - bottom, above = high === undefined ? Math.max(8, 0.06 * tall) : 5,
-        below = bars ? 0 : Math.max(8, 0.04 * tall), level = y => top + above + (hi - y) / (hi - lo) * (tall - above - below);
+        below = bars ? 0 : Math.max(8, 0.04 * tall),
+        level = y => top + above + (hi - y) / (hi - lo) * (tall - above - below);
   const py = y => level(fy(y)), back = y => logY ? 10 ** y : y;
   const elements = [], valueAt = at => {
     const value = (at - left) / (width - left - right) * (hiX - loX + 2 * half) + loX - half;
@@ -177,7 +191,8 @@ export function chart({
   };
   for (const y of (logY ? logTicks : ticks)(lo, hi, height < 160 ? 3 : 5)) {
     const at = level(y);
-    elements.push(h('line', {x1: left, x2: width - right, y1: at, y2: at, stroke: 'var(--line)', 'stroke-opacity': y ? 0.6 : 1}),
+    elements.push(
+      h('line', {x1: left, x2: width - right, y1: at, y2: at, stroke: 'var(--line)', 'stroke-opacity': y ? 0.6 : 1}),
       h('text', {x: left - 6, y: at + 4, 'text-anchor': 'end', fill: 'var(--soft)'}, minus(short(back(y)))));
   }
   for (const x of ticksX?.map(fx) ?? (logX ? logTicks : ticks)(loX, hiX, width / 80)) {
@@ -185,17 +200,26 @@ export function chart({
     const at = left + (x - loX + half) / (hiX - loX + 2 * half || 1) * (width - left - right),
           text = minus(short(logX ? 10 ** x : x));
     elements.push(h('line', {x1: at, x2: at, y1: height - bottom, y2: height - bottom + 5, stroke: 'var(--soft)'}),
-      h('text',
-        {x: Math.min(at, width - 3.6 * text.length), y: height - bottom + 18, 'text-anchor': 'middle', fill: 'var(--soft)'},
+      h('text', {
+        x: Math.min(at, width - 3.6 * text.length),
+        y: height - bottom + 18,
+        'text-anchor': 'middle',
+        fill: 'var(--soft)'
+      },
         text));
   }
   zones.forEach(({from, to, text = '', shade}, n) => {
     const [x, end] = [from, to].map(at => Math.min(Math.max(px(at), left), width - right));
-    elements.unshift(h('rect',
-      {x, y: top, width: Math.max(end - x, 0), height: height - bottom - top, fill: shade ?? n % 2 ? 'var(--panel)' : 'none'}));
+    elements.unshift(h('rect', {
+      x,
+      y: top,
+      width: Math.max(end - x, 0),
+      height: height - bottom - top,
+      fill: shade ?? n % 2 ? 'var(--panel)' : 'none'
+    }));
     if (end < width - right)
-      elements.push(
-        h('line', {class: 'zone', x1: end, x2: end, y1: top, y2: height - bottom, stroke: 'var(--soft)', 'stroke-width': 1.5}));
+      elements.push(h('line',
+        {class: 'zone', x1: end, x2: end, y1: top, y2: height - bottom, stroke: 'var(--soft)', 'stroke-width': 1.5}));
     elements.push(h('text', {x: (x + end) / 2, y: 14, 'text-anchor': 'middle', fill: 'var(--ink)'}, text));
   });
   if (rest) {
@@ -203,8 +227,8 @@ export function chart({
                               long = 6.2 * text.length, upright = wide < long;
     const at = [begin + wide / 2 + 4 * upright, (top + height - bottom) / 2 + 4 * !upright];
     if (!zones.some(zone => Math.abs(px(zone.to) - x) < 2))
-      elements.push(
-        h('line', {class: 'rest', x1: x, x2: x, y1: top, y2: height - bottom, stroke: 'var(--soft)', 'stroke-dasharray': '2 3'}));
+      elements.push(h('line',
+        {class: 'rest', x1: x, x2: x, y1: top, y2: height - bottom, stroke: 'var(--soft)', 'stroke-dasharray': '2 3'}));
     if (wide > 16 && (!upright || long < height - top - bottom))
       elements.push(h('text', {
         class: 'rest',
@@ -221,7 +245,8 @@ export function chart({
   }
   for (const {x, text} of marks)
     elements.push(
-      h('line', {x1: px(x), x2: px(x), y1: top + 15, y2: height - bottom, stroke: 'var(--ink)', 'stroke-dasharray': '2 3'}),
+      h('line',
+        {x1: px(x), x2: px(x), y1: top + 15, y2: height - bottom, stroke: 'var(--ink)', 'stroke-dasharray': '2 3'}),
       h('text', {
         x: px(x),
         y: top + 10,
@@ -250,7 +275,8 @@ export function chart({
         }));
       });
     } else if (s.style === 'band') {
-      const [above, below] = [s.y, s.under].map(y => Array.from(y, value => level(Math.min(Math.max(fy(value), lo), hi)))),
+      const [above, below] =
+        [s.y, s.under].map(y => Array.from(y, value => level(Math.min(Math.max(fy(value), lo), hi)))),
                     xs = Array.from(s.x, px);
       elements.push(h('path', {
         class: 'band',
@@ -261,7 +287,8 @@ export function chart({
     } else if (s.style === 'dots') {
       s.x.forEach((x, k) => elements.push(h('circle', {cx: px(x), cy: py(s.y[k]), r: 3.5, fill: stroke})));
     } else {
-      const [xs, ys] = s.steps ? corners(s.x, s.y) : [s.x, s.y], {x, y, leaves} = clipped(xs, Array.from(ys, fy), lo, hi, px);
+      const [xs, ys] = s.steps ? corners(s.x, s.y) : [s.x, s.y],
+                 {x, y, leaves} = clipped(xs, Array.from(ys, fy), lo, hi, px);
       elements.push(h('path', {
         d: outline(x, y.map(level)),
         fill: 'none',
@@ -269,7 +296,8 @@ export function chart({
         'stroke-width': s.line ?? 2,
         'stroke-dasharray': dash(s.colour ?? n)
       }));
-      if (s.ends && y.length) elements.push(h('circle', {class: 'end', cx: x.at(-1), cy: level(y.at(-1)), r: 4, fill: stroke}));
+      if (s.ends && y.length)
+        elements.push(h('circle', {class: 'end', cx: x.at(-1), cy: level(y.at(-1)), r: 4, fill: stroke}));
       for (const [x, , up] of leaves) {
         const tip = up ? top : height - bottom, base = tip + (up ? 8 : -8);
         elements.push(h('path', {class: 'leaves', d: `M${x - 4.5} ${base}H${x + 4.5}L${x} ${tip}Z`, fill: stroke}));
@@ -308,8 +336,9 @@ export function chart({
   /** Show the values of all series at their x that is the closest to a place in pixels, or hide them. */
   const show = at => {
     const value = at === null ? null : valueAt(at), all = drawn.map(s => s.x[closest(s.x, value)]);
-    shown =
-      at === null || !drawn.length ? null : all.reduce((best, x) => Math.abs(px(x) - at) < Math.abs(px(best) - at) ? x : best);
+    shown = at === null || !drawn.length ?
+      null :
+      all.reduce((best, x) => Math.abs(px(x) - at) < Math.abs(px(best) - at) ? x : best);
     guide.setAttribute('visibility', shown === null ? 'hidden' : 'visible');
     tip.hidden = shown === null;
     if (shown === null) return;
@@ -336,10 +365,12 @@ export function chart({
   svg.addEventListener('blur', () => show(null));
   svg.addEventListener('keydown', event => {
     const xs = drawn[0]?.x ?? [], now = shown === null ? -1 : closest(xs, shown);
-    const to = {ArrowLeft: Math.max(now - 1, 0),
+    const to = {
+      ArrowLeft: Math.max(now - 1, 0),
       ArrowRight: Math.min(now + 1, xs.length - 1),
       Home: 0,
-      End: xs.length - 1}[event.key];
+      End: xs.length - 1
+    }[event.key];
     if (to === undefined || !xs.length) return;
     event.preventDefault();
     show(px(xs[to]));

@@ -6,8 +6,9 @@ const quote = word => /^[\w@%+=:,./-]+$/.test(word) ? word : `'${String(word).re
 
 /** Return a text as a string literal, which is valid in Python and in C. */
 export const pythonString = text => JSON.stringify(text);
-export const cString = text =>
-  `"${text.replace(/["\\?]/g, '\\$&').replace(/[\0-\x1f\x7f]/g, c => '\\' + c.charCodeAt(0).toString(8).padStart(3, '0'))}"`;
+export const cString = text => `"${
+  text.replace(/["\\?]/g, '\\$&')
+    .replace(/[\0-\x1f\x7f]/g, c => '\\' + c.charCodeAt(0).toString(8).padStart(3, '0'))}"`;
 
 /** Return a finite number as a float literal, which is valid in Python and in C. */
 export const real = x => /^-?\d+$/.test(x) ? `${x}.0` : String(x);
@@ -19,7 +20,9 @@ export const shell = words => words.filter(word => word !== null && word !== und
 export function nested(data, shape) {
   if (shape.length === 1) return `[${[...data].map(real).join(', ')}]`;
   const step = data.length / shape[0];
-  return `[${Array.from({length: shape[0]}, (_, n) => nested(data.slice(n * step, (n + 1) * step), shape.slice(1))).join(', ')}]`;
+  return `[${
+    Array.from({length: shape[0]}, (_, n) => nested(data.slice(n * step, (n + 1) * step), shape.slice(1)))
+      .join(', ')}]`;
 }
 
 const parameters = text => text.split(',').slice(1).map(parameter => parameter.split('='));
@@ -28,8 +31,8 @@ const parameters = text => text.split(',').slice(1).map(parameter => parameter.s
 const needed = (core, text) =>
   core.kindOf[text.split(',')[0]].arrays.filter(a => !a.optional && !new RegExp(`,${a.name}=`).test(text));
 
-/** Return a term as a call of its Python class. The problem in `core` must contain the term. arrays: {name: Python}, either for all arrays
- * of the term or for none. */
+/** Return a term as a call of its Python class. The problem in `core` must contain the term. arrays: {name: Python},
+ * either for all arrays of the term or for none. */
 export function pythonTerm(core, facts, text, arrays = {}) {
   const name = text.split(',')[0], words = Object.entries(arrays).map(([array, python]) => `${array}=${python}`);
   if (!words.length)
@@ -42,8 +45,8 @@ export function pythonTerm(core, facts, text, arrays = {}) {
   const known = core.kindOf[name].arrays.map(a => a.name);
   for (const [key, value] of parameters(text))
     if (!known.includes(key))
-      words.push(
-        `${key === 'lambda' ? 'lambda_' : key}=${value.trim() && Number.isFinite(+value) ? +value : pythonString(value)}`);
+      words.push(`${key === 'lambda' ? 'lambda_' : key}=${
+        value.trim() && Number.isFinite(+value) ? +value : pythonString(value)}`);
   return `relpos.${facts.terms[name].class}(${words.join(', ')})`;
 }
 
@@ -73,8 +76,9 @@ const literal = (data, shape) => shape.length === 0 ? '' : `{${[...data].map(x =
 const openSizes = (terms, failed, answer) => [...new Set(terms)].flatMap(
   n => [`    if (${failed(`rp_term_sizes(&term[${n}], t.term[${n}])`)})`, `        return ${answer};`]);
 
-/** Return a C program around the lines `call`, which may use desc, plan, t and n. arrays: [{term, index, name, shape, data}]; without data,
- * an array is filled with 0, 1, 2, ... qkv: {q: {shape, data}, ...}; masks: as returned by readMasks. */
+/** Return a C program around the lines `call`, which may use desc, plan, t and n. arrays: [{term, index, name, shape,
+ * data}]; without data, an array is filled with 0, 1, 2, ... qkv: {q: {shape, data}, ...}; masks: as returned by
+ * readMasks. */
 export function program({desc, settings = [], terms = [], arrays = [], qkv = {}, masks = [], call}) {
   const lines = [
     '#include <relpos/relpos.h>', '#include <stdio.h>', '', 'int main(void)', '{',
@@ -97,8 +101,9 @@ export function program({desc, settings = [], terms = [], arrays = [], qkv = {},
   for (const [name, array] of Object.entries(qkv)) put(`t.${name}`, name, array);
   for (const a of arrays) put(`t.term[${a.term}][${a.index}]`, `${a.name}${a.term}`, a);
   lines.push(...openSizes(arrays.map(a => a.term), call => `${call} != RP_OK`, 'puts(rp_last_error()), 1'));
-  lines.push('    rp_plan *plan;', '    if (rp_plan_create(&plan, &desc) != RP_OK)', '        return puts(rp_last_error()), 1;',
-    ...call.map(line => '    ' + line), '    rp_plan_destroy(plan);', '    return 0;', '}');
+  lines.push('    rp_plan *plan;', '    if (rp_plan_create(&plan, &desc) != RP_OK)',
+    '        return puts(rp_last_error()), 1;', ...call.map(line => '    ' + line), '    rp_plan_destroy(plan);',
+    '    return 0;', '}');
   return lines.join('\n') + '\n';
 }
 
@@ -112,15 +117,17 @@ export function cArrays(core, terms) {
   })));
 }
 
-/** Return a C function that computes scores and weights of one query from arrays that its caller provides. terms: [{text, arrays: [{index,
- * name, shape}]}]; a scale of NaN means 1/sqrt(width). */
-export function rowFunction({heads, kvHeads, lenQ, lenK, dim, head, query, terms, masks = [], scale = NaN, offset = 0}) {
-  const called =
-          [...new Set(terms.flatMap(term => term.arrays.map(array => array.name)))].map(name => [name, name.replace(/\W/g, '_')]),
+/** Return a C function that computes scores and weights of one query from arrays that its caller provides. terms:
+ * [{text, arrays: [{index, name, shape}]}]; a scale of NaN means 1/sqrt(width). */
+export function rowFunction(
+  {heads, kvHeads, lenQ, lenK, dim, head, query, terms, masks = [], scale = NaN, offset = 0}) {
+  const called = [...new Set(terms.flatMap(term => term.arrays.map(array => array.name)))].map(
+          name => [name, name.replace(/\W/g, '_')]),
         alike = name => called.filter(([, other]) => other === name).length > 1,
         // turn any name in the file into a valid and unique C name
     names = new Map(called.map(([name, plain], n) => [name, `array_${plain}${alike(plain) ? `_${n}` : ''}`])),
-        c = name => names.get(name), arrays = terms.flatMap((term, n) => term.arrays.map(array => ({...array, term: n}))),
+        c = name => names.get(name),
+        arrays = terms.flatMap((term, n) => term.arrays.map(array => ({...array, term: n}))),
         sizes =
           [
             `q [1][${heads}][${lenQ}][${dim}]`, `k [1][${kvHeads}][${lenK}][${dim}]`,
@@ -128,23 +135,28 @@ export function rowFunction({heads, kvHeads, lenQ, lenK, dim, head, query, terms
           ],
         four = (...shape) => `RP_F64, ${shape.length}, (int64_t[]){${shape.join(', ')}}`;
   return [
-    '#include <relpos/relpos.h>', '', `/* scores and weights [${lenK}] of query ${query}, head ${head}; ${sizes.join(', ')} */`,
+    '#include <relpos/relpos.h>', '',
+    `/* scores and weights [${lenK}] of query ${query}, head ${head}; ${sizes.join(', ')} */`,
     `rp_status look(${
         ['q', 'k', ...names.values()].map(name => `const double *${name}, `).join('')}double *scores, double *weights)`,
-    '{', `    rp_desc desc = rp_desc_init(1, ${heads}, ${lenQ}, ${lenK}, ${dim});`, '    rp_tensors t = rp_tensors_init();',
-    '    rp_row row = {.score = scores, .weights = weights};', '    rp_status status;', '    rp_plan *plan;',
-    `    desc.dtype = RP_F64, desc.kv_heads = ${kvHeads};`, ...(Number.isNaN(scale) ? [] : [`    desc.scale = ${scale};`]),
+    '{', `    rp_desc desc = rp_desc_init(1, ${heads}, ${lenQ}, ${lenK}, ${dim});`,
+    '    rp_tensors t = rp_tensors_init();', '    rp_row row = {.score = scores, .weights = weights};',
+    '    rp_status status;', '    rp_plan *plan;', `    desc.dtype = RP_F64, desc.kv_heads = ${kvHeads};`,
+    ...(Number.isNaN(scale) ? [] : [`    desc.scale = ${scale};`]),
     ...(offset ? [`    desc.q_offset = ${offset};`] : []), ...maskLines(masks).map(line => `    ${line}`),
     ...(terms.length ?
         [
           `    rp_term term[${terms.length}];`, '    char names[RP_MAX_ARRAYS][RP_NAME_MAX];',
-          ...terms.flatMap(({text}, n) => [`    if ((status = rp_term_parse(${cString(text)}, &term[${n}], names)) != RP_OK)`,
-                             '        return status;']),
+          ...terms.flatMap(
+            ({text}, n) => [`    if ((status = rp_term_parse(${cString(text)}, &term[${n}], names)) != RP_OK)`,
+              '        return status;']),
           `    desc.terms = term, desc.n_terms = ${terms.length};`
         ] :
         []),
-    `    t.q = rp_array_of(q, ${four(1, heads, lenQ, dim)});`, `    t.k = rp_array_of(k, ${four(1, kvHeads, lenK, dim)});`,
-    ...arrays.map(({term, index, name, shape}) => `    t.term[${term}][${index}] = rp_array_of(${c(name)}, ${four(...shape)});`),
+    `    t.q = rp_array_of(q, ${four(1, heads, lenQ, dim)});`,
+    `    t.k = rp_array_of(k, ${four(1, kvHeads, lenK, dim)});`,
+    ...arrays.map(
+      ({term, index, name, shape}) => `    t.term[${term}][${index}] = rp_array_of(${c(name)}, ${four(...shape)});`),
     ...openSizes(arrays.map(a => a.term), call => `(status = ${call}) != RP_OK`, 'status'),
     '    status = rp_plan_create(&plan, &desc);', '    if (status == RP_OK) {',
     `        status = rp_attend_row(plan, &t, 0, ${head}, ${query}, &row);`, '        rp_plan_destroy(plan);', '    }',

@@ -49,11 +49,13 @@ export function scaledRows(scales, integers, columns) {
   return to;
 }
 
-/** Return the system calls that a wasi-libc module imports. Only the clock works; there are no files and no environment. */
+/** Return the system calls that a wasi-libc module imports. Only the clock works; there are no files and no
+ * environment. */
 function system(module, memory) {
   const view = () => new DataView(memory().buffer);
   const known = {
-    clock_time_get: (id, precision, to) => (view().setBigUint64(to, BigInt(Math.round(performance.now() * 1e6)), true), 0),
+    clock_time_get: (id, precision, to) =>
+      (view().setBigUint64(to, BigInt(Math.round(performance.now() * 1e6)), true), 0),
     environ_sizes_get: (n, bytes) => (view().setUint32(n, 0, true), view().setUint32(bytes, 0, true), 0),
     environ_get: () => 0,
     fd_prestat_get: () => 8,  // no such descriptor
@@ -69,7 +71,8 @@ function system(module, memory) {
 
 /** Apply the difference `change`, which bundle.py wrote, to the file `base`. Return the new file. */
 function changed(base, change) {
-  const from = new Uint8Array(base), own = new Uint8Array(change), view = new DataView(change), n = view.getUint32(0, true);
+  const from = new Uint8Array(base), own = new Uint8Array(change), view = new DataView(change),
+        n = view.getUint32(0, true);
   const pieces = Array.from({length: n}, (_, k) => [0, 4, 8].map(x => view.getUint32(4 + 12 * k + x, true)));
   const to = new Uint8Array(pieces.reduce((sum, [before, , length]) => sum + before + length, 0));
   let read = 4 + 12 * n, write = 0;
@@ -183,8 +186,8 @@ export class Core {
 
   read(at, n, type = 'f64') { return new views[type](this.x.memory.buffer, at, n).slice(); }
 
-  /** Set the problem for later calls. terms: texts, or {text, arrays: {name: {shape, data, type}}}; masks: {kind, values}. If q, k or v has
-   * the numbers of one head, all heads use them. */
+  /** Set the problem for later calls. terms: texts, or {text, arrays: {name: {shape, data, type}}}; masks: {kind,
+   * values}. If q, k or v has the numbers of one head, all heads use them. */
   problem({
     heads = 1,
     kvHeads = 0,
@@ -218,8 +221,8 @@ export class Core {
     }
     for (const {kind, values} of masks) this.check(this.x.mask(kind, this.copy(Float64Array.from(values))));
     const kv = kvHeads || heads,
-          set = (n, data, heads, length, width) =>
-            data && this.array(n, 0, {shape: [1, data.length === length * width ? 1 : heads, length, width], data, type});
+          set = (n, data, heads, length, width) => data &&
+      this.array(n, 0, {shape: [1, data.length === length * width ? 1 : heads, length, width], data, type});
     set(-1, q, heads, lenQ, dimK);
     set(-2, k, kv, lenK, dimK);
     set(-3, v, kv, lenK, dimV || dimK);
@@ -231,25 +234,29 @@ export class Core {
     const typed = ArrayBuffer.isView(data) ? data : Float64Array.from(data);
     if (typed.length !== shape.reduce((a, b) => a * b, 1))
       throw new Error(`an array of ${typed.length} numbers does not have the shape ${shape}`);
-    this.check(this.x.array(term, index, types[type], shape.length, this.copy(Int32Array.from(shape)), this.copy(typed)));
+    this.check(
+      this.x.array(term, index, types[type], shape.length, this.copy(Int32Array.from(shape)), this.copy(typed)));
   }
 
   /** Return the shape that the array `name` of a term has for this number of heads. */
   shape(text, name, heads = 1) {
     const kind = this.kindOf[text.split(',')[0]], at = this.allocate(4 * this.x.max_axes());
-    const ndim = this.check(this.x.term_shape(this.terms.indexOf(text), kind.arrays.findIndex(a => a.name === name), heads, at));
+    const ndim =
+      this.check(this.x.term_shape(this.terms.indexOf(text), kind.arrays.findIndex(a => a.name === name), heads, at));
     return [...new Int32Array(this.x.memory.buffer, at, ndim)];
   }
 
-  /** Return the biases [heads, lenQ, lenK]. With `into`, write them to this address in the module instead, and return the address. */
+  /** Return the biases [heads, lenQ, lenK]. With `into`, write them to this address in the module instead, and return
+   * the address. */
   bias(into = 0) {
     const {heads, lenQ, lenK} = this.size, at = into || this.allocate(8 * heads * lenQ * lenK);
     this.check(this.x.bias(at));
     return into ? at : this.read(at, heads * lenQ * lenK);
   }
 
-  /** Return rows of one head for n queries, starting at i. what: 'bias' (which needs no q and k), 'scores', 'weights', 'out', or 'masked':
-   * the weights, and -Infinity for masked pairs. to: an array for the numbers; default: a new one. */
+  /** Return rows of one head for n queries, starting at i. what: 'bias' (which needs no q and k), 'scores', 'weights',
+   * 'out', or 'masked': the weights, and -Infinity for masked pairs. to: an array for the numbers; default: a new one.
+   * */
   rows(what, h, i = 0, n = this.size.lenQ, to) {
     const each = what === 'out' ? this.size.dimV : this.size.lenK, at = this.allocate(8 * n * each);
     this.check(this.x.rows(rows[what], h, i, n, at));
@@ -293,7 +300,8 @@ export class Core {
 
   /** Return the summands of a query's scores in order: {kind, name, formula, values}; kind is one of partKinds. */
   parts(h, i) {
-    const n = this.size.lenK, at = this.allocate(8 * n * this.x.max_parts()), count = this.check(this.x.parts(h, i, at));
+    const n = this.size.lenK, at = this.allocate(8 * n * this.x.max_parts()),
+          count = this.check(this.x.parts(h, i, at));
     return Array.from({length: count}, (_, x) => ({
       kind: partKinds[this.x.part_kind(x)],
       name: this.string(this.x.part_name(x)),
@@ -302,8 +310,8 @@ export class Core {
     }));
   }
 
-  /** Return one output of rp_attend: out, lse, weights, profile or mass. With `into`, write it to this address in the module instead, and
-   * return the address. */
+  /** Return one output of rp_attend: out, lse, weights, profile or mass. With `into`, write it to this address in the
+   * module instead, and return the address. */
   attend(what, into = 0) {
     const {heads, lenQ, lenK, dimV, type} = this.size;
     const n = heads * {out: lenQ * dimV, lse: lenQ, weights: lenQ * lenK, profile: lenQ + lenK - 1, mass: lenK}[what];
@@ -319,7 +327,9 @@ export class Core {
   }
 
   /** Return how many distances, counted from 0, have a bucket that no other distance shares. */
-  bucketExact({buckets, bidirectional, strategy}) { return this.x.bucket_exact(buckets, bidirectional ? 1 : 0, strategy); }
+  bucketExact({buckets, bidirectional, strategy}) {
+    return this.x.bucket_exact(buckets, bidirectional ? 1 : 0, strategy);
+  }
 
   /** Return the frequencies of a rope term whose text sets dim, and the factor of its cosines and sines. */
   frequencies(text, dim, longest) {
@@ -349,7 +359,8 @@ export class Core {
     return {words, q: all.slice(0, 20), k: all.slice(20, 40), v: all.slice(40), width: 4};
   }
 
-  /** Return the numbers of rows of 8-bit integers with a half-precision scale each: first all scales, then all integers. */
+  /** Return the numbers of rows of 8-bit integers with a half-precision scale each: first all scales, then all
+   * integers. */
   scaled(bytes, rows, columns) {
     const integers = new Int8Array(bytes.buffer, bytes.byteOffset + 2 * rows, rows * columns);
     return scaledRows(this.doubles(bytes.subarray(0, 2 * rows), 'f16', rows), integers, columns);

@@ -22,8 +22,10 @@ const isSize = n => Number.isSafeInteger(n) && n >= 0;
 const count = shape => shape.reduce((a, b) => a * b, 1);
 
 function safetensors(bytes) {
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength), size = Number(view.getBigUint64(0, true));
-  if (!(size <= bytes.length - 8)) refuse(`its header should have ${size} bytes, but the file has only ${bytes.length}`);
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength),
+        size = Number(view.getBigUint64(0, true));
+  if (!(size <= bytes.length - 8))
+    refuse(`its header should have ${size} bytes, but the file has only ${bytes.length}`);
   let head;
   try {
     head = JSON.parse(new TextDecoder('utf-8', {fatal: true}).decode(bytes.subarray(8, 8 + size)));
@@ -40,12 +42,14 @@ function safetensors(bytes) {
     const kind = Object.hasOwn(kinds, entry.dtype) && kinds[entry.dtype];
     if (!kind) continue;  // ignore arrays of other types, such as masks
     if (count(shape) * kind[1] !== last - first)
-      refuse(`array “${name}” of shape ${shape.join('×')} should have ${count(shape) * kind[1]} bytes and has ${last - first}`);
+      refuse(`array “${name}” of shape ${shape.join('×')} should have ${count(shape) * kind[1]} bytes and has ${
+        last - first}`);
     arrays.set(name, {shape, type: kind[0], bytes: data.subarray(first, last)});
   }
   let end = 0;
   for (const [first, last, name] of ranges.sort(([a, b], [c, d]) => a - c || b - d)) {
-    if (first !== end) refuse(`array “${name}” begins at byte ${first} of the data, but the array before it ends at ${end}`);
+    if (first !== end)
+      refuse(`array “${name}” begins at byte ${first} of the data, but the array before it ends at ${end}`);
     end = last;
   }
   if (end !== data.length) refuse(`its arrays end at byte ${end} of the data, which has ${data.length} bytes`);
@@ -73,8 +77,8 @@ function strings(bytes, characters, little) {
 function npy(bytes, name) {
   if (bytes.length < 12 || String.fromCharCode(...bytes.subarray(1, 6)) !== 'NUMPY' || bytes[0] !== 0x93)
     refuse(`its entry “${name}” is not a NumPy array`);
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength), wide = bytes[6] > 1, start = wide ? 12 : 10,
-        size = wide ? view.getUint32(8, true) : view.getUint16(8, true);
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength), wide = bytes[6] > 1,
+        start = wide ? 12 : 10, size = wide ? view.getUint32(8, true) : view.getUint16(8, true);
   if (start + size > bytes.length) refuse(`the header of “${name}” is longer than the file`);
   const head = new TextDecoder('latin1').decode(bytes.subarray(start, start + size));
   const descr = /'descr':\s*'([^']*)'/.exec(head)?.[1], order = /'fortran_order':\s*(True|False)/.exec(head)?.[1],
@@ -89,8 +93,8 @@ function npy(bytes, name) {
   if (!shape.every(isSize)) refuse(`the shape of “${name}” is not valid`);
   if (order === 'True' && shape.length > 1) refuse(`“${name}” is in Fortran order: save numpy.ascontiguousarray of it`);
   if (count(shape) * kind[1] !== bytes.length - start - size)
-    refuse(
-      `“${name}” of shape ${shape.join('×')} should have ${count(shape) * kind[1]} bytes and has ${bytes.length - start - size}`);
+    refuse(`“${name}” of shape ${shape.join('×')} should have ${count(shape) * kind[1]} bytes and has ${
+      bytes.length - start - size}`);
   return {shape, type: kind[0], bytes: bytes.slice(start + size)};
 }
 
@@ -117,13 +121,15 @@ async function npz(bytes) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   let end = bytes.length - 22;
   while (end >= Math.max(0, bytes.length - 65557) && view.getUint32(end, true) !== 0x06054b50) end--;
-  if (end < 0 || view.getUint32(end, true) !== 0x06054b50) refuse('it begins like an .npz file, but its end is missing');
+  if (end < 0 || view.getUint32(end, true) !== 0x06054b50)
+    refuse('it begins like an .npz file, but its end is missing');
   const arrays = new Map(), text = new TextDecoder();
   let total = 0, tokens = null;
   for (let n = view.getUint16(end + 10, true), at = view.getUint32(end + 16, true); n > 0; n--) {
     if (at + 46 > bytes.length || view.getUint32(at, true) !== 0x02014b50) refuse('its list of arrays is damaged');
-    const method = view.getUint16(at + 10, true), packed = view.getUint32(at + 20, true), size = view.getUint32(at + 24, true),
-          length = view.getUint16(at + 28, true), local = view.getUint32(at + 42, true);
+    const method = view.getUint16(at + 10, true), packed = view.getUint32(at + 20, true),
+          size = view.getUint32(at + 24, true), length = view.getUint16(at + 28, true),
+          local = view.getUint32(at + 42, true);
     const name = text.decode(bytes.subarray(at + 46, at + 46 + length)).replace(/\.npy$/, '');
     at += 46 + length + view.getUint16(at + 30, true) + view.getUint16(at + 32, true);
     if (packed === 0xffffffff || local === 0xffffffff) refuse(`“${name}” is in zip64: save it as .safetensors`);
@@ -134,15 +140,16 @@ async function npz(bytes) {
       refuse(`“${name}” is larger than the file, or than ${maxBytes / 1e6} MB`);
     if (method !== 0 && method !== 8) refuse(`“${name}” has a compression that NumPy does not use`);
     const array = npy(
-      method ? await inflate(bytes.subarray(start, start + packed), size, name) : bytes.subarray(start, start + packed), name);
+      method ? await inflate(bytes.subarray(start, start + packed), size, name) : bytes.subarray(start, start + packed),
+      name);
     if (array?.strings !== undefined) tokens = name === 'tokens' ? array.strings : tokens;
     else if (array) arrays.set(name, array);
   }
   return {arrays, tokens, options: ''};
 }
 
-/** Read a File. Return {arrays: Map of name -> {shape, type, bytes}, tokens, options written by relpos lab export}. Throw an Error with the
- * reason if the file cannot be used. */
+/** Read a File. Return {arrays: Map of name -> {shape, type, bytes}, tokens, options written by relpos lab export}.
+ * Throw an Error with the reason if the file cannot be used. */
 export async function readArrays(file) {
   if (file.size > maxBytes) refuse(`it has ${file.size} bytes, at most ${maxBytes} are possible`);
   const bytes = new Uint8Array(await file.arrayBuffer());
@@ -161,5 +168,6 @@ export function safetensorsOf(arrays, tokens) {
   const text = new TextEncoder().encode(JSON.stringify(head)), pad = (8 - text.length % 8) % 8,
         size = new DataView(new ArrayBuffer(8));
   size.setBigUint64(0, BigInt(text.length + pad), true);
-  return new Blob([size.buffer, text, ' '.repeat(pad), ...Object.values(arrays).map(({data}) => Float64Array.from(data))]);
+  return new Blob(
+    [size.buffer, text, ' '.repeat(pad), ...Object.values(arrays).map(({data}) => Float64Array.from(data))]);
 }

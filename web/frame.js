@@ -3,7 +3,8 @@
 import {exporter} from './export.js';
 import {control, copyButton, h, marker, narrow} from './ui.js';
 
-const sources = [];  // the sections with formula and source of all views; opening or closing one does the same to the others
+const sources =
+  [];  // the sections with formula and source of all views; opening or closing one does the same to the others
 
 /** Return the documentation of the named terms: formula, source, parameters, arrays. */
 export function docs(facts, names) {
@@ -22,8 +23,9 @@ export function docs(facts, names) {
   });
 }
 
-/** Return the page of a view. compute(state) returns {name, figure, csv() or saves: {key: {figure, csv()}}, code: {CLI, Python, C} or only {CLI}, docs:
- * [...]}. If compute throws an error, the page shows it, and dims the previous output after a moment. update returns the error or ''. */
+/** Return the page of a view. compute(state) returns {name, figure, csv() or saves: {key: {figure, csv()}}, code: {CLI,
+ * Python, C} or only {CLI}, docs: [...]}. If compute throws an error, the page shows it, and dims the previous output
+ * after a moment. update returns the error or ''. */
 export function frame({title, about, formula, settings, output, facts, compute, saves, change}) {
   const problem = h('p', {class: 'problem', role: 'alert'}), text = h('pre', {tabindex: 0, 'aria-label': 'code'}),
         meaning = h('div');
@@ -45,9 +47,11 @@ export function frame({title, about, formula, settings, output, facts, compute, 
       button.hidden = known[button.textContent] === undefined;
     }
     text.textContent = known[shown] ?? '';
-    summary.textContent = `The same numbers with the command${known.Python === undefined ? '' : ', in Python and in C'}`;
+    summary.textContent =
+      `The same numbers with the command${known.Python === undefined ? '' : ', in Python and in C'}`;
   };
-  // saves: {key: name} lists the figures that can be saved, if there are several; compute returns the figures for the current state
+  // saves: {key: name} lists the figures that can be saved, if there are several; compute returns the figures for the
+  // current state
   const which = saves && {key: 'save', label: 'What to save', type: 'select', options: Object.entries(saves)},
         choice = which && control(which, change), save = exporter(() => last, choice?.element);
   const summary = h('summary'),
@@ -64,14 +68,17 @@ export function frame({title, about, formula, settings, output, facts, compute, 
   sheet.addEventListener('toggle', () => {  // open settings leave the first picture in sight
     const pictures = [...output.querySelectorAll('canvas[tabindex], svg, .grid')].filter(e => e.clientHeight > 60);
     const top = e => e.getBoundingClientRect().top;
-    if (narrow.matches && sheet.open && pictures.length) scrollBy(0, top(pictures.reduce((a, b) => top(b) < top(a) ? b : a)) - 8);
+    if (narrow.matches && sheet.open && pictures.length)
+      scrollBy(0, top(pictures.reduce((a, b) => top(b) < top(a) ? b : a)) - 8);
   });
-  const source = h('details', {open: sources[0]?.open, ontoggle: () => sources.forEach(other => other.open = source.open)},
-    h('summary', {}, 'Formula and source'), h('pre', {tabindex: 0, 'aria-label': 'formula'}, formula), meaning);
+  const source =
+    h('details', {open: sources[0]?.open, ontoggle: () => sources.forEach(other => other.open = source.open)},
+      h('summary', {}, 'Formula and source'), h('pre', {tabindex: 0, 'aria-label': 'formula'}, formula), meaning);
   sources.push(source);
-  const root = h('section', {'aria-labelledby': 'title'}, h('h2', {id: 'title'}, title), h('p', {class: 'opening'}, opening),
-    h('div', {class: 'work'}, h('div', {class: 'side'}, sheet, said),
-      h('div', {class: 'main'}, problem, output, save, source, elsewhere)));
+  const root =
+    h('section', {'aria-labelledby': 'title'}, h('h2', {id: 'title'}, title), h('p', {class: 'opening'}, opening),
+      h('div', {class: 'work'}, h('div', {class: 'side'}, sheet, said),
+        h('div', {class: 'main'}, problem, output, save, source, elsewhere)));
   const sections = [output, save, elsewhere], mark = marker(sections);
   let documented = '';
   return {
@@ -79,12 +86,14 @@ export function frame({title, about, formula, settings, output, facts, compute, 
     specs: [...settings.specs, ...(which ? [which] : [])],
     update(state) {
       let failed = '';
-      for (const section of sections) section.hidden = false;  // show the sections now, because figures measure their width
+      for (const section of sections)
+        section.hidden = false;  // show the sections now, because figures measure their width
       try {
         last = compute(state);
       } catch (error) { failed = error.message || String(error); }
       problem.textContent = failed &&
-        (last ? `${failed.replace(/[^.?!]$/, '$&.')} Below are the picture and numbers of the last valid settings.` : failed);
+        (last ? `${failed.replace(/[^.?!]$/, '$&.')} Below are the picture and numbers of the last valid settings.` :
+                failed);
       for (const section of sections) section.hidden = !last;
       mark(failed !== '');
       if (failed) return failed;
@@ -92,7 +101,8 @@ export function frame({title, about, formula, settings, output, facts, compute, 
         const key = Object.hasOwn(last.saves, state.save) ? state.save : Object.keys(last.saves)[0];
         choice.set(key);
         choice.element.hidden = Object.keys(last.saves).length < 2;
-        for (const option of choice.element.querySelectorAll('option')) option.hidden = !Object.hasOwn(last.saves, option.value);
+        for (const option of choice.element.querySelectorAll('option'))
+          option.hidden = !Object.hasOwn(last.saves, option.value);
         Object.assign(last, last.saves[key]);
       }
       code();

@@ -3,9 +3,11 @@
 import {ticks} from './chart.js';
 import {colour, extent, fixed, h, minus, scheme, valueText} from './ui.js';
 
-// The colours of each scale differ in lightness, for readers who cannot distinguish red and green: cividis, and blue to brown.
+// The colours of each scale differ in lightness, for readers who cannot distinguish red and green: cividis, and blue to
+// brown.
 const rising = ['#00204c', '#213d6b', '#555b6c', '#7b7a77', '#a59c74', '#d3c064', '#ffe945'];
-// The middle of the diverging scale is close to the page's background. Its ends are dark on a light page and light on a dark page.
+// The middle of the diverging scale is close to the page's background. Its ends are dark on a light page and light on a
+// dark page.
 const divergingStops = {
   light: ['#053061', '#2166ac', '#67a9cf', null, '#f4a261', '#b35806', '#5f2c03'],
   dark: ['#d3eaff', '#7cbcf0', '#2f78b5', null, '#a65310', '#f0a050', '#ffe6c4']
@@ -23,7 +25,8 @@ function ramp(diverging) {
 }
 
 function makeRamp(diverging) {
-  const stops = (diverging ? divergingStops[scheme()] : rising).map(stop => rgb(stop ?? colour('mid'))), last = stops.length - 1;
+  const stops = (diverging ? divergingStops[scheme()] : rising).map(stop => rgb(stop ?? colour('mid'))),
+        last = stops.length - 1;
   return Uint32Array.from({length: 256}, (_, n) => {
     const at = n / 255 * last, low = Math.min(Math.floor(at), last - 1), fraction = at - low;
     const [r, g, b] = stops[low].map((x, c) => Math.round(x + fraction * (stops[low + 1][c] - x)));
@@ -56,8 +59,9 @@ function cut(text) {
   return text.slice(0, end) + '…';
 }
 
-/** Return the labels of an axis, [text, place]. values: the word or the number of each place; each: the pixels of a place; need(texts): the
- * pixels that a number needs. Write all words or whole numbers if there is space, otherwise some round numbers; for words, these are indices. */
+/** Return the labels of an axis, [text, place]. values: the word or the number of each place; each: the pixels of a
+ * place; need(texts): the pixels that a number needs. Write all words or whole numbers if there is space, otherwise
+ * some round numbers; for words, these are indices. */
 function labelsOf(values, each, need) {
   const words = typeof values[0] === 'string';
   if (words && each >= least) return values.map((word, at) => [cut(word), at]);
@@ -76,10 +80,19 @@ function labelsOf(values, each, need) {
 const counted = name => ['query', 'key', 'head', 'token', 'channel', 'position of the key'].includes(name);
 
 export class HeatMap {
-  /** Call onpick(row, column) when the cursor moves, and onlook(row, column) when the mouse moves. axes: draw names and ticks at the axes.
+  /** Call onpick(row, column) when the cursor moves, and onlook(row, column) when the mouse moves. axes: draw names and
+   * ticks at the axes.
    */
-  constructor(
-    {title, rows = 'query', columns = 'key', value = 'bias', onpick = () => {}, onlook = () => {}, ratio, axes = false}) {
+  constructor({
+    title,
+    rows = 'query',
+    columns = 'key',
+    value = 'bias',
+    onpick = () => {},
+    onlook = () => {},
+    ratio,
+    axes = false
+  }) {
     this.title = title;
     this.value = value;
     this.onpick = onpick;
@@ -118,10 +131,25 @@ export class HeatMap {
     }).observe(this.canvas);
   }
 
-  /** Show data [rows * columns]. label(row, column, value) returns the text of the readout. places: {rows, columns}, the words or the numbers
-   * of the rows and of the columns; default: their indices. named: {row, column, text}, a row to mark, and a column with the text to write
-   * below it. */
-  show({data, rows, columns, title, low, high, diverging, cursor, label, value, across, named, places = {}, ratio = this.ratio}) {
+  /** Show data [rows * columns]. label(row, column, value) returns the text of the readout. places: {rows, columns},
+   * the words or the numbers of the rows and of the columns; default: their indices. named: {row, column, text}, a row
+   * to mark, and a column with the text to write below it. */
+  show({
+    data,
+    rows,
+    columns,
+    title,
+    low,
+    high,
+    diverging,
+    cursor,
+    label,
+    value,
+    across,
+    named,
+    places = {},
+    ratio = this.ratio
+  }) {
     Object.assign(this, {data, rows, columns, named, places, label: label ?? this.label});
     this.shape = ratio ?? Math.min(Math.max(columns / rows, 0.5), 8);
     this.value = value ?? this.value;
@@ -148,7 +176,8 @@ export class HeatMap {
       this.diverging       ? 128 :
       min < 0              ? 0 :
                              128;
-    if (this.small.width !== columns || this.small.height !== rows) [this.small.width, this.small.height] = [columns, rows];
+    if (this.small.width !== columns || this.small.height !== rows)
+      [this.small.width, this.small.height] = [columns, rows];
     const brush = this.small.getContext('2d');
     if (this.image?.width !== columns || this.image.height !== rows) {
       this.image = brush.createImageData(columns, rows);
@@ -183,7 +212,8 @@ export class HeatMap {
     this.head.textContent = this.value, this.low.textContent = this.from, this.high.textContent = this.to;
     paintScale(this.bar, colours);
     canvas.setAttribute('aria-label',
-      `${this.title}: ${rows} by ${columns}, ${this.value} from ${this.from} to ${this.to}. Arrow keys move the cursor.`);
+      `${this.title}: ${rows} by ${columns}, ${this.value} from ${this.from} to ${
+        this.to}. Arrow keys move the cursor.`);
     this.read(r, c);
   }
 
@@ -194,25 +224,28 @@ export class HeatMap {
     const whole = this.data.every(x => !Number.isFinite(x) || Number.isInteger(x));
     this.data.forEach((x, n) => {
       if (!Number.isFinite(x)) return;
-      const colour = pixels[n], light = 0.299 * (colour & 255) + 0.587 * (colour >> 8 & 255) + 0.114 * (colour >> 16 & 255);
+      const colour = pixels[n],
+            light = 0.299 * (colour & 255) + 0.587 * (colour >> 8 & 255) + 0.114 * (colour >> 16 & 255);
       to.fillStyle = light > 140 ? '#000' : '#fff';
-      to.fillText(
-        minus(whole ? String(x) : fixed(x, 2)), (n % this.columns + 0.5) * wide, (Math.floor(n / this.columns) + 0.5) * tall);
+      to.fillText(minus(whole ? String(x) : fixed(x, 2)), (n % this.columns + 0.5) * wide,
+        (Math.floor(n / this.columns) + 0.5) * tall);
     });
   }
 
-  /** Return what is written beside and below a map of `wide` by `tall` pixels: SVG elements, and the pixels that they need. names: of the rows and
-   * of the columns, if the axes show them; then they have ticks too. The space at the left does not depend on which labels have space,
-   * because the width of the map depends on it. */
+  /** Return what is written beside and below a map of `wide` by `tall` pixels: SVG elements, and the pixels that they
+   * need. names: of the rows and of the columns, if the axes show them; then they have ticks too. The space at the left
+   * does not depend on which labels have space, because the width of the map depends on it. */
   sides(wide, tall, names) {
     const of = name => this.places[name] ?? (counted(this.names[name]) ? [...Array(this[name]).keys()] : []);
     const rows = of('rows'), columns = of('columns'), {named} = this, each = wide / this.columns, soft = 'var(--soft)',
           ink = 'var(--ink)';
     const most = 38 * 16 / least;  // more rows than these never have space for words
-    const texts = rows.map((x, at) => typeof x !== 'string' ? minus(+x.toFixed(4)) : rows.length > most ? String(at) : cut(x));
+    const texts = rows.map((x, at) => typeof x !== 'string' ? minus(+x.toFixed(4)) :
+        rows.length > most                                  ? String(at) :
+                                                              cut(x));
     const need = rows.length ? Math.ceil(widthOf(texts)) + 6 : 0, left = names ? Math.max(need + 20, axisWidth) : need;
-    const beside = labelsOf(rows, tall / this.rows, () => least), under = labelsOf(columns, each, all => widthOf(all) + 4),
-          long = widthOf(under.map(([text]) => text)),
+    const beside = labelsOf(rows, tall / this.rows, () => least),
+          under = labelsOf(columns, each, all => widthOf(all) + 4), long = widthOf(under.map(([text]) => text)),
           upright = typeof columns[0] === 'string' && long > each - 4 && under.length === columns.length;
     const tick = names ? 5 : 0,
           end = tick +
@@ -236,7 +269,8 @@ export class HeatMap {
         free.map(([content, at]) => upright ?
             text(content, 0, 0, {'text-anchor': 'start', transform: `translate(${x(at) - 4} ${tick + 3}) rotate(90)`}) :
             text(content, x(at), tick + 13)),
-        named && [line(named.column, {stroke: ink, 'stroke-width': 2}), text(named.text, middle, tick + 13, {fill: ink})],
+        named &&
+          [line(named.column, {stroke: ink, 'stroke-width': 2}), text(named.text, middle, tick + 13, {fill: ink})],
         names && text(names[1], left + wide / 2, end + 14))
     };
   }
@@ -244,8 +278,8 @@ export class HeatMap {
   /** Write labels beside and below the map. */
   frameMap() {
     const {width: wide, rows, columns, places, named, names, axes} = this, tall = wide / this.shape,
-                                                             key =
-                                                               JSON.stringify([wide, tall, rows, columns, places, named, names]);
+                                                             key = JSON.stringify(
+                                                               [wide, tall, rows, columns, places, named, names]);
     if (this.written === key) return;
     this.written = key;
     const {left, below, down, across} = this.sides(wide, tall, axes ? [names.rows, names.columns] : null);
@@ -260,7 +294,8 @@ export class HeatMap {
   read(r, c) {
     if (!this.data) return;
     const x = this.data[r * this.columns + c];
-    const text = this.label ? this.label(r, c, x) : minus(`query ${r}, key ${c}, offset ${c - r}: ${this.value} ${valueText(x)}`);
+    const text =
+      this.label ? this.label(r, c, x) : minus(`query ${r}, key ${c}, offset ${c - r}: ${this.value} ${valueText(x)}`);
     if (this.readout.textContent !== text) this.readout.textContent = text;
   }
 
@@ -333,7 +368,8 @@ export class HeatMap {
 
   /** Return the map without axes; each value takes several pixels. */
   picture() {
-    const scale = Math.max(1, Math.round(1024 / Math.max(this.rows, this.columns))), big = document.createElement('canvas');
+    const scale = Math.max(1, Math.round(1024 / Math.max(this.rows, this.columns))),
+          big = document.createElement('canvas');
     [big.width, big.height] = [this.columns * scale, this.rows * scale];
     const brush = big.getContext('2d');
     brush.imageSmoothingEnabled = false;
@@ -350,10 +386,17 @@ export class HeatMap {
           middle = {'text-anchor': 'middle'};
     return h('svg', {xmlns: 'http://www.w3.org/2000/svg', viewBox: `0 0 ${width} ${height}`},
       h('rect', {width, height, fill: colour('bg')}), text(4, 18, this.title, {'font-size': 14, 'font-weight': 600}),
-      h('image', {x: left, y: top, width: wide, height: tall, href: this.picture().toDataURL(), preserveAspectRatio: 'none'}),
-      h('g', {transform: `translate(0 ${top})`}, down), h('g', {transform: `translate(0 ${top + tall})`}, across),
       h('image',
-        {x: left + wide / 4, y: end + 2, width: wide / 2, height: 10, href: this.bar.toDataURL(), preserveAspectRatio: 'none'}),
+        {x: left, y: top, width: wide, height: tall, href: this.picture().toDataURL(), preserveAspectRatio: 'none'}),
+      h('g', {transform: `translate(0 ${top})`}, down), h('g', {transform: `translate(0 ${top + tall})`}, across),
+      h('image', {
+        x: left + wide / 4,
+        y: end + 2,
+        width: wide / 2,
+        height: 10,
+        href: this.bar.toDataURL(),
+        preserveAspectRatio: 'none'
+      }),
       text(left + wide / 2, end + 28, this.value, middle), text(left + wide / 4, end + 28, this.from, middle),
       text(left + wide * 3 / 4, end + 28, this.to, middle));
   }

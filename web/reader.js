@@ -1,8 +1,9 @@
-// reader.js -- lets trained models read a long text with several schemes in a worker, so that the page keeps responding.
-// SPDX-License-Identifier: Apache-2.0
+// reader.js -- lets trained models read a long text with several schemes in a worker, so that the page keeps
+// responding. SPDX-License-Identifier: Apache-2.0
 import {allModels} from './trained.js';
 
-/** Run in the worker: read a text in parts of `part` bytes as far as the page wants, and send the losses of each part. */
+/** Run in the worker: read a text in parts of `part` bytes as far as the page wants, and send the losses of each part.
+ * */
 function work(instantiate, Trained, part) {
   let core, models, job = null, wanted = 0, asleep = true;
   const trained = m => models[m].loaded ??= new Trained(core, models[m].head, models[m].bytes, m);
@@ -58,7 +59,8 @@ export class Reader {
   send(message) {
     this.worker ??= start(this.core).then(worker => {
       worker.onmessage = ({data}) => this.receive(data);
-      worker.onerror = event => this.onfail(`the worker cannot start: ${event.message ?? 'the browser refuses it'}`, this.text);
+      worker.onerror = event =>
+        this.onfail(`the worker cannot start: ${event.message ?? 'the browser refuses it'}`, this.text);
       return worker;
     });
     this.worker.then(worker => worker.postMessage(message), error => this.onfail(error.message, this.text));
@@ -73,13 +75,14 @@ export class Reader {
     this.onread(text);
   }
 
-  /** Begin tokens with each of these: {m: a model, position: its terms, limit: how many tokens it can read, a multiple of 64 or Infinity}.
-   * capacity: for how many tokens to have memory. Return {read, losses: one array for each, with NaN where nothing was read}, which
-   * changes while the worker reads. */
+  /** Begin tokens with each of these: {m: a model, position: its terms, limit: how many tokens it can read, a multiple
+   * of 64 or Infinity}. capacity: for how many tokens to have memory. Return {read, losses: one array for each, with
+   * NaN where nothing was read}, which changes while the worker reads. */
   begin(tokens, of, capacity) {
     const id = ++this.id;
     this.send({id, tokens, of, capacity});
-    return this.text = {id, tokens, capacity, read: 0, losses: of.map(() => new Float64Array(tokens.length - 1).fill(NaN))};
+    return this.text =
+             {id, tokens, capacity, read: 0, losses: of.map(() => new Float64Array(tokens.length - 1).fill(NaN))};
   }
 
   /** Read as far as n tokens; with 0, pause. */

@@ -1,5 +1,5 @@
-// run.mjs MODULE [ARGUMENT...] -- runs a WebAssembly program under node. The exit code is 77 if node does not support its instructions.
-// SPDX-License-Identifier: Apache-2.0
+// run.mjs MODULE [ARGUMENT...] -- runs a WebAssembly program under node. The exit code is 77 if node does not support
+// its instructions. SPDX-License-Identifier: Apache-2.0
 import {readFileSync} from 'node:fs';
 import {WASI} from 'node:wasi';
 

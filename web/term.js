@@ -14,8 +14,8 @@ export function gridOf(text) {
   return size ? {rows: +size[1], columns: +size[2], extra, tokens: size[1] * size[2] + extra} : null;
 }
 
-/** Return the initial text of a term: the text used for its picture, or its first sample. If the term does nothing without arrays, the text
- * names them. */
+/** Return the initial text of a term: the text used for its picture, or its first sample. If the term does nothing
+ * without arrays, the text names them. */
 export function startText(core, facts, name) {
   const {picture, samples} = facts.terms[name];
   if (picture) return picture.split(' ')[0];
@@ -29,12 +29,14 @@ export function startText(core, facts, name) {
 
 /** Return a term's text with these names for its arrays. names: {array: NAME}. */
 export const withNames = (text,
-  names) => [nameOf(text), ...[...new Map([...given(text), ...Object.entries(names)])].map(([k, v]) => `${k}=${v}`)].join(',');
+  names) => [nameOf(text), ...[...new Map([...given(text), ...Object.entries(names)])].map(([k, v]) => `${k}=${v}`)]
+              .join(',');
 
 /** Return the names that a text gives to arrays of the term: {array: NAME}. */
 export const namesIn = (core, text) => {
   const map = given(text);
-  return Object.fromEntries(core.kindOf[nameOf(text)].arrays.filter(a => map.has(a.name)).map(a => [a.name, map.get(a.name)]));
+  return Object.fromEntries(
+    core.kindOf[nameOf(text)].arrays.filter(a => map.has(a.name)).map(a => [a.name, map.get(a.name)]));
 };
 
 /** Return the terms that need no arrays to be computed on a sentence. */
@@ -68,7 +70,8 @@ export function termEditor(
                          names.filter(name => facts.terms[name].family === family)
                            .map(name => h('option', {value: name}, `${name}: ${facts.terms[name].title}`)))));
   const text = control({key, label: 'As text', type: 'text'}, change), box = h('div');
-  const element = h('fieldset', {}, h('legend', {}, legend), h('label', {for: label, class: 'note'}, 'Term'), select, box, text.element);
+  const labelled = h('label', {for: label, class: 'note'}, 'Term'),
+        element = h('fieldset', {}, h('legend', {}, legend), labelled, select, box, text.element);
     let shown = null, made = [];
     return {
       element,
@@ -86,23 +89,27 @@ export function termEditor(
                                   value,
               required));
           made = !term ? [] : term.parameters.map(p => {
-            const start = +(given(startText(core, facts, name)).get(p.key) ?? known.defaults[p.key]), integer = p.type === 'int';
+            const start = +(given(startText(core, facts, name)).get(p.key) ?? known.defaults[p.key]),
+                  integer = p.type === 'int';
             const spec = {key: p.key, label: p.key.replaceAll('_', ' ')};
             if (p.type === 'flag') return [p, control({...spec, type: 'check'}, set(p.key, p.required))];
-            if (p.type === 'choice') return [p, control({...spec, type: 'select', options: p.choices}, set(p.key, p.required))];
-            if (p.type === 'sign') return [p, control({...spec, type: 'select', options: ['-1', '1']}, set(p.key, p.required))];
+            if (p.type === 'choice')
+              return [p, control({...spec, type: 'select', options: p.choices}, set(p.key, p.required))];
+            if (p.type === 'sign')
+              return [p, control({...spec, type: 'select', options: ['-1', '1']}, set(p.key, p.required))];
             if (p.type === 'grid')
               return [p, control({...spec, label: 'grid, rows x columns', type: 'text'}, set(p.key, p.required))];
             const max = Math.min(integer ? Math.max(4, start * 4) : start < 1 ? 1 : start * 2, p.max ?? Infinity);
             return [
               p,
-              control({...spec,
-                type: 'range',
-                min: 0,
-                max,
-                step: integer               ? 1 :
-                  start < 1e-3 && start > 0 ? 'any' :
-                                              0.01},
+              control(
+                {...spec,
+                  type: 'range',
+                  min: 0,
+                  max,
+                  step: integer               ? 1 :
+                    start < 1e-3 && start > 0 ? 'any' :
+                                                0.01},
                 set(p.key, p.required))
             ];
           });

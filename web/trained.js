@@ -1,12 +1,13 @@
-// trained.js -- decoders of bytes that relpos lab trained: their weights come with the page, and web/trained.c runs them.
-// SPDX-License-Identifier: Apache-2.0
+// trained.js -- decoders of bytes that relpos lab trained: their weights come with the page, and web/trained.c runs
+// them. SPDX-License-Identifier: Apache-2.0
 import {scaledRows, unpackObject} from './core.js';
 
 export const modelFile = 'relpos-model.safetensors';  // the name under which the page saves the model
 
 const vocab = 256;
 
-/** Return the models that bundle.py packed in an element: for each, a header, and the half-precision numbers of all arrays, then their 8-bit numbers. */
+/** Return the models that bundle.py packed in an element: for each, a header, and the half-precision numbers of all
+ * arrays, then their 8-bit numbers. */
 const modelsIn = id => unpackObject(id).then(
   ({models, bytes: all}) => models.map(({bytes: [from, to], ...head}) => ({head, bytes: all.subarray(from, to)})));
 
@@ -15,7 +16,9 @@ export const allModels = async () => [...await modelsIn('trained'), ...await mod
 
 export class Trained {
   /** Return the model of the story. All views share it. */
-  static load(core) { return Trained.loaded ??= modelsIn('trained').then(([{head, bytes}]) => new Trained(core, head, bytes)); }
+  static load(core) {
+    return Trained.loaded ??= modelsIn('trained').then(([{head, bytes}]) => new Trained(core, head, bytes));
+  }
 
   /** m: the number of the model in the module, which has one of each number. Only model 0 has run, maps and row. */
   constructor(core, head, bytes, m = 0) {
@@ -75,13 +78,15 @@ export class Trained {
     return {content, score, weights};
   }
 
-  /** Let reader n (0 to 4) begin a text of at most `length` bytes with these terms. It keeps what it has read until end(n). */
+  /** Let reader n (0 to 4) begin a text of at most `length` bytes with these terms. It keeps what it has read until
+   * end(n). */
   begin(n, position, length) {
     this.core.clear();
     this.check(this.core.x.reader_begin(n, this.m, this.core.put(position), length));
   }
 
-  /** Let reader n read tokens, at most 64 and one more: the last is only predicted. Return the loss of each token after the first. */
+  /** Let reader n read tokens, at most 64 and one more: the last is only predicted. Return the loss of each token after
+   * the first. */
   next(n, tokens) {
     const {core} = this, count = tokens.length - 1;
     core.clear();
@@ -103,7 +108,8 @@ export class Trained {
     }
     const metadata = {'relpos.lab': head.config, step: head.step, checksum: head.checksum};
     const text = new TextEncoder().encode(JSON.stringify({__metadata__: metadata, ...arrays}));
-    const parts = [new BigUint64Array([BigInt(text.length)]), text, ...head.arrays.map(([name]) => this.weights(name).slice())];
+    const parts =
+      [new BigUint64Array([BigInt(text.length)]), text, ...head.arrays.map(([name]) => this.weights(name).slice())];
     return new Blob(parts, {type: 'application/octet-stream'});
   }
 }

@@ -8,7 +8,8 @@ export function h(tag, attributes = {}, ...children) {
   for (const [key, value] of Object.entries(attributes)) {
     if (key.startsWith('on')) element.addEventListener(key.slice(2), value);
     else if (key.startsWith('aria-') && value !== undefined) element.setAttribute(key, String(value));
-    else if (value !== undefined && value !== null && value !== false) element.setAttribute(key, value === true ? '' : value);
+    else if (value !== undefined && value !== null && value !== false)
+      element.setAttribute(key, value === true ? '' : value);
   }
   for (const child of children.flat(9))
     if (child !== null && child !== undefined) element.append(child);
@@ -24,7 +25,8 @@ export function fixed(x, digits = 4) {
   if (!Number.isFinite(x)) return Number.isNaN(x) ? 'nan' : 'inf';
   if (Math.abs(x) >= 1e6) return x.toExponential(2).replace(/e([+-])(\d)$/, 'e$10$2');
   const scaled = Math.abs(x) * 10 ** digits, floor = Math.floor(scaled);
-  // x is halfway between two results: (2 floor + 1) / (2 * 10^digits) is a double only if 5^digits divides the numerator
+  // x is halfway between two results: (2 floor + 1) / (2 * 10^digits) is a double only if 5^digits divides the
+  // numerator
   const tie = scaled - floor === 0.5 && (2 * floor + 1) % 5 ** digits === 0;
   let text = tie && floor % 2 === 0 ? (Math.sign(x) * floor / 10 ** digits).toFixed(digits) : x.toFixed(digits);
   if (/^-0\.?0*$/.test(text)) text = text.slice(1);
@@ -32,7 +34,9 @@ export function fixed(x, digits = 4) {
 }
 
 /** Return a value of a map or a row as text: a number, 'masked', or 'not a number'. */
-export const valueText = (x, digits) => x === -Infinity ? 'masked' : Number.isNaN(x) ? 'not a number' : fixed(x, digits);
+export const valueText = (x, digits) => x === -Infinity ? 'masked' :
+  Number.isNaN(x)                                       ? 'not a number' :
+                                                          fixed(x, digits);
 
 /** Replace hyphens by minus signs. */
 export const minus = text => String(text).replaceAll('-', '−');
@@ -50,8 +54,8 @@ export const short = x => {
   return x < 0 && +text ? `(${text})` : text.replace('-', '');
 };
 
-/** Return a sum of products as expressions for `calculation`. If more than `max` products are nonzero, show only the largest in
- * magnitude. */
+/** Return a sum of products as expressions for `calculation`. If more than `max` products are nonzero, show only the
+ * largest in magnitude. */
 export function sumOfProducts(pairs, max = 8) {
   const size = ([x, y]) => Math.abs(x * y), whole = pairs.length <= max ? pairs : pairs.filter(pair => size(pair)),
         shown = whole.length <= max ? whole : [...whole].sort((a, b) => size(b) - size(a)).slice(0, max),
@@ -59,7 +63,8 @@ export function sumOfProducts(pairs, max = 8) {
   return [...shown.map(pair => pair.map(short).join(' * ')), ...(rest ? [`${rest} smaller products`] : [])];
 }
 
-/** Format how a weight in a row of Core.row is computed: exp of the score, divided by the sum of all exponentials in the row. */
+/** Format how a weight in a row of Core.row is computed: exp of the score, divided by the sum of all exponentials in
+ * the row. */
 export function weightOf(row, j, score = fixed(row.score[j])) {
   if (row.score[j] === -Infinity) return 'masked';
   if (Number.isNaN(row.weights[j])) return 'not a number';
@@ -68,7 +73,8 @@ export function weightOf(row, j, score = fixed(row.score[j])) {
 }
 
 /** Format the calculation of x - y. */
-export const differenceOf = (x, y) => x === -Infinity ? 'masked' : calculation([`${fixed(x)} - ${inner(y)}`], fixed(x - y));
+export const differenceOf = (x, y) =>
+  x === -Infinity ? 'masked' : calculation([`${fixed(x)} - ${inner(y)}`], fixed(x - y));
 
 export function signed(x, digits = 4) {
   const text = fixed(x, digits);
@@ -82,7 +88,8 @@ export function bytes(n) {
   return `${n >= 100 || unit === 0 ? Math.round(n) : n.toFixed(1)} ${units[unit]}`;
 }
 
-/** Return the smallest and the largest finite number in some arrays, among the numbers above a bound; [0, 0] if there is none. */
+/** Return the smallest and the largest finite number in some arrays, among the numbers above a bound; [0, 0] if there
+ * is none. */
 export function extent(arrays, above = -Infinity) {
   let min = Infinity, max = -Infinity;
   for (const data of arrays)
@@ -117,8 +124,8 @@ export function nth(data, n) {
   return data[n];
 }
 
-/** Return a value in the form that a setting accepts: one of its choices, a flag, a text, or a number that is limited to lower … upper and
- * rounded if the step is an integer. Return `other` if the value is invalid. */
+/** Return a value in the form that a setting accepts: one of its choices, a flag, a text, or a number that is limited
+ * to lower … upper and rounded if the step is an integer. Return `other` if the value is invalid. */
 export function fit({type, options, step = 1, lower = -Infinity, upper = Infinity}, value, other) {
   if (type === 'select')
     return options.map(option => [option].flat()[0]).find(choice => String(choice) === String(value)) ?? other;
@@ -128,11 +135,12 @@ export function fit({type, options, step = 1, lower = -Infinity, upper = Infinit
   return Number.isFinite(x) ? Math.min(Math.max(Number.isInteger(step) ? Math.round(x) : x, lower), upper) : other;
 }
 
-/** Return a sentence if a link, or a person (from), gives a setting a value that the view cannot show as it is, otherwise ''. limit(state): a limit below spec.upper;
- * want(text, state): what a text must be, or ''. */
-export function misfit({key, label = key, type, options, step = 1, lower = -Infinity, upper = Infinity, limit, want}, given,
-  state, from = `The link has ${key}=`) {
-  const say = (range, shown) => minus(`${from}${given.slice(0, 40)}, but “${label}” must be ${range}: you see ${shown}.`);
+/** Return a sentence if a link, or a person (from), gives a setting a value that the view cannot show as it is,
+ * otherwise ''. limit(state): a limit below spec.upper; want(text, state): what a text must be, or ''. */
+export function misfit({key, label = key, type, options, step = 1, lower = -Infinity, upper = Infinity, limit, want},
+  given, state, from = `The link has ${key}=`) {
+  const say = (range, shown) =>
+    minus(`${from}${given.slice(0, 40)}, but “${label}” must be ${range}: you see ${shown}.`);
   if (type === 'check') return '';
   if (type === 'text') {
     const range = want?.(given, state);
@@ -141,26 +149,29 @@ export function misfit({key, label = key, type, options, step = 1, lower = -Infi
   if (type === 'select') {
     const found = options.map(option => [option].flat()),
           name = value => `“${found.find(o => String(o[0]) === String(value))?.at(-1)}”`;
-    return found.some(o => String(o[0]) === given) ? '' :
-                                                     say(`one of ${found.map(o => name(o[0])).join(', ')}`, name(state[key]));
+    return found.some(o => String(o[0]) === given) ?
+      '' :
+      say(`one of ${found.map(o => name(o[0])).join(', ')}`, name(state[key]));
   }
   const most = Math.min(upper, limit?.(state) ?? Infinity), shown = Math.min(state[key], most);
   if (given.trim() && +given === shown) return '';
   return say(
-    `a ${Number.isInteger(step) ? 'whole ' : ''}number${lower > -Infinity ? ` from ${lower} to ${count(most)}` : ''}`, shown);
+    `a ${Number.isInteger(step) ? 'whole ' : ''}number${lower > -Infinity ? ` from ${lower} to ${count(most)}` : ''}`,
+    shown);
 }
 
 let ids = 0;
 const id = () => `e${ids++}`;
 
-/** Create a control for state[key]. spec: {key, label, type: range|select|check|text, min, max (limits of the slider), lower, upper (limits
- * of the number), limit(state) (a limit below upper), step, options}. Return {element, set}. If a number cannot be used, its field sends the
- * event `refused` with a sentence. */
+/** Create a control for state[key]. spec: {key, label, type: range|select|check|text, min, max (limits of the slider),
+ * lower, upper (limits of the number), limit(state) (a limit below upper), step, options}. Return {element, set}. If a
+ * number cannot be used, its field sends the event `refused` with a sentence. */
 export function control(spec, change) {
   const name = id(), label = h('label', {for: name
   }, spec.label);
   if (spec.type === 'check') {
-    const input = h('input', {type: 'checkbox', id: name, 'data-key': spec.key, onchange: () => change(spec.key, input.checked)});
+    const input =
+      h('input', {type: 'checkbox', id: name, 'data-key': spec.key, onchange: () => change(spec.key, input.checked)});
     return {
       element: h('div', {class: 'check'}, input, label),
       set: value => {
@@ -169,11 +180,12 @@ export function control(spec, change) {
     };
   }
   if (spec.type === 'select') {
-    const input = h('select', {id: name, class: 'wide', 'data-key': spec.key, onchange: () => change(spec.key, input.value)},
-      spec.options.map(option => {
-        const [value, text] = Array.isArray(option) ? option : [option, option];
-        return h('option', {value}, text);
-      }));
+    const input =
+      h('select', {id: name, class: 'wide', 'data-key': spec.key, onchange: () => change(spec.key, input.value)},
+        spec.options.map(option => {
+          const [value, text] = Array.isArray(option) ? option : [option, option];
+          return h('option', {value}, text);
+        }));
     return {
       element: h('div', {class: 'field'}, label, input),
       set: value => {
@@ -206,9 +218,10 @@ export function control(spec, change) {
     if (value !== undefined) change(spec.key, value);
     if (why) number.value = value, number.dispatchEvent(new CustomEvent('refused', {bubbles: true, detail: why}));
   };
-  const number =
-    h('input', {type: 'number', id: name, step: spec.step ?? 1, min: spec.lower, max: spec.upper, 'data-key': spec.key});
-  const range = h('input', {type: 'range', 'aria-label': spec.label, min: spec.min, max: spec.max, step: spec.step ?? 1});
+  const number = h(
+    'input', {type: 'number', id: name, step: spec.step ?? 1, min: spec.lower, max: spec.upper, 'data-key': spec.key});
+  const range =
+    h('input', {type: 'range', 'aria-label': spec.label, min: spec.min, max: spec.max, step: spec.step ?? 1});
   number.addEventListener('change', read(number));
   range.addEventListener('input', read(range));
   return {
@@ -224,8 +237,8 @@ export function control(spec, change) {
   };
 }
 
-/** Create a form with a control for every spec that has a label; other settings are changed elsewhere in the view. set(state) shows a
- * state. */
+/** Create a form with a control for every spec that has a label; other settings are changed elsewhere in the view.
+ * set(state) shows a state. */
 export function controls(specs, change, ...more) {
   const made = specs.filter(spec => spec.label).map(spec => [spec, control(spec, spec.change ?? change)]);
   return {
@@ -243,8 +256,8 @@ export function controls(specs, change, ...more) {
 /** Create a part of a view that the reader opens. */
 export const folded = (title, ...parts) => h('details', {}, h('summary', {}, title), parts);
 
-/** Add a line below a table. It shows the calculation of the cell under the mouse or with the focus; calculation(row, column) returns its
- * text. Tab reaches one cell, and the arrow keys move to the others. */
+/** Add a line below a table. It shows the calculation of the cell under the mouse or with the focus; calculation(row,
+ * column) returns its text. Tab reaches one cell, and the arrow keys move to the others. */
 function explainCells(element, calculation) {
   const said = h('p', {class: 'readout hint', 'aria-live': 'polite'},
     'Point at a cell to see its calculation, or use Tab and the arrow keys.');
@@ -262,7 +275,8 @@ function explainCells(element, calculation) {
   };
   if (rows[0]?.[0]) enter(rows[0][0]);
   element.addEventListener('pointerover', event => show(event.target.closest('td')));
-  element.addEventListener('pointerleave', () => show(element.contains(document.activeElement) ? document.activeElement : null));
+  element.addEventListener(
+    'pointerleave', () => show(element.contains(document.activeElement) ? document.activeElement : null));
   element.addEventListener('focusin', event => {
     if (at(event.target)) enter(event.target), show(event.target);
   });
@@ -286,17 +300,18 @@ export function table(head, rows, {digits = 4, sign = false, caption = '', mark,
     h('table', {}, caption ? h('caption', {class: 'note'}, h('span', {}, caption)) : null,
       h('thead', {class: 'num'}, h('tr', {}, head.map(cell => cell === '' ? h('td') : h('th', {scope: 'col'}, cell)))),
       h('tbody', {},
-        rows.map(
-          (row, r) => h('tr', {},
-            row.map((cell, c) => c === 0 ? h('th', {scope: 'row', ...(mark?.(r, c) ? {class: mark(r, c)} : {})}, text(cell)) :
-                                           h('td', mark?.(r, c) ? {class: mark(r, c)} : {}, text(cell))))))));
+        rows.map((row, r) => h('tr', {},
+                   row.map((cell, c) => c === 0 ?
+                       h('th', {scope: 'row', ...(mark?.(r, c) ? {class: mark(r, c)} : {})}, text(cell)) :
+                       h('td', mark?.(r, c) ? {class: mark(r, c)} : {}, text(cell))))))));
   return calculation ? explainCells(element, calculation) : element;
 }
 
 /** Return the rows of a matrix for `table`; each row has n numbers. */
 export function rowsOf(names, data, n) { return names.map((name, r) => [name, ...data.slice(r * n, (r + 1) * n)]); }
 
-/** Return the index among n in a row to which an arrow key, Home or End moves from the index `at`, or null for another key. */
+/** Return the index among n in a row to which an arrow key, Home or End moves from the index `at`, or null for another
+ * key. */
 export function arrows(event, at, n) {
   const by = {ArrowLeft: -1, ArrowRight: 1, ArrowUp: -1, ArrowDown: 1, Home: -n, End: n}[event.key];
   if (!by) return null;
@@ -304,8 +319,8 @@ export function arrows(event, at, n) {
   return Math.min(Math.max(at + by, 0), n - 1);
 }
 
-/** Show a button for each word; the chosen word, if it is one of them, is pressed. If the words have not changed, keep the buttons, which keeps the
- * focus. Tab reaches one word, and the arrow keys move to the others. */
+/** Show a button for each word; the chosen word, if it is one of them, is pressed. If the words have not changed, keep
+ * the buttons, which keeps the focus. Tab reaches one word, and the arrow keys move to the others. */
 export function wordButtons(box, words, chosen, pick) {
   const key = words.join('\n');
   if (box.of !== key) {
@@ -328,9 +343,10 @@ export function wordButtons(box, words, chosen, pick) {
   box.chosen = chosen;
 }
 
-/** Keep the chosen word of wordButtons, or the element of the class query, in sight where a style limits the height of the box: when the box
- * appears or changes its size, and after another word has been chosen; the view then calls the returned function. Only the box scrolls,
- * never the page. The box has the class more-above or more-below while words are hidden there. */
+/** Keep the chosen word of wordButtons, or the element of the class query, in sight where a style limits the height of
+ * the box: when the box appears or changes its size, and after another word has been chosen; the view then calls the
+ * returned function. Only the box scrolls, never the page. The box has the class more-above or more-below while words
+ * are hidden there. */
 export function followChosen(box) {
   let last = null;
   const find = () => box.querySelector('[aria-pressed=true], .query'), follow = () => {
@@ -348,8 +364,8 @@ export function followChosen(box) {
   return () => find() !== last && follow();
 }
 
-/** Return a function that marks elements as belonging to earlier settings if it is called with true, and unmarks them if with false. Marks
- * appear only after a moment, so that a term that is still being typed does not dim the page. */
+/** Return a function that marks elements as belonging to earlier settings if it is called with true, and unmarks them
+ * if with false. Marks appear only after a moment, so that a term that is still being typed does not dim the page. */
 export function marker(elements) {
   let timer = 0;
   return stale => {
@@ -360,9 +376,9 @@ export function marker(elements) {
   };
 }
 
-/** Run a generator in pieces of a few milliseconds, so that the page keeps responding: the first piece at once, the others later while
- * wanted() is true. Call last() if the last piece was a later one. Return {done, go(), finish()}: go continues after a time when it was not
- * wanted, and finish runs the rest at once. */
+/** Run a generator in pieces of a few milliseconds, so that the page keeps responding: the first piece at once, the
+ * others later while wanted() is true. Call last() if the last piece was a later one. Return {done, go(), finish()}: go
+ * continues after a time when it was not wanted, and finish runs the rest at once. */
 export function inPieces(steps, wanted, last) {
   let timer = 0;
   const job = {
@@ -387,7 +403,8 @@ export function inPieces(steps, wanted, last) {
   return job;
 }
 
-/** Create a button that copies the text of(), and says in `status` that it did, or that the browser refuses and what to do instead. */
+/** Create a button that copies the text of(), and says in `status` that it did, or that the browser refuses and what to
+ * do instead. */
 export const copyButton = (label, of, status, instead) => h('button', {
   type: 'button',
   onclick: async () => {
@@ -399,8 +416,8 @@ export const copyButton = (label, of, status, instead) => h('button', {
 },
   label);
 
-/** Return the full address of this page with another fragment. A link with only "#bias" would mean an element of that name: tools that check
- * accessibility then search the page for it. */
+/** Return the full address of this page with another fragment. A link with only "#bias" would mean an element of that
+ * name: tools that check accessibility then search the page for it. */
 export const addressOf = fragment => location.href.split('#')[0] + fragment;
 
 /** Create a link to a view with its last state. */
@@ -414,15 +431,16 @@ export function download(name, blob) {
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
-/** Matches where the page has one column; in explorer.css, too. The settings of a view are then a sheet at the bottom, closed at first. */
+/** Matches where the page has one column; in explorer.css, too. The settings of a view are then a sheet at the bottom,
+ * closed at first. */
 export const narrow = matchMedia('(max-width: 900px)');
 
 const dark = matchMedia('(prefers-color-scheme: dark)'), seen = new Map();
 /** Return the colour scheme of the page: light or dark. */
 export const scheme = () => document.documentElement.dataset.theme || (dark.matches ? 'dark' : 'light');
 
-/** Return a colour of the page's style, for canvases and saved pictures. Each colour is read only once, because reading it makes the
- * browser compute the layout. */
+/** Return a colour of the page's style, for canvases and saved pictures. Each colour is read only once, because reading
+ * it makes the browser compute the layout. */
 export function colour(name) {
   const key = `${scheme()} ${name}`;
   if (!seen.has(key)) seen.set(key, getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim());

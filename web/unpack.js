@@ -1,8 +1,9 @@
-// unpack.js -- unpacks the compressed parts of the page. explorer.html has it outside of the compressed script, to start that script.
-// SPDX-License-Identifier: Apache-2.0
+// unpack.js -- unpacks the compressed parts of the page. explorer.html has it outside of the compressed script, to
+// start that script. SPDX-License-Identifier: Apache-2.0
 
-/** Return the bytes of a script element that bundle.py packed: compressed, and then each four bytes as five digits of base 85, first the highest.
- * The digit d is the character with code 40 + d, but ~ replaces <, so that no text is HTML. */
+/** Return the bytes of a script element that bundle.py packed: compressed, and then each four bytes as five digits of
+ * base 85, first the highest. The digit d is the character with code 40 + d, but ~ replaces <, so that no text is HTML.
+ * */
 export async function unpack(id) {
   const text = document.getElementById(id).textContent, size = text.length, bytes = new DataView(new ArrayBuffer(size));
   for (let from = 0, to = 0; from < size; to += 4) {
@@ -20,8 +21,8 @@ export async function unpack(id) {
 /** Say why the page cannot work. */
 export function failed(error) {
   document.documentElement.dataset.ready = 'not';
-  document.getElementById('wait')?.replaceChildren(
-    `The library could not start: ${error.message} (use Chrome or Edge 111, Firefox 113, Safari 16.4, or a later version)`);
+  document.getElementById('wait')?.replaceChildren(`The library could not start: ${
+    error.message} (use Chrome or Edge 111, Firefox 113, Safari 16.4, or a later version)`);
   throw error;
 }
 

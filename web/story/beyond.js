@@ -1,4 +1,5 @@
-// beyond.js -- the step before the last: how each scheme behaves at distances that do not occur in training. SPDX-License-Identifier: Apache-2.0
+// beyond.js -- the step before the last: how each scheme behaves at distances that do not occur in training.
+// SPDX-License-Identifier: Apache-2.0
 import {chart, legendOf} from '../chart.js';
 import {optionOf, shell} from '../code.js';
 import {safetensorsOf} from '../files.js';
@@ -9,10 +10,11 @@ import {i, math, n, o, words} from './mathml.js';
 import {doubling, heightOf, paper, player, step, widthOf} from './step.js';
 import {trainedTable} from './tables.js';
 
-const trained = 512, min = 64, max = 8192, points = 600, heads = 4, grey = 5, width = 2 * heads, content = 2, low = -6, high = 6,
-      columns = 2, file = 'relpos-beyond.safetensors';
+const trained = 512, min = 64, max = 8192, points = 600, heads = 4, grey = 5, width = 2 * heads, content = 2, low = -6,
+      high = 6, columns = 2, file = 'relpos-beyond.safetensors';
 
-/** Return all distances in training, and about `points` of the distances from there to `length` with equal steps on a logarithmic axis. */
+/** Return all distances in training, and about `points` of the distances from there to `length` with equal steps on a
+ * logarithmic axis. */
 function kept(length) {
   const far = Array.from({length: points}, (_, n) => Math.round(trained * (max / trained) ** (n / points)));
   const all = [...Array(Math.min(trained, length)).keys(), ...far.filter(back => back < length), length - 1].slice(1);
@@ -29,32 +31,46 @@ export const beyond = {
   make({core, facts, change, state, story}) {
     const settings = controls(
       [
-        {key: 'length', label: 'Length of the text', type: 'range', min, max, lower: min, upper: max}, {key: 'text', type: 'text'}
+        {key: 'length', label: 'Length of the text', type: 'range', min, max, lower: min, upper: max},
+        {key: 'text', type: 'text'}
       ],
       change);
     const box = h('div', {class: 'four'}), legend = legendOf([
-      ...[...Array(heads).keys()].map(head => ({name: `head ${head}`})), {name: 'Shaw: all heads', style: 'band', colour: grey},
-      {name: 'Shaw: their median', colour: grey}
+      ...[...Array(heads).keys()].map(head => ({name: `head ${head}`})),
+      {name: 'Shaw: all heads', style: 'band', colour: grey}, {name: 'Shaw: their median', colour: grey}
     ]);
-    // the query of a head uses one pair of channels, and every key is equal to the sum of the queries: without positions all scores are 2
-    const size = Math.sqrt(content * Math.sqrt(width)), q = new Float64Array(heads * width), one = new Float64Array(width);
+    // the query of a head uses one pair of channels, and every key is equal to the sum of the queries: without
+    // positions all scores are 2
+    const size = Math.sqrt(content * Math.sqrt(width)), q = new Float64Array(heads * width),
+          one = new Float64Array(width);
     for (let n = 0; n < heads; n++) one[n] = q[n * width + n] = size;
     const key = new Float64Array(max * width);
     for (let n = 0; n < max; n++) key.set(one, n * width);
-    const problem = (length, terms) => core.problem(
-      {heads, kvHeads: 1, lenQ: 1, lenK: length, qOffset: length - 1, dimK: width, terms, q, k: key.subarray(0, length * width)});
+    const problem = (length, terms) => core.problem({
+      heads,
+      kvHeads: 1,
+      lenQ: 1,
+      lenK: length,
+      qOffset: length - 1,
+      dimK: width,
+      terms,
+      q,
+      k: key.subarray(0, length * width)
+    });
     const shaw = `relkey,left=${trained - 1},right=0`;
     problem(min, [shaw]);
     const vectors = core.filled(0, 0), table = trainedTable(core, facts, 0);
     /** Return from which distance on each head of the longest text repeats its last score. */
     const repeated = scores => 1 + Math.max(...scores.map(all => all.findLastIndex(x => x !== all.at(-1))));
     const from = what => (length, {first}) => first < length ? `the same ${what} from distance ${first} on` : '';
-    const rope = `rope,dim=${width}`, {frequency} = core.frequencies(rope, width, 1), slowest = frequency.at(-1) * 180 / Math.PI;
+    const rope = `rope,dim=${width}`, {frequency} = core.frequencies(rope, width, 1),
+          slowest = frequency.at(-1) * 180 / Math.PI;
     const schemes = [
       {
         name: 'ALiBi',
         term: {text: 'alibi'},
-        note: (length, {scores}) => `its flattest head falls from ${content} to ${minus(fixed(scores.at(-1)[length - 1], 1))}`
+        note: (length, {scores}) =>
+          `its flattest head falls from ${content} to ${minus(fixed(scores.at(-1)[length - 1], 1))}`
       },
       {name: 'T5', term: table, note: from('number')}, {
         name: 'Shaw',
@@ -86,7 +102,8 @@ export const beyond = {
     const mean = list => list.reduce((sum, x) => sum + x, 0) / list.length;
     /** Return the range and the median of the heads' scores at some distances, as series of a chart. */
     const spread = (scores, shown) => {
-      const sorted = shown.map(back => scores.map(all => all[back]).sort((a, b) => a - b)), of = at => sorted.map(all => all[at]);
+      const sorted = shown.map(back => scores.map(all => all[back]).sort((a, b) => a - b)),
+            of = at => sorted.map(all => all[at]);
       const median = sorted.map(all => (all[heads / 2 - 1] + all[heads / 2]) / 2);
       return [
         {name: 'all heads', style: 'band', opacity: 0.2, colour: grey, x: shown, y: of(heads - 1), under: of(0)},
@@ -94,25 +111,34 @@ export const beyond = {
       ];
     };
     const ranges = new Map();  // of scores, by distance, for each head that has some
-    /** Return the range of a head's scores around a distance, which contains a whole turn of a dial that has turned three times. */
+    /** Return the range of a head's scores around a distance, which contains a whole turn of a dial that has turned
+     * three times. */
     const around = (scores, back) => {
       const known = ranges.get(scores) ?? ranges.set(scores, []).get(scores);
       return known[back] ??= extent([scores.subarray(Math.floor(back / 1.18), Math.ceil(back * 1.18))]);
     };
-    /** Return a head's scores at some distances as series of a chart. After three turns of a dial, its line would hide the slower dials: show ranges. */
+    /** Return a head's scores at some distances as series of a chart. After three turns of a dial, its line would hide
+     * the slower dials: show ranges. */
     const curve = (scores, shown, head, {bold = [], turns = []}) => {
       const end = 3 * turns[head] < trained ? 3 * turns[head] : Infinity, far = shown.filter(back => back >= end),
             of = far.map(back => around(scores, back)), common = {name: `head ${head}`, colour: head};
       return [
         {...common, line: bold[head] ?? 1.5, x: shown, y: shown.map(back => back < end ? scores[back] : NaN)},
-        ...(far.length ?
-            [{...common, style: 'band', opacity: 0.18, x: far, y: of.map(range => range[1]), under: of.map(range => range[0])}] :
-            [])
+        ...(far.length ? [{
+          ...common,
+          style: 'band',
+          opacity: 0.18,
+          x: far,
+          y: of.map(range => range[1]),
+          under: of.map(range => range[0])
+        }] :
+                         [])
       ];
     };
     let known = null;  // a score depends only on the distance, so those of the longest text serve every length
     /** Return the share of the attention beyond training in each scheme, as means over the heads. */
-    const shares = length => known.map(({sums}) => mean(sums.map(all => 1 - all[Math.min(trained, length)] / all[length])));
+    const shares = length =>
+      known.map(({sums}) => mean(sums.map(all => 1 - all[Math.min(trained, length)] / all[length])));
     const arrays = length => ({
       q: {shape: [1, heads, 1, width], data: q},
       k: {shape: [1, 1, length, width], data: key.subarray(0, length * width)},
@@ -121,7 +147,8 @@ export const beyond = {
       'relkey.table': vectors
     });
     const named = ({text, arrays}) => arrays ? withNames(text, {table: `${text.split(',')[0]}.table`}) : text;
-    const play = player({key: 'length', state, change, text: 'Play: 64 to 8,192', ends: [min, max], next: doubling(max)});
+    const play =
+      player({key: 'length', state, change, text: 'Play: 64 to 8,192', ends: [min, max], next: doubling(max)});
     return step(this, {
       story,
       settings,
@@ -150,29 +177,37 @@ export const beyond = {
         drag('length', {text: count, log: true}), '. What do four schemes do with longer distances? ', play],
       fold: 1,
       text: [
-        'All words are equal here, so only the distance matters. Each scheme has four heads; a head of RoPE is one dial, and where it turns too fast for a line, its range is shaded.',
+        'All words are equal here, so only the distance matters. Each scheme has four heads; a head of RoPE is one ' +
+          'dial, and where it turns too fast for a line, its range is shaded.',
         [
-          'ALiBi keeps falling, so far words get almost no weight. T5 and Shaw repeat their last number for more and more words. RoPE’s slow dials reach angles that did not occur in training, so models for long texts slow the dials down. A table of 512 position vectors ends: it has none for token 513 (that of GPT-2 has 1,024).',
+          'ALiBi keeps falling, so far words get almost no weight. T5 and Shaw repeat their last number for more ' +
+            'and more words. RoPE’s slow dials reach angles that did not occur in training, so models for long texts ' +
+            'slow the dials down. A table of 512 position vectors ends: it has none for token 513 (that of GPT-2 has ' +
+            '1,024).',
           ' More attention is not better: ', viewLink({id: 'length'}, 'trained models'),
           ' show what becomes of their predictions.'
         ]
       ],
       formula: math(words('new offsets:'), i('δ'), o('='), i('j'), o('−'), i('i'), o('≤'), n(`−${trained}`)),
-      papers: [paper('Chen et al. 2023, Position interpolation', '2306.15595'), paper('Peng et al. 2023, YaRN', '2309.00071')],
+      papers: [
+        paper('Chen et al. 2023, Position interpolation', '2306.15595'), paper('Peng et al. 2023, YaRN', '2309.00071')
+      ],
       workshop: viewLink({id: 'rope'}, 'slow RoPE’s dials'),
       notes: [
-        `The four schemes have the same queries and keys, four heads each, and all keys are equal. A head’s query uses one pair of channels. Without positions every score is ${
-          content}.`,
-        'T5 is a trained table, layer 0 of the laboratory’s byte model. Shaw’s vectors are random. RoPE’s dials turn by 1, 0.1, 0.01 and 0.001 radians per word.',
+        `The four schemes have the same queries and keys, four heads each, and all keys are equal. A head’s query ` +
+          `uses one pair of channels. Without positions every score is ${content}.`,
+        'T5 is a trained table, layer 0 of the laboratory’s byte model. Shaw’s vectors are random. RoPE’s dials ' +
+          'turn by 1, 0.1, 0.01 and 0.001 radians per word.',
         'If you have entered words in another step, a dotted line marks the largest distance between two of them.',
         'An arrow marks where a curve leaves the frame. Point at a chart to read the scores beyond it.',
         '“Save the arrays” writes the file that the commands read.'
       ],
       compute(state) {
-        const {length} = state, gap = parseFloat(getComputedStyle(box).columnGap) || 0, width = (widthOf(box) - gap) / columns;
+        const {length} = state, gap = parseFloat(getComputedStyle(box).columnGap) || 0,
+              width = (widthOf(box) - gap) / columns;
         settings.set(state);
-        known ??=
-          schemes.map(scheme => scoresOf(scheme)).map(scores => ({scores, sums: scores.map(sums), first: repeated(scores)}));
+        known ??= schemes.map(scheme => scoresOf(scheme))
+                    .map(scores => ({scores, sums: scores.map(sums), first: repeated(scores)}));
         const found = known.map(({scores}) => scores), shown = kept(length);
         const fractions = shares(length), words = state.text.split(/\s+/).filter(Boolean).length;
         const room = heightOf(box) / 2 - (width > 240 ? 80 : 138);  // for a chart, so that all are on the first screen
@@ -191,16 +226,21 @@ export const beyond = {
           high,
           logX: true,
           span: [1, max],
-          series: scheme.band ? spread(found[n], shown) : found[n].flatMap((scores, head) => curve(scores, shown, head, scheme)),
+          series: scheme.band ? spread(found[n], shown) :
+                                found[n].flatMap((scores, head) => curve(scores, shown, head, scheme)),
           legend: false,
           zones: [{from: 1, to: trained - 0.5, shade: true}],
           marks: words > 1 && words <= length ? [{x: words - 1, text: `your ${words} words`}] : [],
-          rest: length < max ?
-            {from: length - 0.5, free: Math.max(length, trained), text: width > 360 ? 'not in this text' : 'not in text'} :
-            undefined
+          rest: length < max ? {
+            from: length - 0.5,
+            free: Math.max(length, trained),
+            text: width > 360 ? 'not in this text' : 'not in text'
+          } :
+                               undefined
         }));
         schemes.forEach(
-          ({note}, n) => figures[n].querySelector('figcaption').append(h('span', {class: 'note'}, note(length, known[n]))));
+          ({note}, n) =>
+            figures[n].querySelector('figcaption').append(h('span', {class: 'note'}, note(length, known[n]))));
         box.replaceChildren(...figures, legend);
         const size = h('strong', {}, `${count(length)} tokens`), part = percent(1 - trained / length);
         return {
@@ -222,7 +262,8 @@ export const beyond = {
               file}: score and weights of each scheme, from the first word to the last\nfor head in 0 1 2 3; do\n${
               schemes
                 .map(({term}) => '  ' + shell([
-                  'relpos', 'explain', '--input', file, '--q-offset', length - 1, ...optionOf(core, named(term)), '--head'
+                  'relpos', 'explain', '--input', file, '--q-offset', length - 1, ...optionOf(core, named(term)),
+                  '--head'
                 ]) + ' $head --json\n')
                 .join('')}done\n`
           }

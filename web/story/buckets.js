@@ -71,19 +71,24 @@ export const buckets = {
         reveal: () => change({back: asked[1]})
       },
       lead: drag =>
-        ['T5 learns one bias for each coloured bar, a bucket of distances. Drag across the picture, or drag the distance of the word: ',
+        ['T5 learns one bias for each coloured bar, a bucket of distances. Drag across the picture, or drag the ' +
+            'distance of the word: ',
           drag('back'), ' tokens.'],
       fold: 1,
       text: [
-        'The curve is what a head of a trained model learned: unlike a slope, it can rise and fall, and each head learns a different one.',
-        'Each of the first sixteen distances has its own bucket. Farther distances share buckets, which become wider, and the last bucket has no end.'
+        'The curve is what a head of a trained model learned: unlike a slope, it can rise and fall, and each head ' +
+          'learns a different one.',
+        'Each of the first sixteen distances has its own bucket. Farther distances share buckets, which become ' +
+          'wider, and the last bucket has no end.'
       ],
       formula: math(sub(i('b'), row(i('i'), i('j'))), o('='),
         sub(words('table'), row(words('bucket'), o('('), i('i'), o('−'), i('j'), o(')'), o(','), i('h')))),
       papers: [paper('Raffel et al. 2020, T5', '1910.10683')],
       workshop: viewLink({id: 'buckets'}, 'all strategies of buckets'),
       notes: [
-        'The table is from a byte model of relpos’ laboratory with 2 layers of 4 heads, trained for 1,000 steps; a token is a byte. It has 32 buckets for tokens before the query, as in T5’s decoder. T5’s encoder has 16 for each direction.',
+        'The table is from a byte model of relpos’ laboratory with 2 layers of 4 heads, trained for 1,000 steps; a ' +
+          'token is a byte. It has 32 buckets for tokens before the query, as in T5’s decoder. T5’s encoder has 16 ' +
+          'for each direction.',
         'Half of the buckets contain one distance each. The width of the others grows with the distance.'
       ],
       compute(state) {
@@ -91,8 +96,8 @@ export const buckets = {
                             height = tall(box, 250, 100);
         settings.set(state);
         core.problem({heads: 4, lenQ: 1, lenK: reach + 1, qOffset: reach, terms: [term]});
-        const bias = core.bias(), of = back => bias[head * (reach + 1) + reach - back], bucket = core.bucket(-back, rule),
-              x = Array.from({length: reach + 1}, (_, n) => n), y = x.map(of),
+        const bias = core.bias(), of = back => bias[head * (reach + 1) + reach - back],
+              bucket = core.bucket(-back, rule), x = Array.from({length: reach + 1}, (_, n) => n), y = x.map(of),
               sharing = x.filter(n => core.bucket(-n, rule) === bucket), last = sharing.at(-1) === reach;
         const figure = chart({
           title: `The bias that layer ${layer}, head ${head} has learned`,
@@ -114,7 +119,8 @@ export const buckets = {
         wordButtons(buttons, words, words.length - 1 - back, n => change({back: words.length - 1 - n}));
         return {
           said: [
-            `Distance ${back}${word && back ? `, from “${words.at(-1)}” back to “${word}”,` : ''} is in bucket ${bucket}`,
+            `Distance ${back}${word && back ? `, from “${words.at(-1)}” back to “${word}”,` : ''} is in bucket ${
+              bucket}`,
             sharing.length < 2 ? ' and shares it with no other' :
               last             ? `, with all distances from ${sharing[0]}` :
                                  `, with all distances from ${sharing[0]} to ${sharing.at(-1)}`,
@@ -123,10 +129,11 @@ export const buckets = {
           numbers: {exact, bucket},
           csv: () => [['back', 'bucket', 'bias'], ...x.map(n => [n, core.bucket(-n, rule), y[n]])],
           code: {
-                        CLI: `python3 - <<'END'\nimport numpy as np\nnp.savez("t5.npz", table=${nested(table.data, table.shape)})\nEND\n` +
+                        CLI: `python3 - <<'END'\nimport numpy as np\nnp.savez("t5.npz", table=${
+                   nested(table.data, table.shape)})\nEND\n` +
               shell([
-                'relpos', 'bias', `${term.text},table=table`, '--input', 't5.npz', '--head', head, '--q', 1, '--k', reach + 1,
-                '--q-offset', reach, '--json'
+                'relpos', 'bias', `${term.text},table=table`, '--input', 't5.npz', '--head', head, '--q', 1, '--k',
+                reach + 1, '--q-offset', reach, '--json'
               ])
           }
         };

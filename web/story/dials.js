@@ -1,5 +1,5 @@
-// dials.js -- the step about RoPE: pairs of channels as dials; both hands turn with the position, and the angle between them stays.
-// SPDX-License-Identifier: Apache-2.0
+// dials.js -- the step about RoPE: pairs of channels as dials; both hands turn with the position, and the angle between
+// them stays. SPDX-License-Identifier: Apache-2.0
 import {chart, legendOf} from '../chart.js';
 import {nested, shell} from '../code.js';
 import {dial, sums} from '../dial.js';
@@ -19,8 +19,16 @@ export const dials = {
   make({core, change, state, story}) {
     const settings = controls(
       [
-        {key: 'at', label: 'Position of the key', type: 'range', min: 0, max: maxPosition, lower: 0, upper: 100000},
-        {key: 'back', label: 'Distance of the query after it', type: 'range', min: 0, max: reach, lower: 0, upper: reach}, {
+        {key: 'at', label: 'Position of the key', type: 'range', min: 0, max: maxPosition, lower: 0, upper: 100000}, {
+          key: 'back',
+          label: 'Distance of the query after it',
+          type: 'range',
+          min: 0,
+          max: reach,
+          lower: 0,
+          upper: reach
+        },
+        {
           key: 'base',
           label: 'Base: larger is slower',
           type: 'select',
@@ -35,8 +43,8 @@ export const dials = {
       ],
       change);
     const {width} = core.words(['a']), pairs = width / 2, columns = pairs + 1;  // the last column is the sum
-    const planes = h('div', {class: 'dials', style: `--columns: ${columns}`}), box = h('div', {class: 'drag'}), bars = h('div'),
-          key = legendOf([{name: 'query'}, {name: 'key'}]);
+    const planes = h('div', {class: 'dials', style: `--columns: ${columns}`}), box = h('div', {class: 'drag'}),
+          bars = h('div'), key = legendOf([{name: 'query'}, {name: 'key'}]);
     return step(this, {
       story,
       settings,
@@ -55,18 +63,21 @@ export const dials = {
         ' tokens after it. Drag the first number to move both words, and the second to change their distance.'],
       fold: 1,
       text: [
-        'RoPE adds nothing to the scores. It takes the channels of query and key two by two, as the hands of a dial: blue for the query, dashed orange for the key. Each position turns a hand by a fixed angle.',
-        'The angle between the hands depends only on the distance, and so does the score. As on a clock, fast hands tell neighbours apart, and slow hands tell near from far.'
+        'RoPE adds nothing to the scores. It takes the channels of query and key two by two, as the hands of a ' +
+          'dial: blue for the query, dashed orange for the key. Each position turns a hand by a fixed angle.',
+        'The angle between the hands depends only on the distance, and so does the score. As on a clock, fast hands ' +
+          'tell neighbours apart, and slow hands tell near from far.'
       ],
       formula: [
-        math(o('⟨'), i('R'), o('('), i('m'), o(')'), i('q'), o(','), i('R'), o('('), i('n'), o(')'), i('k'), o('⟩'), o('='),
-          o('⟨'), i('q'), o(','), i('R'), o('('), i('n'), o('−'), i('m'), o(')'), i('k'), o('⟩')),
+        math(o('⟨'), i('R'), o('('), i('m'), o(')'), i('q'), o(','), i('R'), o('('), i('n'), o(')'), i('k'), o('⟩'),
+          o('='), o('⟨'), i('q'), o(','), i('R'), o('('), i('n'), o('−'), i('m'), o(')'), i('k'), o('⟩')),
         math(sub(i('θ'), i('t')), o('='), sup(i('base'), row(o('−'), i('2'), i('t'), o('/'), i('d'))))
       ],
       papers: [paper('Su et al. 2021, RoFormer', '2104.09864')],
       workshop: viewLink({id: 'rope'}, 'wavelengths and scalings'),
       notes: [
-        'The words have eight channels here, so four dials; a head of Llama has 128 channels and 64 dials. The base is small, so you can see the slow dials turn.',
+        'The words have eight channels here, so four dials; a head of Llama has 128 channels and 64 dials. The base ' +
+          'is small, so you can see the slow dials turn.',
         'The library rotates both vectors before their product. The picture shows the same angles.'
       ],
       compute(state) {
@@ -81,13 +92,15 @@ export const dials = {
         planes.replaceChildren(
           ...Array.from({length: pairs},
             (_, c) =>
-              h('div', {}, dial({
-                hands: [[q[c], q[c + pairs], m * frequency[c], '', 0], [k[c], k[c + pairs], at * frequency[c], '5 4', 1]],
-                longest: longest(c),
-                between: true,
-                label: `dial ${c}: the query has turned by ${fixed(m * frequency[c], 2)}, the key by ${
-                  fixed(at * frequency[c], 2)} radians`
-              }),
+              h(
+                'div', {}, dial({
+                  hands:
+                    [[q[c], q[c + pairs], m * frequency[c], '', 0], [k[c], k[c + pairs], at * frequency[c], '5 4', 1]],
+                  longest: longest(c),
+                  between: true,
+                  label: `dial ${c}: the query has turned by ${fixed(m * frequency[c], 2)}, the key by ${
+                    fixed(at * frequency[c], 2)} radians`
+                }),
                 `${(frequency[c] * 180 / Math.PI).toPrecision(2)}° a\u00a0token`)),
           h('div', {class: 'whole'}, key, 'The score is the sum.'));
         const term = {text, arrays: {q_positions: {shape: [1], data: [0]}, k_positions: {shape: [1], data: [0]}}};
@@ -122,14 +135,15 @@ export const dials = {
           said: [
             `The query “${two[0]}” at ${m} looks back at the key “${two[1]}” at ${at}: the score is `,
             h('strong', {}, minus(fixed(here))),
-            at === dials.defaults.at ? '.' : `. At ${back} and 0, with the same distance, it is ${minus(fixed(y[back]))}.`
+            at === dials.defaults.at ? '.' :
+                                       `. At ${back} and 0, with the same distance, it is ${minus(fixed(y[back]))}.`
           ],
           numbers: {here, there: y[back], parts},
           csv: () => [['apart', 'score', ...parts.map((_, dial) => `dial ${dial}`)],
             ...x.map(n => [n, y[n], ...parts.map((_, dial) => score(n, 0, dial))])],
           code: {
-            CLI: `python3 - <<'END'\nimport numpy as np\nnp.savez("rope.npz", q=${nested(q, [1, 1, 1,
-              width])}, k=${nested(k, [1, 1, 1, width])}, v=${nested(k, [1, 1, 1, width])}, m=[${m}.0], n=[${at}.0])\nEND\n` +
+            CLI: `python3 - <<'END'\nimport numpy as np\nnp.savez("rope.npz", q=${nested(q, [1, 1, 1, width])}, k=${
+                   nested(k, [1, 1, 1, width])}, v=${nested(k, [1, 1, 1, width])}, m=[${m}.0], n=[${at}.0])\nEND\n` +
               shell(['relpos', 'explain', '--input', 'rope.npz', '--rope', `base=${base},q_positions=m,k_positions=n`])
           }
         };

@@ -1,11 +1,11 @@
-// number.js -- a number in a sentence that the reader drags, or changes with the arrow keys: another control of a setting.
-// SPDX-License-Identifier: Apache-2.0
+// number.js -- a number in a sentence that the reader drags, or changes with the arrow keys: another control of a
+// setting. SPDX-License-Identifier: Apache-2.0
 import {fit, h} from '../ui.js';
 
 const travel = 240;  // pixels from the lowest number to the highest
 
-/** Create a number for the setting of `spec`, which has the limits min and max. text(value): how it is written. log: dragging multiplies.
- * Return {element, set(value)}. */
+/** Create a number for the setting of `spec`, which has the limits min and max. text(value): how it is written. log:
+ * dragging multiplies. Return {element, set(value)}. */
 export function number(spec, change, {text = String, log = false} = {}) {
   const {key, label, min, max, step = 1} = spec, scale = log ? Math.log : x => x, back = log ? Math.exp : x => x;
   let now = min, from = null;
@@ -13,7 +13,8 @@ export function number(spec, change, {text = String, log = false} = {}) {
     const next = fit({...spec, lower: min, upper: max}, Math.round(value / step) * step);
     if (next !== now) change(key, now = +next.toFixed(6));  // now: another key may come before the next frame
   };
-  const moved = n => log ? (n > 0 ? Math.max(now * 1.1 ** n, now + 1) : Math.min(now * 1.1 ** n, now - 1)) : now + n * step;
+  const moved = n =>
+    log ? (n > 0 ? Math.max(now * 1.1 ** n, now + 1) : Math.min(now * 1.1 ** n, now - 1)) : now + n * step;
   const element = h('span', {
     class: 'drag-number',
     role: 'slider',

@@ -1,4 +1,5 @@
-// slopes.js -- the step about ALiBi: some heads attend to near words, others to far words. SPDX-License-Identifier: Apache-2.0
+// slopes.js -- the step about ALiBi: some heads attend to near words, others to far words. SPDX-License-Identifier:
+// Apache-2.0
 import {shell} from '../code.js';
 import {axisWidth, HeatMap} from '../heat.js';
 import {controls, fixed, h, minus, short, viewLink} from '../ui.js';
@@ -17,7 +18,16 @@ export const slopes = {
   make({core, change, state, story}) {
     const settings = controls(
       [
-        {key: 'query', label: 'Position of the query', type: 'range', min: 0, max: length - 1, lower: 0, upper: length - 1}, {
+        {
+          key: 'query',
+          label: 'Position of the query',
+          type: 'range',
+          min: 0,
+          max: length - 1,
+          lower: 0,
+          upper: length - 1
+        },
+        {
           key: 'heads',
           label: 'Heads',
           type: 'range',
@@ -67,23 +77,30 @@ export const slopes = {
         },
         reveal: () => change({head: flattestOf(state().heads).head})
       },
-      lead: drag => ['The query is token ', drag('query'), ` of a text of ${length}, and each row is one of `, drag('heads'),
-        ' heads. Bright tokens keep their scores, dark ones lose 5 or more, and grey ones come after the query: drag the numbers, or click in the picture.'],
+      lead: drag => ['The query is token ', drag('query'), ` of a text of ${length}, and each row is one of `,
+        drag('heads'),
+        ' heads. Bright tokens keep their scores, dark ones lose 5 or more, and grey ones come after the query: ' +
+          'drag the numbers, or click in the picture.'],
       fold: 1,
       text: [
-        'From each score, ALiBi subtracts the distance times the slope of the head. The slopes are fixed, not learned, and distances have no limit: a text may have any length.',
-        'With eight heads the slopes are ½, ¼, ⅛ … Then the first heads attend to the last few tokens, and the last ones to hundreds.'
+        'From each score, ALiBi subtracts the distance times the slope of the head. The slopes are fixed, not ' +
+          'learned, and distances have no limit: a text may have any length.',
+        'With eight heads the slopes are ½, ¼, ⅛ … Then the first heads attend to the last few tokens, and the last ' +
+          'ones to hundreds.'
       ],
       formula: [
-        math(sub(i('b'), row(i('i'), i('j'))), o('='), o('−'), sub(i('m'), i('h')), o('('), i('i'), o('−'), i('j'), o(')')),
-        math(
-          sub(i('m'), i('h')), o('='), sup(n('2'), row(o('−'), n('8'), o('('), i('h'), o('+'), n('1'), o(')'), o('/'), i('H'))))
+        math(sub(i('b'), row(i('i'), i('j'))), o('='), o('−'), sub(i('m'), i('h')), o('('), i('i'), o('−'), i('j'),
+          o(')')),
+        math(sub(i('m'), i('h')), o('='),
+          sup(n('2'), row(o('−'), n('8'), o('('), i('h'), o('+'), n('1'), o(')'), o('/'), i('H'))))
       ],
       papers: [paper('Press, Smith, Lewis 2022, Train short, test long', '2108.12409')],
       workshop: viewLink({id: 'cost'}, 'what a bias costs'),
       notes: [
-        'If the number of heads is not a power of two, ALiBi uses the slopes of the next lower power of two, and every other slope of twice that number: set 6 heads.',
-        'Tokens after the query are masked, as in the paper. The weights below the picture are those of tokens with equal contents.'
+        'If the number of heads is not a power of two, ALiBi uses the slopes of the next lower power of two, and ' +
+          'every other slope of twice that number: set 6 heads.',
+        'Tokens after the query are masked, as in the paper. The weights below the picture are those of tokens with ' +
+          'equal contents.'
       ],
       compute(state) {
         const {query, heads} = state, head = Math.min(state.head, heads - 1), terms = ['alibi'], seen = query + 1,
@@ -108,11 +125,12 @@ export const slopes = {
             `head ${row}, token ${column}: after the query, masked` :
             `head ${row}, distance ${query - column}: bias ${minus(fixed(x))}, weight ${fixed(weights[row][column])}`
         });
-        const [from, to] = [head, head + 1].map(row => `${100 * row / heads}%`);  // the cover leaves the row of the chosen head
+        const [from, to] =
+          [head, head + 1].map(row => `${100 * row / heads}%`);  // the cover leaves the row of the chosen head
         cover.style.setProperty('--rows', heads);
         cover.style.width = `${100 * seen / length}%`;
-        cover.style.clipPath =
-          `polygon(evenodd, 0 0, 100% 0, 100% 100%, 0 100%, 0 0, 0 ${from}, 100% ${from}, 100% ${to}, 0 ${to}, 0 ${from}, 0 0)`;
+        cover.style.clipPath = `polygon(evenodd, 0 0, 100% 0, 100% 100%, 0 100%, 0 0, 0 ${from}, 100% ${from}, 100% ${
+          to}, 0 ${to}, 0 ${from}, 0 0)`;
         const ending = (words, weight) => words.flatMap((word, n) => {
           const share = weight[seen - words.length + n];
           return [
@@ -127,8 +145,9 @@ export const slopes = {
             [
               'Head ', String(head), ' has the slope ', h('strong', {}, fixed(slope)),
               `. If all tokens had equal contents, the weight would halve every ${
-                half < 10 ? half.toFixed(1) :
-                            Math.round(half)} tokens. If your words were the last ones up to the query, they would get: `,
+                half < 10 ?
+                  half.toFixed(1) :
+                  Math.round(half)} tokens. If your words were the last ones up to the query, they would get: `,
               ...ending(lastWords(state.text).slice(-seen), weights[head])
             ] :
             'The query is the first token: no token is before it.',
@@ -136,7 +155,10 @@ export const slopes = {
           csv: () => [['head', 'token', 'bias', 'weight'],
             ...Array.from({length: heads * seen},
               (_, x) => [Math.floor(x / seen), x % seen, bias[x], weights[Math.floor(x / seen)][x % seen]])],
-          code: {CLI: shell(['relpos', 'bias', 'alibi', '--heads', heads, '--q', 1, '--k', seen, '--q-offset', query, '--json'])}
+          code: {
+            CLI:
+              shell(['relpos', 'bias', 'alibi', '--heads', heads, '--q', 1, '--k', seen, '--q-offset', query, '--json'])
+          }
         };
       }
     });

@@ -8,9 +8,10 @@ import {number} from './number.js';
 /** Create a link to a paper. */
 export const paper = (text, number) => h('a', {href: `https://arxiv.org/abs/${number}`, rel: 'noopener'}, text);
 
-/** Create a button that animates a setting: from its current value to the end, then from the start again. The animation stops when the user
- * presses the button again, changes the setting, or leaves the step. next(value, milliseconds) returns the new value, or null to stop. With
- * `ends`, [first, last], it begins at the first value and stops at the last; these may change, and so may `button.rest`, its text when nothing plays. */
+/** Create a button that animates a setting: from its current value to the end, then from the start again. The animation
+ * stops when the user presses the button again, changes the setting, or leaves the step. next(value, milliseconds)
+ * returns the new value, or null to stop. With `ends`, [first, last], it begins at the first value and stops at the
+ * last; these may change, and so may `button.rest`, its text when nothing plays. */
 export function player({key, state, change, next, text = 'Play', ends}) {
   let last = 0, expected;
   const button = h('button', {type: 'button', 'aria-pressed': false, onclick: () => last ? stop() : start()}, text);
@@ -76,20 +77,21 @@ export function heightOf(box) {
                                                              lead;  // the picture is beside the lead or below it
   const style = getComputedStyle(picture),
         edges = ['marginTop', 'borderTopWidth', 'paddingTop', 'paddingBottom', 'borderBottomWidth'];
-  return innerHeight - above.offsetTop - above.offsetHeight - edges.reduce((sum, edge) => sum + parseFloat(style[edge]), 0);
+  return innerHeight - above.offsetTop - above.offsetHeight -
+    edges.reduce((sum, edge) => sum + parseFloat(style[edge]), 0);
 }
 
-/** Return the height of a figure in `box`: `small` where there is little space, otherwise what the first screen leaves, less `rest` pixels of
- * other parts of the picture. */
+/** Return the height of a figure in `box`: `small` where there is little space, otherwise what the first screen leaves,
+ * less `rest` pixels of other parts of the picture. */
 export const tall = (box, small, rest = 0) =>
   roomy(box) ? Math.round(Math.min(Math.max(heightOf(box) - rest, small), 0.8 * widthOf(box))) : small;
 
 /** Return true if there is space for a large figure in `box`. */
 export const roomy = box => widthOf(box) > 560 && innerHeight > 560;
 
-/** Create a question that the reader may answer before trying. choices: texts; right(): the index of the right one, or those of several, [] if
- * they are not known yet; because: a sentence, or a function that returns it; reveal(right): show the answer in the figure. set(text) forgets
- * the answer if the reader's text has changed. */
+/** Create a question that the reader may answer before trying. choices: texts; right(): the index of the right one, or
+ * those of several, [] if they are not known yet; because: a sentence, or a function that returns it; reveal(right):
+ * show the answer in the figure. set(text) forgets the answer if the reader's text has changed. */
 function question({ask, choices, right, because, reveal}) {
   const answer = h('span', {role: 'status'});
   const buttons = choices.map((text, n) => h('button', {
@@ -118,16 +120,18 @@ function question({ask, choices, right, because, reveal}) {
   return {element, set};
 }
 
-/** Create a cover for the part of a picture that answers the question of its step. `text` names what its button shows. */
+/** Create a cover for the part of a picture that answers the question of its step. `text` names what its button shows.
+ * */
 export const coverOf = text => h('div', {class: 'cover'}, h('button', {type: 'button'}, text));
 
-/** Return the page of a step. lead: the sentences above the figure, or a function of `drag` that returns them; drag(key, options) creates a
- * number.js for a setting. text: paragraphs; those from `fold` on answer the question, so they are folded until the reader guesses or opens
- * them. extra, save: buttons, below the question and beside those that save the figure. formula: parts, or a function of the state that
- * returns them. guess: see `question`. cover: made by `coverOf`, in the figure; a guess removes it, and so do its button, arrow keys in the
- * picture, and a setting that differs from its default. settings: beside the picture, unless they are in the figure. compute(state) returns
- * {said, cut, csv(), code: {CLI}, numbers}; `said` is the sentence above the settings, and `cut` says which part of the reader's text is
- * shown, if not all of it. If the width changes, the figure is drawn again. */
+/** Return the page of a step. lead: the sentences above the figure, or a function of `drag` that returns them;
+ * drag(key, options) creates a number.js for a setting. text: paragraphs; those from `fold` on answer the question, so
+ * they are folded until the reader guesses or opens them. extra, save: buttons, below the question and beside those
+ * that save the figure. formula: parts, or a function of the state that returns them. guess: see `question`. cover:
+ * made by `coverOf`, in the figure; a guess removes it, and so do its button, arrow keys in the picture, and a setting
+ * that differs from its default. settings: beside the picture, unless they are in the figure. compute(state) returns
+ * {said, cut, csv(), code: {CLI}, numbers}; `said` is the sentence above the settings, and `cut` says which part of the
+ * reader's text is shown, if not all of it. If the width changes, the figure is drawn again. */
 export function step({id, title, defaults}, {
   story,
   lead,
@@ -154,15 +158,16 @@ export function step({id, title, defaults}, {
   const before = story[at - 1], after = story[at + 1],
         views = text => h('a', {href: '#length', 'data-view': 'length', class: 'next'}, text);
   const way = h('nav', {class: 'steps', 'aria-label': 'Steps of the story'},
-    h('ol', {},
-      story.map(
-        (step, k) => h('li', {},
-          link(step, String(k + 1),
-            {title: step.title, 'aria-label': `Step ${k + 1}: ${step.title}`, 'aria-current': k === at ? 'step' : undefined})))),
+    h('ol', {}, story.map((step, k) => h('li', {}, link(step, String(k + 1), {
+      title: step.title,
+      'aria-label': `Step ${k + 1}: ${step.title}`,
+      'aria-current': k === at ? 'step' : undefined
+    })))),
     after ? link(after, 'Next →', {class: 'next', 'aria-label': `Next: ${after.name}`}) : views('Views →'),
     before ? null : h('span', {class: 'note'}, 'Positions in attention, in eight figures'));
-  const turn = h('nav', {class: 'turn', 'aria-label': 'Previous and next step'}, before && link(before, `← ${before.name}`),
-    after ? link(after, `Next: ${after.name} →`, {class: 'next'}) : views('To the views →'));
+  const turn =
+    h('nav', {class: 'turn', 'aria-label': 'Previous and next step'}, before && link(before, `← ${before.name}`),
+      after ? link(after, `Next: ${after.name} →`, {class: 'next'}) : views('To the views →'));
   let last = null, width = 0;
   const numbers = new Map(), drag = (key, options) => {
     const spec = settings.specs.find(spec => spec.key === key), made = number(spec, spec.change ?? change, options);
@@ -188,12 +193,13 @@ export function step({id, title, defaults}, {
     guess.reveal?.(right);
   };
   const asked = question({...guess, reveal});
-  const move = h('div', {class: 'move'}, asked.element, extra.length ? h('div', {class: 'row'}, extra) : null, problem, said,
-    figure.contains(settings.element) ? null : settings.element);
+  const move = h('div', {class: 'move'}, asked.element, extra.length ? h('div', {class: 'row'}, extra) : null, problem,
+    said, figure.contains(settings.element) ? null : settings.element);
   const root = h('section', {class: 'story', 'aria-labelledby': 'title'}, way, h('h2', {id: 'title'}, title),
     h('p', {class: 'lead'}, typeof lead === 'function' ? lead(drag) : lead), picture, move,
     h('div', {class: 'text'}, prose, why, written,
-      h('p', {class: 'note'}, 'Read: ', papers.flatMap((paper, k) => k ? ['; ', paper] : [paper]), '. Try: ', workshop, '.'),
+      h('p', {class: 'note'}, 'Read: ', papers.flatMap((paper, k) => k ? ['; ', paper] : [paper]), '. Try: ', workshop,
+        '.'),
       turn, exporter(() => ({name: id, figure: ofElement(picture, title), csv: last.csv}), undefined, save),
       h('details', {}, h('summary', {}, 'Notes'), notes.map(note => h('p', {}, note))),
       h('details', {}, h('summary', {}, 'The same numbers with the command'), code)));

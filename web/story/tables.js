@@ -1,4 +1,5 @@
-// tables.js -- a trained T5 table from the laboratory's model, which several steps use. SPDX-License-Identifier: Apache-2.0
+// tables.js -- a trained T5 table from the laboratory's model, which several steps use. SPDX-License-Identifier:
+// Apache-2.0
 
 /** Return the T5 term of a layer and its table. bundle.py stores the table as f16. */
 export function trainedTable(core, facts, layer) {

@@ -24,13 +24,16 @@ export const vectors = {
         {key: 'text', label: 'Your words', type: 'text', placeholder: example}
       ],
       change);
-    const buttons = h('div', {class: 'words', role: 'group', 'aria-label': 'The query word'}), box = h('div', {class: 'drag'}),
-          count = 2 * far + 1, x = Array.from({length: count}, (_, n) => n - far);
+    const buttons = h('div', {class: 'words', role: 'group', 'aria-label': 'The query word'}),
+          box = h('div', {class: 'drag'}), count = 2 * far + 1, x = Array.from({length: count}, (_, n) => n - far);
     const {q: some, width} = core.words(['a']), whole = `relkey,left=${far},right=${far}`;
-    core.problem({lenQ: 1, lenK: count, qOffset: far, dimK: width, terms: [whole], q: some, k: new Float64Array(count * width)});
+    core.problem(
+      {lenQ: 1, lenK: count, qOffset: far, dimK: width, terms: [whole], q: some, k: new Float64Array(count * width)});
     const {data: all} = core.filled(0, 0);
-    const table = clip => ({shape: [2 * clip + 1, width], data: all.slice((far - clip) * width, (far + clip + 1) * width)});
-    /** Return how much each offset adds to the scores of a word with the query q. k is 0, so nothing else contributes. */
+    const table = clip =>
+      ({shape: [2 * clip + 1, width], data: all.slice((far - clip) * width, (far + clip + 1) * width)});
+    /** Return how much each offset adds to the scores of a word with the query q. k is 0, so nothing else contributes.
+     * */
     const scores = (q, clip) => {
       core.problem({
         lenQ: 1,
@@ -62,16 +65,18 @@ export const vectors = {
         }
       },
       lead: drag =>
-        ['A bar shows how much a word at that offset gains in score; −1 is the word before. Choose a query word: its own numbers and the vectors make the bars. On each side, words ',
+        ['A bar shows how much a word at that offset gains in score; −1 is the word before. Choose a query word: ' +
+            'its own numbers and the vectors make the bars. On each side, words ',
           drag('clip'), ' or more away share one vector.'],
-      text: [
-        'A bias is the same for every word. Shaw learns a vector for each offset and adds it to the key, so its product with the query counts too. A verb can then attend to both sides, and an article only to the next words. The vectors here are random, as before training.'
-      ],
+      text: ['A bias is the same for every word. Shaw learns a vector for each offset and adds it to the key, so its ' +
+        'product with the query counts too. A verb can then attend to both sides, and an article only to the next ' +
+        'words. The vectors here are random, as before training.'],
       formula: math(sub(i('s'), row(i('i'), i('j'))), o('='),
         frac(row(sub(i('q'), i('i')), o('·'), o('('), sub(i('k'), i('j')), o('+'),
                sub(i('a'), row(i('clip'), o('('), i('j'), o('−'), i('i'), o(')'))), o(')')),
           root(i('d')))),
-      papers: [paper('Shaw, Uszkoreit, Vaswani 2018, Self-attention with relative position representations', '1803.02155')],
+      papers:
+        [paper('Shaw, Uszkoreit, Vaswani 2018, Self-attention with relative position representations', '1803.02155')],
       workshop: viewLink({id: 'shaw'}, 'six words with seven vectors'),
       notes: [
         'The queries of the words are eight numbers computed from their letters.',
@@ -79,7 +84,8 @@ export const vectors = {
       ],
       compute(state) {
         const {clip, offset} = state, sentence = wordsOf(state.text), word = Math.min(state.word, sentence.length - 1),
-                     {q: all} = core.words(sentence), queries = sentence.map((_, n) => all.slice(n * width, (n + 1) * width)),
+                     {q: all} = core.words(sentence),
+                     queries = sentence.map((_, n) => all.slice(n * width, (n + 1) * width)),
                      tallest = Math.max(...queries.flatMap(q => [...scores(q, far)].map(Math.abs))), q = queries[word],
                      found = scores(q, clip), value = found[offset + far], shared = Math.abs(offset) >= clip;
         const wide = widthOf(box), high = tall(box, 250, 110);
@@ -119,8 +125,8 @@ export const vectors = {
                    nested(q, [1, 1, 1, width])}, k=np.zeros((1, 1, ${count}, ${width})), v=np.zeros((1, 1, ${count}, ${
                    width})),\n         a=${nested(table(clip).data, [2 * clip + 1, width])})\nEND\n` +
               shell([
-                'relpos', 'explain', '--input', 'shaw.npz', '--q-offset', far, '--relkey', `table=a,left=${clip},right=${clip}`,
-                '--all'
+                'relpos', 'explain', '--input', 'shaw.npz', '--q-offset', far, '--relkey',
+                `table=a,left=${clip},right=${clip}`, '--all'
               ])
           }
         };

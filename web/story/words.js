@@ -11,9 +11,11 @@ const maxLetters = 60;
 const split = text => (text.trim() || example).split(/\s+/);
 
 /** Return the last words of a text, or of the example if it is empty: at most twelve. A long word is cut. */
-export const lastWords = text => split(text).slice(-maxWords).map(word => word.length > 16 ? `${word.slice(0, 15)}…` : word);
+export const lastWords = text =>
+  split(text).slice(-maxWords).map(word => word.length > 16 ? `${word.slice(0, 15)}…` : word);
 
-/** Return the words of a text, or of the example if it is empty; if they are too many or too long, the last words that fit. */
+/** Return the words of a text, or of the example if it is empty; if they are too many or too long, the last words that
+ * fit. */
 export function wordsOf(text) {
   const all = split(text), letters = words => words.join('').length;
   if (all.length <= maxWords && letters(all) <= maxLetters) return all;
@@ -68,7 +70,8 @@ export class Words {
     new ResizeObserver(() => this.words && this.place(true)).observe(this.element);
   }
 
-  /** Show the words. weights [word]: weights of the chosen word; ghosts [word]: weights to compare with; biases [place]. */
+  /** Show the words. weights [word]: weights of the chosen word; ghosts [word]: weights to compare with; biases
+   * [place]. */
   show({words, order, chosen, weights, ghosts, biases}) {
     const key = words.join(' '), fresh = key !== this.key;
     Object.assign(this, {words, order, chosen, weights, ghosts, biases, key});
@@ -105,7 +108,8 @@ export class Words {
         }
       },
         word);
-      const bar = h('span', {class: 'weight'}), ghost = h('span', {class: 'ghost'}), number = h('span', {class: 'number'});
+      const bar = h('span', {class: 'weight'}), ghost = h('span', {class: 'ghost'}),
+            number = h('span', {class: 'number'});
       return {
         button,
         bar,
@@ -126,11 +130,13 @@ export class Words {
     this.place();
   }
 
-  /** Compute the place of each word, using the largest letters with which all words fit. now: move the words without animation. */
+  /** Compute the place of each word, using the largest letters with which all words fit. now: move the words without
+   * animation. */
   place(now = false) {
     const room = this.element.clientWidth;
     if (!room) return;
-    const size = {...sizes[+roomy(this.element)]}, {chip: names} = size, within = Math.min(heightOf(this.element) - 20, room),
+    const size = {...sizes[+roomy(this.element)]}, {chip: names} = size,
+          within = Math.min(heightOf(this.element) - 20, room),
           scale = (within - names - 28) / (size.arcs + size.bars + (this.biases ? size.biases : 0));
     if (roomy(this.element) && scale > 1)
       for (const part of ['arcs', 'bars', 'biases']) size[part] = Math.round(scale * size[part]);
@@ -165,8 +171,8 @@ export class Words {
     let x = (wide - this.total - spread * (this.items.length - 1)) / 2;
     this.goal = [];
     for (const n of this.order) this.goal[n] = x + this.widths[n] / 2, x += this.widths[n] + gap + spread;
-    Object.assign(
-      this.lane.style, {width: `${wide}px`, height: `${size.arcs + chip + size.bars + 28 + (this.biases ? size.biases : 0)}px`});
+    Object.assign(this.lane.style,
+      {width: `${wide}px`, height: `${size.arcs + chip + size.bars + 28 + (this.biases ? size.biases : 0)}px`});
     this.arcs.setAttribute('viewBox', `0 0 ${wide} ${parseFloat(this.lane.style.height)}`);
     if (now || still.matches || this.at.length !== this.goal.length) this.at = [...this.goal];
     if (!this.frame) this.draw();
@@ -196,8 +202,9 @@ export class Words {
       const fraction = this.weights[n] / max, high = 22 + (arcs - 34) * Math.abs(to - from) / reach;
       const thick = 0.7 + Math.min(arcs / 14, 20) * fraction, side = 20 + 2.6 * thick, end = 7 + thick / 3,
             own = 30 + 3 * thick;  // keep the loop from a word to itself open
-      const d = n === this.chosen ? `M${from - end} ${y}C${from - side} ${y - own} ${from + side} ${y - own} ${from + end} ${y}` :
-                                    `M${from} ${y}C${from} ${y - high * 1.25} ${to} ${y - high * 1.25} ${to} ${y}`;
+      const d = n === this.chosen ?
+        `M${from - end} ${y}C${from - side} ${y - own} ${from + side} ${y - own} ${from + end} ${y}` :
+        `M${from} ${y}C${from} ${y - high * 1.25} ${to} ${y - high * 1.25} ${to} ${y}`;
       return h('path', {
         d,
         fill: 'none',
@@ -244,7 +251,8 @@ export class Words {
     const by = event.clientX - this.drag.start;
     if (!this.moved && Math.abs(by) < 5) return;
     this.moved = true;
-    this.at[n] = Math.min(Math.max(this.drag.x + by, this.widths[n] / 2), parseFloat(this.lane.style.width) - this.widths[n] / 2);
+    this.at[n] =
+      Math.min(Math.max(this.drag.x + by, this.widths[n] / 2), parseFloat(this.lane.style.width) - this.widths[n] / 2);
     const from = this.order.indexOf(n), passed = (other, sign) => sign * (this.at[n] - this.goal[other]) > 0;
     let to = from;
     while (to > 0 && passed(this.order[to - 1], -1)) to--;

@@ -1,7 +1,17 @@
 // bias.js -- the view of biases: one term; or two terms, their sum and their difference.
 // SPDX-License-Identifier: Apache-2.0
 import {chart, someHeads, usualWidth} from '../chart.js';
-import {cArrays, optionOf, program, pythonOptions, pythonString, pythonTerm, randomArrays, rowFunction, shell} from '../code.js';
+import {
+  cArrays,
+  optionOf,
+  program,
+  pythonOptions,
+  pythonString,
+  pythonTerm,
+  randomArrays,
+  rowFunction,
+  shell
+} from '../code.js';
 import {safetensorsOf} from '../files.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
@@ -16,8 +26,8 @@ const kinds = {
   difference: 'A − B'
 };
 
-/** What a term changes if it is not a bias. The maps show the first change that is not 0; rows are queries, columns are keys or
- * channels. */
+/** What a term changes if it is not a bias. The maps show the first change that is not 0; rows are queries, columns are
+ * keys or channels. */
 const changes = [
   {what: 'scores', value: 'change of the score', columns: 'key'}, {
     what: 'weights',
@@ -56,12 +66,15 @@ export const bias = {
     const {text: shape, arrays: {table: trained}} = trainedTable(core, facts, 0), whole = `${shape},table=trained`;
     /** Return the term that a text means: t5 without parameters is T5 with the trained table. */
     const meant = text => text === 't5' ? whole : text;
-    /** Return a term with the trained table, if its text names it. With more heads than the table has, its columns repeat. */
+    /** Return a term with the trained table, if its text names it. With more heads than the table has, its columns
+     * repeat. */
     const given = (text, heads) => {
       if (nameOf(text) !== 't5' || namesIn(core, text).table !== 'trained') return text;
-      const of = (name, other) => +(new RegExp(`,${name}=([^,]*)`).exec(text)?.[1] ?? other), [buckets, columns] = trained.shape;
+      const of = (name, other) => +(new RegExp(`,${name}=([^,]*)`).exec(text)?.[1] ?? other),
+            [buckets, columns] = trained.shape;
       if (of('buckets', 32) !== buckets || of('max_distance', 128) !== 128 || of('bidirectional', 1) !== 0)
-        throw new Error(`the trained table needs ${shape}: write this, or omit table=trained to see the number of each bucket`);
+        throw new Error(
+          `the trained table needs ${shape}: write this, or omit table=trained to see the number of each bucket`);
       const data = Float64Array.from(
         {length: buckets * heads}, (_, n) => trained.data[Math.floor(n / heads) * columns + n % heads % columns]);
       return {text, arrays: {table: {shape: [buckets, heads], data}}};
@@ -76,21 +89,32 @@ export const bias = {
         {key: 'q', label: 'Queries', type: 'range', min: 1, max: 512, lower: 1, upper: 4096},
         {key: 'k', label: 'Keys', type: 'range', min: 1, max: 512, lower: 1, upper: 4096},
         {key: 'heads', label: 'Heads', type: 'range', min: 1, max: 32, lower: 1, upper: 256},
-        {key: 'head', label: 'Head of the maps', type: 'range', min: 0, max: 7, lower: 0, limit: ({heads}) => heads - 1},
+        {
+          key: 'head',
+          label: 'Head of the maps',
+          type: 'range',
+          min: 0,
+          max: 7,
+          lower: 0,
+          limit: ({heads}) => heads - 1
+        },
         {key: 'query', label: 'Query of the curve', type: 'range', min: 0, max: 63, lower: 0, limit: ({q}) => q - 1},
         {key: 'offset', label: 'Position of query 0', type: 'range', min: 0, max: 64, lower: -1e6, upper: 1e6},
         {key: 'words', label: 'Words for q, k and v, repeated (with one word, only offsets matter)', type: 'text'},
       ],
       set, editors.map(editor => editor.element));
     const pick = (r, c) => change({query: r});
-    const maps = Object.fromEntries(Object.entries(kinds).map(([key, title]) => [key, new HeatMap({title, onpick: pick})]));
+    const maps =
+      Object.fromEntries(Object.entries(kinds).map(([key, title]) => [key, new HeatMap({title, onpick: pick})]));
     HeatMap.link(Object.values(maps));
-    const panels = h('div', {class: 'panels pairs aligned'}, Object.values(maps).map(map => map.element)), curve = h('div'),
-          first = h('div', {class: 'beside'}, panels, curve), note = h('p', {class: 'note'}), more = h('p', {class: 'note'});
+    const panels = h('div', {class: 'panels pairs aligned'}, Object.values(maps).map(map => map.element)),
+          curve = h('div'), first = h('div', {class: 'beside'}, panels, curve), note = h('p', {class: 'note'}),
+          more = h('p', {class: 'note'});
     let arrays = null;
     const keep = h('button', {
       type: 'button',
-      onclick: () => download('relpos-term.safetensors', safetensorsOf(arrays(), [...Array(current.k).keys()].map(String)))
+      onclick: () =>
+        download('relpos-term.safetensors', safetensorsOf(arrays(), [...Array(current.k).keys()].map(String)))
     },
       'Save the arrays');
     const output = h('div', {}, first, note, more, h('div', {class: 'row'}, keep));
@@ -112,10 +136,11 @@ export const bias = {
       };
       return Object.assign(vectors, {key, width, q: wide(of.q, q), k: wide(of.k, k), v: wide(of.v, k), plain: {}});
     };
-    /** Return how the terms change the scores, weights or outputs of n queries of a head: values with the terms minus values without
-     * them, which do not depend on the offset. */
+    /** Return how the terms change the scores, weights or outputs of n queries of a head: values with the terms minus
+     * values without them, which do not depend on the offset. */
     const effect = (terms, {what}, state, head, i = 0, n = state.q) => {
-      const {heads, q, k, offset} = state, of = content(state), has = {lenQ: q, lenK: k, heads, qOffset: offset, dimK: of.width};
+      const {heads, q, k, offset} = state, of = content(state),
+                          has = {lenQ: q, lenK: k, heads, qOffset: offset, dimK: of.width};
       const read = () => core.rows(what, head, i, n), at = `${what} ${head} ${i} ${n}`;
       if (!of.plain[at]) {
         if (Object.keys(of.plain).length > 16) of.plain = {};
@@ -130,14 +155,16 @@ export const bias = {
 
     const effects = new Map();  // the last maps that have been computed: another query only moves the cursor
     const compute = state => {
-      const {q, k, heads, offset} = state, a = meant(state.a), b = meant(state.b), head = Math.min(state.head, heads - 1),
-                          query = Math.min(state.query, q - 1), both = [a, ...(b ? [b] : [])];
+      const {q, k, heads, offset} = state, a = meant(state.a), b = meant(state.b),
+                          head = Math.min(state.head, heads - 1), query = Math.min(state.query, q - 1),
+                          both = [a, ...(b ? [b] : [])];
       if (heads * q * k > 1 << 24)
         throw new Error(`${heads} heads of ${q} × ${k} biases are too many: choose at most ${1 << 24} numbers`);
       settings.set({...state, head, query});
       editors.forEach(editor => editor.set({...state, a, b}));
       const {shown, note: some} = someHeads(heads, head);
-      const bias = text => core.kindOf[nameOf(text)]?.bias ?? true;  // for an unknown name, let the library report the error
+      const bias = text =>
+        core.kindOf[nameOf(text)]?.bias ?? true;  // for an unknown name, let the library report the error
       const of = (texts, first = 0) => {
         const pure = texts.every(bias), terms = texts.map(text => given(text, heads));
         if (pure) {
@@ -150,7 +177,8 @@ export const bias = {
               core.problem({heads, lenQ: q, lenK: k, qOffset: offset, terms}).expressions(head, r, c).slice(first),
             value: meaning && meaning !== 'random' ? meaning : 'bias',
             columns: k,
-            curve: shown.map(n => n === head ? data.subarray(query * k, (query + 1) * k) : core.rows('bias', n, query, 1)),
+            curve:
+              shown.map(n => n === head ? data.subarray(query * k, (query + 1) * k) : core.rows('bias', n, query, 1)),
             all: () => {
               core.problem({heads, lenQ: q, lenK: k, qOffset: offset, terms});
               return core.bias();
@@ -167,7 +195,8 @@ export const bias = {
           }
           if (!data.some(x => x !== 0)) data = effect(terms, how = changes[0], state, head);
           if (effects.size > 3) effects.clear();
-          effects.set(id, {data, how, meaning: core.meaning, before: content(state).plain[`${how.what} ${head} 0 ${q}`]});
+          effects.set(
+            id, {data, how, meaning: core.meaning, before: content(state).plain[`${how.what} ${head} 0 ${q}`]});
         }
         const {data, how, meaning, before} = effects.get(id), columns = data.length / q;
         return {
@@ -181,8 +210,8 @@ export const bias = {
           columns,
           across: how.columns,
           note: how.said?.(texts.map(nameOf).filter(name => !core.kindOf[name].bias).join(' and ')),
-          curve: shown.map(
-            n => n === head ? data.subarray(query * columns, (query + 1) * columns) : effect(terms, how, state, n, query, 1)),
+          curve: shown.map(n => n === head ? data.subarray(query * columns, (query + 1) * columns) :
+                                             effect(terms, how, state, n, query, 1)),
           all: () => {
             const all = new Float64Array(heads * data.length);
             for (let n = 0; n < heads; n++) all.set(effect(terms, how, state, n), n * data.length);
@@ -192,7 +221,8 @@ export const bias = {
       };
       const found = {a: of([a])};
       if (b) {
-        found.b = of(['log,lambda=0', b], 1);  // the term must be the second, because its random arrays depend on its index
+        found.b =
+          of(['log,lambda=0', b], 1);  // the term must be the second, because its random arrays depend on its index
         found.sum = of([a, b]);
         const less = (x, y) => x.map((z, n) => z - y[n]);
         if (found.a.columns === found.b.columns && (found.a.what ?? 'scores') === (found.b.what ?? 'scores'))
@@ -211,8 +241,12 @@ export const bias = {
       for (const [key, map] of Object.entries(maps)) {
         map.element.hidden = !found[key];
         if (!found[key]) continue;
-        const text = key === 'b' ? b : key === 'a' ? a : kinds[key], shown = text === whole ? 't5, trained table' : text;
-        const {data, columns, value, across = 'key', expressions, what = 'scores'} = found[key], [low, high] = scales[what];
+        const text = key === 'b' ? b :
+          key === 'a'            ? a :
+                                   kinds[key],
+              shown = text === whole ? 't5, trained table' : text;
+        const {data, columns, value, across = 'key', expressions, what = 'scores'} = found[key],
+                                                                         [low, high] = scales[what];
         map.show({
           data,
           rows: q,
@@ -239,10 +273,12 @@ export const bias = {
         const called = namesIn(core, text)[name] ?? `${nameOf(text)}${n && nameOf(a) === nameOf(b) ? 2 : ''}.${name}`;
         return array ? [{...array, index, array: name, name: called}] : [];
       }));
-      const named = both.map((text, n) => withNames(text, Object.fromEntries(made[n].map(({array, name}) => [array, name]))));
+      const named =
+        both.map((text, n) => withNames(text, Object.fromEntries(made[n].map(({array, name}) => [array, name]))));
       current = {k};
       arrays = () => {
-        const of = content(state), all = Object.fromEntries(made.flat().map(({name, shape, data}) => [name, {shape, data}]));
+        const of = content(state),
+              all = Object.fromEntries(made.flat().map(({name, shape, data}) => [name, {shape, data}]));
         return {
           q: {shape: [1, heads, q, of.width], data: of.q},
           k: {shape: [1, heads, k, of.width], data: of.k},
@@ -259,29 +295,33 @@ export const bias = {
                             'Without arrays, the numbers are random, and the same as on the command line.'
       };
       const magnitude = data => Math.max(...extent([data]).map(Math.abs)),
-            faint = ['a', 'b']
-                      .filter(key => b &&
-                          8 * magnitude(found[key].data) < Math.max(...scales[found[key].what ?? 'scores'].map(Math.abs)))
-                      .map(key => kinds[key]);
+            faint =
+              ['a', 'b']
+                .filter(key => b &&
+                    8 * magnitude(found[key].data) < Math.max(...scales[found[key].what ?? 'scores'].map(Math.abs)))
+                .map(key => kinds[key]);
       const results = both.map((text, n) => found[n ? 'b' : 'a']);
       note.textContent =
         [
-          pure ? '' : 'The maps show values with the terms minus values without them, for words as vectors of 8 numbers.',
-          both.includes(whole) ?
-            `The table is trained: layer 0 of a byte model with ${trained.shape[1]} heads${
-              heads > trained.shape[1] ? ', which repeat' : ''}. It is causal: all later keys share the bucket of offset 0.` :
+          pure ? '' :
+                 'The maps show values with the terms minus values without them, for words as vectors of 8 numbers.',
+          both.includes(whole) ? `The table is trained: layer 0 of a byte model with ${trained.shape[1]} heads${
+                                   heads > trained.shape[1] ?
+                                     ', which repeat' :
+                                     ''}. It is causal: all later keys share the bucket of offset 0.` :
+                                 '',
+          faint.length ?
+            `The maps share one scale. ${faint.join(' and ')} ${
+              faint.length > 1 ? 'look' : 'looks'} pale: the numbers are small beside those of the other maps.` :
             '',
-          faint.length ? `The maps share one scale. ${faint.join(' and ')} ${
-                           faint.length > 1 ? 'look' : 'looks'} pale: the numbers are small beside those of the other maps.` :
-                         '',
           ...results.map(result => result.note), ...results.map(result => said[result.meaning])
         ].filter(Boolean)
           .filter((x, n, all) => all.indexOf(x) === n)
           .join(' ');
       const own = views.filter(view => both.some(text => view.terms?.includes(nameOf(text))));
-      more.replaceChildren(
-        ...own.flatMap(view => [`More about ${both.map(nameOf).filter(name => view.terms.includes(name)).join(' and ')}: view `,
-                         viewLink(view, view.title), '. ']));
+      more.replaceChildren(...own.flatMap(
+        view => [`More about ${both.map(nameOf).filter(name => view.terms.includes(name)).join(' and ')}: view `,
+          viewLink(view, view.title), '. ']));
       const main = b ? found.sum : found.a, across = main.across ?? 'key',
             x = Float64Array.from({length: main.columns}, (_, j) => across === 'key' ? j - query - offset : j);
       const single = Object.keys(found).length === 1;
@@ -308,26 +348,32 @@ export const bias = {
         name: `bias-${both.map(nameOf).join('-')}`,
         saves: Object.fromEntries(Object.keys(found).map(key => [key, saved(key)])),
         docs: both.map(nameOf),
-        numbers: {map: () => [...(found[state.save] ?? found.a).data], curves: () => shown.map((n, m) => [n, ...main.curve[m]])}
+        numbers: {
+          map: () => [...(found[state.save] ?? found.a).data],
+          curves: () => shown.map((n, m) => [n, ...main.curve[m]])
+        }
       };
       const python = words => words.map(([name, x]) => [name, `file[${pythonString(x)}]`]),
             offsets = offset ? ['--q-offset', offset] : [];
-      const inFile = named.map((text, n) => ({text, arrays: Object.fromEntries(python(made[n].map(x => [x.array, x.name])))}));
-      const opened =
-        'import numpy as np, relpos\nfrom safetensors.numpy import load_file\nfile = load_file("relpos-term.safetensors")\n';
+      const inFile =
+        named.map((text, n) => ({text, arrays: Object.fromEntries(python(made[n].map(x => [x.array, x.name])))}));
+      const opened = 'import numpy as np, relpos\nfrom safetensors.numpy import load_file\nfile = ' +
+        'load_file("relpos-term.safetensors")\n';
       if (!pure) {
-        const common = ['relpos', 'explain', '--input', 'relpos-term.safetensors', '--head', head, '--query', query, ...offsets];
+        const common =
+          ['relpos', 'explain', '--input', 'relpos-term.safetensors', '--head', head, '--query', query, ...offsets];
         const {what} = main, call = {scores: 'score', weights: 'weights', out: 'out'}[what];
         return {
           ...result,
           code: {
-            CLI: `# “Save the arrays” writes relpos-term.safetensors\n# row ${query} of the map of ${b ? 'A + B' : 'A'}: ${
-              call} of the first minus that of the second\n${
-              shell([...common, ...named.flatMap(text => optionOf(core, text))])}\n${shell([...common, '--no-bias'])}\n`,
+            CLI: `# “Save the arrays” writes relpos-term.safetensors\n# row ${query} of the map of ${
+              b ? 'A + B' : 'A'}: ${call} of the first minus that of the second\n${shell([
+              ...common, ...named.flatMap(text => optionOf(core, text))
+            ])}\n${shell([...common, '--no-bias'])}\n`,
             Python: `${opened}q, k, v = file["q"], file["k"], file["v"]\nat = dict(query=${query}, head=${head}${
               offset ? `, q_offset=${offset}` : ''})\nwith_terms = relpos.explain(q, k, v, **at, ${
-              pythonOptions(core, facts, inFile).join(', ')})\nprint((with_terms.${call} - relpos.explain(q, k, v, **at).${
-              call}).round(4))\n`,
+              pythonOptions(core, facts, inFile).join(', ')})\nprint((with_terms.${
+              call} - relpos.explain(q, k, v, **at).${call}).round(4))\n`,
             C: `/* the map shows the result with the terms minus the result with desc.n_terms = 0 */\n${rowFunction({
               heads,
               kvHeads: heads,
@@ -343,8 +389,8 @@ export const bias = {
         };
       }
       const cli = shell([
-        'relpos', 'bias', ...named, ...(needsFile ? ['--input', 'relpos-term.safetensors'] : []), '--q', q, '--k', k, '--heads',
-        heads, '--head', head, ...offsets
+        'relpos', 'bias', ...named, ...(needsFile ? ['--input', 'relpos-term.safetensors'] : []), '--q', q, '--k', k,
+        '--heads', heads, '--head', head, ...offsets
       ]);
       return {
         ...result,
@@ -354,8 +400,8 @@ export const bias = {
           Python: `${needsFile ? opened : 'import numpy as np, relpos\n'}${
             random && !needsFile ? '# random numbers: replace them by your arrays\n' : ''}term = ${
             needsFile ? inFile.map(({text, arrays}) => pythonTerm(core, facts, text, arrays)).join(' + ') :
-                        both.map(text => pythonTerm(core, facts, text)).join(' + ')}\nprint(term.matrix(${q}, ${k}, heads=${
-            heads}${offset ? `, q_offset=${offset}` : ''})[${head}].round(4))\n`,
+                        both.map(text => pythonTerm(core, facts, text)).join(' + ')}\nprint(term.matrix(${q}, ${
+            k}, heads=${heads}${offset ? `, q_offset=${offset}` : ''})[${head}].round(4))\n`,
           C: (random || needsFile ? '/* numbers 0, 1, 2, ...: replace them by your arrays */\n' : '') + program({
             desc: [1, heads, q, k, 1],
             settings: ['dtype = RP_F64', ...(offset ? [`q_offset = ${offset}`] : [])],
@@ -366,8 +412,8 @@ export const bias = {
             call: [
               `static double bias[${heads}][${q}][${k}];`,
               `rp_array to = rp_array_of(bias, RP_F64, 3, (int64_t[]){${heads}, ${q}, ${k}});`,
-              'if (rp_bias(plan, &t, 0, &to) != RP_OK)', '    return puts(rp_last_error()), 1;', `for (int j = 0; j < ${k}; j++)`,
-              `    printf("%.4f ", bias[${head}][${query}][j]);`, 'puts("");'
+              'if (rp_bias(plan, &t, 0, &to) != RP_OK)', '    return puts(rp_last_error()), 1;',
+              `for (int j = 0; j < ${k}; j++)`, `    printf("%.4f ", bias[${head}][${query}][j]);`, 'puts("");'
             ]
           }),
         },
@@ -381,8 +427,10 @@ export const bias = {
       settings,
       saves: kinds,
       change,
-      about:
-        'Attention does not depend on the order of the keys; a bias, added to each score before the softmax, changes that. Rows are queries, columns are keys, and the offset is key minus query. For terms that depend on q and k, or act on weights or values, the map shows the change that they cause. Choose a second term to see the sum and the difference of both.',
+      about: 'Attention does not depend on the order of the keys; a bias, added to each score before the softmax, ' +
+        'changes that. Rows are queries, columns are keys, and the offset is key minus query. For terms that depend ' +
+        'on q and k, or act on weights or values, the map shows the change that they cause. Choose a second term to ' +
+        'see the sum and the difference of both.',
       formula: 's[i,j] = scale ⟨q_i, k_j⟩ + bias_h(i,j)      offset = j − (i + position of query 0)'
     });
   },

@@ -31,15 +31,16 @@ export const buckets = {
     const compute = state => {
       const {buckets, max, bidirectional, strategy, offset} = state;
       settings.set(state);
-      const of = delta => core.bucket(delta, {buckets, maxDistance: max, bidirectional, strategy: strategies.indexOf(strategy)});
+      const of = delta =>
+        core.bucket(delta, {buckets, maxDistance: max, bidirectional, strategy: strategies.indexOf(strategy)});
       const reach = Math.max(max + Math.ceil(max / 4), 12), x = [], y = [], runs = [];
       for (let delta = -reach; delta <= reach; delta++) x.push(delta), y.push(of(delta));
       x.forEach((delta, n) => {  // runs of offsets that share a bucket
         if (n && y[n] === y[n - 1]) runs.at(-1).last = delta;
         else runs.push({first: delta, last: delta, bucket: y[n]});
       });
-      const exact = core.bucketExact({buckets, bidirectional, strategy: strategies.indexOf(strategy)}), edge = exact - 0.5,
-            far = strategy === 'log' ? 'logarithmic' : strategy;
+      const exact = core.bucketExact({buckets, bidirectional, strategy: strategies.indexOf(strategy)}),
+            edge = exact - 0.5, far = strategy === 'log' ? 'logarithmic' : strategy;
       // zones from left to right; if not bidirectional, bucket 0 holds all keys after the query
       const zones = exact ?
         [
@@ -65,18 +66,23 @@ export const buckets = {
         onpick: at => change({offset: Math.round(at)})
       });
       picture.replaceChildren(figure);
-      said.textContent = `Offset ${minus(offset)} falls in bucket ${own}, with the offsets ${same.map(word).join(', ')}. ${
-        exact ? `${exact > 1 ? `Each distance from 0 to ${exact - 1}` : 'Distance 0'} has a separate bucket;${
-                  shared > exact ? ` from ${exact} the spacing is ${far}, and` :
-                                   ''} distances of ${shared} and more share the last bucket.` :
-                `No distances are exact: the buckets divide ${max} distances evenly, and distances of ${
-                  shared} and more share the last bucket.`}`;
+      said.textContent =
+        `Offset ${minus(offset)} falls in bucket ${own}, with the offsets ${same.map(word).join(', ')}. ${
+          exact ? `${exact > 1 ? `Each distance from 0 to ${exact - 1}` : 'Distance 0'} has a separate bucket;${
+                    shared > exact ? ` from ${exact} the spacing is ${far}, and` :
+                                     ''} distances of ${shared} and more share the last bucket.` :
+                  `No distances are exact: the buckets divide ${max} distances evenly, and distances of ${
+                    shared} and more share the last bucket.`}`;
       tables.replaceChildren(h('h3', {}, 'Marked distances'),
         table(['distance', ...marked.map(String)],
-          [['before the query', ...marked.map(d => String(of(-d)))], ['after the query', ...marked.map(d => String(of(d)))]]),
+          [
+            ['before the query', ...marked.map(d => String(of(-d)))],
+            ['after the query', ...marked.map(d => String(of(d)))]
+          ]),
         h('h3', {}, 'Every run of offsets'),
         table(['bucket', 'offsets', 'number'],
-          runs.map(run => [String(run.bucket), word(run), endless(run) ? 'no limit' : String(run.last - run.first + 1)]),
+          runs.map(
+            run => [String(run.bucket), word(run), endless(run) ? 'no limit' : String(run.last - run.first + 1)]),
           {mark: r => runs[r].bucket === own ? 'mark' : ''}));
       const offsets = [...marked.map(d => -d).reverse(), 0, ...marked], options = [
         '--buckets', buckets, '--max-distance', max, bidirectional ? null : '--causal',
@@ -91,11 +97,12 @@ export const buckets = {
         code: {
           CLI: `${shell(['relpos', 'bucket', ...options, '--',
             ...offsets])}\n${shell(['relpos', 'bucket', ...options, '--', offset])}\n`,
-          Python: `import relpos\nprint(relpos.bucket([${[...offsets, offset].join(', ')}], buckets=${buckets}, max_distance=${
-            max}, bidirectional=${bidirectional ? 'True' : 'False'}, strategy="${strategy}"))\n`,
-          C: `#include <relpos/relpos.h>\n#include <stdio.h>\n\nint main(void)\n{\n    for (int delta = -${reach}; delta <= ${
-            reach}; delta++)\n        printf("%d %lld\\n", delta, (long long)rp_bucket(delta, ${buckets}, ${max}, ${
-            bidirectional ? 1 : 0}, RP_STRATEGY_${strategy.toUpperCase()}));\n    return 0;\n}\n`,
+          Python: `import relpos\nprint(relpos.bucket([${[...offsets, offset].join(', ')}], buckets=${
+            buckets}, max_distance=${max}, bidirectional=${bidirectional ? 'True' : 'False'}, strategy="${
+            strategy}"))\n`,
+          C: `#include <relpos/relpos.h>\n#include <stdio.h>\n\nint main(void)\n{\n    for (int delta = -${
+            reach}; delta <= ${reach}; delta++)\n        printf("%d %lld\\n", delta, (long long)rp_bucket(delta, ${
+            buckets}, ${max}, ${bidirectional ? 1 : 0}, RP_STRATEGY_${strategy.toUpperCase()}));\n    return 0;\n}\n`,
         },
       };
     };
@@ -106,7 +113,9 @@ export const buckets = {
       output,
       settings,
       about:
-        'A table of biases has one entry for each bucket, shared by all offsets in the bucket. Each small offset has a separate bucket, and large offsets share buckets; the lines in the chart mark the boundary. Move the offset, or click the chart, to see which offsets share its bucket.',
+        'A table of biases has one entry for each bucket, shared by all offsets in the bucket. Each small offset ' +
+        'has a separate bucket, and large offsets share buckets; the lines in the chart mark the boundary. Move the ' +
+        'offset, or click the chart, to see which offsets share its bucket.',
       formula: 'bias = table[bucket(r), h]      r = key − query'
     });
   },

@@ -1,5 +1,5 @@
-// cost.js -- the view of costs: memory and time of biases as an N x N array and as 2N - 1 numbers; decoding with a cache, step by step; and
-// numbers of parameters.
+// cost.js -- the view of costs: memory and time of biases as an N x N array and as 2N - 1 numbers; decoding with a
+// cache, step by step; and numbers of parameters.
 // SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {cString, pythonTerm, randomArrays, shell} from '../code.js';
@@ -25,7 +25,8 @@ export const cost = {
 
   make({core, facts, change}) {
     const names =
-      core.kinds.filter(kind => kind.bias && kind.name !== 'dense' && facts.terms[kind.name].family === 'Biases by offset')
+      core.kinds
+        .filter(kind => kind.bias && kind.name !== 'dense' && facts.terms[kind.name].family === 'Biases by offset')
         .map(kind => kind.name);
     const editor = termEditor({core, facts, key: 'a', legend: 'Term', names, change});
     const settings = controls(
@@ -40,18 +41,23 @@ export const cost = {
     const parameters = h('div', {class: 'texts'}), memory = h('div'), times = h('div'),
           said = h('p', {role: 'status', class: 'note'}), row = h('p', {role: 'status'});
     const cache = new HeatMap({title: 'Biases while a text is written', onpick: r => change({step: r})});
-    const go = h('button', {type: 'button', id: 'measure', class: 'main', onclick: () => measure()}, 'Measure in this browser');
-    const output = h('div', {}, h('h3', {}, 'Memory'), memory, h('h3', {}, 'Time'), h('div', {class: 'row'}, go, said), times,
-      h('h3', {}, 'A cache, step by step'), row, h('div', {class: 'panels'}, cache.element), folded('Parameters', parameters));
+    const go =
+      h('button', {type: 'button', id: 'measure', class: 'main', onclick: () => measure()}, 'Measure in this browser');
+    const output = h('div', {}, h('h3', {}, 'Memory'), memory, h('h3', {}, 'Time'), h('div', {class: 'row'}, go, said),
+      times, h('h3', {}, 'A cache, step by step'), row, h('div', {class: 'panels'}, cache.element),
+      folded('Parameters', parameters));
     let now = null, measured = null, running = false;
 
-    /** Return the learned arrays of a term for this number of heads: {name, shape, size, optional, grows}. An array that grows with the
-     * text is computed from the text, so it has no parameters. */
+    /** Return the learned arrays of a term for this number of heads: {name, shape, size, optional, grows}. An array
+     * that grows with the text is computed from the text, so it has no parameters. */
     const learned = (text, heads, dim) => {
       const shapes = length => {
         const n = gridOf(text)?.tokens ?? length;
         core.problem({heads, lenQ: n, lenK: n, dimK: dim, terms: [text]});
-        return core.kindOf[nameOf(text)].arrays.filter(a => a.learned).map(a => ({...a, shape: core.shape(text, a.name, heads)}));
+        return core.kindOf[nameOf(text)].arrays.filter(a => a.learned).map(a => ({
+          ...a,
+          shape: core.shape(text, a.name, heads)
+        }));
       };
       const longer = shapes(128), size = shape => shape.length ? shape.reduce((a, b) => a * b, 1) : 0;
       return shapes(64)
@@ -69,9 +75,10 @@ export const cost = {
       'none';
 
     const ROUNDS = 5;
-    /** Measure several calls in turns, so that what slows this machine for a while slows all of them. `calls` is {name: function that prepares a call and
-     * returns it}. Browser clocks are coarse, so a round takes the mean over calls of at least 20 ms together, after a first call that does not
-     * count. Return {times: {name: ms of the fastest round}, noise: the largest share by which the median of the rounds is above the fastest}. */
+    /** Measure several calls in turns, so that what slows this machine for a while slows all of them. `calls` is {name:
+     * function that prepares a call and returns it}. Browser clocks are coarse, so a round takes the mean over calls of
+     * at least 20 ms together, after a first call that does not count. Return {times: {name: ms of the fastest round},
+     * noise: the largest share by which the median of the rounds is above the fastest}. */
     const timesOf = async calls => {
       const found = Object.fromEntries(Object.keys(calls).map(name => [name, []]));
       for (let round = 0; round < ROUNDS; round++)
@@ -91,8 +98,8 @@ export const cost = {
         noise: Math.max(...sorted.map(([, times]) => times[ROUNDS >> 1] / times[0] - 1))
       };
     };
-    /** Return the times of calls: with a bias by offset, with the same bias as an N x N array, and without a bias. Also return the time to
-     * compute this array. */
+    /** Return the times of calls: with a bias by offset, with the same bias as an N x N array, and without a bias. Also
+     * return the time to compute this array. */
     const once = async (state, n) => {
       const {a, dim} = state, q = new Float32Array(n * dim);
       let seed = 1;
@@ -169,7 +176,8 @@ export const cost = {
                 r ? `${2 * lengths[m] - 1}` : `${whole[m]} bytes`)
           }));
       if (measured) {
-        const x = measured.results.map(r => r.n), line = (name, key) => ({name, x, y: measured.results.map(r => r[key])});
+        const x = measured.results.map(r => r.n),
+              line = (name, key) => ({name, x, y: measured.results.map(r => r[key])});
         const last = measured.results.at(-1), share = last.strip / last.dense - 1;
         times.replaceChildren(chart({
           title: `Milliseconds a call: ${measured.of}`,
@@ -178,13 +186,15 @@ export const cost = {
           logX: true,
           logY: true,
           series: [
-            line('no bias', 'none'), line('relpos, bias by offset', 'strip'), line('array N × N, computed before', 'dense'),
+            line('no bias', 'none'), line('relpos, bias by offset', 'strip'),
+            line('array N × N, computed before', 'dense'),
             {name: 'array N × N, computed in the call', x, y: measured.results.map(r => r.dense + r.making)}
           ]
         }),
           table(['tokens', ...x.map(count)],
             [
-              ['no bias', 'none'], ['by offset', 'strip'], ['array, computed before', 'dense'], ['computing the array', 'making']
+              ['no bias', 'none'], ['by offset', 'strip'], ['array, computed before', 'dense'],
+              ['computing the array', 'making']
             ].map(([name, key]) => [name, ...measured.results.map(r => r[key])]),
             {
               digits: 2,
@@ -192,16 +202,19 @@ export const cost = {
               calculation: (r, m) => {
                 const now = measured.results[m], time = now[['none', 'strip', 'dense', 'making'][r]];
                 return `${now.n} tokens: the fastest of ${ROUNDS} rounds, ${
-                  r % 3 ? calculation([`${fixed(now.none)} ms without bias`, inner(time - now.none)], `${fixed(time)} ms`) :
-                          `${fixed(time)} ms`}`;
+                  r % 3 ?
+                    calculation([`${fixed(now.none)} ms without bias`, inner(time - now.none)], `${fixed(time)} ms`) :
+                    `${fixed(time)} ms`}`;
               }
             }),
           h('p', {class: 'note'},
             `At ${last.n} tokens, the median of the rounds is up to ${
-              Math.round(100 * last.noise)} % above the fastest one, so smaller differences are noise. A bias by offset ${
-              Math.abs(share) <= last.noise ? 'takes as long as the array that was computed before, within this noise' :
-                                              `takes ${Math.round(100 * Math.abs(share))} % ${
-                                                share < 0 ? 'less' : 'more'} time than the array that was computed before`}.`));
+              Math.round(
+                100 * last.noise)} % above the fastest one, so smaller differences are noise. A bias by offset ${
+              Math.abs(share) <= last.noise ?
+                'takes as long as the array that was computed before, within this noise' :
+                `takes ${Math.round(100 * Math.abs(share))} % ${
+                  share < 0 ? 'less' : 'more'} time than the array that was computed before`}.`));
       }
       const asked = state.also.split('+').map(text => text.trim()).filter(Boolean),
             every = core.kinds.map(kind => startText(core, facts, kind.name)),
@@ -221,7 +234,8 @@ export const cost = {
         table(head, [...counts.slice(0, asked.length).map(line), ['together', '', count(sum(1)), count(sum(2))]],
           {calculation: counted(counts.slice(0, asked.length))}),
         h('p', {class: 'note'},
-          'All heads share vectors, as in the papers; numbers are counted once for each head. An optional array is counted if the text names it.'),
+          'All heads share vectors, as in the papers; numbers are counted once for each head. An optional array is ' +
+            'counted if the text names it.'),
         table(head, counts.slice(asked.length).map(line),
           {caption: 'Every term with its initial settings', calculation: counted(counts.slice(asked.length))}));
       const cells = 48, {step} = state, data = new Float64Array(cells * cells).fill(-Infinity);
@@ -248,8 +262,8 @@ export const cost = {
         high,
         label: (r, c, x) => x > -Infinity ?
           `step ${r}, key ${c}, offset ${minus(c - r)}: ${
-            calculation(
-              core.problem({lenQ: cells, lenK: cells, terms: [a]}).expressions(0, r, c), fixed(x, value === 'bias' ? 4 : 0))}` :
+            calculation(core.problem({lenQ: cells, lenK: cells, terms: [a]}).expressions(0, r, c),
+              fixed(x, value === 'bias' ? 4 : 0))}` :
           `step ${r}, key ${c}: not computed yet`
       });
       row.textContent = `Step ${step}: the cache has ${step + 1} keys, and the step computes one new row of ${
@@ -266,7 +280,8 @@ export const cost = {
             figure: ofChart(figure),
             csv: () => [['tokens', 'bytes_of_array', 'bytes_of_work'], ...lengths.map((n, m) => [n, whole[m], work[m]])]
           },
-          parameters: {figure: ofChart(figure), csv: () => [['term', 'parameters', 'parameters_of_one_head'], ...counts]},
+          parameters:
+            {figure: ofChart(figure), csv: () => [['term', 'parameters', 'parameters_of_one_head'], ...counts]},
           ...(measured ? {
             times: {
               figure: ofChart(times.querySelector('figure')),
@@ -284,23 +299,33 @@ export const cost = {
         },
         code: {
           CLI:
-            `relpos info     # shapes of the learned arrays\n# times of this machine with its best instruction set, not those of the browser\n${
+            `relpos info     # shapes of the learned arrays\n# times of this machine with its best instruction set, ` +
+            `not those of the browser\n${
                 ['none', a, 'dense'].map(term => shell(['relpos', 'bench', problem(term)])).join('\n')}\n${
               shell(['relpos', 'bias', a, '--q', 1, '--k', step + 1, '--q-offset', step, '--heads', 1])}\n`,
-          Python: `import numpy as np, relpos, timeit\nq, k, v = np.random.default_rng(0).standard_normal((3, 1, 1, ${
-            state.most}, ${dim}), dtype=np.float32)\n${
-            randomArrays(core, a) ? '# random numbers: replace them by your arrays\n' : ''}term = ${
-            pythonTerm(core, facts,
-              a)}\n# times of this machine, on one thread, not those of the browser\nfor bias in (None, term, relpos.Dense(term.matrix(${
-            state.most}, ${
-            state
-              .most}, heads=1).astype(np.float32))):\n    print(min(timeit.repeat(lambda: relpos.attention(q, k, v, bias=bias, threads=1), number=1)), "s")\n# the row that step ${
-            step} adds to the cache\nprint(term.matrix(1, ${step + 1}, heads=1, q_offset=${step})[0].round(4))\n`,
-          C: `#include <relpos/relpos.h>\n#include <stdio.h>\n\n/* scratch memory of a call in bytes; it depends on the instruction set, which differs from that in the browser */\nint main(void)\n{\n    rp_term term;\n    char names[RP_MAX_ARRAYS][RP_NAME_MAX];\n    rp_pool *one;\n    rp_plan *plan;\n    if (rp_term_parse(${
-            cString(
-              a)}, &term, names) != RP_OK || rp_pool_create(&one, 1) != RP_OK)\n        return puts(rp_last_error()), 1;\n    for (int64_t n = 256; n <= 65536; n *= 2) {\n        rp_desc desc = rp_desc_init(1, ${
-            heads}, n, n, ${
-            dim});\n        desc.terms = &term, desc.n_terms = 1;\n        if (rp_plan_create(&plan, &desc) != RP_OK)\n            return puts(rp_last_error()), 1;\n        printf("%lld %zu\\n", (long long)n, rp_plan_work_size(plan, one));\n        rp_plan_destroy(plan);\n    }\n    rp_pool_destroy(one);\n    return 0;\n}\n`,
+          Python:
+            `import numpy as np, relpos, timeit\nq, k, v = np.random.default_rng(0).standard_normal((3, 1, 1, ${
+              state.most}, ${dim}), dtype=np.float32)\n${
+              randomArrays(core, a) ? '# random numbers: replace them by your arrays\n' : ''}term = ${
+              pythonTerm(core, facts,
+                a)}\n# times of this machine, on one thread, not those of the browser\nfor bias in (None, term, ` +
+            `relpos.Dense(term.matrix(${state.most}, ${
+              state
+                .most}, heads=1).astype(np.float32))):\n    print(min(timeit.repeat(lambda: relpos.attention(q, k, ` +
+            `v, ` +
+            `bias=bias, threads=1), number=1)), "s")\n# the row that step ${
+              step} adds to the cache\nprint(term.matrix(1, ${step + 1}, heads=1, q_offset=${step})[0].round(4))\n`,
+          C: `#include <relpos/relpos.h>\n#include <stdio.h>\n\n/* scratch memory of a call in bytes; it depends on ` +
+            `the instruction set, which differs from that in the browser */\nint main(void)\n{\n    rp_term term;\n ` +
+            `  ` +
+            ` char names[RP_MAX_ARRAYS][RP_NAME_MAX];\n    rp_pool *one;\n    rp_plan *plan;\n    if (rp_term_parse(${
+              cString(a)}, &term, names) != RP_OK || rp_pool_create(&one, 1) != RP_OK)\n        return ` +
+            `puts(rp_last_error()), 1;\n    for (int64_t n = 256; n <= 65536; n *= 2) {\n        rp_desc desc = ` +
+            `rp_desc_init(1, ${heads}, n, n, ${
+              dim});\n        desc.terms = &term, desc.n_terms = 1;\n        if (rp_plan_create(&plan, &desc) != ` +
+            `RP_OK)\n            return puts(rp_last_error()), 1;\n        printf("%lld %zu\\n", (long long)n, ` +
+            `rp_plan_work_size(plan, one));\n        rp_plan_destroy(plan);\n    }\n    rp_pool_destroy(one);\n    ` +
+            `return 0;\n}\n`,
         },
       };
     };
@@ -310,12 +335,20 @@ export const cost = {
       compute,
       output,
       settings,
-      saves: {memory: 'the memory', parameters: 'the parameters', times: 'the measured times', cache: 'the map of the cache'},
+      saves: {
+        memory: 'the memory',
+        parameters: 'the parameters',
+        times: 'the measured times',
+        cache: 'the map of the cache'
+      },
       change,
       about:
-        'A bias by offset has 2N − 1 numbers for each head; as an array it has N². The library never creates that array: it starts the sums of a tile of scores with biases from those numbers. The library reports the memory. The times are measured in this browser, and depend on other programs that run on this machine.',
+        'A bias by offset has 2N − 1 numbers for each head; as an array it has N². The library never creates that ' +
+        'array: it starts the sums of a tile of scores with biases from those numbers. The library reports the ' +
+        'memory. The times are measured in this browser, and depend on other programs that run on this machine.',
       formula:
-        'N × N array: 4 · heads · N² bytes      by offset: 4 · heads · (2N − 1) bytes, and scratch memory that grows with N'
+        'N × N array: 4 · heads · N² bytes      by offset: 4 · heads · (2N − 1) bytes, and scratch memory that ' +
+        'grows with N'
     });
   },
 };

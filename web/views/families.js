@@ -1,5 +1,5 @@
-// families.js -- the view that compares four families of terms on one example: additive bias, Shaw's vectors, rotation, linear decay.
-// SPDX-License-Identifier: Apache-2.0
+// families.js -- the view that compares four families of terms on one example: additive bias, Shaw's vectors, rotation,
+// linear decay. SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {nested, optionOf, program, shell} from '../code.js';
 import {frame} from '../frame.js';
@@ -14,19 +14,25 @@ export const families = {
   defaults: {strength: 5, content: 1, relevant: 2, query: 2, family: 'additive'},
 
   make({core, facts, change}) {
-    const {VIT3_X: X, VIT3_BIAS_TABLE: T, VIT3_SHAW_TABLE: S, VIT3_SLOPE: M} = facts.golden, n = 3, [width] = [X.shape[1]],
-                                                                          reach = (T.shape[0] - 1) / 2, slope = M.data[0];
+    const {VIT3_X: X, VIT3_BIAS_TABLE: T, VIT3_SHAW_TABLE: S, VIT3_SLOPE: M} = facts.golden, n = 3,
+                                                                          [width] = [X.shape[1]],
+                                                                          reach = (T.shape[0] - 1) / 2,
+                                                                          slope = M.data[0];
     const all = {
       content: {title: 'Content only', terms: () => []},
       additive: {
         title: 'Additive bias',
-        terms: s =>
-          [{text: `table,left=${reach},right=${reach}`, arrays: {table: {shape: [1, T.shape[0]], data: T.data.map(x => x * s)}}}]
+        terms: s => [{
+          text: `table,left=${reach},right=${reach}`,
+          arrays: {table: {shape: [1, T.shape[0]], data: T.data.map(x => x * s)}}
+        }]
       },
       shaw: {
         title: 'Shaw: vectors for keys',
-        terms:
-          s => [{text: `relkey,left=${reach},right=${reach}`, arrays: {table: {shape: S.shape, data: S.data.map(x => x * s)}}}]
+        terms: s => [{
+          text: `relkey,left=${reach},right=${reach}`,
+          arrays: {table: {shape: S.shape, data: S.data.map(x => x * s)}}
+        }]
       },
       rotary: {
         // the only pair of channels rotates by 1 radian per position
@@ -38,7 +44,9 @@ export const families = {
       },
       linear: {title: 'Linear decay with a sign', terms: s => [`linear,left=${slope * s},right=${- slope * s}`]},
     };
-    const errata = {rotary: ['0,2', '2,0', '1,2', '2,1']};  // cells whose numbers in the notes are wrong: docs/errata.md
+    const errata = {
+      rotary: ['0,2', '2,0', '1,2', '2,1']
+    };  // cells whose numbers in the notes are wrong: docs/errata.md
     const settings = controls(
       [
         {
@@ -84,16 +92,16 @@ export const families = {
       ratio: 1,
       onpick: (r, c) => change({content: contents[r], strength: strengths[c]})
     });
-    const output = h('div', {}, h('div', {class: 'panels aligned'}, [contest, ...maps].map(map => map.element)), said, curve,
-      tables, folded('The other families', others));
+    const output = h('div', {}, h('div', {class: 'panels aligned'}, [contest, ...maps].map(map => map.element)), said,
+      curve, tables, folded('The other families', others));
     const names = [...Array(n).keys()].map(i => `token ${i}`);
 
     const compute = state => {
       const {strength, content, relevant, family, query} = state;
       settings.set(state);
       const keys = c => Float64Array.from(X.data, (x, at) => Math.floor(at / width) === relevant ? x * c : x);
-      const problem = (key, s, c = content) =>
-        core.problem({lenQ: n, lenK: n, dimK: width, scale: 1 / Math.sqrt(2), terms: all[key].terms(s), q: keys(1), k: keys(c)});
+      const problem = (key, s, c = content) => core.problem(
+        {lenQ: n, lenK: n, dimK: width, scale: 1 / Math.sqrt(2), terms: all[key].terms(s), q: keys(1), k: keys(c)});
       const of = (key, s) => {
         problem(key, s);
         return [...Array(n).keys()].map(i => core.row(0, i));
@@ -101,31 +109,33 @@ export const families = {
       const found = Object.fromEntries(Object.keys(all).map(key => [key, of(key, strength)]));
       /** Return how a score is computed in each family. */
       const scoreOf = (key, i, j) => {
-        const k = keys(content), channels = [...Array(width).keys()], entry = Math.max(-reach, Math.min(reach, j - i)) + reach,
-              pairs = channels.map(c => [X.data[i * width + c], k[j * width + c]]), score = fixed(found[key][i].score[j]),
-              scaled = terms => `(${terms.join(' + ')}) * 0.7071`;
+        const k = keys(content), channels = [...Array(width).keys()],
+              entry = Math.max(-reach, Math.min(reach, j - i)) + reach,
+              pairs = channels.map(c => [X.data[i * width + c], k[j * width + c]]),
+              score = fixed(found[key][i].score[j]), scaled = terms => `(${terms.join(' + ')}) * 0.7071`;
         if (key === 'shaw')
           return calculation(
-            [scaled(channels.map(
-              c => `${short(pairs[c][0])} * (${[pairs[c][1], S.data[entry * width + c] * strength].map(short).join(' + ')})`))],
+            [scaled(channels.map(c => `${short(pairs[c][0])} * (${
+                                     [pairs[c][1], S.data[entry * width + c] * strength].map(short).join(' + ')})`))],
             score);
         if (key === 'rotary') {  // ⟨q, R k⟩ of one pair of channels
           const [[a, x], [b, y]] = pairs, angle = short((j - i) * strength * Math.PI / 6);
           return calculation(
             [scaled([`${short(a * x + b * y)} * cos(${angle})`, `${short(b * x - a * y)} * sin(${angle})`])], score);
         }
-        const bias = key === 'additive' ? short(T.data[entry] * strength) : `${short(slope * strength)} * ${short(j - i)}`;
+        const bias =
+          key === 'additive' ? short(T.data[entry] * strength) : `${short(slope * strength)} * ${short(j - i)}`;
         return calculation([scaled(sumOfProducts(pairs)), ...(key === 'content' ? [] : [bias])], score);
       };
       const numbers = Object.entries(found).map(
-        ([key, rows]) =>
-          h('div', {}, h('h3', {}, all[key].title), table(['scores', ...names], rows.map((row, i) => [names[i], ...row.score]), {
+        ([key, rows]) => h('div', {}, h('h3', {}, all[key].title),
+          table(['scores', ...names], rows.map((row, i) => [names[i], ...row.score]), {
             digits: 3,
             mark: (r, c) => strength === 1 && content === 1 && errata[key]?.includes(`${r},${c - 1}`) ? 'mark' : '',
             calculation: (i, j) => scoreOf(key, i, j)
           }),
-            table(['weights', ...names], rows.map((row, i) => [names[i], ...row.weights]),
-              {digits: 3, calculation: (i, j) => weightOf(rows[i], j)})));
+          table(['weights', ...names], rows.map((row, i) => [names[i], ...row.weights]),
+            {digits: 3, calculation: (i, j) => weightOf(rows[i], j)})));
       const chosen = Object.keys(found).map(key => key === 'content' || key === family);
       tables.replaceChildren(...numbers.filter((_, n) => chosen[n]));
       others.replaceChildren(...numbers.filter((_, n) => !chosen[n]));
@@ -145,19 +155,23 @@ export const families = {
       const heaviest = weights => weights.indexOf(extent([weights])[1]);
       /** Return which tokens have the largest weight, as words. */
       const leading = ({weights}) => {
-        const most = extent([weights])[1], found = [...weights.keys()].filter(j => most - weights[j] < 1e-9), last = found.at(-1);
-        return found.length > 1 ? `tokens ${found.slice(0, -1).join(', ')} and ${last} tie` : `token ${last} is heaviest`;
+        const most = extent([weights])[1], found = [...weights.keys()].filter(j => most - weights[j] < 1e-9),
+              last = found.at(-1);
+        return found.length > 1 ? `tokens ${found.slice(0, -1).join(', ')} and ${last} tie` :
+                                  `token ${last} is heaviest`;
       };
       const [first, before] = [family, 'content'].map(key => leading(found[key][query]));
-      said.textContent =
-        `Query ${query}: ${first === before ? `${first}, with and without positions` : `${first}; by content alone, ${before}`}.`;
+      said.textContent = `Query ${query}: ${
+        first === before ? `${first}, with and without positions` : `${first}; by content alone, ${before}`}.`;
       const grid = contents.map(c => strengths.map(s => problem(family, s, c).rows('weights', 0, query, 1)));
-      const nearest = (list, x) => list.reduce((best, y, at) => Math.abs(y - x) < Math.abs(list[best] - x) ? at : best, 0);
+      const nearest = (list, x) =>
+        list.reduce((best, y, at) => Math.abs(y - x) < Math.abs(list[best] - x) ? at : best, 0);
       const weightsAt = (s, c) => problem(family, s, c).rows('weights', 0, query, 1);
       /* whether content or positions determine the heaviest token */
       const wins = (weights, s, c) => {
         const first = heaviest(weights), asContent = heaviest(weightsAt(0, c)) === relevant && c !== 0;
-        if (first === relevant) return heaviest(weightsAt(s, 0)) === relevant ? 'positions also prefer it' : 'content wins';
+        if (first === relevant)
+          return heaviest(weightsAt(s, 0)) === relevant ? 'positions also prefer it' : 'content wins';
         return `${asContent ? 'position overrides it' : 'its content is too weak'}: token ${first} is heaviest`;
       };
       contest.show({
@@ -184,9 +198,11 @@ export const families = {
         series: names.map((name, j) => ({name, x: steps, y: at.map(w => w[j])}))
       }));
       const shape = [1, 1, n, width], x = X.data, k = keys(content), [term] = all[family].terms(strength),
-            text = term.text ?? term, name = text.split(',')[0], [[array, given] = []] = Object.entries(term.arrays ?? {}),
+            text = term.text ?? term, name = text.split(',')[0],
+            [[array, given] = []] = Object.entries(term.arrays ?? {}),
             index = core.kindOf[name].arrays.findIndex(a => a.name === array);
-      const option = optionOf(core, array ? withNames(text, {[array]: 't'}) : text), keyword = facts.terms[name].keyword;
+      const option = optionOf(core, array ? withNames(text, {[array]: 't'}) : text),
+            keyword = facts.terms[name].keyword;
       const rest = text.split(',').slice(1).map(parameter => parameter.split('=')).map(([key,
         value]) => `${key}=${Number.isNaN(+value) ? `"${value}"` : value}`);
       return {
@@ -202,13 +218,16 @@ export const families = {
         csv: () => [['family', 'query', 'key', 'score', 'weight'], ...Object.entries(found).flatMap(([key,
           rows]) => rows.flatMap((row, i) => [...row.score].map((s, j) => [key, i, j, s, row.weights[j]])))],
         code: {
-          CLI: `python3 - <<'END'\nimport numpy as np\nx = np.array(${nested(x, shape)})\nnp.savez("three.npz", q=x, k=${
-                 nested(k, shape)}, v=x${array ? `, t=${nested(given.data, given.shape)}` : ''})\nEND\n` +
-            shell(['relpos', 'explain', '--input', 'three.npz', '--query', query, ...option, '--scale', Math.SQRT1_2]) + '\n',
-          Python: `import numpy as np, relpos\nx = np.array(${nested(x, shape)})\nterm = relpos.${facts.terms[name].class}(${
-              [...(array ? [`${array}=np.array(${nested(given.data, given.shape)})`] : []), ...rest].join(
-                ', ')})\nprint(relpos.explain(x, np.array(${nested(k, shape)}), x, query=${query}, scale=${Math.SQRT1_2}, ${
-            keyword}=term))\n`,
+          CLI:
+            `python3 - <<'END'\nimport numpy as np\nx = np.array(${nested(x, shape)})\nnp.savez("three.npz", q=x, k=${
+              nested(k, shape)}, v=x${array ? `, t=${nested(given.data, given.shape)}` : ''})\nEND\n` +
+            shell(['relpos', 'explain', '--input', 'three.npz', '--query', query, ...option, '--scale', Math.SQRT1_2]) +
+            '\n',
+          Python:
+            `import numpy as np, relpos\nx = np.array(${nested(x, shape)})\nterm = relpos.${facts.terms[name].class}(${
+                [...(array ? [`${array}=np.array(${nested(given.data, given.shape)})`] : []), ...rest].join(
+                  ', ')})\nprint(relpos.explain(x, np.array(${nested(k, shape)}), x, query=${query}, scale=${
+              Math.SQRT1_2}, ${keyword}=term))\n`,
           C: program({
             desc: [1, 1, n, n, width],
             settings: ['dtype = RP_F64', `scale = ${Math.SQRT1_2}`],
@@ -231,10 +250,14 @@ export const families = {
       output,
       settings,
       about:
-        'Three tokens, [1, 0], [0, 1] and [1, 1], with four families of position terms: scores before the softmax, and weights. Shaded cells correct numbers of the notes that the example comes from.' +
-        ' At strength 1 the numbers are those of the example. A stronger table, vector or slope overrides the content, and stronger content overrides the positions: the first map shows which one wins. For rotary positions the strength multiplies the angles, which repeat after a full turn.',
+        'Three tokens, [1, 0], [0, 1] and [1, 1], with four families of position terms: scores before the softmax, ' +
+        'and weights. Shaded cells correct numbers of the notes that the example comes from.' +
+        ' At strength 1 the numbers are those of the example. A stronger table, vector or slope overrides the ' +
+        'content, and stronger content overrides the positions: the first map shows which one wins. For rotary ' +
+        'positions the strength multiplies the angles, which repeat after a full turn.',
       formula:
-        'additive: ⟨q, k⟩ / √2 + b[r]    Shaw: ⟨q, k + a[r]⟩ / √2    rotary: ⟨R(i) q, R(j) k⟩ / √2    linear: ⟨q, k⟩ / √2 + slope · r      r = j − i'
+        'additive: ⟨q, k⟩ / √2 + b[r]    Shaw: ⟨q, k + a[r]⟩ / √2    rotary: ⟨R(i) q, R(j) k⟩ / √2    linear: ⟨q, ' +
+        'k⟩ / √2 + slope · r      r = j − i'
     });
   },
 };

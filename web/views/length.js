@@ -1,5 +1,6 @@
-// length.js -- the view of trained models on a longer and longer text: their perplexity by position. Small models, each trained with its own
-// positions, or one model with the positions it was trained with and with others. SPDX-License-Identifier: Apache-2.0
+// length.js -- the view of trained models on a longer and longer text: their perplexity by position. Small models, each
+// trained with its own positions, or one model with the positions it was trained with and with others.
+// SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {shell} from '../code.js';
 import {ofChart} from '../export.js';
@@ -11,12 +12,12 @@ import {controls, count, download, extent, fixed, folded, h, table} from '../ui.
 
 const min = 64, max = 8192, trainedAt = 256;
 const textFile = 'relpos-text.txt';
-const untrained =
-  `The model was trained with T5, on texts of ${trainedAt} bytes; the other positions get its weights without more training.`;
+const untrained = `The model was trained with T5, on texts of ${
+  trainedAt} bytes; the other positions get its weights without more training.`;
 const trainedTerms = 't5,bidirectional=0';
 
-/** Return a line of the chart. m: the number of its model in trained.js; position: its terms; limit: how many bytes it can read; file: the name under
- * which the page saves the model; option: of relpos lab eval. */
+/** Return a line of the chart. m: the number of its model in trained.js; position: its terms; limit: how many bytes it
+ * can read; file: the name under which the page saves the model; option: of relpos lab eval. */
 const own = (m, position, name, of, limit = Infinity) => ({m, position, name, file: `relpos-${of}.safetensors`, limit});
 const other = (position, name) => ({m: 0, position, name, file: modelFile, limit: Infinity, option: position});
 const sets = {
@@ -24,19 +25,22 @@ const sets = {
     own(1, trainedTerms, 'T5', 't5'), own(2, 'none', 'no positions', 'none'), own(3, 'alibi', 'ALiBi', 'alibi'),
     own(4, 'rope', 'RoPE', 'rope'), own(5, 'learned', 'a learned table', 'learned', trainedAt)
   ],
-  swapped:
-    [{...other(trainedTerms, 'T5'), option: ''}, other('none', 'no positions'), other('alibi', 'ALiBi'), other('rope', 'RoPE')]
+  swapped: [
+    {...other(trainedTerms, 'T5'), option: ''}, other('none', 'no positions'), other('alibi', 'ALiBi'),
+    other('rope', 'RoPE')
+  ]
 };
 
-/** Return the ranges [from, to) of positions that `relpos lab eval` prints for n bytes: up to 64, and then twice as many each time. */
+/** Return the ranges [from, to) of positions that `relpos lab eval` prints for n bytes: up to 64, and then twice as
+ * many each time. */
 function rangesOf(n) {
   const ranges = [];
   for (let from = 0, to = 64; from < n; from = to, to *= 2) ranges.push([from, Math.min(to, n)]);
   return ranges;
 }
 
-/** Return the part of the held-out text that comes with the page, in the form of a text that Reader has read with the lines of a set: each byte has
- * the mean loss of its range of `part` bytes. web/lengths.py measured these losses. */
+/** Return the part of the held-out text that comes with the page, in the form of a text that Reader has read with the
+ * lines of a set: each byte has the mean loss of its range of `part` bytes. web/lengths.py measured these losses. */
 function measured({text, lengths}, set) {
   const each = means => Float64Array.from({length: max}, (_, n) => means[Math.floor(n / lengths.part)] ?? NaN);
   return {
@@ -57,19 +61,21 @@ export const length = {
   defaults: {models: 'own', length: max, also: '', text: ''},
 
   make({core, facts, change, state: current}) {
-    const most = Math.max(...Object.values(facts.lengths.rounding).map(([whole, rounded]) => 100 * (rounded / whole - 1)));
+    const most =
+      Math.max(...Object.values(facts.lengths.rounding).map(([whole, rounded]) => 100 * (rounded / whole - 1)));
     const stored = {own: measured(facts, 'own'), swapped: measured(facts, 'swapped')}, {part} = facts.lengths;
     /** The range of perplexities of each set in the stored numbers. */
     const limits = Object.fromEntries(Object.entries(stored).map(([set, {all, losses}]) => {
-      const [low, high] =
-        extent(all.map(({limit}, k) => rangesOf(max).filter(([, to]) => to <= limit).map(range => perplexity(losses[k], range))));
+      const [low, high] = extent(all.map(
+        ({limit}, k) => rangesOf(max).filter(([, to]) => to <= limit).map(range => perplexity(losses[k], range))));
       return [set, {low: 0.9 * low, high: 1.1 * high}];
     }));
     let run = null, refused = null, drawn = 0, figure = null;  // run: the text that is shown, or null
-    const reader = new Reader(core, () => picture.isConnected && !ready() ? progress() : reader.want(0), (why, text) => {
-      refused = {id: text.of, why};
-      change({});
-    });
+    const reader =
+      new Reader(core, () => picture.isConnected && !ready() ? progress() : reader.want(0), (why, text) => {
+        refused = {id: text.of, why};
+        change({});
+      });
     const bytesOf = text => new TextEncoder().encode(text || facts.text).subarray(0, max + 1);
     /** Return the largest length that a state can have. */
     const longest = ({text}) => Math.max(min, bytesOf(text).length - 1);
@@ -121,18 +127,19 @@ export const length = {
           upper: max,
           limit: longest
         },
-        {key: 'also', label: 'Another term for the one model, such as log,lambda=0.3', type: 'text'}, {key: 'text', type: 'text'}
+        {key: 'also', label: 'Another term for the one model, such as log,lambda=0.3', type: 'text'},
+        {key: 'text', type: 'text'}
       ],
       change, h('div', {class: 'field'}, h('label', {for: 'long-text'
       }, 'Your text'), h('div', {class: 'wide'}, words, input)));
-    const
-      picture = h('div'),
-      said = h('p', {role: 'status'}), numbers = h('div', {class: 'lines'}), why = h('div'),
-      note = h('p', {class: 'note'},
-        `The page comes with the numbers of the text that it opens with. It reads your own text, other terms and other lengths here, in your browser. The weights are rounded: at length 256, the perplexity on ${
-          count(facts.lengths.held_out)} held-out bytes rises by at most ${fixed(most, 1)} %.`),
-      starts = h('p', {class: 'note'},
-        'Each model is one of three starts of its training, at the best of three learning rates: lab/model/README.md in the source has the others.');
+    const picture = h('div'), said = h('p', {role: 'status'}), numbers = h('div', {class: 'lines'}), why = h('div'),
+          note = h('p', {class: 'note'},
+            `The page comes with the numbers of the text that it opens with. It reads your own text, other terms and ` +
+              `other lengths here, in your browser. The weights are rounded: at length 256, the perplexity on ${
+                count(facts.lengths.held_out)} held-out bytes rises by at most ${fixed(most, 1)} %.`),
+          starts = h('p', {class: 'note'},
+            'Each model is one of three starts of its training, at the best of three learning rates: ' +
+              'lab/model/README.md in the source has the others.');
     const ends = [min, max], play = player({key: 'length', state: current, change, ends, next: doubling(max, part)});
     play.classList.add('main');
     const save = (text, of) => h('button', {type: 'button', onclick: of}, text);
@@ -150,11 +157,11 @@ export const length = {
           own.map(line => save(own.length > 1 ? line.name : 'Save the model', () => saveModel(line))))
       ];
     }));
-    const output = h('div', {}, h('div', {class: 'row play'}, play), picture, said, numbers, folded('Why?', why), note, starts,
-      Object.values(buttons),
+    const output = h('div', {}, h('div', {class: 'row play'}, play), picture, said, numbers, folded('Why?', why), note,
+      starts, Object.values(buttons),
       h('div', {class: 'row'},
-        save('Save the text',
-          () => download(textFile, new Blob([run.tokens.subarray(0, Math.min(current().length + 1, run.tokens.length))])))));
+        save('Save the text', () => download(textFile, new Blob([run.tokens.subarray(
+                                                         0, Math.min(current().length + 1, run.tokens.length))])))));
     const alone = () => current().models === 'swapped', also = () => alone() ? current().also.trim() : '';
     /** Return what the reader has to read, to recognize it. */
     const wanted = () => JSON.stringify([current().text, current().models, also()]);
@@ -169,7 +176,7 @@ export const length = {
     const shown = () => isStored() ? whole() : Math.min(run.read, current().length);
 
     const t5 = {buckets: 32, maxDistance: 128, bidirectional: false, strategy: 0};  // the defaults of trainedTerms
-    let constant = 0;                                                               // the smallest distance in T5's last bucket
+    let constant = 0;  // the smallest distance in T5's last bucket
     while (core.bucket(-constant, t5) !== t5.buckets - 1) constant++;
     const bytes = ([from, to]) => `${count(from)} to ${count(to - 1)}`;
     /** Return the perplexity of each line in a range, [[name, number]], the lowest first, of those that can read it. */
@@ -181,34 +188,41 @@ export const length = {
       const found = ranked(range).map(([name, x], k) => [h(k ? 'span' : 'strong', {}, fixed(x, 1)), ` with ${name}`]);
       return found.flatMap((text, k) => [!k ? '' : k === found.length - 1 ? ' and ' : ', ', ...text]);
     };
-    /** Return the perplexities of the first n bytes as a sentence: those in the last long range, or of all bytes if few are beyond training. */
+    /** Return the perplexities of the first n bytes as a sentence: those in the last long range, or of all bytes if few
+     * are beyond training. */
     const finding = n => {
       if (n < trainedAt + 64) return [`Perplexity in the first ${count(n)} bytes is `, ...listed([0, n]), '.'];
       const far = rangesOf(n).findLast(([from, to]) => to - from >= 64),
             near = ranked([0, trainedAt]).map(([, x]) => fixed(x, 1));
       return [
-        `In bytes ${bytes(far)}, perplexity is `, ...listed(far), alone() ? '.' : '; the learned table has no entry there.',
+        `In bytes ${bytes(far)}, perplexity is `, ...listed(far),
+        alone() ? '.' : '; the learned table has no entry there.',
         ` In the first ${trainedAt} bytes, the length in training, it is between ${near[0]} and ${near.at(-1)}.`
       ];
     };
     /** Return the reasons for what `finding` says. */
     const reasons = () => [alone() ?
-        `The model has learned to use T5’s biases, so with other positions it is worse even within the trained length. From distance ${
-          constant} on, all keys share one bias of T5, and a longer text has more of them.` :
+        `The model has learned to use T5’s biases, so with other positions it is worse even within the trained ` +
+          `length. From distance ${constant} on, all keys share one bias of T5, and a longer text has more of them.` :
         `Beyond the trained length, T5’s bias stays the same (from distance ${
-          constant} on), and ALiBi’s penalty grows, so far bytes count less and less. RoPE’s slow pairs reach angles that did not occur in training. Without positions, the model sees more keys than in training.`,
-      'Each range is a different part of the text, and some parts are harder to predict: compare the lines within a range, not one line from range to range.']
+          constant} on), and ALiBi’s penalty grows, so far bytes count less and less. RoPE’s slow pairs reach ` +
+          `angles that did not occur in training. Without positions, the model sees more keys than in training.`,
+      'Each range is a different part of the text, and some parts are harder to predict: compare the lines within a ' +
+        'range, not one line from range to range.']
                             .map(text => h('p', {}, text));
 
-    /** Return the rows of the table that is saved: the mean losses in ranges [from, to) of positions. A text that was read has a row for each byte. */
+    /** Return the rows of the table that is saved: the mean losses in ranges [from, to) of positions. A text that was
+     * read has a row for each byte. */
     const rows = () => {
       const step = isStored() ? part : 1;
       return Array.from({length: shown() / step},
-        (_, n) => [n * step, (n + 1) * step, ...run.losses.map(loss => Number.isNaN(loss[n * step]) ? '' : loss[n * step])]);
+        (_, n) => [n * step, (n + 1) * step,
+          ...run.losses.map(loss => Number.isNaN(loss[n * step]) ? '' : loss[n * step])]);
     };
 
     const draw = () => {
-      const n = shown(), ranges = rangesOf(n), {all, losses, tokens} = run, end = Math.min(current().length, tokens.length - 1);
+      const n = shown(), ranges = rangesOf(n), {all, losses, tokens} = run,
+            end = Math.min(current().length, tokens.length - 1);
       const found = losses.map(loss => ranges.map(range => perplexity(loss, range))),
             rangeAt = x => ranges.find(([, to]) => x < to) ?? ranges.at(-1);
       const first = n > min ? min / 2 : 1;  // the first range has no lower end on a logarithmic axis
@@ -234,8 +248,12 @@ export const length = {
           };
         }),
         zones: [
-          {from: first, to: trainedAt - 0.5, text: 'as in training', shade: true},
-          {from: trainedAt - 0.5, to: 2 * max, text: isStored() || n > 2 * trainedAt ? 'beyond training' : '', shade: false}
+          {from: first, to: trainedAt - 0.5, text: 'as in training', shade: true}, {
+            from: trainedAt - 0.5,
+            to: 2 * max,
+            text: isStored() || n > 2 * trainedAt ? 'beyond training' : '',
+            shade: false
+          }
         ]
       });
       picture.replaceChildren(figure);
@@ -244,20 +262,25 @@ export const length = {
         '';
       said.replaceChildren(...(n ?
           [
-            whole, ...finding(n), alone() ? ` ${untrained}` : '', n < end ? ` Reading: ${count(n)} of ${count(end)} bytes …` : ''
+            whole, ...finding(n), alone() ? ` ${untrained}` : '',
+            n < end ? ` Reading: ${count(n)} of ${count(end)} bytes …` : ''
           ] :
-                                                                            ['Reading …']));
+                      ['Reading …']));
       why.replaceChildren(...reasons());
-      numbers.replaceChildren(
-        ...(n ? [table(['bytes', ...all.map(({name}) => name)],
-                  ranges.map((range, r) => [bytes(range), ...found.map(of => Number.isNaN(of[r]) ? 'no entry' : of[r])]),
-                  {digits: 3, caption: 'Perplexity of each range: exp of the mean loss. Guessing among all bytes has 256.'})] :
-                []));
+      numbers.replaceChildren(...(n ?
+          [
+            table(['bytes', ...all.map(({name}) => name)],
+              ranges.map((range, r) => [bytes(range), ...found.map(of => Number.isNaN(of[r]) ? 'no entry' : of[r])]),
+              {digits: 3, caption: 'Perplexity of each range: exp of the mean loss. Guessing among all bytes has 256.'})
+          ] :
+          []));
     };
 
-    /** Draw the stored numbers, or what has been read of another text. Before its first bytes, the picture of the text before stays. */
+    /** Draw the stored numbers, or what has been read of another text. Before its first bytes, the picture of the text
+     * before stays. */
     const show = () => {
-      if (ready() || given() && !(reader.text?.of === wanted() && reader.text.read > whole())) run = stored[current().models];
+      if (ready() || given() && !(reader.text?.of === wanted() && reader.text.read > whole()))
+        run = stored[current().models];
       else if (!run || reader.text.read) run = reader.text;
       else return;
       draw();
@@ -274,7 +297,8 @@ export const length = {
     /** Let the worker read the first n bytes. */
     const read = (of, tokens, all, n) => {
       const {text} = reader;
-      if (text?.of !== of || text.capacity < n) Object.assign(reader.begin(tokens, all, n <= 1024 ? 1024 : max), {of, all});
+      if (text?.of !== of || text.capacity < n)
+        Object.assign(reader.begin(tokens, all, n <= 1024 ? 1024 : max), {of, all});
       if (reader.text.read < n) reader.want(n);
       return reader.text.read < n;
     };
@@ -311,8 +335,8 @@ export const length = {
           get read() { return shown(); },
           get perplexity() {
             return Object.fromEntries(run.all.map(
-              ({name, limit},
-                k) => [name, rangesOf(shown()).filter(([, to]) => to <= limit).map(range => perplexity(run.losses[k], range))]));
+              ({name, limit}, k) => [name,
+                rangesOf(shown()).filter(([, to]) => to <= limit).map(range => perplexity(run.losses[k], range))]));
           }
         },
         csv: () => [['from', 'to', ...run.all.map(({name}) => `loss ${name}`)], ...rows()],
@@ -326,7 +350,9 @@ export const length = {
       output,
       settings,
       about:
-        'Small models, trained on texts of 256 bytes, read a text that is up to 32 times as long. Each of the five was trained with its own positions. Perplexity is low where a model predicts the next byte well: 1 if it is always sure and right, 256 for a guess among all bytes.',
+        'Small models, trained on texts of 256 bytes, read a text that is up to 32 times as long. Each of the five ' +
+        'was trained with its own positions. Perplexity is low where a model predicts the next byte well: 1 if it ' +
+        'is always sure and right, 256 for a guess among all bytes.',
       formula: 'perplexity = exp(mean of −log p(next byte))'
     });
     return {...page, open};

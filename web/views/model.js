@@ -1,5 +1,5 @@
-// model.js -- the view of attention heads on a text, without and with position terms: heads of a trained model, or from a file of the user.
-// SPDX-License-Identifier: Apache-2.0
+// model.js -- the view of attention heads on a text, without and with position terms: heads of a trained model, or from
+// a file of the user. SPDX-License-Identifier: Apache-2.0
 import {chart, someHeads} from '../chart.js';
 import {optionOf, pythonOptions, pythonString, rowFunction, shell} from '../code.js';
 import {readArrays, safetensorsOf} from '../files.js';
@@ -7,11 +7,29 @@ import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {maskEditor, maskKeywords, maskOfOption, maskOptions, readMasks} from '../mask.js';
 import {nameOf, namesIn, startText, termEditor, withNames} from '../term.js';
-import {controls, differenceOf, download, extent, fixed, followChosen, h, inner, inPieces, marker, minus, nth, table, viewLink, weightOf, wordButtons} from '../ui.js';
+import {
+  controls,
+  differenceOf,
+  download,
+  extent,
+  fixed,
+  followChosen,
+  h,
+  inner,
+  inPieces,
+  marker,
+  minus,
+  nth,
+  table,
+  viewLink,
+  weightOf,
+  wordButtons
+} from '../ui.js';
 
 const maxTokens = 1024;  // a map has the square of this many cells
 
-/** Parse options of `relpos attend` into {terms, masks, scale}. Throw an Error for options that this view does not support. */
+/** Parse options of `relpos attend` into {terms, masks, scale}. Throw an Error for options that this view does not
+ * support. */
 function readOptions(core, text) {
   const found = {terms: [], masks: '', scale: 0}, words = text.split(/\s+/).filter(Boolean);
   while (words.length) {
@@ -23,8 +41,9 @@ function readOptions(core, text) {
     else if (option === '--bias') found.terms.push(value());
     else if (option.startsWith('--') && Object.hasOwn(core.kindOf, name)) {
       const rest = value();  // --sink NAME
-      found.terms.push(
-        [name, rest && (rest.includes('=') ? rest : `${core.kindOf[name].arrays[0].name}=${rest}`)].filter(Boolean).join(','));
+      found.terms.push([
+        name, rest && (rest.includes('=') ? rest : `${core.kindOf[name].arrays[0].name}=${rest}`)
+      ].filter(Boolean).join(','));
     } else throw new Error(`${option} is not supported here`);
   }
   if (!(found.scale >= 0 && found.scale < Infinity)) throw new Error('--scale needs a number');
@@ -32,12 +51,14 @@ function readOptions(core, text) {
   return found;
 }
 
-/** Set difference to a - b in [from, to); masked numbers stay masked. Compilers do not optimize such a loop in a generator. */
+/** Set difference to a - b in [from, to); masked numbers stay masked. Compilers do not optimize such a loop in a
+ * generator. */
 function subtract(difference, a, b, from, to) {
   for (let x = from; x < to; x++) difference[x] = a[x] === -Infinity ? -Infinity : a[x] - b[x];
 }
 
-/** Return a function that returns an array of n numbers, each time another one of two: one is on the screen while the other is computed. */
+/** Return a function that returns an array of n numbers, each time another one of two: one is on the screen while the
+ * other is computed. */
 function inTurns() {
   const kept = [];
   let turn = 0;
@@ -69,22 +90,28 @@ export const model = {
     const unpacked = arrays => new Map(Object.entries(arrays).map(([name, {shape, f16, bytes: at}]) => {
       if (f16) return [name, {shape, type: 'f16', bytes: bytes(f16)}];
       const columns = shape.at(-1), rows = shape.reduce((a, b) => a * b, 1) / columns;
-      return [name, {shape, type: 'f32', bytes: new Uint8Array(core.scaled(facts.bytes.subarray(...at), rows, columns).buffer)}];
+      return [
+        name,
+        {shape, type: 'f32', bytes: new Uint8Array(core.scaled(facts.bytes.subarray(...at), rows, columns).buffer)}
+      ];
     }));
     const built = {
       minilm: {
         name: 'all-MiniLM-L6-v2, layer 3',
         title: 'all-MiniLM-L6-v2 on the Gettysburg Address, layer 3',
         about:
-          'A trained sentence encoder without a position term in its attention, its queries and keys rounded to 7 bits: add a term to see which words its heads then attend to. The table here is not trained; it has the shape of a T5 table.',
+          'A trained sentence encoder without a position term in its attention, its queries and keys rounded to 7 ' +
+          'bits: add a term to see which words its heads then attend to. The table here is not trained; it has the ' +
+          'shape of a T5 table.',
         read: () => take({arrays: unpacked(facts.model.arrays), tokens: facts.model.tokens}),
         start: {a: 't5,table=t5_table', head: 3, query: 17}
       },
       ...Object.fromEntries(facts.lab.layers.map((arrays, layer) => [`lab${layer}`, {
         name: `byte model, layer ${layer}`,
         title: `a byte model of the laboratory, layer ${layer} (0 is the first of ${facts.lab.layers.length})`,
-        about:
-          'Trained by relpos lab on documentation such as man pages and Vim’s help, with a separate T5 table in each layer; this text was not in the training data. The curves show the bias that each head has learned for each offset.',
+        about: 'Trained by relpos lab on documentation such as man pages and Vim’s help, with a separate T5 table in ' +
+          'each layer; this text was not in the training data. The curves show the bias that each head has learned ' +
+          'for each offset.',
         read: () => take({arrays: unpacked(arrays), tokens: facts.lab.tokens, options: facts.lab.options}),
         start: {head: 1, query: facts.lab.tokens.length - 1}
       }]))
@@ -97,20 +124,22 @@ export const model = {
       })());
       for (const [name, x] of [['q', q], ['k', k]])
         if (x.shape.length !== 4 || x.shape.some(n => n < 1))
-          throw new Error(
-            `the file cannot be used: ${name} has the shape ${x.shape.join('×')}, expected (batch, heads, length, width)`);
+          throw new Error(`the file cannot be used: ${name} has the shape ${
+            x.shape.join('×')}, expected (batch, heads, length, width)`);
       const [batch, heads, lenQ, dim] = q.shape, [, kvHeads, lenK, dimK] = k.shape;
       if (dim !== dimK || heads % kvHeads)
         throw new Error(`the file cannot be used: q is ${q.shape.join('×')} and k ${
           k.shape.join('×')}; their widths must be equal, and the heads of k must divide those of q`);
       if (lenQ > maxTokens || lenK > maxTokens)
-        throw new Error(`the file cannot be used: it has ${Math.max(lenQ, lenK)} tokens, this page shows at most ${maxTokens}`);
+        throw new Error(
+          `the file cannot be used: it has ${Math.max(lenQ, lenK)} tokens, this page shows at most ${maxTokens}`);
       const data = (x, n) => core.doubles(x.bytes, x.type, n), others = Object.create(null);
       for (const [name, x] of arrays)
         if (!['q', 'k', 'v', 'out'].includes(name) && x.shape.length <= 4)
           others[name] = {shape: x.shape, data: data(x, x.shape.reduce((a, b) => a * b, 1))};
       const v = arrays.get('v'), out = arrays.get('out'), dimV = v?.shape[3];
-      for (const [name, x, ...axes] of [['k', k, batch], ['v', v, batch, kvHeads, lenK], ['out', out, batch, heads, lenQ, dimV]])
+      for (const [name, x, ...axes] of [
+             ['k', k, batch], ['v', v, batch, kvHeads, lenK], ['out', out, batch, heads, lenQ, dimV]])
         if (x && !(x.shape.length === 4 && axes.every((n, axis) => n === x.shape[axis]) && x.shape[3] > 0))
           throw new Error(`the file cannot be used: ${name} has the shape ${x.shape.join('×')}, which does not fit q ${
             q.shape.join('×')} and k ${k.shape.join('×')}`);
@@ -137,10 +166,12 @@ export const model = {
                           .filter(([, n]) => n)
                           .map(([name, n]) => `${n} of ${name}`);
       if (nonfinite.length)
-        source.warning = `Not every number of the file is finite: ${nonfinite.join(', ')} are infinite or not a number.`;
+        source.warning =
+          `Not every number of the file is finite: ${nonfinite.join(', ')} are infinite or not a number.`;
       return {...source, options: optionsOf(options, source)};
     };
-    /** Return the options that the metadata of a file contains, or that the names of its arrays imply: {terms, masks, scale, note}. */
+    /** Return the options that the metadata of a file contains, or that the names of its arrays imply: {terms, masks,
+     * scale, note}. */
     const optionsOf = (text, source) => {
       const {others} = source, checked = read => {
         const found = read();
@@ -152,9 +183,10 @@ export const model = {
         } catch (error) { return {note: `The options in the file cannot be used: ${error.message}. Choose a term.`}; }
       const named =
         core.kinds
-          .map(({name, arrays}) => [name,
-                 ...arrays.filter(a => Object.hasOwn(others, `${name}.${a.name}`)).map(a => `${a.name}=${name}.${a.name}`)]
-                                     .join(','))
+          .map(
+            ({name, arrays}) => [name,
+              ...arrays.filter(a => Object.hasOwn(others, `${name}.${a.name}`)).map(a => `${a.name}=${name}.${a.name}`)]
+                                  .join(','))
           .filter(text => text.includes(','));
       const called = `Its arrays are named like those of ${named.map(nameOf).join(' and ')}`;
       try {
@@ -173,13 +205,14 @@ export const model = {
           throw new Error(`${nameOf(text)} needs an array: write ,${name}=NAME with an array of the file (${
             Object.keys(others).join(', ') || 'it has none'})`);
         if (!Object.hasOwn(others, named))
-          throw new Error(`no array of the file is called ${named} (there are: ${Object.keys(others).join(', ') || 'none'})`);
+          throw new Error(
+            `no array of the file is called ${named} (there are: ${Object.keys(others).join(', ') || 'none'})`);
         return [[name, others[named]]];
       }) ??
         []);
     };
-    /** Return what computes rows of a head without (0) and with (1) the terms of a state. Errors in a file are thrown here, before anything is
-     * drawn. */
+    /** Return what computes rows of a head without (0) and with (1) the terms of a state. Errors in a file are thrown
+     * here, before anything is drawn. */
     const rowsOf = ({head, a, b, masks, scale}, source) => {
       const {heads, kvHeads, lenQ, lenK, dim, dimV, q, k, v, out, others} = source, terms = [a,
         b].filter(Boolean).map(text => ({text, arrays: arraysOf(text, others)})),
@@ -206,7 +239,8 @@ export const model = {
       return {terms, rowOf, rows: (n, what, i, count, to) => set(n).rows(what, head, i, count, to)};
     };
     const scratch = new Float64Array(2 ** 14);
-    /** Return the magnitude that a hundredth of the numbers other than 0 exceeds, of at most 2¹⁴ of them that are evenly spread. */
+    /** Return the magnitude that a hundredth of the numbers other than 0 exceeds, of at most 2¹⁴ of them that are
+     * evenly spread. */
     const cap = data => {
       let n = 0;
       for (let at = 0, step = Math.ceil(data.length / scratch.length) | 1; at < data.length; at += step) {
@@ -217,7 +251,8 @@ export const model = {
     };
     let drawn = null, plain = null;
     const arrays = {plain: inTurns(), all: inTurns(), difference: inTurns()};
-    /** Return the weights of a head without and with the terms of a state: all queries are computed in pieces, the chosen ones at once. */
+    /** Return the weights of a head without and with the terms of a state: all queries are computed in pieces, the
+     * chosen ones at once. */
     const weightsOf = (state, source) => {
       const {head, a, b, masks, scale} = state, {lenQ, lenK, dimV, out} = source, id = [head, masks, scale].join(' '),
                                 key = JSON.stringify([id, a, b]);
@@ -265,8 +300,9 @@ export const model = {
       const {terms = [], masks = '', scale = 0} = found.options;
       return {a: terms[0] ?? '', b: terms[1] ?? '', masks, scale, head: 0, query: 0, ...found.start};
     };
-    const tabled = core.kinds.filter(kind => kind.bias && kind.arrays[0]?.name === 'table' && 'buckets' in kind.defaults)
-                     .map(kind => kind.name);
+    const tabled =
+      core.kinds.filter(kind => kind.bias && kind.arrays[0]?.name === 'table' && 'buckets' in kind.defaults)
+        .map(kind => kind.name);
     const editors = [['a', 'Term'], ['b', 'Second term']].map(([key, legend]) => termEditor({
       core,
       facts,
@@ -305,9 +341,10 @@ export const model = {
         problem.textContent = '';
         change({source: 'file', ...patch});
       } catch (error) {
-        problem.textContent = error instanceof RangeError ? 'the file cannot be used: it refers to bytes beyond its end' :
-          error.message.startsWith('the file ')           ? error.message :
-                                                            `the file cannot be used: ${error.message}`;
+        problem.textContent = error instanceof RangeError ?
+          'the file cannot be used: it refers to bytes beyond its end' :
+          error.message.startsWith('the file ') ? error.message :
+                                                  `the file cannot be used: ${error.message}`;
       }
     };
     const input = h('input', {
@@ -335,7 +372,9 @@ export const model = {
       h('label',
         {for: 'file'
         },
-        'Your heads: drop a .safetensors or .npz file with q and k (batch, heads, length, width), such as a file of relpos lab export. It is not sent anywhere. The text of a term can name its arrays: relkey,table=NAME,left=8,right=8.'),
+        'Your heads: drop a .safetensors or .npz file with q and k (batch, heads, length, width), such as a file of ' +
+          'relpos lab export. It is not sent anywhere. The text of a term can name its arrays: ' +
+          'relkey,table=NAME,left=8,right=8.'),
       input, problem,
       h('div', {class: 'row'},
         h('button', {type: 'button', onclick: () => download('relpos-heads.safetensors', file())}, 'Save the arrays')));
@@ -363,7 +402,8 @@ export const model = {
       ],
       change, [...editors.map(editor => editor.element), maskSet.element], drop);
     const dropped = settings.element.querySelector('option[value=file]');
-    const words = h('div', {class: 'words', role: 'group', 'aria-label': 'Words; darker means more weight. Choose the query'}),
+    const words = h(
+            'div', {class: 'words', role: 'group', 'aria-label': 'Words; darker means more weight. Choose the query'}),
           heavy = h('div'), profile = h('div'), curves = h('div'), said = h('p', {class: 'note'});
     const maps = HeatMap.link(['Without a term', 'With the term', 'Difference'].map(
       name => new HeatMap({title: name, value: 'weight', onpick: r => change({query: r})})));
@@ -387,16 +427,16 @@ export const model = {
       const found = weightsOf({...state, head}, next), {rowOf} = found;
       source = next;
       const {heads, kvHeads, lenQ, lenK, dim, q, k, v, tokens, out} = source, {terms} = found,
-                                                               query = Math.min(state.query, lenQ - 1), {a, scale} = state,
-                                                               texts = terms.map(term => term.text);
+                                                               query = Math.min(state.query, lenQ - 1),
+                                                               {a, scale} = state, texts = terms.map(term => term.text);
       settings.set({...state, head, query});
       const kindsOf = texts.map(nameOf), biases = kindsOf.some(name => core.kindOf[name].bias);
       const {shown, note: some} = someHeads(heads, head);
       if (biases) core.problem({heads, kvHeads, lenQ, lenK, dimK: dim, terms, q, k});
       const bias = biases ? shown.map(n => [n, core.rows('bias', n, query, 1)]) : [];
       const [plain, row] = [0, terms.length ? 1 : 0].map(n => rowOf(n, query).weights);
-      title.textContent =
-        `${source.title}: ${heads} heads, ${lenK} tokens. Query ${query}: “${tokens[lenQ === lenK ? query : 0] ?? query}”.`;
+      title.textContent = `${source.title}: ${heads} heads, ${lenK} tokens. Query ${query}: “${
+        tokens[lenQ === lenK ? query : 0] ?? query}”.`;
       const {options} = source;
       const say = () => said.textContent = [
         source.about, source.warning, options.note,
@@ -408,17 +448,20 @@ export const model = {
       /** Return how a weight is computed without (0) or with (1) the terms, or how their difference (2) is. */
       const expression = (n, i, j) => {
         if (n === 2)
-          return rowOf(1, i).score[j] === -Infinity ? 'masked' : differenceOf(rowOf(1, i).weights[j], rowOf(0, i).weights[j]);
+          return rowOf(1, i).score[j] === -Infinity ? 'masked' :
+                                                      differenceOf(rowOf(1, i).weights[j], rowOf(0, i).weights[j]);
         const row = rowOf(n, i);
-        const whole = row.bias[j] && Math.abs(row.scaled[j] + row.bias[j] - row.score[j]) < 1e-9;  // the score has no other part
+        const whole =
+          row.bias[j] && Math.abs(row.scaled[j] + row.bias[j] - row.score[j]) < 1e-9;  // the score has no other part
         return weightOf(row, j, whole ? `${fixed(row.scaled[j])} + ${inner(row.bias[j])}` : fixed(row.score[j]));
       };
       const top = extent([row])[1] || 1;
       wordButtons(words, tokens, query, j => change({query: Math.min(j, source.lenQ - 1)}));
       follow();
       [...words.children].forEach((button, j) => {
-        const now =
-          j === query ? '' : `color-mix(in srgb, var(--s1) ${3 * Math.round(15 * Math.sqrt(row[j] / top))}%, var(--bg))`;
+        const now = j === query ?
+          '' :
+          `color-mix(in srgb, var(--s1) ${3 * Math.round(15 * Math.sqrt(row[j] / top))}%, var(--bg))`;
         if (button.now === now) return;
         button.now = button.style.background = now;
         button.removeAttribute('title');
@@ -433,8 +476,8 @@ export const model = {
           before.map((j, n) => [String(n + 1), tokens[j], String(j - query), fixed(plain[j]), tokens[after[n]],
                        String(after[n] - query), fixed(row[after[n]])]),
           {
-            calculation: (r, c) =>
-              `“${tokens[c < 3 ? before[r] : after[r]]}”: ${expression(c < 3 ? 0 : 1, query, c < 3 ? before[r] : after[r])}`
+            calculation: (r, c) => `“${tokens[c < 3 ? before[r] : after[r]]}”: ${
+              expression(c < 3 ? 0 : 1, query, c < 3 ? before[r] : after[r])}`
           }));
       const x = Float64Array.from({length: lenK}, (_, j) => j - query), figure = chart({
         title: `Weights of query ${query} over the offset`,
@@ -511,12 +554,13 @@ export const model = {
             ...(scale > 0 ? ['--scale', scale] : []), '--brief'
           ])}\n${
             biases ? shell([
-              'relpos', 'bias', ...texts.filter(text => core.kindOf[nameOf(text)].bias), ...common, '--q', lenQ, '--k', lenK,
-              '--heads', heads, '--head', head
+              'relpos', 'bias', ...texts.filter(text => core.kindOf[nameOf(text)].bias), ...common, '--q', lenQ, '--k',
+              lenK, '--heads', heads, '--head', head
             ]) + '\n' :
                      ''}`,
           Python:
-            `import relpos\nfrom safetensors.numpy import load_file\nfile = load_file("relpos-heads.safetensors")\nprint(relpos.explain(${
+            `import relpos\nfrom safetensors.numpy import load_file\nfile = load_file("relpos-heads.safetensors")\n` +
+            `print(relpos.explain(${
                 ['file["q"]', 'file["k"]', 'file["v"]', `query=${query}`, `head=${head}`, ...maskKeywords(masks),
                   ...(scale > 0 ? [`scale=${scale}`] : []), ...pythonOptions(core, facts, terms.map(({text}) => ({
                     text,
@@ -538,7 +582,8 @@ export const model = {
               const names = namesIn(core, text), known = core.kindOf[nameOf(text)].arrays.map(x => x.name);
               return {
                 text,
-                arrays: Object.entries(arrays).map(([name, {shape}]) => ({index: known.indexOf(name), name: names[name], shape}))
+                arrays: Object.entries(arrays).map(
+                  ([name, {shape}]) => ({index: known.indexOf(name), name: names[name], shape}))
               };
             })
           }),
@@ -552,7 +597,8 @@ export const model = {
       output,
       settings,
       about: [
-        'The queries and keys of a trained model on a text, or those of your file: the weights of each head, their change by a term, and the bias of each head over the offset. To see a model read a text of yours, open ',
+        'The queries and keys of a trained model on a text, or those of your file: the weights of each head, their ' +
+          'change by a term, and the bias of each head over the offset. To see a model read a text of yours, open ',
         viewLink({id: 'story-model'}, 'the last step of the story'), '.'
       ],
       formula: 'w = softmax(Q Kᵀ / √d + B)'

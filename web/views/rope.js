@@ -1,5 +1,5 @@
-// rope.js -- the view of rotary positions: rotated pairs of channels, invariance under a shift, wavelengths for each kind of scaling.
-// SPDX-License-Identifier: Apache-2.0
+// rope.js -- the view of rotary positions: rotated pairs of channels, invariance under a shift, wavelengths for each
+// kind of scaling. SPDX-License-Identifier: Apache-2.0
 import {chart} from '../chart.js';
 import {nested, program, real, shell} from '../code.js';
 import {dial} from '../dial.js';
@@ -23,7 +23,16 @@ export const rope = {
         {key: 'shift', label: 'Shift both by', type: 'range', min: 0, max: 1000, lower: -1e6, upper: 1e6},
         {key: 'base', label: 'Base', type: 'range', min: 100, max: 1000000, step: 'any', lower: 1.001, upper: 1e12},
         {key: 'layout', label: 'Pairs of channels', type: 'select', options: choices('layout')},
-        {key: 'dim', label: 'Channels, for the wavelengths', type: 'range', min: 8, max: 256, step: 8, lower: 2, upper: 1024},
+        {
+          key: 'dim',
+          label: 'Channels, for the wavelengths',
+          type: 'range',
+          min: 8,
+          max: 256,
+          step: 8,
+          lower: 2,
+          upper: 1024
+        },
         {
           key: 'factor',
           label: 'Scaling: how many times longer',
@@ -39,20 +48,24 @@ export const rope = {
       change);
     const planes = h('div'), shifts = h('div'), curve = h('div'), waves = h('div');
     const output = h('div', {}, h('h3', {}, 'Pairs of channels: query (solid) and key (dashed) after rotation'), planes,
-      h('h3', {}, 'The product depends only on the offset'), shifts, curve, h('h3', {}, 'Wavelengths of each scaling'), waves);
-    const words = core.words(['query', 'key']), width = words.width, q = words.q.slice(0, width), k = words.k.slice(width);
+      h('h3', {}, 'The product depends only on the offset'), shifts, curve, h('h3', {}, 'Wavelengths of each scaling'),
+      waves);
+    const words = core.words(['query', 'key']), width = words.width, q = words.q.slice(0, width),
+          k = words.k.slice(width);
 
     const compute = state => {
       const {base, layout, m, n, shift, factor, trained} = state, dim = 2 * Math.round(state.dim / 2);
       settings.set({...state, dim});
-      const text = `rope,base=${base},layout=${layout}`, {frequency} = core.frequencies(`${text},dim=${width}`, width, 1);
+      const text = `rope,base=${base},layout=${layout}`,
+            {frequency} = core.frequencies(`${text},dim=${width}`, width, 1);
       const pair = c => layout === 'half' ? [c, c + width / 2] : [2 * c, 2 * c + 1];
       const plane = c => {
         const [x, y] = pair(c), [turned, other] = [m, n].map(position => (position + shift) * frequency[c]);
         return h('div', {}, dial({
           hands: [[q[x], q[y], turned, '', 0], [k[x], k[y], other, '5 4', 1]],
           longest: Math.max(Math.hypot(q[x], q[y]), Math.hypot(k[x], k[y])) || 1,
-          label: `channels ${pair(c)}: the query is rotated by ${minus(fixed(turned))}, the key by ${minus(fixed(other))} radians`
+          label: `channels ${pair(c)}: the query is rotated by ${minus(fixed(turned))}, the key by ${
+            minus(fixed(other))} radians`
         }),
           `channels ${x}, ${y}`, h('br'), `${fixed(frequency[c])} rad per\u00a0step`);
       };
@@ -89,15 +102,16 @@ export const rope = {
       };
       const found = Object.entries(scalings).map(
         ([name, rest]) => [name,
-          core.frequencies(`rope,dim=${dim},base=${base}${name === 'none' ? '' : `,scaling=${name}${rest}`}`, dim, long)]);
+          core.frequencies(
+            `rope,dim=${dim},base=${base}${name === 'none' ? '' : `,scaling=${name}${rest}`}`, dim, long)]);
       const x = [...Array(dim / 2).keys()], wave = chart({
         title: `Wavelength of each pair: 2π / frequency, at length ${long}`,
         xLabel: 'pair',
         yLabel: 'positions',
         logY: true,
-        series:
-          found.map(([name, f], c) =>
-                      ({name: name === 'dynamic' ? 'dynamic NTK' : name, x, y: f.frequency.map(y => 2 * Math.PI / y), colour: c}))
+        series: found.map(
+          ([name, f], c) =>
+            ({name: name === 'dynamic' ? 'dynamic NTK' : name, x, y: f.frequency.map(y => 2 * Math.PI / y), colour: c}))
       });
       waves.replaceChildren(wave,
         table(['pair', ...found.map(([name]) => name)],
@@ -116,7 +130,10 @@ export const rope = {
           factors: Object.fromEntries(found.map(([name, f]) => [name, f.factor]))
         },
         saves: {
-          product: {figure: ofChart(figure), csv: () => [['offset', 'product'], ...line.map((delta, t) => [delta, product[t]])]},
+          product: {
+            figure: ofChart(figure),
+            csv: () => [['offset', 'product'], ...line.map((delta, t) => [delta, product[t]])]
+          },
           waves: {
             figure: ofChart(wave),
             csv: () => [['pair', ...found.map(([name]) => `frequency ${name}`)],
@@ -124,16 +141,17 @@ export const rope = {
           }
         },
         code: {
-          CLI: `python3 - <<'END'\nimport numpy as np\nnp.savez("rope.npz", q=${nested(q, shape)}, k=${nested(k, shape)}, v=${
-                 nested(k, shape)}, m=[${real(m + shift)}], n=[${real(n + shift)}])\nEND\n` +
+          CLI: `python3 - <<'END'\nimport numpy as np\nnp.savez("rope.npz", q=${nested(q, shape)}, k=${
+                 nested(k, shape)}, v=${nested(k, shape)}, m=[${real(m + shift)}], n=[${real(n + shift)}])\nEND\n` +
             shell([
-              'relpos', 'explain', '--input', 'rope.npz', '--rope', `base=${base},layout=${layout},q_positions=m,k_positions=n`
+              'relpos', 'explain', '--input', 'rope.npz', '--rope',
+              `base=${base},layout=${layout},q_positions=m,k_positions=n`
             ]) +
             '\n',
           Python: `import numpy as np, relpos\nq, k = np.array(${nested(q, shape)}), np.array(${
             nested(k, shape)})\nrope = relpos.RoPE(base=${real(base)}, layout="${layout}", q_positions=np.array([${
-            real(
-              m + shift)}]), k_positions=np.array([${real(n + shift)}]))\nprint(relpos.explain(q, k, k, query=0, rope=rope))\n`,
+            real(m + shift)}]), k_positions=np.array([${
+            real(n + shift)}]))\nprint(relpos.explain(q, k, k, query=0, rope=rope))\n`,
           C: program({
             desc: [1, 1, 1, 1, width],
             settings: ['dtype = RP_F64'],
@@ -162,8 +180,9 @@ export const rope = {
       settings,
       saves: {product: 'the product by offset', waves: 'the wavelengths'},
       change,
-      about:
-        'RoPE rotates pairs of channels of query and key by an angle that grows with the position. Shift both positions: the vectors rotate, and the product stays the same. Beyond the trained length the slow pairs reach angles that did not occur in training; each scaling lengthens their wavelengths differently.',
+      about: 'RoPE rotates pairs of channels of query and key by an angle that grows with the position. Shift both ' +
+        'positions: the vectors rotate, and the product stays the same. Beyond the trained length the slow pairs ' +
+        'reach angles that did not occur in training; each scaling lengthens their wavelengths differently.',
       formula: 'angle of pair c at position p = p · base^(−2c/dim)      ⟨R(m) q, R(n) k⟩ = ⟨q, R(n − m) k⟩'
     });
   },

@@ -7,10 +7,26 @@ import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {maskEditor, maskKeywords, maskOptions, readMasks} from '../mask.js';
 import {nameOf, plainTerms, termEditor} from '../term.js';
-import {calculation, controls, differenceOf, extent, fixed, folded, followChosen, h, inner, minus, sumOfProducts, table, valueText, weightOf, wordButtons} from '../ui.js';
+import {
+  calculation,
+  controls,
+  differenceOf,
+  extent,
+  fixed,
+  folded,
+  followChosen,
+  h,
+  inner,
+  minus,
+  sumOfProducts,
+  table,
+  valueText,
+  weightOf,
+  wordButtons
+} from '../ui.js';
 
-/** Return true if a term has a different default for each head when its array is missing, such as ALiBi's slopes. The view then uses 8
- * heads, like the command line. */
+/** Return true if a term has a different default for each head when its array is missing, such as ALiBi's slopes. The
+ * view then uses 8 heads, like the command line. */
 const manyHeads = (core, text) => {
   const kind = core.kindOf[nameOf(text)], first = kind?.arrays[0];
   return !!first && kind.bias && first.optional && first.learned && !text.includes(`,${first.name}=`);
@@ -40,14 +56,19 @@ export const sentence = {
         {key: 'head', label: 'Head', type: 'range', min: 0, max: 7, lower: 0, upper: 7},
       ],
       change, editors.map(editor => editor.element));
-    const words = h('div', {class: 'words', role: 'group', 'aria-label': 'The query word'}), steps = h('div'), every = h('div'),
-          rest = folded('Weights and outputs of all queries', every);
+    const words = h('div', {class: 'words', role: 'group', 'aria-label': 'The query word'}), steps = h('div'),
+          every = h('div'), rest = folded('Weights and outputs of all queries', every);
     const maps = ['Standard weights', 'Biased weights', 'Difference'].map(
       title => new HeatMap({title, value: 'weight', onpick: r => change({query: r})}));
     maps.push(new HeatMap({title: 'Bias values B', onpick: r => change({query: r})}));
     HeatMap.link(maps);
-    const outputs = new HeatMap(
-      {title: 'Outputs of all queries', columns: 'channel', value: 'number', ratio: 1, onpick: r => change({query: r})});
+    const outputs = new HeatMap({
+      title: 'Outputs of all queries',
+      columns: 'channel',
+      value: 'number',
+      ratio: 1,
+      onpick: r => change({query: r})
+    });
     const follow = followChosen(words);
     const output = h('div', {}, h('p', {class: 'note'}, 'Choose the query word:'), words,
       h('div', {class: 'panels'}, maps.map(map => map.element), outputs.element), steps);
@@ -64,8 +85,17 @@ export const sentence = {
         heads === 1 ? data : Float64Array.from({length: heads * data.length}, (_, x) => data[x % data.length]);
       const of = terms => {
         const heads = terms.some(text => manyHeads(core, text)) ? 8 : 1, head = Math.min(state.head, heads - 1);
-        core.problem(
-          {heads, lenQ: n, lenK: n, dimK: width, terms, masks, q: wide(q, heads), k: wide(k, heads), v: wide(v, heads)});
+        core.problem({
+          heads,
+          lenQ: n,
+          lenK: n,
+          dimK: width,
+          terms,
+          masks,
+          q: wide(q, heads),
+          k: wide(k, heads),
+          v: wide(v, heads)
+        });
         return {heads, head, rows: tokens.map((_, i) => core.row(head, i, true))};
       };
       /** Return how the bias of a pair is computed, or nothing if the term is not a bias. */
@@ -95,7 +125,10 @@ export const sentence = {
       const how = {
         content: part => rotates ?
           [`Content, q · k · ${factor}`, j => calculation([`${fixed(dot(j))} * ${factor}`], fixed(part.values[j]))] :
-          [`Scaled scores, raw · ${factor}`, j => calculation([`${fixed(row.raw[j])} * ${factor}`], fixed(part.values[j]))],
+          [
+            `Scaled scores, raw · ${factor}`,
+            j => calculation([`${fixed(row.raw[j])} * ${factor}`], fixed(part.values[j]))
+          ],
         rotation: part => [`Rotation, raw · ${factor} − content`,
           j => calculation([`${fixed(row.raw[j])} * ${factor} - ${inner(dot(j) * scale)}`], fixed(part.values[j]))],
         bias: part => ['Bias values, B',
@@ -105,16 +138,19 @@ export const sentence = {
       const lines = [
         [
           rotates ? 'Raw scores, R(q) · R(k)' : 'Raw scores, q · k',
-          j => calculation(rotates ? ['the product of the rotated vectors'] : sumOfProducts(channels.map(c => pair(c, j)), width),
+          j => calculation(
+            rotates ? ['the product of the rotated vectors'] : sumOfProducts(channels.map(c => pair(c, j)), width),
             fixed(row.raw[j])),
           row.raw
         ],
-        ...parts.map(part => [...(how[part.kind]?.(part) ??
-                                [`${part.name}, ${part.formula}`, j => `${part.formula}: ${valueText(part.values[j])}`]),
-                       part.values]),
+        ...parts.map(
+          part => [...(how[part.kind]?.(part) ??
+                     [`${part.name}, ${part.formula}`, j => `${part.formula}: ${valueText(part.values[j])}`]),
+            part.values]),
         [
-          parts.length === 2 && parts[1].kind === 'bias' ? 'Biased scores, scaled + B' :
-                                                           `Biased scores, the sum from ${rotates ? 'content' : 'scaled'} on`,
+          parts.length === 2 && parts[1].kind === 'bias' ?
+            'Biased scores, scaled + B' :
+            `Biased scores, the sum from ${rotates ? 'content' : 'scaled'} on`,
           j => row.score[j] === -Infinity ?
             'masked' :
             calculation(parts.map(({values}, x) => (x ? inner : fixed)(values[j])), fixed(row.score[j])),
@@ -127,8 +163,9 @@ export const sentence = {
             tokens.map((word, j) => h('tr', {}, h('th', {scope: 'row'}, `A[${tokens[query]},${word}]`),
                          h('td', {}, fixed(row.weights[j])), h('td', {}, `d = ${Math.abs(j - query)}`),
                          h('td', {style: 'text-align: left; width: 60%; min-width: 8rem'},
-                           row.score[j] === -Infinity ? 'masked' :
-                                                        h('span', {class: 'bar', style: `width: ${100 * row.weights[j]}%`})))))));
+                           row.score[j] === -Infinity ?
+                             'masked' :
+                             h('span', {class: 'bar', style: `width: ${100 * row.weights[j]}%`})))))));
       const curve = chart({
         title: `Weights of “${tokens[query]}”`,
         xLabel: 'key',
@@ -151,11 +188,13 @@ export const sentence = {
         ] :
         [];
       every.replaceChildren(...squares,
-        n <= 64 ? table(['Output', ...channels.map(c => `channel ${c}`)], found.rows.map((x, i) => [tokens[i], ...x.out]),
-                    {calculation: (i, c) => outputOf(found.rows[i], c, fixed(found.rows[i].out[c]))}) :
-                  h('p', {class: 'note'}, 'The table is shown for up to 64 words; the map above shows all outputs.'));
+        n <= 64 ?
+          table(['Output', ...channels.map(c => `channel ${c}`)], found.rows.map((x, i) => [tokens[i], ...x.out]),
+            {calculation: (i, c) => outputOf(found.rows[i], c, fixed(found.rows[i].out[c]))}) :
+          h('p', {class: 'note'}, 'The table is shown for up to 64 words; the map above shows all outputs.'));
       steps.replaceChildren(
-        h('h3', {}, `1. Scores of “${tokens[query]}” (query ${query} of 0 to ${n - 1}${heads > 1 ? `, head ${head}` : ''})`),
+        h('h3', {},
+          `1. Scores of “${tokens[query]}” (query ${query} of 0 to ${n - 1}${heads > 1 ? `, head ${head}` : ''})`),
         table(['', ...tokens], lines.map(([label, , values]) => [label, ...values]),
           {caption: 'Scores', calculation: (r, j) => lines[r][1](j)}),
         h('h3', {}, `2. Attention weights: exp(biased score) / ${sum}`), bars,
@@ -185,9 +224,10 @@ export const sentence = {
         cursor: [query, maps[m].cursor[1]],
         places: {rows: tokens, columns: tokens},
         label: (r, c, x) => `${tokens[r]} → ${tokens[c]}: ${
-          m < 2             ? weightOf([plain, found][m].rows[r], c) :
-            x === -Infinity ? 'masked' :
-                              calculation([`${fixed(shown[1][r * n + c])} - ${fixed(shown[0][r * n + c])}`], fixed(x))}`,
+          m < 2 ? weightOf([plain, found][m].rows[r], c) :
+            x === -Infinity ?
+                  'masked' :
+                  calculation([`${fixed(shown[1][r * n + c])} - ${fixed(shown[0][r * n + c])}`], fixed(x))}`,
         ...(m < 2 ? {low: 0, high, diverging: false} : {diverging: true})
       }));
       maps[3].element.hidden = !core.kindOf[nameOf(state.a)].bias;
@@ -197,7 +237,8 @@ export const sentence = {
         columns: n,
         cursor: [query, maps[3].cursor[1]],
         places: {rows: tokens, columns: tokens},
-        label: (r, c, x) => `${tokens[r]} → ${tokens[c]}, offset ${minus(c - r)}: ${calculation(expression(r, c), valueText(x))}`
+        label: (r, c, x) =>
+          `${tokens[r]} → ${tokens[c]}, offset ${minus(c - r)}: ${calculation(expression(r, c), valueText(x))}`
       });
       outputs.show({
         data: Float64Array.from(found.rows.flatMap(row => [...row.out])),
@@ -216,7 +257,8 @@ export const sentence = {
         saves: {
           row: {
             figure: ofChart(curve),
-            csv: () => [['key', 'word', 'raw', ...parts.map(part => part.name), 'biased', 'weight', 'standard', 'difference'],
+            csv: () => [
+              ['key', 'word', 'raw', ...parts.map(part => part.name), 'biased', 'weight', 'standard', 'difference'],
               ...tokens.map((word, j) => [j, word, row.raw[j], ...parts.map(({values}) => values[j]), row.score[j],
                               row.weights[j], standard.weights[j], difference[j]])]
           },
@@ -228,15 +270,16 @@ export const sentence = {
         },
         code: {
           CLI: shell([
-            'relpos', 'explain', '--query', query, ...option, ...maskOptions(masks), ...(heads > 1 ? ['--head', head] : []),
-            '--outputs', ...(own.length ? ['--', own.join(' ')] : [])
+            'relpos', 'explain', '--query', query, ...option, ...maskOptions(masks),
+            ...(heads > 1 ? ['--head', head] : []), '--outputs', ...(own.length ? ['--', own.join(' ')] : [])
           ]) +
             '\n',
           Python: `import numpy as np, relpos\nq = np.array(${nested(q, shape)})\nk = np.array(${
                     nested(k, shape)})\nv = np.array(${nested(v, shape)})\n` +
             (heads > 1 ? `q, k, v = (np.repeat(x, ${heads}, axis=1) for x in (q, k, v))\n` : '') +
-            `steps = relpos.explain(q, k, v, query=${query}, head=${head}, ${pythonOptions(core, facts, [{text: state.a}])}${
-              maskKeywords(masks).map(word => `, ${word}`).join('')})\nprint(steps)\n`,
+            `steps = relpos.explain(q, k, v, query=${query}, head=${head}, ${pythonOptions(core, facts, [{
+              text: state.a
+            }])}${maskKeywords(masks).map(word => `, ${word}`).join('')})\nprint(steps)\n`,
           C: (heads > 1 ? `/* this program has one head; the page shows head ${head} of ${heads} */\n` : '') + program({
             desc: [1, 1, n, n, width],
             settings: ['dtype = RP_F64'],
@@ -260,8 +303,10 @@ export const sentence = {
       settings,
       change,
       saves: {row: 'the row of the query', map: 'the map of biased weights'},
-      about:
-        'Raw scores, scale, bias, softmax, output: every step for one query word, without and with a term. The vectors of your words are computed from their letters: the numbers have no meaning, the arithmetic is real. To see the effect of the strength, move lambda from 0 to 1; for different rates before and after the query, choose linear.',
+      about: 'Raw scores, scale, bias, softmax, output: every step for one query word, without and with a term. The ' +
+        'vectors of your words are computed from their letters: the numbers have no meaning, the arithmetic is ' +
+        'real. To see the effect of the strength, move lambda from 0 to 1; for different rates before and after the ' +
+        'query, choose linear.',
       formula: 'A = softmax(Q Kᵀ / √d_k + B) V      r = key − query, d = |r|'
     });
   },

@@ -5,7 +5,21 @@ import {nested, program, shell} from '../code.js';
 import {ofChart} from '../export.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
-import {calculation, controls, extent, fixed, folded, h, inner, minus, rowsOf, short, sumOfProducts, table, weightOf} from '../ui.js';
+import {
+  calculation,
+  controls,
+  extent,
+  fixed,
+  folded,
+  h,
+  inner,
+  minus,
+  rowsOf,
+  short,
+  sumOfProducts,
+  table,
+  weightOf
+} from '../ui.js';
 
 export const shaw = {
   id: 'shaw',
@@ -15,8 +29,8 @@ export const shaw = {
   defaults: {clip: 3, length: 10, limit: 4, trained: 128, run: 256, query: 0, near: 1, save: 'weights'},
 
   make({core, facts, change}) {
-    const {SHAW_Q: Q, SHAW_K: K, SHAW_V: V, SHAW_A_K: AK, SHAW_A_V: AV, SHAW_NOISE: noise} = facts.golden, n = Q.shape[0],
-                                                                                    width = Q.shape[1],
+    const {SHAW_Q: Q, SHAW_K: K, SHAW_V: V, SHAW_A_K: AK, SHAW_A_V: AV, SHAW_NOISE: noise} = facts.golden,
+                                                                                    n = Q.shape[0], width = Q.shape[1],
                                                                                     maxClip = (AK.shape[0] - 1) / 2;
     const settings = controls(
       [
@@ -52,18 +66,19 @@ export const shaw = {
       new HeatMap({title: 'Vectors for keys', rows: 'offset', columns: 'channel', value: 'number', ratio: 1.2}),
       new HeatMap({title: 'Vectors for values', rows: 'offset', columns: 'channel', value: 'number', ratio: 1.2})
     ];
-    const scores =
-      HeatMap.link([map('Scores by content'), map('Scores by position'), map('Weights by content only'), map('Weights')]);
+    const scores = HeatMap.link(
+      [map('Scores by content'), map('Scores by position'), map('Weights by content only'), map('Weights')]);
     const numbers = h('div'), pairs = h('div'), profile = h('div'), pattern = h('div');
     const seenMaps = HeatMap.link(['Pairs of positions seen in training', 'Offsets seen in training'].map(
       title => new HeatMap({title, value: 'fraction seen'})));
     const output = h('div', {}, h('h3', {}, 'Six words with seven vectors'),
       h('div', {class: 'panels aligned'}, scores.map(m => m.element), tables.map(m => m.element)), numbers, profile,
       folded('Vectors that prefer near keys', pattern), folded('Clipping', h('div', {class: 'panels'}, clip.element)),
-      folded('At a length beyond training', pairs, h('div', {class: 'panels aligned'}, seenMaps.map(map => map.element))));
+      folded(
+        'At a length beyond training', pairs, h('div', {class: 'panels aligned'}, seenMaps.map(map => map.element))));
 
-    /** Return the simulated pattern: a table of small random vectors, to whose first channel a bell curve around offset 0 is added. Also
-     * return the scores that a uniform query gives each offset if keys are 0. */
+    /** Return the simulated pattern: a table of small random vectors, to whose first channel a bell curve around offset
+     * 0 is added. Also return the scores that a uniform query gives each offset if keys are 0. */
     const [count, channels] = noise.shape, reach = (count - 1) / 2;
     const patternOf = strength => {
       const bell = n => n % channels ? 0 : strength * Math.exp(-0.5 * (n / channels - reach) ** 2),
@@ -74,8 +89,8 @@ export const shaw = {
       return {table, q, score: core.rows('scores', 0)};
     };
     const maxCells = 256;
-    /** Show which of run × run pairs were seen in training. fraction(rows, columns) returns the fraction of seen pairs in a cell. A cell
-     * has several pairs if `run` exceeds maxCells. */
+    /** Show which of run × run pairs were seen in training. fraction(rows, columns) returns the fraction of seen pairs
+     * in a cell. A cell has several pairs if `run` exceeds maxCells. */
     const showSeen = (map, run, fraction, what) => {
       const cells = Math.min(run, maxCells), data = new Float64Array(cells * cells),
             range = n => [Math.floor(n * run / cells), Math.floor((n + 1) * run / cells)],
@@ -108,16 +123,18 @@ export const shaw = {
       of([]);
       const plain = Q.data.slice(0, n).map((_, i) => core.row(0, i, true));
       of(terms);
-      const rows = plain.map((_, i) => core.row(0, i, true)), mean = core.attend('profile'), scale = 1 / Math.sqrt(width);
+      const rows = plain.map((_, i) => core.row(0, i, true)), mean = core.attend('profile'),
+            scale = 1 / Math.sqrt(width);
       const flat = call => Float64Array.from(rows.flatMap((row, i) => [...call(row, i)]));
       const content = flat((_, i) => plain[i].scaled),
-            position = flat((row, i) => row.score.map((x, j) => x - plain[i].score[j])), weights = flat(row => row.weights),
-            before = flat((_, i) => plain[i].weights);
+            position = flat((row, i) => row.score.map((x, j) => x - plain[i].score[j])),
+            weights = flat(row => row.weights), before = flat((_, i) => plain[i].weights);
       const query = Math.min(state.query, n - 1), [, high] = extent([weights, before]);
-      /** How the numbers of a pair are computed: scores from content and from position, weights without and with positions. */
+      /** How the numbers of a pair are computed: scores from content and from position, weights without and with
+       * positions. */
       const products = (i, at, data) => `(${
-        sumOfProducts([...Array(width).keys()].map(x => [Q.data[i * width + x], data[at * width + x]]), width).join(' + ')}) * ${
-        short(scale)}`;
+        sumOfProducts([...Array(width).keys()].map(x => [Q.data[i * width + x], data[at * width + x]]), width)
+          .join(' + ')}) * ${short(scale)}`;
       const clippedOf = r => Math.max(-c, Math.min(c, r));
       const expression = [
         (i, j) => calculation([products(i, j, K.data)], fixed(content[i * n + j])),
@@ -167,8 +184,9 @@ export const shaw = {
         rows: length,
         columns: length,
         diverging: true,
-        label: (r, k, x) => minus(`query ${r}, key ${k}: offset ${k - r}, max(${- limit}, min(${limit}, ${k - r})) = ${x}`)
-                              .replace('max(−0', 'max(0')
+        label: (r, k, x) => minus(
+          `query ${r}, key ${k}: offset ${k - r}, max(${- limit}, min(${limit}, ${k - r})) = ${
+            x}`).replace('max(−0', 'max(0')
       });
       const {trained, run} = state, seen = Math.min(trained, run), all = run * run, new_ = all - seen * seen,
                       far = Math.max(0, run - trained) * (Math.max(0, run - trained) + 1);
@@ -182,14 +200,17 @@ export const shaw = {
             [`pairs without a vector in a table clipped at ${limit}`, '0', '0.0 %']
           ]),
         h('p', {class: 'note'},
-          'With a table of absolute positions, the pairs of the second line never occurred in training. A clipped table has a trained vector for every offset if the trained texts were longer than the clip.'));
+          'With a table of absolute positions, the pairs of the second line never occurred in training. A clipped ' +
+            'table has a trained vector for every offset if the trained texts were longer than the clip.'));
       const known = ([from, to]) => Math.max(0, Math.min(to, trained) - from), long = ([from, to]) => to - from;
       const maps = [
-        showSeen(seenMaps[0], run, (r, c) => known(r) * known(c) / (long(r) * long(c)), () => 'this pair of positions was'),
+        showSeen(
+          seenMaps[0], run, (r, c) => known(r) * known(c) / (long(r) * long(c)), () => 'this pair of positions was'),
         showSeen(seenMaps[1], run,
           (r, c) => {
             let n = 0;
-            for (let i = r[0]; i < r[1]; i++) n += Math.max(0, Math.min(c[1], i + trained) - Math.max(c[0], i - trained + 1));
+            for (let i = r[0]; i < r[1]; i++)
+              n += Math.max(0, Math.min(c[1], i + trained) - Math.max(c[0], i - trained + 1));
             return n / (long(r) * long(c));
           },
           offset => `offset ${minus(offset)} was`)
@@ -205,11 +226,13 @@ export const shaw = {
         digits: 3,
         calculation: (_, t) => `offset ${minus(steps[t])}: ${
           calculation(
-            sumOfProducts([...Array(channels).keys()].map(x => [shaped.q[x], shaped.table.data[t * channels + x]]), channels),
+            sumOfProducts(
+              [...Array(channels).keys()].map(x => [shaped.q[x], shaped.table.data[t * channels + x]]), channels),
             fixed(shaped.score[t], 3))}`
       }),
         h('p', {class: 'note'},
-          'The vectors are small random numbers, with a bell curve around offset 0 added to their first channel, as training may do if near words matter. At a preference of 1 they are those of the tutorial.'));
+          'The vectors are small random numbers, with a bell curve around offset 0 added to their first channel, as ' +
+            'training may do if near words matter. At a preference of 1 they are those of the tutorial.'));
       const shape = [1, 1, n, width], ak = clipped(AK), av = clipped(AV);
       return {
         name: 'shaw',
@@ -231,8 +254,10 @@ export const shaw = {
             csv: () => [['query', 'key', 'content', 'position', 'weight'],
               ...[...weights].map((w, x) => [Math.floor(x / n), x % n, content[x], position[x], w])]
           },
-          pattern:
-            {figure: ofChart(patternFigure), csv: () => [['offset', 'score'], ...steps.map((x, m) => [x, shaped.score[m]])]},
+          pattern: {
+            figure: ofChart(patternFigure),
+            csv: () => [['offset', 'score'], ...steps.map((x, m) => [x, shaped.score[m]])]
+          },
           pairs: {
             figure: seenMaps[0],
             csv: () => [['trained', 'run', 'pairs', 'never_seen', 'offsets_never_seen'], [trained, run, all, new_, far]]
@@ -243,23 +268,23 @@ export const shaw = {
                  nested(K.data, shape)}, v=${nested(V.data, shape)},\n         a_k=${nested(ak.data, ak.shape)}, a_v=${
                  nested(av.data, av.shape)})\nEND\n` +
             shell([
-              'relpos', 'explain', '--input', 'shaw.npz', '--query', query, '--relkey', `table=a_k,left=${c},right=${c}`,
-              '--relval', `table=a_v,left=${c},right=${c}`
+              'relpos', 'explain', '--input', 'shaw.npz', '--query', query, '--relkey',
+              `table=a_k,left=${c},right=${c}`, '--relval', `table=a_v,left=${c},right=${c}`
             ]) +
-            `\n# the pattern: its scores are the biased scores of this command\npython3 - <<'END'\nimport numpy as np\nk = np.zeros((1, 1, ${
-              count}, ${channels}))\nnp.savez("pattern.npz", k=k, v=k, q=${nested(shaped.q, [1, 1, 1,
-              channels])},\n         a=${nested(shaped.table.data, noise.shape)})\nEND\n` +
+            `\n# the pattern: its scores are the biased scores of this command\npython3 - <<'END'\nimport numpy as ` +
+            `np\nk = np.zeros((1, 1, ${count}, ${channels}))\nnp.savez("pattern.npz", k=k, v=k, q=${
+              nested(shaped.q, [1, 1, 1, channels])},\n         a=${nested(shaped.table.data, noise.shape)})\nEND\n` +
             shell([
-              'relpos', 'explain', '--input', 'pattern.npz', '--relkey', `table=a,left=${reach},right=${reach}`, '--q-offset',
-              reach, '--scale', 1, '--all'
+              'relpos', 'explain', '--input', 'pattern.npz', '--relkey', `table=a,left=${reach},right=${reach}`,
+              '--q-offset', reach, '--scale', 1, '--all'
             ]) +
             '\n',
           Python: `import numpy as np, relpos, relpos.numpy\nq, k, v = (np.array(x) for x in (${
                       [Q, K, V].map(x => nested(x.data, shape)).join(',\n    ')}))\na_k = np.array(${
                     nested(ak.data, ak.shape)})\na_v = np.array(${nested(av.data, av.shape)})\n` +
             `print(relpos.explain(q, k, v, query=${query}, relkey=relpos.RelKey(a_k, left=${c}, right=${
-              c}), relval=relpos.RelValue(a_v, left=${c}, right=${c})))\nprint(relpos.numpy.count_position_pairs(${trained}, ${
-              run}))  # pairs of positions never seen, and all\n`,
+              c}), relval=relpos.RelValue(a_v, left=${c}, right=${c})))\nprint(relpos.numpy.count_position_pairs(${
+              trained}, ${run}))  # pairs of positions never seen, and all\n`,
           C: program({
             desc: [1, 1, n, n, width],
             settings: ['dtype = RP_F64'],
@@ -284,7 +309,8 @@ export const shaw = {
       saves: {weights: 'the weights', pattern: 'the pattern', pairs: 'the seen pairs'},
       change,
       about:
-        'Each offset, clipped to a limit, has a learned vector for keys and one for values. The score of a pair is the score of its content plus the product of the query with the vector of its offset.',
+        'Each offset, clipped to a limit, has a learned vector for keys and one for values. The score of a pair is ' +
+        'the score of its content plus the product of the query with the vector of its offset.',
       formula: 's[i,j] = ⟨q_i, k_j + a_K[clip(j − i)]⟩ / √d      out_i = Σ_j w[i,j] (v_j + a_V[clip(j − i)])'
     });
   },
