@@ -1,10 +1,12 @@
-"""Time one query against a cache of keys: relpos, PyTorch's SDPA with its mask ready, and other builds of relpos, alternately in one process.
+"""Time one query against a cache of keys: relpos, PyTorch's SDPA with its mask ready, and other builds of relpos,
+alternately in one process.
 
     build/venv/bin/python bench/decode.py build/release/librelpos.so [--other OLD.so]
 
-Each line has the median and, in parentheses, the smallest time of a call, the ratio of SDPA's median to relpos's, and the bandwidth at which
-relpos reads keys and values. "cold" reads other memory before each call, until it fills the caches. "prepared" uses rp_prepare, as a decoder
-does; otherwise a call computes its biases too. "norms" times relpos with key norms too, which let it skip keys of weight 0.
+Each line has the median and, in parentheses, the smallest time of a call, the ratio of SDPA's median to relpos's, and
+the bandwidth at which relpos reads keys and values. "cold" reads other memory before each call, until it fills the
+caches. "prepared" uses rp_prepare, as a decoder does; otherwise a call computes its biases too. "norms" times relpos
+with key norms too, which let it skip keys of weight 0.
 SPDX-License-Identifier: Apache-2.0
 """
 import argparse
@@ -70,17 +72,20 @@ def main():
                         call.t.prepared = None
                     calls["relpos" if i == 0 else f"other {i}"] = call
                     if a.norms:
-                        norms, call = torch.empty(a.batch, k.shape[1], -(-n // 64)), Relpos(lib, pool, q, k, v, term=term, table=table)
+                        norms, call = torch.empty(a.batch, k.shape[1],
+                                                  -(-n // 64)), Relpos(lib, pool, q, k, v, term=term, table=table)
                         call.keep += (norms,)
                         call.t.key_norms = array(norms)
-                        call.check(lib.rp_key_norms(call.plan, ctypes.byref(call.t), ctypes.c_int64(0), ctypes.byref(call.t.key_norms)))
+                        call.check(lib.rp_key_norms(call.plan, ctypes.byref(call.t), ctypes.c_int64(0),
+                                                    ctypes.byref(call.t.key_norms)))
                         if not a.prepared:
                             call.t.prepared = None
                         calls["norms" if i == 0 else f"other {i} norms"] = call
                 out = {name: call().float().clone() for name, call in calls.items()}
                 if not term.startswith("t5"):
                     assert (out["SDPA"] - out["relpos"]).abs().max() < 2e-2, "SDPA computes something else"
-                same = all(torch.equal(x, out["relpos"]) for name, x in out.items() if name.startswith(("other", "norms")))
+                same = all(torch.equal(x, out["relpos"]) for name, x in out.items()
+                           if name.startswith(("other", "norms")))
                 for state in a.states.split(","):
                     times = {name: [] for name in calls}
                     end = time.perf_counter() + a.seconds
@@ -99,8 +104,10 @@ def main():
                     moved = k.nbytes + v.nbytes
                     print(f"{dtype:5} k {n:6} {term or 'none':6} {state}  " + "  ".join(
                         f"{name} {median[name]:8.1f} ({min(t):8.1f}) us" for name, t in times.items())
-                        + f"  SDPA/relpos {median['SDPA'] / median['relpos']:.2f}  {moved / median['relpos'] / 1e3:.1f} GB/s"
-                        + "".join(f"  {name}/relpos {median[name] / median['relpos']:.2f}" for name in times if name.startswith(("other", "norms")))
+                        + f"  SDPA/relpos {median['SDPA'] / median['relpos']:.2f}  "
+                          f"{moved / median['relpos'] / 1e3:.1f} GB/s"
+                        + "".join(f"  {name}/relpos {median[name] / median['relpos']:.2f}" for name in times
+                                  if name.startswith(("other", "norms")))
                         + ("" if same else "  bits differ"), flush=True)
 
 

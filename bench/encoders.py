@@ -1,17 +1,22 @@
 #!/usr/bin/env python3
-"""Time encoders of the shapes of T5-XXL and ProtT5, with random weights, in relpos, llama.cpp, CTranslate2 and transformers. Run by hand where
-ctranslate2, sentencepiece, torch and transformers are installed. llama.cpp is a folder of its source with build/bin/llama-embedding and
-build/bin/llama-quantize.
+"""Time encoders of the shapes of T5-XXL and ProtT5, with random weights, in relpos, llama.cpp, CTranslate2 and
+transformers. Run by hand where ctranslate2, sentencepiece, torch and transformers are installed. llama.cpp is a folder
+of its source with build/bin/llama-embedding and build/bin/llama-quantize.
 
-    python3 bench/encoders.py build/release/relpos FOLDER --shape xxl --tokens 512 [--layers 2] [--llama DIR] [--make] [--rounds 1]
+    python3 bench/encoders.py build/release/relpos FOLDER --shape xxl --tokens 512 [--layers 2] [--llama DIR] \
+        [--make] [--rounds 1]
                               [--sides NAME,NAME] [--json bench/results/t5_encoders.json]
-    python3 bench/encoders.py build/release/relpos FOLDER --shape xxl --tokens 512 --layers 24 --whole --sides 'relpos int4' [--json FILE]
-    python3 bench/encoders.py build/release/relpos FOLDER --shape prott5 --fasta titin.fasta --layers 2 --sides 'relpos int8' [--json FILE]
+    python3 bench/encoders.py build/release/relpos FOLDER --shape xxl --tokens 512 --layers 24 --whole \
+        --sides 'relpos int4' [--json FILE]
+    python3 bench/encoders.py build/release/relpos FOLDER --shape prott5 --fasta titin.fasta --layers 2 \
+        --sides 'relpos int8' [--json FILE]
 
---make only writes the files that the sides read, to FOLDER. The sides alternate in each round, and a run adds its rounds to those in the JSON
-file, so that each run can be short. Times are processor times of one thread, without opening the model. The time of llama.cpp is that of a process
-that encodes the tokens minus that of a process that encodes 8. CTranslate2 and transformers first encode 16 tokens. --whole runs one process, `relpos t5
-encode`, and records its processor time, with opening, and its largest resident memory. --fasta does the same for `relpos t5 proteins`.
+--make only writes the files that the sides read, to FOLDER. The sides alternate in each round, and a run adds its
+rounds to those in the JSON file, so that each run can be short. Times are processor times of one thread, without
+opening the model. The time of llama.cpp is that of a process that encodes the tokens minus that of a process that
+encodes 8. CTranslate2 and transformers first encode 16 tokens. --whole runs one process, `relpos t5 encode`, and
+records its processor time, with opening, and its largest resident memory. --fasta does the same for `relpos t5
+proteins`.
 
 SPDX-License-Identifier: Apache-2.0"""
 import argparse
@@ -36,19 +41,22 @@ import t5
 
 TOKENIZER = pathlib.Path(__file__).resolve().parent.parent / "tests/t5/data/proteins/prott5"
 LETTERS = "ALGVSREDTIPKFQNYMHWC"
-COMMON = dict(vocab_size=128, num_heads=32, relative_attention_num_buckets=32, relative_attention_max_distance=128, layer_norm_epsilon=1e-6,
-              pad_token_id=0, eos_token_id=1, decoder_start_token_id=0, is_encoder_decoder=False, model_type="t5", architectures=["T5EncoderModel"])
+COMMON = dict(vocab_size=128, num_heads=32, relative_attention_num_buckets=32, relative_attention_max_distance=128,
+              layer_norm_epsilon=1e-6,
+              pad_token_id=0, eos_token_id=1, decoder_start_token_id=0, is_encoder_decoder=False, model_type="t5",
+              architectures=["T5EncoderModel"])
 SHAPES = {
     "xxl": COMMON | dict(d_model=4096, d_kv=64, d_ff=10240, num_heads=64, feed_forward_proj="gated-gelu"),
     "prott5": COMMON | dict(d_model=1024, d_kv=128, d_ff=16384, feed_forward_proj="relu"),
 }
 RELPOS = ("f32", "bf16", "int8", "q8", "int4")
 LLAMA = ("BF16", "Q8_0", "Q4_0", "Q4_K")
-SIDES = ([f"relpos {k}" for k in RELPOS] + [f"relpos {k} file" for k in LLAMA[1:]] + ["CTranslate2 float32", "CTranslate2 int8"]
-         + ["transformers f32", "transformers bf16"] + [f"llama.cpp {k}" for k in LLAMA])
+SIDES = ([f"relpos {k}" for k in RELPOS] + [f"relpos {k} file" for k in LLAMA[1:]]
+         + ["CTranslate2 float32", "CTranslate2 int8"] + ["transformers f32", "transformers bf16"]
+         + [f"llama.cpp {k}" for k in LLAMA])
 
 
-# ---------------------------------------------------------------------------------------------------------------------------- models
+# --------------------------------------------------------------------------------------------------------------- models
 
 def layer_of(c, k):
     """Return the random weights of layer k. Scores have a deviation of about 1, as in a trained model."""
@@ -57,7 +65,8 @@ def layer_of(c, k):
 
     def normal(rows, columns, deviation):
         return torch.randn(rows, columns, generator=random).mul_(deviation).bfloat16()
-    attention = {"q": (inner, d, (d * c["d_kv"]) ** -0.5), "k": (inner, d, d ** -0.5), "v": (inner, d, d ** -0.5), "o": (d, inner, inner ** -0.5)}
+    attention = {"q": (inner, d, (d * c["d_kv"]) ** -0.5), "k": (inner, d, d ** -0.5), "v": (inner, d, d ** -0.5),
+                 "o": (d, inner, inner ** -0.5)}
     wide = ("wi_0", "wi_1") if "gated" in c["feed_forward_proj"] else ("wi",)
     found = {f"{at}0.SelfAttention.{n}.weight": normal(*x) for n, x in attention.items()}
     found |= {f"{at}1.DenseReluDense.{n}.weight": normal(ff, d, d ** -0.5) for n in wide}
@@ -73,14 +82,16 @@ def make(folder, shape, layers):
     model.mkdir(parents=True, exist_ok=True)
     random, where, size = torch.Generator().manual_seed(1000), {}, 0
     ends = {"shared.weight": torch.randn(c["vocab_size"], c["d_model"], generator=random).bfloat16(),
-            "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight": torch.randn(32, c["num_heads"], generator=random).bfloat16(),
+            "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight":
+            torch.randn(32, c["num_heads"], generator=random).bfloat16(),
             "encoder.final_layer_norm.weight": torch.ones(c["d_model"]).bfloat16()}
     for n in range(layers + 1):
         name, tensors = f"model-{n + 1:05}-of-{layers + 1:05}.safetensors", ends if n == layers else layer_of(c, n)
         save_file(tensors, model / name, {"format": "pt"})
         where |= dict.fromkeys(tensors, name)
         size += sum(t.nbytes for t in tensors.values())
-    (model / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": size}, "weight_map": where}, allow_nan=False))
+    (model / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": size},
+                                                                    "weight_map": where}, allow_nan=False))
     for file in "spiece.model", "tokenizer_config.json", "special_tokens_map.json":
         shutil.copy(TOKENIZER / file, model)
     (model / "config.json").write_text(json.dumps(c | {"num_layers": layers, "dtype": "bfloat16"}, allow_nan=False))
@@ -91,10 +102,12 @@ def gguf(llama, model, kind):
     """Return a file of llama.cpp with this type of weights. All matrices have the same type."""
     file = model.parent / f"{model.name}.{kind}.gguf"
     if kind != LLAMA[0] and not file.exists():
-        subprocess.run([llama / "build/bin/llama-quantize", "--pure", gguf(llama, model, LLAMA[0]), file, kind.replace("Q4_K", "Q4_K_S")], check=True,
+        subprocess.run([llama / "build/bin/llama-quantize", "--pure", gguf(llama, model, LLAMA[0]), file,
+                        kind.replace("Q4_K", "Q4_K_S")], check=True,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     elif not file.exists():
-        subprocess.run([sys.executable, llama / "convert_hf_to_gguf.py", model, "--outtype", "bf16", "--outfile", file], check=True,
+        subprocess.run([sys.executable, llama / "convert_hf_to_gguf.py", model, "--outtype", "bf16", "--outfile", file],
+                       check=True,
                        env=os.environ | {"PYTHONPATH": f"{llama / 'gguf-py'}:{os.environ.get('PYTHONPATH', '')}"})
     return file
 
@@ -105,8 +118,9 @@ def converted(model, kind):
     if not (folder / "model.bin").exists():
         net = transformers.T5EncoderModel.from_pretrained(model, dtype=torch.float32)
         c, loader = net.config, T5Loader()
-        encoder = transformer_spec.TransformerEncoderSpec(c.num_layers, c.num_heads, pre_norm=True, activation=_SUPPORTED_ACTIVATIONS[c.dense_act_fn],
-                                                          ffn_glu=c.is_gated_act, relative_attention_bias=True, rms_norm=True)
+        encoder = transformer_spec.TransformerEncoderSpec(
+            c.num_layers, c.num_heads, pre_norm=True, activation=_SUPPORTED_ACTIVATIONS[c.dense_act_fn],
+            ffn_glu=c.is_gated_act, relative_attention_bias=True, rms_norm=True)
         loader.set_stack(encoder, net.encoder)
         spec = transformer_spec.TransformerEncoderModelSpec(encoder)
         spec.config.layer_norm_epsilon, spec.config.unk_token = c.layer_norm_epsilon, "<unk>"
@@ -118,7 +132,7 @@ def converted(model, kind):
     return folder
 
 
-# ----------------------------------------------------------------------------------------------------------------------------- sides
+# ---------------------------------------------------------------------------------------------------------------- sides
 
 def tokens_of(n):
     """Return n tokens of residues, the last one the end token."""
@@ -127,10 +141,12 @@ def tokens_of(n):
 
 def relpos(a, model, kind):
     def run(n):
-        out = subprocess.run([a.program, "t5", "bench", file, "--json", "--repeat", str(a.repeat), "--threads", "1", "--source", str(n), "--new", "0"],
+        out = subprocess.run([a.program, "t5", "bench", file, "--json", "--repeat", str(a.repeat), "--threads", "1",
+                              "--source", str(n), "--new", "0"],
                              check=True, capture_output=True, text=True)
         return json.loads(out.stdout)["encode_cpu"]
-    file = gguf(a.llama, model, kind.removesuffix(" file")) if kind.endswith(" file") else t5.pack(a.program, model, kind)
+    file = gguf(a.llama, model,
+                kind.removesuffix(" file")) if kind.endswith(" file") else t5.pack(a.program, model, kind)
     return run
 
 
@@ -152,7 +168,8 @@ def hf(a, model, kind):
     if a.make:
         return None
     torch.set_num_threads(1)
-    net = transformers.T5EncoderModel.from_pretrained(model, dtype=torch.float32 if kind == "f32" else torch.bfloat16).eval()
+    net = transformers.T5EncoderModel.from_pretrained(model,
+                                                      dtype=torch.float32 if kind == "f32" else torch.bfloat16).eval()
 
     @torch.no_grad()
     def run(n):
@@ -169,8 +186,10 @@ def llama(a, model, kind):
     def seconds(n, tokens):
         text = " ".join(LETTERS[t - 3] for t in tokens_of(tokens)[:-1])
         room, before = str(max(n, 512)), os.times()
-        done = subprocess.run([a.llama / "build/bin/llama-embedding", "-m", file, "-t", "1", "-tb", "1", "-c", room, "-b", room, "-ub", room, "-fit", "off",
-                               "--pooling", "mean", "--embd-output-format", "raw", "-lv", "4", "-p", text], check=True, capture_output=True, encoding="utf-8", errors="replace")
+        done = subprocess.run([a.llama / "build/bin/llama-embedding", "-m", file, "-t", "1", "-tb", "1", "-c", room,
+                               "-b", room, "-ub", room, "-fit", "off",
+                               "--pooling", "mean", "--embd-output-format", "raw", "-lv", "4", "-p", text], check=True,
+                              capture_output=True, encoding="utf-8", errors="replace")
         used = os.times()
         if not re.search(rf"n_tokens = {tokens}, n_seq = 1\b", done.stdout + done.stderr):
             raise RuntimeError(f"llama-embedding did not encode {tokens} tokens")
@@ -181,7 +200,7 @@ def llama(a, model, kind):
 PEERS = {"relpos": relpos, "CTranslate2": ct2, "transformers": hf, "llama.cpp": llama}
 
 
-# --------------------------------------------------------------------------------------------------------------------------- results
+# -------------------------------------------------------------------------------------------------------------- results
 
 def operations(c, tokens):
     """Return the number of additions and multiplications of one layer."""
@@ -192,7 +211,8 @@ def operations(c, tokens):
 def commit():
     """Return the last commit that changed the program, with + if it was changed since."""
     def git(*command):
-        return subprocess.run(["git", *command, "--", "include", "src", "models", "cli"], capture_output=True, text=True).stdout.strip()
+        return subprocess.run(["git", *command, "--", "include", "src", "models", "cli"], capture_output=True,
+                              text=True).stdout.strip()
     return git("log", "-1", "--format=%h") + "+" * bool(git("status", "--porcelain"))
 
 
@@ -221,7 +241,8 @@ def add(a, kind, row, key):
             old["seconds"].setdefault(side, []).extend(times)
         old["load"] = [*old["load"], os.getloadavg()[0]]
     else:
-        data[kind] = [r for r in data[kind] if any(r[k] != row[k] for k in key)] + [row | {"load": [os.getloadavg()[0]]}]
+        data[kind] = [r for r in data[kind]
+                      if any(r[k] != row[k] for k in key)] + [row | {"load": [os.getloadavg()[0]]}]
     a.json.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n")
 
 
@@ -229,7 +250,8 @@ def race(a, model):
     runs = {side: PEERS[side.split()[0]](a, model, side.split(" ", 1)[1]) for side in a.sides}
     if a.make:
         return
-    row = {"shape": a.shape, "layers": a.layers, "tokens": a.tokens, "operations": a.layers * operations(SHAPES[a.shape], a.tokens)}
+    row = {"shape": a.shape, "layers": a.layers, "tokens": a.tokens,
+           "operations": a.layers * operations(SHAPES[a.shape], a.tokens)}
     for _ in range(a.rounds):
         for side, run in runs.items():
             seconds = run(a.tokens)
@@ -239,13 +261,15 @@ def race(a, model):
 
 
 def watched(command, limit):
-    """Run a command, and return its processor seconds and largest resident memory, and whether it ended before the limit of processor seconds."""
+    """Run a command, and return its processor seconds and largest resident memory, and whether it ended before the
+    limit of processor seconds."""
     child = subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     peak, used = 0, 0
     while child.poll() is None and used < limit:
         found = re.search(r"VmHWM:\s*(\d+)", pathlib.Path(f"/proc/{child.pid}/status").read_text())
         peak = int(found[1]) * 1024 if found else peak
-        used = sum(map(int, pathlib.Path(f"/proc/{child.pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK") or used
+        used = (sum(map(int, pathlib.Path(f"/proc/{child.pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]))
+                / os.sysconf("SC_CLK_TCK") or used)
         time.sleep(0.01)
     ended = child.poll() is not None
     if not ended:
@@ -258,19 +282,22 @@ def watched(command, limit):
 def whole(a, model):
     for side in a.sides:
         kind = side.split(" ", 1)[1]
-        file = gguf(a.llama, model, kind.removesuffix(" file")) if kind.endswith(" file") else t5.pack(a.program, model, kind)
+        file = gguf(a.llama, model,
+                    kind.removesuffix(" file")) if kind.endswith(" file") else t5.pack(a.program, model, kind)
         if a.make:
             continue
         if a.fasta:
             command = [a.program, "t5", "proteins", file, a.fasta, "-o", a.folder / "out.npz", "--threads", "1"]
-            a.tokens = 1 + sum(len(line.strip()) for line in a.fasta.read_text().splitlines() if not line.startswith(">"))
+            a.tokens = 1 + sum(len(line.strip()) for line in a.fasta.read_text().splitlines()
+                               if not line.startswith(">"))
             for left in a.folder.glob("out.npz*"):
                 left.unlink()
         else:
             lines = a.folder / "tokens.txt"
             lines.write_text(" ".join(map(str, tokens_of(a.tokens))) + "\n")
             command = [a.program, "t5", "encode", file, lines, "--tokens", "--threads", "1", "-o", a.folder / "out.npz"]
-        row = {"shape": a.shape, "layers": a.layers, "tokens": a.tokens, "side": side, "file_bytes": file.stat().st_size, **watched(command, a.limit)}
+        row = {"shape": a.shape, "layers": a.layers, "tokens": a.tokens, "side": side,
+               "file_bytes": file.stat().st_size, **watched(command, a.limit)}
         print(row, flush=True)
         if a.json:
             add(a, "whole", row, ("shape", "layers", "tokens", "side"))
@@ -290,7 +317,8 @@ def main():
     p.add_argument("--make", action="store_true")
     p.add_argument("--whole", action="store_true")
     p.add_argument("--fasta", type=pathlib.Path)
-    p.add_argument("--limit", type=float, default=float("inf"), help="end a process of --whole or --fasta after this many processor seconds")
+    p.add_argument("--limit", type=float, default=float("inf"),
+                   help="end a process of --whole or --fasta after this many processor seconds")
     p.add_argument("--json", type=pathlib.Path)
     a = p.parse_args()
     model = make(a.folder, a.shape, a.layers)

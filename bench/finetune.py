@@ -1,12 +1,12 @@
-"""Fine-tune a small T5 with random weights on a CPU, with torch's eager attention, SDPA and relpos, and measure the time per step, memory
-and losses.
+"""Fine-tune a small T5 with random weights on a CPU, with torch's eager attention, SDPA and relpos, and measure the
+time per step, memory and losses.
 
     bench/finetune.py -o bench/results/finetune.json [--lengths 512,1024,2048,4096] [--threads 1] [--steps 3]
 
-Each implementation runs in a separate process, with the same weights and tokens. The first step is not timed. A last step
-times only the linear layers (linear_seconds), which torch computes in all three. peak_bytes is the largest resident size of the
-process, and start_bytes the resident size before the first step. Needs the Python package, torch and transformers.
-bench/report.py and bench/plots.py show the results.
+Each implementation runs in a separate process, with the same weights and tokens. The first step is not timed. A last
+step times only the linear layers (linear_seconds), which torch computes in all three. peak_bytes is the largest
+resident size of the process, and start_bytes the resident size before the first step. Needs the Python package, torch
+and transformers. bench/report.py and bench/plots.py show the results.
 
 SPDX-License-Identifier: Apache-2.0"""
 import argparse
@@ -36,7 +36,8 @@ def run(a):
     if a.one == "relpos":
         import relpos.hf  # noqa: F401
     torch.manual_seed(1)
-    model = transformers.T5ForConditionalGeneration._from_config(transformers.T5Config(**MODEL), attn_implementation=a.one).train()
+    model = transformers.T5ForConditionalGeneration._from_config(transformers.T5Config(**MODEL),
+                                                                 attn_implementation=a.one).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     ids = torch.randint(3, MODEL["vocab_size"], (a.batch, a.one_length))
     labels = torch.randint(3, MODEL["vocab_size"], (a.batch, a.target))
@@ -79,7 +80,8 @@ def main():
     options.add_argument("--batch", type=int, default=1)
     options.add_argument("--threads", type=int, default=1)
     options.add_argument("--steps", type=int, default=3, help="number of timed steps")
-    options.add_argument("--one", choices=IMPLEMENTATIONS, help=argparse.SUPPRESS)  # set when this script runs itself for one implementation
+    # set when this script runs itself for one implementation
+    options.add_argument("--one", choices=IMPLEMENTATIONS, help=argparse.SUPPRESS)
     options.add_argument("--one-length", type=int, help=argparse.SUPPRESS)
     a = options.parse_args()
     if a.one:
@@ -97,7 +99,8 @@ def main():
                 continue
             found.append(json.loads(done.stdout))
             x = found[-1]
-            print(f"{length:6} {name:7} {x['seconds']:8.3f} s per step ({x['seconds_min']:.3f} to {x['seconds_max']:.3f}), "
+            print(f"{length:6} {name:7} {x['seconds']:8.3f} s per step ({x['seconds_min']:.3f} to "
+                  f"{x['seconds_max']:.3f}), "
                   f"{x['linear_seconds']:.3f} s of them in linear layers, peak {x['peak_bytes'] / 1e6:.0f} MB, "
                   f"{x['start_bytes'] / 1e6:.0f} MB at the start, last loss {x['losses'][-1]:.5f}", flush=True)
     import relpos

@@ -1,16 +1,18 @@
-"""Measure how the processor time of one thread grows with the length (causal, f32, B1 D64). Calls that skip tiles and calls that compute every
-tile (RELPOS_SKIP=0) run alternately.
+"""Measure how the processor time of one thread grows with the length (causal, f32, B1 D64). Calls that skip tiles and
+calls that compute every tile (RELPOS_SKIP=0) run alternately.
 
     build/venv/bin/python bench/growth.py build/release/librelpos.so [--longest 262144] [--seconds 60]
-    build/venv/bin/python bench/growth.py build/release/librelpos.so --model out/forget/checkpoint.safetensors --text lab/data/vim.txt
+    build/venv/bin/python bench/growth.py build/release/librelpos.so --model out/forget/checkpoint.safetensors \
+        --text lab/data/vim.txt
 
-The first command writes bench/results/growth.json: forward, backward, and one query with key norms computed before. Calls use 8 heads; beyond
-16,384 keys, calls without a bias or with T5's bias use one head, because every head takes the same time. Forget gates are -0.2 on average. Calls
-longer than --seconds are skipped. --resume keeps the results in the file.
+The first command writes bench/results/growth.json: forward, backward, and one query with key norms computed before.
+Calls use 8 heads; beyond 16,384 keys, calls without a bias or with T5's bias use one head, because every head takes the
+same time. Forget gates are -0.2 on average. Calls longer than --seconds are skipped. --resume keeps the results in the
+file.
 
 The second command adds the layers of a decoder with forget gates, whose queries, keys and gates come from a text. Run
-`relpos lab train bench/forget.lab -o out/forget` before. bench/report.py and bench/plots.py create docs/performance.md and its plot from the
-results.  SPDX-License-Identifier: Apache-2.0
+`relpos lab train bench/forget.lab -o out/forget` before. bench/report.py and bench/plots.py create docs/performance.md
+and its plot from the results.  SPDX-License-Identifier: Apache-2.0
 """
 import argparse
 import ctypes
@@ -70,7 +72,8 @@ class Call:
         c.check(self.lib.rp_backward(c.plan, ctypes.byref(c.t), ctypes.byref(c.g), c.at))
 
     def times(self, runs, both):
-        """Return the milliseconds of each run with skipped tiles, and, if `both` is set, of each run with every tile."""
+        """Return the milliseconds of each run with skipped tiles, and, if `both` is set, of each run with every
+        tile."""
         found = {"1": [], "0": []}
         if both and self.passes == "backward":
             self.forward("0")
@@ -90,7 +93,8 @@ def inputs(term, passes, n, heads):
     lq = 1 if passes == "decode" else n
     q, (k, v) = torch.randn(1, heads, lq, D), torch.randn(2, 1, heads, n, D)
     table = TERMS[term](n) if TERMS[term] else None
-    return q, k, v, table if table is None else table[..., :heads].contiguous() if term == "t5" else table[:, :heads].contiguous()
+    return (q, k, v, table if table is None else table[..., :heads].contiguous() if term == "t5"
+            else table[:, :heads].contiguous())
 
 
 def growth(lib, pool, a, result):
@@ -114,7 +118,8 @@ def growth(lib, pool, a, result):
                     return (2 if passes == "decode" else 4) * before.get((name, passes, skip), 0) * heads  # noqa: B023
                 if expected("1") > a.seconds:
                     continue
-                both = expected("0") <= a.seconds and (n in (1024, QUIET) or (name, passes, "0") in before) and (falls or n == QUIET)
+                both = expected("0") <= a.seconds and (n in (1024, QUIET)
+                                                       or (name, passes, "0") in before) and (falls or n == QUIET)
                 call = Call(lib, pool, term, passes, *inputs(term, passes, n, heads))
                 once = seconds_of(lambda: (call.backward if passes == "backward" else call.forward)("1"))
                 runs = 31 if n == QUIET and passes == "forward" else 15 if passes == "decode" else min(5, int(4 / once))
@@ -124,7 +129,8 @@ def growth(lib, pool, a, result):
                 result["rows"].append(row)
                 remember(row)
                 print(f"{passes:8} {row['term']:6} {n:6} heads {heads}  {statistics.median(left):9.1f} ms"
-                      + (f", every tile {statistics.median(every):9.1f}" if every else "") + f", pairs {call.share:.3f}, {len(left)} runs", flush=True)
+                      + (f", every tile {statistics.median(every):9.1f}" if every else "")
+                      + f", pairs {call.share:.3f}, {len(left)} runs", flush=True)
                 save(result)
 
 
@@ -133,31 +139,36 @@ def save(result):
 
 
 def tensors(path):
-    """Read a .safetensors file of f32 arrays. Return them as torch tensors, without those of the optimizer, and the metadata."""
+    """Read a .safetensors file of f32 arrays. Return them as torch tensors, without those of the optimizer, and the
+    metadata."""
     with open(path, "rb") as f:
         head = json.loads(f.read(int.from_bytes(f.read(8), "little")))
         data = f.read()
-    arrays = {name: torch.frombuffer(bytearray(data[slice(*x["data_offsets"])]), dtype=torch.float32).reshape(x["shape"])
+    arrays = {name: torch.frombuffer(bytearray(data[slice(*x["data_offsets"])]),
+                                     dtype=torch.float32).reshape(x["shape"])
               for name, x in head.items() if name != "__metadata__" and not name.startswith("optimizer.")}
     return arrays, head["__metadata__"]
 
 
 def model(lib, pool, a, result):
-    """Time the attention of each layer of a model, on the last bytes of a text, which training did not use. Also compute the
-    perplexity there."""
+    """Time the attention of each layer of a model, on the last bytes of a text, which training did not use. Also
+    compute the perplexity there."""
     w, about = tensors(a.model)
     config = dict(line.split(" = ") for line in about["relpos.lab"].splitlines())
     heads, layers, n = int(config["heads"]), int(config["layers"]), QUIET
     tokens = torch.tensor(list(a.text.read_bytes()[-n - 1:]))
     x = w["embedding.weight"][tokens[:-1]]
-    norm = lambda x, name: torch.nn.functional.layer_norm(x, x.shape[-1:], w[f"{name}.weight"], w[f"{name}.bias"])  # noqa: E731
+    norm = lambda x, name: torch.nn.functional.layer_norm(x, x.shape[-1:], w[f"{name}.weight"],
+                                                          w[f"{name}.bias"])  # noqa: E731
     rows = []
     for layer in range(layers):
         name = f"layers.{layer}."
         y = norm(x, name + "attn_norm") @ w[name + "attn.qkv.weight"].T
         width = x.shape[1]
-        q, k, v = (y[:, s * width:(s + 1) * width].reshape(n, heads, -1).transpose(0, 1)[None].contiguous() for s in range(3))
-        gates = torch.nn.functional.logsigmoid(y[:, 3 * width:] + w[name + "attn.forget.logf.bias"]).T[None].contiguous()
+        q, k, v = (y[:, s * width:(s + 1) * width].reshape(n, heads, -1).transpose(0, 1)[None].contiguous()
+                   for s in range(3))
+        gates = torch.nn.functional.logsigmoid(y[:, 3 * width:]
+                                               + w[name + "attn.forget.logf.bias"]).T[None].contiguous()
         found = {}
         for passes in ("forward", "backward"):
             call = Call(lib, pool, "forget", passes, q, k, v, gates)
@@ -173,7 +184,8 @@ def model(lib, pool, a, result):
         x = x + torch.nn.functional.gelu(up, approximate="tanh") @ w[name + "mlp.down.weight"].T
     logits = norm(x, "norm") @ w["embedding.weight"].T
     loss = torch.nn.functional.cross_entropy(logits, tokens[1:])
-    result["model"] = {"config": config, "step": int(about["step"]), "perplexity": math.exp(loss), "layers": rows, "load": os.getloadavg()[0]}
+    result["model"] = {"config": config, "step": int(about["step"]), "perplexity": math.exp(loss), "layers": rows,
+                       "load": os.getloadavg()[0]}
     print(f"perplexity {math.exp(loss):.3f}")
     save(result)
 

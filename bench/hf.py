@@ -1,11 +1,11 @@
-"""Time whole models of transformers with random weights in one process, alternately with attn_implementation="relpos", "sdpa", "eager" and with
-an attention that costs nothing.
+"""Time whole models of transformers with random weights in one process, alternately with attn_implementation="relpos",
+"sdpa", "eager" and with an attention that costs nothing.
 
     python3 bench/hf.py -o bench/results/hf.json                      every model of MODELS
     python3 bench/hf.py -o bench/results/hf.json --models BERT-base   measure one again, and keep the other results
 
-MODELS lists the models. They have their published shapes but fewer layers ("4 of 12"). A vocabulary is divided by the same number, so the last
-linear layer keeps its share of a generated token. A problem is one of
+MODELS lists the models. They have their published shapes but fewer layers ("4 of 12"). A vocabulary is divided by the
+same number, so the last linear layer keeps its share of a generated token. A problem is one of
 
     encode N         the encoder, or the model without its head, of N tokens
     image N          an image of N × N pixels
@@ -13,9 +13,10 @@ linear layer keeps its share of a generated token. A problem is one of
     generate M of N  M tokens after N, with a cache
     prefill N        a decoder without its head: N tokens fill the cache
 
-"free" is the model with relpos, in which the attention function only returns an array of the right shape that was allocated before. The model
-still projects queries, keys, values and positions, updates its cache, and describes its mask and its bias. So no attention makes the model
-faster than "free". This gives, with `best` for the faster one of sdpa and eager:
+"free" is the model with relpos, in which the attention function only returns an array of the right shape that was
+allocated before. The model still projects queries, keys, values and positions, updates its cache, and describes its
+mask and its bias. So no attention makes the model faster than "free". This gives, with `best` for the faster one of
+sdpa and eager:
 
     share of attention  1 - free / best
     largest gain        best / free
@@ -57,19 +58,25 @@ MODELS = {
     "T5-base": Model("T5ForConditionalGeneration", "4 of 12", ("encode 512", "encode 2048"), dict(
         T5, d_model=768, d_kv=64, d_ff=3072, num_layers=4, num_decoder_layers=1, num_heads=12)),
     "DeBERTa-v3-base": Model("DebertaV2Model", "4 of 12", ("encode 128", "encode 512"), dict(
-        BASE, vocab_size=128100 // 3, type_vocab_size=0, position_buckets=256, max_position_embeddings=512, max_relative_positions=-1,
-        relative_attention=True, pos_att_type=["p2c", "c2p"], share_att_key=True, norm_rel_ebd="layer_norm", position_biased_input=False)),
-    "XLNet-base": Model("XLNetModel", "4 of 12", ("encode 512",), dict(vocab_size=32000 // 3, d_model=768, n_layer=4, n_head=12, d_inner=3072)),
+        BASE, vocab_size=128100 // 3, type_vocab_size=0, position_buckets=256, max_position_embeddings=512,
+        max_relative_positions=-1,
+        relative_attention=True, pos_att_type=["p2c", "c2p"], share_att_key=True, norm_rel_ebd="layer_norm",
+        position_biased_input=False)),
+    "XLNet-base": Model("XLNetModel", "4 of 12", ("encode 512",),
+                        dict(vocab_size=32000 // 3, d_model=768, n_layer=4, n_head=12, d_inner=3072)),
     "BERT-base": Model("BertModel", "4 of 12", ("encode 512",), dict(BASE, vocab_size=30522 // 3)),
-    "Swin-tiny": Model("SwinModel", "2 + 2 + 6 + 2", ("image 224",), dict(embed_dim=96, depths=[2, 2, 6, 2], num_heads=[3, 6, 12, 24])),
+    "Swin-tiny": Model("SwinModel", "2 + 2 + 6 + 2", ("image 224",),
+                       dict(embed_dim=96, depths=[2, 2, 6, 2], num_heads=[3, 6, 12, 24])),
     "BEiT-base": Model("BeitModel", "4 of 12", ("image 224",), dict(BASE, use_relative_position_bias=True)),
-    "W2V-BERT 2.0": Model("Wav2Vec2BertModel", "2 of 24", ("sound 10",), dict(num_hidden_layers=2, apply_spec_augment=False)),
+    "W2V-BERT 2.0": Model("Wav2Vec2BertModel", "2 of 24", ("sound 10",),
+                          dict(num_hidden_layers=2, apply_spec_augment=False)),
     "BLOOM-560m": Model("BloomForCausalLM", "4 of 24", ("prefill 512", "generate 16 of 128"), dict(
         vocab_size=250880 // 6, hidden_size=1024, n_head=16, n_layer=4, eos_token_id=None)),
     "MPT-1b": Model("MptForCausalLM", "2 of 24", ("prefill 512", "generate 16 of 128"), dict(
         vocab_size=50368 // 12, d_model=2048, n_heads=16, n_layers=2, use_cache=True, eos_token_id=None)),
     "Falcon-RW-1b": Model("FalconForCausalLM", "2 of 24", ("prefill 512", "generate 16 of 128"), dict(
-        vocab_size=50304 // 12, hidden_size=2048, num_attention_heads=32, num_hidden_layers=2, alibi=True, bias=True, multi_query=False,
+        vocab_size=50304 // 12, hidden_size=2048, num_attention_heads=32, num_hidden_layers=2, alibi=True, bias=True,
+        multi_query=False,
         parallel_attn=False, new_decoder_architecture=False, eos_token_id=None)),
     "GPT-2": Model("GPT2LMHeadModel", "4 of 12", ("prefill 512", "generate 16 of 128"), dict(
         vocab_size=50257 // 3, n_layer=4, eos_token_id=None)),
@@ -139,10 +146,10 @@ def quartiles(x):
 
 
 def measure(model, run, rounds):
-    """Time run() with each implementation in turn. Return a row of results: for each implementation the median, first and third quartile of the
-    milliseconds, elapsed and of the processor, and of the elapsed time divided by that of relpos in the same round. The quotients do not depend on
-    the clock, which changes from round to round on a shared machine. With several threads the processor time includes time in which threads wait
-    for each other."""
+    """Time run() with each implementation in turn. Return a row of results: for each implementation the median, first
+    and third quartile of the milliseconds, elapsed and of the processor, and of the elapsed time divided by that of
+    relpos in the same round. The quotients do not depend on the clock, which changes from round to round on a shared
+    machine. With several threads the processor time includes time in which threads wait for each other."""
     clocks = {"ms": time.perf_counter, "processor_ms": time.process_time}
     kinds = kinds_of(model)
     times = {name: {kind: [] for kind in kinds} for name in clocks}
@@ -162,8 +169,10 @@ def show(row):
     ms = {kind: x[0] for kind, x in row["ms"].items()}
     over = {kind: x[0] for kind, x in row["over_relpos"].items()}
     best = min(over[kind] for kind in ("sdpa", "eager") if kind in ms)
-    print(f"{row['model']:16} {row['problem']:19} {row['threads']} thread{'s' * (row['threads'] > 1)}", *(f"{kind} {x:7.1f}" for kind, x in ms.items()),
-          f"ms; best / relpos {best:.2f}, of at most {best / over['free']:.2f}; attention {100 * (1 - over['free'] / best):.0f} %", flush=True)
+    print(f"{row['model']:16} {row['problem']:19} {row['threads']} thread{'s' * (row['threads'] > 1)}",
+          *(f"{kind} {x:7.1f}" for kind, x in ms.items()),
+          f"ms; best / relpos {best:.2f}, of at most {best / over['free']:.2f}; attention "
+          f"{100 * (1 - over['free'] / best):.0f} %", flush=True)
 
 
 def microseconds(call, number=1000):
@@ -171,8 +180,8 @@ def microseconds(call, number=1000):
 
 
 def parts():
-    """Return the microseconds of one attention call of a decoder (8 heads of 64 channels, one query, 128 keys) and of its
-    parts."""
+    """Return the microseconds of one attention call of a decoder (8 heads of 64 channels, one query, 128 keys) and of
+    its parts."""
     one = relpos.hf
 
     class Module:
@@ -185,7 +194,8 @@ def parts():
     plan = relpos.Plan(1, 8, 1, 256, 64, bias=term, causal=True)
     sdpa = transformers.integrations.sdpa_attention.sdpa_attention_forward
     return {name: microseconds(call) for name, call in {
-        "relpos.hf.attention, T5's bias": lambda: one.attention(Module, q, x, x, mask, scaling=1.0, position_bias=given),
+        "relpos.hf.attention, T5's bias": lambda: one.attention(Module, q, x, x, mask, scaling=1.0,
+                                                                position_bias=given),
         "relpos.hf.attention, no bias": lambda: one.attention(Module, q, x, x, None, scaling=1.0, is_causal=False),
         "relpos.attention, T5's bias": lambda: relpos.attention(q, x, x, bias=term, causal=True, q_offset=127),
         "relpos.attention, no bias": lambda: relpos.attention(q, x, x),
@@ -206,27 +216,34 @@ def card():
 
 
 def merged(path, found):
-    """Add the results of a file to those just found: its rows of other problems, and its parts if they were not measured. Refuse the results of
-    another machine."""
+    """Add the results of a file to those just found: its rows of other problems, and its parts if they were not
+    measured. Refuse the results of another machine."""
     old = json.loads(path.read_text()) if path.exists() else found
     if old["machine"] != found["machine"]:
-        raise SystemExit(f"{path} has results of another machine or of other versions, {old['machine']}; write to another file")
+        raise SystemExit(f"{path} has results of another machine or of other versions, {old['machine']}; write to "
+                         "another file")
     key = lambda row: (row["model"], row["problem"], row["threads"])  # noqa: E731
     rows = {key(row): row for row in old["rows"] + found["rows"]}
     order = [(name, text) for name, entry in MODELS.items() for text in entry.problems]
-    return {"machine": found["machine"], "parts_us": found["parts_us"] or old["parts_us"], "parts_from": found["parts_from"] or old["parts_from"],
-            "rows": sorted(rows.values(), key=lambda row: (row["threads"], order.index((row["model"], row["problem"]))))}
+    return {"machine": found["machine"], "parts_us": found["parts_us"] or old["parts_us"],
+            "parts_from": found["parts_from"] or old["parts_from"],
+            "rows": sorted(rows.values(),
+                           key=lambda row: (row["threads"], order.index((row["model"], row["problem"]))))}
 
 
 @torch.inference_mode()
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", type=Path, help="write the results to this file; results of other problems in it stay")
-    parser.add_argument("--models", nargs="*", metavar="NAME", choices=MODELS, default=list(MODELS), help=", ".join(MODELS))
+    parser.add_argument("-o", "--output", type=Path, help="write the results to this file; results of other problems "
+                                                          "in it stay")
+    parser.add_argument("--models", nargs="*", metavar="NAME", choices=MODELS, default=list(MODELS),
+                        help=", ".join(MODELS))
     parser.add_argument("--problem", help="only problems that contain this text")
     parser.add_argument("--threads", type=int, nargs="+", default=[1])
-    parser.add_argument("--rounds", type=int, default=5, help="calls of each implementation; three times as many of a call below 0.5 s")
-    parser.add_argument("--parts", action="store_true", help="also time the parts of an attention call of a decoding step")
+    parser.add_argument("--rounds", type=int, default=5, help="calls of each implementation; three times as many of a "
+                                                              "call below 0.5 s")
+    parser.add_argument("--parts", action="store_true", help="also time the parts of an attention call of a decoding "
+                                                             "step")
     a = parser.parse_args()
     transformers.logging.set_verbosity_error()
     rows = []
@@ -241,11 +258,13 @@ def main():
                 with switched(model, "relpos"):
                     run()
                 rounds = a.rounds * (3 if time.perf_counter() - start < 0.5 else 1)
-                rows.append({"model": name, "layers": entry.layers, "problem": text, "threads": threads, "rounds": rounds, **measure(model, run, rounds),
+                rows.append({"model": name, "layers": entry.layers, "problem": text, "threads": threads,
+                             "rounds": rounds, **measure(model, run, rounds),
                              **version()})
                 show(rows[-1])
     torch.set_num_threads(1)
-    found = {"machine": card(), "rows": rows, "parts_us": parts() if a.parts else {}, "parts_from": version() if a.parts else {}}
+    found = {"machine": card(), "rows": rows, "parts_us": parts() if a.parts else {},
+             "parts_from": version() if a.parts else {}}
     for name, time_us in found["parts_us"].items():
         print(f"{name:40} {time_us:6.1f} us")
     if a.output:

@@ -6,11 +6,12 @@
     bench/linear.py --reads [--threads 1 2] [--out bench/results/linear_reads.json]
     bench/linear.py --table bench/results/linear.json        # print tables in Markdown, beginning with the worst ratio
 
---reads times products with a matrix that is larger than the last-level cache: of one row on one thread, and of 1, 16 and 512 rows on two threads. For
-one row, the results include the fraction of the memory's read bandwidth. The bandwidth is measured as by `relpos info`, alternating with the products.
-Measure two threads on an idle machine.
+--reads times products with a matrix that is larger than the last-level cache: of one row on one thread, and of 1, 16
+and 512 rows on two threads. For one row, the results include the fraction of the memory's read bandwidth. The bandwidth
+is measured as by `relpos info`, alternating with the products. Measure two threads on an idle machine.
 
-Times are processor time for one thread, and elapsed time for two. OPENBLAS_CORETYPE is set to the machine's core (SkylakeX with AVX-512).
+Times are processor time for one thread, and elapsed time for two. OPENBLAS_CORETYPE is set to the machine's core
+(SkylakeX with AVX-512).
 SPDX-License-Identifier: Apache-2.0"""
 import argparse
 import json
@@ -40,16 +41,19 @@ def card():
     versions = {p: output("dpkg-query", "-W", "-f", "${Version}", p) for p in ("libdnnl2", "libopenblas0-pthread")}
     return {"processor": cpu.get("Model name"), "family": cpu.get("CPU family"), "model": cpu.get("Model"),
             "flags": [f for f in cpu.get("Flags", "").split() if f.startswith(("avx", "fma", "amx"))],
-            "caches": {k: v for k, v in cpu.items() if "cache" in k}, "cpus": os.cpu_count(), "system": platform.release(),
+            "caches": {k: v for k, v in cpu.items() if "cache" in k}, "cpus": os.cpu_count(),
+            "system": platform.release(),
             "compiler": output("cc", "--version").splitlines()[0], "versions": versions,
-            "commit": output("git", "rev-parse", "--short", "HEAD"), "date": time.strftime("%Y-%m-%d"), "load": os.getloadavg()}
+            "commit": output("git", "rev-parse", "--short", "HEAD"), "date": time.strftime("%Y-%m-%d"),
+            "load": os.getloadavg()}
 
 
 def run(program, threads, kind, rows, k, n, samples):
     flags = open("/proc/cpuinfo").read()
     core = "SkylakeX" if "avx512f" in flags else "Haswell"
     env = {**os.environ, "OMP_NUM_THREADS": str(threads), "OPENBLAS_CORETYPE": core}
-    found = subprocess.run([program, *map(str, (threads, kind, rows, k, n, samples))], env=env, capture_output=True, text=True)
+    found = subprocess.run([program, *map(str, (threads, kind, rows, k, n, samples))], env=env, capture_output=True,
+                           text=True)
     if found.returncode:
         sys.exit(f"linear.py: {kind} {rows} x {k} x {n}: {found.stderr.strip()}")
     return json.loads(found.stdout)
@@ -87,9 +91,12 @@ def line(r, results):
     t, peer = r["relpos"][1], best(r)
     rate = 2e-9 * r["rows"] * r["in"] * r["out"] / t
     share = r["share"][1] if "share" in r else r["bytes"] / t / bandwidth
-    alone = "{:.2f} ({:.2f}–{:.2f})".format(r["one_thread/relpos"][1], r["one_thread/relpos"][0], r["one_thread/relpos"][2]) if "one_thread" in r else ""
+    alone = "{:.2f} ({:.2f}–{:.2f})".format(r["one_thread/relpos"][1], r["one_thread/relpos"][0],
+                                            r["one_thread/relpos"][2]) if "one_thread" in r else ""
     name = {"dnnl_matmul": "oneDNN", "dnnl_inner_product": "oneDNN", "openblas": "OpenBLAS"}
-    beside = "" if peer is None else f"{peer[0]:.2f} ({r[peer[1] + '/relpos'][0]:.2f}–{r[peer[1] + '/relpos'][2]:.2f}) {name[peer[1]]}"
+    beside = ("" if peer is None else f"{peer[0]:.2f} "
+                                      f"({r[peer[1] + '/relpos'][0]:.2f}–{r[peer[1] + '/relpos'][2]:.2f}) "
+                                      f"{name[peer[1]]}")
     blas = f"{r['openblas/relpos'][1]:.2f}" if "openblas/relpos" in r else ""
     return (f"| {r['type']} | {r['rows']} × {r['in']} × {r['out']} | {r['threads']} | {1e6 * t:.4g} | {rate:.0f} "
             f"| {100 * rate / peak:.0f} % | {100 * share:.0f} % | {beside} | {blas} | {alone} |")
@@ -97,7 +104,8 @@ def line(r, results):
 
 def table(results):
     print("| weights | M × K × N | threads | µs | GFLOP/s | of the f32 peak | bytes of weights over read bandwidth | "
-          "fastest peer ÷ relpos (quartiles) | OpenBLAS ÷ relpos | one thread ÷ all (quartiles) |\n|---|---|---|---|---|---|---|---|---|---|")
+          "fastest peer ÷ relpos (quartiles) | OpenBLAS ÷ relpos | one thread ÷ all (quartiles) |\n"
+          "|---|---|---|---|---|---|---|---|---|---|")
     for r in sorted(results, key=lambda r: best(r)[0] if best(r) else 99):
         print(line(r, results))
 

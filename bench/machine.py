@@ -1,6 +1,7 @@
 """Describe the machine for the results of a benchmark: processor, compiler, versions, and measured peaks.
 
-    python3 bench/machine.py RELPOS NAME...    describe this machine in bench/results/cards.json, for files of results without a description
+    python3 bench/machine.py RELPOS NAME...    describe this machine in bench/results/cards.json, for files of results
+                                               without a description
 
 SPDX-License-Identifier: Apache-2.0"""
 import ctypes
@@ -16,7 +17,8 @@ from pathlib import Path
 CLOCK = """#include <stdio.h>
 #include <time.h>
 int main(void) { volatile unsigned long one = 1; double best = 0;
-for (int run = 0; run < 20; run++) { struct timespec a, b; unsigned long x = one, y = one; clock_gettime(CLOCK_MONOTONIC, &a);
+for (int run = 0; run < 20; run++) { struct timespec a, b; unsigned long x = one, y = one; \
+clock_gettime(CLOCK_MONOTONIC, &a);
 for (int n = 0; n < 10000000; n++) { x *= y; __asm__ volatile("" : "+r"(x)); }
 clock_gettime(CLOCK_MONOTONIC, &b); one = x; double s = (b.tv_sec - a.tv_sec) + 1e-9 * (b.tv_nsec - a.tv_nsec);
 if (3e7 / s > best) best = 3e7 / s; } printf("%.0f\\n", best); }"""
@@ -36,12 +38,13 @@ def processor():
 
 def version():
     """Return the commit and today's date."""
-    return {"commit": output("git", "describe", "--always", "--dirty=+", cwd=Path(__file__).parent), "date": time.strftime("%Y-%m-%d")}
+    return {"commit": output("git", "describe", "--always", "--dirty=+", cwd=Path(__file__).parent),
+            "date": time.strftime("%Y-%m-%d")}
 
 
 def clock():
-    """Return the frequency of one core in Hz, or 0 if it is unknown. It is measured with a chain of integer multiplications of
-    three cycles each (x86-64)."""
+    """Return the frequency of one core in Hz, or 0 if it is unknown. It is measured with a chain of integer
+    multiplications of three cycles each (x86-64)."""
     path = Path(os.environ.get("TMPDIR", "/tmp")) / f"clock.{os.getpid()}"
     output("cc", "-O2", "-x", "c", "-", "-o", str(path), input=CLOCK)
     found = output(str(path)) if platform.machine() == "x86_64" else ""
@@ -50,8 +53,8 @@ def clock():
 
 
 def card(lib, library, threads, command):
-    """Return the description of the machine for results of `command`, with peaks for each number of threads. `lib` is the
-    library, loaded from the path `library`."""
+    """Return the description of the machine for results of `command`, with peaks for each number of threads. `lib` is
+    the library, loaded from the path `library`."""
     import numpy as np
     import onnxruntime
     import torch
@@ -82,15 +85,18 @@ def card(lib, library, threads, command):
             "build": info.get("build", {}).get("type", "unknown"),
             "flags": " ".join(f for f in flags.group(1).split() if "prefix-map" not in f) if flags else "unknown",
             "threads": threads, "peak_gflops": peaks, "bytes_per_s": reads, "python": platform.python_version(),
-            "torch": torch.__version__, "torch_cpu": torch.backends.cpu.get_cpu_capability(), "onnxruntime": onnxruntime.__version__,
+            "torch": torch.__version__, "torch_cpu": torch.backends.cpu.get_cpu_capability(),
+            "onnxruntime": onnxruntime.__version__,
             "numpy": np.__version__, "load": os.getloadavg()[0], "command": command}
 
 
 def describe(relpos, names):
-    """Write the description of this machine to bench/results/cards.json, for the result files `names` of the program `relpos`."""
+    """Write the description of this machine to bench/results/cards.json, for the result files `names` of the program
+    `relpos`."""
     path = Path(__file__).resolve().parent / "results/cards.json"
     info = json.loads(output(relpos, "info", "--json"))
-    found = {"cpu": processor().get("Model name", "unknown"), "cores": os.cpu_count(), "isa": info["isa"], "compiler": info["build"]["compiler"], **version()}
+    found = {"cpu": processor().get("Model name", "unknown"), "cores": os.cpu_count(), "isa": info["isa"],
+             "compiler": info["build"]["compiler"], **version()}
     cards = json.loads(path.read_text())
     cards.update({name: found for name in names})
     path.write_text(json.dumps(cards, indent=1, allow_nan=False) + "\n")

@@ -1,15 +1,16 @@
-"""Time relpos and other implementations of attention with relative positions on a CPU (peers), and write the results with a description
-of the machine.
+"""Time relpos and other implementations of attention with relative positions on a CPU (peers), and write the results
+with a description of the machine.
 
     bench/setup.sh build/venv
     build/venv/bin/python bench/peers.py build/release/librelpos.so -o bench/results/peers.json
     python3 bench/report.py && build/venv/bin/python bench/plots.py          # docs/performance.md and its plots
 
-For each problem, relpos and all peers are called alternately in one process, so a slow moment of the machine affects all of them. Each peer
-gets its preferred layout and one call before timing. Compilation is not timed; if the name of a peer says "built before", building its bias
-is not timed either. Every result is compared with f64, or with relpos if f64 would take too long. A peer whose result differs is skipped.
-Skipped peers are recorded with the reason. Memory is measured in a separate process for each peer: the peak of a call, with everything that
-it builds, minus the tensors q, k, v and the table.
+For each problem, relpos and all peers are called alternately in one process, so a slow moment of the machine affects
+all of them. Each peer gets its preferred layout and one call before timing. Compilation is not timed; if the name of a
+peer says "built before", building its bias is not timed either. Every result is compared with f64, or with relpos if
+f64 would take too long. A peer whose result differs is skipped. Skipped peers are recorded with the reason. Memory is
+measured in a separate process for each peer: the peak of a call, with everything that it builds, minus the tensors q,
+k, v and the table.
 SPDX-License-Identifier: Apache-2.0
 """
 import argparse
@@ -20,7 +21,6 @@ import gc
 import json
 import logging
 import math
-import os
 import re
 import statistics
 import subprocess
@@ -34,9 +34,12 @@ import torch.nn.functional as F
 from machine import card
 from relpos_ctypes import Relpos, load, ptr
 
-VARIANTS = {"default": {}, "high": {"precision": 1}, "amx": {"isa": b"amx"}, "avx512": {"isa": b"avx512"}, "avx2": {"isa": b"avx2"}}  # variant: fields of rp_desc
+# variant: fields of rp_desc
+VARIANTS = {"default": {}, "high": {"precision": 1}, "amx": {"isa": b"amx"}, "avx512": {"isa": b"avx512"},
+            "avx2": {"isa": b"avx2"}}
 TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "f64": torch.float64}
-CASES = {"": "no bias", "t5": "T5 table", "t5,bidirectional=0": "T5 table", "alibi": "ALiBi", "table,left=64,right=64": "clipped table",
+CASES = {"": "no bias", "t5": "T5 table", "t5,bidirectional=0": "T5 table", "alibi": "ALiBi",
+         "table,left=64,right=64": "clipped table",
          "relkey,left=64,right=64": "Shaw keys", "swin,grid=7x7": "Swin windows", "swin,grid=8x8": "Swin windows"}
 CLIP = 64
 SHORT = (16, 32, 64, 128)  # lengths of short problems, for batch 1 and BATCH
@@ -47,8 +50,10 @@ FLEX_LENGTHS = (512, 2048, 8192)  # compiling takes seconds for each length
 SLOW = {"fwd": 0.5, "fwdbwd": 2}  # seconds per call; a peer that takes longer at one length is skipped at the next
 COLD = 1 << 28  # bytes read before a cold call
 LONG = 8  # seconds; if a round takes longer, three rounds run instead of five
-ALWAYS = ("relpos", "SDPA", "SDPA, bias built before", "SDPA, bias as a view of a strip")  # timed at every length, even if slow
-WRONG = {"f32": 1e-3, "f16": 1e-2, "bf16": 5e-2}  # largest error / largest result; above it, the peer computes something else
+# timed at every length, even if slow
+ALWAYS = ("relpos", "SDPA", "SDPA, bias built before", "SDPA, bias as a view of a strip")
+# largest error / largest result; above it, the peer computes something else
+WRONG = {"f32": 1e-3, "f16": 1e-2, "bf16": 5e-2}
 
 
 class Skip(Exception):
@@ -77,8 +82,10 @@ class Problem:
 
     @property
     def case(self):
-        return ("decode, " + "cold, " * self.cold if self.lq == 1 else f"batch {self.b}, " if self.b == BATCH else f"{self.b:,} of {self.h} heads, "
-                if self.b == WINDOWS else "") + f"width {self.d}, " * (self.d > 64) + CASES[self.term] + (", causal" if self.causal and self.lq > 1 else "")
+        return ("decode, " + "cold, " * self.cold if self.lq == 1 else f"batch {self.b}, " if self.b == BATCH
+                else f"{self.b:,} of {self.h} heads, "
+                if self.b == WINDOWS else "") + f"width {self.d}, " * (self.d > 64) + CASES[self.term] + (
+                    ", causal" if self.causal and self.lq > 1 else "")
 
     @property
     def side(self):
@@ -132,7 +139,8 @@ def problems(quick):
     for side in (7, 8):
         yield Problem("fwd", "f32", side ** 2, side ** 2, f"swin,grid={side}x{side}", b=512, d=32)
     for passes in ("fwd", "fwdbwd"):
-        for n, b, term in ((n, b, term) for b in (1, BATCH) for n in SHORT for term in ("", "t5") if b > 1 or n < lengths[0]):
+        for n, b, term in ((n, b, term) for b in (1, BATCH) for n in SHORT for term in ("", "t5") if b > 1
+                           or n < lengths[0]):
             yield Problem(passes, "f32", n, n, term, b=b)
         for h in () if quick else (3, 4):
             yield Problem(passes, "f32", 49, 49, "swin,grid=7x7", b=WINDOWS, h=h, d=32)
@@ -179,7 +187,8 @@ def swin_index(side):
 
 
 def built(p, table):
-    """Return the bias [1, H, Lq, Lk], computed as models do in each call. Without a term, return the causal triangle or None."""
+    """Return the bias [1, H, Lq, Lk], computed as models do in each call. Without a term, return the causal triangle or
+    None."""
     if p.term.startswith("swin"):
         return table[swin_index(p.side)].permute(2, 0, 1)[None].contiguous()
     if p.term:
@@ -199,15 +208,16 @@ def view(p, s):
 
 @functools.lru_cache(maxsize=1)  # shared by all peers of a problem
 def dense(p, table):
-    """Return the bias [1, H, Lq, Lk] that a peer adds to the scores. If it depends only on the offset, expand a strip, which is faster
-    than built() and needs less memory."""
+    """Return the bias [1, H, Lq, Lk] that a peer adds to the scores. If it depends only on the offset, expand a strip,
+    which is faster than built() and needs less memory."""
     if not p.term or p.term.startswith("swin"):
         return built(p, table)
     return view(p, strip(p, table)).flip(-2).contiguous()
 
 
 def shaw(p, q, table):
-    """Return scale <q_i, table[offset]>: multiply q_i with every vector of the table, then gather one product for each pair."""
+    """Return scale <q_i, table[offset]>: multiply q_i with every vector of the table, then gather one product for each
+    pair."""
     index = (p.offsets.clamp(-CLIP, CLIP) + CLIP).expand(p.b, p.h, -1, -1)
     return (q @ table.T / math.sqrt(p.d)).gather(-1, index)
 
@@ -253,7 +263,8 @@ def torch_peers(p, x):
         def plain():
             return lambda: sdpa(q, k, v, is_causal=p.causal)
         if p.causal:
-            return {"SDPA": (0, plain), "eager, mask built before": (4 * P, lambda: functools.partial(eager, q, k, v, built(p, None)))}
+            return {"SDPA": (0, plain),
+                    "eager, mask built before": (4 * P, lambda: functools.partial(eager, q, k, v, built(p, None)))}
         return {"SDPA": (0, plain), "eager": (3 * P, lambda: lambda: eager(q, k, v, None))}
     peers = {"SDPA, bias built before": (P, lambda: functools.partial(sdpa, q, k, v, dense(p, table))),
              "SDPA, bias built in the call": (5 * P, lambda: lambda: sdpa(q, k, v, built(p, table))),
@@ -297,24 +308,29 @@ def onnx_session(kind, bias, causal, heads, dim, threads):
     from onnx import TensorProto, helper
     ins = ["q", "k", "v"] + ["bias"] * bias
     if kind == "MultiHeadAttention":
-        nodes = [helper.make_node(kind, ins[:3] + ["", "", "bias"] * bias, ["out"], domain="com.microsoft", num_heads=heads,
+        nodes = [helper.make_node(kind, ins[:3] + ["", "", "bias"] * bias, ["out"], domain="com.microsoft",
+                                  num_heads=heads,
                                   unidirectional=int(causal))]
     elif kind == "Attention":
         nodes = [helper.make_node(kind, ins, ["out"], is_causal=int(causal))]
     else:
         add = [helper.make_node("Add", ["s", "bias"], ["sb"])] * bias
-        nodes = [helper.make_node("Mul", ["q", "scale"], ["qs"]), helper.make_node("Transpose", ["k"], ["kt"], perm=[0, 1, 3, 2]),
+        nodes = [helper.make_node("Mul", ["q", "scale"], ["qs"]),
+                 helper.make_node("Transpose", ["k"], ["kt"], perm=[0, 1, 3, 2]),
                  helper.make_node("MatMul", ["qs", "kt"], ["s"]), *add,
-                 helper.make_node("Softmax", ["sb" if bias else "s"], ["w"], axis=-1), helper.make_node("MatMul", ["w", "v"], ["out"])]
+                 helper.make_node("Softmax", ["sb" if bias else "s"], ["w"], axis=-1),
+                 helper.make_node("MatMul", ["w", "v"], ["out"])]
     axes = 3 if kind == "MultiHeadAttention" else 4
     graph = helper.make_graph(nodes, kind, [
         helper.make_tensor_value_info(n, TensorProto.FLOAT, [None] * (4 if n == "bias" else axes)) for n in ins],
         [helper.make_tensor_value_info("out", TensorProto.FLOAT, None)],
         [helper.make_tensor("scale", TensorProto.FLOAT, [], [dim ** -0.5])] if kind == "MatMul" else [])
-    model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)])
+    model = helper.make_model(graph, ir_version=10,
+                              opset_imports=[helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)])
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = threads, 1, 3
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # idle threads must not spin while other peers are timed
+    # idle threads must not spin while other peers are timed
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
@@ -328,8 +344,9 @@ def onnx_peer(p, x, kind, threads):
     bias = dense(p, x["table"]) if p.term or (p.causal and kind == "MatMul") else None
     session = onnx_session(kind, bias is not None, p.causal and not p.term, p.h, p.d, threads)
     own = {n: x[n].transpose(1, 2).reshape(p.b, -1, p.h * p.d) if kind == "MultiHeadAttention" else x[n] for n in "qkv"}
-    feed = {n: t.numpy() for n, t in own.items()} | ({} if bias is None else {"bias": bias.reshape(-1, *bias.shape[-3:]).numpy()
-                                                      if bias.ndim == 4 else bias[None, None].numpy()})
+    feed = {n: t.numpy() for n, t in own.items()} | ({} if bias is None
+                                                     else {"bias": bias.reshape(-1, *bias.shape[-3:]).numpy()
+                                   if bias.ndim == 4 else bias[None, None].numpy()})
 
     def call():
         out = torch.from_numpy(session.run(None, feed)[0])
@@ -345,7 +362,8 @@ class Racer:
 
     def peers(self, p, x):
         return {f"relpos {n}" if i else "relpos": (0, functools.partial(  # the first peer is the baseline
-            Relpos, self.lib, self.pool, term=p.term, causal=p.causal, **x, **VARIANTS[n])) for i, n in enumerate(self.variants)
+            Relpos, self.lib, self.pool, term=p.term, causal=p.causal, **x, **VARIANTS[n]))
+                for i, n in enumerate(self.variants)
         } | torch_peers(p, x) | {
                 "flex_attention": (0, lambda: flex_peer(p, x))} | {
                 f"ONNX Runtime, {kind}": (4 * p.scores, functools.partial(onnx_peer, p, x, kind, self.threads))
@@ -358,21 +376,24 @@ class Racer:
             raise Skip(f"a call took {before[1]:.1f} s at N = {before[0]}")
         free = next(int(line.split()[1]) * 1024 for line in open("/proc/meminfo") if line.startswith("MemAvailable"))
         if need + self.reserve > 0.85 * free:
-            raise Skip(f"needs up to {need * 1e-9:.0f} GB in addition to {self.reserve * 1e-9:.0f} GB of the others, but {free * 1e-9:.0f} GB are free")
+            raise Skip(f"needs up to {need * 1e-9:.0f} GB in addition to {self.reserve * 1e-9:.0f} GB of the others, "
+                       f"but {free * 1e-9:.0f} GB are free")
         self.reserve = max(self.reserve, need)
         return maker()
 
     def race(self, p, seconds, rounds):
         x = p.tensors()
         row = {"problem": p.text, "case": p.case, "pass": p.passes, "dtype": p.dtype, "n": p.lk, "flops": p.flops,
-               "bytes": sum(t.nbytes for t in x.values() if t is not None) + x["q"].nbytes, "isa": {}, "errors": {}, "times": {}, "skipped": {}}
+               "bytes": sum(t.nbytes for t in x.values() if t is not None) + x["q"].nbytes, "isa": {}, "errors": {},
+               "times": {}, "skipped": {}}
         exact = reference(p, x) if p.scores <= 8 * 2048 ** 2 * 4 else None
         row["errors_from"] = "f64" if exact else "relpos"
         calls, first, other, self.reserve = {}, {}, exact, 0
         for name, (need, maker) in self.peers(p, x).items():
             try:
                 call = self.make(p, x, name, need, maker)
-                for _ in range(2 if p.scores < 2**30 or name == "flex_attention" else 1):  # a long call needs no warm-up
+                # a long call needs no warm-up
+                for _ in range(2 if p.scores < 2**30 or name == "flex_attention" else 1):
                     start = time.perf_counter()
                     found = call()
                     first[name] = time.perf_counter() - start
@@ -382,7 +403,8 @@ class Racer:
                 if not row["errors"][name]["max"] < WRONG[p.dtype]:
                     raise Skip(f"computes something else: {row['errors'][name]['max']:.1e} off")
             except Exception as e:
-                row["skipped"][name] = str(e) if isinstance(e, Skip) else f"{type(e).__name__}: {str(e).strip().splitlines()[0]:.120s}"
+                row["skipped"][name] = (str(e) if isinstance(e, Skip) else f"{type(e).__name__}: "
+                                                                           f"{str(e).strip().splitlines()[0]:.120s}")
                 continue
             if isinstance(call, Relpos):
                 row["isa"][name] = call.isa
@@ -411,7 +433,8 @@ class Racer:
         return row
 
     def memory(self, p, name):
-        """Return the peak memory of a call in bytes, minus the tensors. Before, this process has run only one small problem of this kind."""
+        """Return the peak memory of a call in bytes, minus the tensors. Before, this process has run only one small
+        problem of this kind."""
         for q in (dataclasses.replace(p, lq=64, lk=64), p):
             x = q.tensors()
             need, maker = self.peers(q, x)[name]
@@ -438,10 +461,11 @@ def reference(p, x):
 
 
 def errors(found, exact):
-    """Return two errors, each the worst over the results of a call: largest error / largest number, and mean error / mean
-    absolute value."""
+    """Return two errors, each the worst over the results of a call: largest error / largest number, and mean error /
+    mean absolute value."""
     pairs = [((a.double() - b).abs(), b.abs()) for a, b in zip(found, exact, strict=True)]
-    return {n: float(f"{max((of(e) / of(b)).item() for e, b in pairs):.3g}") for n, of in (("max", torch.max), ("mean", torch.mean))}
+    return {n: float(f"{max((of(e) / of(b)).item() for e, b in pairs):.3g}")
+            for n, of in (("max", torch.max), ("mean", torch.mean))}
 
 
 def measure_memory(racer, p, a):
@@ -449,11 +473,13 @@ def measure_memory(racer, p, a):
     for name in racer.peers(p, p.tensors()):
         if name == "flex_attention":
             continue  # its peak would include the memory of the compiler
-        child = subprocess.run([sys.executable, __file__, a.library, "--threads", str(a.threads), "--variants", a.variants,
+        child = subprocess.run([sys.executable, __file__, a.library, "--threads", str(a.threads), "--variants",
+                                a.variants,
                                 "--memory", p.text + "|" + name], capture_output=True, text=True)
         answer = (child.stdout.strip().splitlines() or [f"ended with status {child.returncode}"])[-1]
         row["bytes" if answer.isdigit() else "skipped"][name] = int(answer) if answer.isdigit() else answer
-        print(f"{p.text:44s} {name:34s} {int(answer) * 1e-6:.1f} MB" if answer.isdigit() else f"  skipped: {name}: {answer}", flush=True)
+        print(f"{p.text:44s} {name:34s} {int(answer) * 1e-6:.1f} MB" if answer.isdigit()
+              else f"  skipped: {name}: {answer}", flush=True)
     return row
 
 
@@ -464,7 +490,8 @@ def main():
     parser.add_argument("--only", default="", metavar="REGEX", help="problems whose text matches, such as fwd:f32.*t5")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=1, help="for each problem")
-    parser.add_argument("--variants", default="", help=f"variants of relpos, separated by commas: {', '.join(VARIANTS)}")
+    parser.add_argument("--variants", default="",
+                        help=f"variants of relpos, separated by commas: {', '.join(VARIANTS)}")
     parser.add_argument("--rounds", type=int, default=5, help="minimum number of rounds; three if a round takes long")
     parser.add_argument("--quick", action="store_true", help="short problems, two rounds: does everything run?")
     parser.add_argument("--memory", help=argparse.SUPPRESS)  # PROBLEM|PEER, for a child process
@@ -494,7 +521,8 @@ def main():
         result[kind] = [r for r in result[kind] if r["problem"] != row["problem"]] + [row]
         if a.output:
             Path(a.output).write_text("{\n" + ",\n".join(
-                f'"{n}": ' + ("[\n" + ",\n".join(json.dumps(x, allow_nan=False) for x in v) + "\n]" if isinstance(v, list) else json.dumps(v, indent=1, allow_nan=False))
+                f'"{n}": ' + ("[\n" + ",\n".join(json.dumps(x, allow_nan=False) for x in v)
+                              + "\n]" if isinstance(v, list) else json.dumps(v, indent=1, allow_nan=False))
                 for n, v in result.items()) + "\n}\n")
 
     printed = set()
@@ -503,8 +531,9 @@ def main():
             continue
         row = racer.race(p, 0 if a.quick else a.seconds, 2 if a.quick else a.rounds)
         ours = row["times"]["relpos"]["ms"]
-        print(f"{p.text:44s} relpos {ours:9.3f} ms", *(f"{name} {t['ms'] / ours:.2f}" for name, t in row["times"].items()
-                                                       if name != "relpos"), sep="; ", flush=True)
+        print(f"{p.text:44s} relpos {ours:9.3f} ms",
+              *(f"{name} {t['ms'] / ours:.2f}" for name, t in row["times"].items()
+                if name != "relpos"), sep="; ", flush=True)
         for name, why in row["skipped"].items():
             if (name, why) not in printed:
                 print(f"  skipped: {name}: {why}", flush=True)

@@ -1,4 +1,5 @@
-"""Draw the plots of docs/performance.md from bench/results/peers.json, finetune.json, growth.json and t5.json. Needs matplotlib (bench/setup.sh).
+"""Draw the plots of docs/performance.md from bench/results/peers.json, finetune.json, growth.json and t5.json. Needs
+matplotlib (bench/setup.sh).
 
     build/venv/bin/python bench/plots.py [png]     png: also write PNG files to build/plots
 SPDX-License-Identifier: Apache-2.0
@@ -14,21 +15,27 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLoca
 from report import GROWTH, groups, growth, load, power, ratio, root, t5, training
 
 matplotlib.use("Agg")
-plt.rcParams |= {"svg.hashsalt": "relpos", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9, "axes.titlesize": 9.5,
-                 "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": "#e0e0e0", "lines.linewidth": 1.6,
+plt.rcParams |= {"svg.hashsalt": "relpos", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9,
+                 "axes.titlesize": 9.5,
+                 "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": "#e0e0e0",
+                 "lines.linewidth": 1.6,
                  "lines.markersize": 5, "legend.frameon": False, "figure.constrained_layout.use": True}
 # The colours are Okabe and Ito's. For readers who cannot distinguish them, each line also has a different
 # marker.
 STYLE = {"relpos": ("#000000", "o", "-"), "relpos avx512": ("#000000", "o", ":"),
          "SDPA": ("#0072b2", "s", "-"), "SDPA, bias built before": ("#0072b2", "s", "-"),
-         "SDPA, bias built in the call": ("#56b4e9", "D", "--"), "SDPA, bias as a view of a strip": ("#009e73", "^", "-."),
-         "eager": ("#d55e00", "v", "-"), "eager, mask built before": ("#d55e00", "v", "-"), "eager, bias built before": ("#d55e00", "v", "-"),
+         "SDPA, bias built in the call": ("#56b4e9", "D", "--"),
+         "SDPA, bias as a view of a strip": ("#009e73", "^", "-."),
+         "eager": ("#d55e00", "v", "-"), "eager, mask built before": ("#d55e00", "v", "-"),
+         "eager, bias built before": ("#d55e00", "v", "-"),
          "eager, bias built in the call": ("#e69f00", "<", "--"), "flex_attention": ("#cc79a7", "P", "-"),
          "ONNX Runtime, Attention": ("#7f7f7f", "X", "-"), "ONNX Runtime, MultiHeadAttention": ("#7f7f7f", "X", "--"),
          "ONNX Runtime, MatMul": ("#7f7f7f", "X", ":")}
 GROWTH_STYLE = {"none": ("#7f7f7f", "s"), "t5": ("#0072b2", "D"), "alibi": ("#d55e00", "v"), "forget": ("#000000", "o")}
-T5_STYLE = {"relpos f32": ("#000000", "o", "-"), "relpos int8": ("#000000", "o", ":"), "relpos bf16": ("#000000", "o", "--"),
-            "CTranslate2 float32": ("#0072b2", "s", "-"), "CTranslate2 int8": ("#56b4e9", "D", "--"), "transformers f32": ("#d55e00", "v", "-")}
+T5_STYLE = {"relpos f32": ("#000000", "o", "-"), "relpos int8": ("#000000", "o", ":"),
+            "relpos bf16": ("#000000", "o", "--"),
+            "CTranslate2 float32": ("#0072b2", "s", "-"), "CTranslate2 int8": ("#56b4e9", "D", "--"),
+            "transformers f32": ("#d55e00", "v", "-")}
 SAME = {"SDPA, bias built before": "SDPA", "eager, bias built before": "eager", "eager, mask built before": "eager"}
 
 
@@ -51,14 +58,15 @@ def log_axis(ax, unit=""):
 
 
 def save(fig, name, axes, columns=2):
-    """Save a figure with one legend for all axes. A peer with a bias built before and the same peer without a bias share an
-    entry."""
+    """Save a figure with one legend for all axes. A peer with a bias built before and the same peer without a bias
+    share an entry."""
     handles, before = {}, set()
     for ax in axes:
         for handle, label in zip(*ax.get_legend_handles_labels()):
             handles.setdefault(SAME.get(label, label), handle)
             before |= {SAME[label]} if label in SAME else set()
-    fig.legend(handles.values(), [n + " (a bias built before)" * (n in before) for n in handles], loc="outside lower center", ncols=columns)
+    fig.legend(handles.values(), [n + " (a bias built before)" * (n in before) for n in handles],
+               loc="outside lower center", ncols=columns)
     (root / "docs/performance").mkdir(exist_ok=True)
     fig.savefig(root / f"docs/performance/{name}.svg", metadata={"Date": None})
     if "png" in sys.argv[1:]:
@@ -96,27 +104,34 @@ def rate(data):
     """Plot the operations per second of relpos and SDPA, and the measured peak."""
     m, by = data["machine"], groups(data["rows"])
     fig, ax = plt.subplots(figsize=(7, 4))
-    lines = [("forward", "no bias", "relpos", "#000000", "o", "-"), ("forward", "T5 table", "relpos", "#d55e00", "v", "-"),
-             ("forward", "T5 table, causal", "relpos", "#cc79a7", "P", "-"), ("forward and backward", "T5 table", "relpos", "#009e73", "^", "-"),
-             ("forward", "no bias", "SDPA", "#0072b2", "s", "--"), ("forward", "T5 table", "SDPA, bias built before", "#56b4e9", "D", "--"),
+    lines = [("forward", "no bias", "relpos", "#000000", "o", "-"),
+             ("forward", "T5 table", "relpos", "#d55e00", "v", "-"),
+             ("forward", "T5 table, causal", "relpos", "#cc79a7", "P", "-"),
+             ("forward and backward", "T5 table", "relpos", "#009e73", "^", "-"),
+             ("forward", "no bias", "SDPA", "#0072b2", "s", "--"),
+             ("forward", "T5 table", "SDPA, bias built before", "#56b4e9", "D", "--"),
              ("forward and backward", "T5 table", "SDPA, bias built in the call", "#7f7f7f", "X", "--")]
     for passes, case, peer, color, mark, line in lines:
         rows = [r for r in by.get((passes, "f32", case), []) if peer in r["times"]]
         if rows:
-            ax.plot([r["n"] for r in rows], [r["flops"] / r["times"][peer]["ms"] * 1e-6 for r in rows], color=color, marker=mark, linestyle=line,
+            ax.plot([r["n"] for r in rows], [r["flops"] / r["times"][peer]["ms"] * 1e-6 for r in rows], color=color,
+                    marker=mark, linestyle=line,
                     label=f"{peer.split(',')[0]}: {case}{', ' + passes if passes != 'forward' else ''}")
     lengths(ax, sorted({r["n"] for r in by["forward", "f32", "no bias"]}))
     peak = m["peak_gflops"][m["isa"]][str(m["threads"])]
     ax.axhline(peak, color="black", linewidth=1.2)
-    ax.text(0.01, peak, f"measured peak of {m['isa']}: {peak:.0f} GFLOP/s", transform=ax.get_yaxis_transform(), va="bottom", fontsize=8)
+    ax.text(0.01, peak, f"measured peak of {m['isa']}: {peak:.0f} GFLOP/s", transform=ax.get_yaxis_transform(),
+            va="bottom", fontsize=8)
     ax.set(ylim=(0, peak * 1.12), xlabel="N, queries and keys", ylabel="GFLOP/s")
-    ax.secondary_yaxis("right", functions=(lambda y: 100 * y / peak, lambda y: y * peak / 100)).set_ylabel("share of the peak, %")
+    ax.secondary_yaxis("right", functions=(lambda y: 100 * y / peak, lambda y: y * peak / 100)).set_ylabel(
+        "share of the peak, %")
     save(fig, "rate", [ax], 2)
 
 
 def memory(data):
     fig, axes = plt.subplots(1, 2, figsize=(7, 4), sharey=True)
-    for ax, passes, title in zip(axes, ("fwd", "fwdbwd"), ("forward, T5 table, f32", "forward and backward, T5 table, f32")):
+    for ax, passes, title in zip(axes, ("fwd", "fwdbwd"),
+                                 ("forward, T5 table, f32", "forward and backward, T5 table, f32")):
         rows = sorted((r for r in data["memory"] if r["pass"] == passes), key=lambda r: r["n"])
         for peer in STYLE:
             points = [(r["n"], r["bytes"][peer] * 1e-6) for r in rows if peer in r["bytes"]]
@@ -169,8 +184,8 @@ def models():
 
 
 def grow():
-    """Plot time by length. The number at each line is its slope at the longest lengths. Dotted lines are calls that compute every
-    tile."""
+    """Plot time by length. The number at each line is its slope at the longest lengths. Dotted lines are calls that
+    compute every tile."""
     fig, axes = plt.subplots(1, 3, figsize=(9, 4.4))
     lines = growth()[1]
     for ax, passes in zip(axes, ("forward", "backward", "decode")):
@@ -183,11 +198,14 @@ def grow():
             ax.plot(*zip(*((n, t) for n, t, _ in points)), color=color, marker=mark, label=GROWTH[term])
             every = [(n, t) for n, _, t in points if t and term in ("alibi", "forget")]
             if every:
-                ax.plot(*zip(*every), color=color, linestyle=":", marker=mark, fillstyle="none", linewidth=1, label=f"{GROWTH[term]}, every tile")
+                ax.plot(*zip(*every), color=color, linestyle=":", marker=mark, fillstyle="none", linewidth=1,
+                        label=f"{GROWTH[term]}, every tile")
             if slope:
-                ax.annotate(f"{slope:.2f}", points[-1][:2], textcoords="offset points", xytext=(4, -7 * (term == "none")), fontsize=8, color=color)
+                ax.annotate(f"{slope:.2f}", points[-1][:2], textcoords="offset points",
+                            xytext=(4, -7 * (term == "none")), fontsize=8, color=color)
         ax.set_xscale("log", base=2)
-        ns = [2**e for e in range(10, 1 + int(math.log2(max(p[-1][0] for (of, _), p in lines.items() if of == passes))), 2)]
+        ns = [2**e for e in range(10, 1 + int(math.log2(max(p[-1][0] for (of, _), p in lines.items() if of == passes))),
+                                  2)]
         ax.set_xticks(ns, [f"{n // 1024}k" for n in ns])
         ax.xaxis.set_minor_locator(NullLocator())
         log_axis(ax)
@@ -205,7 +223,8 @@ def train():
         ns = [r["length"] for r in rows]
         axes[0].plot(ns, [r["seconds"] for r in rows], **look)
         axes[1].plot(ns, [(r["peak_bytes"] - r["start_bytes"]) * 1e-9 for r in rows], **look)
-        axes[2].plot(range(1, 1 + len(rows[-1]["losses"])), rows[-1]["losses"], **look | {"linewidth": 1, "fillstyle": "none"})
+        axes[2].plot(range(1, 1 + len(rows[-1]["losses"])), rows[-1]["losses"],
+                     **look | {"linewidth": 1, "fillstyle": "none"})
         for ax in axes[:2]:
             ax.set_xticks(ns[-3:], [f"{n:,}" for n in ns[-3:]])
             ax.set(xlabel="tokens", ylim=(0, None))
@@ -220,9 +239,11 @@ if __name__ == "__main__":
     train()
     models()
     grow()
-    speedups(found, "forward", [("forward", "f32", "no bias"), ("forward", "f32", "T5 table"), ("forward", "f32", "T5 table, causal"),
+    speedups(found, "forward", [("forward", "f32", "no bias"), ("forward", "f32", "T5 table"),
+                                ("forward", "f32", "T5 table, causal"),
                                 ("forward", "bf16", "T5 table")], (2, 2), (7, 6.6), 2)
-    speedups(found, "backward", [("forward and backward", "f32", "no bias"), ("forward and backward", "f32", "T5 table")], (1, 2), (7, 3.6), 2)
+    speedups(found, "backward", [("forward and backward", "f32", "no bias"),
+                                 ("forward and backward", "f32", "T5 table")], (1, 2), (7, 3.6), 2)
     rate(found)
     memory(found)
     decode(found)

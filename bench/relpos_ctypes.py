@@ -1,4 +1,5 @@
-"""The structs of include/relpos/relpos.h for ctypes, and a class that calls attention on torch tensors.  SPDX-License-Identifier: Apache-2.0"""
+"""The structs of include/relpos/relpos.h for ctypes, and a class that calls attention on torch tensors.
+SPDX-License-Identifier: Apache-2.0"""
 import ctypes
 import math
 import os
@@ -23,9 +24,11 @@ class Term(ctypes.Structure):
     _fields_ = (fields(i32, "kind bidirectional") + fields(i64, "left right buckets max_distance") +
                 fields(i32, "strategy layout") + fields(i64, "dim") + fields(f64, "base lambda_ rate_left rate_right") +
                 fields(i32, "kerple sign") + fields(f64, "c L eps") +
-                fields(i64, "width width2 extent grid_h grid_w extra span max_position") + fields(i32, "scaling truncate") +
+                fields(i64, "width width2 extent grid_h grid_w extra span max_position")
+                + fields(i32, "scaling truncate") +
                 fields(f64, "factor") + fields(i64, "original_max max_embeddings") +
-                fields(f64, "beta_fast beta_slow attention_factor mscale mscale_all_dim low_freq_factor high_freq_factor"))
+                fields(f64, "beta_fast beta_slow attention_factor mscale mscale_all_dim low_freq_factor "
+                            "high_freq_factor"))
 
 
 class Mask(ctypes.Structure):
@@ -34,20 +37,24 @@ class Mask(ctypes.Structure):
 
 class Desc(ctypes.Structure):
     _fields_ = (fields(size, "size") + fields(i64, "batch heads kv_heads len_q len_k dim_k dim_v") +
-                fields(i32, "dtype") + fields(f64, "scale softcap softcap_after") + fields(i64, "q_offset") + fields(ptr, "terms") +
+                fields(i32, "dtype") + fields(f64, "scale softcap softcap_after") + fields(i64, "q_offset")
+                + fields(ptr, "terms") +
                 fields(i32, "n_terms n_masks") + fields(ptr, "masks") + fields(f64, "dropout") +
-                fields(ctypes.c_uint64, "seed") + fields(i32, "flexible precision") + fields(text, "isa") + fields(size, "term_size mask_size"))
+                fields(ctypes.c_uint64, "seed") + fields(i32, "flexible precision") + fields(text, "isa")
+                + fields(size, "term_size mask_size"))
 
 
 class Tensors(ctypes.Structure):
     _fields_ = (fields(size, "size") + fields(Array, "q k v out lse weights profile key_mass entropy") +
                 [("term", Array * MAX_ARRAYS * MAX_TERMS), ("mask", Array * MAX_MASKS), ("q_offset", Array),
                  ("pages", i64 * 11)] + fields(ptr, "prepared pool progress progress_context") +
-                [("key_norms", Array), ("pairs", ptr)] + fields(i64, "key_from key_to") + fields(Array, "state_in state_out own_keys") + fields(i64, "row_from row_to"))
+                [("key_norms", Array), ("pairs", ptr)] + fields(i64, "key_from key_to")
+                + fields(Array, "state_in state_out own_keys") + fields(i64, "row_from row_to"))
 
 
 class Grads(ctypes.Structure):
-    _fields_ = fields(size, "size") + fields(Array, "dout dlse dq dk dv") + [("term", Array * MAX_ARRAYS * MAX_TERMS)] + fields(Array, "dq_in dq_out dkv_in dkv_out")
+    _fields_ = (fields(size, "size") + fields(Array, "dout dlse dq dk dv") + [("term", Array * MAX_ARRAYS * MAX_TERMS)]
+                + fields(Array, "dq_in dq_out dkv_in dkv_out"))
 
 
 def load(path):
@@ -66,8 +73,9 @@ def array(x):
 
 
 class Relpos:
-    """A plan with its arrays and scratch memory. A call returns out, or, with dout, (out, dq, dk, dv[, gradient of the table]).
-    With one query, the call uses prepared data (rp_prepare), as in decoding. `more` has fields of rp_desc, such as isa."""
+    """A plan with its arrays and scratch memory. A call returns out, or, with dout, (out, dq, dk, dv[, gradient of the
+    table]). With one query, the call uses prepared data (rp_prepare), as in decoding. `more` has fields of rp_desc,
+    such as isa."""
 
     def __init__(self, lib, pool, q, k, v, term="", table=None, causal=False, dout=None, **more):
         self.lib, self.plan, self.prepared, self.keep = lib, ptr(), ptr(), (q, k, v, table, dout)
@@ -104,7 +112,8 @@ class Relpos:
         if n == 1:
             self.check(lib.rp_prepare(ctypes.byref(self.prepared), self.plan, ctypes.byref(self.t)))
             self.t.prepared = self.prepared
-        bytes_ = max(lib.rp_plan_work_size(self.plan, pool), lib.rp_plan_backward_size(self.plan, pool) if self.grads else 0)
+        bytes_ = max(lib.rp_plan_work_size(self.plan, pool), lib.rp_plan_backward_size(self.plan, pool) if self.grads
+                     else 0)
         self.work = torch.empty(bytes_ + 64, dtype=torch.uint8)
         self.at = ptr(self.work.data_ptr() + -self.work.data_ptr() % 64)
 

@@ -3,10 +3,11 @@
     python3 bench/scaling.py build/release/relpos [--only REGEX] [--list]
     python3 bench/scaling_report.py
 
-Each measurement is short, and its raw lines go to bench/results/scaling.json at once. So a busy machine can be measured in several runs:
-`--only 'speed fwd.*16384'`. A repeated measurement replaces the one of the same name if other programs (or other virtual machines) used less of
-the processors meanwhile. `--list` prints the names. The measurements of networks need root and iproute2 (bench/scaling_net.py), and
-those of torch an interpreter with torch (--python).  SPDX-License-Identifier: Apache-2.0
+Each measurement is short, and its raw lines go to bench/results/scaling.json at once. So a busy machine can be measured
+in several runs: `--only 'speed fwd.*16384'`. A repeated measurement replaces the one of the same name if other programs
+(or other virtual machines) used less of the processors meanwhile. `--list` prints the names. The measurements of
+networks need root and iproute2 (bench/scaling_net.py), and those of torch an interpreter with torch (--python).
+SPDX-License-Identifier: Apache-2.0
 """
 import argparse
 import json
@@ -26,7 +27,8 @@ from machine import clock, output, processor, version
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "bench/results/scaling.json"
 # Few heads where one run would take too long; every head takes the same time.
-SPEED = {"fwd": ("b1h8q16384k16384d64:t5:causal", "b1h4q16384k16384d64:t5", "b1h1q65536k65536d64:t5:causal", "b1h1q65536k65536d64:t5"),
+SPEED = {"fwd": ("b1h8q16384k16384d64:t5:causal", "b1h4q16384k16384d64:t5", "b1h1q65536k65536d64:t5:causal",
+                 "b1h1q65536k65536d64:t5"),
          "fwdbwd": ("b1h2q16384k16384d64:t5:causal", "b1h1q16384k16384d64:t5", "b1h2q8192k8192d64:t5:causal")}
 TRAFFIC = "b2h2g1q8192k8192d32:t5"
 LINKS = {"1 Gbit/s": (1000, 0, 0), "200 Mbit/s, 10 ms": (200, 10, 0), "200 Mbit/s, 10 ms, 0.1 % lost": (200, 10, 0.001)}
@@ -73,19 +75,22 @@ def write_file(path, rows):
     """Write q, k and v of zeros to a .safetensors file."""
     shape = [1, MEMORY["heads"], rows, MEMORY["width"]]
     size = 4 * MEMORY["heads"] * rows * MEMORY["width"]
-    head = json.dumps({name: {"dtype": "F32", "shape": shape, "data_offsets": [n * size, (n + 1) * size]} for n, name in enumerate("qkv")}, allow_nan=False).encode()
+    head = json.dumps({name: {"dtype": "F32", "shape": shape, "data_offsets": [n * size, (n + 1) * size]}
+                       for n, name in enumerate("qkv")}, allow_nan=False).encode()
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(head)) + head)
         file.truncate(8 + len(head) + 3 * size)
 
 
 def memory(relpos, processes):
-    """Measure the peak of resident memory of each process of `relpos attend`, and of a problem without rows to speak of."""
+    """Measure the peak of resident memory of each process of `relpos attend`, and of a problem without rows to speak
+    of."""
     found = []
     with tempfile.TemporaryDirectory(dir=ROOT / "build") as folder:
         for rows in (processes * 1024, MEMORY["rows"]):
             write_file(f"{folder}/in.safetensors", rows)
-            for line in lines(mpirun(processes, sys.executable, __file__, "--peak", relpos, "attend", f"{folder}/in.safetensors", "-o",
+            for line in lines(mpirun(processes, sys.executable, __file__, "--peak", relpos, "attend",
+                                     f"{folder}/in.safetensors", "-o",
                                      f"{folder}/out.safetensors", "--window", "256,0", "--threads", "1")):
                 found.append({"rows": rows, **line})
     return found
@@ -120,7 +125,8 @@ def measurements(python):
 
 
 def busy():
-    """Return the processor seconds of all programs so far, with those that other virtual machines took, and of the children of this process."""
+    """Return the processor seconds of all programs so far, with those that other virtual machines took, and of the
+    children of this process."""
     own = resource.getrusage(resource.RUSAGE_CHILDREN)
     field = [int(n) for n in Path("/proc/stat").read_text().split("\n")[0].split()[1:]]
     return (sum(field[:8]) - field[3] - field[4]) / os.sysconf("SC_CLK_TCK"), own.ru_utime + own.ru_stime
@@ -128,8 +134,10 @@ def busy():
 
 def card(relpos):
     about = json.loads(output(relpos, "info", "--json"))
-    return {"cpu": processor().get("Model name", "unknown"), "cores": os.cpu_count(), "clock_hz": clock(), "isa": about["isa"], "relpos": about["version"],
-            "compiler": about["build"]["compiler"], "build": about["build"]["type"], "mpi": output("mpirun", "--version").split("\n")[0],
+    return {"cpu": processor().get("Model name", "unknown"), "cores": os.cpu_count(), "clock_hz": clock(),
+            "isa": about["isa"], "relpos": about["version"],
+            "compiler": about["build"]["compiler"], "build": about["build"]["type"],
+            "mpi": output("mpirun", "--version").split("\n")[0],
             "kernel": os.uname().release}
 
 
@@ -150,7 +158,8 @@ def main():
         found = function(relpos, *arguments)
         total, own = (after - before for after, before in zip(busy(), begin))
         others = round(max(total - own, 0) / (time.monotonic() - start), 3)
-        print(f"{name}: {others} processors used by others", *(json.dumps(f, allow_nan=False) for f in found), sep="\n  ", flush=True)
+        print(f"{name}: {others} processors used by others", *(json.dumps(f, allow_nan=False) for f in found),
+              sep="\n  ", flush=True)
         if not found:
             sys.exit(f"{name}: no result")
         data = json.loads(FILE.read_text()) if FILE.exists() else {"measured": {}}

@@ -1,11 +1,14 @@
 """Simulate rp_mpi_attend and rp_mpi_backward over many processes. Standard library only.
 
-    python3 bench/scaling_model.py          simulate larger machines for docs/scaling.md, and write bench/results/scaling_model.json
+    python3 bench/scaling_model.py          simulate larger machines for docs/scaling.md, and write
+                                            bench/results/scaling_model.json
 
-The model has the stretches, blocks, chains and slots of mpi/, and four numbers: the seconds of a pair of a row and a key forward and backward, and
-the latency and bandwidth of a message. MPI asks the receiver before it sends a large message, so that takes three latencies. A process computes its
-parts in their order. It receives, computes and sends at once, but one message after another uses the link. The first stretches are the exception:
-all that a process has slots for are on their way together and share the link. bench/scaling_report.py compares the model with measured times.  SPDX-License-Identifier: Apache-2.0
+The model has the stretches, blocks, chains and slots of mpi/, and four numbers: the seconds of a pair of a row and a
+key forward and backward, and the latency and bandwidth of a message. MPI asks the receiver before it sends a large
+message, so that takes three latencies. A process computes its parts in their order. It receives, computes and sends at
+once, but one message after another uses the link. The first stretches are the exception: all that a process has slots
+for are on their way together and share the link. bench/scaling_report.py compares the model with measured times.
+SPDX-License-Identifier: Apache-2.0
 """
 import bisect
 import json
@@ -14,7 +17,8 @@ from collections import namedtuple
 from pathlib import Path
 
 FILE = Path(__file__).resolve().parent.parent / "bench/results/scaling_model.json"
-TILE, BLOCKS, AHEAD, CHUNKS, MIN_CHUNK, SLOTS, LATENCIES = 512, 8, 2, 32, 1 << 18, 4, 3  # mpi/stretches.c, wave.c and exchange.h
+# mpi/stretches.c, wave.c and exchange.h
+TILE, BLOCKS, AHEAD, CHUNKS, MIN_CHUNK, SLOTS, LATENCIES = 512, 8, 2, 32, 1 << 18, 4, 3
 BLOCK_STEP = 96  # rp_plan_row_step with AVX2 and f32
 
 # heads: batch times heads; kv_heads: batch times heads of keys; width: of keys and of values; f32 numbers
@@ -68,7 +72,8 @@ def forward(p, processes, costs):
             if at + 1 < len(chain):
                 to = chain[at + 1]
                 sharing = together if received[to] < together else 1
-                start = max(begin, min(slots[to])) if sharing > 1 else max(begin, out_free[k], in_free[to], min(slots[to]))
+                start = max(begin, min(slots[to])) if sharing > 1 else max(begin, out_free[k], in_free[to],
+                                                                           min(slots[to]))
                 out_free[k] = in_free[to] = start + sharing * whole
                 release = max(release, out_free[k])
                 begin, sent_end = start + sharing * chunk + latency, max(out_free[k], end + sharing * chunk) + latency
@@ -91,7 +96,8 @@ def elsewhere(block, cut, owners, process):
 
 
 def backward(p, processes, costs):
-    """Return the seconds of rp_mpi_backward, and the bytes that all processes send. One step of the wavefront after another."""
+    """Return the seconds of rp_mpi_backward, and the bytes that all processes send. One step of the wavefront after
+    another."""
     cut = [c for c in stretches(p.rows, processes) if c[1] > c[0]]
     names = [n for n, (a, b) in enumerate(stretches(p.rows, processes)) if b > a]
     owners, count = [owner(processes, n) for n in names], len(cut)
@@ -152,7 +158,8 @@ MAX_BACKWARD = 512  # the steps of the wavefront grow with the square of the num
 
 
 def lines_for(rows, processes, back, pair):
-    """Simulate one size on every machine and network; without a network, to see the balance of the work, on one machine only."""
+    """Simulate one size on every machine and network; without a network, to see the balance of the work, on one machine
+    only."""
     for causal in (False, True):
         p, run = Problem(rows, 8, 8, 64, causal), backward if back else forward
         for machine, cores in MACHINES.items():
@@ -161,8 +168,10 @@ def lines_for(rows, processes, back, pair):
                     continue
                 costs = Costs(pair / cores, pair / cores, latency, bandwidth)
                 seconds, sent = run(p, processes, costs)
-                yield {"rows": rows, "processes": processes, "pass": "backward" if back else "forward", "causal": causal, "machine": machine,
-                       "network": network, "seconds": seconds, "sent": sent, "efficiency": one(p, costs, back) / seconds / processes}
+                yield {"rows": rows, "processes": processes, "pass": "backward" if back else "forward",
+                       "causal": causal, "machine": machine,
+                       "network": network, "seconds": seconds, "sent": sent,
+                       "efficiency": one(p, costs, back) / seconds / processes}
 
 
 def simulate(pair, pair_back):
@@ -179,4 +188,5 @@ def simulate(pair, pair_back):
 if __name__ == "__main__":
     import scaling_report
     pair, pair_back = scaling_report.seconds_per_pair()
-    FILE.write_text(json.dumps({"pair": pair, "pair_back": pair_back, "simulated": simulate(pair, pair_back)}, indent=1, allow_nan=False) + "\n")
+    FILE.write_text(json.dumps({"pair": pair, "pair_back": pair_back, "simulated": simulate(pair, pair_back)}, indent=1,
+                               allow_nan=False) + "\n")

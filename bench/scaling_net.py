@@ -1,11 +1,13 @@
-"""Run a command over two network namespaces of this machine, which a link of a given bandwidth, delay and loss connects. Needs root, iproute2 and
-Open MPI.
+"""Run a command over two network namespaces of this machine, which a link of a given bandwidth, delay and loss
+connects. Needs root, iproute2 and Open MPI.
 
     python3 bench/scaling_net.py --mbit 1000 --delay-ms 2 [--loss 0.001] -- PROGRAM ARGUMENT...
 
-starts one process of mpirun in each namespace; they reach each other by TCP over the link only. With a kernel that has sch_netem, `tc netem` would
-do the same. Here a program forwards the packets between two TUN devices: it waits for the time that the bits of a packet take, then for the delay,
-and drops some packets. Without a delay and loss, `tc tbf` limits a pair of veth devices instead.  SPDX-License-Identifier: Apache-2.0
+starts one process of mpirun in each namespace; they reach each other by TCP over the link only. With a kernel that has
+sch_netem, `tc netem` would do the same. Here a program forwards the packets between two TUN devices: it waits for the
+time that the bits of a packet take, then for the delay, and drops some packets. Without a delay and loss, `tc tbf`
+limits a pair of veth devices instead.
+SPDX-License-Identifier: Apache-2.0
 """
 import argparse
 import collections
@@ -43,7 +45,8 @@ def tun(name):
 
 
 def forward(files, seconds_per_byte, delay, loss, queue_bytes):
-    """Forward packets between two TUN devices until the process is killed. A packet that finds the queue full is dropped, as in a switch."""
+    """Forward packets between two TUN devices until the process is killed. A packet that finds the queue full is
+    dropped, as in a switch."""
     draw = random.Random(1)
     waiting = [collections.deque(), collections.deque()]  # (when it arrives, packet), for each direction
     free = [0.0, 0.0]  # when the link has sent the last packet
@@ -92,7 +95,8 @@ def connect(mbit, delay_ms, loss):
         run("ip", "-n", space, "addr", "add", f"{address}/24", "dev", name)
         run("ip", "-n", space, "link", "set", name, "mtu", str(MTU[kind]), "up")
         if kind == "veth" and mbit:
-            run("tc", "-n", space, "qdisc", "add", "dev", name, "root", "tbf", "rate", f"{mbit}mbit", "burst", "64kb", "latency", "50ms")
+            run("tc", "-n", space, "qdisc", "add", "dev", name, "root", "tbf", "rate", f"{mbit}mbit", "burst", "64kb",
+                "latency", "50ms")
     if kind == "tun":
         child = os.fork()
         if child == 0:
@@ -108,12 +112,15 @@ def over(link, command, seconds=80):
     try:
         with tempfile.TemporaryDirectory() as folder:
             agent = Path(folder, "agent")  # what mpirun calls instead of ssh
-            agent.write_text(f'#!/bin/sh\nshift\nexec ip netns exec {SPACES[1]} unshare --uts sh -c "hostname node1; $*"\n')
+            agent.write_text(f'#!/bin/sh\nshift\nexec ip netns exec {SPACES[1]} unshare --uts sh -c "hostname node1; '
+                             f'$*"\n')
             agent.chmod(0o755)
             link_only = [x for n in ("btl_tcp", "oob_tcp") for x in ("--mca", f"{n}_if_include", "10.87.0.0/24")]
             return subprocess.run(
-                ("ip", "netns", "exec", SPACES[0], "mpirun", "--allow-run-as-root", "--host", ",".join(ADDRESSES), "--timeout", str(seconds), "-n", "2", "--map-by", "node",
-                 "--bind-to", "none", "--mca", "btl", "tcp,self", "--mca", "pml", "ob1", "--mca", "plm_rsh_agent", str(agent),
+                ("ip", "netns", "exec", SPACES[0], "mpirun", "--allow-run-as-root", "--host", ",".join(ADDRESSES),
+                 "--timeout", str(seconds), "-n", "2", "--map-by", "node",
+                 "--bind-to", "none", "--mca", "btl", "tcp,self", "--mca", "pml", "ob1", "--mca", "plm_rsh_agent",
+                 str(agent),
                  "--mca", "orte_tmpdir_base", folder, *link_only, *command),
                 check=True, stdout=subprocess.PIPE, text=True, timeout=seconds + 10).stdout
     finally:

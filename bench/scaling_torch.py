@@ -1,9 +1,12 @@
-"""Ask torch's own context parallelism for attention over two processes of this machine (gloo), and print what it answers as JSON lines.
+"""Ask torch's own context parallelism for attention over two processes of this machine (gloo), and print what it
+answers as JSON lines.
 
     build/venv/bin/python bench/scaling_torch.py          bench/scaling.py runs this and keeps the answers
 
-Each case calls scaled_dot_product_attention in torch.distributed.tensor.experimental.context_parallel. A line has the case, and the error, or the
-largest differences from one process and from attention of each process's rows to its own keys only.  SPDX-License-Identifier: Apache-2.0
+Each case calls scaled_dot_product_attention in torch.distributed.tensor.experimental.context_parallel. A line has the
+case, and the error, or the largest differences from one process and from attention of each process's rows to its own
+keys only.
+SPDX-License-Identifier: Apache-2.0
 """
 import json
 import os
@@ -31,7 +34,8 @@ def answer(mesh, how):
         out = sdpa(q, k, v, attn_mask=bias, is_causal=causal)
     local = sdpa(q, k, v, attn_mask=bias, is_causal=causal)
     gathered = context_parallel_unshard(mesh, [out], [2])[0]
-    return {"difference": float((gathered - whole).abs().max()), "difference_from_local": float((out - local).abs().max())}
+    return {"difference": float((gathered - whole).abs().max()),
+            "difference_from_local": float((out - local).abs().max())}
 
 
 def work(rank, port):

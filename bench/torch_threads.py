@@ -1,6 +1,7 @@
-"""Measure the cost of mixing a thread pool with torch's threads, in milliseconds. The calls are attention with T5's bias on tensors (which
-uses torch's threads), on NumPy arrays (which uses a pool), and torch's scaled_dot_product_attention with a bias built beforehand. Each call
-is timed by itself, and after a matrix product of torch.
+"""Measure the cost of mixing a thread pool with torch's threads, in milliseconds. The calls are attention with T5's
+bias on tensors (which uses torch's threads), on NumPy arrays (which uses a pool), and torch's
+scaled_dot_product_attention with a bias built beforehand. Each call is timed by itself, and after a matrix product of
+torch.
 
     python3 bench/torch_threads.py -o bench/results/torch_threads.json
 
@@ -53,9 +54,11 @@ def main():
             row = {"problem": name, "by": what, "alone": quartiles(call, lambda: None, a.rounds),
                    "after a product": quartiles(call, lambda: matrix @ matrix, a.rounds)}
             rows.append(row)
-            print(f"{name:24} {what:16} by itself {row['alone'][0]:6.2f} ms, after a product {row['after a product'][0]:6.2f}", flush=True)
+            print(f"{name:24} {what:16} by itself {row['alone'][0]:6.2f} ms, after a product "
+                  f"{row['after a product'][0]:6.2f}", flush=True)
     if a.output:
-        Path(a.output).write_text(json.dumps({"machine": card(), "threads": a.threads, "rows": rows}, indent=1, allow_nan=False) + "\n")
+        Path(a.output).write_text(json.dumps({"machine": card(), "threads": a.threads, "rows": rows}, indent=1,
+                                             allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -16,9 +16,11 @@ import tutorials  # noqa: E402
 project, copyright = "relpos", "the relpos authors, Apache-2.0"
 version = release = re.search(r'RP_VERSION_STRING "([^"]+)"', terms.header)[1]
 
-extensions = ["myst_parser", "breathe", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.doctest", "sphinx_copybutton", "sphinx_design",
+extensions = ["myst_parser", "breathe", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.doctest",
+              "sphinx_copybutton", "sphinx_design",
               "matplotlib.sphinxext.plot_directive"]
-source_suffix = {".md": "markdown", ".rst": "restructuredtext", ".scd": "markdown"}  # autosummary writes .rst files to docs/api
+# autosummary writes .rst files to docs/api
+source_suffix = {".md": "markdown", ".rst": "restructuredtext", ".scd": "markdown"}
 exclude_patterns = ["terms/head.md", "performance.notes.md", "templates"]
 templates_path = ["templates"]
 html_theme, html_title = "furo", f"relpos {version}"
@@ -40,13 +42,16 @@ autodoc_member_order, autodoc_typehints = "bysource", "none"
 doctest_test_doctest_blocks = ""  # python/tests runs the examples in docstrings
 plot_html_show_source_link = plot_html_show_formats = False
 plot_formats = [("svg", 100)]
-plot_rcparams = {"font.size": 8, "axes.titlesize": 8, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "relpos"}
+plot_rcparams = {"font.size": 8, "axes.titlesize": 8, "axes.spines.top": False, "axes.spines.right": False,
+                 "svg.hashsalt": "relpos"}
 
 
-# ---------------------------------------------------------------------------------------------- pages generated from other sources
+# ---------------------------------------------------------------------------------------------- pages generated from
+# other sources
 
 def man_page(text):
-    """Convert a man page from scdoc to MyST. Replace the markup of *bold* and _underlined_ text, and convert indented lines to definitions."""
+    """Convert a man page from scdoc to MyST. Replace the markup of *bold* and _underlined_ text, and convert indented
+    lines to definitions."""
     title, _, text = text.partition("\n")
     lines, code = [], False
     for line in text.splitlines():
@@ -69,7 +74,8 @@ def man_page(text):
 
 
 def read_source(app, name, source):
-    """Generate the pages of terms, the man pages and the tutorials. Change links to READMEs outside docs into links to their pages on this site."""
+    """Generate the pages of terms, the man pages and the tutorials. Change links to READMEs outside docs into links to
+    their pages on this site."""
     if name == "terms":
         source[0] = terms.site_contents()
     elif name.startswith("terms/"):
@@ -81,19 +87,22 @@ def read_source(app, name, source):
     elif name.startswith("tutorials/"):
         source[0] = tutorials.page(name.removeprefix("tutorials/"))
         app.env.note_dependency(str(tutorials.kept(name.removeprefix("tutorials/"))))
-    for far, near in {"../tests/oracle/README.md": "oracles.md", "../lab/model/README.md": "model.md", "../lab/results/report.md": "results.md",
+    for far, near in {"../tests/oracle/README.md": "oracles.md", "../lab/model/README.md": "model.md",
+                      "../lab/results/report.md": "results.md",
                       "../lab/results/ranking.md": "ranking.md"}.items():
         source[0] = source[0].replace(far, ("../" if name.startswith("terms/") else "") + near)
     if name.partition("/")[0] != "terms":
         return
-    for path in [*terms.texts.glob("*.md"), *(here.parent / "include/relpos").iterdir(), *(here.parent / "src/terms").iterdir()]:
+    for path in [*terms.texts.glob("*.md"), *(here.parent / "include/relpos").iterdir(),
+                 *(here.parent / "src/terms").iterdir()]:
         app.env.note_dependency(str(path))
 
 
 # ---------------------------------------------------------------------------------------------- docstrings
 
 def read_docstring(app, what, name, thing, options, lines):
-    """Convert rows "name    meaning" of a docstring to a list, and escape characters that are markup in reStructuredText."""
+    """Convert rows "name    meaning" of a docstring to a list, and escape characters that are markup in
+    reStructuredText."""
     made, column = [], 0
     for line in (line for line in lines if not line.startswith("SPDX-")):
         if line.lstrip().startswith(">>>"):
@@ -123,7 +132,8 @@ def read_docstring(app, what, name, thing, options, lines):
 
 
 def stand_in_for_torch():
-    """Replace torch and transformers by stubs, with which relpos.torch and relpos.hf can be imported for their docstrings."""
+    """Replace torch and transformers by stubs, with which relpos.torch and relpos.hf can be imported for their
+    docstrings."""
     class Kind(type):
         def __getattr__(self, name):
             if name.startswith("__"):

@@ -7,8 +7,8 @@ ROOM = {"left": 0.06, "right": 0.98, "bottom": 0.14, "top": 0.92, "wspace": 0.2}
 
 
 def draw(q, k, v, **options):
-    """Draw the effect of the term in the options. For relval and sink, draw outputs or weights; for other terms, draw the scores as an
-    image and by offset."""
+    """Draw the effect of the term in the options. For relval and sink, draw outputs or weights; for other terms, draw
+    the scores as an image and by offset."""
     if "relval" in options:
         return _beside(_outputs(q, k, v), _outputs(q, k, v, **options))
     if "sink" in options:
@@ -31,7 +31,8 @@ def draw(q, k, v, **options):
 
 def _scores(q, k, v, **options):
     """Return the scores before the softmax, (H, Lq, Lk)."""
-    rows = [[relpos.explain(q, k, v, head=h, query=i, **options).score for i in range(q.shape[2])] for h in range(q.shape[1])]
+    rows = [[relpos.explain(q, k, v, head=h, query=i, **options).score for i in range(q.shape[2])]
+            for h in range(q.shape[1])]
     return np.array(rows)
 
 
@@ -61,7 +62,8 @@ def _outputs(q, k, v, **options):
 def _beside(without, with_it):
     figure, axes = plt.subplots(1, 3, figsize=(7.2, 2.9), sharey=True, gridspec_kw=ROOM | {"wspace": 0.08})
     top = max(abs(without).max(), abs(with_it).max())
-    for ax, name, array in zip(axes, ("out without it", "out with it", "difference"), (without, with_it, with_it - without)):
+    for ax, name, array in zip(axes, ("out without it", "out with it", "difference"),
+                               (without, with_it, with_it - without)):
         image = ax.imshow(array, cmap="RdBu", vmin=-top, vmax=top, aspect="auto", interpolation="none")
         ax.set(title=f"{name}, head 0", xlabel="channel")
     axes[0].set_ylabel("query")

@@ -1,4 +1,5 @@
-"""Run the calls in the tables of migrate.md. The site build runs them, and python/tests compares them with the other libraries.
+"""Run the calls in the tables of migrate.md. The site build runs them, and python/tests compares them with the other
+libraries.
 
 SPDX-License-Identifier: Apache-2.0"""
 import re
@@ -14,8 +15,10 @@ q, k, v, x, memory = rng.standard_normal((5, B, H, N, D))
 causal = np.tri(N, dtype=bool)  # also used as a mask with the opposite meaning
 NAMES = {
     "q": q, "k": k, "v": v, "x": x, "memory": memory, "N": N, "M": M,
-    "weight": rng.standard_normal((32, H)), "table": rng.standard_normal((H, 9)), "window_table": rng.standard_normal((77, H)),
-    "array": rng.standard_normal((H, N, N)), "added": rng.standard_normal((N, N)), "stacked": rng.standard_normal((B * H, N, N)),
+    "weight": rng.standard_normal((32, H)), "table": rng.standard_normal((H, 9)),
+    "window_table": rng.standard_normal((77, H)),
+    "array": rng.standard_normal((H, N, N)), "added": rng.standard_normal((N, N)),
+    "stacked": rng.standard_normal((B * H, N, N)),
     "keep": np.arange(N) < np.array([[N], [9]]), "padded": np.arange(N) >= np.array([[N], [9]]),
     "upper": ~causal, "blocked": rng.integers(0, 2, (N, N)).astype(bool) & causal & ~np.eye(N, dtype=bool),
     "document": np.repeat([0, 1], [10, 14]), "lengths": np.array([9, N]), "prefix": np.array([4, 11]),
@@ -25,7 +28,8 @@ NAMES = {
 
 
 class Row(NamedTuple):
-    """A row of a table: its section, the code on the left for the other library, and the code on the right for relpos."""
+    """A row of a table: its section, the code on the left for the other library, and the code on the right for
+    relpos."""
 
     section: str
     there: list

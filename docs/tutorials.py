@@ -1,13 +1,16 @@
 """Run the tutorials in docs/tutorials, and generate their notebooks and pages.
 
-A tutorial is Markdown. Its Python blocks are cells, which run in order in the root of the source. A run writes a notebook with the cells and
-their output. docs/build.sh runs the tutorials without PyTorch and writes their notebooks to build/docs/tutorials. Notebooks with PyTorch are
-committed in docs/tutorials; ./check --torch runs them again, and the build fails if a tutorial has changed since its notebook was written.
-Tutorials that the build runs print no times, so two builds of the site are identical.
+A tutorial is Markdown. Its Python blocks are cells, which run in order in the root of the source. A run writes a
+notebook with the cells and their output. docs/build.sh runs the tutorials without PyTorch and writes their notebooks to
+build/docs/tutorials. Notebooks with PyTorch are committed in docs/tutorials; ./check --torch runs them again, and the
+build fails if a tutorial has changed since its notebook was written. Tutorials that the build runs print no times, so
+two builds of the site are identical.
 
-    python docs/tutorials.py            run tutorials without PyTorch, and check the committed notebooks; docs/build.sh runs this
+    python docs/tutorials.py            run tutorials without PyTorch, and check the committed notebooks; docs/build.sh
+                                        runs this
     python docs/tutorials.py --torch    run tutorials with PyTorch; notebooks go to build/docs/torch
-    python docs/tutorials.py --save     run tutorials with PyTorch, and save their notebooks in docs/tutorials; use after changing one
+    python docs/tutorials.py --save     run tutorials with PyTorch, and save their notebooks in docs/tutorials; use
+                                        after changing one
 
 SPDX-License-Identifier: Apache-2.0"""
 import ast
@@ -52,23 +55,27 @@ def run(name):
     """Run a tutorial and return its notebook."""
     import matplotlib
     matplotlib.use("Agg")
-    matplotlib.rcParams.update({"figure.constrained_layout.use": True, "figure.dpi": 80, "savefig.dpi": 160, "font.size": 9,
+    matplotlib.rcParams.update({"figure.constrained_layout.use": True, "figure.dpi": 80, "savefig.dpi": 160,
+                                "font.size": 9,
                                 "axes.spines.top": False, "axes.spines.right": False})
     names, made_of, count = {"__name__": "__main__"}, [], 0
     for is_code, text in cells(read(name)):
         cell = {"id": f"{name}-{len(made_of)}", "metadata": {}, "source": text if is_code else for_notebook(text)}
         if is_code:
             count += 1
-            cell |= {"cell_type": "code", "execution_count": count, "outputs": outputs(text, names, f"{name}, cell {count}")}
+            cell |= {"cell_type": "code", "execution_count": count,
+                     "outputs": outputs(text, names, f"{name}, cell {count}")}
         else:
             cell["cell_type"] = "markdown"
         made_of.append(cell)
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    return {"cells": made_of, "metadata": {"kernelspec": kernel, "language_info": {"name": "python"}}, "nbformat": 4, "nbformat_minor": 5}
+    return {"cells": made_of, "metadata": {"kernelspec": kernel, "language_info": {"name": "python"}}, "nbformat": 4,
+            "nbformat_minor": 5}
 
 
 def outputs(code, names, where):
-    """Run a cell and return its outputs in notebook format: printed text, the value of the last expression, and pictures."""
+    """Run a cell and return its outputs in notebook format: printed text, the value of the last expression, and
+    pictures."""
     import matplotlib.pyplot as plt
     tree, printed, found = ast.parse(code), io.StringIO(), []
     last = ast.Expression(tree.body.pop().value) if isinstance(tree.body[-1], ast.Expr) else None
@@ -85,16 +92,19 @@ def outputs(code, names, where):
     for figure in figures:
         picture = io.BytesIO()
         figure.savefig(picture, format="png", metadata={"Software": None}, bbox_inches="tight")
-        titles = [title for ax in figure.axes if (title := ax.get_title())] + ([figure.get_suptitle()] if figure.get_suptitle() else [])
+        titles = [title for ax in figure.axes
+                  if (title := ax.get_title())] + ([figure.get_suptitle()] if figure.get_suptitle() else [])
         data = {"image/png": base64.b64encode(picture.getvalue()).decode(), "text/plain": "; ".join(titles)}
-        width = struct.unpack(">I", picture.getvalue()[16:20])[0] // 2  # displayed width: the PNG has twice the resolution
+        # displayed width: the PNG has twice the resolution
+        width = struct.unpack(">I", picture.getvalue()[16:20])[0] // 2
         found.append({"output_type": "display_data", "data": data, "metadata": {"image/png": {"width": width}}})
     plt.close("all")
     return found
 
 
 def for_notebook(text):
-    """Convert MyST to the Markdown of notebooks: put formulas between dollar signs, and replace links to other pages by plain text."""
+    """Convert MyST to the Markdown of notebooks: put formulas between dollar signs, and replace links to other pages by
+    plain text."""
     text = re.sub(r"^```\{math\}\n(.*?)^```$", r"$$\n\1$$", text, flags=re.M | re.S)
     text = re.sub(r"\{math\}`([^`]+)`", r"$\1$", text)
     return re.sub(r"(?<!!)\[([^\]]+)\]\((?!https?:)[^)]+\)", r"\1", text)
@@ -103,7 +113,8 @@ def for_notebook(text):
 # ---------------------------------------------------------------------------------------------- the site
 
 def is_of_text(name, notebook):
-    return [cell["source"] for cell in notebook["cells"]] == [text if is_code else for_notebook(text) for is_code, text in cells(read(name))]
+    return [cell["source"] for cell in notebook["cells"]] == [text if is_code else for_notebook(text)
+                                                              for is_code, text in cells(read(name))]
 
 
 def pictures(notebook, name):
@@ -144,8 +155,10 @@ def cards():
     for name, number in NAMES.items():
         picture = list(pictures(json.loads(kept(name).read_text()), name).values())[number - 1]
         title, _, text = read(name).partition("\n")
-        out += [f":::{{grid-item-card}} {title.strip('# ')}", f":link: tutorials/{name}", ":link-type: doc", ":class-card: tutorial",
-                f":img-top: {os.path.relpath(picture, here)}", "", re.split(r"(?<=[.:])\s", text.strip())[0].rstrip(".:") + ".", ":::", ""]
+        out += [f":::{{grid-item-card}} {title.strip('# ')}", f":link: tutorials/{name}", ":link-type: doc",
+                ":class-card: tutorial",
+                f":img-top: {os.path.relpath(picture, here)}", "",
+                re.split(r"(?<=[.:])\s", text.strip())[0].rstrip(".:") + ".", ":::", ""]
     return "\n".join([*out, "::::"])
 
 
@@ -157,8 +170,8 @@ def main(arguments):
     if not arguments:
         for name in filter(needs_torch, NAMES):
             if not (kept(name).exists() and is_of_text(name, json.loads(kept(name).read_text()))):
-                sys.exit(f"docs/tutorials/{name}.ipynb does not match docs/tutorials/{name}.md; run "
-                         "python docs/tutorials.py --save, with the wheel, torch, transformers and matplotlib installed")
+                sys.exit(f"docs/tutorials/{name}.ipynb does not match docs/tutorials/{name}.md; run python "
+                         "docs/tutorials.py --save, with the wheel, torch, transformers and matplotlib installed")
     for name in (name for name in NAMES if needs_torch(name) == bool(arguments)):
         path = kept(name)
         if arguments == ["--torch"]:

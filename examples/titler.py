@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Convert the two ONNX files of traceforge-title-model, a T5 of 8 + 8 layers, to a checkpoint for `relpos t5`. The ONNX files store weights
-as 8-bit numbers with a scale and a zero point. Needs numpy and onnx.
+"""Convert the two ONNX files of traceforge-title-model, a T5 of 8 + 8 layers, to a checkpoint for `relpos t5`. The ONNX
+files store weights as 8-bit numbers with a scale and a zero point. Needs numpy and onnx.
 
     python3 examples/titler.py FOLDER_OF_ONNX_FILES CHECKPOINT
 

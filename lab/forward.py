@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Measure how much time each position scheme adds to forward attention. Calls with and without the scheme run alternately, in pairs.
+"""Measure how much time each position scheme adds to forward attention. Calls with and without the scheme run
+alternately, in pairs.
 
     build/python/venv/bin/python lab/forward.py [-o out/forward.jsonl] [--rounds 15] [--batch 32]
 
-Needs the Python package, which tools/python.sh installs there. `relpos lab report out/forward.jsonl` prints the results as a table.
+Needs the Python package, which tools/python.sh installs there. `relpos lab report out/forward.jsonl` prints the results
+as a table.
 SPDX-License-Identifier: Apache-2.0"""
 import argparse
 import json
@@ -48,13 +50,18 @@ def calls(batch):
         return call
 
     shaw = [normal(129, WIDTH) for _ in range(2)]
-    return {"none": attend(), "learned": add(normal(LENGTH, HEADS * WIDTH)), "sinusoidal": add(sinusoids()), "t5": attend(bias=relpos.T5(normal(32, HEADS))),
-            "log": attend(bias=relpos.LogDecay()), "alibi": attend(bias=relpos.ALiBi()), "rope": attend(rope=relpos.RoPE()),
-            "relkey,left=64,right=64+relval,left=64,right=64": attend(relkey=relpos.RelKey(shaw[0], left=64, right=64), relval=relpos.RelValue(shaw[1], left=64, right=64))}
+    return {"none": attend(), "learned": add(normal(LENGTH, HEADS * WIDTH)), "sinusoidal": add(sinusoids()),
+            "t5": attend(bias=relpos.T5(normal(32, HEADS))),
+            "log": attend(bias=relpos.LogDecay()), "alibi": attend(bias=relpos.ALiBi()),
+            "rope": attend(rope=relpos.RoPE()),
+            "relkey,left=64,right=64+relval,left=64,right=64": attend(relkey=relpos.RelKey(shaw[0], left=64, right=64),
+                                                                      relval=relpos.RelValue(
+                                                                          shaw[1], left=64, right=64))}
 
 
 def timed(call):
-    """Return the processor time of this thread for a call, in milliseconds. Other programs disturb it less than elapsed time."""
+    """Return the processor time of this thread for a call, in milliseconds. Other programs disturb it less than elapsed
+    time."""
     start = time.thread_time()
     call()
     return 1e3 * (time.thread_time() - start)
@@ -63,7 +70,8 @@ def timed(call):
 def machine():
     with open("/proc/cpuinfo", encoding="utf-8") as f:
         cpu = next((line.partition(": ")[2].strip() for line in f if line.startswith("model name")), "a processor")
-    return {"cpu": cpu, "cores": os.cpu_count(), "version": relpos.__version__, "isa": relpos.show_config()["isa"], "blas": f"NumPy {np.__version__}", "threads": 1}
+    return {"cpu": cpu, "cores": os.cpu_count(), "version": relpos.__version__, "isa": relpos.show_config()["isa"],
+            "blas": f"NumPy {np.__version__}", "threads": 1}
 
 
 def main():
@@ -85,8 +93,10 @@ def main():
     for what, pairs in times.items():
         ratios = [with_it / without for without, with_it in pairs]
         low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
-        lines.append(json.dumps({"forward": what, "batch": a.batch, "length": LENGTH, "heads": HEADS, "width": WIDTH, "rounds": a.rounds,
-                                 "ms": statistics.median(x for _, x in pairs), "ratio": [low, middle, high], "machine": machine()}, allow_nan=False))
+        lines.append(json.dumps({"forward": what, "batch": a.batch, "length": LENGTH, "heads": HEADS, "width": WIDTH,
+                                 "rounds": a.rounds,
+                                 "ms": statistics.median(x for _, x in pairs), "ratio": [low, middle, high],
+                                 "machine": machine()}, allow_nan=False))
     text = "\n".join(lines) + "\n"
     if a.output:
         write({a.output: text})

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Compare the model of `relpos lab` with the same model in PyTorch, from the same initial weights and on the same windows: losses, or the
-time of a step. Run it by hand from the root of the source:
+"""Compare the model of `relpos lab` with the same model in PyTorch, from the same initial weights and on the same
+windows: losses, or the time of a step. Run it by hand from the root of the source:
 
     lab/oracle.py build/release/relpos lab/oracle.lab [--steps 100] [--time STEPS] [--whole SEEDS]
 
-It supports the positions none, sinusoidal, learned, t5, alibi, kerple (log), relkey, rope (without scaling) and forget, without dropout. It
-compares losses in f32 with PyTorch's losses in f64. Rounding errors grow during training, so the bound is four times the largest difference so
-far between PyTorch's losses in f32 and in f64. After a few hundred steps that difference is as large as the difference between two starts.
---whole therefore trains to the end with several starts. It compares the difference of the mean losses over the last tenth of the steps with the
-spread between starts.
+It supports the positions none, sinusoidal, learned, t5, alibi, kerple (log), relkey, rope (without scaling) and forget,
+without dropout. It compares losses in f32 with PyTorch's losses in f64. Rounding errors grow during training, so the
+bound is four times the largest difference so far between PyTorch's losses in f32 and in f64. After a few hundred steps
+that difference is as large as the difference between two starts. --whole therefore trains to the end with several
+starts. It compares the difference of the mean losses over the last tenth of the steps with the spread between starts.
 Needs torch, numpy and safetensors. SPDX-License-Identifier: Apache-2.0"""
 import argparse
 import json
@@ -42,15 +42,18 @@ def read_safetensors(path):
 class Model:
     def __init__(self, arrays, config, dtype):
         self.c = config
-        self.w = {n: torch.tensor(a, dtype=dtype, requires_grad=True) for n, a in arrays.items() if not n.startswith("optimizer.")}
+        self.w = {n: torch.tensor(a, dtype=dtype, requires_grad=True) for n, a in arrays.items()
+                  if not n.startswith("optimizer.")}
         terms = [t for t in config["position"].split("+") if t not in ("none", "sinusoidal", "learned")]
         self.terms = [(t.split(",")[0], dict(p.split("=") for p in t.split(",")[1:])) for t in terms]
         known = ("t5", "alibi", "kerple", "relkey", "rope", "forget")
         unknown = [k for k, _ in self.terms if k not in known]
         if unknown:
-            sys.exit(f"position {unknown[0]}: lab/oracle.py does not support it (use none, sinusoidal, learned, {', '.join(known)})")
+            sys.exit(f"position {unknown[0]}: lab/oracle.py does not support it (use none, sinusoidal, learned, "
+                     f"{', '.join(known)})")
         length, width = int(config["length"]), int(config["width"])
-        angle = torch.arange(length, dtype=torch.float64)[:, None] * 10000 ** (-2.0 * (torch.arange(width) // 2) / width)
+        angle = torch.arange(length, dtype=torch.float64)[:,
+                                                          None] * 10000 ** (-2.0 * (torch.arange(width) // 2) / width)
         self.sinusoids = (0.02 * torch.where(torch.arange(width) % 2 == 1, angle.cos(), angle.sin())).to(dtype)
         r = torch.arange(length)[None, :] - torch.arange(length)[:, None]
         self.future = r > 0
@@ -58,7 +61,8 @@ class Model:
         self.buckets = None
 
     def bucket(self, p):  # Raffel 2020, section 2.1
-        n, max_distance, bidirectional = int(p.get("buckets", 32)), int(p.get("max_distance", 128)), int(p.get("bidirectional", 1))
+        n, max_distance, bidirectional = int(p.get("buckets",
+                                                   32)), int(p.get("max_distance", 128)), int(p.get("bidirectional", 1))
         base = torch.zeros_like(self.r)
         if bidirectional:
             n //= 2
@@ -75,13 +79,15 @@ class Model:
 
     def rotate(self, x):  # Su 2021; channel c forms a pair with channel c + dim / 2
         half = x.shape[-1] // 2
-        angle = torch.arange(x.shape[-2], dtype=torch.float64)[:, None] * 10000 ** (-torch.arange(half, dtype=torch.float64) / half)
+        angle = torch.arange(x.shape[-2],
+                             dtype=torch.float64)[:, None] * 10000 ** (-torch.arange(half, dtype=torch.float64) / half)
         cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
         a, b = x[..., :half], x[..., half:]
         return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
 
     def bias(self, layer, heads, dtype, q, scale, gates):
-        """Return the sum of the terms that are added to the scores, [1 or batch, heads, length, length]; None if there is no such term."""
+        """Return the sum of the terms that are added to the scores, [1 or batch, heads, length, length]; None if there
+        is no such term."""
         if all(kind == "rope" for kind, _ in self.terms):
             return None
         total = torch.zeros(heads, *self.r.shape, dtype=dtype).masked_fill(self.future, -math.inf)
@@ -98,7 +104,8 @@ class Model:
                 left, right = int(p["left"]), int(p["right"])
                 vectors = self.array(layer, "relkey.table")  # the heads have separate tables or share one
                 products = torch.einsum("bhid,rd->bhir" if vectors.ndim == 2 else "bhid,hrd->bhir", q, vectors)
-                total = total + scale * products.gather(-1, (self.r.clamp(-left, right) + left).expand(*products.shape[:3], -1))
+                total = (total + scale
+                         * products.gather(-1, (self.r.clamp(-left, right) + left).expand(*products.shape[:3], -1)))
             elif kind == "forget":  # Lin 2025
                 sums = F.logsigmoid(gates.transpose(1, 2) + self.array(layer, "forget.logf.bias")[:, None]).cumsum(-1)
                 total = total + (sums[..., :, None] - sums[..., None, :])
@@ -151,7 +158,8 @@ def rate(c, step):
 
 def train(arrays, c, text, dtype, steps):
     model = Model(arrays, c, dtype)
-    terms = [w for n, w in model.w.items() if n == "positions.weight" or any(f"attn.{kind}." in n for kind, _ in model.terms)]
+    terms = [w for n, w in model.w.items() if n == "positions.weight"
+             or any(f"attn.{kind}." in n for kind, _ in model.terms)]
     decays = [w for n, w in model.w.items() if n.endswith(".weight") and w.ndim == 2 and not any(w is x for x in terms)]
     others = [w for n, w in model.w.items() if not any(w is x for x in (*decays, *terms))]
     optimizer = torch.optim.AdamW(
@@ -190,7 +198,8 @@ def first_of(run):
 
 
 def whole(a, run, where):
-    """Train to the end in both programs, with several starts, and compare the mean losses over the last tenth of the steps."""
+    """Train to the end in both programs, with several starts, and compare the mean losses over the last tenth of the
+    steps."""
     ours, theirs = [], []
     for seed in range(1, a.whole + 1):
         run(where / f"first{seed}", "--set", f"seed={seed}", "--until", "0")
@@ -198,13 +207,16 @@ def whole(a, run, where):
         last = int(c["steps"]) // 10
         ours.append(statistics.mean(x["loss"] for x in run(where / f"run{seed}", "--set", f"seed={seed}")[-last:]))
         theirs.append(statistics.mean([x for x, _ in train(arrays, c, text, torch.float32, int(c["steps"]))][-last:]))
-        print(f"start {seed}: relpos {ours[-1]:.4f}, PyTorch {theirs[-1]:.4f}, {ours[-1] - theirs[-1]:+.4f}", flush=True)
+        print(f"start {seed}: relpos {ours[-1]:.4f}, PyTorch {theirs[-1]:.4f}, {ours[-1] - theirs[-1]:+.4f}",
+              flush=True)
     spread = max(theirs) - min(theirs)
     apart = abs(statistics.mean(ours) - statistics.mean(theirs))
-    print(f"position {c['position']}, {c['steps']} steps: the means are {apart:.4f} apart, PyTorch's starts {spread:.4f}")
+    print(f"position {c['position']}, {c['steps']} steps: the means are {apart:.4f} apart, PyTorch's starts "
+          f"{spread:.4f}")
     if a.save:
         with open(a.save, "a") as to:
-            print(json.dumps({"whole": c["position"], "steps": int(c["steps"]), "batch": int(c["batch"]), "length": int(c["length"]), "relpos": ours, "torch": theirs,
+            print(json.dumps({"whole": c["position"], "steps": int(c["steps"]), "batch": int(c["batch"]),
+                              "length": int(c["length"]), "relpos": ours, "torch": theirs,
                               "version": torch.__version__, "machine": run.machine}, allow_nan=False), file=to)
     sys.exit(apart > spread)
 
@@ -214,8 +226,10 @@ def main():
     parser.add_argument("relpos")
     parser.add_argument("experiment")
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--time", type=int, default=0, metavar="STEPS", help="time this many steps of each program, alternately, instead of comparing losses")
-    parser.add_argument("--whole", type=int, default=0, metavar="SEEDS", help="train to the end with this many starts instead of comparing the loss of every step")
+    parser.add_argument("--time", type=int, default=0, metavar="STEPS",
+                        help="time this many steps of each program, alternately, instead of comparing losses")
+    parser.add_argument("--whole", type=int, default=0, metavar="SEEDS",
+                        help="train to the end with this many starts instead of comparing the loss of every step")
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--save", metavar="FILE", help="append the result as a line of JSON for relpos lab report")
     a = parser.parse_args()
@@ -244,11 +258,13 @@ def main():
                 ours += [1e3 * tokens / x["tokens_per_s"] for x in lines[1:]]
                 peer += [1e3 * next(theirs)[1] for _ in range(a.time)][1:]
             x, y = statistics.median(ours), statistics.median(peer)
-            print(f"position {c['position']}, batch {c['batch']}, length {c['length']}, one thread, medians of {len(ours)} steps: "
+            print(f"position {c['position']}, batch {c['batch']}, length {c['length']}, one thread, medians of "
+                  f"{len(ours)} steps: "
                   f"relpos {x:.0f} ms ({min(ours):.0f} to {max(ours):.0f}), "
                   f"PyTorch {torch.__version__} {y:.0f} ms ({min(peer):.0f} to {max(peer):.0f}), {y / x:.2f} x")
             if a.save:
-                line = {"oracle": c["position"], "batch": int(c["batch"]), "length": int(c["length"]), "steps": len(ours), "relpos_ms": [x, min(ours), max(ours)],
+                line = {"oracle": c["position"], "batch": int(c["batch"]), "length": int(c["length"]),
+                        "steps": len(ours), "relpos_ms": [x, min(ours), max(ours)],
                         "torch_ms": [y, min(peer), max(peer)], "torch": torch.__version__, "machine": run.machine}
                 with open(a.save, "a") as to:
                     print(json.dumps(line, allow_nan=False), file=to)
@@ -261,7 +277,8 @@ def main():
         drift = max(drift, abs(single[n] - double[n]), 2.0**-22 * double[n])
         worst = max(worst, abs(ours[n] - double[n]) / (4 * drift))
         if n < 3 or (n + 1) % 20 == 0:
-            print(f"step {n + 1:4d}  f64 {double[n]:.9f}  PyTorch f32 {single[n] - double[n]:+.1e}  relpos {ours[n] - double[n]:+.1e}")
+            print(f"step {n + 1:4d}  f64 {double[n]:.9f}  PyTorch f32 {single[n] - double[n]:+.1e}  relpos "
+                  f"{ours[n] - double[n]:+.1e}")
     print(f"position {c['position']}: largest difference over its bound: {worst:.3f}")
     sys.exit(worst > 1)
 

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Compare the encoder-decoder of `relpos lab` with T5 of Hugging Face's transformers, from the same initial weights and on the same pairs.
-Run it by hand from the root of the source:
+"""Compare the encoder-decoder of `relpos lab` with T5 of Hugging Face's transformers, from the same initial weights and
+on the same pairs. Run it by hand from the root of the source:
 
     lab/oracle_t5.py build/release/relpos lab/numbers.lab [--steps 20] [--set KEY=VALUE] [--write FILE]
 
-The script exports the initial weights with `relpos lab export --transformers`, trains T5ForConditionalGeneration on the same batches without
-dropout, and compares the losses of relpos in f32 with the losses of transformers in f64. Rounding errors grow during training, so the bound is
-four times the largest difference so far between the losses of transformers in f32 and in f64. Then it exports the trained model as f32 and as
-bf16, and compares the loss on held-out pairs and the generated targets. --write saves the f64 losses and the bounds, which tests/lab/pairs.sh
-reads. Needs torch and transformers. SPDX-License-Identifier: Apache-2.0"""
+The script exports the initial weights with `relpos lab export --transformers`, trains T5ForConditionalGeneration on the
+same batches without dropout, and compares the losses of relpos in f32 with the losses of transformers in f64. Rounding
+errors grow during training, so the bound is four times the largest difference so far between the losses of transformers
+in f32 and in f64. Then it exports the trained model as f32 and as bf16, and compares the loss on held-out pairs and the
+generated targets. --write saves the f64 losses and the bounds, which tests/lab/pairs.sh reads. Needs torch and
+transformers. SPDX-License-Identifier: Apache-2.0"""
 import argparse
 import functools
 import json
@@ -96,7 +97,8 @@ def measure(folder, pairs, dtype):
         tokens = int((batch["labels"] >= 0).sum())
         total += model(**batch).loss.item() * tokens
         count += tokens
-        out = model.generate(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], do_sample=False, num_beams=1)
+        out = model.generate(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], do_sample=False,
+                             num_beams=1)
         written += tokenizer.batch_decode(out, skip_special_tokens=True)
     return total / count, written
 
@@ -113,7 +115,8 @@ def main():
     sets = [x for s in a.set for x in ("--set", s)] + ["--set", "log_every=1", "--set", "dropout=0"]
 
     def lab(*arguments):
-        return subprocess.run([a.relpos, "lab", *map(str, arguments)], check=True, stdout=subprocess.PIPE, text=True).stdout
+        return subprocess.run([a.relpos, "lab", *map(str, arguments)], check=True, stdout=subprocess.PIPE,
+                              text=True).stdout
 
     with tempfile.TemporaryDirectory() as folder:
         where = pathlib.Path(folder)
@@ -135,18 +138,22 @@ def main():
             bounds.append(4 * drift)
             worst = max(worst, abs(ours[n] - double[n]) / bounds[n])
             if n < 3 or (n + 1) % 5 == 0:
-                print(f"step {n + 1:4d}  f64 {double[n]:.9f}  transformers f32 {single[n] - double[n]:+.1e}  relpos {ours[n] - double[n]:+.1e}")
+                print(f"step {n + 1:4d}  f64 {double[n]:.9f}  transformers f32 {single[n] - double[n]:+.1e}  relpos "
+                      f"{ours[n] - double[n]:+.1e}")
         print(f"largest difference over its bound: {worst:.3f}")
         if a.write:
-            pathlib.Path(a.write).write_text("".join(f"{n + 1} {x:.12g} {b:.3g}\n" for n, (x, b) in enumerate(zip(double, bounds))))
+            pathlib.Path(a.write).write_text("".join(f"{n + 1} {x:.12g} {b:.3g}\n"
+                                                     for n, (x, b) in enumerate(zip(double, bounds))))
         held = held[:500]
-        (where / "held.txt").write_bytes(b"".join(b"\t".join(bytes(t - 3 for t in side[:-1]) for side in p) + b"\n" for p in held))
+        (where / "held.txt").write_bytes(b"".join(b"\t".join(bytes(t - 3 for t in side[:-1]) for side in p) + b"\n"
+                                                  for p in held))
         for dtype, bound in (("f32", 1e-5), ("bf16", 2e-2)):
             lab("export", where / "run", "--transformers", "--dtype", dtype, "-o", where / dtype)
             theirs, written = measure(where / dtype, held, torch.float64)
             mine = json.loads(lab("eval", where / "run", "--text", where / "held.txt", "--bytes", 1 << 30, "--json"))
             right = sum(w == bytes(t - 3 for t in p[1][:-1]).decode() for w, p in zip(written, held))
-            print(f"{dtype}: held-out loss {theirs:.9f} in transformers, {mine['loss'] - theirs:+.1e} in relpos; exact {right} and {mine['exact']} of {len(held)}")
+            print(f"{dtype}: held-out loss {theirs:.9f} in transformers, {mine['loss'] - theirs:+.1e} in relpos; exact "
+                  f"{right} and {mine['exact']} of {len(held)}")
             worst = max(worst, abs(mine["loss"] - theirs) / (bound * max(theirs, 0.1)))
     sys.exit(worst > 1)
 

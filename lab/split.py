@@ -3,17 +3,18 @@
 
     split.py DOCUMENTS OUT
 
-DOCUMENTS has a folder for each source (vim, manual, topics) with one file per document. The documents of a source are sorted by the SHA-256
-of their text. The first ones go to the report set until it has its share of the bytes (SHARE), the next ones to the selection set, and the
-others to training. A document that is larger than half of the share, or would exceed it by more than a fifth, goes to training. Most manual
-pages and topics are shorter than a context, so those in a set are joined.
+DOCUMENTS has a folder for each source (vim, manual, topics) with one file per document. The documents of a source are
+sorted by the SHA-256 of their text. The first ones go to the report set until it has its share of the bytes (SHARE),
+the next ones to the selection set, and the others to training. A document that is larger than half of the share, or
+would exceed it by more than a fifth, goes to training. Most manual pages and topics are shorter than a context, so
+those in a set are joined.
 
-OUT/train.txt has the training documents. A model is measured on pieces of EACH bytes; each has a context of CONTEXT bytes before it.
-OUT/select-SOURCE.txt and OUT/report-SOURCE.txt have the pieces with their contexts, and OUT/pieces.tsv lists them. The selection set chooses
-learning rates; the report set only measures the final models.
+OUT/train.txt has the training documents. A model is measured on pieces of EACH bytes; each has a context of CONTEXT
+bytes before it. OUT/select-SOURCE.txt and OUT/report-SOURCE.txt have the pieces with their contexts, and OUT/pieces.tsv
+lists them. The selection set chooses learning rates; the report set only measures the final models.
 
-A document is excluded if a third of it or more occurs in training, in common passages of 64 bytes or more, and so is a piece. So are tables:
-pieces with fewer than half letters. The script prints how much was excluded.
+A document is excluded if a third of it or more occurs in training, in common passages of 64 bytes or more, and so is a
+piece. So are tables: pieces with fewer than half letters. The script prints how much was excluded.
 SPDX-License-Identifier: Apache-2.0"""
 import hashlib
 import pathlib
@@ -39,8 +40,8 @@ def seen(text, known):
 
 
 def blocks(text, marks, k):
-    """Choose up to k blocks of CONTEXT + EACH bytes, spread over a document, that begin and end at a character. Skip those whose pieces are
-    tables or occur in training. Return the offsets of the blocks."""
+    """Choose up to k blocks of CONTEXT + EACH bytes, spread over a document, that begin and end at a character. Skip
+    those whose pieces are tables or occur in training. Return the offsets of the blocks."""
     size, found, free = CONTEXT + EACH, [], 0
     gap = (len(text) - k * size) / k
     for n in range(k):
@@ -48,7 +49,8 @@ def blocks(text, marks, k):
         while (at := text.find(b"\n", at) + 1) and at + size <= len(text):
             piece = text[at + CONTEXT:at + size]
             whole = all(at + x == len(text) or text[at + x] & 0xC0 != 0x80 for x in (CONTEXT, size))
-            if whole and sum(marks[at + CONTEXT:at + size]) < MOST * EACH and sum(c in LETTERS for c in piece) >= EACH / 2:
+            if whole and sum(marks[at + CONTEXT:at + size]) < MOST * EACH and sum(c in LETTERS
+                                                                                  for c in piece) >= EACH / 2:
                 found.append(at)
                 free = at + size
                 break
@@ -109,7 +111,8 @@ def main():
                 names = [name for name in kept if name.startswith(source + "/")]
                 kept[source + "/*"] = b"\n".join(kept.pop(name) for name in names)
                 marks[source + "/*"] = b"\0".join(marks[name] for name in names)
-            print(f"{which}: {len(texts[which])} documents, {every:,} bytes; {100 * common / every:.1f} % of them occur in training; "
+            print(f"{which}: {len(texts[which])} documents, {every:,} bytes; {100 * common / every:.1f} % of them "
+                  "occur in training; "
                   f"excluded {n_gone} documents with {gone:,} bytes ({100 * gone / every:.1f} %)")
             for source, pieces in PIECES.items():
                 chosen = choose(kept, marks, source, pieces)
@@ -117,7 +120,8 @@ def main():
                 (out / f"{which}-{source}.txt").write_bytes(text)
                 print(f"  {source}: {len(chosen)} pieces")
                 for name, at in chosen:
-                    table.write(f"{which}\t{name}\t{at + CONTEXT}\t{sum(marks[name][at + CONTEXT:at + CONTEXT + EACH])}\n")
+                    table.write(
+                        f"{which}\t{name}\t{at + CONTEXT}\t{sum(marks[name][at + CONTEXT:at + CONTEXT + EACH])}\n")
 
 
 if __name__ == "__main__":

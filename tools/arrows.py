@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Check the layering in docs/design.md: a file includes and calls only the folders listed below for its own folder. Print each
-include or call that is not allowed and exit with 1. Also check that the .c files of a folder use each other's functions and
-variables in one direction only, that every file begins with its path, a description and the licence, and that docs/design.md
-names it. Standard library only.
+"""Check the layering in docs/design.md: a file includes and calls only the folders listed below for its own folder.
+Print each include or call that is not allowed and exit with 1. Also check that the .c files of a folder use each
+other's functions and variables in one direction only, that every file begins with its path, a description and the
+licence, and that docs/design.md names it. Standard library only.
 
     tools/arrows.py
 
@@ -22,25 +22,36 @@ MAY = {
     "src/engine": ["src/base", "src/terms", "src/masks", "src/problem", "src/sources"],
     # Templates: isa/*.c include engine/call.h before them. The FMA and AMX backends do not include each other.
     # editor.h has parameters for an editor that parses a template on its own.
-    "src/kernels": ["src/kernels/fma", "src/kernels/amx", "src/engine/call.h", "src/isa/float_state.h", "src/isa/target.h", "src/isa/vector_ops.h"],
+    "src/kernels": ["src/kernels/fma", "src/kernels/amx", "src/engine/call.h", "src/isa/float_state.h",
+                    "src/isa/target.h", "src/isa/vector_ops.h"],
     "src/kernels/fma": ["src/kernels/register_tile.h", "src/kernels/softmax.h", "src/kernels/backward_scratch.h"],
     # only for an editor: amx_editor.h, and the templates that template.h includes before those of AMX
     "src/kernels/amx": ["src/engine/call.h", "src/isa/float_state.h", "src/isa/target.h", "src/isa/vector_ops.h",
-                        *(f"src/kernels/{name}.h" for name in ("block_sizes", "elements", "rotate_rows", "pack", "register_tile", "query_block", "key_tile",
-                          "term_vectors", "tile_biases", "softmax", "scores", "value_vectors", "nonfinite", "summary", "state", "skip", "forward", "decode", "backward_scratch"))],
+                        *(f"src/kernels/{name}.h" for name in ("block_sizes", "elements", "rotate_rows", "pack",
+                                                               "register_tile", "query_block", "key_tile",
+                          "term_vectors", "tile_biases", "softmax", "scores", "value_vectors", "nonfinite", "summary",
+                                                               "state", "skip", "forward", "decode",
+                                                               "backward_scratch"))],
     "src/isa": ["src/engine/call.h", "src/problem/ops.h", "src/base/pool.h", "src/base/error.h", "src/kernels"],
-    "src/reference": ["src/base", "src/terms", "src/masks", "src/problem"],  # it judges the fast path, so it uses none of its code
+    # it judges the fast path, so it uses none of its code
+    "src/reference": ["src/base", "src/terms", "src/masks", "src/problem"],
     "src/api": ["src/base", "src/terms", "src/masks", "src/problem", "src/sources", "src/engine", "src/reference"],
     # a client of the public header
     "models/linear": ["src/isa/clones.h"],
-    "models/linear/kernels": ["models/linear", "src/isa/target.h", "src/isa/float_state.h", "src/isa/vector_ops.h"],  # templates; sets/*.c include models/linear/ops.h before them
-    "models/linear/sets": ["models/linear", "models/linear/kernels", "src/isa/processor.h", "src/isa/target.h", "src/isa/float_state.h", "src/isa/vector_ops.h", "src/isa/avx2.h", "src/isa/avx512.h", "src/isa/amx.h", "src/isa/neon.h"],
+    # templates; sets/*.c include models/linear/ops.h before them
+    "models/linear/kernels": ["models/linear", "src/isa/target.h", "src/isa/float_state.h", "src/isa/vector_ops.h"],
+    "models/linear/sets": ["models/linear", "models/linear/kernels", "src/isa/processor.h", "src/isa/target.h",
+                           "src/isa/float_state.h", "src/isa/vector_ops.h", "src/isa/avx2.h", "src/isa/avx512.h",
+                           "src/isa/amx.h", "src/isa/neon.h"],
     "models/io": ["src/base/random.h", "models/linear/blocks.h", "models/linear/split.h"],
     "cli/support": [],
     "models/tokenizer": ["models/io"],
-    "models/t5": ["models/io", "models/linear/linear.h", "models/tokenizer/tokenizer.h", "models/tokenizer/from_gguf.h", "src/isa/clones.h", "src/base/random.h"],
-    "lab/engine": ["models/io", "models/tokenizer/tokenizer.h", "src/base/edits.h", "src/base/random.h", "src/isa/clones.h"],
-    "cli": ["models/io", "cli/support", "src/base/edits.h", "src/isa/processor.h"],  # processor.h: names for RELPOS_HIDE_ISA
+    "models/t5": ["models/io", "models/linear/linear.h", "models/tokenizer/tokenizer.h", "models/tokenizer/from_gguf.h",
+                  "src/isa/clones.h", "src/base/random.h"],
+    "lab/engine": ["models/io", "models/tokenizer/tokenizer.h", "src/base/edits.h", "src/base/random.h",
+                   "src/isa/clones.h"],
+    # processor.h: names for RELPOS_HIDE_ISA
+    "cli": ["models/io", "cli/support", "src/base/edits.h", "src/isa/processor.h"],
     "cli/commands": ["models/io", "cli/support", "cli"],
     "cli/verify": ["cli/support", "cli"],
     "cli/picture": ["models/io", "cli"],
@@ -75,7 +86,8 @@ def folder_of(path):
 
 
 def resolve(including, name):
-    """Return the path, from the root, of a quoted include. The included file is beside the including file, in src or in the root."""
+    """Return the path, from the root, of a quoted include. The included file is beside the including file, in src or in
+    the root."""
     for base in (including.parent, root / "src", root / "models", root):
         if (base / name).is_file():
             return (base / name).resolve().relative_to(root).as_posix()
@@ -98,18 +110,21 @@ def calls():
                 yield here, name, home[name]
 
 
-# Comments, strings and characters; the definition of a function or variable that is not static, at the start of a line; and a
-# function in a header with its body.
+# Comments, strings and characters; the definition of a function or variable that is not static, at the start of a line;
+# and a function in a header with its body.
 NO_CODE = re.compile(r"""/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.S)
-DEFINITION = re.compile(r"^(?:__attribute__\(\(\w+\)\) )?(?!typedef\b|extern\b|struct \w+;)(?![^;{}=(]*\bstatic\b)[A-Za-z_][\w *]*?\b(\w+)"
+DEFINITION = re.compile(r"^(?:__attribute__\(\(\w+\)\) )?(?!typedef\b|extern\b|struct "
+                        r"\w+;)(?![^;{}=(]*\bstatic\b)[A-Za-z_][\w *]*?\b(\w+)"
                         r"(?:\([^;{}]*\)\s*\{|(?:\[[^\]]*\])*\s*[=;])", re.M)
 INLINE = re.compile(r"^static inline\b[^;{}=(]*?\b(\w+)\([^;{}]*\)\s*\{(.*?)^\}", re.M | re.S)
 
 
 def file_uses(folder):
-    """Return (file, file of the same folder) -> a function or variable of the second that the first uses, for the .c files."""
+    """Return (file, file of the same folder) -> a function or variable of the second that the first uses, for the .c
+    files."""
     text = {p.name: NO_CODE.sub(" ", p.read_text()) for p in sorted(folder.glob("*.[ch]"))}
-    inline = {name: set(re.findall(r"\w+", body)) for file, code in text.items() if file.endswith(".h") for name, body in INLINE.findall(code)}
+    inline = {name: set(re.findall(r"\w+", body)) for file, code in text.items() if file.endswith(".h")
+              for name, body in INLINE.findall(code)}
     defined = {file: set(DEFINITION.findall(code)) for file, code in text.items() if file.endswith(".c")}
     home = {name: file for file, names in defined.items() for name in names}
     uses = {}
@@ -119,7 +134,8 @@ def file_uses(folder):
             words |= new
             new = set().union(*(inline[name] for name in new & inline.keys())) - words
         for name in sorted(home.keys() & words - defined[file]):
-            if not re.search(rf"^static\b[^;{{}}=]*\b{name}\b", text[file], re.M):  # otherwise another function of this name
+            # otherwise another function of this name
+            if not re.search(rf"^static\b[^;{{}}=]*\b{name}\b", text[file], re.M):
                 uses.setdefault((file, home[name]), name)
     return uses
 
@@ -158,7 +174,8 @@ def is_scheme(path):
 
 
 def heads():
-    """Yield (file, missing part) for each incomplete header comment. Schemes are exempt, because their authors decide what their comments say."""
+    """Yield (file, missing part) for each incomplete header comment. Schemes are exempt, because their authors decide
+    what their comments say."""
     for path in sorted(p for f in MAY if f.startswith("src/") for p in (root / f).glob("*.[ch]")):
         here, top = path.relative_to(root).as_posix(), "".join(path.read_text().splitlines(True)[:40])
         if is_scheme(path):
@@ -170,7 +187,8 @@ def heads():
 
 
 def unnamed():
-    """Yield the files of src/ that docs/design.md does not name, except instruction sets and schemes, which it describes by folder."""
+    """Yield the files of src/ that docs/design.md does not name, except instruction sets and schemes, which it
+    describes by folder."""
     words = set(re.findall(r"\w+(?=\.[ch])", (root / "docs/design.md").read_text()))
     for path in sorted(p for f in MAY if f.startswith("src/") for p in (root / f).glob("*.[ch]")):
         alike = path.parent.name == "isa" and path.suffix == ".c" or is_scheme(path)
@@ -188,11 +206,13 @@ def main():
         folder = folder_of(here)
         for number, line in enumerate(path.read_text().split("\n"), 1):
             if SETS.match(line) and folder not in ("src/isa", "models/linear/sets"):
-                wrong.append(f"{here}:{number}: {line.strip()} (code that depends on the instruction set belongs in src/isa or models/linear/sets)")
+                wrong.append(f"{here}:{number}: {line.strip()} (code that depends on the instruction set belongs in "
+                             "src/isa or models/linear/sets)")
             if ASKS_PROCESSOR.search(line) and here != PROCESSOR:
                 wrong.append(f"{here}:{number}: {line.strip()} (use {PROCESSOR})")
             if re.search(r"\brp_last_error\(", line) and any((folder + "/").startswith(of + "/") for of in TELLS_USERS):
-                wrong.append(f"{here}:{number}: rp_last_error names C fields (use rp_last_error_in, which has the user's words)")
+                wrong.append(f"{here}:{number}: rp_last_error names C fields (use rp_last_error_in, which has the "
+                             "user's words)")
             found = re.match(r'#include "([^"]+)"', line)
             if not found:
                 continue
@@ -205,7 +225,8 @@ def main():
             target = folder_of(to)
             allowed = target == folder or any(to == may or to.startswith(may + "/") for may in MAY[folder])
             if not allowed:
-                wrong.append(f"{here}:{number}: includes {to}, which is not in its list: {', '.join(MAY[folder]) or 'no other folder'}")
+                wrong.append(f"{here}:{number}: includes {to}, which is not in its list: "
+                             f"{', '.join(MAY[folder]) or 'no other folder'}")
     wrong += ["circular includes: " + " -> ".join(circle) for circle in circles(graph)]
     wrong += file_circles()
     for line in wrong:

@@ -3,9 +3,9 @@
 
     tools/branches.py COUNTS [--show FILE | --list | --write DATE]
 
-COUNTS is the JSON of llvm-cov. A branch has two outcomes, true and false. --show prints each outcome that never occurred in FILE. --list prints the
-functions with such outcomes, by part and reason. --write writes the table by reason into docs/reliability.md. The reason is guessed from the text of
-the condition.
+COUNTS is the JSON of llvm-cov. A branch has two outcomes, true and false. --show prints each outcome that never
+occurred in FILE. --list prints the functions with such outcomes, by part and reason. --write writes the table by reason
+into docs/reliability.md. The reason is guessed from the text of the condition.
 SPDX-License-Identifier: Apache-2.0
 """
 import argparse
@@ -15,11 +15,17 @@ import re
 from pathlib import Path
 
 PARTS = {"files: io": r"models/io/",
-         "checks of arguments: src/api, src/masks, text and bounds of terms": r"src/api/|src/masks/|src/terms/(term_syntax|shape|forms|facts|term_registry)\.c|src/base/(array|error)",
+         "checks of arguments: src/api, src/masks, text and bounds of terms":
+         r"src/api/|src/masks/|src/terms/(term_syntax|shape|forms|facts|term_registry)\.c|src/base/(array|error)",
          "command line: cli, support": r"cli/"}
 # Reason -> pattern. The first pattern that matches the condition, or the rest of its line, determines the reason.
-REASONS = {"out of memory": r"\bNULL\b|alloc|rpi_arguments_alloc|no_memory|NOMEM|json_lost|strn?dup|^!(data|text|to|line|copy|list|name|all|made|made_|args|own|row|work|loss|logits|m)\b",
-           "a system call or libzip fails": r"errno|EINTR|E[A-Z]+ |\b(f?open|close|fclose|fflush|ferror|fprintf|fputs|pread|read|write|fstat|l?stat|fsync|rename|poll|flock|access|mkdir|waitpid|ftruncate|posix_spawnp?|rp_pool_create)\(|zip_|sig\w+\(|fd <|got|st\.st_",
+REASONS = {"out of memory":
+           r"\bNULL\b|alloc|rpi_arguments_alloc|no_memory|NOMEM|json_lost|strn?dup|^!(data|text|to|line|copy|list"
+           r"|name|all|made|made_|args|own|row|work|loss|logits|m)\b",
+           "a system call or libzip fails": r"errno|EINTR|E[A-Z]+ "
+                                            r"|\b(f?open|close|fclose|fflush|ferror|fprintf|fputs|pread|read|write"
+                                            r"|fstat|l?stat|fsync|rename|poll|flock|access|mkdir|waitpid|ftruncate"
+                                            r"|posix_spawnp?|rp_pool_create)\(|zip_|sig\w+\(|fd <|got|st\.st_",
            "an error is passed on": r"\b(code|status|error|err|wrong|bad|good|result|s)\b",
            "the default of a switch": r"^default:",
            "the end of a loop or of a buffer": r"; \w*(\+\+|--)|\bused\b|\bsize\b|\blength\b|\bleft\b",
@@ -92,15 +98,18 @@ def table(ways, found, date):
     lines = ["| part | outcomes that occur | of all | " + " | ".join(REASONS) + " |", "|---" * (3 + len(REASONS)) + "|"]
     for part, reasons in found.items():
         _, all_, percent = taken(ways, of_part(ways, part))
-        lines.append(f"| {part} | {percent:.1f} % | {all_:,} | " + " | ".join(str(sum(p.values())) for p in reasons.values()) + " |")
-    lines += ["", "The last six columns count the branch outcomes that no test produced, by likely cause (tools/branches.py infers it from the condition). Most of them are in:", ""]
+        lines.append(f"| {part} | {percent:.1f} % | {all_:,} | "
+                     + " | ".join(str(sum(p.values())) for p in reasons.values()) + " |")
+    lines += ["", "The last six columns count the branch outcomes that no test produced, by likely cause "
+                  "(tools/branches.py infers it from the condition). Most of them are in:", ""]
     for part, reasons in found.items():
         files = collections.Counter()
         for places in reasons.values():
             for (name, _), n in places.items():
                 files[name] += n
         lines.append(f"- {part}: " + ", ".join(f"{name} {n}" for name, n in files.most_common(8)) + ".")
-    return "\n".join([*lines, "", f"Measured on {date} by `tools/coverage.sh`; `tools/coverage.sh --list` lists the functions."])
+    return "\n".join([*lines, "", f"Measured on {date} by `tools/coverage.sh`; `tools/coverage.sh --list` lists the "
+                                  "functions."])
 
 
 def main():
@@ -121,7 +130,8 @@ def main():
         begin, end = "<!-- coverage: tools/coverage.sh --write -->\n", "<!-- end of coverage -->"
         text = page.read_text()
         before, rest = text.split(begin)
-        page.write_text(before + begin + table(ways, by_reason(ways, functions), given.write) + "\n" + end + rest.split(end)[1])
+        page.write_text(before + begin + table(ways, by_reason(ways, functions), given.write) + "\n" + end
+                        + rest.split(end)[1])
     else:
         print_files(ways)
 

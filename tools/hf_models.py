@@ -1,17 +1,22 @@
 #!/usr/bin/env python3
-"""Test attn_implementation="relpos" on every model type of transformers' AutoModel, small and with random weights. Compare outputs and
-gradients with eager attention. Record memory use, arrays of queries by keys, and, if a model does not run, the reason.
+"""Test attn_implementation="relpos" on every model type of transformers' AutoModel, small and with random weights.
+Compare outputs and gradients with eager attention. Record memory use, arrays of queries by keys, and, if a model does
+not run, the reason.
 
-    tools/hf_models.py --run [NAME...]   test the named models, by default all that were tried before, in two processes: ten minutes. Exit with 1
-                                         if a model that worked in bench/results/hf_models.json fails or differs
+    tools/hf_models.py --run [NAME...]   test the named models, by default all that were tried before, in two processes:
+                                         ten minutes. Exit with 1 if a model that worked in bench/results/hf_models.json
+                                         fails or differs
     tools/hf_models.py --save            test all models and write that file
-    tools/hf_models.py --try [NAME...]   test the named models, by default all that were not tried, and add them to that file
-    tools/hf_models.py --memory [NAME...]  measure the memory at 4,096 tokens of the named models, by default of all working ones not yet measured
+    tools/hf_models.py --try [NAME...]   test the named models, by default all that were not tried, and add them to that
+                                         file
+    tools/hf_models.py --memory [NAME...]  measure the memory at 4,096 tokens of the named models, by default of all
+                                           working ones not yet measured
     tools/hf_models.py --write           write docs/hf-models.md from that file
     tools/hf_models.py --check           exit with 1 if that page is stale
 
---write and --check need only the standard library; the other commands need torch, transformers and relpos. Models run in eval mode, in f64 if
-possible, with 2 layers if the config allows it. If eager attention cannot run a model with such a config, the model counts as not tried.
+--write and --check need only the standard library; the other commands need torch, transformers and relpos. Models run
+in eval mode, in f64 if possible, with 2 layers if the config allows it. If eager attention cannot run a model with such
+a config, the model counts as not tried.
 SPDX-License-Identifier: Apache-2.0"""
 import json
 import os
@@ -30,20 +35,24 @@ saved = root / "bench/results/hf_models.json"
 MAPPINGS = "MODEL_MAPPING", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING"
 N, LONG, MANY, VOCABULARY, SECONDS, MEMORY = 12, 512, 4096, 120, 40, 8 << 30
 LOST = f"more than {SECONDS} s, or {MEMORY >> 30} GB"
-TOLERANCE = {"f64": 2e-5, "f32": 2e-4}  # relative to the largest output or gradient; many eager attentions compute the softmax in f32
+# relative to the largest output or gradient; many eager attentions compute the softmax in f32
+TOLERANCE = {"f64": 2e-5, "f32": 2e-4}
 
 
 # ---------------------------------------------------------------------------------------------- tiny configs
 
 LAYERS = r"(num_|n_|encoder_|decoder_|.*_)?(hidden_)?layers?|depth|n_layer|num_blocks|n_blocks"
 HEADS = r"(.*_)?(num_|n_)?(attention_|attn_|query_)?heads?|n_head"
-WIDTHS = r"(.*_)?(hidden_size|hidden_dim|d_model|n_embd|embed_dim|embedding_size|projection_dim|embedding_dim|model_dim|dim|width)"
-INNER = r"(.*_)?(intermediate_size|ffn_dim|d_ff|d_inner|n_inner|mlp_dim|feed_forward_dim|dim_feedforward|ffn_hidden_size)"
+WIDTHS = (
+    r"(.*_)?(hidden_size|hidden_dim|d_model|n_embd|embed_dim|embedding_size|projection_dim|embedding_dim|model_dim"
+    r"|dim|width)")
+INNER = (
+    r"(.*_)?(intermediate_size|ffn_dim|d_ff|d_inner|n_inner|mlp_dim|feed_forward_dim|dim_feedforward|ffn_hidden_size)")
 
 
-# Ways to make a config small, tried in order until eager attention runs: (layers, reduce widths, reduce images). Six layers are for models with
-# several kinds of layers, such as Jamba, whose first two layers may have no attention. Unreduced widths are for configs in which widths must agree
-# with other values.
+# Ways to make a config small, tried in order until eager attention runs: (layers, reduce widths, reduce images). Six
+# layers are for models with several kinds of layers, such as Jamba, whose first two layers may have no attention.
+# Unreduced widths are for configs in which widths must agree with other values.
 WAYS = (2, True, True), (6, True, True), (2, False, True)
 
 
@@ -52,7 +61,8 @@ at_least = 0  # minimum number of positions; 0: at most 1100 positions
 
 
 def size_of(key, value, heads, way):
-    """Return a small value for a key of a config with this number of heads, or the current value if it needs no change."""
+    """Return a small value for a key of a config with this number of heads, or the current value if it needs no
+    change."""
     layers, widths, _ = way
     if isinstance(value, bool) or not isinstance(value, int):
         return value
@@ -74,7 +84,8 @@ def size_of(key, value, heads, way):
         return min(value, 4 if value == heads else 2)
     if re.fullmatch(HEADS, key) and value > 4:
         return 4
-    if re.fullmatch(r"(.*_)?(head_dim|d_kv|d_head|attention_head_size|head_size|kv_channels|rotary_dim)", key) and value > 16:
+    if re.fullmatch(r"(.*_)?(head_dim|d_kv|d_head|attention_head_size|head_size|kv_channels|rotary_dim)",
+                    key) and value > 16:
         return 16
     if re.fullmatch(WIDTHS, key) and value > 64:
         return 64
@@ -88,15 +99,18 @@ def size_of(key, value, heads, way):
 def small(config, PreTrainedConfig, way=WAYS[0]):
     """Make a config and its sub-configs small, in place."""
     old, heads = getattr(config, "num_hidden_layers", None), getattr(config, "num_attention_heads", 4)
-    staged = [key for key in ("depths", "num_heads", "hidden_sizes") if isinstance(getattr(config, key, None), (list, tuple))]
+    staged = [key for key in ("depths", "num_heads", "hidden_sizes")
+              if isinstance(getattr(config, key, None), (list, tuple))]
     if "depths" in staged:  # keep the widths and heads of the stages consistent
         config.depths = [1 if n < len(config.depths) - 1 else 2 for n in range(len(config.depths))]
     for key, value in list(vars(config).items()):
         if isinstance(value, PreTrainedConfig):
             small(value, PreTrainedConfig, way)
-        elif isinstance(value, dict) and way[1] and ("mrope_section" in value or way != WAYS[0] and re.fullmatch("rope_(parameters|scaling)", key)):
+        elif isinstance(value, dict) and way[1] and ("mrope_section" in value or way != WAYS[0]
+                                                     and re.fullmatch("rope_(parameters|scaling)", key)):
             value["mrope_section"] = [2, 3, 3]
-        elif not key.startswith("_") and not (staged and re.fullmatch(f"{WIDTHS}|{HEADS}", key)) and (new := size_of(key, value, heads, way)) != value:
+        elif (not key.startswith("_") and not (staged and re.fullmatch(f"{WIDTHS}|{HEADS}", key))
+              and (new := size_of(key, value, heads, way)) != value):
             try:
                 setattr(config, key, new)
             except (AttributeError, NotImplementedError, ValueError, TypeError):
@@ -119,7 +133,8 @@ def small(config, PreTrainedConfig, way=WAYS[0]):
     if way != WAYS[0]:  # set values that are None in the config but that the model needs
         width, some = (getattr(config, key, None) for key in ("hidden_size", "num_attention_heads"))
         for key, value in (("vocab_size", VOCABULARY), ("prediction_length", 8), ("num_key_value_heads", some),
-                           ("head_dim", width // some if isinstance(width, int) and isinstance(some, int) and some else None)):
+                           ("head_dim", width // some if isinstance(width, int) and isinstance(some, int)
+                            and some else None)):
             if value is not None and getattr(config, key, 0) is None:
                 setattr(config, key, value)
     for key in ("image_size", "input_size") if way[2] else ():
@@ -142,7 +157,8 @@ def sizes(config, key):
 
 
 def inputs_of(model, torch, n=N, batch=2):
-    """Return candidates for the inputs of a model, as (arguments, rows to compare or None), from the parameters of its forward method."""
+    """Return candidates for the inputs of a model, as (arguments, rows to compare or None), from the parameters of its
+    forward method."""
     import inspect
     takes, config = inspect.signature(model.forward).parameters, model.config
     g = torch.Generator().manual_seed(5)
@@ -156,7 +172,8 @@ def inputs_of(model, torch, n=N, batch=2):
         if "bbox" in takes:
             given["bbox"] = torch.arange(n)[None, :, None].expand(batch, n, 4).clone()
         if "decoder_input_ids" in takes:
-            given |= {"decoder_input_ids": ids.flip(1), **({"decoder_attention_mask": keep} if "decoder_attention_mask" in takes else {})}
+            given |= {"decoder_input_ids": ids.flip(1),
+                      **({"decoder_attention_mask": keep} if "decoder_attention_mask" in takes else {})}
         found.append((given, keep))
     if "input_ids" in takes:
         found.append(({"input_ids": ids}, None))
@@ -176,15 +193,20 @@ def inputs_of(model, torch, n=N, batch=2):
         patch, frames = sizes(config, "patch_size") or 14, sizes(config, "temporal_patch_size") or 1
         channels = sizes(config, "in_channels") or channels
         for key in ("hidden_states", "pixel_values"):
-            for depth in (channels * frames * patch * patch, channels * patch * patch) if key in takes and isinstance(patch, int) else ():
-                given = {key: torch.randn(int(grid.prod(1).sum()), depth, generator=g, dtype=torch.float64), "grid_thw": grid}
+            for depth in (channels * frames * patch * patch,
+                          channels * patch * patch) if key in takes and isinstance(patch, int) else ():
+                given = {key: torch.randn(int(grid.prod(1).sum()), depth, generator=g, dtype=torch.float64),
+                         "grid_thw": grid}
                 found.append((given | ({"merge_sizes": torch.tensor([1, 1])} if "merge_sizes" in takes else {}), None))
     if "pixel_values_videos" in takes:
-        video = torch.randn(batch, sizes(config, "num_frames") or sizes(config, "frames_per_clip") or 4, channels, *size, generator=g, dtype=torch.float64)
+        video = torch.randn(batch, sizes(config, "num_frames") or sizes(config, "frames_per_clip") or 4, channels,
+                            *size, generator=g, dtype=torch.float64)
         found.append(({"pixel_values_videos": video}, None))
     if "spatial_shapes" in takes:
-        patches = torch.randn(batch, 16, channels * (sizes(config, "patch_size") or 16) ** 2, generator=g, dtype=torch.float64)
-        given = {"pixel_values": patches, "spatial_shapes": torch.tensor([[4, 4]] * batch), "pixel_attention_mask": torch.ones(batch, 16).long()}
+        patches = torch.randn(batch, 16, channels * (sizes(config, "patch_size") or 16) ** 2, generator=g,
+                              dtype=torch.float64)
+        given = {"pixel_values": patches, "spatial_shapes": torch.tensor([[4, 4]] * batch),
+                 "pixel_attention_mask": torch.ones(batch, 16).long()}
         found.append((given | ({"input_ids": ids} if "input_ids" in takes else {}), None))
     if "past_values" in takes:  # time series
         length = sizes(config, "context_length") or sizes(config, "prediction_length") or 32
@@ -193,10 +215,12 @@ def inputs_of(model, torch, n=N, batch=2):
         if "past_time_features" in takes:
             length += max(sizes(config, "lags_sequence") or [0])
             found.append(({"past_values": torch.randn(batch, length, generator=g, dtype=torch.float64),
-                           "past_time_features": torch.zeros(batch, length, sizes(config, "num_time_features") or 0, dtype=torch.float64),
+                           "past_time_features": torch.zeros(batch, length, sizes(config, "num_time_features") or 0,
+                                                             dtype=torch.float64),
                            "past_observed_mask": torch.ones(batch, length, dtype=torch.float64)}, None))
     if "visual_feats" in takes:
-        given = {"visual_feats": torch.randn(batch, n, sizes(config, "visual_feat_dim"), generator=g, dtype=torch.float64),
+        given = {"visual_feats": torch.randn(batch, n, sizes(config, "visual_feat_dim"), generator=g,
+                                             dtype=torch.float64),
                  "visual_pos": torch.rand(batch, n, sizes(config, "visual_pos_dim"), generator=g, dtype=torch.float64)}
         found.append(({"input_ids": ids, "attention_mask": keep, **given}, keep))
     if "flattened_patches" in takes:
@@ -210,7 +234,8 @@ def inputs_of(model, torch, n=N, batch=2):
         if "decoder_input_ids" in takes:
             found.append(({"input_values": values, "decoder_input_ids": ids}, None))
     if "input_features" in takes:
-        bins = sizes(config, "num_mel_bins") or sizes(config, "feature_projection_input_dim") or sizes(config, "feature_size") or 80
+        bins = (sizes(config, "num_mel_bins") or sizes(config, "feature_projection_input_dim")
+                or sizes(config, "feature_size") or 80)
         frames = 2 * (sizes(config, "max_source_positions") or 50)
         for shape in ((batch, bins, frames), (batch, 60, bins)):
             more = {"decoder_input_ids": ids.clamp(max=60)} if "decoder_input_ids" in takes else {}
@@ -251,12 +276,15 @@ def run(model, torch, implementation, given, keep):
 
 
 def distance(got, want):
-    """Return the largest difference, relative to the largest number: of each tensor for outputs, of all tensors for gradients."""
+    """Return the largest difference, relative to the largest number: of each tensor for outputs, of all tensors for
+    gradients."""
     if len(got[0]) != len(want[0]) or len(got[1]) != len(want[1]):
         return float("inf")
-    apart = [float((a - b).abs().max()) / max(float(b.abs().max()), 1e-30) for a, b in zip(got[0], want[0]) if b.abs().max() > 0]
+    apart = [float((a - b).abs().max()) / max(float(b.abs().max()), 1e-30) for a, b in zip(got[0], want[0])
+             if b.abs().max() > 0]
     most = max((float(b.abs().max()) for b in want[1] if b.numel()), default=0) or 1
-    return max(apart + [float((a - b).abs().max()) / most for a, b in zip(got[1], want[1]) if b.numel()], default=float("inf"))
+    return max(apart + [float((a - b).abs().max()) / most for a, b in zip(got[1], want[1]) if b.numel()],
+               default=float("inf"))
 
 
 def prepared(cls, config, torch):
@@ -276,7 +304,8 @@ def prepared(cls, config, torch):
 
 
 def first_line(error):
-    said = re.sub(r"/\S*/site-packages/", "", f"{type(error).__name__}: {error}")  # remove the path of the packages of this machine
+    # remove the path of the packages of this machine
+    said = re.sub(r"/\S*/site-packages/", "", f"{type(error).__name__}: {error}")
     return re.sub(r"\s+", " ", said)[:160]
 
 
@@ -291,13 +320,14 @@ def kind_of(name, way, transformers, modeling_auto):
 
 
 def runs(name, way, row, torch, transformers, modeling_auto):
-    """Return a small config, its model, inputs with which eager attention runs, rows to compare, and the eager results. `way` is an element
-    of WAYS."""
+    """Return a small config, its model, inputs with which eager attention runs, rows to compare, and the eager results.
+    `way` is an element of WAYS."""
     cls, config = kind_of(name, way, transformers, modeling_auto)
     row["class"] = cls.__name__
     model = prepared(cls, config, torch)
     error, candidates = None, inputs_of(model, torch)
-    for n, (given, keep) in enumerate(candidates + candidates):  # the second half runs in f32, for models that do not run in f64
+    # the second half runs in f32, for models that do not run in f64
+    for n, (given, keep) in enumerate(candidates + candidates):
         try:
             if n == len(candidates):
                 model = model.float()
@@ -305,7 +335,8 @@ def runs(name, way, row, torch, transformers, modeling_auto):
                 given = {key: x.float() if x.is_floating_point() else x for key, x in given.items()}
             want = run(model, torch, "eager", given, keep)
             again = run(model, torch, "eager", given, keep)
-            if want[0] and any(x.abs().max() > 1e-9 for x in want[0]) and all(x.isfinite().all() for x in want[0]) and distance(again, want) < 1e-6:
+            if (want[0] and any(x.abs().max() > 1e-9 for x in want[0]) and all(x.isfinite().all() for x in want[0])
+                and distance(again, want) < 1e-6):
                 row["type"] = "f32" if n >= len(candidates) else "f64"
                 return config, model, given, keep, want
             error = error or ValueError("not finite, or not the same twice")
@@ -375,7 +406,8 @@ def try_one(name):
 
 
 def squares(model, torch):
-    """Return True if a forward pass on a text creates an array of queries by keys, False if not, and None if unknown."""
+    """Return True if a forward pass on a text creates an array of queries by keys, False if not, and None if
+    unknown."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Largest(TorchDispatchMode):
@@ -446,17 +478,19 @@ def memory_of(name, way):
 
 
 def generates(cls, config, torch):
-    """Compare generation with a cache under relpos and under eager attention. Return "equal", followed by the number of queries per step if steps
-    have more than one; otherwise "differs", "refused", "failed: ..." or "not tried"."""
+    """Compare generation with a cache under relpos and under eager attention. Return "equal", followed by the number of
+    queries per step if steps have more than one; otherwise "differs", "refused", "failed: ..." or "not tried"."""
     import relpos
     try:
         config._attn_implementation = "eager"
         if not config.is_encoder_decoder:
             config.is_decoder = True
-        model = prepared(cls, config, torch).float()  # the f64 mask of eager attention becomes infinite in its f32 softmax
+        # the f64 mask of eager attention becomes infinite in its f32 softmax
+        model = prepared(cls, config, torch).float()
         ids = torch.randint(20, 90, (2, N), generator=torch.Generator().manual_seed(5))
         left = (torch.arange(N) >= torch.tensor([0, N // 2])[:, None]).long()
-        options = dict(attention_mask=left, max_new_tokens=8, min_new_tokens=8, do_sample=False, pad_token_id=0, use_cache=True)
+        options = dict(attention_mask=left, max_new_tokens=8, min_new_tokens=8, do_sample=False, pad_token_id=0,
+                       use_cache=True)
         if config.is_encoder_decoder:
             options["decoder_start_token_id"] = 2
         try:
@@ -507,7 +541,8 @@ def forked(work, seconds):
 
 
 def sweep(names, work, lost, seconds=SECONDS, workers=2):
-    """Return work(name) for all names. Each runs in a child process with a time limit; lost(name) replaces the result of one that fails."""
+    """Return work(name) for all names. Each runs in a child process with a time limit; lost(name) replaces the result
+    of one that fails."""
     waiting, busy, rows = list(names), {}, {}
     while waiting or busy:
         while waiting and len(busy) < workers:
@@ -537,7 +572,8 @@ def swept(given):
     import relpos.hf  # noqa: F401
     torch.set_num_threads(1)
     start = time.monotonic()
-    rows = sweep(given or sorted({name for mapping in MAPPINGS for name in getattr(modeling_auto, mapping + "_NAMES")}), try_one,
+    rows = sweep(given or sorted({name for mapping in MAPPINGS for name in getattr(modeling_auto, mapping + "_NAMES")}),
+                 try_one,
                  lambda name: {"model": name, "result": "not tried", "why": LOST})
     of = {}
     for row in rows:
@@ -552,7 +588,8 @@ def tried():
 
 
 def merged(names):
-    """Test the named models, by default all that were not tried, and add the results to the file. --memory measures their memory."""
+    """Test the named models, by default all that were not tried, and add the results to the file. --memory measures
+    their memory."""
     found = json.loads(saved.read_text())
     rows, _ = swept(names or [row["model"] for row in found["models"] if row["result"] == "not tried"])
     rows = {row["model"]: row for row in rows}
@@ -569,7 +606,9 @@ def measured(names):
     found = json.loads(saved.read_text())
     rows = {row["model"]: row for row in found["models"] if row["result"] == "equal"}
     names = names or [name for name, row in rows.items() if "memory" not in row]
-    for name, memory in zip(names, sweep(names, lambda name: memory_of(name, WAYS[rows[name].get("way", 0)]), lambda name: f"more than {3 * SECONDS} s, or {MEMORY >> 30} GB", 3 * SECONDS)):
+    for name, memory in zip(names,
+                            sweep(names, lambda name: memory_of(name, WAYS[rows[name].get("way", 0)]),
+                                  lambda name: f"more than {3 * SECONDS} s, or {MEMORY >> 30} GB", 3 * SECONDS)):
         rows[name]["memory"] = memory
     keep(found, found["models"])
 
@@ -579,10 +618,13 @@ def keep(found, models):
 
 
 def compare(rows):
-    """Exit with code 1 if a model fails or gives different results, or was equal in the saved results and is no longer."""
+    """Exit with code 1 if a model fails or gives different results, or was equal in the saved results and is no
+    longer."""
     before = {row["model"]: row for row in json.loads(saved.read_text())["models"]}
-    wrong = [row["model"] for row in rows if row["result"] in ("differs", "failed") or row.get("generate", "").startswith(("differs", "failed"))
-             or row["result"] != "equal" and row["result"] != "not tried" and before.get(row["model"], {}).get("result") == "equal"]
+    wrong = [row["model"] for row in rows if row["result"] in ("differs", "failed")
+             or row.get("generate", "").startswith(("differs", "failed"))
+             or row["result"] != "equal" and row["result"] != "not tried" and before.get(row["model"], {}).get("result")
+             == "equal"]
     if wrong:
         sys.exit(f"hf_models.py: failed, differ, or are worse than in {saved.name}: {', '.join(wrong)}")
 
@@ -598,15 +640,18 @@ def line(row):
         if isinstance(memory, dict):
             memory = f"{memory['relpos']} MB, eager {memory['eager']}"
         generated = row.get("generate", "").replace("not tried", "")
-        return f"| {row['model']} | {'eager' if near else 'sdpa'}, {apart:.0e} | {made} | {memory.replace('|', ' ')[:80]} | {generated} | |"
-    why = {"refused": "refused when you set it: " + refusal(row.get("why", "")), "not used": "has no such attention: relpos warns"}
+        return (f"| {row['model']} | {'eager' if near else 'sdpa'}, {apart:.0e} | {made} | "
+                f"{memory.replace('|', ' ')[:80]} | {generated} | |")
+    why = {"refused": "refused when you set it: " + refusal(row.get("why", "")),
+           "not used": "has no such attention: relpos warns"}
     return f"| {row['model']} | | | | | {why.get(row['result'], row.get('why', 'differs'))} |"
 
 
 def refusal(said):
     """Return the reason for an error of relpos.hf in a few words."""
     argument, mask = re.search(r"its attention function the argument (\w+)", said), "computes with its mask" in said
-    return f"the model passes {argument[1]}" if argument else "the model computes with its mask" if mask else "the model computes attention itself"
+    return (f"the model passes {argument[1]}" if argument else "the model computes with its mask" if mask
+            else "the model computes attention itself")
 
 
 def page():
@@ -614,34 +659,49 @@ def page():
     rows = [row for row in found["models"] if row["result"] != "not tried"]
     equal, refused, unused = (sum(row["result"] == kind for row in rows) for kind in ("equal", "refused", "not used"))
     rest = [row["model"] for row in found["models"] if row["result"] == "not tried"]
-    text = (f"transformers {found['transformers']}, torch {found['torch']}: {len(rows)} of {len(found['models'])} model types were tried. "
-            f"{equal} give the outputs and gradients of their original attention. relpos refuses {refused}. {unused} have no attention to "
+    text = (f"transformers {found['transformers']}, torch {found['torch']}: {len(rows)} of {len(found['models'])} "
+            "model types were tried. "
+            f"{equal} give the outputs and gradients of their original attention. relpos refuses {refused}. {unused} "
+            "have no attention to "
             f"replace. {len(rows) - equal - refused - unused} failed.\n\n")
-    table = "| model | equal to, largest relative difference | N×N array | memory at 4,096 | generate() | why not |\n|---|---|---|---|---|---|\n"
+    table = ("| model | equal to, largest relative difference | N×N array | memory at 4,096 | generate() | why not |\n"
+             "|---|---|---|---|---|---|\n")
     table += "".join(line(row) + "\n" for row in rows)
-    return text + table + f"\nThese model types were not tried, because eager attention does not run with the small configs and inputs of this test: {', '.join(rest)}.\n"
+    return (text + table + "\nThese model types were not tried, because eager attention does not run with the small "
+                           f"configs and inputs of this test: {', '.join(rest)}.\n")
 
 
 HEAD = """# Every model type of transformers
 <!-- made by tools/hf_models.py --write -->
-This page lists the model types of `AutoModel`, and whether relpos gives the results of their original attention. The test uses
-small models with random weights and usually two layers, in f64 if possible. Images, sounds and tokens are random, and half of the
-second text is padding. Gradients are gradients of a random weighted sum of all outputs. [Models of transformers](hf.md) explains
+This page lists the model types of `AutoModel`, and whether relpos gives the results of their original attention. The \
+test uses
+small models with random weights and usually two layers, in f64 if possible. Images, sounds and tokens are random, and \
+half of the
+second text is padding. Gradients are gradients of a random weighted sum of all outputs. [Models of \
+transformers](hf.md) explains
 how to use a model.
 
-- **equal to**: the implementation that relpos agrees with: eager attention, or torch's attention (sdpa) if eager attention computes
-  something else. The number is the largest difference of an output or a gradient, divided by the largest absolute value. Many
+- **equal to**: the implementation that relpos agrees with: eager attention, or torch's attention (sdpa) if eager \
+attention computes
+  something else. The number is the largest difference of an output or a gradient, divided by the largest absolute \
+value. Many
   models compute the eager softmax in f32, so differences are about 1e-7.
-- **N×N array**: whether relpos creates an array of queries × keys for a padded text of 512 tokens. An empty cell means that eager
+- **N×N array**: whether relpos creates an array of queries × keys for a padded text of 512 tokens. An empty cell \
+means that eager
   attention creates none, or that this is unknown.
-- **memory at 4,096**: the increase of memory during a forward pass of the small model over 4,096 tokens in f32, with relpos and
+- **memory at 4,096**: the increase of memory during a forward pass of the small model over 4,096 tokens in f32, with \
+relpos and
   with eager attention (`--memory`). An empty cell means not measured.
-- **generate()**: whether `generate` with `use_cache=True` gives the same 8 tokens after texts with padding on the left, and the number
+- **generate()**: whether `generate` with `use_cache=True` gives the same 8 tokens after texts with padding on the \
+left, and the number
   of queries per step if it is more than one.
 
-The test reduces the widths, heads, layers and vocabulary of a config. If eager attention does not run with the reduced config, the
-test tries six layers, for models with several kinds of layers. If that fails too, it tries two layers with the original widths.
-`tools/hf_models.py --save` runs the test, `--try` runs it for models that were not tried, and `--write` writes this page from bench/results/hf_models.json.
+The test reduces the widths, heads, layers and vocabulary of a config. If eager attention does not run with the \
+reduced config, the
+test tries six layers, for models with several kinds of layers. If that fails too, it tries two layers with the \
+original widths.
+`tools/hf_models.py --save` runs the test, `--try` runs it for models that were not tried, and `--write` writes this \
+page from bench/results/hf_models.json.
 `./check --torch full` repeats the test.
 
 """

@@ -1,5 +1,5 @@
-"""Helpers of the tools that generate text in files: read `relpos info --json`, replace text between two marks, write files, or check
-that they are up to date. Standard library only.  SPDX-License-Identifier: Apache-2.0"""
+"""Helpers of the tools that generate text in files: read `relpos info --json`, replace text between two marks, write
+files, or check that they are up to date. Standard library only.  SPDX-License-Identifier: Apache-2.0"""
 import json
 import subprocess
 import sys
@@ -13,7 +13,8 @@ def fail(why):
 
 
 def program_of(arguments):
-    """Return the path of the relpos program: the argument if there is one, else build/dev/relpos, else the newest build."""
+    """Return the path of the relpos program: the argument if there is one, else build/dev/relpos, else the newest
+    build."""
     if len(arguments) > 1 or any(a.startswith("-") for a in arguments):
         sys.exit(sys.modules["__main__"].__doc__)
     if arguments:
@@ -25,7 +26,8 @@ def program_of(arguments):
 def said_by(program, of):
     """Return the list "terms" or "masks" from `relpos info --json`."""
     try:
-        return json.loads(subprocess.run([program, "info", "--json"], check=True, capture_output=True, text=True).stdout)[of]
+        return json.loads(subprocess.run([program, "info", "--json"], check=True, capture_output=True,
+                                         text=True).stdout)[of]
     except (OSError, subprocess.CalledProcessError, ValueError, KeyError) as why:
         fail(f"{program} info --json: {why} (build the program first)")
 

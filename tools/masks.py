@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Write the masks that `relpos info --json` lists into the signature, call and docstring of relpos.attention, its stub, four manual
-pages and the README. Standard library only.
+"""Write the masks that `relpos info --json` lists into the signature, call and docstring of relpos.attention, its stub,
+four manual pages and the README. Standard library only.
 
     tools/masks.py [RELPOS]              RELPOS: the program; by default the newest build
     tools/masks.py --check [RELPOS]      write nothing; exit with 1 if a file is stale
@@ -23,7 +23,8 @@ def renewed(text, begin, end, new, where):
 
 
 def wrapped(words, first, indent, width=130):
-    return textwrap.fill(", ".join(words), width, initial_indent=first, subsequent_indent=" " * indent, break_long_words=False,
+    return textwrap.fill(", ".join(words), width, initial_indent=first, subsequent_indent=" " * indent,
+                         break_long_words=False,
                          break_on_hyphens=False)
 
 
@@ -69,13 +70,15 @@ def package(text, masks):
                 said = re.sub(rf"\b{name.upper()}\b", name, said)
         if m["array"]:
             said = f"({m['array']['axes']}) or broadcastable: {said}"
-        lines.append(textwrap.fill(said, 126, initial_indent=f"    {m['name']:<16} ", subsequent_indent=" " * 21) + "\n")
+        lines.append(textwrap.fill(said, 126, initial_indent=f"    {m['name']:<16} ", subsequent_indent=" " * 21)
+                     + "\n")
     return renewed(text, r"(?m)^    causal +(?=\S)", r"(?m)^    scale +(?=\S)", "".join(lines), where)
 
 
 def stub(text, masks):
     kinds = {0: "bool", 1: "int | None", 2: "Pair | None"}
-    lines = ["    {}: {}\n".format(m["name"], "Any" if m["array"] else kinds.get(len(numbers(m)), "tuple[int | None, ...] | None"))
+    lines = ["    {}: {}\n".format(m["name"],
+                                   "Any" if m["array"] else kinds.get(len(numbers(m)), "tuple[int | None, ...] | None"))
              for m in masks]
     return renewed(text, r"(?m)^    causal: ", r"(?m)^    scale: ", "".join(lines), "python/relpos/__init__.pyi")
 
@@ -96,7 +99,8 @@ def options(masks, more=lambda m: ""):
 
 
 def meaning(mask):
-    return f" A pair attends where {mask['meaning']}." + (" The numbers of queries and keys must be equal." if mask["same_lengths"] else "")
+    return f" A pair attends where {mask['meaning']}." + (" The numbers of queries and keys must be equal."
+                                                          if mask["same_lengths"] else "")
 
 
 def problems(masks):
@@ -109,7 +113,8 @@ def readme(text, masks):
     """Return the text of the README with an updated list of masks. Lines do not break inside an option."""
     options = [f"`{m['option'].removesuffix(' NAME')}`".replace(" ", "\0") for m in masks]
     line = wrapped(options, "Masks: ", 0, 100).replace("\0", " ")
-    return between(text, "<!-- masks: made by tools/masks.py -->\n", "<!-- end of masks -->\n", line + ".\n", "README.md")
+    return between(text, "<!-- masks: made by tools/masks.py -->\n", "<!-- end of masks -->\n", line + ".\n",
+                   "README.md")
 
 
 def main():

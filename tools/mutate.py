@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
-"""Mutation testing of the library: break random places one at a time and check that a test fails. Standard library only.
+"""Mutation testing of the library: break random places one at a time and check that a test fails. Standard library
+only.
 
     tools/mutate.py [--limit N] [--files PATH...] [--seed N]   break N places (default 240), continuing an earlier run
-    tools/mutate.py --survivors       try the surviving mutants again. --long: also run the long tests. --sanitize: build with gcc's AddressSanitizer
-                                      and UndefinedBehaviorSanitizer, which detect wrong reads and writes
+    tools/mutate.py --survivors       try the surviving mutants again. --long: also run the long tests. --sanitize:
+                                      build with gcc's AddressSanitizer and UndefinedBehaviorSanitizer, which detect
+                                      wrong reads and writes
     tools/mutate.py --show            print the table and the survivors of bench/results/mutate.json
     tools/mutate.py --write           write the table of docs/reliability.md; --check: exit with 1 if it is stale
 
-A mutant changes an operator or a comparison, changes a number by one, negates a condition, removes a statement, or exchanges neighbouring
-arguments. The tool changes only a copy of the source, in build/mutate/source, and builds it at -O1 with the kernels of two instruction sets,
-plain vectors and AVX2. It does not break code that only other sets use (src/kernels/amx, src/isa/avx512.h). A mutant that compiles to the
-same object code does not count. Each test may use the processor time of five unbroken runs plus three seconds. Tests named like the file run
-first, then those that have killed many mutants in little time. tests/equivalent_mutants.txt lists the mutants that no test can detect, with
-reasons. SPDX-License-Identifier: Apache-2.0
+A mutant changes an operator or a comparison, changes a number by one, negates a condition, removes a statement, or
+exchanges neighbouring arguments. The tool changes only a copy of the source, in build/mutate/source, and builds it at
+-O1 with the kernels of two instruction sets, plain vectors and AVX2. It does not break code that only other sets use
+(src/kernels/amx, src/isa/avx512.h). A mutant that compiles to the same object code does not count. Each test may use
+the processor time of five unbroken runs plus three seconds. Tests named like the file run first, then those that have
+killed many mutants in little time. tests/equivalent_mutants.txt lists the mutants that no test can detect, with
+reasons.
+SPDX-License-Identifier: Apache-2.0
 """
 import argparse
 import collections
@@ -39,39 +43,60 @@ RESULTS = root / "bench" / "results" / "mutate.json"
 EQUIVALENT = root / "tests" / "equivalent_mutants.txt"
 WORK = root / "build" / "mutate"
 SOURCE, BUILD, TEMPORARY = WORK / "source", WORK / "build", WORK / "tmp"
-FOLDERS = {"src": 10, "models/io": 3, "models/linear": 1, "models/tokenizer": 1, "models/t5": 1}  # folder: weight in the random choice
-SKIPPED = re.compile(r"src/kernels/amx/|src/isa/(?!isa_registry)|models/linear/sets/|models/linear/kernels/amx|grapheme_table|t5/reference\.c")
+# folder: weight in the random choice
+FOLDERS = {"src": 10, "models/io": 3, "models/linear": 1, "models/tokenizer": 1, "models/t5": 1}
+SKIPPED = (
+    re.compile(
+        r"src/kernels/amx/|src/isa/(?!isa_registry)|models/linear/sets/|models/linear/kernels/amx|grapheme_table"
+        r"|t5/reference\.c"))
 OTHER_SETS = ("amx", "amx_emulated", "avx512", "avx512_f64")
-LONG = 2.9  # tests that take more processor time, in seconds, run only with --long, except those that no other test can replace:
+# tests that take more processor time, in seconds, run only with --long, except those that no other test can replace:
+LONG = 2.9
 NEEDED = ("oracle", "test_checkpoints", "test_tokenizer", "test_tokenizer_damage", "test_t5_laws")
 # The ctest names of the tests of each folder, without tests that need other tools or that test other code.
-CORE = (r"test_(formulas|schemes|words|array_forms|option_words|term_text|descriptions|equal_terms|environment|backward_arguments|masked_rows|convert|offsets"
-        r"|arguments|inspection|identities|large_numbers|gradients|layouts|gradient_laws|masks|dropout|out_of_memory|forget_gates|gradient_bounds|nonfinite"
-        r"|equal_bits|gradient_bits|decode|pools|forks|definition|skipping|memory|stack|float_state|process_numbers)|old_client|fuzz_(terms|problem)"
-        r"|golden_(generic|avx2)|oracle|verify_few|verify|cli_(attend|bias|explain|info|bad_options|bench|bucket|verify|gradients)")
+CORE = (r"test_(formulas|schemes|words|array_forms|option_words|term_text|descriptions|equal_terms|environment"
+        r"|backward_arguments|masked_rows|convert|offsets"
+        r"|arguments|inspection|identities|large_numbers|gradients|layouts|gradient_laws|masks|dropout|out_of_memory"
+        r"|forget_gates|gradient_bounds|nonfinite"
+        r"|equal_bits|gradient_bits|decode|pools|forks|definition|skipping|memory|stack|float_state|process_numbers)"
+        r"|old_client|fuzz_(terms|problem)"
+        r"|golden_(generic|avx2)|oracle|verify_few|verify|cli_(attend|bias|explain|info|bad_options|bench|bucket"
+        r"|verify|gradients)")
 TESTS = {
     "src": CORE,
-    "models/io": r"test_(npy|npz|safetensors|torch|files|paths|damage|checkpoints?|t5_damage)|fuzz_(io|checkpoint|torch)|cli_(bad_files|attend_files|outputs|streams|attend)",
+    "models/io":
+    r"test_(npy|npz|safetensors|torch|files|paths|damage|checkpoints?|t5_damage)|fuzz_(io|checkpoint|torch)"
+    r"|cli_(bad_files|attend_files|outputs|streams|attend)",
     "models/linear": r"test_(linear|screen|t5_golden|t5_screen|t5_reference|t5_laws)|cli_t5",
     "models/tokenizer": r"test_(tokenizer|tokenizer_damage)|fuzz_tokenizer|cli_t5",
     "models/t5": r"test_t5_.*|fuzz_checkpoint|fuzz_t5|cli_t5",
 }
-SWAPS = {"+": "-", "-": "+", "*": "/", "/": "*", "%": "/", "<<": ">>", ">>": "<<", "&": "|", "|": "&", "&&": "||", "||": "&&", "<": "<=", "<=": "<",
+SWAPS = {"+": "-", "-": "+", "*": "/", "/": "*", "%": "/", "<<": ">>", ">>": "<<", "&": "|", "|": "&", "&&": "||",
+         "||": "&&", "<": "<=", "<=": "<",
          ">": ">=", ">=": ">", "==": "!=", "!=": "==", "+=": "-=", "-=": "+=", "*=": "/="}
 COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 KINDS = ("operator", "comparison", "number", "condition", "statement", "arguments")
-TOKEN = re.compile(r"""(?P<skip>/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|^[ \t]*\#(?:\\\n|/\*.*?\*/|[^\n])*)|(?P<word>[A-Za-z_]\w*)
-    |(?P<number>\.?\d(?:[eEpP][+-]|[\w.])*)|(?P<mark><<=|>>=|\.\.\.|->|\+\+|--|<<|>>|[-+*/%&|^<>=!]=|&&|\|\||[^\s\w])""", re.S | re.M | re.X)
-DECLARES = re.compile(r"(?:const|static|struct|enum|unsigned|union|typedef|return|goto|case|default|else|for|while|do|if|switch)\b|\w+ \**\w+(?:\[| =|;|,)|\(void\)|__builtin_prefetch")
+TOKEN = re.compile(
+    r"""(?P<skip>/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|^[ \t]*\#(?:\\\n|/\*.*?\*/|[^\n])*)
+    |(?P<word>[A-Za-z_]\w*)
+    |(?P<number>\.?\d(?:[eEpP][+-]|[\w.])*)
+    |(?P<mark><<=|>>=|\.\.\.|->|\+\+|--|<<|>>|[-+*/%&|^<>=!]=|&&|\|\||[^\s\w])""", re.S | re.M | re.X)
+DECLARES = (
+    re.compile(
+        r"(?:const|static|struct|enum|unsigned|union|typedef|return|goto|case|default|else|for|while|do|if|switch)\b"
+        r"|\w+ \**\w+(?:\[| =|;|,)|\(void\)|__builtin_prefetch"))
 
-Place = collections.namedtuple("Place", "file line kind old new nth")  # a line, the changed line, and its index among equal lines
+# a line, the changed line, and its index among equal lines
+Place = collections.namedtuple("Place", "file line kind old new nth")
 
 
 def places(file):
-    """Return the text of a file and its possible mutations, {kind: [(start, end, new)]}: `new` replaces text[start:end]."""
+    """Return the text of a file and its possible mutations, {kind: [(start, end, new)]}: `new` replaces
+    text[start:end]."""
     text = (root / file).read_text()
     tokens = [m for m in TOKEN.finditer(text) if m.lastgroup != "skip"]
-    bodies = [(m.start(), text.find("\n}", m.start())) for m in re.finditer(r"^\{$", text, re.M)]  # function bodies, in the style of clang-format
+    # function bodies, in the style of clang-format
+    bodies = [(m.start(), text.find("\n}", m.start())) for m in re.finditer(r"^\{$", text, re.M)]
     found = {kind: [] for kind in KINDS}
     body = 0
     for n, token in enumerate(tokens):
@@ -88,7 +113,8 @@ def places(file):
             whole = re.fullmatch(r"(0|[1-9]\d*|0x[0-9a-fA-F]+)([uUlL]*)", word)
             if whole:
                 value = int(whole[1], 0)
-                found["number"] += [(at, end, f"{value + 1}{whole[2]}")] + ([(at, end, f"{value - 1}{whole[2]}")] if value else [])
+                found["number"] += [(at, end, f"{value + 1}{whole[2]}")] + ([(at, end, f"{value - 1}{whole[2]}")]
+                                                                            if value else [])
             elif re.fullmatch(r"\d+\.\d*f?", word):
                 found["number"].append((at, end, f"{float(word.rstrip('f')) + 1}{'f' * word.endswith('f')}"))
         elif token.lastgroup == "word" and tokens[n + 1].group() == "(":
@@ -128,8 +154,8 @@ def arguments(text, tokens, n):
 
 
 def choose(files, seed):
-    """Yield random places until 1,000 consecutive draws find no new one. A draw chooses a folder (by weight), a file (by length), a kind and
-    a place."""
+    """Yield random places until 1,000 consecutive draws find no new one. A draw chooses a folder (by weight), a file
+    (by length), a kind and a place."""
     draw = random.Random(seed)
     names = {folder: [f for f in files if f.startswith(folder + "/")] for folder in FOLDERS}
     names = {folder: list_ for folder, list_ in names.items() if list_}
@@ -161,7 +187,8 @@ def survivors(data, files):
         parts = (root / m["file"]).read_text().split(m["old"] + "\n")
         if len(parts) > m["nth"] + 1:
             before, after = (((m["old"] + "\n").join(p)) for p in (parts[:m["nth"] + 1], parts[m["nth"] + 1:]))
-            yield Place(m["file"], before.count("\n") + 1, m["kind"], m["old"], m["new"], m["nth"]), before + m["new"] + "\n" + after
+            yield Place(m["file"], before.count("\n") + 1, m["kind"], m["old"], m["new"],
+                        m["nth"]), before + m["new"] + "\n" + after
 
 
 def key(mutant):
@@ -171,13 +198,14 @@ def key(mutant):
 
 
 def equivalents():
-    """Return {(file, old, new): reason}. Each entry of the file has four lines: the path; "- " and the old line; "+ " and the new line,
-    both without indentation; the reason."""
+    """Return {(file, old, new): reason}. Each entry of the file has four lines: the path; "- " and the old line; "+ "
+    and the new line, both without indentation; the reason."""
     listed = {}
     for entry in EQUIVALENT.read_text().split("\n\n") if EQUIVALENT.exists() else []:
         lines = [line for line in entry.strip().splitlines() if not line.startswith("#")]
         if lines:
-            file, old, new, reason = lines[0], [l[2:] for l in lines if l[:2] == "- "], [l[2:] for l in lines if l[:2] == "+ "], lines[-1]
+            file, old, new, reason = lines[0], [l[2:] for l in lines
+                                                if l[:2] == "- "], [l[2:] for l in lines if l[:2] == "+ "], lines[-1]
             listed[file, "\n".join(old), "\n".join(new)] = reason
     return listed
 
@@ -187,10 +215,12 @@ def plain(text):
 
 
 def prepare(flags):
-    """Copy all files that git does not ignore, and configure the build. Unchanged files keep their modification times."""
+    """Copy all files that git does not ignore, and configure the build. Unchanged files keep their modification
+    times."""
     SOURCE.mkdir(parents=True, exist_ok=True)
     TEMPORARY.mkdir(exist_ok=True)
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=root, check=True, capture_output=True, text=True).stdout.splitlines()
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=root, check=True, capture_output=True,
+                            text=True).stdout.splitlines()
     for name in listed:
         if not (root / name).is_file() or name in (f"src/isa/{n}.c" for n in OTHER_SETS):
             continue
@@ -202,13 +232,16 @@ def prepare(flags):
             to.write_bytes(data)
             shutil.copymode(root / name, to)
     launcher = ["-DCMAKE_C_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
-    subprocess.run(["cmake", "-G", "Ninja", "-S", SOURCE, "-B", BUILD, "-DCMAKE_BUILD_TYPE=None", "-DCMAKE_LINK_DEPENDS_NO_SHARED=ON", "-DRELPOS_TEST_KERNELS=OFF",
-                    f"-DCMAKE_C_FLAGS=-O1 -Werror=incompatible-pointer-types -Werror=int-conversion {flags}", *launcher], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["cmake", "-G", "Ninja", "-S", SOURCE, "-B", BUILD, "-DCMAKE_BUILD_TYPE=None",
+                    "-DCMAKE_LINK_DEPENDS_NO_SHARED=ON", "-DRELPOS_TEST_KERNELS=OFF",
+                    f"-DCMAKE_C_FLAGS=-O1 -Werror=incompatible-pointer-types -Werror=int-conversion {flags}",
+                    *launcher], check=True, stdout=subprocess.DEVNULL)
 
 
 def build(targets):
     """Build the targets. Return the finished process, whose returncode is 0 if they build."""
-    return subprocess.run(["ninja", "-C", BUILD, "-j2", *targets], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    return subprocess.run(["ninja", "-C", BUILD, "-j2", *targets], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True,
                           env=os.environ | {"CCACHE_BASEDIR": str(root), "CCACHE_NOHASHDIR": "1"})
 
 
@@ -227,7 +260,8 @@ class Test:
         self.name, self.command = listed["name"], listed["command"]
         more = {p["name"]: p["value"] for p in listed["properties"]}
         self.folder = more.get("WORKING_DIRECTORY", str(BUILD))
-        self.environment = os.environ | dict(e.split("=", 1) for e in more.get("ENVIRONMENT", [])) | {"TMPDIR": str(TEMPORARY), "CMOCKA_TEST_ABORT": "0"}
+        self.environment = (os.environ | dict(e.split("=", 1) for e in more.get("ENVIRONMENT", []))
+                            | {"TMPDIR": str(TEMPORARY), "CMOCKA_TEST_ABORT": "0"})
         self.targets = [str(Path(c).relative_to(BUILD)) for c in self.command if c.startswith(str(BUILD) + "/")]
         self.seconds, self.wall = None, None
 
@@ -243,7 +277,8 @@ class Test:
             if BUILD.name == "build":  # sanitizers reserve far more memory than they use
                 resource.setrlimit(resource.RLIMIT_AS, (12 << 30, 12 << 30))
         began = time.monotonic()
-        child = subprocess.Popen(self.command, cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        child = subprocess.Popen(self.command, cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.DEVNULL,
                                  stderr=subprocess.DEVNULL, preexec_fn=limits)
         RUNNING.add(child.pid)
         wall = 60 + 20 * self.wall if self.wall is not None else 1200
@@ -274,12 +309,15 @@ def tests_of(folders):
     """Return the tests that pass on the unbroken source, with their times. The times are cached, because measuring
     takes minutes."""
     wanted = "|".join(f"(?:{TESTS[f]})" for f in folders)
-    sources = [p.stem for p in SOURCE.glob("tests/*/test_*.c")] + ["test_golden", "old_client"] + [f"fuzz_{p.stem}" for p in SOURCE.glob("tests/fuzz/*.c")]
-    programs = sorted({f"tests/{name}" for name in sources if re.fullmatch(wanted, name) or name == "test_golden" and "src" in folders})
+    sources = ([p.stem for p in SOURCE.glob("tests/*/test_*.c")] + ["test_golden", "old_client"]
+               + [f"fuzz_{p.stem}" for p in SOURCE.glob("tests/fuzz/*.c")])
+    programs = sorted({f"tests/{name}" for name in sources if re.fullmatch(wanted, name) or name == "test_golden"
+                       and "src" in folders})
     built = build([*programs, "relpos", "cases"])  # ctest prints the commands of tests only if the programs exist
     if built.returncode:
         sys.exit(built.stdout[-3000:])
-    listed = json.loads(subprocess.run(["ctest", "--show-only=json-v1"], cwd=BUILD, check=True, capture_output=True, text=True).stdout)["tests"]
+    listed = json.loads(subprocess.run(["ctest", "--show-only=json-v1"], cwd=BUILD, check=True, capture_output=True,
+                                       text=True).stdout)["tests"]
     tests = [Test(t) for t in listed if t.get("command") and re.fullmatch(wanted, t["name"])]
     file = BUILD / "times.json"
     times = json.loads(file.read_text()) if file.exists() else {}
@@ -295,11 +333,13 @@ def tests_of(folders):
 
 def objects():
     """Return a digest of each object file of the libraries."""
-    return {o: hashlib.sha256(o.read_bytes()).digest() for part in ("relpos", "relpos_io", "relpos_linear", "relpos_tokenizer", "relpos_t5")
+    return {o: hashlib.sha256(o.read_bytes()).digest()
+            for part in ("relpos", "relpos_io", "relpos_linear", "relpos_tokenizer", "relpos_t5")
             for o in (BUILD / "CMakeFiles" / f"{part}.dir").rglob("*.o")}
 
 
-LIBRARIES = {"src": ["relpos"], "models/io": ["relpos", "relpos_io"], "models/linear": ["relpos_linear"], "models/tokenizer": ["relpos_tokenizer"], "models/t5": ["relpos_t5"]}
+LIBRARIES = {"src": ["relpos"], "models/io": ["relpos", "relpos_io"], "models/linear": ["relpos_linear"],
+             "models/tokenizer": ["relpos_tokenizer"], "models/t5": ["relpos_t5"]}
 
 
 def judge(place, broken, order, whole):
@@ -335,10 +375,13 @@ def judge(place, broken, order, whole):
 
 def card():
     """Describe the machine and the source."""
-    cpu = dict(line.split(":", 1) for line in subprocess.run(["lscpu"], capture_output=True, text=True).stdout.splitlines() if ":" in line)
+    cpu = dict(line.split(":", 1) for line in subprocess.run(["lscpu"], capture_output=True,
+                                                             text=True).stdout.splitlines() if ":" in line)
     version = subprocess.run(["gcc", "--version"], capture_output=True, text=True).stdout.splitlines()[0]
-    return {"cpu": cpu.get("Model name", "?").strip(), "cores": os.cpu_count(), "kernel": platform.release(), "compiler": version,
-            "commit": subprocess.run(["git", "describe", "--always", "--dirty=+"], cwd=root, capture_output=True, text=True).stdout.strip(),
+    return {"cpu": cpu.get("Model name", "?").strip(), "cores": os.cpu_count(), "kernel": platform.release(),
+            "compiler": version,
+            "commit": subprocess.run(["git", "describe", "--always", "--dirty=+"], cwd=root, capture_output=True,
+                                     text=True).stdout.strip(),
             "date": datetime.date.today().isoformat()}
 
 
@@ -370,7 +413,8 @@ def show(data):
         print(f"\n{what:12}" + "".join(f"{s:>18}" for s in states) + "    killed of killed + survived")
         for name, c in count.items():
             if sum(c.values()):
-                print(f"{name:12}" + "".join(f"{c[s]:18}" for s in states) + f"{100 * c['killed'] / max(1, c['killed'] + c['survived']):8.1f} %")
+                print(f"{name:12}" + "".join(f"{c[s]:18}" for s in states)
+                      + f"{100 * c['killed'] / max(1, c['killed'] + c['survived']):8.1f} %")
     for m in data["mutants"]:
         if state(m, listed) == "survived":
             print(f"\n{m['file']}:{m['line']} {m['kind']}\n- {plain(m['old'])}\n+ {plain(m['new'])}")
@@ -387,10 +431,12 @@ def page():
             rows.append(f"| {folder} | {found + missed + same} | {found} | {missed} | {same} |")
     found, missed = (sum(n for (_, s), n in count.items() if s == of) for of in ("killed", "survived"))
     left = sum(n for (_, s), n in count.items() if s in ("same code", "does not compile"))
-    rows += ["", f"The tests found {100 * found / max(1, found + missed):.1f} % of the {found + missed} detectable breaks. {left} other breaks did not compile, or compiled to the "
-             f"same code. The run is from {data['machine']['date']} (bench/results/mutate.json)."]
+    rows += ["", f"The tests found {100 * found / max(1, found + missed):.1f} % of the {found + missed} detectable "
+                 f"breaks. {left} other breaks did not compile, or compiled to the "
+                 f"same code. The run is from {data['machine']['date']} (bench/results/mutate.json)."]
     path = "docs/reliability.md"
-    return {path: between((root / path).read_text(), "<!-- mutate: tools/mutate.py --write -->\n", "<!-- end of mutate -->", "\n".join(rows) + "\n", path)}
+    return {path: between((root / path).read_text(), "<!-- mutate: tools/mutate.py --write -->\n",
+                          "<!-- end of mutate -->", "\n".join(rows) + "\n", path)}
 
 
 def main():
@@ -407,10 +453,13 @@ def main():
         return show(data)
     if a.write or a.check:
         return write(page()) if a.write else check(page(), "tools/mutate.py --write")
-    tracked = subprocess.run(["git", "ls-files", *FOLDERS], cwd=root, check=True, capture_output=True, text=True).stdout.splitlines()
-    files = [f for f in tracked if f.endswith((".c", ".h")) and not SKIPPED.search(f) and any(f == p or f.startswith(p.rstrip("/") + "/") for p in a.files)]
+    tracked = subprocess.run(["git", "ls-files", *FOLDERS], cwd=root, check=True, capture_output=True,
+                             text=True).stdout.splitlines()
+    files = [f for f in tracked if f.endswith((".c", ".h")) and not SKIPPED.search(f)
+             and any(f == p or f.startswith(p.rstrip("/") + "/") for p in a.files)]
     if not files:
-        sys.exit(f"mutate: --files {' '.join(a.files)}: no C file to break; name a file or folder in {', '.join(FOLDERS)}")
+        sys.exit(f"mutate: --files {' '.join(a.files)}: no C file to break; name a file or folder in "
+                 f"{', '.join(FOLDERS)}")
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     if a.sanitize:
@@ -431,21 +480,26 @@ def main():
         if old and not a.survivors:
             continue
         folder = folder_of(place.file)
-        fitting = [t for t in tests.values() if re.fullmatch(TESTS[folder], t.name) and (a.long or t.seconds < LONG or t.name in NEEDED)]
+        fitting = [t for t in tests.values() if re.fullmatch(TESTS[folder], t.name)
+                   and (a.long or t.seconds < LONG or t.name in NEEDED)]
         kills = collections.Counter(m["by"] for m in data["mutants"] if m["file"].startswith(folder + "/"))
-        near = collections.Counter(m["by"] for m in data["mutants"] if Path(m["file"]).parent == Path(place.file).parent)
+        near = collections.Counter(m["by"] for m in data["mutants"]
+                                   if Path(m["file"]).parent == Path(place.file).parent)
         words = set(re.split(r"\W|_", place.file)) - {"src", "c", "h", "terms"}
-        named = lambda t: any(w.startswith(word) or word.startswith(w) for w in t.name.split("_")[1:] for word in words if len(word) > 2)
+        named = lambda t: any(w.startswith(word) or word.startswith(w) for w in t.name.split("_")[1:] for word in words
+                              if len(word) > 2)
         fitting.sort(key=lambda t: (t.seconds + 0.1) / (kills[t.name] + 3 * near[t.name] + 5 * named(t) + 0.5))
         build(LIBRARIES[folder])  # restore the files of the previous mutant
         whole, began = objects(), time.monotonic()
         found, by = judge(place, broken, fitting, whole)
         if found != "killed" and old:
             continue
-        mutant = place._asdict() | {"state": found, "by": by + " (sanitized)" * (a.sanitize and found == "killed"), "seconds": round(time.monotonic() - began, 1)}
+        mutant = place._asdict() | {"state": found, "by": by + " (sanitized)" * (a.sanitize and found == "killed"),
+                                    "seconds": round(time.monotonic() - began, 1)}
         data["mutants"] = [m for m in data["mutants"] if key(m) != key(place)] + [mutant]
         save(data)
-        print(f"{done} {found} {by} ({mutant['seconds']} s): {place.file}:{place.line} {place.kind}\n    - {plain(place.old)}\n    + {plain(place.new)}", flush=True)
+        print(f"{done} {found} {by} ({mutant['seconds']} s): {place.file}:{place.line} {place.kind}\n    - "
+              f"{plain(place.old)}\n    + {plain(place.new)}", flush=True)
     build([library for f in folders for library in LIBRARIES[f]])
     show(data)
 

@@ -1,5 +1,5 @@
-"""Write the numbers of bench/results and lab/results between the marks in README.md and in docs/: index.md, costs.md, hf-performance.md, lab-reference.md,
-numerics.md and t5-design.md, and in lab/model/README.md. Standard library only.
+"""Write the numbers of bench/results and lab/results between the marks in README.md and in docs/: index.md, costs.md,
+hf-performance.md, lab-reference.md, numerics.md and t5-design.md, and in lab/model/README.md. Standard library only.
 
 tools/measure.sh writes the result files and runs this script.  SPDX-License-Identifier: Apache-2.0
 """
@@ -25,7 +25,8 @@ import results as lab_results  # noqa: E402
 from page import Page  # noqa: E402
 
 SDPA = "SDPA, bias built before"
-FAR = {"fwd:f32:b32h12q49k49d32:dense": "windows of 49 keys", "fwd:f32:b1h8q1k65536d64o65535": "one query against 65,536 keys"}
+FAR = {"fwd:f32:b32h12q49k49d32:dense": "windows of 49 keys",
+       "fwd:f32:b1h8q1k65536d64o65535": "one query against 65,536 keys"}
 
 
 def lines(name):
@@ -43,14 +44,16 @@ def put(path, text, what="numbers"):
 
 def machines():
     """Yield (machine, rows) of each result file of bench/peers.py, newest first."""
-    files = sorted(results.glob("peers*.json"), key=lambda path: json.loads(path.read_text())["machine"]["date"], reverse=True)
+    files = sorted(results.glob("peers*.json"),
+                   key=lambda path: json.loads(path.read_text())["machine"]["date"], reverse=True)
     for path in files:
         data = json.loads(path.read_text())
         yield data["machine"], data["rows"]
 
 
 def speed():
-    """Return the lines on speed of README.md and docs/index.md, with links from docs: a table of times of PyTorch's SDPA over those of relpos, and a list."""
+    """Return the lines on speed of README.md and docs/index.md, with links from docs: a table of times of PyTorch's
+    SDPA over those of relpos, and a list."""
     out = ["The table has the time of PyTorch's `scaled_dot_product_attention` (SDPA) divided by that of relpos:",
            "f32, 8 heads of size 64, a T5 table, one thread. SDPA gets the bias as an N × N mask; the first",
            "three columns exclude the time to build it, the last two include it.", "",
@@ -58,7 +61,8 @@ def speed():
            "|---|---|---|---|---|---|"]
     slower, not_counted = [], []
     for m, rows in machines():
-        t5, both = ({r["n"]: r for r in report.groups(rows).get((report.PASSES[passes], "f32", "T5 table"), [])} for passes in ("fwd", "fwdbwd"))
+        t5, both = ({r["n"]: r for r in report.groups(rows).get((report.PASSES[passes], "f32", "T5 table"), [])}
+                    for passes in ("fwd", "fwdbwd"))
 
         def ratio(row, *others):
             found = [report.ratio(row, x) for x in others if row and x in row["times"]]
@@ -67,7 +71,8 @@ def speed():
         gradients = [name for name in both.get(4096, {"times": {}})["times"] if name.startswith(("SDPA", "eager"))]
         older = " (older code)" if "changed_since" in m else ""
         out.append(f"| {report.label(m)}{older} | " + " | ".join(ratio(t5.get(n), SDPA) for n in (512, 1024, 4096))
-                   + f" | {ratio(t5.get(4096), 'SDPA, bias built in the call')} | {ratio(both.get(4096), *gradients)} |")
+                   + f" | {ratio(t5.get(4096), 'SDPA, bias built in the call')}"
+                     f" | {ratio(both.get(4096), *gradients)} |")
         slower.append(f"{len(report.slower(rows))} of {len(rows)} with {report.ISAS[m['isa']]}{older}")
         if "not_measured" in m:
             first, *more = m["not_measured"]
@@ -76,7 +81,8 @@ def speed():
     better = min(("eager", "sdpa"), key=lambda name: train[name]["seconds"])
     added = {name: r["peak_bytes"] - r["start_bytes"] for name, r in train.items()}
     memory = lines("memory.jsonl")[0]
-    faster = " ".join([f"- Problems in which another library is faster: {', '.join(slower)}.", *not_counted, "[Performance](performance.md) lists these first."])
+    faster = " ".join([f"- Problems in which another library is faster: {', '.join(slower)}.", *not_counted,
+                       "[Performance](performance.md) lists these first."])
     return out + ["", *textwrap.wrap(faster, 96, subsequent_indent="  ", break_on_hyphens=False),
                   "- A training step of a T5 with 8 encoder and 8 decoder layers on 4,096 tokens takes",
                   f"  {train['relpos']['seconds']:.1f} s and {added['relpos'] * 1e-9:.1f} GB with relpos, and "
@@ -86,15 +92,19 @@ def speed():
 
 
 def whole_models():
-    """Return the lines of README.md and docs/index.md on models of transformers: the lowest and highest ratios of inputs, and those of generate()."""
+    """Return the lines of README.md and docs/index.md on models of transformers: the lowest and highest ratios of
+    inputs, and those of generate()."""
     data, rows = report.models()
     rows = sorted((r for r in rows if r["threads"] == 1), key=lambda r: r["ratio"])
-    reads, writes = ([r for r in rows if r["problem"].startswith("generate") == generates] for generates in (False, True))
+    reads, writes = ([r for r in rows if r["problem"].startswith("generate") == generates]
+                     for generates in (False, True))
     name = lambda r: f"{r['ratio']:.2f} ({r['model']}, {r['problem']})"  # noqa: E731
     cpu = re.sub(r"\(R\)|\(TM\)| Processor", "", data["machine"]["cpu"]["Model name"])
-    return [f"- {len({r['model'] for r in rows})} models of transformers on one thread of an {cpu}: the faster one of `sdpa` and `eager` takes",
+    return [f"- {len({r['model'] for r in rows})} models of transformers on one thread of an {cpu}: the faster one of "
+            "`sdpa` and `eager` takes",
             f"  {name(reads[0])} to {name(reads[-1])} times as long as `relpos`,",
-            f"  and {writes[0]['ratio']:.2f} to {writes[-1]['ratio']:.2f} when generating text. PyTorch's linear layers limit the gain:",
+            f"  and {writes[0]['ratio']:.2f} to {writes[-1]['ratio']:.2f} when generating text. PyTorch's linear "
+            "layers limit the gain:",
             "  [all models, and their limits](performance.md#whole-models-of-transformers)."]
 
 
@@ -104,7 +114,8 @@ def parts():
     m, source = data["machine"], data["parts_from"]
     put("docs/hf-performance.md", "\n".join([
         *report.table(("", "µs"), [(name, f"{us:.1f}") for name, us in data["parts_us"].items()]),
-        f"Measured on {report.models_machine(data)}, {m['cores']} cores, {source['date']}, commit {source['commit']}{report.before(source)}."]))
+        f"Measured on {report.models_machine(data)}, {m['cores']} cores, {source['date']}, commit "
+        f"{source['commit']}{report.before(source)}."]))
 
 
 def readme():
@@ -115,14 +126,17 @@ def readme():
 def landing():
     """Write the numbers of docs/index.md: those of README.md, and the number of models of transformers."""
     models = [x["result"] for x in json.loads((results / "hf_models.json").read_text())["models"]]
-    put("docs/index.md", "\n".join([*speed(), f"- {models.count('equal')} of {len(models) - models.count('not tried')} model types of transformers give the same "
-                                    "results and gradients as with their own",
-                                    "  attention. relpos refuses the others with a reason, or they have no attention: [models](hf.md).",
+    put("docs/index.md", "\n".join([*speed(), f"- {models.count('equal')} of {len(models) - models.count('not tried')} "
+                                              "model types of transformers give the same "
+                                              "results and gradients as with their own",
+                                    "  attention. relpos refuses the others with a reason, or they have no attention: "
+                                    "[models](hf.md).",
                                     *whole_models()]))
 
 
 def costs():
-    """Write the table of docs/costs.md: the time of each term over that of plain attention with the same pass and mask."""
+    """Write the table of docs/costs.md: the time of each term over that of plain attention with the same pass and
+    mask."""
     rows = {r["problem"]: r for r in lines("costs.jsonl")}
     size = "f32:b1h8q2048k2048d64"
 
@@ -130,9 +144,12 @@ def costs():
         return rows.get(f"{direction}:{size}:{term}" + (f":{mask}" if mask else ""))
 
     plain = {d: ms(d, "") for d in ("fwd", "bwd")}
-    out = [f"Times are for B1 H8 D64 f32, N = 2048, one thread of {report.label(report.card('costs.jsonl'))}. Plain attention takes {plain['fwd']['ms']:.1f} ms forward "
-           f"({100 * plain['fwd']['share_of_peak']:.0f} % of the measured peak) and {plain['bwd']['ms']:.1f} ms backward "
-           f"({100 * plain['bwd']['share_of_peak']:.0f} %). Times in the table are multiples of these. Backward includes the "
+    out = [f"Times are for B1 H8 D64 f32, N = 2048, one thread of {report.label(report.card('costs.jsonl'))}. Plain "
+           f"attention takes {plain['fwd']['ms']:.1f} ms forward "
+           f"({100 * plain['fwd']['share_of_peak']:.0f} % of the measured peak) and {plain['bwd']['ms']:.1f} ms "
+           "backward "
+           f"({100 * plain['bwd']['share_of_peak']:.0f} %). Times in the table are multiples of these. Backward "
+           "includes the "
            "gradients of all learned arrays of the term.", "",
            "| term | forward | backward |", "|---|---|---|"]
     for problem in rows:
@@ -154,17 +171,26 @@ def costs():
     isa = {r["isa"]: r for r in lines("isa.jsonl") if r["problem"].endswith(":t5")}
     far = {r["problem"]: r for r in lines("far.jsonl")}
     terms = {r["problem"].split(":", 3)[3]: r for r in lines("terms.jsonl") if r["problem"].count(":") > 2}
-    worst = max(float(x.split("/")[2]) for x in re.findall(r"[\d.]+ / [\d.]+ / [\d.]+", (results / "errors.md").read_text()))
-    out += ["", f"The slowest calls, relative to the peak, are: a dense bias array ({100 * terms['dense']['share_of_peak']:.0f} % at N = 4096), "
+    worst = max(float(x.split("/")[2]) for x in re.findall(r"[\d.]+ / [\d.]+ / [\d.]+",
+                                                           (results / "errors.md").read_text()))
+    out += ["", "The slowest calls, relative to the peak, are: a dense bias array "
+                f"({100 * terms['dense']['share_of_peak']:.0f} % at N = 4096), "
             + ", ".join(f"{what} ({100 * far[problem]['share_of_peak']:.0f} %)" for problem, what in FAR.items())
             + ". With a T5 table and N = 4096, the instruction sets take: "
-            + ", ".join(f"{name} {r['ms']:.0f} ms ({100 * r['share_of_peak']:.0f} % of its peak)" for name, r in isa.items())
-            + f". The largest ratio of error to proved bound, for all terms and instruction sets and logits up to ±1000, is {worst:.3f}."]
-    out += ["", f"With a T5 table and its gradient at N = 4096, forward takes {fwd['ms']:.0f} ms and backward {bwd['ms']:.0f} ms "
-            f"({100 * bwd['share_of_peak']:.0f} % of the peak); both together take {(fwd['ms'] + bwd['ms']) / fwd['ms']:.2f} × the time of forward. With a causal mask, "
-            f"backward takes {back[f'bwd:{n}:t5:causal']['ms'] / bwd['ms']:.2f} of this time. Forward and backward of 8 heads at N = 32,768 need "
+            + ", ".join(f"{name} {r['ms']:.0f} ms ({100 * r['share_of_peak']:.0f} % of its peak)"
+                        for name, r in isa.items())
+            + ". The largest ratio of error to proved bound, for all terms and instruction sets and logits up to "
+              f"±1000, is {worst:.3f}."]
+    out += ["",
+            f"With a T5 table and its gradient at N = 4096, forward takes {fwd['ms']:.0f} ms and backward "
+            f"{bwd['ms']:.0f} ms "
+            f"({100 * bwd['share_of_peak']:.0f} % of the peak); both together take "
+            f"{(fwd['ms'] + bwd['ms']) / fwd['ms']:.2f} × the time of forward. With a causal mask, "
+            f"backward takes {back[f'bwd:{n}:t5:causal']['ms'] / bwd['ms']:.2f} of this time. Forward and backward of "
+            "8 heads at N = 32,768 need "
             f"{memory['bytes_peak'] * 1e-6:.0f} MB in addition to the tensors.", "",
-            "`tools/measure.sh` measures these numbers again. The result files are in bench/results. They were measured on these machines:", ""]
+            "`tools/measure.sh` measures these numbers again. The result files are in bench/results. They were "
+            "measured on these machines:", ""]
     origins = {}
     for name in ("costs.jsonl", "terms.jsonl", "isa.jsonl", "far.jsonl", "backward.jsonl", "memory.jsonl"):
         origins.setdefault(report.origin(report.card(name)), []).append(name)
@@ -181,23 +207,32 @@ def lab():
     lengths = [x["length"] for x in next(iter(groups.values()))[0]["lengths"]]
     base = lengths.index(int(next(iter(groups.values()))[0]["experiment"]["length"]))
     starts = sorted({len(r) for r in groups.values()})
-    out = [f"The table shows perplexity per byte of models trained at length {lengths[base]:,}, each scheme at the best of six settings, as means over {' or '.join(map(str, starts))} starts. "
-           "The other columns show the change beyond that length, with 95 % intervals. [The page on the ranking](../lab/results/ranking.md) has the protocol, intervals and tests:", "",
-           "| position | " + " | ".join(f"{'at ' if n == base else ''}{lengths[n]:,}" for n in range(base, len(lengths))) + " |", "|---" * (len(lengths) - base + 1) + "|"]
+    out = [f"The table shows perplexity per byte of models trained at length {lengths[base]:,}, each scheme at the "
+           f"best of six settings, as means over {' or '.join(map(str, starts))} starts. "
+           "The other columns show the change beyond that length, with 95 % intervals. [The page on the "
+           "ranking](../lab/results/ranking.md) has the protocol, intervals and tests:", "",
+           "| position | " + " | ".join(f"{'at ' if n == base else ''}{lengths[n]:,}"
+                                        for n in range(base, len(lengths))) + " |", "|---" * (len(lengths) - base + 1)
+           + "|"]
     for position, runs in sorted(groups.items(), key=lambda pair: lab_results.mean(pair[1], base)):
         cells = [f"{lab_results.mean(runs, base):.2f}"]
         for n in range(base + 1, len(lengths)):
             values = ranking.beyond(runs, lengths[base], lengths[n])
             cells.append(intervals.change(values) if len(values) == len(runs) else "none")
         out.append(f"| `{position}` | " + " | ".join(cells) + " |")
-    out += ["", "The next table compares the time of a training step with the same model in PyTorch, in alternating runs on one thread: 4 layers, width 256, 4 heads:", "",
+    out += ["", "The next table compares the time of a training step with the same model in PyTorch, in alternating "
+                "runs on one thread: 4 layers, width 256, 4 heads:", "",
             "| batch × length | position | relpos | PyTorch | |", "|---|---|---|---|---|"]
     times = lab_results.read(folder / "oracle.jsonl")
     for x in times:
-        out.append(f"| {x['batch']} × {x['length']:,} | `{x['oracle']}` | {x['relpos_ms'][0]:,.0f} ms | {x['torch_ms'][0]:,.0f} ms | {x['torch_ms'][0] / x['relpos_ms'][0]:.1f} × |")
+        out.append(f"| {x['batch']} × {x['length']:,} | `{x['oracle']}` | {x['relpos_ms'][0]:,.0f} ms | "
+                   f"{x['torch_ms'][0]:,.0f} ms | {x['torch_ms'][0] / x['relpos_ms'][0]:.1f} × |")
     m = times[0]["machine"]
-    out += ["", f"PyTorch {times[0]['torch'].split('+')[0]}; {m['cpu']}, {m['cores']} cores, {m['isa'].upper()}, {m['blas']}. "
-            "[The page of results](../lab/results/report.md) has spreads, curves, the other experiments and their commands. `lab/all.sh build/release/relpos out/lab` "
+    out += ["",
+            f"PyTorch {times[0]['torch'].split('+')[0]}; {m['cpu']}, {m['cores']} cores, {m['isa'].upper()}, "
+            f"{m['blas']}. "
+            "[The page of results](../lab/results/report.md) has spreads, curves, the other experiments and their "
+            "commands. `lab/all.sh build/release/relpos out/lab` "
             "creates it again, and `lab/oracle.py build/release/relpos lab/oracle.lab --time 4` measures the times."]
     put("docs/lab-reference.md", "\n".join(out))
     forward = Page(None)
@@ -213,7 +248,8 @@ def length_models():
         runs[line["experiment"]["position"]].append(line)
     rounding = json.loads((root / "web" / "lengths.json").read_text())["rounding"]
     lengths = [256, 512, 1024, 2048]
-    out = ["| file | learning rate | weights | " + " | ".join(f"at {n:,}" for n in lengths) + " | in the file, in the page |", "|---" * 8 + "|"]
+    out = ["| file | learning rate | weights | " + " | ".join(f"at {n:,}" for n in lengths)
+           + " | in the file, in the page |", "|---" * 8 + "|"]
     for position, lines in runs.items():
         rate = min((r for r in lines if r["seed"] == 1), key=lambda r: r["lengths"][0]["loss"])["experiment"]["lr"]
         starts = [r for r in lines if r["experiment"]["lr"] == rate]
@@ -222,17 +258,20 @@ def length_models():
         for n in range(len(lengths)):
             found = sorted(math.exp(r["lengths"][n]["loss"]) for r in starts if r["lengths"][n]["loss"] is not None)
             digits = 2 if found and found[0] < 10 else 1
-            cells.append(f"{statistics.mean(found):.{digits}f} ({found[0]:.{digits}f} to {found[-1]:.{digits}f})" if found else "no entry")
+            cells.append(f"{statistics.mean(found):.{digits}f} ({found[0]:.{digits}f} to {found[-1]:.{digits}f})"
+                         if found else "no entry")
         both = ", ".join(f"{x:.3f}" for x in rounding[f"length/{names[position]}"])
         out.append(f"| {names[position]} | {rate} | {lines[0]['weights']:,} | " + " | ".join(cells) + f" | {both} |")
     put("lab/model/README.md", "\n".join(out), "length")
 
 
 def encoders():
-    """The goals of encoders in docs/t5-design.md, with the ratios of bench/results/t5_encoders.json and t5_avx2.json."""
+    """The goals of encoders in docs/t5-design.md, with the ratios of bench/results/t5_encoders.json and
+    t5_avx2.json."""
     data = report.encoders()
     small = {r["problem"]: r for r in json.loads((results / "t5_avx2.json").read_text())["times"]}
-    rows = {(r["shape"], r["tokens"]): {side: statistics.median(s) for side, s in r["seconds"].items()} for r in data["times"]}
+    rows = {(r["shape"], r["tokens"]): {side: statistics.median(s) for side, s in r["seconds"].items()}
+            for r in data["times"]}
 
     def ratio(shape, tokens, kind, *others):
         seconds = rows[shape, tokens]
@@ -248,19 +287,30 @@ def encoders():
              ("", "bf16", "transformers bf16", 5, ratio("xxl", 512, "bf16", "transformers bf16"))]
     found += [(f"ProtT5, {n:,} tokens", kind, "transformers f32", goal, ratio("prott5", n, kind, "transformers f32"))
               for n, goal in ((1024, 1.5), (4096, 2.5)) for kind in ("f32", "int8")]
-    found += [(f"T5-small, {what}", kind, f"CTranslate2 {report.SMALL[kind]}", goal, report.small_ratio(small[problem], kind))
-              for problem, what, goals in (("batch 8", "8 sources", (2, 2)), ("encode 512", "512 tokens", (1.2, 1.5))) for kind, goal in zip(report.SMALL, goals)]
+    found += [(f"T5-small, {what}", kind, f"CTranslate2 {report.SMALL[kind]}", goal,
+               report.small_ratio(small[problem], kind))
+              for problem, what, goals in (("batch 8", "8 sources", (2, 2)), ("encode 512", "512 tokens", (1.2, 1.5)))
+              for kind, goal in zip(report.SMALL, goals)]
     out = report.table(("problem", "relpos", "compared with", "goal", "measured", ""),
-                       [(what, kind, other, f"{goal:g}", f"{x:.2f}", "" if x >= goal else "missed") for what, kind, other, goal, x in found])
+                       [(what, kind, other, f"{goal:g}", f"{x:.2f}", "" if x >= goal else "missed")
+                        for what, kind, other, goal, x in found])
     whole = next(r for r in data["whole"] if r["shape"] == "xxl")
-    long, deep = (next(r for r in data["whole"] if r["shape"] == "prott5" and r["ended"] == ended) for ended in (True, False))
-    out += [f"All {whole['layers']} layers of T5-XXL's shape in int4 encode {whole['tokens']} tokens in {whole['seconds']:.0f} s of processor time of one thread, with a largest resident "
+    long, deep = (next(r for r in data["whole"] if r["shape"] == "prott5" and r["ended"] == ended)
+                  for ended in (True, False))
+    out += [f"All {whole['layers']} layers of T5-XXL's shape in int4 encode {whole['tokens']} tokens in "
+            f"{whole['seconds']:.0f} s of processor time of one thread, with a largest resident "
             f"memory of {whole['bytes'] * 1e-9:.2f} GB (goal: 3.3 GB).", "",
-            f"**Titin.** {long['layers']} layers of ProtT5's shape in int8 embed a protein of {long['tokens'] - 1:,} residues in {long['seconds']:.0f} s of processor time while other programs "
-            f"ran, {long['seconds'] / long['layers']:.0f} s a layer, with a largest resident memory of {long['bytes'] * 1e-9:.2f} GB. Layers run one after another in the same memory, so "
-            f"{deep['layers']} layers take at most the additional weights more: {(long['bytes'] + deep['file_bytes'] - long['file_bytes']) * 1e-9:.2f} GB. A run of all {deep['layers']} layers "
-            f"was stopped in its second layer, after {deep['seconds']:.0f} s; the whole would take {long['seconds'] / long['layers'] * deep['layers'] / 3600:.1f} hours. transformers was not run: "
-            f"its scores of one layer would take {32 * (long['tokens'] ** 2) * 4e-9:.0f} GB. llama.cpp was not run either."]
+            f"**Titin.** {long['layers']} layers of ProtT5's shape in int8 embed a protein of {long['tokens'] - 1:,} "
+            f"residues in {long['seconds']:.0f} s of processor time while other programs "
+            f"ran, {long['seconds'] / long['layers']:.0f} s a layer, with a largest resident memory of "
+            f"{long['bytes'] * 1e-9:.2f} GB. Layers run one after another in the same memory, so "
+            f"{deep['layers']} layers take at most the additional weights more: "
+            f"{(long['bytes'] + deep['file_bytes'] - long['file_bytes']) * 1e-9:.2f} GB. A run of all {deep['layers']} "
+            "layers "
+            f"was stopped in its second layer, after {deep['seconds']:.0f} s; the whole would take "
+            f"{long['seconds'] / long['layers'] * deep['layers'] / 3600:.1f} hours. transformers was not run: "
+            f"its scores of one layer would take {32 * (long['tokens'] ** 2) * 4e-9:.0f} GB. llama.cpp was not run "
+            "either."]
     put("docs/t5-design.md", "\n".join(out), "encoders")
 
 

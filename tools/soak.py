@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Run long tests: libFuzzer on every fuzz target, random problems, commands with failing system calls, and training runs that are killed
-and resumed. Standard library only.
+"""Run long tests: libFuzzer on every fuzz target, random problems, commands with failing system calls, and training
+runs that are killed and resumed. Standard library only.
 
     tools/soak.py HOURS [--save]     run for HOURS, like `./check soak HOURS`
     tools/soak.py --write            write the table of docs/reliability.md from bench/results/soak.json
     tools/soak.py --check            exit with 1 if that table is stale
 
-The tool builds the presets fuzz and dev, starts from the inputs in build/soak/corpus, and writes findings to build/soak/findings. Once a finding is
-fixed, add it to tests/fuzz/corpus. --save adds the counts to bench/results/soak.json after each round. If there is a finding, the exit code is 1.
+The tool builds the presets fuzz and dev, starts from the inputs in build/soak/corpus, and writes findings to
+build/soak/findings. Once a finding is fixed, add it to tests/fuzz/corpus. --save adds the counts to
+bench/results/soak.json after each round. If there is a finding, the exit code is 1.
 SPDX-License-Identifier: Apache-2.0
 """
 import copy
@@ -31,10 +32,12 @@ SAVED = root / "bench" / "results" / "soak.json"
 HERE = root / "build" / "soak"
 MORE = {"checkpoint": "tests/t5/data/switch/model.safetensors"}  # inputs in addition to tests/fuzz/corpus
 WHAT = {"io": "inputs for the readers of .npz, .npy and .safetensors", "terms": "terms and problems as text",
-        "tokenizer": "tokenizer files, with text to encode", "settings": "configurations of training runs", "checkpoint": "checkpoints of training runs and of T5",
+        "tokenizer": "tokenizer files, with text to encode", "settings": "configurations of training runs",
+        "checkpoint": "checkpoints of training runs and of T5",
         "problem": "problems computed by every instruction set", "command": "command lines",
         "random": "random problems, with every check of `relpos verify` on every instruction set",
-        "faults": "failing allocations and system calls, in every command", "kills": "kills of training runs at random moments; the resumed runs give the same bits"}
+        "faults": "failing allocations and system calls, in every command",
+        "kills": "kills of training runs at random moments; the resumed runs give the same bits"}
 SLICE = 120  # seconds per target and round
 TRAINING = MODEL + """steps = 400
 warmup = 10
@@ -60,8 +63,10 @@ def fuzz(target, seconds):
     for seed in seeds:
         for file in sorted(Path(seed).iterdir()) if Path(seed).is_dir() else [Path(seed)]:
             shutil.copy(file, folder)
-    ran = subprocess.run([root / "build" / "fuzz" / "tests" / f"fuzz_{target}", f"-max_total_time={seconds:.0f}", "-timeout=60", "-rss_limit_mb=3000",
-                          "-print_final_stats=1", "-max_len=40000", "-close_fd_mask=1", f"-artifact_prefix={HERE}/findings/{target}-", corpus, folder],
+    ran = subprocess.run([root / "build" / "fuzz" / "tests" / f"fuzz_{target}", f"-max_total_time={seconds:.0f}",
+                          "-timeout=60", "-rss_limit_mb=3000",
+                          "-print_final_stats=1", "-max_len=40000", "-close_fd_mask=1",
+                          f"-artifact_prefix={HERE}/findings/{target}-", corpus, folder],
                          capture_output=True, text=True, errors="replace", cwd=HERE)
     done = re.search(r"number_of_executed_units: (\d+)", ran.stderr)
     if ran.returncode != 0:
@@ -74,7 +79,8 @@ def problems(seconds):
     program, until, count, found = root / "build" / "dev" / "relpos", time.monotonic() + seconds, 0, 0
     while time.monotonic() < until:
         seed = random.randrange(2**40)
-        ran = subprocess.run([program, "verify", "--random", "100", "--seed", str(seed)], capture_output=True, text=True)
+        ran = subprocess.run([program, "verify", "--random", "100", "--seed", str(seed)], capture_output=True,
+                             text=True)
         said = re.search(r"^(\d+) problems checked, (\d+) failed", ran.stdout, re.M)
         count += 100 if said else 0
         if ran.returncode != 0:
@@ -84,13 +90,14 @@ def problems(seconds):
 
 
 def train(folder, *options, **more):
-    return subprocess.Popen([root / "build" / "dev" / "relpos", "lab", "train", "../training.lab", "-o", folder, "--threads", "1", *options], cwd=HERE / "runs",
+    return subprocess.Popen([root / "build" / "dev" / "relpos", "lab", "train", "../training.lab", "-o", folder,
+                             "--threads", "1", *options], cwd=HERE / "runs",
                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **more)
 
 
 def kills(seconds):
-    """Kill a training run at random moments and resume it until it ends. Its last checkpoint must equal the one of an uninterrupted
-    run."""
+    """Kill a training run at random moments and resume it until it ends. Its last checkpoint must equal the one of an
+    uninterrupted run."""
     runs, until, count, found = HERE / "runs", time.monotonic() + seconds, 0, 0
     shutil.rmtree(runs, ignore_errors=True)
     runs.mkdir(parents=True)
@@ -113,7 +120,8 @@ def kills(seconds):
                 count += 1
                 if not (runs / "killed" / "checkpoint.safetensors").exists():
                     shutil.rmtree(runs / "killed", ignore_errors=True)
-        if run.returncode != 0 or not filecmp.cmp(runs / "whole" / "checkpoint.safetensors", runs / "killed" / "checkpoint.safetensors", shallow=False):
+        if run.returncode != 0 or not filecmp.cmp(runs / "whole" / "checkpoint.safetensors",
+                                                  runs / "killed" / "checkpoint.safetensors", shallow=False):
             found += 1
             shutil.copytree(runs / "killed", HERE / "findings" / f"killed-{count}", dirs_exist_ok=True)
     return count, found
@@ -137,8 +145,10 @@ def fail(seconds, session=[]):
 def save(before, counts, hours):
     """Write the counts of earlier runs plus those of this one."""
     all_ = copy.deepcopy(before)
-    about = json.loads(subprocess.run([root / "build" / "dev" / "relpos", "info", "--json"], capture_output=True, text=True, check=True).stdout)
-    all_["runs"].append({"date": datetime.date.today().isoformat(), "hours": round(hours, 2), "isa": about["isa"], "build": about["build"]})
+    about = json.loads(subprocess.run([root / "build" / "dev" / "relpos", "info", "--json"], capture_output=True,
+                                      text=True, check=True).stdout)
+    all_["runs"].append({"date": datetime.date.today().isoformat(), "hours": round(hours, 2), "isa": about["isa"],
+                         "build": about["build"]})
     for name, (count, found) in counts.items():
         old = all_["counts"].get(name, {"count": 0, "findings": 0})
         all_["counts"][name] = {"count": old["count"] + count, "findings": old["findings"] + found}
@@ -149,7 +159,8 @@ OTHERS = {"random": problems, "kills": kills, "faults": fail}
 
 
 def run(hours, saves):
-    """Run all tests in turn for some hours. With `saves`, add the counts to SAVED after each round, so that an interrupted run counts too."""
+    """Run all tests in turn for some hours. With `saves`, add the counts to SAVED after each round, so that an
+    interrupted run counts too."""
     build()
     (HERE / "findings").mkdir(parents=True, exist_ok=True)
     before = json.loads(SAVED.read_text()) if SAVED.exists() else {"runs": [], "counts": {}}
@@ -160,7 +171,9 @@ def run(hours, saves):
             count, found = OTHERS[name](part) if name in OTHERS else fuzz(name, part)
             counts[name][0] += count
             counts[name][1] += found
-        print(f"{(time.monotonic() - began) / 3600:.2f} h: " + ", ".join(f"{name} {n:,}" + (f" ({bad} FINDINGS)" if bad else "") for name, (n, bad) in counts.items()), flush=True)
+        print(f"{(time.monotonic() - began) / 3600:.2f} h: "
+              + ", ".join(f"{name} {n:,}" + (f" ({bad} FINDINGS)" if bad else "") for name, (n, bad) in counts.items()),
+              flush=True)
         if saves:
             save(before, counts, (time.monotonic() - began) / 3600)
     return counts
@@ -170,11 +183,14 @@ def page():
     """Return the text of docs/reliability.md with an up-to-date table."""
     saved = json.loads(SAVED.read_text())
     rows = ["| test | count | open findings |", "|---|---|---|"]
-    rows += [f"| {WHAT[name]} | {row['count']:,} | {row['findings'] - row.get('mended', 0)} |" for name, row in saved["counts"].items()]
+    rows += [f"| {WHAT[name]} | {row['count']:,} | {row['findings'] - row.get('mended', 0)} |"
+             for name, row in saved["counts"].items()]
     hours, last = sum(one["hours"] for one in saved["runs"]), saved["runs"][-1]
-    rows += ["", f"{len(saved['runs'])} run{'s'[:len(saved['runs']) > 1]} took {hours:.1f} hours in total. The last run was on {last['date']} on a machine with {last['isa']} (bench/results/soak.json)."]
+    rows += ["", f"{len(saved['runs'])} run{'s'[:len(saved['runs']) > 1]} took {hours:.1f} hours in total. The last "
+                 f"run was on {last['date']} on a machine with {last['isa']} (bench/results/soak.json)."]
     path = "docs/reliability.md"
-    return {path: between((root / path).read_text(), "<!-- soak: tools/soak.py --write -->\n", "<!-- end of soak -->", "\n".join(rows) + "\n", path)}
+    return {path: between((root / path).read_text(), "<!-- soak: tools/soak.py --write -->\n", "<!-- end of soak -->",
+                          "\n".join(rows) + "\n", path)}
 
 
 def main():

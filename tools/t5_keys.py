@@ -15,8 +15,10 @@ sys.path.append(str(Path(__file__).resolve().parent))
 from made import between, check, fail, root, write  # noqa: E402
 
 page = "docs/t5-reference.md"
-FILES = {"CONFIG": "config.json", "GENERATION": "generation_config.json", "TOKENIZER": "tokenizer_config.json", "SPECIAL": "special_tokens_map.json",
-         "MODULES": "modules.json", "POOLING": "config.json of Pooling", "DENSE": "config.json of Dense", "NORMALIZE": "config.json of Normalize",
+FILES = {"CONFIG": "config.json", "GENERATION": "generation_config.json", "TOKENIZER": "tokenizer_config.json",
+         "SPECIAL": "special_tokens_map.json",
+         "MODULES": "modules.json", "POOLING": "config.json of Pooling", "DENSE": "config.json of Dense",
+         "NORMALIZE": "config.json of Normalize",
          "TRANSFORMER": "sentence_bert_config.json", "SENTENCE": "config_sentence_transformers.json"}
 
 
@@ -43,7 +45,8 @@ def read_rows():
                 arguments[-1] += json.loads(part)
         if file not in FILES or len(arguments) != (3 if use == "ONLY" else 2):
             fail(f"keys.def: a row of {file} has {len(arguments)} texts")
-        rows.append(Row(use, file, arguments[0].split(), [json.loads(v) for v in arguments[1].split()] if use == "ONLY" else [], arguments[-1]))
+        rows.append(Row(use, file, arguments[0].split(), [json.loads(v) for v in arguments[1].split()] if use == "ONLY"
+                        else [], arguments[-1]))
         source = source.replace(call[0], "", 1)
     if source.strip():
         fail(f"keys.def: cannot read {source.split()[0]!r}")
@@ -70,7 +73,8 @@ def made_files():
         lines += [f"| {' '.join(f'`{key}`' for key in row.keys)} | {cell(row)} |" for use in ("USED", "ONLY", "SAME")
                   for row in read_rows() if row.file == file and row.use == use]
     text = "\n".join(lines)
-    return {page: between((root / page).read_text(), "<!-- tools/t5_keys.py writes this table. -->\n", "\n<!-- The table ends here. -->", text.lstrip("\n"), page)}
+    return {page: between((root / page).read_text(), "<!-- tools/t5_keys.py writes this table. -->\n",
+                          "\n<!-- The table ends here. -->", text.lstrip("\n"), page)}
 
 
 if __name__ == "__main__":

@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
-"""Generate documentation and stubs for the position terms. Each scheme has a description in C (src/terms/scheme.h), `relpos info --json` prints the
-descriptions, and this script writes them into other files. Standard library only.
+"""Generate documentation and stubs for the position terms. Each scheme has a description in C (src/terms/scheme.h),
+`relpos info --json` prints the descriptions, and this script writes them into other files. Standard library only.
 
-    tools/terms.py --write [PROGRAM]     write all files; PROGRAM: relpos in its build folder, by default the newest under build/
+    tools/terms.py --write [PROGRAM]     write all files; PROGRAM: relpos in its build folder, by default the newest
+                                         under build/
     tools/terms.py --check [PROGRAM]     exit with 1 if a file is stale, or if a term has no text, example or picture
     tools/terms.py --images [PROGRAM]    draw the pictures docs/images/term_*.png
     tools/terms.py --json                print facts and texts as one JSON object, for the explorer
 
-The script writes docs/terms/facts.json (the output of the program), docs/terms.md, python/relpos/_terms.pyi and _examples.py, and
-src/terms/schemes.inc (a copy of the file that CMake generates). It also replaces the text between marks: the table in include/relpos/terms.h and the
-lists in README.md, docs/costs.md and docs/man/*.scd.
+The script writes docs/terms/facts.json (the output of the program), docs/terms.md, python/relpos/_terms.pyi and
+_examples.py, and src/terms/schemes.inc (a copy of the file that CMake generates). It also replaces the text between
+marks: the table in include/relpos/terms.h and the lists in README.md, docs/costs.md and docs/man/*.scd.
 
-The text of a term, docs/terms/NAME.md, begins with its title and these lines: "family:"; "python:", a call that the documentation site executes and
-draws; "example:", a case of tests/oracle whose command the page shows; and "picture:", the arguments of `relpos bias` for a picture. The definition
-begins with "**In NumPy.**"; python/tests/test_definitions.py evaluates it. docs/conf.py creates the pages of the site with `site_page` and
+The text of a term, docs/terms/NAME.md, begins with its title and these lines: "family:"; "python:", a call that the
+documentation site executes and draws; "example:", a case of tests/oracle whose command the page shows; and "picture:",
+the arguments of `relpos bias` for a picture. The definition begins with "**In NumPy.**";
+python/tests/test_definitions.py evaluates it. docs/conf.py creates the pages of the site with `site_page` and
 `site_contents`.
 SPDX-License-Identifier: Apache-2.0
 """
@@ -100,7 +102,8 @@ def of_arrays(term):
         elif a["name"] == "q_position_mask":
             result.append("`q_position_mask` and `k_position_mask`, 0 where a token has no position, optional")
         elif a["name"] not in ("k_positions", "k_position_mask"):
-            result.append(f"`{a['name']}` {spoken(a['shape'])}, " + ("learned" if a["use"] == "learned" else "not learned") +
+            result.append(f"`{a['name']}` {spoken(a['shape'])}, "
+                          + ("learned" if a["use"] == "learned" else "not learned") +
                           ("" if a["presence"] in ("needed", "conditional") else ", optional"))
     return result
 
@@ -116,7 +119,8 @@ def read_text(name):
 
 def facts(term):
     """Return the Markdown lines with formula, parameters and arrays that precede the text of a term."""
-    said = [("Formula", ["`" + term["formula"] + "`"]), ("Parameters", of_parameters(term)), ("Arrays", of_arrays(term))]
+    said = [("Formula", ["`" + term["formula"] + "`"]), ("Parameters", of_parameters(term)),
+            ("Arrays", of_arrays(term))]
     said = [textwrap.fill(f"- {what}: {'; '.join(items)}.", 130, subsequent_indent="  ", break_long_words=False,
                           break_on_hyphens=False) for what, items in said if items]
     return [f"    {term['option']}", "\n".join(said)]
@@ -136,9 +140,11 @@ def section(term, cases):
     if "example" in settings and settings["example"] not in cases:
         fail(f'docs/terms/{name}.md: "example:" must name a case of tests/oracle/cases.txt')
     if "python" not in settings:
-        fail(f'docs/terms/{name}.md: "python:" is missing; add the argument of relpos.attention, for the arrays in docs/terms/head.md')
+        fail(f'docs/terms/{name}.md: "python:" is missing; add the argument of relpos.attention, for the arrays in '
+             f'docs/terms/head.md')
     if not definition(name):
-        fail(f'docs/terms/{name}.md: the definition is missing; add it after a line "**In NumPy.**" and an empty line, indented by four (see docs/terms/head.md)')
+        fail(f'docs/terms/{name}.md: the definition is missing; add it after a line "**In NumPy.**" and an empty line, '
+             f'indented by four (see docs/terms/head.md)')
     out = [f"**{title}.** {source[0].upper()}{source[1:]}."] + facts(term)
     out.append(f"    relpos.attention(q, k, v, {settings['python']})")
     out.append(body)
@@ -163,28 +169,33 @@ def sections():
 
 
 def names_of(key, value):
-    """Return the names of the terms whose fact `key` has this value; with the key "array", of those that have this array."""
-    return ", ".join(f"`{t['name']}`" for t in TERMS if (value in [a["name"] for a in t["arrays"]] if key == "array" else t[key] == value))
+    """Return the names of the terms whose fact `key` has this value; with the key "array", of those that have this
+    array."""
+    return ", ".join(f"`{t['name']}`" for t in TERMS
+                     if (value in [a["name"] for a in t["arrays"]] if key == "array" else t[key] == value))
 
 
 def contents(link):
-    """Return the beginning of docs/terms.md, with a table of the terms. link(name) returns the address of a term. A mark such as
-    <!-- terms: role product --> is replaced by the names of these terms."""
-    text = re.sub(r"<!-- terms: (\w+) (\w+) -->", lambda mark: names_of(*mark.groups()), (texts / "head.md").read_text())
+    """Return the beginning of docs/terms.md, with a table of the terms. link(name) returns the address of a term. A
+    mark such as <!-- terms: role product --> is replaced by the names of these terms."""
+    text = re.sub(r"<!-- terms: (\w+) (\w+) -->",
+                  lambda mark: names_of(*mark.groups()), (texts / "head.md").read_text())
     head, mark, tail = text.partition("<!-- contents -->\n")
     if not mark:
         fail("docs/terms/head.md: the line <!-- contents --> is missing")
     rows = ["| | |", "|---|---|"]
     for family in FAMILIES:
         own = [s for s in sections() if s[0] == family]
-        rows += [f"| {family if n == 0 else ''} | [{name}]({link(name)}): {title} |" for n, (_, name, title, *_) in enumerate(own)]
+        rows += [f"| {family if n == 0 else ''} | [{name}]({link(name)}): {title} |"
+                 for n, (_, name, title, *_) in enumerate(own)]
     return "\n\n".join([head.rstrip("\n"), "\n".join(rows), tail.strip("\n")])
 
 
 def make():
     body = [contents(lambda name: f"#{name}")]
     for family in FAMILIES:
-        body += [f"## {family}"] + ["\n\n".join([f"### {name}", *out]) for of, name, _, out, _ in sections() if of == family]
+        body += [f"## {family}"] + ["\n\n".join([f"### {name}", *out]) for of, name, _, out, _ in sections()
+                                    if of == family]
     return "\n\n".join(body) + "\n"
 
 
@@ -195,7 +206,8 @@ def site_contents():
 
 
 def site_page(name):
-    """Return the page of the documentation site for one term: its call, which the site executes and draws, and its section."""
+    """Return the page of the documentation site for one term: its call, which the site executes and draws, and its
+    section."""
     title, out, settings = next(s[2:] for s in sections() if s[1] == name)
     lead, syntax, *rest = [part for part in out if not part.startswith("    relpos.attention(")]
     call = textwrap.fill(f"out = relpos.attention(q, k, v, {settings['python']})", 94, subsequent_indent=" " * 23,
@@ -213,7 +225,8 @@ def every_fact():
     result = {}
     for term in TERMS:
         title, settings, body = read_text(term["name"])
-        result[term["name"]] = term | {"title": title, "family": settings["family"], "text": body, "picture": settings.get("picture", ""),
+        result[term["name"]] = term | {"title": title, "family": settings["family"], "text": body,
+                                       "picture": settings.get("picture", ""),
                                        "said": of_parameters(term), "said_arrays": of_arrays(term)}
     return result
 
@@ -231,21 +244,26 @@ def header_table():
             if not star or a["use"] not in ("positions", "truth"):
                 one = f"{a['name']} {a['shape']}"
                 arrays.append(f"({one})" if a["presence"] in ("optional", "replaces") else one)
-        reads = [p["field"] + ("" if p["required"] or p["unset"] else f" = {default_of(p)}") + (f" ({p['key']})" if "[" in p["field"] else "")
+        reads = [p["field"] + ("" if p["required"] or p["unset"] else f" = {default_of(p)}")
+                 + (f" ({p['key']})" if "[" in p["field"] else "")
                  for p in term["parameters"]]
-        parts = [term["formula"], "arrays  " + " ".join([", ".join(arrays)] * bool(arrays) + [star] * bool(star)) if arrays or star else "",
+        parts = [term["formula"], "arrays  " + " ".join([", ".join(arrays)] * bool(arrays) + [star] * bool(star))
+                 if arrays or star else "",
                  "reads   " + ", ".join(reads) if reads else ""]
         for n, part in enumerate(p for p in parts if p):
             lead = f" *   {term['name'].upper() if n == 0 else '':<9}"
-            lines += textwrap.wrap(part, 120, initial_indent=lead, subsequent_indent=" *   " + " " * 9 + ("  " if n == 0 else " " * 8),
+            lines += textwrap.wrap(part, 120, initial_indent=lead, subsequent_indent=" *   " + " " * 9
+                                   + ("  " if n == 0 else " " * 8),
                                    break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines) + "\n"
 
 
 def costs_of_forms():
     """Return the paragraph of docs/costs.md about biases of each form."""
-    return textwrap.fill(f"Without a bias, the sums of a tile start at zero. With strips ({names_of('form', 'OFFSET')}), they start at a loaded bias. "
-                         f"Terms that read a list ({names_of('form', 'INDEX')}) or compute rows ({names_of('form', 'TILE')}) first write a tile of "
+    return textwrap.fill("Without a bias, the sums of a tile start at zero. With strips "
+                         f"({names_of('form', 'OFFSET')}), they start at a loaded bias. "
+                         f"Terms that read a list ({names_of('form', 'INDEX')}) or compute rows "
+                         f"({names_of('form', 'TILE')}) first write a tile of "
                          "biases, which takes additional time.", 155) + "\n"
 
 
@@ -267,8 +285,10 @@ def man_terms(biases):
         if of_parameters(term):
             said.append("Parameters: " + "; ".join(of_parameters(term)) + ".")
         body = man(" ".join(said).replace("`", ""))
-        filled = textwrap.fill(body, 120, initial_indent="\t", subsequent_indent="\t", break_long_words=False, break_on_hyphens=False)
-        parts.append(f"*{term['name']}*{keys[len(term['name']):]}\n" + filled.replace("\t-", "\t\\-"))  # not a list item
+        filled = textwrap.fill(body, 120, initial_indent="\t", subsequent_indent="\t", break_long_words=False,
+                               break_on_hyphens=False)
+        # not a list item
+        parts.append(f"*{term['name']}*{keys[len(term['name']):]}\n" + filled.replace("\t-", "\t\\-"))
     return "\n" + "\n\n".join(parts) + "\n\n"
 
 
@@ -290,12 +310,14 @@ def readme_list():
     for family in FAMILIES:
         names = [name for of, name, *_ in sections() if of == family]
         links = ", ".join(f"[{name}](docs/terms.md#{name})" for name in names)
-        lines.append(textwrap.fill(f"- {family}: {links}", 100, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
+        lines.append(textwrap.fill(f"- {family}: {links}", 100, subsequent_indent="  ", break_long_words=False,
+                                   break_on_hyphens=False))
     return "\n".join(lines) + "\n"
 
 
 def stubs():
-    """Return the content of _terms.pyi. It is derived from _terms.py, loaded with a stub in place of the extension module."""
+    """Return the content of _terms.pyi. It is derived from _terms.py, loaded with a stub in place of the extension
+    module."""
     def load(name, path, **given):
         spec = importlib.util.spec_from_file_location(name, root / path, **given)
         module = sys.modules[name] = importlib.util.module_from_spec(spec)
@@ -320,7 +342,8 @@ def stubs():
 def examples():
     """Return the content of _examples.py, the Python calls in docs/terms."""
     lines = [f"    {term['name']!r}: {read_text(term['name'])[1]['python']!r},\n" for term in TERMS]
-    return ('"""The arguments of relpos.attention in the example of each term. Made by tools/terms.py from docs/terms.\n\n'
+    return ('"""The arguments of relpos.attention in the example of each term. Made by tools/terms.py from '
+            'docs/terms.\n\n'
             'SPDX-License-Identifier: Apache-2.0"""\nEXAMPLES = {\n' + "".join(lines) + "}\n")
 
 
@@ -329,7 +352,8 @@ def made_files(program):
     TERMS[:] = said_by(program, "terms")
 
     def filled(path, *marked):
-        """Return the text of a file with the parts between marks replaced. Each element of `marked` is (begin, end, text)."""
+        """Return the text of a file with the parts between marks replaced. Each element of `marked` is (begin, end,
+        text)."""
         text = (root / path).read_text()
         for begin, end, new in marked:
             text = between(text, begin, end, new, path)
@@ -341,18 +365,23 @@ def made_files(program):
         "src/terms/schemes.inc": (program.parent / "schemes/terms/schemes.inc").read_text(),
         "docs/terms/facts.json": json.dumps(TERMS, ensure_ascii=False, indent=1, allow_nan=False) + "\n",
         "docs/terms.md": make(),
-        "docs/python-reference.md": filled("docs/python-reference.md", ("<!-- classes: made by tools/terms.py -->\n", "<!-- end of classes -->\n",
-                                                    "```{eval-rst}\n.. autosummary::\n   :toctree: api\n\n" +
-                                                    "".join(f"   {t['class']}\n" for t in TERMS) + "```\n")),
+        "docs/python-reference.md": filled("docs/python-reference.md",
+                                           ("<!-- classes: made by tools/terms.py -->\n", "<!-- end of classes -->\n",
+                        "```{eval-rst}\n.. autosummary::\n   :toctree: api\n\n" +
+                        "".join(f"   {t['class']}\n" for t in TERMS) + "```\n")),
         "python/relpos/_terms.pyi": stubs(),
         "python/relpos/_examples.py": examples(),
         "include/relpos/terms.h": filled(
             "include/relpos/terms.h",
-            (" *   table    generated by tools/terms.py: formula; arrays in the order of rp_tensors.term; parameters with defaults\n",
+            (" *   table    generated by tools/terms.py: formula; arrays in the order of rp_tensors.term; parameters "
+             "with defaults\n",
              " *   end of table\n", header_table())),
-        "docs/costs.md": filled("docs/costs.md", ("<!-- forms: made by tools/terms.py -->\n", "<!-- end of forms -->\n", costs_of_forms())),
-        "README.md": filled("README.md", ("<!-- terms: made by tools/terms.py -->\n", "<!-- end of terms -->\n", readme_list())),
-        "docs/man/relpos.1.scd": filled("docs/man/relpos.1.scd", ("; terms: made by tools/terms.py\n", "; end of terms\n", man_terms(True)),
+        "docs/costs.md": filled("docs/costs.md", ("<!-- forms: made by tools/terms.py -->\n", "<!-- end of forms -->\n",
+                                                  costs_of_forms())),
+        "README.md": filled("README.md", ("<!-- terms: made by tools/terms.py -->\n", "<!-- end of terms -->\n",
+                                          readme_list())),
+        "docs/man/relpos.1.scd": filled("docs/man/relpos.1.scd",
+                                        ("; terms: made by tools/terms.py\n", "; end of terms\n", man_terms(True)),
                                    ("; others: made by tools/terms.py\n", "; end of others\n", man_terms(False))),
         "docs/man/relpos-attend.1.scd": filled("docs/man/relpos-attend.1.scd", options),
         "docs/man/relpos-explain.1.scd": filled("docs/man/relpos-explain.1.scd", options),
@@ -373,14 +402,16 @@ def chunks_of(png):
 
 
 def smaller(png):
-    """Compress a PNG again, without loss. Rows are stored as differences from the row above, with zlib's best compression."""
+    """Compress a PNG again, without loss. Rows are stored as differences from the row above, with zlib's best
+    compression."""
     chunks, raw = chunks_of(png)
     width, height, depth, colour = struct.unpack(">IIBB", chunks[0][1][:10])
     row = 3 * width + 1
     if (depth, colour) != (8, 2) or any(raw[n * row] for n in range(height)):
         return png
     rows = [bytes(row)] + [raw[n * row:(n + 1) * row] for n in range(height)]
-    raw = b"".join(b"\2" + bytes((a - b) & 255 for a, b in zip(now[1:], before[1:])) for before, now in zip(rows, rows[1:]))
+    raw = b"".join(b"\2" + bytes((a - b) & 255 for a, b in zip(now[1:], before[1:]))
+                   for before, now in zip(rows, rows[1:]))
     chunks.insert(-1, (b"IDAT", zlib.compress(raw, 9)))
     new = png[:8] + b"".join(struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
                              for kind, body in chunks)
@@ -394,7 +425,8 @@ def pictures():
 
 
 def pixels(png):
-    """Return the width and the rows of an 8-bit RGB image. Each row must be stored unfiltered or as differences from the row above."""
+    """Return the width and the rows of an 8-bit RGB image. Each row must be stored unfiltered or as differences from
+    the row above."""
     chunks, raw = chunks_of(png)
     width, height = struct.unpack(">II", chunks[0][1][:8])
     rows = [bytes(3 * width)]

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Build the explorer's page from web/: the modules that app.js imports, the style, the WebAssembly builds, and data. Standard library only.
+"""Build the explorer's page from web/: the modules that app.js imports, the style, the WebAssembly builds, and data.
+Standard library only.
 
     bundle.py OUT SIMD128.wasm RELAXED.wasm [URL]
 
-With URL, the address at which the page will be, links to it get a preview in messengers and social networks, and the picture of the preview is
-copied to relpos-explorer.png beside OUT: put both files at that address.
+With URL, the address at which the page will be, links to it get a preview in messengers and social networks, and the
+picture of the preview is copied to relpos-explorer.png beside OUT: put both files at that address.
 
-The data are the terms from tools/terms.py, the numbers of worked examples from tests/golden/golden.h, heads of trained models from
-examples/data, models of lab/model with weights of 5 to 7 bits, a text for them, and how well they predict that text. The modules are ES
-modules. The script supports only `import {a, b} from './x.js';`, `export const`, `export function` and `export class`, at the beginning of a
-line.
+The data are the terms from tools/terms.py, the numbers of worked examples from tests/golden/golden.h, heads of trained
+models from examples/data, models of lab/model with weights of 5 to 7 bits, a text for them, and how well they predict
+that text. The modules are ES modules. The script supports only `import {a, b} from './x.js';`, `export const`, `export
+function` and `export class`, at the beginning of a line.
 SPDX-License-Identifier: Apache-2.0
 """
 
@@ -27,8 +28,8 @@ from pathlib import Path
 web = Path(__file__).resolve().parent
 root = web.parent
 MAX_BYTES = 2_000_000  # limit for the size of the page
-# The model of the story and those of the view Length, and the levels of their weights: these are rounded to integers from -levels to levels times a
-# scale, so that the perplexity rises by less than 1 %.
+# The model of the story and those of the view Length, and the levels of their weights: these are rounded to integers
+# from -levels to levels times a scale, so that the perplexity rises by less than 1 %.
 MODELS = {"vim": 15, "length/t5": 31, "length/none": 63, "length/alibi": 31, "length/rope": 63, "length/learned": 63}
 
 
@@ -36,7 +37,8 @@ def inline(text):
     text = html.escape(text, quote=False)
     text = re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
     text = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", text)
-    return re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", text)  # keep only the text of a link, because the page has no other pages
+    # keep only the text of a link, because the page has no other pages
+    return re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", text)
 
 
 def markdown(text):
@@ -50,7 +52,8 @@ def markdown(text):
             rows = [[inline(cell.strip()) for cell in line.strip().strip("|").split("|")] for line in lines]
             body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows[2:])
             out.append(
-                "<div class=scroll tabindex=0><table><tr>" + "".join(f"<th>{cell}</th>" for cell in rows[0]) + f"</tr>{body}</table></div>"
+                "<div class=scroll tabindex=0><table><tr>" + "".join(f"<th>{cell}</th>" for cell in rows[0])
+                + f"</tr>{body}</table></div>"
             )
         else:
             out.append("<p>" + inline("\n".join(lines)) + "</p>")
@@ -73,11 +76,13 @@ def terms():
 def golden():
     """Return {name: (shape, numbers)} of arrays in golden.h."""
     found = re.findall(
-        r"/\* \[([\d, ]+)\][^/]*\*/\s*static const \w+ (\w+)\[\d+\] = \{([^}]*)\}", (root / "tests/golden/golden.h").read_text()
+        r"/\* \[([\d, ]+)\][^/]*\*/\s*static const \w+ (\w+)\[\d+\] = \{([^}]*)\}",
+        (root / "tests/golden/golden.h").read_text()
     )
     keep = r"SHAW_(Q|K|V|A_K|A_V|PAIRS|NOISE)|VIT3_(X|BIAS_TABLE|SHAW_TABLE|SLOPE)|VIT4_(X|PLACED|BIAS)|CAT_LAMBDA"
     return {
-        name: {"shape": [int(n) for n in shape.split(",")], "data": [float(x) for x in re.findall(r"[-+\w.]+", numbers)]}
+        name: {"shape": [int(n) for n in shape.split(",")],
+               "data": [float(x) for x in re.findall(r"[-+\w.]+", numbers)]}
         for shape, name, numbers in found
         if re.fullmatch(keep, name)
     }
@@ -110,26 +115,28 @@ def arrays_of(name, wanted):
 
 
 def heads_of(name, levels):
-    """Return q and k of a file in examples/data, and its metadata. Each vector is a half-precision scale times integers from -levels to levels:
-    first all scales, then all integers."""
+    """Return q and k of a file in examples/data, and its metadata. Each vector is a half-precision scale times integers
+    from -levels to levels: first all scales, then all integers."""
     arrays, (data, head) = {}, contents(name)
     for array in ("q", "k"):
         numbers, width = floats(data, head[array]), head[array]["shape"][-1]
         rows = [rounded(numbers[n : n + width], levels) for n in range(0, len(numbers), width)]
         scales = struct.pack(f"<{len(rows)}e", *(scale for scale, _ in rows))
-        arrays[array] = {"shape": head[array]["shape"], "bytes": scales + b"".join(struct.pack(f"{width}b", *row) for _, row in rows)}
+        arrays[array] = {"shape": head[array]["shape"],
+                         "bytes": scales + b"".join(struct.pack(f"{width}b", *row) for _, row in rows)}
     return arrays, head["__metadata__"]
 
 
 def model():
     """Return q and k of the heads of gettysburg.safetensors, and its words."""
     arrays, said = heads_of("gettysburg.safetensors", 63)
-    return {"arrays": {**arrays_of("gettysburg.safetensors", ("t5_table",))[0], **arrays}, "tokens": json.loads(said["tokens"])}
+    return {"arrays": {**arrays_of("gettysburg.safetensors", ("t5_table",))[0], **arrays},
+            "tokens": json.loads(said["tokens"])}
 
 
 def facts_of(values):
-    """Return values as unpackObject in core.js reads them: the size of a JSON text, the text, and then all bytes, whose places the JSON has.
-    Compressed, bytes need less space than as a text."""
+    """Return values as unpackObject in core.js reads them: the size of a JSON text, the text, and then all bytes, whose
+    places the JSON has. Compressed, bytes need less space than as a text."""
     all_bytes = bytearray()
 
     def place(data):
@@ -141,7 +148,8 @@ def facts_of(values):
 
 
 def lab():
-    """Return q, k and the table of each layer of a model trained by relpos lab, its tokens, and the options of its attention."""
+    """Return q, k and the table of each layer of a model trained by relpos lab, its tokens, and the options of its
+    attention."""
     layers = []
     for name in ("lab_t5_layer0.safetensors", "lab_t5_layer1.safetensors"):
         heads, said = heads_of(name, 127)
@@ -155,7 +163,8 @@ def window():
     [(name, array)] = [item for item in head.items() if item[0] != "__metadata__"]
     numbers = floats(data, array)
     side = round((array["shape"][0] ** 0.5 + 1) / 2)
-    return {"shape": array["shape"], "data": [round(x, 4) for x in numbers], "side": side, "errors": json.loads(head["__metadata__"]["errors"])}
+    return {"shape": array["shape"], "data": [round(x, 4) for x in numbers], "side": side,
+            "errors": json.loads(head["__metadata__"]["errors"])}
 
 
 def checksum(z, data):
@@ -172,7 +181,8 @@ def checksum(z, data):
 
 
 def rounded(row, levels):
-    """Return a half-precision scale and integers from -levels to levels, whose products approximate the numbers of a row."""
+    """Return a half-precision scale and integers from -levels to levels, whose products approximate the numbers of a
+    row."""
     [scale] = struct.unpack("<e", struct.pack("<e", max(map(abs, row)) / levels or 1))
     return scale, [min(max(round(x / scale), -levels), levels) for x in row]
 
@@ -208,7 +218,8 @@ class Rounded:
         self.checksum = f"{sum_:016x}"  # of the file with these weights in f32
 
     def packed(self):
-        """Return what trained.js reads, for facts_of; `bytes` has the half-precision numbers and the integers, one in a byte."""
+        """Return what trained.js reads, for facts_of; `bytes` has the half-precision numbers and the integers, one in a
+        byte."""
         return {
             "config": self.said["relpos.lab"],
             "step": self.said["step"],
@@ -248,7 +259,8 @@ def modules(name, done):
 
 def without_exports(text):
     """Return the text of a module without the word export and without comments."""
-    return re.sub(r"^ *(?:/\*\*(?:(?!\*/).)*\*/|//[^\n]*)\n", "", re.sub(r"^export ", "", text, flags=re.M), flags=re.M | re.S)
+    return re.sub(r"^ *(?:/\*\*(?:(?!\*/).)*\*/|//[^\n]*)\n", "", re.sub(r"^export ", "", text, flags=re.M),
+                  flags=re.M | re.S)
 
 
 def script():
@@ -269,8 +281,9 @@ def script():
 
 
 def difference(base, other):
-    """Encode `other` as pieces of `base` and new bytes. The result is the number of pieces; for each piece, the number of new bytes before
-    it, its start in `base` and its length; then the new bytes. Integers have 32 bits, little-endian."""
+    """Encode `other` as pieces of `base` and new bytes. The result is the number of pieces; for each piece, the number
+    of new bytes before it, its start in `base` and its length; then the new bytes. Integers have 32 bits,
+    little-endian."""
     key, pieces, own, at, last = 16, [], b"", 0, 0
     places = {}
     for n in range(len(base) - key + 1):
@@ -322,17 +335,21 @@ def checksum_of(data):
 
 
 def lengths(models, text):
-    """Return the losses that web/lengths.py measured: the size of the parts of the text, and for each scheme the mean loss of each part."""
+    """Return the losses that web/lengths.py measured: the size of the parts of the text, and for each scheme the mean
+    loss of each part."""
     stored = json.loads((web / "lengths.json").read_text())
     if (stored.pop("models"), stored.pop("text")) != ([model.checksum for model in models], checksum_of(text.encode())):
-        sys.exit("bundle.py: web/lengths.json belongs to other models or another text (measure again: web/lengths.py BUILD)")
+        sys.exit("bundle.py: web/lengths.json belongs to other models or another text (measure again: web/lengths.py "
+                 "BUILD)")
     return stored
 
 
 def preview(url):
-    """Return the tags that messengers and social networks read: the address of the page, and of the picture beside it."""
+    """Return the tags that messengers and social networks read: the address of the page, and of the picture beside
+    it."""
     if not re.fullmatch(r"https?://[^\s\"'<>]+", url):
-        sys.exit(f"bundle.py: the address is {url}, but must begin with http:// or https:// and have no spaces or quotes")
+        sys.exit(f"bundle.py: the address is {url}, but must begin with http:// or https:// and have no spaces or "
+                 "quotes")
     tags = {
         "og:url": url,
         "og:image": url.rsplit("/", 1)[0] + "/relpos-explorer.png",
@@ -341,7 +358,8 @@ def preview(url):
         "og:image:alt": "A trained model reads a text: the attention of all heads, and the next byte",
         "twitter:card": "summary_large_image",
     }
-    return "\n".join(f'<meta property="{name}" content="{html.escape(str(content))}">' for name, content in tags.items())
+    return "\n".join(f'<meta property="{name}" content="{html.escape(str(content))}">'
+                     for name, content in tags.items())
 
 
 def main(out, simd128, relaxed, url=""):

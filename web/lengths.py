@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Measure how well the page's trained models predict the text of the view Length, and write web/lengths.json: one model with the positions
-it was trained with and with others, and small models that were each trained with their own positions. The page shows these numbers at
-once, without reading the text. Also measure how much the rounded weights raise the perplexity on the held-out text. bundle.py refuses the
-file if it belongs to other models or another text.
+"""Measure how well the page's trained models predict the text of the view Length, and write web/lengths.json: one model
+with the positions it was trained with and with others, and small models that were each trained with their own
+positions. The page shows these numbers at once, without reading the text. Also measure how much the rounded weights
+raise the perplexity on the held-out text. bundle.py refuses the file if it belongs to other models or another text.
 
-    web/lengths.py BUILD    BUILD: the folder of a build, with the program relpos; takes ten minutes on two busy cores, because it
-                            starts the program 1,028 times. Numbers of models that have not changed are kept.
+    web/lengths.py BUILD    BUILD: the folder of a build, with the program relpos; takes ten minutes on two busy cores,
+                            because it starts the program 1,028 times. Numbers of models that have not changed are kept.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -36,7 +36,8 @@ def saved(folder, model, text=b""):
 
 
 def eval_(relpos, *words):
-    done = subprocess.run([str(word) for word in (relpos, "lab", "eval", *words, "--json")], check=True, capture_output=True, cwd=bundle.root)
+    done = subprocess.run([str(word) for word in (relpos, "lab", "eval", *words, "--json")], check=True,
+                          capture_output=True, cwd=bundle.root)
     return json.loads(done.stdout)["lengths"][0]
 
 
@@ -46,7 +47,8 @@ def losses_of(relpos, model, text, scheme):
     with tempfile.TemporaryDirectory() as folder:
         path, text_path = saved(folder, model, text)
         # the sums of the losses of the first n bytes
-        totals = (n * eval_(relpos, path, "--text", text_path, "--lengths", n, "--bytes", n, "--position", scheme)["loss"] for n in range(PART, end + 1, PART))
+        totals = (n * eval_(relpos, path, "--text", text_path, "--lengths", n, "--bytes", n, "--position",
+                            scheme)["loss"] for n in range(PART, end + 1, PART))
         sums = [0, *totals]
     return [round((b - a) / PART, 7) for a, b in zip(sums, sums[1:])]
 

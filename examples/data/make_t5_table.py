@@ -2,7 +2,8 @@
 
 Run by hand, with numpy and safetensors:  python3 examples/data/make_t5_table.py
 Bucket c of T5 (32 buckets, max_distance 128, bidirectional) has a distance d and a side. Entry [c, h] is
-    2 exp(-d / reach_h) - 0.1 log(1 + d) + side_h / (1 + d / reach_h),  reach_h = 1.5 * 1.5^h, side_h = ±0.5 alternately.
+    2 exp(-d / reach_h) - 0.1 log(1 + d) + side_h / (1 + d / reach_h),  reach_h = 1.5 * 1.5^h, side_h = ±0.5
+    alternately.
 SPDX-License-Identifier: Apache-2.0
 """
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""Write the arrays of examples in tutorials, as input for relpos attend: cat.npz, shaw.npz, patches.npz and three.npz in this folder. Needs
-only NumPy.
+"""Write the arrays of examples in tutorials, as input for relpos attend: cat.npz, shaw.npz, patches.npz and three.npz
+in this folder. Needs only NumPy.
 
     python3 examples/data/make_texts.py       gives the same bytes in each run
 
@@ -20,7 +20,8 @@ def save(name, q, k, v, tokens, **arrays):
 # "The cat sat on mat"
 save("cat.npz", np.array([[1, 0, 1, 0], [0, 2, 0, 1], [1, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 1.0]]),
      np.array([[0, 1, 0, 1], [1, 0, 1, 0], [1, 1, 0, 0], [0, 0, 1, 1], [1, 0, 0.5, 0.5]]),
-     np.array([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [0.5, 0.5, 0.5, 0.5]]), ["The", "cat", "sat", "on", "mat"])
+     np.array([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [0.5, 0.5, 0.5, 0.5]]),
+     ["The", "cat", "sat", "on", "mat"])
 
 # Six random tokens in a layer whose tables begin with the same random numbers as its projections, because the tutorial
 # seeds NumPy with 123 twice.
@@ -35,7 +36,9 @@ patches = np.array([[1, 0], [0, 1], [1, 1], [0, 0.0]])
 save("patches.npz", patches, patches, patches, ["(0,0)", "(0,1)", "(1,0)", "(1,1)"],
      b=[[0, 0.2, 0.1, 0.3], [-0.2, 0, 0, 0.1], [-0.1, 0, 0, 0.2], [-0.3, -0.1, -0.2, 0]])
 
-# Three tokens, with RoPE positions in steps of 30 degrees, a table of numbers and a table of vectors for delta = -2 … 2.
+# Three tokens, with RoPE positions in steps of 30 degrees, a table of numbers and a table of vectors for delta = -2 …
+# 2.
 three = np.array([[1, 0], [0, 1], [1, 1.0]])
-save("three.npz", three, three, three, ["token 0", "token 1", "token 2"], angles=np.arange(3) * np.pi / 6, table=[[0.3, 0.2, 0, -0.2, -0.3]],
+save("three.npz", three, three, three, ["token 0", "token 1", "token 2"], angles=np.arange(3) * np.pi / 6,
+     table=[[0.3, 0.2, 0, -0.2, -0.3]],
      a_k=[[1, 0], [0.5, 0], [0, 0], [-0.5, 0], [-1, 0]])

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Train the bias table of a 7 x 7 window for the explorer: relpos.torch.WindowAttention learns to fill in hidden patches of pictures.
+"""Train the bias table of a 7 x 7 window for the explorer: relpos.torch.WindowAttention learns to fill in hidden
+patches of pictures.
 
-    python3 examples/data/train_window.py [OUT]     a minute on one core; OUT: by default window.safetensors in this folder
+    python3 examples/data/train_window.py [OUT]     a minute on one core; OUT: by default window.safetensors in this
+                                                    folder
 
-A picture has 28 x 28 pixels. It shows discs of random sizes, places and greys, which cover earlier discs (the dead-leaves model, whose statistics are
-similar to those of photographs). Its tokens are 7 x 7 patches of 4 x 4 pixels. A third of the patches is hidden, and the layer predicts them from the
-others. The file has the table, (169, 4). Its metadata has three mean squared errors on pictures outside the training set: of this layer, of a layer
-trained in the same way without a table, and of predicting the mean grey of the visible patches. Needs relpos, torch and safetensors.
+A picture has 28 x 28 pixels. It shows discs of random sizes, places and greys, which cover earlier discs (the
+dead-leaves model, whose statistics are similar to those of photographs). Its tokens are 7 x 7 patches of 4 x 4 pixels.
+A third of the patches is hidden, and the layer predicts them from the others. The file has the table, (169, 4). Its
+metadata has three mean squared errors on pictures outside the training set: of this layer, of a layer trained in the
+same way without a table, and of predicting the mean grey of the visible patches. Needs relpos, torch and safetensors.
 SPDX-License-Identifier: Apache-2.0"""
 import json
 import sys
@@ -91,7 +94,9 @@ table, learned = train(True)
 _, without = train(False)
 seen = (~HIDDEN)[..., None].float()
 grey = (TEST * seen).sum((1, 2), keepdim=True) / (seen.sum((1, 2), keepdim=True) * PATCH * PATCH)
-errors = {"with the table": learned, "without a table": without, "mean grey": error(grey.expand_as(TEST), TEST, HIDDEN).item()}
+errors = {"with the table": learned, "without a table": without,
+          "mean grey": error(grey.expand_as(TEST), TEST, HIDDEN).item()}
 errors = {name: round(x, 3) for name, x in errors.items()}
 print(errors)
-save_file({"swin.table": table.contiguous()}, out, {"made_by": "examples/data/train_window.py", "errors": json.dumps(errors)})
+save_file({"swin.table": table.contiguous()}, out, {"made_by": "examples/data/train_window.py",
+                                                    "errors": json.dumps(errors)})

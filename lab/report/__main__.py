@@ -1,9 +1,10 @@
-"""Show results of relpos lab sweep and inspect as a page with tables, curves, heat maps, and the command and limits of each experiment.
+"""Show results of relpos lab sweep and inspect as a page with tables, curves, heat maps, and the command and limits of
+each experiment.
 
     relpos lab report FILE.jsonl... [-o PAGE.html|PAGE.md]
 
-Each file becomes a section named after its experiment. Without -o, print tables in Markdown. An HTML page contains its charts; the
-charts of a Markdown page are SVG files beside it. Charts need matplotlib; tables need only Python.
+Each file becomes a section named after its experiment. Without -o, print tables in Markdown. An HTML page contains its
+charts; the charts of a Markdown page are SVG files beside it. Charts need matplotlib; tables need only Python.
 SPDX-License-Identifier: Apache-2.0"""
 import argparse
 import pathlib
@@ -46,18 +47,23 @@ EXPERIMENTS = {
     "oracle": "Compared with PyTorch",
     "whole": "Trained to the end, compared with PyTorch",
 }
-LIMITS = """Models this small show how schemes are used. They do not rank schemes, for small models or for large ones. Each experiment has few starts.
-Perplexities are per byte, of one text. Windows do not overlap: a longer window gains from context and loses where positions fail, and the tables by position separate
-the two. A scheme that ends near the perplexity of byte bigrams has not learned to use single earlier bytes in this number of steps;
+LIMITS = """Models this small show how schemes are used. They do not rank schemes, for small models or for large ones. \
+Each experiment has few starts.
+Perplexities are per byte, of one text. Windows do not overlap: a longer window gains from context and loses where \
+positions fail, and the tables by position separate
+the two. A scheme that ends near the perplexity of byte bigrams has not learned to use single earlier bytes in this \
+number of steps;
 longer training may change that. All times are of one machine."""
 
 # File name: (function that writes the section, command that creates the file).
 KINDS = {
     "inspect": (inspected, "relpos lab inspect MODEL --length 1024 --json >>out/inspect.jsonl"),
-    "oracle": (beside_torch, "lab/oracle.py build/release/relpos lab/oracle.lab --time 4 --save out/oracle.jsonl [--set position=none] "
-               "[--set batch=1 --set length=4096]"),
-    "whole": (to_the_end, "lab/oracle.py build/release/relpos lab/oracle.lab --whole 3 --save out/whole.jsonl --set layers=2 --set width=64 --set mlp=256 --set length=128 "
-              "--set batch=8 --set position=rope"),
+    "oracle": (beside_torch, "lab/oracle.py build/release/relpos lab/oracle.lab --time 4 --save out/oracle.jsonl "
+                             "[--set position=none] "
+                             "[--set batch=1 --set length=4096]"),
+    "whole": (to_the_end, "lab/oracle.py build/release/relpos lab/oracle.lab --whole 3 --save out/whole.jsonl --set "
+                          "layers=2 --set width=64 --set mlp=256 --set length=128 "
+                          "--set batch=8 --set position=rope"),
     "overhead": (overhead, None),
     **{f"ranking-{stage}": (ranked, "lab/ranking.sh build/release/relpos out/ranking") for stage in (1, 2, 3, 4)},
     "ranking-7": (longer, "lab/ranking.sh build/release/relpos out/ranking"),
@@ -79,7 +85,8 @@ def main():
         page.heading("Position schemes on text", 1)
     machines, weights, tokens = [], 0, 0
     files = [(path, read(path)) for path in map(pathlib.Path, q.files)]
-    words = next(filter(None, (preliminary_of(lines) for path, lines in files if path.stem not in KINDS and not generated(lines) and not watched(lines))), None)
+    words = next(filter(None, (preliminary_of(lines) for path, lines in files if path.stem not in KINDS
+                               and not generated(lines) and not watched(lines))), None)
     if words:
         page.note(preliminary(words))
     for path, lines in files:
@@ -92,7 +99,8 @@ def main():
         section = answered if generated(lines) else first_heads if watched(lines) and section != ranked else section
         section(page, lines) if section else sweep(page, stem, lines)
         for line in lines:
-            if "experiment" in line and section not in (overhead, answered):  # the models of overhead are timed but not trained to the end
+            # the models of overhead are timed but not trained to the end
+            if "experiment" in line and section not in (overhead, answered):
                 weights, tokens = max(weights, line["weights"]), max(tokens, tokens_read(line))
             if "machine" in line and line["machine"] not in machines:
                 machines.append(line["machine"])
@@ -101,11 +109,14 @@ def main():
         budget(page, stages["ranking-1"], stages["ranking-3"])
     if page.path:
         page.heading("What it does not show")
-        page.text(f"The models measured on text have at most {weights:,} weights, and each was trained on at most {tokens:,} tokens. " * (weights > 0)
+        page.text(f"The models measured on text have at most {weights:,} weights, and each was trained on at most "
+                  f"{tokens:,} tokens. " * (weights > 0)
                   + " ".join(LIMITS.split()))
         page.heading("Machine")
         for m in machines:
-            page.text(f"{m.get('cpu', 'a processor')}, {m.get('cores', '?')} cores, {m['threads']} thread{'s' * (m['threads'] > 1)}, relpos {m['version']} ({m['isa']}), {m['blas']}." + f" {m.get('blas_note', '')}." * ("blas_note" in m))
+            page.text(f"{m.get('cpu', 'a processor')}, {m.get('cores', '?')} cores, {m['threads']} "
+                      f"thread{'s' * (m['threads'] > 1)}, relpos {m['version']} ({m['isa']}), {m['blas']}."
+                      + f" {m.get('blas_note', '')}." * ("blas_note" in m))
         write({page.path: page.finish(), **page.pictures})
     else:
         put(page.finish())

@@ -4,11 +4,14 @@ import math
 
 from results import over
 
-FAMILIES = (("added to the input, or rotated", ("none", "sinusoidal", "learned", "rope", "alibi+rope")), ("tables", ("t5", "bucket", "table", "real")),
-            ("decay", ("log", "linear", "alibi", "kerple", "fire", "sandwich")), ("vectors", ("relkey", "relval", "xl", "band", "deberta")), ("others", ()))
+FAMILIES = (("added to the input, or rotated", ("none", "sinusoidal", "learned", "rope", "alibi+rope")),
+            ("tables", ("t5", "bucket", "table", "real")),
+            ("decay", ("log", "linear", "alibi", "kerple", "fire", "sandwich")),
+            ("vectors", ("relkey", "relval", "xl", "band", "deberta")), ("others", ()))
 
 
-COLOURS = ("none", "sinusoidal", "learned", "alibi", "kerple", "t5", "rope")  # the schemes of the ranking have the same colour in all of its charts
+# the schemes of the ranking have the same colour in all of its charts
+COLOURS = ("none", "sinusoidal", "learned", "alibi", "kerple", "t5", "rope")
 
 
 def family(position):
@@ -20,7 +23,8 @@ def family(position):
 
 def perplexity_axis(plt, at, low, high):
     at.set_yscale("log", base=2)
-    at.set_yticks([2, 2.5, 3, 3.5, 4, *([4.25, 4.5, 4.75] if high < 2 * low else []), 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64, 96, 128, 256])
+    at.set_yticks([2, 2.5, 3, 3.5, 4, *([4.25, 4.5, 4.75] if high < 2 * low else []), 5, 6, 7, 8, 10, 12, 14, 16, 20,
+                   24, 32, 48, 64, 96, 128, 256])
     at.set_ylim(low / 1.03, high * 1.03)
     at.yaxis.set_minor_locator(plt.NullLocator())
     at.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
@@ -30,8 +34,9 @@ STYLES = ("-o", "--o", ":o", "-.o")
 
 
 def looks(labels):
-    """Return {label: (number of a colour, style of the line)}. Labels "SCHEME, variant" have the colour of the scheme and another style for each variant, if
-    all schemes are in COLOURS with at most one variant for each style, or a label is the scheme alone."""
+    """Return {label: (number of a colour, style of the line)}. Labels "SCHEME, variant" have the colour of the scheme
+    and another style for each variant, if all schemes are in COLOURS with at most one variant for each style, or a
+    label is the scheme alone."""
     schemes = [label.partition(", ")[0] for label in labels]
     known = set(schemes) <= set(COLOURS) and max(map(schemes.count, schemes)) <= len(STYLES)
     bases = [scheme if known or scheme in labels else label for scheme, label in zip(schemes, labels)]
@@ -44,8 +49,9 @@ def looks(labels):
 
 
 def curves(groups, xs_of, ys_of, x_label, y_label, title=None, zoom=0.0, level=None):
-    """Return a function that draws one panel for each family of position schemes. All panels have the same axes. With zoom, a second panel shows the values
-    from the lowest one to zoom times that, if others are far above. level: (y, words), a grey line that is named, or None."""
+    """Return a function that draws one panel for each family of position schemes. All panels have the same axes. With
+    zoom, a second panel shows the values from the lowest one to zoom times that, if others are far above. level: (y,
+    words), a grey line that is named, or None."""
     panels = {}
     for what, lines in groups.items():
         panels.setdefault(family(what) if len(groups) > 8 else 0, {})[what] = lines
@@ -55,11 +61,13 @@ def curves(groups, xs_of, ys_of, x_label, y_label, title=None, zoom=0.0, level=N
     zoomed = zoom and len(panels) == 1 and high_of > 2 * zoom * low_of
     if zoomed:
         panels[1] = panels[0]
-    look = looks(list(groups)) if len(panels) == 1 or zoomed else None  # panels of families count their colours themselves
+    # panels of families count their colours themselves
+    look = looks(list(groups)) if len(panels) == 1 or zoomed else None
 
     def make(plt):
         columns = 1 if len(panels) == 1 else 2
-        figure, axes = plt.subplots(-(-len(panels) // columns), columns, figsize=(9, 4 if len(panels) == 1 else 3.2 * -(-len(panels) // 2)),
+        figure, axes = plt.subplots(-(-len(panels) // columns), columns,
+                                    figsize=(9, 4 if len(panels) == 1 else 3.2 * -(-len(panels) // 2)),
                                     squeeze=False, sharex=True, sharey=not zoomed)
         for at in axes.flat[len(panels):]:
             at.set_axis_off()
@@ -78,7 +86,8 @@ def curves(groups, xs_of, ys_of, x_label, y_label, title=None, zoom=0.0, level=N
             at.grid(alpha=0.3, which="both")
             if level and not which:
                 at.axhline(level[0], color="grey", linestyle="--", linewidth=1)
-                at.annotate(level[1], (0, level[0]), xycoords=("axes fraction", "data"), fontsize=7, color="grey", xytext=(3, 2), textcoords="offset points")
+                at.annotate(level[1], (0, level[0]), xycoords=("axes fraction", "data"), fontsize=7, color="grey",
+                            xytext=(3, 2), textcoords="offset points")
             if not look:
                 at.legend(fontsize=7)
             if len(panels) > 1 and not zoomed:
@@ -95,7 +104,8 @@ def curves(groups, xs_of, ys_of, x_label, y_label, title=None, zoom=0.0, level=N
             figure.suptitle(title, fontsize=10)
         figure.tight_layout()
         if look:  # below the panels, where it covers no curve
-            figure.legend(*axes.flat[0].get_legend_handles_labels(), fontsize=7, handlelength=4, loc="upper center", bbox_to_anchor=(0.5, 0), ncol=min(len(look), 8 if max(map(len, look)) < 20 else 3))
+            figure.legend(*axes.flat[0].get_legend_handles_labels(), fontsize=7, handlelength=4, loc="upper center",
+                          bbox_to_anchor=(0.5, 0), ncol=min(len(look), 8 if max(map(len, look)) < 20 else 3))
         return figure
     return make
 
@@ -104,7 +114,8 @@ def position_map(some, longest, title=None):
     """Return a function that draws the perplexity of each group in each range of positions of the longest window."""
     def make(plt):
         ranges = next(iter(some.values()))[0]["lengths"][longest]["positions"]
-        found = [[over(lines, lambda line, n=n: line["lengths"][longest]["positions"][n]["perplexity"]) for n in range(len(ranges))]
+        found = [[over(lines, lambda line, n=n: line["lengths"][longest]["positions"][n]["perplexity"])
+                  for n in range(len(ranges))]
                  for lines in some.values()]
         values = [[x[0] if x else math.nan for x in row] for row in found]
         figure, at = plt.subplots(figsize=(8, 0.28 * len(values) + 1))
@@ -112,7 +123,8 @@ def position_map(some, longest, title=None):
         middle = (drawn.norm.vmin + drawn.norm.vmax) / 2
         for y, row in enumerate(values):
             for x, v in enumerate(row):
-                at.text(x, y, "none" if math.isnan(v) else f"{v:.2f}", ha="center", va="center", fontsize=7, color="white" if math.log2(v) < middle else "black")
+                at.text(x, y, "none" if math.isnan(v) else f"{v:.2f}", ha="center", va="center", fontsize=7,
+                        color="white" if math.log2(v) < middle else "black")
         at.set_yticks(range(len(some)), list(some), fontsize=7)
         at.set_xticks(range(len(ranges)), [f"{p['from']:,}-{p['to'] - 1:,}" for p in ranges], fontsize=7)
         at.set_xlabel("position in the window")

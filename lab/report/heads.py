@@ -4,16 +4,20 @@ from results import short
 
 
 def inspected(page, lines):
-    page.text("The score of a query and a key is the sum of a position part, which the terms of the model add, and a content part, their product without the terms. The position "
-              "fraction is the variance of the position part over the keys, summed over queries, divided by that sum for both parts.")
+    page.text("The score of a query and a key is the sum of a position part, which the terms of the model add, and a "
+              "content part, their product without the terms. The position "
+              "fraction is the variance of the position part over the keys, summed over queries, divided by that sum "
+              "for both parts.")
     rows, shown_distances = [], range(min(6, *(len(line["distances"]) for line in lines)))
     for line in lines:
         for layer, heads in enumerate(line["layers"]):
             for h, head in enumerate(heads):
-                rows.append([f"{short(line['inspect'])}, layer {layer}, head {h}", f"{100 * head['share']:.1f} %", f"{head['distance']:.1f}",
+                rows.append([f"{short(line['inspect'])}, layer {layer}, head {h}", f"{100 * head['share']:.1f} %",
+                             f"{head['distance']:.1f}",
                              *[f"{100 * head['weight'][d]:.2f} %" for d in shown_distances]])
     page.table(["", "position fraction", "mean distance", *[f"weight at {-d}" for d in shown_distances]], rows)
-    page.text(f"The weight columns show the mean attention weight at the offsets 0 to {-shown_distances[-1]}, over all pairs with that offset.")
+    page.text(f"The weight columns show the mean attention weight at the offsets 0 to {-shown_distances[-1]}, over all "
+              "pairs with that offset.")
 
     def make(plt):
         figure, axes = plt.subplots(len(lines), 2, figsize=(9, 2.4 * len(lines)), squeeze=False, sharex=True)
@@ -22,7 +26,8 @@ def inspected(page, lines):
             for layer, heads in enumerate(line["layers"]):
                 for h, head in enumerate(heads):
                     top = max(head["position"])
-                    left.plot(middle, [p - top for p in head["position"]], "-" if layer == 0 else "--", color=f"C{h}", linewidth=1, label=f"layer {layer}, head {h}")
+                    left.plot(middle, [p - top for p in head["position"]], "-" if layer == 0 else "--", color=f"C{h}",
+                              linewidth=1, label=f"layer {layer}, head {h}")
                     right.plot(middle, head["weight"], "-" if layer == 0 else "--", color=f"C{h}", linewidth=1)
             left.set_title(f"{short(line['inspect'])}: what position adds to a score", fontsize=8)
             right.set_title("mean weight", fontsize=8)
@@ -43,9 +48,11 @@ def inspected(page, lines):
         figure, axes = plt.subplots(len(lines), 1, figsize=(9, 1.5 * len(lines) + 0.4), squeeze=False)
         for at, line in zip(axes.flat, lines):
             heads = [h for layer in line["layers"] for h in layer]
-            drawn = at.imshow([[p - max(h["position"]) for p in h["position"]] for h in heads], aspect="auto", cmap="cividis", interpolation="nearest")
+            drawn = at.imshow([[p - max(h["position"]) for p in h["position"]] for h in heads], aspect="auto",
+                              cmap="cividis", interpolation="nearest")
             figure.colorbar(drawn, ax=at)
-            at.set_yticks(range(len(heads)), [f"{n}.{h}" for n, layer in enumerate(line["layers"]) for h in range(len(layer))], fontsize=6)
+            at.set_yticks(range(len(heads)), [f"{n}.{h}" for n, layer in enumerate(line["layers"])
+                                              for h in range(len(layer))], fontsize=6)
             ticks = [n for n, (a, _) in enumerate(line["distances"]) if a & (a - 1) == 0]
             at.set_xticks(ticks, [f"{line['distances'][n][0]:,}" for n in ticks], fontsize=7)
             at.set_title(f"{short(line['inspect'])}: what position adds, by head (layer.head) and distance", fontsize=8)
@@ -54,10 +61,13 @@ def inspected(page, lines):
     page.picture(heads_map, "heat maps of what position adds, by head and distance")
 
     page.heading("Pairs that do not occur in training", 3)
-    page.text("The fraction of the pairs in a window 2, 4 and 8 times as long as in training whose positions (for absolute schemes) or whose offset "
-              "(for relative schemes) do not occur in training. With clipped offsets, or one bucket for all large distances, there are no such pairs.")
+    page.text("The fraction of the pairs in a window 2, 4 and 8 times as long as in training whose positions (for "
+              "absolute schemes) or whose offset "
+              "(for relative schemes) do not occur in training. With clipped offsets, or one bucket for all large "
+              "distances, there are no such pairs.")
     rows = []
     for n in (128, 512):
         for m in (2 * n, 4 * n, 8 * n):
-            rows.append([f"{n:,} to {m:,}", f"{100 * (1 - n * n / m / m):.1f} %", f"{100 * (m - n) * (m - n + 1) / m / m:.1f} %", "0 %"])
+            rows.append([f"{n:,} to {m:,}", f"{100 * (1 - n * n / m / m):.1f} %",
+                         f"{100 * (m - n) * (m - n + 1) / m / m:.1f} %", "0 %"])
     page.table(["trained, read", "absolute positions", "offsets", "clipped offsets, buckets"], rows)

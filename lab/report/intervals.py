@@ -1,7 +1,7 @@
 """Compute confidence intervals of a mean, and test whether two models differ.
 
-A start is a training run with its own seed. Two models are compared by the differences between their losses in the same starts, which read the
-same windows in the same order.
+A start is a training run with its own seed. Two models are compared by the differences between their losses in the same
+starts, which read the same windows in the same order.
 
 SPDX-License-Identifier: Apache-2.0"""
 import functools
@@ -39,7 +39,8 @@ def interval(values):
 
 
 def change(values):
-    """Return the change of a perplexity from changes of its loss in nats, one for each start: in %, or as a factor from 2 on, with the 95 % interval."""
+    """Return the change of a perplexity from changes of its loss in nats, one for each start: in %, or as a factor from
+    2 on, with the 95 % interval."""
     ends = [statistics.mean(values)]
     if len(values) > 1:
         middle, half = interval(values)
@@ -52,12 +53,14 @@ def change(values):
 
 
 def powers(points):
-    """Fit y = c · a^p · b^q to points (a, b, y) by least squares of the logarithms. Return p and q, each as (value, half the width of its 95 % interval), or
-    None if a and b do not vary separately or fewer than four points are left."""
+    """Fit y = c · a^p · b^q to points (a, b, y) by least squares of the logarithms. Return p and q, each as (value,
+    half the width of its 95 % interval), or None if a and b do not vary separately or fewer than four points are
+    left."""
     rows, free = [(1.0, math.log(a), math.log(b)) for a, b, _ in points], len(points) - 3
     if free < 1:
         return None
-    normal = [[sum(r[i] * r[j] for r in rows) for j in range(3)] + [float(i == j) for j in range(3)] for i in range(3)]  # XᵀX beside the identity
+    # XᵀX beside the identity
+    normal = [[sum(r[i] * r[j] for r in rows) for j in range(3)] + [float(i == j) for j in range(3)] for i in range(3)]
     for i in range(3):  # the matrix is positive definite, so no rows are exchanged
         if normal[i][i] < 1e-9:
             return None
@@ -78,14 +81,16 @@ def minus(text):
 
 
 def nats(values):
-    """Return the mean of differences of the loss, with the half width of its 95 % interval; only the mean if there is one value."""
+    """Return the mean of differences of the loss, with the half width of its 95 % interval; only the mean if there is
+    one value."""
     return minus("{:+.3f} ± {:.3f}".format(*interval(values)) if len(values) > 1 else f"{values[0]:+.3f}")
 
 
 def wilson(share, n):
     """Return the 95 % interval of a share of n trials (Wilson 1927)."""
     z = 1.959964
-    middle, half = (share + z * z / (2 * n)) / (1 + z * z / n), z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    middle, half = ((share + z * z / (2 * n)) / (1 + z * z / n),
+                    z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)))
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
@@ -108,8 +113,9 @@ def adjusted(ps):
 
 
 def verdict(differences, p):
-    """Say what the differences between two models show, where p is the adjusted p-value: "lower" if the first model has the lower loss, "higher", "tie" if
-    the 95 % confidence interval of the mean is within TIE nats of 0, or "undecided"."""
+    """Say what the differences between two models show, where p is the adjusted p-value: "lower" if the first model has
+    the lower loss, "higher", "tie" if the 95 % confidence interval of the mean is within TIE nats of 0, or
+    "undecided"."""
     middle, half = interval(differences)
     if p <= 0.05:
         return "lower" if middle < 0 else "higher"

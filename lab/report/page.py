@@ -14,12 +14,13 @@ from urllib.parse import quote
 
 def plain(text):
     """Escape text for Markdown."""
-    return " ".join(re.sub(r"([\\`|]|\*(?=\S)|(?<=\S)\*|\](?=[(\[]))", r"\\\1", re.sub(r"&(?=[#\w]+;)", "&amp;", str(text))).replace("<", "&lt;").split("\n"))
+    return " ".join(re.sub(r"([\\`|]|\*(?=\S)|(?<=\S)\*|\](?=[(\[]))", r"\\\1",
+                           re.sub(r"&(?=[#\w]+;)", "&amp;", str(text))).replace("<", "&lt;").split("\n"))
 
 
 class Page:
-    """A list of blocks that can be written as HTML or Markdown. With draw=False, a Markdown page names its pictures but has none. With numbered=True, tables
-    that have a caption, and all pictures, get numbers."""
+    """A list of blocks that can be written as HTML or Markdown. With draw=False, a Markdown page names its pictures but
+    has none. With numbered=True, tables that have a caption, and all pictures, get numbers."""
 
     def __init__(self, path, draw=True, numbered=False):
         self.path, self.draw, self.numbered, self.out, self.pictures = path, draw, numbered, [], {}
@@ -45,7 +46,8 @@ class Page:
             self.out.append(f"- {plain(text)}\n")
 
     def code(self, text):
-        self.out.append(f"<pre>{html.escape(text)}</pre>" if self.html else "    " + text.replace("\n", "\n    ") + "\n")
+        self.out.append(f"<pre>{html.escape(text)}</pre>" if self.html else "    " + text.replace("\n", "\n    ")
+                        + "\n")
 
     def table(self, head, rows, caption=""):
         if caption and self.numbered:
@@ -56,17 +58,21 @@ class Page:
         if self.html:
             def line(cells, tag):
                 return "<tr>" + "".join(f"<{tag}>{html.escape(str(c))}</{tag}>" for c in cells) + "</tr>"
-            self.out.append('<div class="wide"><table>' + line(head, "th") + "".join(line(r, "td") for r in rows) + "</table></div>")
+            self.out.append('<div class="wide"><table>' + line(head, "th") + "".join(line(r, "td") for r in rows)
+                            + "</table></div>")
         else:
-            self.out.append("\n".join("| " + " | ".join(plain(c) for c in r) + " |" for r in [head, ["---"] * len(head), *rows]) + "\n")
+            self.out.append("\n".join("| " + " | ".join(plain(c) for c in r) + " |"
+                                      for r in [head, ["---"] * len(head), *rows]) + "\n")
 
     def picture(self, make, alt, shows=""):
-        """Add the figure that make(pyplot) returns; alt describes it in words, and the caption also says what it shows. Without a page, do nothing."""
+        """Add the figure that make(pyplot) returns; alt describes it in words, and the caption also says what it shows.
+        Without a page, do nothing."""
         if self.path is None:
             return
         self.figures += 1
         name = f"{self.path.stem}-{self.figures}.svg"
-        caption = (f"Figure {self.figures}. {alt[:1].upper()}{alt[1:]}." if self.numbered else "") + f" {shows}" * bool(shows)
+        caption = (f"Figure {self.figures}. {alt[:1].upper()}{alt[1:]}." if self.numbered
+                   else "") + f" {shows}" * bool(shows)
         if not self.html:
             self.pictures[self.path.with_name(name)] = ""
             self.out.append(f"![{plain(alt)}]({quote(name)})\n")
@@ -82,23 +88,30 @@ class Page:
         svg = to.getvalue()[to.getvalue().index("<svg"):]
         svg = "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"
         if self.html:
-            self.out.append(f'<figure role="img" aria-label="{html.escape(alt)}">{svg}{caption and f"<figcaption>{html.escape(caption)}</figcaption>"}</figure>')
+            self.out.append(f'<figure role="img" '
+                            f'aria-label="{html.escape(alt)}">{svg}'
+                            f'{caption and f"<figcaption>{html.escape(caption)}</figcaption>"}</figure>')
         else:
             self.pictures[self.path.with_name(name)] = svg
 
     def finish(self):
         if not self.html:
             return "\n".join(self.out)
-        return f"""<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>relpos lab</title>
-<style>body{{font:16px/1.5 sans-serif;max-width:70em;margin:2em auto;padding:0 1em;color:#222;background:#fff}}table{{border-collapse:collapse;font-size:13px}}
-td,th{{border-bottom:1px solid #ddd;padding:.2em .6em;text-align:right}}td:first-child,th:first-child{{text-align:left}}figure{{margin:1em 0}}
-svg{{max-width:100%;height:auto}}pre{{background:#f4f4f4;padding:.6em;overflow-x:auto;font-size:13px}}.wide{{overflow-x:auto}}.note{{border-left:4px solid #b35900;background:#fff4e5;padding:.6em 1em}}</style>
+        return f"""<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" \
+content="width=device-width"><title>relpos lab</title>
+<style>body{{font:16px/1.5 sans-serif;max-width:70em;margin:2em auto;padding:0 \
+1em;color:#222;background:#fff}}table{{border-collapse:collapse;font-size:13px}}
+td,th{{border-bottom:1px solid #ddd;padding:.2em \
+.6em;text-align:right}}td:first-child,th:first-child{{text-align:left}}figure{{margin:1em 0}}
+svg{{max-width:100%;height:auto}}pre{{background:#f4f4f4;padding:.6em;overflow-x:auto;font-size:13px}}\
+.wide{{overflow-x:auto}}.note{{border-left:4px solid #b35900;background:#fff4e5;padding:.6em 1em}}</style>
 {chr(10).join(self.out)}</html>
 """
 
 
 def remove_left(path, start):
-    """Remove temporary files that killed programs left beside a path: files whose names begin with `start` and that are not locked."""
+    """Remove temporary files that killed programs left beside a path: files whose names begin with `start` and that are
+    not locked."""
     for left in path.parent.glob(start + "*.tmp"):
         with contextlib.suppress(OSError):
             fd = os.open(left, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -108,8 +121,8 @@ def remove_left(path, start):
 
 
 def write(files):
-    """Write {path: text}. First write all texts to locked temporary files with random names, then rename these. So each file is complete,
-    and if a text cannot be written, all old files remain."""
+    """Write {path: text}. First write all texts to locked temporary files with random names, then rename these. So each
+    file is complete, and if a text cannot be written, all old files remain."""
     new, mask = {}, os.umask(0)
     os.umask(mask)
     try:
@@ -150,8 +163,10 @@ def pyplot():
     try:
         import matplotlib
     except ImportError:
-        sys.exit("relpos: lab report: charts need matplotlib (install Debian's python3-matplotlib, or print tables without -o)")
+        sys.exit("relpos: lab report: charts need matplotlib (install Debian's python3-matplotlib, or print tables "
+                 "without -o)")
     matplotlib.use("svg")
-    matplotlib.rcParams.update({"svg.hashsalt": "relpos", "svg.fonttype": "none", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+    matplotlib.rcParams.update({"svg.hashsalt": "relpos", "svg.fonttype": "none", "font.size": 9,
+                                "axes.spines.top": False, "axes.spines.right": False})
     import matplotlib.pyplot as plt
     return plt

@@ -5,8 +5,8 @@ import math
 import statistics
 import sys
 
-# The expected shape of a value is (test, description), a dict, or a list [shape of items, number of items]. Without the number, the
-# list must have at least one item; None allows any number.
+# The expected shape of a value is (test, description), a dict, or a list [shape of items, number of items]. Without the
+# number, the list must have at least one item; None allows any number.
 TEXT = (lambda x: isinstance(x, str), "a text")
 INTEGER = (lambda x: type(x) is int and 0 <= x < 1e15, "an integer")
 COUNT = (lambda x: type(x) is int and 0 < x < 1e15, "an integer above 0")
@@ -25,7 +25,8 @@ def settings(text):
 
 def is_experiment(text):
     found = settings(text) if isinstance(text, str) else {}
-    return {"task", "position"} <= found.keys() and all(found.get(k, "").isdecimal() for k in ("seed", "length", "batch", "steps"))
+    return {"task", "position"} <= found.keys() and all(found.get(k, "").isdecimal()
+                                                        for k in ("seed", "length", "batch", "steps"))
 
 
 def result_shape(line):
@@ -36,9 +37,11 @@ def result_shape(line):
     elif settings(line["experiment"]).get("generate", "none") != "none":
         length = {"length": COUNT, "lines": INTEGER, "exact": INTEGER}
     else:
-        length = {"length": COUNT, "perplexity": MEASURED, "positions": [{"from": INTEGER, "to": COUNT, "perplexity": MEASURED}, None]}
+        length = {"length": COUNT, "perplexity": MEASURED,
+                  "positions": [{"from": INTEGER, "to": COUNT, "perplexity": MEASURED}, None]}
     vary = (lambda x: isinstance(x, dict) and all(isinstance(v, str) for v in x.values()), "an object of texts")
-    return {"vary": vary, "lengths": [length], "train_loss": NUMBER, "weights": COUNT, "position_weights": INTEGER, "ms_per_step": POSITIVE,
+    return {"vary": vary, "lengths": [length], "train_loss": NUMBER, "weights": COUNT, "position_weights": INTEGER,
+            "ms_per_step": POSITIVE,
             "bytes": COUNT, "machine": MACHINE}
 
 
@@ -49,16 +52,19 @@ def inspect_shape(line):
 
 
 def oracle_shape(_):
-    return {"oracle": TEXT, "batch": COUNT, "length": COUNT, "relpos_ms": [POSITIVE, 3], "torch_ms": [POSITIVE, 3], "torch": TEXT, "machine": MACHINE}
+    return {"oracle": TEXT, "batch": COUNT, "length": COUNT, "relpos_ms": [POSITIVE, 3], "torch_ms": [POSITIVE, 3],
+            "torch": TEXT, "machine": MACHINE}
 
 
 def whole_shape(line):
     starts = len(line["relpos"]) if isinstance(line.get("relpos"), list) else None
-    return {"whole": TEXT, "steps": COUNT, "batch": COUNT, "length": COUNT, "relpos": [NUMBER], "torch": [NUMBER, starts], "version": TEXT, "machine": MACHINE}
+    return {"whole": TEXT, "steps": COUNT, "batch": COUNT, "length": COUNT, "relpos": [NUMBER],
+            "torch": [NUMBER, starts], "version": TEXT, "machine": MACHINE}
 
 
 def forward_shape(_):
-    return {"forward": TEXT, "batch": COUNT, "length": COUNT, "heads": COUNT, "width": COUNT, "ms": POSITIVE, "ratio": [POSITIVE, 3], "machine": MACHINE}
+    return {"forward": TEXT, "batch": COUNT, "length": COUNT, "heads": COUNT, "width": COUNT, "ms": POSITIVE,
+            "ratio": [POSITIVE, 3], "machine": MACHINE}
 
 
 def terms_shape(_):
@@ -74,8 +80,10 @@ def wrong(value, shape, at=""):
         return None if shape[0](value) else found + shape[1]
     if isinstance(shape, list):
         inner, n = [*shape, 1][:2]
-        if not isinstance(value, list) or (len(shape) == 1 and not value) or (len(shape) == 2 and n not in (None, len(value))):
-            return found + (f"a list of {n}" if len(shape) == 2 and n is not None else "a list that is not empty" if len(shape) == 1 else "a list")
+        if not isinstance(value, list) or (len(shape) == 1
+                                           and not value) or (len(shape) == 2 and n not in (None, len(value))):
+            return found + (f"a list of {n}" if len(shape) == 2 and n is not None else "a list that is not empty"
+                            if len(shape) == 1 else "a list")
         items = [(x, inner, f"{at}[{n}]") for n, x in enumerate(value)]
     else:
         if not isinstance(value, dict):
@@ -89,9 +97,11 @@ def wrong(value, shape, at=""):
 
 def read(path):
     """Return the results in a file. A wrong line ends the program, so other functions need no checks."""
-    shape_of, makes = {"inspect": (inspect_shape, "relpos lab inspect --json"), "oracle": (oracle_shape, "lab/oracle.py --time"),
-                       "whole": (whole_shape, "lab/oracle.py --whole"), "forward": (forward_shape, "lab/forward.py"), "terms": (terms_shape, "relpos info --json")}.get(
-        path.stem, (result_shape, "relpos lab sweep"))
+    shape_of, makes = {"inspect": (inspect_shape, "relpos lab inspect --json"),
+                       "oracle": (oracle_shape, "lab/oracle.py --time"),
+                       "whole": (whole_shape, "lab/oracle.py --whole"), "forward": (forward_shape, "lab/forward.py"),
+                       "terms": (terms_shape, "relpos info --json")}.get(
+path.stem, (result_shape, "relpos lab sweep"))
 
     def refuse(number, what, mend):
         sys.exit(f"relpos: {path}:{number}: {what} ({mend})")
@@ -99,7 +109,8 @@ def read(path):
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e:
-        sys.exit(f"relpos: {path}: cannot be read: {getattr(e, 'strerror', None) or 'it is not text'} (name a file that {makes} wrote)")
+        sys.exit(f"relpos: {path}: cannot be read: {getattr(e, 'strerror', None) or 'it is not text'} (name a file "
+                 f"that {makes} wrote)")
     if not text.strip():
         sys.exit(f"relpos: {path}: it is empty (name a file that {makes} wrote)")
     lines, ranges = [], {}
@@ -110,34 +121,43 @@ def read(path):
         except (ValueError, RecursionError):
             found = "not JSON"
         if found:
-            refuse(number, f"not a result of {makes}: {found}", "delete this line to show the others; the same command makes it again")
+            refuse(number, f"not a result of {makes}: {found}", "delete this line to show the others; the same command "
+                                                                "makes it again")
         lines.append(line)
         if shape_of is not result_shape:
             continue
         line["experiment"] = settings(line["experiment"])
         first, task = lines[0], line["experiment"]["task"]
         if task != first["experiment"]["task"]:
-            refuse(number, f"task is {task}, but that of line 1 is {first['experiment']['task']}", "use one file for each task")
+            refuse(number, f"task is {task}, but that of line 1 is {first['experiment']['task']}",
+                   "use one file for each task")
         lengths, others = (", ".join(str(x["length"]) for x in some["lengths"]) for some in (line, first))
         if path.stem != "overhead" and lengths != others:
             refuse(number, f"eval_lengths are {lengths}, but those of line 1 are {others}", "use one file for each")
-        extra = [(f"lengths[{n}].pieces", x.get("pieces", []), [(lambda x: x is None or NUMBER[0](x), "a number"), None]) for n, x in enumerate(line["lengths"])]
-        extra.append(("previous", line.get("previous", []), [{"step": COUNT, "weight": SHARE}, len(first.get("previous", []))]))
-        extra.append(("processor_share", line.get("processor_share", 1.0), (lambda x: NUMBER[0](x) and x >= 0, "a number from 0")))
+        extra = [(f"lengths[{n}].pieces", x.get("pieces", []),
+                  [(lambda x: x is None or NUMBER[0](x), "a number"), None]) for n, x in enumerate(line["lengths"])]
+        extra.append(("previous", line.get("previous", []),
+                      [{"step": COUNT, "weight": SHARE}, len(first.get("previous", []))]))
+        extra.append(("processor_share", line.get("processor_share", 1.0),
+                      (lambda x: NUMBER[0](x) and x >= 0, "a number from 0")))
         extra.append(("losses", line.get("losses", []), [(lambda x: x is None or NUMBER[0](x), "a number"), None]))
         extra.append(("pieces_of_files", line.get("pieces_of_files", []), [INTEGER, None]))
-        extra.append(("curve", line.get("curve", []), [{"step": COUNT, "loss": (lambda x: x is None or NUMBER[0](x), "a number")}, None]))
+        extra.append(("curve", line.get("curve", []),
+                      [{"step": COUNT, "loss": (lambda x: x is None or NUMBER[0](x), "a number")}, None]))
         extra.append(("ngrams", line.get("ngrams", []), [{"order": COUNT, "perplexity": POSITIVE}, None]))
         found = next(filter(None, (wrong(value, shape, at) for at, value, shape in extra)), None)
         if found:
-            refuse(number, f"not a result of {makes}: {found}", "delete this line to show the others; the same command makes it again")
+            refuse(number, f"not a result of {makes}: {found}", "delete this line to show the others; the same command "
+                                                                "makes it again")
         for x in line["lengths"]:
             found = [(p["from"], p["to"]) for p in x.get("positions", [])]
             if found and ranges.setdefault(x["length"], found) != found:
-                refuse(number, f"positions of length {x['length']} differ from those of earlier lines", "delete this line to show the others")
+                refuse(number, f"positions of length {x['length']} differ from those of earlier lines",
+                       "delete this line to show the others")
     for number, line in enumerate(lines, 1):
         if path.stem == "overhead" and not any(is_base(other, line) for other in lines):
-            refuse(number, f"no result without positions at length {line['experiment']['length']} to compare this one with",
+            refuse(number, f"no result without positions at length {line['experiment']['length']} to compare this one "
+                           "with",
                    "add none to the values of vary.position")
     return once(lines, refuse) if shape_of is result_shape else lines
 
@@ -150,19 +170,23 @@ def once(lines, refuse):
         before, other = found.setdefault(key, (number, line))
         differ = [k for k in ("train_loss", "lengths", "weights", "position_weights") if line[k] != other[k]]
         if differ:
-            refuse(number, f"the same experiment and seed as line {before}, but another {differ[0]}", "delete one of the two to show the others")
+            refuse(number, f"the same experiment and seed as line {before}, but another {differ[0]}",
+                   "delete one of the two to show the others")
         if line["ms_per_step"] < other["ms_per_step"]:
             found[key] = before, line
     return [line for _, line in found.values()]
 
 
 def step_ms(lines):
-    """Return the processor time of a step of each result in ms. A contended training counts with the median of those of the same machine that were not."""
+    """Return the processor time of a step of each result in ms. A contended training counts with the median of those of
+    the same machine that were not."""
     def clean(line):
-        return line.get("cpu_ms_per_step") or (line["ms_per_step"] * min(line.get("processor_share", 1), 1) if not contended(line) else None)
+        return line.get("cpu_ms_per_step") or (line["ms_per_step"] * min(line.get("processor_share", 1), 1)
+                                               if not contended(line) else None)
 
     def machine(line):
-        return line["machine"].get("cpu"), line["machine"]["isa"], line["experiment"]["length"], line["experiment"]["batch"], line["experiment"]["layers"]
+        return (line["machine"].get("cpu"), line["machine"]["isa"], line["experiment"]["length"],
+                line["experiment"]["batch"], line["experiment"]["layers"])
 
     found = {}
     for line in lines:
@@ -187,8 +211,8 @@ def is_base(base, line):
 
 
 def grouped(lines, apart=()):
-    """Return {label: results that differ only in the seed}. A label contains the keys that the sweep varied, and all other keys in which the
-    experiments differ, except those in `apart`."""
+    """Return {label: results that differ only in the seed}. A label contains the keys that the sweep varied, and all
+    other keys in which the experiments differ, except those in `apart`."""
     groups = {}
     for line in lines:
         key = {k: v for k, v in line["experiment"].items() if k not in ("seed", *apart)}
@@ -199,7 +223,8 @@ def grouped(lines, apart=()):
 
     def label(some, vary, value):
         shown = [k for k in keys if k in differ or k in vary and k not in ("seed", *apart)]
-        return ", ".join(value(some[k]) if k.endswith("position") and k in some else f"{k} = {some.get(k, 'none')}" for k in shown) or "all"
+        return ", ".join(value(some[k]) if k.endswith("position") and k in some else f"{k} = {some.get(k, 'none')}"
+                         for k in shown) or "all"
 
     for value in (short, str):  # use full names if two short names are equal
         labels = [label(some, group[0]["vary"], value) for some, group in zip(found, groups.values())]

@@ -32,8 +32,11 @@ def share(line, size):
 
 
 def percent(lines, n):
-    """Return the mean over the starts with the smallest and the largest, or the share of one start with Wilson's interval for other lines, in %."""
-    found = over(lines, lambda line: line["lengths"][n]["exact"] / line["lengths"][n]["lines"] if line["lengths"][n]["lines"] else None)
+    """Return the mean over the starts with the smallest and the largest, or the share of one start with Wilson's
+    interval for other lines, in %."""
+    found = (over(lines,
+                  lambda line: line["lengths"][n]["exact"] / line["lengths"][n]["lines"] if line["lengths"][n]["lines"]
+                  else None))
     if found and len(lines) == 1:
         found = found[0], *wilson(found[0], lines[0]["lengths"][n]["lines"])
     return shown(found and [100 * x for x in found], 1)
@@ -59,9 +62,12 @@ def answered(page, lines, pictures=True):
         of_task.setdefault(line["experiment"]["generate"], []).append(line)
     several = max(len(g) for some in of_task.values() for g in grouped(some, ("generate",)).values()) > 1
     page.text(f"Lines with an exact answer in %, of at least {min(counts):,} lines of each size, "
-              + ("as means over the starts with the smallest and the largest in brackets. " if several else "with the 95 % interval of Wilson (1927) for other lines in brackets. ")
-              + "The lines are the same for all models and starts, and no training used them. A heading gives the sizes in training; larger sizes were not trained."
-              + f" A start has learned if it answers {100 * SOLVED:.0f} % or more of the lines of the largest trained size; the interval is that of Wilson (1927) for other starts." * several)
+              + ("as means over the starts with the smallest and the largest in brackets. " if several
+                 else "with the 95 % interval of Wilson (1927) for other lines in brackets. ")
+              + "The lines are the same for all models and starts, and no training used them. A heading gives the "
+                "sizes in training; larger sizes were not trained."
+              + f" A start has learned if it answers {100 * SOLVED:.0f} % or more of the lines of the largest trained "
+                "size; the interval is that of Wilson (1927) for other starts." * several)
     for task, some in of_task.items():
         rates = {}
         for line in some:
@@ -75,12 +81,21 @@ def answered(page, lines, pictures=True):
         each = bool(tuned) and one_each(groups)
         by_rate = each and len(tuned) > 1
         trained_last = int(trained.rsplit(", ", 1)[-1])
-        order = sorted(groups.items(), key=lambda pair: -statistics.mean(share(line, trained_last) for line in pair[1])) if each and trained_last in sizes else groups.items()
-        counted = max(starts) > 1 and {int(line["experiment"].get("generate_size", "20")) for line in some} <= set(sizes)
-        page.table(["", *["learning rate"] * by_rate, *["starts that learned"] * counted, *[f"size {n:,}" for n in sizes]],
-                   [[short(g[0]["experiment"]["position"]) if each else what, *[g[0]["experiment"]["lr"]] * by_rate, *([starts_learned(g)] if counted else []), *[percent(g, n) for n in range(len(sizes))]] for what, g in order],
-                   f"Exact answers: {TASKS.get(task, task)}. {' or '.join(map(str, starts))} start{'s' * (starts != [1])} for each{f', learning rate {tuned[0]}' if each and not by_rate else ''}.")
+        order = (sorted(groups.items(),
+                        key=lambda pair: -statistics.mean(share(line, trained_last) for line in pair[1])) if each
+                 and trained_last in sizes else groups.items())
+        counted = max(starts) > 1 and {int(line["experiment"].get("generate_size", "20"))
+                                       for line in some} <= set(sizes)
+        page.table(["", *["learning rate"] * by_rate, *["starts that learned"] * counted,
+                    *[f"size {n:,}" for n in sizes]],
+                   [[short(g[0]["experiment"]["position"]) if each else what, *[g[0]["experiment"]["lr"]] * by_rate,
+                     *([starts_learned(g)] if counted else []), *[percent(g, n) for n in range(len(sizes))]]
+                    for what, g in order],
+                   f"Exact answers: {TASKS.get(task, task)}. {' or '.join(map(str, starts))} "
+                   f"start{'s' * (starts != [1])} for "
+                   f"each{f', learning rate {tuned[0]}' if each and not by_rate else ''}.")
         if pictures and len(sizes) > 1:
             page.picture(curves(groups, lambda line: [x["length"] for x in line["lengths"]],
-                                lambda line: [100 * x["exact"] / x["lines"] if x["lines"] else None for x in line["lengths"]], "size", "answered, %", task),
+                                lambda line: [100 * x["exact"] / x["lines"] if x["lines"] else None
+                                              for x in line["lengths"]], "size", "answered, %", task),
                          f"{task}: lines answered by their size")

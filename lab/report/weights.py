@@ -8,7 +8,8 @@ import re
 from claims import WEIGHTS
 
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.floordiv}
-OUTSIDE = {"learned": "[L, D]", "sinusoidal": "none"}  # position vectors that `relpos lab` adds to the input; they are not terms of the library
+# position vectors that `relpos lab` adds to the input; they are not terms of the library
+OUTSIDE = {"learned": "[L, D]", "sinusoidal": "none"}
 
 
 def number(text, sizes):
@@ -27,7 +28,8 @@ def chosen(shape, sizes):
 
 
 def weights(shape, sizes):
-    """Return the number of elements of a shape such as [H?, left+right+1, Dk]. H? means that the heads may share the array; it counts as 1."""
+    """Return the number of elements of a shape such as [H?, left+right+1, Dk]. H? means that the heads may share the
+    array; it counts as 1."""
     axes = [] if shape == "none" else shape.strip("[]").split(",")
     return math.prod(1 if axis.strip() == "H?" else number(axis.strip(), sizes) for axis in axes) if axes else 0
 
@@ -39,7 +41,8 @@ def shapes(position, terms, sizes):
         if name in OUTSIDE:
             yield OUTSIDE[name], sizes
             continue
-        own = {p["key"]: int(p["default"]) for p in terms[name]["parameters"] if re.fullmatch(r"\d+", p["default"] or "")} | sizes
+        own = {p["key"]: int(p["default"]) for p in terms[name]["parameters"]
+               if re.fullmatch(r"\d+", p["default"] or "")} | sizes
         own |= {key: int(value) for key, _, value in (x.partition("=") for x in settings) if value.isdecimal()}
         for a in terms[name]["arrays"]:
             if a["use"] == "learned" and a["presence"] in ("needed", "conditional"):
@@ -52,7 +55,10 @@ def shapes_and_counts(page, lines):
     for position, sizes, printed in WEIGHTS:
         found = [(shape, own) for shape, own in shapes(position, terms, sizes) if shape != "none"]
         given = ", ".join(f"{key} = {value:,}" for key, value in sizes.items())
-        rows.append([position, given, " + ".join(shape for shape, _ in found) or "none", f"{sum(weights(*x) for x in found):,}", "" if printed is None else f"{printed:,}"])
-    page.text("The number of weights in the learned arrays of each position, for one layer or for all layers that share them, computed from the shapes in `relpos info --json`. An axis H? that heads may share "
-              "counts as 1. ALiBi's slopes can be learned too; then there are H of them. The last column has printed numbers from other sources.")
+        rows.append([position, given, " + ".join(shape for shape, _ in found) or "none",
+                     f"{sum(weights(*x) for x in found):,}", "" if printed is None else f"{printed:,}"])
+    page.text("The number of weights in the learned arrays of each position, for one layer or for all layers that "
+              "share them, computed from the shapes in `relpos info --json`. An axis H? that heads may share "
+              "counts as 1. ALiBi's slopes can be learned too; then there are H of them. The last column has printed "
+              "numbers from other sources.")
     page.table(["", "sizes", "shapes", "weights", "printed"], rows)

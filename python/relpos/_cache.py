@@ -7,12 +7,12 @@ BLOCK = 64  # keys that share a norm: RP_NORM_KEYS
 
 
 class Cache:
-    """Keys and values that grow, for decoding. When they no longer fit their arrays, they are copied to larger ones, so appending
-    a key usually copies only this key.
+    """Keys and values that grow, for decoding. When they no longer fit their arrays, they are copied to larger ones, so
+    appending a key usually copies only this key.
 
-    A cache keeps `relpos.key_norms` of its keys. With them, a step skips keys that are so far away that their weights are 0, as
-    with ALiBi and forget gates, and the result has the same bits. A call of a `Plan` takes the cache in place of k and v:
-    plan(q, cache). For `relpos.attention`, pass cache.k, cache.v and key_norms=cache.key_norms.
+    A cache keeps `relpos.key_norms` of its keys. With them, a step skips keys that are so far away that their weights
+    are 0, as with ALiBi and forget gates, and the result has the same bits. A call of a `Plan` takes the cache in place
+    of k and v: plan(q, cache). For `relpos.attention`, pass cache.k, cache.v and key_norms=cache.key_norms.
 
     k            the keys, (B, Hk, L, D), a view of a larger array; None before the first `append`
     v            the values, (B, Hk, L, Dv)
@@ -51,7 +51,8 @@ class Cache:
                 raise ValueError(f"{name} has {len(x.shape)} axes, expected 4: (B, Hk, n, D)")
             expected = (*own[0].shape[:2], k.shape[2], width)
             if tuple(x.shape) != expected or x.dtype != own[0].dtype:
-                raise ValueError(f"{name} has shape {tuple(x.shape)} and elements of {x.dtype}, expected {expected} and {own[0].dtype}")
+                raise ValueError(f"{name} has shape {tuple(x.shape)} and elements of {x.dtype}, expected {expected} "
+                                 f"and {own[0].dtype}")
         length = len(self)
         new = length + k.shape[2]
         if self.k is None or new > self._arrays[0].shape[2]:
@@ -62,7 +63,8 @@ class Cache:
         _core.key_norms(self.k, self.v, self._arrays[2], length)
 
     def reorder(self, rows):
-        """Replace the batch entries by those at the indices `rows`, as in beam search. An index may occur several times."""
+        """Replace the batch entries by those at the indices `rows`, as in beam search. An index may occur several
+        times."""
         if self.k is not None:
             self._move(self._arrays, [int(b) for b in rows], self._arrays[0].shape[2])
 
@@ -74,9 +76,11 @@ class Cache:
             self._show(length)  # a norm may then be larger than those of the keys it covers, which is still a bound
 
     def _move(self, like, rows, capacity):
-        """Copy the batch entries `rows` to new arrays for `capacity` keys, rounded up. `like` has arrays of the same types and widths."""
+        """Copy the batch entries `rows` to new arrays for `capacity` keys, rounded up. `like` has arrays of the same
+        types and widths."""
         blocks, length, arrays = -(-capacity // BLOCK), len(self), []
-        for n, (x, keys, used) in enumerate(zip(like, (BLOCK * blocks, BLOCK * blocks, blocks), (length, length, -(-length // BLOCK)))):
+        for n, (x, keys, used) in enumerate(zip(like, (BLOCK * blocks, BLOCK * blocks, blocks),
+                                                (length, length, -(-length // BLOCK)))):
             shape = (len(rows), x.shape[1], keys, *x.shape[3:])
             arrays.append(x.new_empty(shape) if hasattr(x, "new_empty") else np.empty(shape, x.dtype))
             for b, row in enumerate(rows if used else ()):

@@ -1,7 +1,8 @@
 """Methods of the tutorials' classes that users replace, in a subclass, in the class or in one instance.
 
-A method marked with `hook` is a step of the tutorial's computation. The fused attention skips such steps, so a class checks with
-`replaced` and calls a replaced step on arrays of all pairs. `Refusing` raises for steps that no class of relpos has.
+A method marked with `hook` is a step of the tutorial's computation. The fused attention skips such steps, so a class
+checks with `replaced` and calls a replaced step on arrays of all pairs. `Refusing` raises for steps that no class of
+relpos has.
 
 SPDX-License-Identifier: Apache-2.0"""
 import types

@@ -1,4 +1,5 @@
-"""relpos.attention of torch tensors that require a gradient. _core imports this module for such calls, and for torch.autocast.
+"""relpos.attention of torch tensors that require a gradient. _core imports this module for such calls, and for
+torch.autocast.
 
 SPDX-License-Identifier: Apache-2.0"""
 import sys
@@ -11,7 +12,8 @@ from . import _core, _hints
 
 _AT = {name: n for n, name in enumerate(_core.NAMES)}
 _TERMS = [_AT[name] for name in ("bias", "rope", "relkey", "relval", "sink")]
-_Q_OFFSET, _OUT, _WEIGHTS, _LSE, _SUMMARY = (_AT[name] for name in ("q_offset", "out", "return_weights", "return_lse", "summary"))
+_Q_OFFSET, _OUT, _WEIGHTS, _LSE, _SUMMARY = (_AT[name] for name in ("q_offset", "out", "return_weights", "return_lse",
+                                                                    "summary"))
 _Tensor = torch.Tensor
 _HALF = torch.float16, torch.bfloat16
 _is_batched, _is_legacy = torch._C._functorch.is_batchedtensor, torch._C._functorch.is_legacy_batchedtensor
@@ -19,8 +21,9 @@ _modes = torch._C._len_torch_dispatch_stack
 
 
 def _arrays(options):
-    """Return (term, name, tensor) of each learned array of the terms, and a list of the other tensors of a call. `term` is the number of
-    the term, in the order in which _core reads them. Raises for other tensors that require a gradient."""
+    """Return (term, name, tensor) of each learned array of the terms, and a list of the other tensors of a call. `term`
+    is the number of the term, in the order in which _core reads them. Raises for other tensors that require a
+    gradient."""
     learned, others, count = [], [], 0
     for name, x in zip(_core.NAMES, options):
         if isinstance(x, _Tensor):
@@ -45,7 +48,8 @@ def _arrays(options):
     return learned, others
 
 
-NO_DROPOUT = "relpos.attention has no dropout under torch.vmap, since all samples would drop the same weights; set dropout=0"
+NO_DROPOUT = ("relpos.attention has no dropout under torch.vmap, since all samples would drop the same weights; set "
+              "dropout=0")
 
 
 def draw_seed():
@@ -58,68 +62,82 @@ def draw_seed():
 
 
 def autocast(q, k, v, out=None):
-    """Cast q, k and v to the type of torch.autocast, as torch's scaled_dot_product_attention does. float64 stays float64, and nothing is
-    cast if `out` is given. Learned arrays and masks keep their types, which may differ from those of q, k and v."""
-    if not torch.is_autocast_enabled("cpu") or out is not None or not all(isinstance(x, torch.Tensor) for x in (q, k, v)):
+    """Cast q, k and v to the type of torch.autocast, as torch's scaled_dot_product_attention does. float64 stays
+    float64, and nothing is cast if `out` is given. Learned arrays and masks keep their types, which may differ from
+    those of q, k and v."""
+    if not torch.is_autocast_enabled("cpu") or out is not None or not all(isinstance(x, torch.Tensor)
+                                                                          for x in (q, k, v)):
         return q, k, v
     dtype = torch.get_autocast_dtype("cpu")
-    return [x.to(dtype) if x.is_floating_point() and x.dtype != torch.float64 and x.device.type == "cpu" else x for x in (q, k, v)]
+    return [x.to(dtype) if x.is_floating_point() and x.dtype != torch.float64 and x.device.type == "cpu" else x
+            for x in (q, k, v)]
 
 
 def cast(q, k, v, *options):
-    """Run a call of _core.attention under torch.autocast, or if torch's scaled_dot_product_attention has been replaced."""
+    """Run a call of _core.attention under torch.autocast, or if torch's scaled_dot_product_attention has been
+    replaced."""
     if inside_context_parallel():
-        raise RuntimeError("relpos.attention inside torch's context_parallel would see only this process's part of the keys; use "
-                           "scaled_dot_product_attention there, or relpos.torch.distributed.context_parallel_attention outside")
+        raise RuntimeError("relpos.attention inside torch's context_parallel would see only this process's part of the "
+                           "keys; use "
+                           "scaled_dot_product_attention there, or relpos.torch.distributed.context_parallel_attention "
+                           "outside")
     return _core.compute(*autocast(q, k, v, options[_AT["out"]]), *options)
 
 
 def inside_context_parallel():
-    """Return true inside torch's context_parallel, where each process has only a part of the keys and would attend only to them."""
+    """Return true inside torch's context_parallel, where each process has only a part of the keys and would attend only
+    to them."""
     now = torch.nn.functional.scaled_dot_product_attention
     return any(now in getattr(module, "_replaced_functions", ()) for name, module in list(sys.modules.items())
                if name.startswith("torch.distributed.tensor.experimental"))
 
 
-ONLY_OUT = ("the loss depends on weights or summary of relpos.attention, but only out and lse have gradients; call .detach() on them, or, "
+ONLY_OUT = ("the loss depends on weights or summary of relpos.attention, but only out and lse have gradients; call "
+            ".detach() on them, or, "
             "for a loss on the weights, write the attention in torch operations")
-ONLY_ONCE = ("relpos.attention has no second derivatives; call .detach() on its gradients, or, for a gradient penalty or a Hessian, write "
+ONLY_ONCE = ("relpos.attention has no second derivatives; call .detach() on its gradients, or, for a gradient penalty "
+             "or a Hessian, write "
              "the attention in torch operations")
 
 
 def is_dual(name):
     """Return the message for a tensor with a tangent."""
-    return f"{name} is a dual tensor, but relpos.attention has no forward-mode derivatives; use torch.autograd.grad, or .detach()"
+    return (f"{name} is a dual tensor, but relpos.attention has no forward-mode derivatives; use torch.autograd.grad, "
+            "or .detach()")
 
 
 def is_of_func(name):
     """Return the message for a tensor of a transform of torch.func."""
-    return (f"{name} is a tensor of torch.func (grad, vjp, jvp or similar), which relpos.attention does not support; use requires_grad_() and "
+    return (f"{name} is a tensor of torch.func (grad, vjp, jvp or similar), which relpos.attention does not support; "
+            "use requires_grad_() and "
             "torch.autograd.grad")
 
 
 def refuse_dual(dout):
     """Raise for a dual tensor. The backward pass has no forward-mode rule, so torch would silently drop the tangent."""
     if forward_ad._current_level >= 0 and forward_ad.unpack_dual(dout).tangent is not None:
-        raise TypeError("the gradient of relpos.attention's out is a dual tensor, but its backward pass has no forward-mode derivatives; "
+        raise TypeError("the gradient of relpos.attention's out is a dual tensor, but its backward pass has no "
+                        "forward-mode derivatives; "
                         "use torch.autograd.grad")
 
 
 def _refuse_traces():
-    """Raise if torch traces the backward pass but not the forward pass, because it would record the gradients as constants."""
+    """Raise if torch traces the backward pass but not the forward pass, because it would record the gradients as
+    constants."""
     from torch.fx.experimental.proxy_tensor import get_proxy_mode  # slow to import
     if get_proxy_mode() is not None:
         raise TypeError("torch traces the backward pass of relpos.attention but not its forward pass; trace both")
 
 
-ONE_AT_A_TIME = ("relpos.attention computes one gradient at a time; leave out is_grads_batched=True of torch.autograd.grad, or "
+ONE_AT_A_TIME = ("relpos.attention computes one gradient at a time; leave out is_grads_batched=True of "
+                 "torch.autograd.grad, or "
                  "vectorize=True of torch.autograd.functional")
 NOT_LEARNED = "requires a gradient, which relpos.attention does not compute; use .detach()"
 
 
 class _Gradients(torch.autograd.Function):
-    """The identity, with the inputs of the call as further arguments. It makes autograd see that the gradients depend on the inputs, so
-    differentiating the gradients raises instead of giving zero."""
+    """The identity, with the inputs of the call as further arguments. It makes autograd see that the gradients depend
+    on the inputs, so differentiating the gradients raises instead of giving zero."""
 
     @staticmethod
     def forward(ctx, count, *gradients_and_inputs):
@@ -174,17 +192,20 @@ class _Attention(torch.autograd.Function):
         wanted = [name for name, need in zip(("q", "k", "v", *[name for _, name in places]), needs[3:]) if need]
         if q.dtype in _HALF:  # `out` is rounded to 16 bits, so compute it again
             out = lse = None
-        *every, terms = _hints.named(_core.gradients, "relpos::attention_backward")(dout, q, k, v, ctx.options, dlse, out, lse, wanted)
+        *every, terms = _hints.named(_core.gradients,
+                                     "relpos::attention_backward")(dout, q, k, v, ctx.options, dlse, out, lse, wanted)
         every += [terms[term][name] for term, name in places]
         return None, None, None, *only_once(every, (q, k, v, *given, *arrays[:len(places)]))
 
 
 def _copied(name, x):
-    """Copy an array to a tensor. Without the copy, a change of the array before the backward pass would go undetected."""
+    """Copy an array to a tensor. Without the copy, a change of the array before the backward pass would go
+    undetected."""
     try:
         return torch.from_numpy(np.array(x))
     except TypeError:
-        raise TypeError(f"{name} is of type {type(x).__name__} with elements {getattr(x, 'dtype', '?')}, which torch cannot read; pass "
+        raise TypeError(f"{name} is of type {type(x).__name__} with elements {getattr(x, 'dtype', '?')}, which torch "
+                        "cannot read; pass "
                         f"{name} as a tensor, since an input requires a gradient") from None
 
 
@@ -202,7 +223,8 @@ def attention(q, k, v, *options):
         raise TypeError("out: torch cannot record a gradient through it; leave it out, or call under torch.no_grad()")
     options[_LSE] = True  # needed by the backward pass
     learned, read = _arrays(options)
-    out, lse, *more = _Attention.apply(options, [place[:2] for place in learned], read, q, k, v, *[array for *_, array in learned])
+    out, lse, *more = _Attention.apply(options, [place[:2] for place in learned], read, q, k, v,
+                                       *[array for *_, array in learned])
     if not (weights or lse_too or summary):
         return out
     return out, more.pop(0) if weights else None, lse if lse_too else None, tuple(more) if summary else None

@@ -1,5 +1,5 @@
-"""NumPy versions of two classes from tutorials (docs/texts.md), with their helper functions: a bias that decays with distance, and
-Shaw's relative vectors.
+"""NumPy versions of two classes from tutorials (docs/texts.md), with their helper functions: a bias that decays with
+distance, and Shaw's relative vectors.
 
     >>> import numpy as np, relpos.numpy
     >>> layer = relpos.numpy.RelativePositionBiasAttention(d_k=4, bias_scale=0.3)
@@ -7,10 +7,10 @@ Shaw's relative vectors.
     >>> weights.round(4)[0]
     array([0.4294, 0.2115, 0.1873, 0.1718])
 
-Arrays have one row for each token, and there is one head. relpos.torch has modules with the same names, which have gradients.
-relpos.attention computes the attention in float64. Functions with a parameter rel_embed also accept a RelativePositionEmbedding of
-relpos.torch. `seed` draws the same numbers as np.random.seed(seed) and np.random.randn without changing NumPy's global state; without a
-seed, the global state is used. Offsets are key - query.
+Arrays have one row for each token, and there is one head. relpos.torch has modules with the same names, which have
+gradients. relpos.attention computes the attention in float64. Functions with a parameter rel_embed also accept a
+RelativePositionEmbedding of relpos.torch. `seed` draws the same numbers as np.random.seed(seed) and np.random.randn
+without changing NumPy's global state; without a seed, the global state is used. Offsets are key - query.
 
 SPDX-License-Identifier: Apache-2.0"""
 import inspect
@@ -24,8 +24,10 @@ import relpos
 
 from ._hooks import hook, replaced
 
-__all__ = ["RelativePositionBiasAttention", "RelativePositionEmbedding", "RelativeSelfAttention", "clip_relative_position",
-           "relative_attention_scores", "efficient_relative_scores", "relative_attention_output", "compute_position_biases",
+__all__ = ["RelativePositionBiasAttention", "RelativePositionEmbedding", "RelativeSelfAttention",
+           "clip_relative_position",
+           "relative_attention_scores", "efficient_relative_scores", "relative_attention_output",
+           "compute_position_biases",
            "analyze_position_bias", "count_position_pairs"]
 
 
@@ -38,7 +40,8 @@ def _matrix(x, name):
     """Convert an array or tensor to a float64 matrix."""
     x = _array(x)
     if x.ndim != 2:
-        raise ValueError(f"{name} has {x.ndim} axes, expected 2, with a row for each token; use relpos.attention for batches and heads")
+        raise ValueError(f"{name} has {x.ndim} axes, expected 2, with a row for each token; use relpos.attention for "
+                         "batches and heads")
     return x
 
 
@@ -56,11 +59,13 @@ def _count(name, value):
 # ---------------------------------------------------------------------------------------------- a decay with distance
 
 def own_bias(method, N, M):
-    """Call the method of a subclass that computes biases: method(N, M), or method(N) if it has one parameter, which requires M = N."""
+    """Call the method of a subclass that computes biases: method(N, M), or method(N) if it has one parameter, which
+    requires M = N."""
     if len(inspect.signature(method).parameters) > 1:
         return method(N, M)
     if N != M:
-        raise ValueError(f"{method.__qualname__} has one parameter, but there are {N} queries and {M} keys; add a second parameter, the "
+        raise ValueError(f"{method.__qualname__} has one parameter, but there are {N} queries and {M} keys; add a "
+                         "second parameter, the "
                          "number of keys")
     return method(N)
 
@@ -80,7 +85,8 @@ class RelativePositionBiasAttention:
     Sign     the decay is symmetric; a positive bias_scale favors near tokens.
     Errors   ValueError if shapes do not match or bias_scale is not finite.
 
-    forward calls the methods _build_bias_matrix, bias_matrix and _softmax of a subclass or an instance that replaces them.
+    forward calls the methods _build_bias_matrix, bias_matrix and _softmax of a subclass or an instance that replaces
+    them.
     """
 
     def __init__(self, d_k, bias_scale=0.3):
@@ -110,7 +116,8 @@ class RelativePositionBiasAttention:
     def _options(self, Q, K):
         """Return the scale, and the bias: the term, or a Dense term if a method for the bias is replaced."""
         name = replaced(self, "_build_bias_matrix", "bias_matrix")
-        bias = self.term() if name is None else relpos.Dense(_matrix(own_bias(getattr(self, name), len(Q), len(K)), name))
+        bias = self.term() if name is None else relpos.Dense(_matrix(own_bias(getattr(self, name), len(Q), len(K)),
+                                                                     name))
         return {"bias": bias, "scale": inverse(self.scale)}
 
     @hook
@@ -148,7 +155,8 @@ class RelativePositionBiasAttention:
         print(f"\nOutput[{token}] = {np.round(output, 4)}")
 
 
-# ---------------------------------------------------------------------------------------------- vectors for keys and values
+# ---------------------------------------------------------------------------------------------- vectors for keys and
+# values
 
 def _random(seed):
     """Return a generator seeded as np.random.seed does, or NumPy's global generator if seed is None."""
@@ -162,7 +170,8 @@ def _xavier(random, rows, columns):
 class RelativePositionEmbedding:
     """Vectors a_K and a_V for each offset from -max_distance to max_distance. Offsets beyond are clipped.
 
-    Arrays   a_K (2 max_distance + 1, d_k), a_V (2 max_distance + 1, d_v), normal with variance 2 / (rows + columns) (Xavier).
+    Arrays   a_K (2 max_distance + 1, d_k), a_V (2 max_distance + 1, d_v), normal with variance 2 / (rows + columns)
+             (Xavier).
     Sign     the offset is key - query; row 0 is offset -max_distance.
     Source   Shaw, Uszkoreit, Vaswani 2018, sections 3.1 and 3.2.
     """
@@ -195,12 +204,14 @@ def _stacked(rows):
 
 
 def vectors_of(rel_embed, side, lengths=None, stack=_stacked):
-    """Return the vectors of keys or values by offset, and the largest offset: (a_K, max_distance), or, if get_key_embedding is replaced,
-    those of all offsets that occur. `lengths` are the numbers of queries and keys, and optionally q_offset."""
+    """Return the vectors of keys or values by offset, and the largest offset: (a_K, max_distance), or, if
+    get_key_embedding is replaced, those of all offsets that occur. `lengths` are the numbers of queries and keys, and
+    optionally q_offset."""
     name, method, _ = _SIDES[side]
     if replaced(rel_embed, method):
         if lengths is None:
-            raise TypeError(f"{type(rel_embed).__name__}.{method} is replaced, and is called for known lengths without positions only; use "
+            raise TypeError(f"{type(rel_embed).__name__}.{method} is replaced, and is called for known lengths without "
+                            "positions only; use "
                             "RelativeSelfAttention")
         reach = _reach(*lengths)
         return stack([getattr(rel_embed, method)(r) for r in range(-reach, reach + 1)]), reach
@@ -237,11 +248,12 @@ def _rows(far, N, M):
 
 class RelativeSelfAttention:
     """One head of self-attention with relative positions in keys and values:
-    e[i, j] = <q_i, k_j + a_K[j - i]> / sqrt(d_k), out_i = sum_j softmax(e)[i, j] (v_j + a_V[j - i]), q = X W_q and so on.
+    e[i, j] = <q_i, k_j + a_K[j - i]> / sqrt(d_k), out_i = sum_j softmax(e)[i, j] (v_j + a_V[j - i]), q = X W_q and so
+    on.
 
     Shapes   X (N, embed_dim); output (N, d_v), weights (N, N).
-    Arrays   W_q, W_k (embed_dim, d_k), W_v (embed_dim, d_v), and rel_embed, a RelativePositionEmbedding with the same seed. A seed
-             gives the numbers of a text that uses np.random.seed; relpos.torch draws different numbers.
+    Arrays   W_q, W_k (embed_dim, d_k), W_v (embed_dim, d_v), and rel_embed, a RelativePositionEmbedding with the same
+             seed. A seed gives the numbers of a text that uses np.random.seed; relpos.torch draws different numbers.
     Sign     key - query, clipped to max_distance.
     Source   Shaw, Uszkoreit, Vaswani 2018, equations 3 and 4.
 
@@ -281,8 +293,8 @@ def clip_relative_position(j, i, max_dist):
 
 
 def relative_attention_scores(Q, K, rel_embed):
-    """Compute <Q[i], K[j] + a_K[j - i]> / sqrt(d_k) for every pair from the definition, row by row with relpos.explain in float64.
-    efficient_relative_scores returns the same scores up to rounding, about 1e-15 for numbers of order one.
+    """Compute <Q[i], K[j] + a_K[j - i]> / sqrt(d_k) for every pair from the definition, row by row with relpos.explain
+    in float64. efficient_relative_scores returns the same scores up to rounding, about 1e-15 for numbers of order one.
 
     Shapes   Q (N, d_k), K (M, d_k); result (N, M).
     """
@@ -294,13 +306,14 @@ def relative_attention_scores(Q, K, rel_embed):
 
 
 def efficient_relative_scores(Q, K, rel_embed):
-    """Compute the scores of relative_attention_scores with two matrix products, Q K^T and Q a_K^T: each pair adds the element of Q a_K^T
-    in the column of its offset. relpos.attention computes scores in this way, tile by tile. As in the tutorial, this function reads a_K, not
-    get_key_embedding.
+    """Compute the scores of relative_attention_scores with two matrix products, Q K^T and Q a_K^T: each pair adds the
+    element of Q a_K^T in the column of its offset. relpos.attention computes scores in this way, tile by tile. As in
+    the tutorial, this function reads a_K, not get_key_embedding.
 
     >>> layer = RelativeSelfAttention(8, 4, 4, max_distance=3, seed=123)
     >>> Q, K = np.random.RandomState(0).randn(2, 6, 4)
-    >>> bool(abs(relative_attention_scores(Q, K, layer.rel_embed) - efficient_relative_scores(Q, K, layer.rel_embed)).max() < 4e-15)
+    >>> scores = relative_attention_scores(Q, K, layer.rel_embed)
+    >>> bool(abs(scores - efficient_relative_scores(Q, K, layer.rel_embed)).max() < 4e-15)
     True
     """
     Q, K = _matrix(Q, "Q"), _matrix(K, "K")
@@ -313,7 +326,8 @@ def _position_scores(Q, table, far, M):
 
 
 def compute_position_biases(Q, rel_embed, M=None):
-    """Compute the position part of the scores, <Q[i], a_K[j - i]> / sqrt(d_k), (N, M), for Q (N, d_k) and M keys. M defaults to N.
+    """Compute the position part of the scores, <Q[i], a_K[j - i]> / sqrt(d_k), (N, M), for Q (N, d_k) and M keys. M
+    defaults to N.
 
     >>> compute_position_biases(np.ones((3, 4)), RelativePositionEmbedding(2, 4, 4)).shape
     (3, 3)
@@ -338,19 +352,22 @@ def relative_attention_output(attention_weights, V, rel_embed):
 
 
 def analyze_position_bias(attention_weights, max_offset=5):
-    """Return {offset: mean weight} for weights (..., N, M) and every offset key - query from -max_offset to max_offset that occurs. For
-    long sequences, relpos.attention(..., summary=True).summary.profile computes the means without an array of weights.
+    """Return {offset: mean weight} for weights (..., N, M) and every offset key - query from -max_offset to max_offset
+    that occurs. For long sequences, relpos.attention(..., summary=True).summary.profile computes the means without an
+    array of weights.
 
     >>> analyze_position_bias(np.eye(3), 1)
     {-1: 0.0, 0: 1.0, 1: 0.0}
     """
     w = np.asarray(attention_weights)
     n, m = w.shape[-2:]
-    return {offset: float(w.diagonal(offset, -2, -1).mean()) for offset in range(-max_offset, max_offset + 1) if -n < offset < m}
+    return {offset: float(w.diagonal(offset, -2, -1).mean()) for offset in range(-max_offset, max_offset + 1)
+            if -n < offset < m}
 
 
 def count_position_pairs(max_len_train, max_len_test):
-    """Return the number of pairs (i, j) in max_len_test that do not occur in max_len_train, and the number of all pairs.
+    """Return the number of pairs (i, j) in max_len_test that do not occur in max_len_train, and the number of all
+    pairs.
 
     >>> count_position_pairs(128, 256)
     (49152, 65536)

@@ -1,5 +1,5 @@
-"""With RELPOS_NO_SKIPS=1, which tools/python.sh --torch sets, a skipped test fails unless its reason contains an entry of ALLOWED.
-Installing packages cannot avoid those skips.  SPDX-License-Identifier: Apache-2.0"""
+"""With RELPOS_NO_SKIPS=1, which tools/python.sh --torch sets, a skipped test fails unless its reason contains an entry
+of ALLOWED. Installing packages cannot avoid those skips.  SPDX-License-Identifier: Apache-2.0"""
 import os
 
 import pytest

@@ -19,9 +19,10 @@ def program():
     pytest.skip("no program relpos is built (RELPOS_PROGRAM names one)")
 
 
-def attention(q, k, v, bias=0.0, inner=0.0, keep=True, values=None, scale=None, softcap=0.0, softcap_after=False, sink=None):
-    """Return (out, weights, lse) for q, k, v [B, H, L, D]. bias, inner (the sum that relkey adds) and keep (true for attended pairs)
-    broadcast to [B, H, Lq, Lk]. values [.., Lq, Lk, Dv] are added to v for each pair. sink is [H]."""
+def attention(q, k, v, bias=0.0, inner=0.0, keep=True, values=None, scale=None, softcap=0.0, softcap_after=False,
+              sink=None):
+    """Return (out, weights, lse) for q, k, v [B, H, L, D]. bias, inner (the sum that relkey adds) and keep (true for
+    attended pairs) broadcast to [B, H, Lq, Lk]. values [.., Lq, Lk, Dv] are added to v for each pair. sink is [H]."""
     q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
     k, v = (np.repeat(x, q.shape[1] // x.shape[1], 1) for x in (k, v))
     s = (q @ k.swapaxes(2, 3)) * (q.shape[3] ** -0.5 if scale is None else scale) + inner

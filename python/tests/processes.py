@@ -16,8 +16,10 @@ SECONDS = 300  # a process that takes longer is killed
 def run(ranks, module, names, folder):
     """Call module.name(rank, folder) for each of the names in `ranks` processes, and fail with all their errors."""
     environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    code = f"import sys; sys.path.insert(0, {str(HERE)!r}); import processes; processes.work({module!r}, {names!r}, {str(folder)!r}, *sys.argv[1:])"
-    started = [subprocess.Popen([sys.executable, "-P", "-c", code, str(rank), str(ranks)], env=environment, stderr=subprocess.PIPE, text=True)
+    code = (f"import sys; sys.path.insert(0, {str(HERE)!r}); import processes; processes.work({module!r}, {names!r}, "
+            f"{str(folder)!r}, *sys.argv[1:])")
+    started = [subprocess.Popen([sys.executable, "-P", "-c", code, str(rank), str(ranks)], env=environment,
+                                stderr=subprocess.PIPE, text=True)
                for rank in range(ranks)]
     try:
         errors = [process.communicate(timeout=SECONDS)[1] for process in started]
@@ -25,7 +27,8 @@ def run(ranks, module, names, folder):
         for process in started:
             process.kill()
     assert all(process.returncode == 0 for process in started), "\n".join(errors)
-    failed = [text for rank in range(ranks) for text in json.loads((folder / f"found{ranks}.{rank}").read_text()).values() if text]
+    failed = [text for rank in range(ranks)
+              for text in json.loads((folder / f"found{ranks}.{rank}").read_text()).values() if text]
     assert not failed, "\n".join(failed)
 
 

@@ -59,7 +59,8 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize("options, definition", OPTIONS, ids=[repr(sorted(o)) + str(n) for n, (o, _) in enumerate(OPTIONS)])
+@pytest.mark.parametrize("options, definition", OPTIONS,
+                         ids=[repr(sorted(o)) + str(n) for n, (o, _) in enumerate(OPTIONS)])
 def test_options_equal_the_definition(options, definition):
     q, k, v = qkv()
     out, weights, lse = oracle.attention(q, k, v, **definition)
@@ -205,13 +206,15 @@ def test_dropout_without_a_seed():
     assert np.array_equal(out, call(seed=found.seed)) and f"seed={found.seed})" in repr(found)
     assert pickle.loads(pickle.dumps(found)).seed == found.seed != call(return_lse=True).seed
     assert call(return_lse=True, seed=5).seed == 5
-    for without in (relpos.attention(q, q, q, return_lse=True, seed=5), relpos.attention(q, q, q, dropout=0, return_lse=True)):
+    for without in (relpos.attention(q, q, q, return_lse=True, seed=5),
+                    relpos.attention(q, q, q, dropout=0, return_lse=True)):
         assert without.seed is None and "seed" not in repr(without)
     with pytest.raises(TypeError, match="relpos.attention_backward: dropout is given without seed"):
         relpos.attention_backward(q, q, q, q, dropout=0.5)
     plan = relpos.Plan(1, 2, 9, 9, 8, dtype="float64", bias=relpos.ALiBi(), dropout=0.5)
     found = plan(q, q, q, return_lse=True)
-    assert np.array_equal(found.out, call(seed=found.seed)) and np.array_equal(found.out, plan(q, q, q)) and f"seed={found.seed}" in repr(plan)
+    assert (np.array_equal(found.out, call(seed=found.seed)) and np.array_equal(found.out, plan(q, q, q))
+            and f"seed={found.seed}" in repr(plan))
     want = relpos.attention_backward(q, q, q, q, bias=relpos.ALiBi(), dropout=0.5, seed=found.seed)
     assert np.array_equal(plan.backward(q, q, q, q).q, want.q)
 
@@ -220,7 +223,8 @@ def test_dropout_without_a_seed():
 def test_numpy_scalars_as_options():
     q, k, v = qkv()
     want = relpos.attention(q, k, v, scale=0.25, causal=True, window=(3, 3), seed=3, dropout=0.5)
-    got = relpos.attention(q, k, v, scale=np.float32(0.25), causal=np.True_, window=np.array([3, 3]), seed=np.int64(3), dropout=0.5)
+    got = relpos.attention(q, k, v, scale=np.float32(0.25), causal=np.True_, window=np.array([3, 3]), seed=np.int64(3),
+                           dropout=0.5)
     np.testing.assert_array_equal(got, want)
     np.testing.assert_array_equal(relpos.attention(q, k, v, causal=True, q_offset=np.int64(2)),
                                   relpos.attention(q, k, v, causal=True, q_offset=2))
@@ -274,8 +278,8 @@ def test_calls_from_several_threads():
 
 
 def test_the_lock_is_released():
-    """Another Python thread runs while a call computes. The test sets a long switch interval, so the other thread runs only if the call
-    releases the GIL."""
+    """Another Python thread runs while a call computes. The test sets a long switch interval, so the other thread runs
+    only if the call releases the GIL."""
     q, k, v = arrays((1, 8, 1500, 64), (1, 8, 1500, 64), (1, 8, 1500, 64), dtype=np.float64)
     begin, ran = threading.Event(), threading.Event()
 
@@ -326,7 +330,8 @@ def test_nothing_is_leaked():
     def calls():
         relpos.attention(q, k, v, bias=relpos.T5(table), threads=2, return_lse=True, summary=True, window=(1, None))
         relpos.attention(half, half, half)
-        relpos.attention_backward(np.ones((2, 4, 13, 5), np.float32), q, k, v, bias=relpos.T5(table), wanted=("q", "table"))
+        relpos.attention_backward(np.ones((2, 4, 13, 5), np.float32), q, k, v, bias=relpos.T5(table),
+                                  wanted=("q", "table"))
         relpos.explain(q, k, v)
         relpos.Plan(2, 4, 13, 17, 8, kv_heads=2, dim_v=5, bias=relpos.T5(table), threads=1)(q, k, v)
         for bad in (dict(bias=relpos.T5(table[:3])), dict(window=3), dict(key_mask=[1, 0, 0]), dict(out=q)):
@@ -344,10 +349,12 @@ def test_nothing_is_leaked():
 # ---- ways to give the same arrays
 
 def test_a_last_axis_that_is_not_contiguous():
-    """If the last axis of q, k or v is not contiguous, relpos reads a copy: forward, backward, in plans and in explain."""
+    """If the last axis of q, k or v is not contiguous, relpos reads a copy: forward, backward, in plans and in
+    explain."""
     rng = np.random.default_rng(4)
     q, k, v, dout = (rng.standard_normal((2, 4, 7, 8)).astype(np.float32) for _ in range(4))
-    for other in (lambda x: np.asfortranarray(x), lambda x: np.ascontiguousarray(x[..., ::-1])[..., ::-1], lambda x: x.repeat(2, -1)[..., ::2],
+    for other in (lambda x: np.asfortranarray(x), lambda x: np.ascontiguousarray(x[..., ::-1])[..., ::-1],
+                  lambda x: x.repeat(2, -1)[..., ::2],
                   lambda x: memoryview(np.asfortranarray(x))):
         for n in range(3):
             given = [other(x) if n == at else x for at, x in enumerate((q, k, v))]
@@ -364,13 +371,15 @@ def test_a_last_axis_that_is_not_contiguous():
 def test_lists_of_numbers():
     rng = np.random.default_rng(4)
     q, k, v = (rng.standard_normal((2, 4, 7, 8)).astype(np.float32) for _ in range(3))
-    for name, value in dict(lengths=[3, 7], q_offset=[2, 0], key_mask=[[1, 0, 1, 1, 1, 0, 1]], segments=[[0, 0, 1, 1, 1, 2, 2]] * 2,
+    for name, value in dict(lengths=[3, 7], q_offset=[2, 0], key_mask=[[1, 0, 1, 1, 1, 0, 1]],
+                            segments=[[0, 0, 1, 1, 1, 2, 2]] * 2,
                             mask=((True,), (False,), (True,), (True,), (True,), (True,), (True,))).items():
         want = relpos.attention(q, k, v, causal=True, **{name: np.array(value)})
         np.testing.assert_array_equal(relpos.attention(q, k, v, causal=True, **{name: value}), want)
         if name != "q_offset":
             assert (want != relpos.attention(q, k, v, causal=True)).any()
-    np.testing.assert_array_equal(relpos.attention(q, k, v, lengths=3), relpos.attention(q, k, v, lengths=np.array([3, 3])))
+    np.testing.assert_array_equal(relpos.attention(q, k, v, lengths=3),
+                                  relpos.attention(q, k, v, lengths=np.array([3, 3])))
     assert (relpos.attention(q, k, v, lengths=[0, 7])[0] == 0).all()
 
 

@@ -1,4 +1,5 @@
-"""relpos.Cache keeps norms of its keys, and steps with norms are bit-identical to steps without.  SPDX-License-Identifier: Apache-2.0"""
+"""relpos.Cache keeps norms of its keys, and steps with norms are bit-identical to steps without.
+SPDX-License-Identifier: Apache-2.0"""
 import numpy as np
 import pytest
 import relpos
@@ -24,13 +25,15 @@ def plan_of(batch=B):
 def check(cache, keys, values):
     """Check the contents of a cache, and that a step with its norms equals a step without, bit for bit."""
     n, batch = len(cache), len(keys)
-    assert cache.k.shape == (batch, HK, n, D) and cache.v.shape == (batch, HK, n, DV) and cache.key_norms.shape == (batch, HK, -(-n // 64))
+    assert (cache.k.shape == (batch, HK, n, D) and cache.v.shape == (batch, HK, n, DV)
+            and cache.key_norms.shape == (batch, HK, -(-n // 64)))
     np.testing.assert_array_equal(np.asarray(cache.k), keys)
     np.testing.assert_array_equal(np.asarray(cache.v), values)
     plan = plan_of(batch)
     query = q[:batch] if isinstance(cache.k, np.ndarray) else tensor(q[:batch])
     want = plan(query, cache.k, cache.v, q_offset=n - 1, return_lse=True)
-    for found in plan(query, cache, q_offset=n - 1, return_lse=True), plan(query, cache.k, cache.v, q_offset=n - 1, return_lse=True, key_norms=cache.key_norms):
+    for found in plan(query, cache, q_offset=n - 1, return_lse=True), plan(query, cache.k, cache.v, q_offset=n - 1,
+                                                                           return_lse=True, key_norms=cache.key_norms):
         assert np.array_equal(found.out, want.out) and np.array_equal(found.lse, want.lse)
 
 
@@ -78,7 +81,8 @@ def test_far_keys_are_not_read(monkeypatch):
     monkeypatch.delenv("RELPOS_SKIP")
     np.testing.assert_array_equal(plan_of()(q[:B], cache, q_offset=LK - 1), want)
     monkeypatch.setenv("RELPOS_SKIP", "check")
-    with pytest.raises(ValueError, match=r"^key_norms: element \[0, 0, 0\] is .*, but key 0 has norm inf; when keys or values change"):
+    with pytest.raises(ValueError, match=r"^key_norms: element \[0, 0, 0\] is .*, but key 0 has norm inf; when keys or "
+                                         r"values change"):
         plan_of()(q[:B], cache, q_offset=LK - 1)
 
 
@@ -104,7 +108,8 @@ def test_types(dtype):
 
 
 @pytest.mark.parametrize("keys, values", [
-    (k[:1], v[:1]), (k[:, :1], v[:, :1]), (k[..., :4], v), (k, v[..., :4]), (k, v[:, :, 1:]), (k[0], v[0]), (k.astype(np.float64), v.astype(np.float64)),
+    (k[:1], v[:1]), (k[:, :1], v[:, :1]), (k[..., :4], v), (k, v[..., :4]), (k, v[:, :, 1:]), (k[0], v[0]),
+    (k.astype(np.float64), v.astype(np.float64)),
     (k, v.astype(np.float64)), (k, v[:1])])
 def test_refusals(keys, values):
     cache = appended(relpos.Cache(), k, v, (70,))

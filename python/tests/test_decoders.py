@@ -1,8 +1,9 @@
-"""Train decoders with relpos lab and export them to transformers, which must give the same losses on held-out text and the same most
-likely tokens in f64. Needs torch, transformers and the program: RELPOS_PROGRAM, or build/release/relpos or build/dev/relpos.
+"""Train decoders with relpos lab and export them to transformers, which must give the same losses on held-out text and
+the same most likely tokens in f64. Needs torch, transformers and the program: RELPOS_PROGRAM, or build/release/relpos
+or build/dev/relpos.
 
-relpos computes in f32, so the bound is one f32 rounding of a loss of 3 nats. (With the exact formula of GELU, the losses would differ by
-9e-7.)"""
+relpos computes in f32, so the bound is one f32 rounding of a loss of 3 nats. (With the exact formula of GELU, the
+losses would differ by 9e-7.)"""
 import json
 import subprocess
 
@@ -13,21 +14,27 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 LENGTH, BYTES = 16, 192
 TEXT = oracle.ROOT / "examples/data/gettysburg.txt"
-SMALL = ["layers=2", "width=24", "heads=2", "mlp=40", f"length={LENGTH}", "batch=4", "steps=60", "warmup=5", "lr=0.01", "valid_share=0.2",
+SMALL = ["layers=2", "width=24", "heads=2", "mlp=40", f"length={LENGTH}", "batch=4", "steps=60", "warmup=5", "lr=0.01",
+         "valid_share=0.2",
          f"text={TEXT}"]
 MODELS = {
     "GPT2LMHeadModel": [["position=learned"], ["position=none", "activation=relu", "tied=0", "bos=1", "vocab=257"],
-                        ["position=sinusoidal", "embedding_scale=0", "bos=1", "vocab=257"], ["position=sinusoidal+learned", "norm_eps=1e-3"]],
+                        ["position=sinusoidal", "embedding_scale=0", "bos=1", "vocab=257"],
+                        ["position=sinusoidal+learned", "norm_eps=1e-3"]],
     "GPTNeoXForCausalLM": [["position=rope"], ["position=rope,dim=4,base=500", "activation=relu", "tied=0"],
                            ["position=rope", "embedding_scale=0", "bos=1", "vocab=257"]],
     "LlamaForCausalLM": [["position=rope", "norm=rmsnorm", "activation=swiglu"],
                          ["position=rope,base=300", "norm=rmsnorm", "activation=geglu", "tied=0", "bos=1", "vocab=257"],
                          ["position=rope", "norm=rmsnorm", "activation=swiglu", "embedding_scale=3", "norm_eps=1e-3"]],
 }
-REFUSED = [("position=t5,bidirectional=0", "position = t5,bidirectional=0: no decoder of transformers has it"), ("position=alibi", "position = alibi"),
-           ("position=rope+learned", "position = rope"), ("position=rope,layout=interleaved", "rope must have layout=half"),
-           ("position=rope,scaling=linear,factor=2", "rope must have layout=half"), ("norm=rmsnorm", "norm = rmsnorm: without rope the class is GPT-2"),
-           ("activation=geglu", "activation = geglu: GPT-2 has no gated MLP"), ("scale=1", "scale = 1: "), ("task=classifier", "task = classifier: ")]
+REFUSED = [("position=t5,bidirectional=0", "position = t5,bidirectional=0: no decoder of transformers has it"),
+           ("position=alibi", "position = alibi"),
+           ("position=rope+learned", "position = rope"),
+           ("position=rope,layout=interleaved", "rope must have layout=half"),
+           ("position=rope,scaling=linear,factor=2", "rope must have layout=half"),
+           ("norm=rmsnorm", "norm = rmsnorm: without rope the class is GPT-2"),
+           ("activation=geglu", "activation = geglu: GPT-2 has no gated MLP"), ("scale=1", "scale = 1: "),
+           ("task=classifier", "task = classifier: ")]
 
 
 def relpos(*arguments, wanted=0):
@@ -37,7 +44,8 @@ def relpos(*arguments, wanted=0):
 
 
 def train(folder, keys):
-    (folder / "a.lab").write_text("\n".join(key.replace("=", " = ", 1) for key in SMALL if key.split("=")[0] not in [k.split("=")[0] for k in keys]))
+    (folder / "a.lab").write_text("\n".join(key.replace("=", " = ", 1) for key in SMALL
+                                            if key.split("=")[0] not in [k.split("=")[0] for k in keys]))
     relpos("train", folder / "a.lab", "-o", folder / "run", *[x for key in keys for x in ("--set", key)])
     return folder / "run"
 
@@ -75,7 +83,8 @@ def test_losses(tmp_path, name, keys):
 
 
 def test_tokens_are_bytes(tmp_path):
-    relpos("export", train(tmp_path, ["position=rope", "steps=1", "warmup=0"]), "--transformers", "-o", tmp_path / "hf", "--dtype", "bf16")
+    relpos("export", train(tmp_path, ["position=rope", "steps=1", "warmup=0"]), "--transformers", "-o", tmp_path / "hf",
+           "--dtype", "bf16")
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
     text = "".join(map(chr, range(1, 700))) + "\u20ac \U0001f600\n\n  end"
     assert tokenizer(text).input_ids == list(text.encode())

@@ -1,5 +1,6 @@
-"""Compare every term with its definition, the lines "In NumPy" of docs/terms/NAME.md, for every sample in docs/terms/facts.json: compare
-values, and compare gradients with finite differences of the definition. The tests find the terms in that file.
+"""Compare every term with its definition, the lines "In NumPy" of docs/terms/NAME.md, for every sample in
+docs/terms/facts.json: compare values, and compare gradients with finite differences of the definition. The tests find
+the terms in that file.
 
 SPDX-License-Identifier: Apache-2.0"""
 import json
@@ -19,7 +20,8 @@ CASES = [(name, sample, given) for name, facts in FACTS.items() for sample in fa
 
 
 def lines_of(name):
-    found = re.search(r"^\*\*In NumPy\.\*\*.*?\n\n((?:    .*\n|\n)+)", (TEXTS / f"{name}.md").read_text(encoding="utf-8"), re.M)
+    found = re.search(r"^\*\*In NumPy\.\*\*.*?\n\n((?:    .*\n|\n)+)",
+                      (TEXTS / f"{name}.md").read_text(encoding="utf-8"), re.M)
     return compile(textwrap.dedent(found[1]), f"docs/terms/{name}.md", "exec")
 
 
@@ -39,17 +41,20 @@ def shape_of(text, names):
         key, choice, yes, no = condition.groups()
         text = yes if (names[key] == choice if choice else names[key]) else no
     return None if text == "none" else tuple(max(eval(axis, {}, names), 0)
-                                             for axis in text.strip("[]").replace("?", "").replace("/", "//").split(","))
+                                             for axis in text.strip("[]").replace("?",
+                                                                                  "").replace("/", "//").split(","))
 
 
 class Case:
-    """Arrays, parameters and lengths for one sample of a term. With `tokens`, both lengths and the size of a grid equal `tokens`."""
+    """Arrays, parameters and lengths for one sample of a term. With `tokens`, both lengths and the size of a grid equal
+    `tokens`."""
 
     def __init__(self, name, sample, given, tokens=None):
         self.facts, rng = FACTS[name], np.random.default_rng(3)
         texts = dict(part.split("=", 1) for part in sample.split(",") if part)
         arrays = {a["name"] for a in self.facts["arrays"]}
-        self.params = {p["key"]: p["default"] for p in self.facts["parameters"]} | {k: x for k, x in texts.items() if k not in arrays}
+        self.params = {p["key"]: p["default"]
+                       for p in self.facts["parameters"]} | {k: x for k, x in texts.items() if k not in arrays}
         self.params = {key: value(x) if x is not None else None for key, x in self.params.items()}
         shapes = " ".join(a["shape"] for a in self.facts["arrays"])
         for key, x in self.params.items():  # if a size is omitted, the arrays determine it
@@ -73,7 +78,8 @@ class Case:
             wanted = given if two else a["presence"] != "replaces" or a["name"] in texts
             if not wanted or shape is None:
                 continue
-            draw = {"positions": lambda: np.sort(rng.uniform(0, 14, shape), -1), "truth": lambda: rng.integers(0, 4, shape) > 0}
+            draw = {"positions": lambda: np.sort(rng.uniform(0, 14, shape),
+                                                 -1), "truth": lambda: rng.integers(0, 4, shape) > 0}
             self.arrays[a["name"]] = draw.get(a["use"], lambda: self.drawn(a["draw"], shape, rng))()
 
     def unset(self, key):
@@ -86,7 +92,8 @@ class Case:
         return -rule["a"] * abs(normal) if rule["rule"] == "negative" else normal * 0.5
 
     def term(self):
-        keys = {("lambda_" if k == "lambda" else k): x for k, x in self.params.items() if x is not None and not (x == 0 and self.unset(k))}
+        keys = {("lambda_" if k == "lambda" else k): x for k, x in self.params.items() if x is not None
+                and not (x == 0 and self.unset(k))}
         return relpos.TERMS[self.facts["name"]](**self.arrays, **keys)
 
     def options(self):
@@ -98,10 +105,13 @@ class Case:
         b, h, i, j = np.ogrid[:B, :H, :n["Lq"], :n["Lk"]]
         qp, kp = (self.positions(side, index, start) for side, index, start in (("q", i, self.q_offset), ("k", j, 0)))
         delta = kp - qp
-        space = {name: getattr(np, name) for name in np.__all__ if name not in ("bool", "int", "float", "abs", "sum", "max", "min", "round")}
+        space = {name: getattr(np, name) for name in np.__all__
+                 if name not in ("bool", "int", "float", "abs", "sum", "max", "min", "round")}
         space |= {a["name"]: None for a in self.facts["arrays"]}
-        space |= dict(b=b, h=h, i=i, j=j, delta=delta, distance=abs(delta), qp=qp, kp=kp, integer=lambda x: np.trunc(x).astype(int),
-                      q=self.q, k=self.k, v=self.v, scale=D ** -0.5, **{("lambda_" if x == "lambda" else x): y for x, y in n.items()})
+        space |= dict(b=b, h=h, i=i, j=j, delta=delta, distance=abs(delta), qp=qp, kp=kp,
+                      integer=lambda x: np.trunc(x).astype(int),
+                      q=self.q, k=self.k, v=self.v, scale=D ** -0.5,
+                      **{("lambda_" if x == "lambda" else x): y for x, y in n.items()})
         space |= self.arrays
         exec(lines, space)
         for mask, axis in (("q_position_mask", 3), ("k_position_mask", 2)):  # a pair without a position gets no bias
@@ -140,7 +150,8 @@ def test_value(name, sample, given):
 
 @pytest.mark.parametrize("name, sample, given", CASES)
 def test_gradients(name, sample, given):
-    """Compare the gradients of q, k, v and each learned array along one direction with finite differences of the definition."""
+    """Compare the gradients of q, k, v and each learned array along one direction with finite differences of the
+    definition."""
     case, lines = Case(name, sample, given), lines_of(name)
     rng = np.random.default_rng(8)
     dout = rng.normal(size=(B, H, case.names["Lq"], DV))
@@ -166,17 +177,19 @@ def test_gradients(name, sample, given):
 
 
 def composed():
-    """Return every term, and every pair of terms that can be combined. Two terms of the same keyword can be combined only if they are
-    biases."""
+    """Return every term, and every pair of terms that can be combined. Two terms of the same keyword can be combined
+    only if they are biases."""
     keyword = {name: facts["keyword"] for name, facts in FACTS.items()}
     names = sorted(FACTS)
-    return [(), *((name,) for name in names), *((a, b) for n, a in enumerate(names) for b in names[n:] if keyword[a] != keyword[b] or keyword[a] == "bias")]
+    return [(), *((name,) for name in names), *((a, b) for n, a in enumerate(names) for b in names[n:]
+                                                if keyword[a] != keyword[b] or keyword[a] == "bias")]
 
 
 @pytest.mark.parametrize("options", [{}, {"softcap": 1.5, "causal": True}, {"softcap": 2.0, "softcap_after": True},
                                      {"softcap": 1.5, "softcap_after": 2.0}], ids=str)
 def test_rows_of_explain_sum_up(options):
-    """For every term and pair of terms, the parts sum to the score and to `out`, and the parts of a term equal its contribution to the score."""
+    """For every term and pair of terms, the parts sum to the score and to `out`, and the parts of a term equal its
+    contribution to the score."""
     tried = 0
     for names in composed():
         cases, given = [Case(name, FACTS[name]["samples"][0], False, tokens=6) for name in names], {}
@@ -192,7 +205,8 @@ def test_rows_of_explain_sum_up(options):
         np.testing.assert_allclose(row.parts["content"], content, atol=1e-12)
         np.testing.assert_allclose(row.scaled, content + row.parts.get("rope", 0), atol=1e-12, err_msg=str(names))
         assert (row.sink is not None) == ("sink" in given) and str(row).count("\n") >= 7
-        named = {name.split()[0].split(".")[0] for name in (*row.parts, *row.out_parts)} | ({"sink"} if row.sink is not None else set())
+        named = {name.split()[0].split(".")[0]
+                 for name in (*row.parts, *row.out_parts)} | ({"sink"} if row.sink is not None else set())
         assert set(names) <= named, f"{names}: {named}"
         tried += 1
     assert tried > 200

@@ -1,4 +1,5 @@
-"""Test calls in difficult situations: pools of processes and threads, interpreter shutdown, resized arrays, subclasses of arrays.
+"""Test calls in difficult situations: pools of processes and threads, interpreter shutdown, resized arrays, subclasses
+of arrays.
 
 SPDX-License-Identifier: Apache-2.0"""
 import array
@@ -26,7 +27,8 @@ def bits(seed):
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_pools_of_processes(method):
-    """Worker processes started by each method compute the same bits as their parent, which has a thread pool and computes meanwhile."""
+    """Worker processes started by each method compute the same bits as their parent, which has a thread pool and
+    computes meanwhile."""
     want = [bits(n) for n in range(6)]
     with concurrent.futures.ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as pool:
         found = [pool.submit(bits, n) for n in range(6)]
@@ -85,12 +87,14 @@ print("ends", flush=True)
 """
 
 
-@pytest.mark.parametrize("how", ["", "sys.exit(0)", "os._exit(0)", "atexit.register(lambda: relpos.attention(*[x[:, :, :64]] * 3))",
+@pytest.mark.parametrize("how", ["", "sys.exit(0)", "os._exit(0)",
+                                 "atexit.register(lambda: relpos.attention(*[x[:, :, :64]] * 3))",
                                  "os.kill(os.getpid(), 15)"])
 def test_an_interpreter_that_ends_during_a_call(how):
-    """The interpreter shuts down while a daemon thread is in a long call. This used to crash: the thread was killed when it requested the
-    GIL to check for signals, and its pool threads kept using its stack frames."""
-    done = subprocess.run([sys.executable, "-P", "-c", ENDS.format(how=how)], capture_output=True, text=True, timeout=300)
+    """The interpreter shuts down while a daemon thread is in a long call. This used to crash: the thread was killed
+    when it requested the GIL to check for signals, and its pool threads kept using its stack frames."""
+    done = subprocess.run([sys.executable, "-P", "-c", ENDS.format(how=how)], capture_output=True, text=True,
+                          timeout=300)
     assert done.stdout == "ends\n" and done.stderr == ""
     assert done.returncode == (-15 if "kill" in how else 0)
 
@@ -124,7 +128,9 @@ def test_a_module_that_is_imported_again():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("make", [lambda: bytearray(4 * 2 * 4096 * 64), lambda: array.array("f", bytes(4 * 2 * 4096 * 64))], ids=["bytearray", "array"])
+@pytest.mark.parametrize("make",
+                         [lambda: bytearray(4 * 2 * 4096 * 64), lambda: array.array("f", bytes(4 * 2 * 4096 * 64))],
+                         ids=["bytearray", "array"])
 def test_memory_is_not_resized_during_a_call(make):
     """Arrays cannot be resized while a call uses them. They can be resized afterwards."""
     owner = make()
@@ -140,7 +146,8 @@ def test_memory_is_not_resized_during_a_call(make):
 
 
 def test_an_array_is_not_resized_during_a_call():
-    """A call keeps references to its arrays, so NumPy refuses to resize them. (refcheck=False would skip this check.)"""
+    """A call keeps references to its arrays, so NumPy refuses to resize them. (refcheck=False would skip this
+    check.)"""
     y = np.ones((1, 2, 6000, 64), np.float32)
     begun, refused = threading.Event(), []
 

@@ -1,5 +1,5 @@
-"""Compare models of transformers under attn_implementation="relpos" with the same models under "eager" and "sdpa". Skipped without
-transformers.
+"""Compare models of transformers under attn_implementation="relpos" with the same models under "eager" and "sdpa".
+Skipped without transformers.
 
 SPDX-License-Identifier: Apache-2.0"""
 import copy
@@ -54,7 +54,8 @@ def agree(model, keep=None, implementations=("eager", "sdpa"), **inputs):
         assert gradients.keys() == expected.keys()
         size = {name: float(x.abs().max()) for name, x in expected.items()}
         for name in expected:  # the exact gradients of key biases are 0, so the computed ones are rounding errors
-            torch.testing.assert_close(gradients[name], expected[name], atol=1e-4 * size[name] + 1e-6 * max(size.values()), rtol=0,
+            torch.testing.assert_close(gradients[name], expected[name],
+                                       atol=1e-4 * size[name] + 1e-6 * max(size.values()), rtol=0,
                                        msg=lambda m: f"{name}: {m}")
 
 
@@ -63,7 +64,8 @@ def generated(model, ids, implementations=("relpos", "eager"), **options):
     found = []
     for implementation in implementations:
         model.set_attn_implementation(implementation)
-        found.append(model.generate(ids, max_new_tokens=12, do_sample=False, eos_token_id=None, pad_token_id=0, **options))
+        found.append(model.generate(ids, max_new_tokens=12, do_sample=False, eos_token_id=None, pad_token_id=0,
+                                    **options))
     assert len(found[0][0].unique()) > 3
     for other in found[1:]:
         assert torch.equal(found[0], other)
@@ -76,7 +78,8 @@ T5 = dict(vocab_size=60, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4,
 
 def t5(name="T5", **more):
     more = {"local_radius": 6, **more} if name == "LongT5" else more
-    return made(getattr(transformers, f"{name}ForConditionalGeneration"), getattr(transformers, f"{name}Config")(**T5, **more))
+    return made(getattr(transformers, f"{name}ForConditionalGeneration"),
+                getattr(transformers, f"{name}Config")(**T5, **more))
 
 
 @pytest.mark.parametrize("padding", [None, RIGHT, LEFT], ids=["whole", "right", "left"])
@@ -88,7 +91,8 @@ def test_t5(name, padding):
           attention_mask=padding, decoder_input_ids=IDS[:, 8:21], decoder_attention_mask=RIGHT[:, :13])
 
 
-@pytest.mark.parametrize("cache", [{}, dict(use_cache=False), dict(cache_implementation="static"), dict(num_beams=3)], ids=str)
+@pytest.mark.parametrize("cache", [{}, dict(use_cache=False), dict(cache_implementation="static"), dict(num_beams=3)],
+                         ids=str)
 def test_t5_generates_the_same(cache):
     generated(t5(), IDS, attention_mask=LEFT, **cache)
 
@@ -100,10 +104,12 @@ def test_longt5():
     generated(t5("LongT5"), IDS, attention_mask=LEFT)
 
 
-LLAMA = dict(vocab_size=60, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+LLAMA = dict(vocab_size=60, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=2,
              tie_word_embeddings=False, max_position_embeddings=64)
 CAUSAL = {  # name: options of the config in addition to LLAMA
-    "Llama": {}, "Mistral": dict(sliding_window=7), "Gemma2": dict(head_dim=8, sliding_window=9, attn_logit_softcapping=3.0),
+    "Llama": {}, "Mistral": dict(sliding_window=7),
+    "Gemma2": dict(head_dim=8, sliding_window=9, attn_logit_softcapping=3.0),
     "GptOss": dict(head_dim=8, sliding_window=9, num_local_experts=2, num_experts_per_tok=1),
     "Bloom": dict(hidden_size=48, n_head=6, n_layer=2)}
 
@@ -120,7 +126,8 @@ def test_causal(name, padding):
     agree(causal(name), padding, others, input_ids=IDS, attention_mask=padding)
 
 
-@pytest.mark.parametrize("cache", [{}, dict(use_cache=False), dict(cache_implementation="static"), dict(num_beams=3)], ids=str)
+@pytest.mark.parametrize("cache", [{}, dict(use_cache=False), dict(cache_implementation="static"), dict(num_beams=3)],
+                         ids=str)
 @pytest.mark.parametrize("name", CAUSAL)
 def test_causal_generates_the_same(name, cache):
     generated(causal(name), IDS, attention_mask=LEFT, **cache)
@@ -145,17 +152,22 @@ def test_a_chunk_after_a_cache(name):
 
 @pytest.mark.parametrize("name", ["Bloom", "Mpt"])
 def test_caches_keep_norms(name, monkeypatch):
-    """With ALiBi, layers of a DynamicCache keep norms. Steps with norms are bit-identical to steps without, after any change of the cache."""
+    """With ALiBi, layers of a DynamicCache keep norms. Steps with norms are bit-identical to steps without, after any
+    change of the cache."""
     monkeypatch.setenv("RELPOS_SKIP", "check")
-    model = causal("Bloom") if name == "Bloom" else tokens("Mpt", "ForCausalLM", vocab_size=60, d_model=48, n_layers=2, n_heads=6, max_seq_len=2048)[0]
+    model = causal("Bloom") if name == "Bloom" else tokens("Mpt", "ForCausalLM", vocab_size=60, d_model=48, n_layers=2,
+                                                           n_heads=6, max_seq_len=2048)[0]
     model.set_attn_implementation("relpos")
     ids = torch.randint(3, 60, (2, 1300), generator=torch.Generator().manual_seed(6))
     used = []
     original = relpos.attention
-    monkeypatch.setattr(relpos, "attention", lambda *args, key_norms=None, **more: (used.append(key_norms is not None), original(*args, key_norms=key_norms, **more))[1])
+    monkeypatch.setattr(relpos, "attention",
+                        lambda *args, key_norms=None, **more: (used.append(key_norms is not None),
+                                                               original(*args, key_norms=key_norms, **more))[1])
 
     def step(cache, tokens):
-        """Return the logits of a step, and of a step with a copy of the cache whose layers concatenate and keep no norms."""
+        """Return the logits of a step, and of a step with a copy of the cache whose layers concatenate and keep no
+        norms."""
         plain = transformers.DynamicCache()
         for n, layer in enumerate(cache.layers):
             plain.update(layer.keys.clone(), layer.values.clone(), n)
@@ -163,7 +175,8 @@ def test_caches_keep_norms(name, monkeypatch):
         found = model(tokens, past_key_values=cache, use_cache=True).logits
         assert used == [True, True] and all(type(x) is relpos.hf._cache.Layer for x in cache.layers)
         with monkeypatch.context() as m:
-            m.setattr(relpos.hf._adapters, "update", lambda cache, key, value, index: (*cache.update(key, value, index), {}))
+            m.setattr(relpos.hf._adapters, "update",
+                      lambda cache, key, value, index: (*cache.update(key, value, index), {}))
             want = model(tokens, past_key_values=plain, use_cache=True).logits
         assert used == [True, True, False, False]
         assert torch.equal(found, want)
@@ -218,24 +231,30 @@ def test_bloom_with_padding_between_tokens():
 
 def scaled(name):
     """Return a model whose RoPE has a length of the batch (trained for 16 tokens)."""
-    shape = dict(vocab_size=60, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, pad_token_id=0)
+    shape = dict(vocab_size=60, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+                 pad_token_id=0)
     if name == "dynamic":
         rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 100.0}
-        return made(transformers.LlamaForCausalLM, transformers.LlamaConfig(**shape, max_position_embeddings=16, rope_parameters=rope))
-    rope = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [1.0, 2.0, 4.0, 8.0], "rope_theta": 100.0,
+        return made(transformers.LlamaForCausalLM,
+                    transformers.LlamaConfig(**shape, max_position_embeddings=16, rope_parameters=rope))
+    rope = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [1.0, 2.0, 4.0, 8.0],
+            "rope_theta": 100.0,
             "original_max_position_embeddings": 16}
-    return made(transformers.Phi3ForCausalLM, transformers.Phi3Config(**shape, max_position_embeddings=64, original_max_position_embeddings=16,
-                                                                       rope_parameters=rope))
+    return made(transformers.Phi3ForCausalLM,
+                transformers.Phi3Config(**shape, max_position_embeddings=64, original_max_position_embeddings=16,
+                                         rope_parameters=rope))
 
 
 @pytest.mark.parametrize("padding", [None, "right", "left"])
 @pytest.mark.parametrize("name", ["dynamic", "longrope"])
 def test_rope_with_a_length(name, padding):
-    """transformers chooses frequencies by the largest position of the batch, and relpos follows: entries of 11 tokens too."""
+    """transformers chooses frequencies by the largest position of the batch, and relpos follows: entries of 11 tokens
+    too."""
     keep = {None: torch.ones_like(RIGHT), "right": RIGHT, "left": LEFT}[padding]
     at = (keep.cumsum(1) - 1).clamp(0) if padding == "left" else None
     agree(scaled(name), keep, input_ids=IDS, attention_mask=None if padding is None else keep, position_ids=at)
-    for ids in IDS[:, :11], IDS[:1]:  # the next tokens pass the trained length; a model keeps its frequencies, so take a new one
+    # the next tokens pass the trained length; a model keeps its frequencies, so take a new one
+    for ids in IDS[:, :11], IDS[:1]:
         assert torch.equal(*(generated(scaled(name), ids, (implementation,)) for implementation in ("relpos", "eager")))
 
 
@@ -258,7 +277,8 @@ def test_a_mask_of_the_caller(model):
 
 @pytest.mark.parametrize("image", [32, 28])
 def test_swin(image):
-    config = transformers.SwinConfig(image_size=image, patch_size=2, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4,
+    config = transformers.SwinConfig(image_size=image, patch_size=2, embed_dim=16, depths=[2, 2], num_heads=[2, 4],
+                                     window_size=4,
                                      drop_path_rate=0.0)
     pixels = torch.randn(2, 3, image, image, generator=torch.Generator().manual_seed(0))
     model = made(transformers.SwinModel, config)
@@ -268,8 +288,10 @@ def test_swin(image):
 @pytest.mark.parametrize("layers, shared", [(True, False), (False, True), (True, True)])
 def test_beit(layers, shared):
     """Each layer has a table, or all share one. With both, the sum of the biases is an array."""
-    config = transformers.BeitConfig(image_size=16, patch_size=4, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
-                                     intermediate_size=48, use_relative_position_bias=layers, use_shared_relative_position_bias=shared,
+    config = transformers.BeitConfig(image_size=16, patch_size=4, hidden_size=32, num_hidden_layers=2,
+                                     num_attention_heads=4,
+                                     intermediate_size=48, use_relative_position_bias=layers,
+                                     use_shared_relative_position_bias=shared,
                                      drop_path_rate=0.0)
     pixels = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     model = made(transformers.BeitModel, config)
@@ -286,21 +308,24 @@ def test_beit(layers, shared):
 
 def test_beit_of_another_image_size_has_an_array():
     """The model interpolates its table, so relpos gets the bias as an array."""
-    config = transformers.BeitConfig(image_size=16, patch_size=4, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+    config = transformers.BeitConfig(image_size=16, patch_size=4, hidden_size=32, num_hidden_layers=2,
+                                     num_attention_heads=4,
                                      intermediate_size=48, use_relative_position_bias=True, drop_path_rate=0.0)
     pixels = torch.randn(2, 3, 24, 24, generator=torch.Generator().manual_seed(0))
     agree(made(transformers.BeitModel, config), pixel_values=pixels)
 
 
 DEBERTA = dict(vocab_size=60, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-               relative_attention=True, max_position_embeddings=64, position_biased_input=False, norm_rel_ebd="layer_norm", pad_token_id=0)
+               relative_attention=True, max_position_embeddings=64, position_biased_input=False,
+               norm_rel_ebd="layer_norm", pad_token_id=0)
 
 
 @pytest.mark.parametrize("more", [
     dict(pos_att_type=["c2p", "p2c"], position_buckets=8, share_att_key=True),
     dict(pos_att_type=["c2p", "p2c"], position_buckets=8, share_att_key=False, conv_kernel_size=3),
     dict(pos_att_type=["p2c"], max_relative_positions=10), dict(pos_att_type=["c2p"], max_relative_positions=40),
-    dict(pos_att_type=["c2p", "p2c"], position_buckets=58, share_att_key=True),  # 29 tokens use the vectors of 57 distances
+    # 29 tokens use the vectors of 57 distances
+    dict(pos_att_type=["c2p", "p2c"], position_buckets=58, share_att_key=True),
     dict(relative_attention=False)], ids=str)
 def test_deberta(more):
     model = made(transformers.DebertaV2Model, transformers.DebertaV2Config(**{**DEBERTA, **more}))
@@ -310,7 +335,8 @@ def test_deberta(more):
 
 def vision(name, keep=None, **config):
     pixels = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    return made(getattr(transformers, f"{name}Model"), getattr(transformers, f"{name}Config")(**config)), dict(pixel_values=pixels), keep
+    return made(getattr(transformers, f"{name}Model"),
+                getattr(transformers, f"{name}Config")(**config)), dict(pixel_values=pixels), keep
 
 
 def tokens(name, kind="Model", **config):
@@ -322,7 +348,8 @@ def layout():
     """Return LayoutLMv3 and inputs: boxes of words of different heights, from left to right and down the page."""
     at = torch.arange(29).expand(3, -1)
     boxes = torch.stack([at % 7 * 30, at // 7 * 40, at % 7 * 30 + 25, at // 7 * 40 + 10 + 12 * (at % 4)], -1)
-    model, inputs, keep = tokens("LayoutLMv3", **BERT, coordinate_size=6, shape_size=4, input_size=32, patch_size=16, visual_embed=False,
+    model, inputs, keep = tokens("LayoutLMv3", **BERT, coordinate_size=6, shape_size=4, input_size=32, patch_size=16,
+                                 visual_embed=False,
                                  max_2d_position_embeddings=256, rel_pos_bins=16, rel_2d_pos_bins=32)
     return model, {**inputs, "bbox": boxes}, keep
 
@@ -333,8 +360,10 @@ def xlnet(**more):
 
 
 def speech(name, kind):
-    model, _, _ = tokens(name, vocab_size=60, **BERT, position_embeddings_type=kind, add_adapter=False, left_max_position_embeddings=7,
-                         right_max_position_embeddings=3, feature_projection_input_dim=20, conv_depthwise_kernel_size=3, output_hidden_size=32,
+    model, _, _ = tokens(name, vocab_size=60, **BERT, position_embeddings_type=kind, add_adapter=False,
+                         left_max_position_embeddings=7,
+                         right_max_position_embeddings=3, feature_projection_input_dim=20, conv_depthwise_kernel_size=3,
+                         output_hidden_size=32,
                          conv_dim=(20, 20), conv_kernel=(3, 3), conv_stride=(2, 2), num_conv_pos_embeddings=8,
                          num_conv_pos_embedding_groups=2, mask_time_prob=0.0, max_source_positions=64)
     g = torch.Generator().manual_seed(0)
@@ -344,7 +373,8 @@ def speech(name, kind):
 
 def sound():
     """Return CLAP and inputs: windows of a spectrogram, which the model treats as an image."""
-    config = transformers.ClapAudioConfig(window_size=4, num_mel_bins=16, spec_size=64, patch_size=4, patch_stride=(4, 4), hidden_size=64,
+    config = transformers.ClapAudioConfig(window_size=4, num_mel_bins=16, spec_size=64, patch_size=4,
+                                          patch_stride=(4, 4), hidden_size=64,
                                           patch_embeds_hidden_size=16, depths=[2, 2, 2], num_attention_heads=[2, 4, 4],
                                           enable_fusion=False, drop_path_rate=0.0)
     g = torch.Generator().manual_seed(0)
@@ -352,62 +382,81 @@ def sound():
 
 
 def siglip2():
-    """Return SigLIP 2 and inputs: patches of three images. The second and the third are smaller. A learned query pools each image."""
+    """Return SigLIP 2 and inputs: patches of three images. The second and the third are smaller. A learned query pools
+    each image."""
     config = transformers.Siglip2VisionConfig(**BERT, num_patches=16, patch_size=4)
     pixels = torch.randn(3, 12, 48, generator=torch.Generator().manual_seed(0))
     shapes = torch.tensor([[3, 4], [2, 2], [3, 3]])
     mask = (torch.arange(12) < shapes.prod(1)[:, None]).long()
-    return made(transformers.Siglip2VisionModel, config), dict(pixel_values=pixels, pixel_attention_mask=mask, spatial_shapes=shapes), None
+    return made(transformers.Siglip2VisionModel, config), dict(pixel_values=pixels, pixel_attention_mask=mask,
+                                                               spatial_shapes=shapes), None
 
 
 def wavlm(**more):
-    """Return WavLM and inputs: sounds of 29 frames of 20 samples. The second and the third end earlier. Some distances are beyond the last
-    bucket."""
-    config = transformers.WavLMConfig(**{**BERT, "num_hidden_layers": 3}, conv_dim=[16], conv_kernel=[20], conv_stride=[20], num_buckets=16,
-                                      max_bucket_distance=12, num_conv_pos_embeddings=4, num_conv_pos_embedding_groups=2,
+    """Return WavLM and inputs: sounds of 29 frames of 20 samples. The second and the third end earlier. Some distances
+    are beyond the last bucket."""
+    config = transformers.WavLMConfig(**{**BERT, "num_hidden_layers": 3}, conv_dim=[16], conv_kernel=[20],
+                                      conv_stride=[20], num_buckets=16,
+                                      max_bucket_distance=12, num_conv_pos_embeddings=4,
+                                      num_conv_pos_embedding_groups=2,
                                       feat_extract_norm="layer", **more)
     sounds = torch.randn(3, 29 * 20, generator=torch.Generator().manual_seed(0))
-    return made(transformers.WavLMModel, config), {"input_values": sounds, "attention_mask": RIGHT.repeat_interleave(20, 1)}, None
+    return made(transformers.WavLMModel, config), {"input_values": sounds,
+                                                   "attention_mask": RIGHT.repeat_interleave(20, 1)}, None
 
 
 BERT = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4)
-SWIN = dict(image_size=32, patch_size=2, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4, drop_path_rate=0.0)
-DETECTOR = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, image_size=32, patch_size=4, drop_path_rate=0.0)
+SWIN = dict(image_size=32, patch_size=2, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4,
+            drop_path_rate=0.0)
+DETECTOR = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, image_size=32, patch_size=4,
+                drop_path_rate=0.0)
 ADAPTED = {  # models with an adapter: they compute their own attention, or make N×N arrays for it
     "Swinv2": lambda: vision("Swinv2", **SWIN),
     "Swin2SR": lambda: vision("Swin2SR", **{key: x for key, x in SWIN.items() if key != "patch_size"}, patch_size=1),
     "DonutSwin": lambda: vision("DonutSwin", **SWIN),
-    "Beit": lambda: vision("Beit", image_size=32, patch_size=8, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40,
+    "Beit": lambda: vision("Beit", image_size=32, patch_size=8, hidden_size=32, num_hidden_layers=2,
+                           num_attention_heads=4, intermediate_size=40,
                            use_relative_position_bias=True, drop_path_rate=0.0),
     "MaskFormerSwin": lambda: vision("MaskFormerSwin", **SWIN),
     "ClapAudio": sound,
-    "VitDet": lambda: vision("VitDet", **DETECTOR, window_size=3, window_block_indices=[0], use_relative_position_embeddings=True),
+    "VitDet": lambda: vision("VitDet", **DETECTOR, window_size=3, window_block_indices=[0],
+                             use_relative_position_embeddings=True),
     "VitDet without positions": lambda: vision("VitDet", **DETECTOR),
-    "Sam": lambda: vision("SamVision", **{**DETECTOR, "patch_size": 4}, mlp_dim=32, output_channels=16, window_size=3, global_attn_indexes=[1]),
+    "Sam": lambda: vision("SamVision", **{**DETECTOR, "patch_size": 4}, mlp_dim=32, output_channels=16, window_size=3,
+                          global_attn_indexes=[1]),
     "Siglip2": lambda: siglip2(),
-    "SamHQ": lambda: vision("SamHQVision", **DETECTOR, mlp_dim=32, output_channels=16, window_size=3, global_attn_indexes=[1]),
+    "SamHQ": lambda: vision("SamHQVision", **DETECTOR, mlp_dim=32, output_channels=16, window_size=3,
+                            global_attn_indexes=[1]),
     "Deberta": lambda: tokens("Deberta", **DEBERTA, pos_att_type=["c2p", "p2c"]),
     "Deberta up to 10": lambda: tokens("Deberta", **DEBERTA, pos_att_type=["p2c"], max_relative_positions=10),
-    "Deberta without positions": lambda: tokens("Deberta", **{**DEBERTA, "relative_attention": False}, pos_att_type=["c2p"]),
+    "Deberta without positions": lambda: tokens("Deberta", **{**DEBERTA, "relative_attention": False},
+                                                pos_att_type=["c2p"]),
     "MPNet": lambda: tokens("MPNet", vocab_size=60, **BERT),
     "LayoutLMv3": layout,
     "XLNet": lambda: xlnet(),
-    "XLNet, causal": lambda: xlnet(attn_type="uni")[:1] + (dict(input_ids=IDS), None),  # a causal XLNet accepts padding with no implementation
-    "XLNet, to and fro": lambda: (lambda model, inputs, keep: (model, {x: y[:2] for x, y in inputs.items()}, keep[:2]))(*xlnet(bi_data=True)),
-    "XLNet, segments": lambda: (lambda model, inputs, keep: (model, {**inputs, "token_type_ids": (IDS > 30).long() + (IDS > 40)}, keep))(*xlnet()),
-    "XLNet, many segments": lambda: (lambda model, inputs, keep: (model, {**inputs, "token_type_ids": IDS}, keep))(*xlnet()),
+    # a causal XLNet accepts padding with no implementation
+    "XLNet, causal": lambda: xlnet(attn_type="uni")[:1] + (dict(input_ids=IDS), None),
+    "XLNet, to and fro": lambda: (lambda model, inputs, keep: (model, {x: y[:2] for x, y in inputs.items()},
+                                                               keep[:2]))(*xlnet(bi_data=True)),
+    "XLNet, segments": lambda: (lambda model, inputs, keep: (model, {**inputs, "token_type_ids": (IDS > 30).long()
+                                                                     + (IDS > 40)}, keep))(*xlnet()),
+    "XLNet, many segments": lambda: (lambda model, inputs, keep: (model, {**inputs, "token_type_ids": IDS},
+                                                                  keep))(*xlnet()),
     "Wav2Vec2Bert": lambda: speech("Wav2Vec2Bert", "relative_key"),
     "Wav2Vec2Bert, relative": lambda: speech("Wav2Vec2Bert", "relative"),
     "Wav2Vec2Conformer": lambda: speech("Wav2Vec2Conformer", "relative"),
     "WavLM": lambda: wavlm(),
     "WavLM, norms first": lambda: wavlm(do_stable_layer_norm=True),
-    "GPTJ": lambda: tokens("GPTJ", "ForCausalLM", vocab_size=60, n_embd=32, n_layer=2, n_head=4, rotary_dim=4, n_positions=64),
-    "CodeGen": lambda: tokens("CodeGen", "ForCausalLM", vocab_size=60, n_embd=32, n_layer=2, n_head=4, rotary_dim=4, n_positions=64),
+    "GPTJ": lambda: tokens("GPTJ", "ForCausalLM", vocab_size=60, n_embd=32, n_layer=2, n_head=4, rotary_dim=4,
+                           n_positions=64),
+    "CodeGen": lambda: tokens("CodeGen", "ForCausalLM", vocab_size=60, n_embd=32, n_layer=2, n_head=4, rotary_dim=4,
+                              n_positions=64),
     "RoFormer": lambda: tokens("RoFormer", vocab_size=60, **BERT),
     "RoFormer, values too": lambda: tokens("RoFormer", vocab_size=60, **BERT, rotary_value=True),
     "Mpt": lambda: tokens("Mpt", "ForCausalLM", vocab_size=60, d_model=48, n_layers=2, n_heads=6, max_seq_len=64),
     "Falcon": lambda: tokens("Falcon", "ForCausalLM", vocab_size=60, **BERT),
-    "Falcon, ALiBi": lambda: tokens("Falcon", "ForCausalLM", vocab_size=60, **BERT, alibi=True, multi_query=False, parallel_attn=False),
+    "Falcon, ALiBi": lambda: tokens("Falcon", "ForCausalLM", vocab_size=60, **BERT, alibi=True, multi_query=False,
+                                    parallel_attn=False),
 }
 
 
@@ -421,8 +470,8 @@ def test_models_with_an_adapter(name):
 
 
 def test_falcon_adds_alibi_once():
-    """Falcon was trained with softmax((q k^T + alibi) / sqrt(D)). In transformers, eager attention adds alibi / sqrt(D) twice, once as part
-    of its mask; sdpa adds it once."""
+    """Falcon was trained with softmax((q k^T + alibi) / sqrt(D)). In transformers, eager attention adds alibi / sqrt(D)
+    twice, once as part of its mask; sdpa adds it once."""
     model, inputs, _ = ADAPTED["Falcon, ALiBi"]()
     layer, found = model.transformer.h[0].self_attention, {}
     layer.dense.register_forward_pre_hook(lambda module, given: found.update(out=given[0]))
@@ -453,7 +502,8 @@ def test_siglip2_pools_unmasked_patches():
 
 
 @pytest.mark.parametrize("name", [name for name in ADAPTED if name not in (
-    "Sam", "SamHQ", "VitDet without positions", "MaskFormerSwin")])  # with eager attention, these fail too or return no weights
+    # with eager attention, these fail too or return no weights
+    "Sam", "SamHQ", "VitDet without positions", "MaskFormerSwin")])
 def test_weights_of_adapted_models(name):
     model, inputs, keep = ADAPTED[name]()
     found = []
@@ -466,14 +516,17 @@ def test_weights_of_adapted_models(name):
             torch.testing.assert_close(got.sum(-1)[:, 0][RIGHT > 0], torch.ones(int(RIGHT.sum())))
             continue
         assert got.shape == want.shape
-        rows = torch.ones(got.shape[:3], dtype=torch.bool) if keep is None else keep[:, None].bool().expand(got.shape[:3])
-        torch.testing.assert_close(got[rows], want[rows], atol=2e-5 * float(want[rows].max()), rtol=0)  # the tolerance of `agree`
+        rows = torch.ones(got.shape[:3],
+                          dtype=torch.bool) if keep is None else keep[:, None].bool().expand(got.shape[:3])
+        # the tolerance of `agree`
+        torch.testing.assert_close(got[rows], want[rows], atol=2e-5 * float(want[rows].max()), rtol=0)
 
 
 @pytest.mark.parametrize("cache", [{}, dict(use_cache=False), dict(num_beams=3)], ids=str)
 @pytest.mark.parametrize("name", ["GPTJ", "CodeGen", "Mpt", "Falcon", "Falcon, ALiBi"])
 def test_adapted_models_generate_the_same(name, cache):
-    generated(ADAPTED[name]()[0], IDS, ("relpos", "sdpa" if "Falcon" in name else "eager"), attention_mask=LEFT, **cache)
+    generated(ADAPTED[name]()[0], IDS, ("relpos", "sdpa" if "Falcon" in name else "eager"), attention_mask=LEFT,
+              **cache)
 
 
 @pytest.mark.parametrize("name", ["GPTJ", "CodeGen", "Mpt", "Falcon", "Falcon, ALiBi", "T5", *CAUSAL])
@@ -493,7 +546,8 @@ def test_a_step_with_a_cache_has_one_query_and_every_key(name, monkeypatch):
     assert len(steps) == 24 and not any(steps[12:])
     for n, step in enumerate(steps[1:12], 2):
         assert {queries for queries, _ in step} == {1}
-        assert {keys for _, keys in step} <= {n, 29, 29 + n - 1, 7, 9}, "keys of T5's target and text, of the whole text, or of a sliding window"
+        # keys of T5's target and text, of the whole text, or of a sliding window
+        assert {keys for _, keys in step} <= {n, 29, 29 + n - 1, 7, 9}
         assert max(keys for _, keys in step) >= 29 or name == "Mistral"
 
 
@@ -517,9 +571,12 @@ def test_adapted_models_compile(name):
 
 def test_pix2struct():
     config = transformers.Pix2StructConfig(
-        text_config=dict(vocab_size=60, hidden_size=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, relative_attention_num_buckets=12,
-                         relative_attention_max_distance=20, decoder_start_token_id=0, eos_token_id=None, pad_token_id=0),
-        vision_config=dict(hidden_size=32, patch_embed_hidden_size=20, d_ff=48, d_kv=8, num_hidden_layers=2, num_attention_heads=4, seq_len=24))
+        text_config=dict(vocab_size=60, hidden_size=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4,
+                         relative_attention_num_buckets=12,
+                         relative_attention_max_distance=20, decoder_start_token_id=0, eos_token_id=None,
+                         pad_token_id=0),
+        vision_config=dict(hidden_size=32, patch_embed_hidden_size=20, d_ff=48, d_kv=8, num_hidden_layers=2,
+                           num_attention_heads=4, seq_len=24))
     model = made(transformers.Pix2StructForConditionalGeneration, config)
     patches = torch.randn(3, 24, 20 + 2, generator=torch.Generator().manual_seed(0))
     patches[..., :2] = torch.stack([torch.arange(24) // 6 + 1, torch.arange(24) % 6 + 1], -1).float()
@@ -546,7 +603,8 @@ def test_a_model_loaded_with_relpos_equals_one_switched_later():
 
 
 @pytest.mark.parametrize("name, config", [
-    ("RoFormer", dict(is_decoder=True)), ("Deberta", dict(talking_head=True)), ("GPTNeo", {}), ("Funnel", {}), ("BridgeTower", {})], ids=str)
+    ("RoFormer", dict(is_decoder=True)), ("Deberta", dict(talking_head=True)), ("GPTNeo", {}), ("Funnel", {}),
+    ("BridgeTower", {})], ids=str)
 def test_own_attention_is_refused_at_loading(name, config):
     sizes = dict(attention_types=[[["global"], 12]], num_layers=12) if name == "GPTNeo" else {}
     config = getattr(transformers, f"{name}Config")(**config, **sizes)
@@ -562,11 +620,13 @@ def test_own_attention_is_refused_at_loading(name, config):
     ("HYV4VL", "HYV4VLAttention, and it passes its attention function the argument indices"),
     ("Inkling2Loop", "Inkling2Loop.*Attention, and it passes its attention function the argument sinks"),
     ("LasrEncoder", "LasrEncoderConvolutionModule, and it computes with its mask"),
-    ("T5Gemma2", "T5Gemma2Decoder, and it computes with its mask .torch.cat")) if hasattr(transformers, x[0] + "Config")])
+    ("T5Gemma2", "T5Gemma2Decoder, and it computes with its mask .torch.cat"))
+                                        if hasattr(transformers, x[0] + "Config")])
 def test_unsupported_code_is_refused_at_loading(name, said):
     """relpos.hf examines the code of a model, so it also refuses unsupported models that it has no entry for,
     such as HYV4VL and Inkling2Loop of transformers 5.24."""
-    config, cls = getattr(transformers, name + "Config"), getattr(transformers, name if "Encoder" in name else name + "Model")
+    config, cls = getattr(transformers, name + "Config"), getattr(transformers, name if "Encoder" in name else name
+                                                                  + "Model")
     with torch.device("meta"), pytest.raises(relpos.hf.Refused, match=said):
         cls._from_config(config(), attn_implementation="relpos")
     with torch.device("meta"):
@@ -577,15 +637,18 @@ def test_unsupported_code_is_refused_at_loading(name, said):
 
 def donut_and(decoder):
     """Return a composite model of Donut's image encoder and a decoder."""
-    encoder = transformers.DonutSwinConfig(image_size=32, patch_size=2, embed_dim=16, depths=[2], num_heads=[2], window_size=4)
+    encoder = transformers.DonutSwinConfig(image_size=32, patch_size=2, embed_dim=16, depths=[2], num_heads=[2],
+                                           window_size=4)
     config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
     return transformers.VisionEncoderDecoderModel(config)
 
 
 AFTER_EAGER = """
 import torch, transformers, relpos.hf
-encoder = transformers.DonutSwinConfig(image_size=32, patch_size=2, embed_dim=16, depths=[2], num_heads=[2], window_size=4)
-decoder = transformers.FalconConfig(vocab_size=60, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, alibi=True)
+encoder = transformers.DonutSwinConfig(image_size=32, patch_size=2, embed_dim=16, depths=[2], num_heads=[2],
+                                       window_size=4)
+decoder = transformers.FalconConfig(vocab_size=60, hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
+                                    alibi=True)
 for model in (transformers.DonutSwinModel(encoder), transformers.FalconForCausalLM(decoder)):
     model.set_attn_implementation("eager")
     model.set_attn_implementation("relpos")
@@ -594,8 +657,8 @@ for model in (transformers.DonutSwinModel(encoder), transformers.FalconForCausal
 
 
 def test_relpos_after_eager():
-    """transformers caches in the class of a model that its attention implementation cannot be changed. The test needs a new process, which has
-    an empty cache."""
+    """transformers caches in the class of a model that its attention implementation cannot be changed. The test needs a
+    new process, which has an empty cache."""
     subprocess.run([sys.executable, "-P", "-W", "ignore", "-c", AFTER_EAGER], check=True)
 
 
@@ -604,7 +667,8 @@ GPT = dict(vocab_size=60, n_embd=32, n_layer=1, n_head=2)
 
 def test_a_dictionary_is_refused_as_a_name_is():
     """In a dictionary of implementations, the key "" means the whole model, and the name of a config means a part."""
-    doge = transformers.DogeConfig(vocab_size=60, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2)
+    doge = transformers.DogeConfig(vocab_size=60, hidden_size=32, intermediate_size=48, num_hidden_layers=1,
+                                   num_attention_heads=2)
     for config, said in ((transformers.OpenAIGPTConfig(**GPT), "OpenAIGPTModel computes its own attention"),
                          (doge, "DogeModel has a DogeAttention, and it computes with its mask")):
         model = transformers.AutoModel.from_config(config)
@@ -615,7 +679,8 @@ def test_a_dictionary_is_refused_as_a_name_is():
             assert model.config._attn_implementation == was
             with pytest.raises(relpos.hf.Refused, match=said):
                 transformers.AutoModel.from_config(type(config)(**config.to_diff_dict()), attn_implementation=requested)
-    neo = transformers.GPTNeoConfig(vocab_size=60, hidden_size=16, num_layers=1, attention_types=[[["global"], 1]], num_heads=2,
+    neo = transformers.GPTNeoConfig(vocab_size=60, hidden_size=16, num_layers=1, attention_types=[[["global"], 1]],
+                                    num_heads=2,
                                        is_decoder=True, add_cross_attention=False)
     model = donut_and(neo)
     for requested in ("relpos", {"": "eager", "decoder": "relpos"}, {"encoder": "relpos", "decoder": {"": "relpos"}}):
@@ -636,7 +701,8 @@ def test_the_same_training():
         losses[implementation] = []
         for _ in range(20):
             ids = torch.randint(3, 60, (4, 24), generator=g)
-            loss = model(input_ids=ids, attention_mask=(torch.arange(24) < 20).expand(4, 24), labels=ids[:, :9].contiguous()).loss
+            loss = model(input_ids=ids, attention_mask=(torch.arange(24) < 20).expand(4, 24),
+                         labels=ids[:, :9].contiguous()).loss
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -661,13 +727,17 @@ class Storage(torch.utils._python_dispatch.TorchDispatchMode):
 
 
 LONG = {  # name: options of the config, for long texts
-    "MPNet": dict(max_position_embeddings=1100), "LayoutLMv3": dict(max_position_embeddings=1100, visual_embed=False, coordinate_size=6,
-                                                                    shape_size=4),
-    "GPTJ": dict(n_embd=32, n_layer=1, n_head=2, rotary_dim=4, n_positions=1100), "Mpt": dict(d_model=32, n_layers=1, n_heads=2, max_seq_len=99),
-    "Falcon": dict(alibi=True), "RoFormer": dict(max_position_embeddings=1100), "XLNet": dict(d_model=32, n_layer=1, n_head=2, d_inner=48)}
+    "MPNet": dict(max_position_embeddings=1100),
+    "LayoutLMv3": dict(max_position_embeddings=1100, visual_embed=False, coordinate_size=6,
+                       shape_size=4),
+    "GPTJ": dict(n_embd=32, n_layer=1, n_head=2, rotary_dim=4, n_positions=1100),
+    "Mpt": dict(d_model=32, n_layers=1, n_heads=2, max_seq_len=99),
+    "Falcon": dict(alibi=True), "RoFormer": dict(max_position_embeddings=1100),
+    "XLNet": dict(d_model=32, n_layer=1, n_head=2, d_inner=48)}
 
 
-@pytest.mark.parametrize("name", ["T5", "UMT5", "LongT5", "Llama", "Mistral", "Bloom", "DebertaV2", "Deberta", "WavLM", *LONG])
+@pytest.mark.parametrize("name", ["T5", "UMT5", "LongT5", "Llama", "Mistral", "Bloom", "DebertaV2", "Deberta", "WavLM",
+                                  *LONG])
 def test_no_square_array_is_made(name):
     n = 1024
     ids = torch.randint(3, 60, (1, n), generator=torch.Generator().manual_seed(0))
@@ -682,14 +752,17 @@ def test_no_square_array_is_made(name):
         model = ADAPTED[name]()[0]
     elif name == "WavLM":
         model, g = wavlm()[0], torch.Generator().manual_seed(0)
-        inputs = dict(input_values=torch.randn(1, n * 20, generator=g), attention_mask=(torch.arange(n * 20) < 20000).long()[None])
+        inputs = dict(input_values=torch.randn(1, n * 20, generator=g),
+                      attention_mask=(torch.arange(n * 20) < 20000).long()[None])
     elif name in LONG:
         sizes = BERT if name in ("MPNet", "LayoutLMv3", "Falcon", "RoFormer") else {}
         model = tokens(name, vocab_size=60, **sizes, **LONG[name])[0]
-        inputs |= {"LayoutLMv3": {"bbox": torch.zeros(1, n, 4, dtype=torch.long)}, "XLNet": {"token_type_ids": torch.arange(n)[None] // 400}}.get(name, {})
+        inputs |= {"LayoutLMv3": {"bbox": torch.zeros(1, n, 4, dtype=torch.long)},
+                   "XLNet": {"token_type_ids": torch.arange(n)[None] // 400}}.get(name, {})
     else:
         model = causal(name)
-    for implementation in ("relpos", *(["eager"] if name != "Mpt" else [])):  # MPT's eager attention is limited to max_seq_len
+    # MPT's eager attention is limited to max_seq_len
+    for implementation in ("relpos", *(["eager"] if name != "Mpt" else [])):
         with Storage() as storage:
             results(model, implementation, **inputs)
         assert (storage.largest < n * n) == (implementation == "relpos"), storage.largest
@@ -704,7 +777,8 @@ def with_dropout(name):
                 module.p = 0.0
         return model.encoder, dict(input_ids=IDS)
     if name == "Swin":
-        config = transformers.SwinConfig(image_size=16, patch_size=2, embed_dim=16, depths=[2], num_heads=[2], window_size=4,
+        config = transformers.SwinConfig(image_size=16, patch_size=2, embed_dim=16, depths=[2], num_heads=[2],
+                                         window_size=4,
                                          drop_path_rate=0.0, attention_probs_dropout_prob=0.4)
         return made(transformers.SwinModel, config), dict(pixel_values=torch.ones(1, 3, 16, 16).cumsum(-1))
     if name == "DebertaV2":
@@ -727,7 +801,8 @@ def test_dropout(name):
         found.append(results(model, "relpos", **inputs))
     assert torch.equal(found[0][0], found[1][0]) and not torch.equal(found[0][0], found[2][0])
     torch.manual_seed(1)
-    getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()  # the older name, before 5.23
+    # the older name, before 5.23
+    getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()
     out, gradients = results(model, "relpos", **inputs)
     assert torch.equal(out, found[0][0])
     for key, gradient in gradients.items():
@@ -774,12 +849,14 @@ AUTOCAST = {  # under autocast, rotary positions convert queries and keys to f32
     "Llama": lambda: (causal("Llama"), dict(input_ids=IDS, attention_mask=RIGHT, use_cache=False), RIGHT, "sdpa"),
     "Llama with a cache": lambda: (causal("Llama"), dict(input_ids=IDS), None, "sdpa"),
     "Mistral": lambda: (causal("Mistral"), dict(input_ids=IDS, attention_mask=LEFT, use_cache=False), LEFT, "sdpa"),
-    "Qwen2": lambda: (made(transformers.Qwen2ForCausalLM, transformers.Qwen2Config(**LLAMA)), dict(input_ids=IDS, use_cache=False), None,
+    "Qwen2": lambda: (made(transformers.Qwen2ForCausalLM, transformers.Qwen2Config(**LLAMA)),
+                      dict(input_ids=IDS, use_cache=False), None,
                       "sdpa"),
     "GPTNeoX": lambda: (small("GPTNeoX"), dict(input_ids=IDS, attention_mask=RIGHT, use_cache=False), RIGHT, "sdpa"),
     "NomicBert": lambda: (small("NomicBert", pad_token_id=0), dict(input_ids=IDS, attention_mask=RIGHT), RIGHT, "sdpa"),
     "Bloom": lambda: (causal("Bloom"), dict(input_ids=IDS, attention_mask=LEFT), LEFT, "eager"),
-    "T5": lambda: (t5(), dict(input_ids=IDS, attention_mask=RIGHT, decoder_input_ids=IDS[:, 8:21]), RIGHT[:, :13], "sdpa"),
+    "T5": lambda: (t5(), dict(input_ids=IDS, attention_mask=RIGHT, decoder_input_ids=IDS[:, 8:21]), RIGHT[:, :13],
+                   "sdpa"),
     "Bert": lambda: (small("Bert"), dict(input_ids=IDS, attention_mask=RIGHT), RIGHT, "sdpa"),
     "DebertaV2": lambda: COMPILED["DebertaV2"]() + ("eager",),
     "ViT": lambda: COMPILED["ViT"]() + ("sdpa",),
@@ -789,7 +866,8 @@ AUTOCAST = {  # under autocast, rotary positions convert queries and keys to f32
 
 @pytest.mark.parametrize("name", AUTOCAST)
 def test_autocast(name):
-    """Under torch.autocast, the errors against float32 are at most 1.5 times those of another implementation, for outputs and gradients."""
+    """Under torch.autocast, the errors against float32 are at most 1.5 times those of another implementation, for
+    outputs and gradients."""
     model, inputs, keep, other = AUTOCAST[name]()
     exact = results(model, "eager", keep, **inputs)
     error = {}
@@ -814,7 +892,8 @@ def test_autocast_of_a_compiled_model():
     with torch.autocast("cpu", torch.bfloat16):
         want = model(**inputs).last_hidden_state
         got = torch.compile(model, backend="aot_eager", fullgraph=True)(**inputs).last_hidden_state
-    torch.testing.assert_close(got[keep.bool()], want[keep.bool()], atol=0.02 * float(want.detach().abs().max()), rtol=0)
+    torch.testing.assert_close(got[keep.bool()], want[keep.bool()], atol=0.02 * float(want.detach().abs().max()),
+                               rtol=0)
 
 
 def masks_of_transformers():
@@ -825,7 +904,8 @@ def masks_of_transformers():
     images = torch.tensor([[-1, 0, 0, 0, -1, -1, 1, 1, 1, 1, -1, -1], [-1] * 5 + [0] * 4 + [2] * 3])
     split = torch.tensor([[-1, 0, 0, -1, 0, 0, 0, 0, 0, 1, 1, 1]]).expand(2, -1)
     return {"chunks": (masking_utils.chunked_causal_mask_function(4, torch.tensor([0, 3])), True),
-            "two windows": (masking_utils.and_masks(*map(masking_utils.sliding_window_bidirectional_overlay, (3, 5))), True),
+            "two windows": (masking_utils.and_masks(*map(masking_utils.sliding_window_bidirectional_overlay, (3, 5))),
+                            True),
             "images": (masking_utils.or_masks(causal, blocks(images)), True),
             "images beside windows": (masking_utils.or_masks(window(3), blocks(images)), True),
             "an image in two pieces": (masking_utils.or_masks(causal, blocks(split)), False),
@@ -835,7 +915,8 @@ def masks_of_transformers():
 
 @pytest.mark.parametrize("name", masks_of_transformers())
 def test_masks_of_transformers(name):
-    """If each query attends to one interval of keys, the mask is stored as two numbers per query. Another mask becomes an N×N array."""
+    """If each query attends to one interval of keys, the mask is stored as two numbers per query. Another mask becomes
+    an N×N array."""
     from transformers import masking_utils
     function, is_interval = masks_of_transformers()[name]
     padding = RIGHT[:2, :12].bool()
@@ -864,7 +945,8 @@ def test_refusals():
     with pytest.raises(ValueError, match="OpenAIGPTModel computes its own attention"):
         transformers.OpenAIGPTModel(small).set_attn_implementation("relpos")
     with pytest.raises(ValueError, match="LongT5Model computes its own attention"):
-        transformers.LongT5Model._from_config(transformers.LongT5Config(**T5, encoder_attention_type="transient-global"),
+        transformers.LongT5Model._from_config(transformers.LongT5Config(**T5,
+                                                                        encoder_attention_type="transient-global"),
                                               attn_implementation="relpos")
     q = torch.ones(1, 1, 3, 4)
     mask = relpos.hf.mask(1, 3, 3)
@@ -877,7 +959,8 @@ def test_refusals():
     for name in ("indices", "sinks", "block_indices", "anything"):
         with pytest.raises(ValueError, match=f"argument {name} of Module"):
             relpos.hf.attention(torch.nn.Module(), q, q, q, mask, **{name: q})
-    relpos.hf.attention(torch.nn.Module(), q, q, q, mask, anything=None, use_cache=True, sliding_window=2)  # these have no effect
+    # these have no effect
+    relpos.hf.attention(torch.nn.Module(), q, q, q, mask, anything=None, use_cache=True, sliding_window=2)
     with pytest.raises(ValueError, match="query 0 is at position 2 for the bias, but at 0 for the mask"):
         relpos.hf.attention(torch.nn.Module(), q, q, q, mask, position_bias={"q_offset": 2})
 
@@ -891,11 +974,13 @@ COMPILED = {  # name: a model, its inputs, and the outputs that are compared
     "GPT2": lambda: (small("GPT2", eos_token_id=1, bos_token_id=0), dict(input_ids=IDS, attention_mask=RIGHT), RIGHT),
     "Bert": lambda: (small("Bert"), dict(input_ids=IDS, attention_mask=RIGHT), RIGHT),
     "Bart": lambda: (made(transformers.BartModel, transformers.BartConfig(
-        vocab_size=60, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4,
+        vocab_size=60, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
+        decoder_attention_heads=4,
         encoder_ffn_dim=48, decoder_ffn_dim=48, max_position_embeddings=64)),
         dict(input_ids=IDS, attention_mask=RIGHT, decoder_input_ids=IDS[:, 8:21]), RIGHT[:, :13]),
     "DebertaV2": lambda: (small("DebertaV2", relative_attention=True, pos_att_type=["c2p", "p2c"], position_buckets=8,
-                                norm_rel_ebd="layer_norm", share_att_key=True), dict(input_ids=IDS, attention_mask=RIGHT), RIGHT),
+                                norm_rel_ebd="layer_norm", share_att_key=True),
+                          dict(input_ids=IDS, attention_mask=RIGHT), RIGHT),
     "Bloom": lambda: (small("Bloom", n_layer=2, n_head=4), dict(input_ids=IDS, attention_mask=RIGHT), RIGHT),
     "ViT": lambda: (small("ViT", image_size=16, patch_size=4), dict(pixel_values=PIXELS), None),
     "Swin": lambda: (made(transformers.SwinModel, transformers.SwinConfig(
@@ -910,7 +995,8 @@ def small(name, **more):
 
 
 def agrees_compiled(name, backend):
-    """Check that the model, compiled to one graph, has the same outputs and gradients as with eager attention and no torch.compile."""
+    """Check that the model, compiled to one graph, has the same outputs and gradients as with eager attention and no
+    torch.compile."""
     model, inputs, keep = COMPILED[name]()
     want, expected = results(model, "eager", keep, **inputs)
     model.set_attn_implementation("relpos")
@@ -921,7 +1007,8 @@ def agrees_compiled(name, backend):
     torch.testing.assert_close(out, want, atol=2e-5 * float(want.abs().max()), rtol=0)
     model.zero_grad()
     (out * torch.randn(out.shape, generator=torch.Generator().manual_seed(2))).sum().backward()
-    got, most = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}, max(float(x.abs().max()) for x in expected.values())
+    got, most = {n: p.grad for n, p in model.named_parameters()
+                 if p.grad is not None}, max(float(x.abs().max()) for x in expected.values())
     for n, x in expected.items():
         torch.testing.assert_close(got[n], x, atol=1e-4 * float(x.abs().max()) + 1e-6 * most, rtol=0)
 
@@ -948,7 +1035,8 @@ def test_jit_trace(name):
             self.model = model
 
         def forward(self, *values):
-            return self.model(**dict(zip(inputs, values)), return_dict=False, **({} if "pixel_values" in inputs else {"use_cache": False}))[0]
+            return self.model(**dict(zip(inputs, values)), return_dict=False,
+                              **({} if "pixel_values" in inputs else {"use_cache": False}))[0]
 
     first = First()
     trace = torch.jit.trace(first, tuple(inputs.values()), check_trace=False)
@@ -969,16 +1057,19 @@ def test_generate_with_a_compiled_model():
 
 @pytest.mark.parametrize("name", ["GPT2", "Llama", "T5"])
 def test_a_static_cache_with_a_compiled_forward(name):
-    """The number of tokens in the cache is a tensor, so torch does not compile a graph for each step: a whole generation has at most four."""
-    model = t5() if name == "T5" else causal("Llama") if name == "Llama" else made(transformers.GPT2LMHeadModel, transformers.GPT2Config(
-        vocab_size=60, n_embd=32, n_layer=2, n_head=4, n_positions=64, eos_token_id=1, bos_token_id=0))
+    """The number of tokens in the cache is a tensor, so torch does not compile a graph for each step: a whole
+    generation has at most four."""
+    model = t5() if name == "T5" else causal("Llama") if name == "Llama" else made(transformers.GPT2LMHeadModel,
+                                                                                   transformers.GPT2Config(
+vocab_size=60, n_embd=32, n_layer=2, n_head=4, n_positions=64, eos_token_id=1, bos_token_id=0))
     options = dict(attention_mask=LEFT)
     want = generated(model, IDS, **options)
     model.set_attn_implementation("relpos")
     assert torch.equal(generated(model, IDS, ("relpos",), cache_implementation="static", **options), want)
     torch._dynamo.reset()
     graphs = []
-    model.forward = torch.compile(model.forward, fullgraph=True, backend=lambda graph, inputs: graphs.append(graph) or graph.forward)
+    model.forward = torch.compile(model.forward, fullgraph=True,
+                                  backend=lambda graph, inputs: graphs.append(graph) or graph.forward)
     assert torch.equal(generated(model, IDS, ("relpos",), cache_implementation="static", **options), want)
     assert len(graphs) <= 4, "graphs of the first token, of a step, and of a step with symbolic lengths"
 
@@ -996,9 +1087,11 @@ def without_dropout(model):
 CHECKPOINTED = "T5", "Bert", "GPT2", "Llama", "Bart", "DebertaV2", "Bloom"
 
 
-@pytest.mark.parametrize("name, reentrant", [(x, y) for x in CHECKPOINTED for y in (True, False) if (x, y) != ("DebertaV2", True)])
+@pytest.mark.parametrize("name, reentrant",
+                         [(x, y) for x in CHECKPOINTED for y in (True, False) if (x, y) != ("DebertaV2", True)])
 def test_checkpoints(name, reentrant):
-    """Reentrant checkpoints fail for DeBERTa, with eager attention too: each layer frees the graph of the shared position vectors."""
+    """Reentrant checkpoints fail for DeBERTa, with eager attention too: each layer frees the graph of the shared
+    position vectors."""
     model, inputs, keep = COMPILED[name]()
     model = without_dropout(model)
     inputs = inputs | ({} if name in ("Bert", "DebertaV2") else {"use_cache": False})
@@ -1014,7 +1107,8 @@ def test_checkpoints(name, reentrant):
 
 @pytest.mark.parametrize("name", ["T5", "Llama", "GPT2", "Bert", "Bart", "DebertaV2", "Bloom", "ViT"])
 def test_attentions_of_every_layer(name):
-    """The weights equal those of eager attention, whether the model requests them with an argument or collects them with hooks."""
+    """The weights equal those of eager attention, whether the model requests them with an argument or collects them
+    with hooks."""
     model, inputs, _ = COMPILED[name]()
     found = []
     for implementation in ("relpos", "eager"):
@@ -1028,7 +1122,8 @@ def test_attentions_of_every_layer(name):
             rows = torch.ones(a.shape[:3], dtype=torch.bool)
             if keep is not None and keep.shape[1] == a.shape[2]:
                 rows &= keep[:, None].bool()
-            torch.testing.assert_close(a[rows], b[rows], atol=2e-5 * float(b[rows].max()), rtol=0)  # the tolerance of `agree`
+            # the tolerance of `agree`
+            torch.testing.assert_close(a[rows], b[rows], atol=2e-5 * float(b[rows].max()), rtol=0)
 
 
 def test_a_model_without_attention_gets_a_warning():

@@ -27,8 +27,10 @@ def padding(batch):
 
 
 def llama(**more):
-    return transformers.LlamaForCausalLM(transformers.LlamaConfig(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-                                                                  num_key_value_heads=2, max_position_embeddings=8192, **SMALL, **more))
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(hidden_size=32, intermediate_size=48,
+                                                                  num_hidden_layers=2, num_attention_heads=4,
+                                                                  num_key_value_heads=2, max_position_embeddings=8192,
+                                                                  **SMALL, **more))
 
 
 def scaled(kind, trained):
@@ -42,8 +44,10 @@ def scaled(kind, trained):
 
 
 def mistral():
-    return transformers.MistralForCausalLM(transformers.MistralConfig(hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2,
-                                                                      num_key_value_heads=2, sliding_window=1000, **SMALL))
+    return transformers.MistralForCausalLM(transformers.MistralConfig(hidden_size=32, intermediate_size=48,
+                                                                      num_hidden_layers=1, num_attention_heads=2,
+                                                                      num_key_value_heads=2, sliding_window=1000,
+                                                                      **SMALL))
 
 
 def bloom():
@@ -51,8 +55,10 @@ def bloom():
 
 
 def t5():
-    return transformers.T5ForConditionalGeneration(transformers.T5Config(d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4,
-                                                                         dropout_rate=0.0, decoder_start_token_id=0, **SMALL))
+    return transformers.T5ForConditionalGeneration(transformers.T5Config(d_model=32, d_kv=8, d_ff=48, num_layers=2,
+                                                                         num_heads=4,
+                                                                         dropout_rate=0.0, decoder_start_token_id=0,
+                                                                         **SMALL))
 
 
 def compare(make, whole, local):
@@ -82,13 +88,15 @@ def check_llama(rank, folder):
 
 def check_padded_llama(rank, folder):
     ids, mask, at = tokens(2), padding(2), rd.positions(LENGTH)[None]
-    compare(llama, {"input_ids": ids, "attention_mask": mask}, {"input_ids": rd.shard(ids), "attention_mask": rd.shard(mask), "position_ids": at})
+    compare(llama, {"input_ids": ids, "attention_mask": mask},
+            {"input_ids": rd.shard(ids), "attention_mask": rd.shard(mask), "position_ids": at})
 
 
 def check_scaled_llama(rank, folder):
     ids = tokens()
     for kind, trained in ("dynamic", 3300), ("longrope", 3300), ("longrope", 900):
-        compare(lambda: scaled(kind, trained), {"input_ids": ids}, {"input_ids": rd.shard(ids), "position_ids": rd.positions(LENGTH)[None]})
+        compare(lambda: scaled(kind, trained), {"input_ids": ids}, {"input_ids": rd.shard(ids),
+                                                                    "position_ids": rd.positions(LENGTH)[None]})
 
 
 def check_mistral(rank, folder):
@@ -98,7 +106,8 @@ def check_mistral(rank, folder):
 
 def check_bloom(rank, folder):
     ids, mask = tokens(2), padding(2)
-    compare(bloom, {"input_ids": ids, "attention_mask": mask}, {"input_ids": rd.shard(ids), "attention_mask": rd.shard(mask)})
+    compare(bloom, {"input_ids": ids, "attention_mask": mask},
+            {"input_ids": rd.shard(ids), "attention_mask": rd.shard(mask)})
 
 
 def check_t5(rank, folder):
@@ -124,11 +133,14 @@ def check_refusals(rank, folder):
         refused(f"has rope_type={kind}", scaled(kind, trained), input_ids=ids, position_ids=at)
     refused("does not support return_weights", llama(), input_ids=ids, position_ids=at, output_attentions=True)
     small = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2}
-    refused("computes its positions from the number of tokens", transformers.DebertaV2Model(transformers.DebertaV2Config(
-        relative_attention=True, pos_att_type=["p2c", "c2p"], position_buckets=8, max_position_embeddings=4096, **small, **SMALL)), input_ids=ids)
+    refused("computes its positions from the number of tokens",
+            transformers.DebertaV2Model(transformers.DebertaV2Config(
+relative_attention=True, pos_att_type=["p2c", "c2p"], position_buckets=8, max_position_embeddings=4096, **small,
+**SMALL)), input_ids=ids)
 
 
-NAMES = ["check_llama", "check_padded_llama", "check_scaled_llama", "check_mistral", "check_bloom", "check_t5", "check_refusals"]
+NAMES = ["check_llama", "check_padded_llama", "check_scaled_llama", "check_mistral", "check_bloom", "check_t5",
+         "check_refusals"]
 
 
 @pytest.mark.parametrize("ranks", [2, 3])

@@ -1,6 +1,7 @@
 """Replace every method and change every attribute of the tutorials' classes: relpos obeys, or refuses in words.
 
-Each class is compared with a plain class that has the same methods and attributes and computes with arrays of all pairs.
+Each class is compared with a plain class that has the same methods and attributes and computes with arrays of all
+pairs.
 
 SPDX-License-Identifier: Apache-2.0"""
 import contextlib
@@ -25,21 +26,30 @@ NAMES = {
     "numpy.RelativePositionBiasAttention": "d_k bias_scale scale _build_bias_matrix _softmax forward explain",
     "numpy.RelativePositionEmbedding": "a_K a_V max_distance get_key_embedding get_value_embedding",
     "numpy.RelativeSelfAttention": "W_q W_k W_v rel_embed d_k forward",
-    "torch.RelativePositionBiasAttention": "d_k scale bias_scale num_buckets max_seq_len relative_bias_table _compute_bias forward",
+    "torch.RelativePositionBiasAttention": "d_k scale bias_scale num_buckets max_seq_len relative_bias_table "
+                                           "_compute_bias forward",
     "torch.RelativePositionEmbedding": "a_K a_V max_distance get_key_embedding get_value_embedding",
     "torch.RelativeSelfAttention": "W_q W_k W_v rel_embed d_k forward",
-    "torch.RelativePositionalBias": "num_heads num_buckets max_distance bidirectional relative_attention_bias _relative_position_bucket forward",
+    "torch.RelativePositionalBias": "num_heads num_buckets max_distance bidirectional relative_attention_bias "
+                                    "_relative_position_bucket forward",
     "torch.T5Attention": "dim num_heads head_dim has_relative_bias q_proj k_proj v_proj o_proj relative_bias forward",
-    "torch.AdditiveRelMultiheadAttention": "attn embed_dim max_distance num_heads rel_bias forward reset_parameters _positions_or_arange "
-                                           "_normalize_positions _positions_are_shared_across_batch _relative_bias _relative_bias_values",
-    "torch.AdditivePosMultiheadAttention": "attn embed_dim max_len num_heads pos_emb forward reset_parameters _positions_or_arange "
+    "torch.AdditiveRelMultiheadAttention": "attn embed_dim max_distance num_heads rel_bias forward reset_parameters "
+                                           "_positions_or_arange "
+                                           "_normalize_positions _positions_are_shared_across_batch _relative_bias "
+                                           "_relative_bias_values",
+    "torch.AdditivePosMultiheadAttention": "attn embed_dim max_len num_heads pos_emb forward reset_parameters "
+                                           "_positions_or_arange "
                                            "_normalize_positions _position_update",
-    "torch.RoPEMultiheadAttention": "embed_dim num_heads dropout head_dim q_proj k_proj v_proj out_proj rotary_emb forward reset_parameters "
-                                    "_positions_or_arange _normalize_positions _split_heads _merge_heads _merge_masks _attention_with_weights",
+    "torch.RoPEMultiheadAttention": "embed_dim num_heads dropout head_dim q_proj k_proj v_proj out_proj rotary_emb "
+                                    "forward reset_parameters "
+                                    "_positions_or_arange _normalize_positions _split_heads _merge_heads _merge_masks "
+                                    "_attention_with_weights",
     "torch.RotaryEmbedding": "dim base inv_freq forward apply_rope",
 }
-NO_EFFECT = {"d_k", "max_seq_len", "embed_dim", "max_len", "base", "dropout", "reset_parameters",  # dropout: in training only
-             "num_heads of RelativePositionalBias", "num_heads of AdditiveRelMultiheadAttention", "num_heads of AdditivePosMultiheadAttention",
+# dropout: in training only
+NO_EFFECT = {"d_k", "max_seq_len", "embed_dim", "max_len", "base", "dropout", "reset_parameters",
+             "num_heads of RelativePositionalBias", "num_heads of AdditiveRelMultiheadAttention",
+             "num_heads of AdditivePosMultiheadAttention",
              "num_buckets of RelativePositionBiasAttention", "relative_bias_table of RelativePositionBiasAttention"}
 
 RNG = np.random.default_rng(3)
@@ -106,12 +116,14 @@ class PlainVectors(nn.Module):
 
 
 def plain_scores(q, k, vectors):
-    a = torch.stack([torch.stack([torch.as_tensor(vectors.get_key_embedding(j - i)) for j in range(len(k))]) for i in range(len(q))])
+    a = torch.stack([torch.stack([torch.as_tensor(vectors.get_key_embedding(j - i)) for j in range(len(k))])
+                     for i in range(len(q))])
     return (q @ k.T + (q[:, None] * a).sum(-1)) / q.shape[1] ** 0.5
 
 
 def plain_output(w, v, vectors):
-    a = torch.stack([torch.stack([torch.as_tensor(vectors.get_value_embedding(j - i)) for j in range(len(v))]) for i in range(len(w))])
+    a = torch.stack([torch.stack([torch.as_tensor(vectors.get_value_embedding(j - i)) for j in range(len(v))])
+                     for i in range(len(w))])
     return (w[..., None] * (v + a)).sum(1)
 
 
@@ -151,7 +163,8 @@ class PlainTable(nn.Module):
         self.relative_attention_bias.weight = nn.Parameter(weight.detach().clone())
 
     def forward(self, query_length, key_length, device=None):
-        buckets = relpos.bucket(offsets(query_length, key_length).numpy(), buckets=self.num_buckets, max_distance=self.max_distance,
+        buckets = relpos.bucket(offsets(query_length, key_length).numpy(), buckets=self.num_buckets,
+                                max_distance=self.max_distance,
                                 bidirectional=self.bidirectional)
         return self.relative_attention_bias(torch.from_numpy(buckets)).permute(2, 0, 1)[None]
 
@@ -164,12 +177,15 @@ class PlainT5(nn.Module):
         self.relative_bias = PlainTable(ours.num_heads, ours.relative_bias.relative_attention_bias.weight)
 
     def forward(self, x, mask=None, position_bias=None):
-        q, k, v = (p(x).view(*x.shape[:2], self.num_heads, self.head_dim).transpose(1, 2) for p in (self.q_proj, self.k_proj, self.v_proj))
+        q, k, v = (p(x).view(*x.shape[:2], self.num_heads, self.head_dim).transpose(1, 2)
+                   for p in (self.q_proj, self.k_proj, self.v_proj))
         scores = q @ k.mT / self.head_dim ** 0.5
         if self.has_relative_bias:
-            position_bias = self.relative_bias(x.shape[1], x.shape[1], device=x.device) if position_bias is None else position_bias
+            position_bias = self.relative_bias(x.shape[1], x.shape[1],
+                                               device=x.device) if position_bias is None else position_bias
             scores = scores + position_bias
-        return self.o_proj(((scores if mask is None else scores + mask).softmax(-1) @ v).transpose(1, 2).reshape(*x.shape[:2], self.dim)), None
+        return (self.o_proj(((scores if mask is None else scores + mask).softmax(-1)
+                             @ v).transpose(1, 2).reshape(*x.shape[:2], self.dim)), None)
 
 
 def plain_cross(query, key, value, relative_bias):
@@ -180,33 +196,40 @@ def plain_cross(query, key, value, relative_bias):
 class PlainRel(nn.Module):
     def __init__(self, ours):
         super().__init__()
-        self.attn, self.embed_dim, self.num_heads, self.max_distance = copy.deepcopy(ours.attn), ours.embed_dim, ours.num_heads, ours.max_distance
+        self.attn, self.embed_dim, self.num_heads, self.max_distance = (copy.deepcopy(ours.attn), ours.embed_dim,
+                                                                        ours.num_heads, ours.max_distance)
         self.rel_bias = ours.rel_bias
 
     def _relative_bias_values(self, rel_positions):
         return self.rel_bias[rel_positions.clamp(-self.max_distance, self.max_distance).long() + self.max_distance]
 
-    def _relative_bias(self, q_positions, k_positions, q_position_mask, k_position_mask, *, batch_size, tgt_len, src_len, target_dtype):
+    def _relative_bias(self, q_positions, k_positions, q_position_mask, k_position_mask, *, batch_size, tgt_len,
+                       src_len, target_dtype):
         bias = self._relative_bias_values(q_positions[..., :, None] - k_positions[..., None, :]).to(target_dtype)
         for mask, at in (q_position_mask, -1), (k_position_mask, -2):
             bias = bias if mask is None else bias * mask.unsqueeze(at)
         return bias if bias.dim() == 2 else bias.expand(batch_size, -1, -1).repeat_interleave(self.num_heads, 0)
 
-    def forward(self, query, key, value, *, q_positions=None, k_positions=None, q_position_mask=None, k_position_mask=None, attn_mask=None,
+    def forward(self, query, key, value, *, q_positions=None, k_positions=None, q_position_mask=None,
+                k_position_mask=None, attn_mask=None,
                 key_padding_mask=None, need_weights=False, is_causal=False):
-        q_positions, k_positions = (torch.arange(x.shape[1]) if p is None else p for x, p in ((query, q_positions), (key, k_positions)))
-        bias = self._relative_bias(q_positions, k_positions, q_position_mask, k_position_mask, batch_size=len(query), tgt_len=query.shape[1],
+        q_positions, k_positions = (torch.arange(x.shape[1]) if p is None else p
+                                    for x, p in ((query, q_positions), (key, k_positions)))
+        bias = self._relative_bias(q_positions, k_positions, q_position_mask, k_position_mask, batch_size=len(query),
+                                   tgt_len=query.shape[1],
                                    src_len=key.shape[1], target_dtype=query.dtype)
         masks = [] if bias is None else [-bias]
         masks += [torch.full((query.shape[1], key.shape[1]), -torch.inf).triu(1)] if is_causal else []
         masks += [] if attn_mask is None else [torch.zeros(attn_mask.shape).masked_fill(attn_mask, -torch.inf)]
-        return self.attn(query, key, value, attn_mask=sum(masks) if masks else None, key_padding_mask=key_padding_mask, need_weights=need_weights)
+        return self.attn(query, key, value, attn_mask=sum(masks) if masks else None, key_padding_mask=key_padding_mask,
+                         need_weights=need_weights)
 
 
 class PlainPos(nn.Module):
     def __init__(self, ours):
         super().__init__()
-        self.attn, self.embed_dim, self.num_heads, self.max_len, self.pos_emb = copy.deepcopy(ours.attn), 16, 2, ours.max_len, ours.pos_emb
+        self.attn, self.embed_dim, self.num_heads, self.max_len, self.pos_emb = (copy.deepcopy(ours.attn), 16, 2,
+                                                                                 ours.max_len, ours.pos_emb)
 
     def _position_update(self, x, positions, position_mask):
         positions = torch.arange(x.shape[1]) if positions is None else positions
@@ -217,12 +240,15 @@ class PlainPos(nn.Module):
     forward = None  # below
 
 
-def plain_pos_forward(self, query, key, value, *, q_positions=None, k_positions=None, q_position_mask=None, k_position_mask=None, need_weights=False,
+def plain_pos_forward(self, query, key, value, *, q_positions=None, k_positions=None, q_position_mask=None,
+                      k_position_mask=None, need_weights=False,
                       is_causal=False, attn_mask=None, key_padding_mask=None):
     query = query + self._position_update(query, q_positions, q_position_mask)
     key = key + self._position_update(key, k_positions, k_position_mask)
-    return PlainRel.forward(types.SimpleNamespace(attn=self.attn, _relative_bias=lambda *_, **__: None), query, key, value,
-                            need_weights=need_weights, is_causal=is_causal, attn_mask=attn_mask, key_padding_mask=key_padding_mask)
+    return PlainRel.forward(types.SimpleNamespace(attn=self.attn, _relative_bias=lambda *_, **__: None), query, key,
+                            value,
+                            need_weights=need_weights, is_causal=is_causal, attn_mask=attn_mask,
+                            key_padding_mask=key_padding_mask)
 
 
 PlainPos.forward = plain_pos_forward
@@ -252,7 +278,8 @@ class PlainRoPE(nn.Module):
         self.q_proj, self.k_proj, self.v_proj, self.out_proj = ours.q_proj, ours.k_proj, ours.v_proj, ours.out_proj
         self.rotary_emb = PlainRotary(ours.head_dim)
 
-    def forward(self, query, key, value, *, q_positions=None, k_positions=None, q_position_mask=None, k_position_mask=None, need_weights=False,
+    def forward(self, query, key, value, *, q_positions=None, k_positions=None, q_position_mask=None,
+                k_position_mask=None, need_weights=False,
                 is_causal=False, attn_mask=None, key_padding_mask=None):
         q, k, v = (p(x).view(*x.shape[:2], self.num_heads, self.head_dim).transpose(1, 2)
                    for p, x in ((self.q_proj, query), (self.k_proj, key), (self.v_proj, value)))
@@ -273,11 +300,13 @@ class PlainRoPE(nn.Module):
         return out, weights.mean(1) if need_weights else None
 
 
-# ---------------------------------------------------------------------------------------------- both classes, and what to compute with them
+# ---------------------------------------------------------------------------------------------- both classes, and what
+# to compute with them
 
 def numbers(text):
     """Return the numbers of the lines that both explain() print."""
-    lines = [line.partition(" (d=")[0] for line in text.splitlines() if re.search(r"(Scaled|Bias|A\[|Output)", line) and "bias_scale" not in line]
+    lines = [line.partition(" (d=")[0] for line in text.splitlines() if re.search(r"(Scaled|Bias|A\[|Output)", line)
+             and "bias_scale" not in line]
     return [np.array([float(x) for x in re.findall(r"-?\d+\.\d*", line.rpartition("=")[2])]) for line in lines]
 
 
@@ -296,7 +325,8 @@ def run_vectors(x):
         layer = PlainSelf(*WEIGHTS, x)
         biases = plain_scores(q, torch.zeros_like(k), x)
         return [*layer(X), plain_scores(q, k, x), plain_output(w, v, x), biases]
-    layer = rn.RelativeSelfAttention(8, 4, 4, 3, seed=1) if isinstance(x, rn.RelativePositionEmbedding) else rt.RelativeSelfAttention(8, 4, 4, 3)
+    layer = (rn.RelativeSelfAttention(8, 4, 4, 3, seed=1) if isinstance(x, rn.RelativePositionEmbedding)
+             else rt.RelativeSelfAttention(8, 4, 4, 3))
     for name, array in zip(("W_q", "W_k", "W_v"), WEIGHTS):
         setattr(layer, name, array.numpy() if isinstance(layer, rn.RelativeSelfAttention) else nn.Parameter(array))
     layer.rel_embed = x
@@ -343,14 +373,17 @@ def run_multihead(x):
     places, batched = torch.tensor([0, 1.5, 4, 9, 11]), torch.tensor([[0, 1, 2, 7, 9], [3, 1, 4, 1, 5]])
     found = []
     for options in ({}, {"q_positions": places, "k_positions": places, "is_causal": True},
-                    {"q_positions": batched, "k_positions": batched, "q_position_mask": known.expand(2, 5), "need_weights": True},
-                    {"attn_mask": torch.ones(5, 5, dtype=torch.bool).triu(2), "key_padding_mask": torch.tensor([[False] * 5, [False] * 4 + [True]])}):
+                    {"q_positions": batched, "k_positions": batched, "q_position_mask": known.expand(2, 5),
+                     "need_weights": True},
+                    {"attn_mask": torch.ones(5, 5, dtype=torch.bool).triu(2),
+                     "key_padding_mask": torch.tensor([[False] * 5, [False] * 4 + [True]])}):
         found += [y for y in x(SEQUENCE, SEQUENCE, SEQUENCE, **options) if y is not None]
     return found
 
 
 def run_rotary(x):
-    return [x.apply_rope(SEQUENCE.unflatten(-1, (2, 8)).transpose(1, 2), positions=torch.arange(5)), *x(torch.arange(4.0))]
+    return [x.apply_rope(SEQUENCE.unflatten(-1, (2, 8)).transpose(1, 2), positions=torch.arange(5)),
+            *x(torch.arange(4.0))]
 
 
 def vectors_numpy():
@@ -392,7 +425,8 @@ def multihead(ours, plain):
 
 
 PAIRS = {  # class: (a function that returns an object of relpos and the same as a plain object, what to compute)
-    "numpy.RelativePositionBiasAttention": (lambda: (rn.RelativePositionBiasAttention(4, 0.3), PlainBiasNumPy(4, 0.3)), run_bias_numpy),
+    "numpy.RelativePositionBiasAttention": (lambda: (rn.RelativePositionBiasAttention(4, 0.3),
+                                                     PlainBiasNumPy(4, 0.3)), run_bias_numpy),
     "numpy.RelativePositionEmbedding": (vectors_numpy, run_vectors),
     "numpy.RelativeSelfAttention": (self_numpy, run_self),
     "torch.RelativePositionBiasAttention": (lambda: (rt.RelativePositionBiasAttention(4), PlainBias(4)), run_bias),
@@ -400,8 +434,10 @@ PAIRS = {  # class: (a function that returns an object of relpos and the same as
     "torch.RelativeSelfAttention": (self_torch, run_self),
     "torch.RelativePositionalBias": (table, run_table),
     "torch.T5Attention": (t5, run_t5),
-    "torch.AdditiveRelMultiheadAttention": (lambda: multihead(rt.AdditiveRelMultiheadAttention(16, 2, max_distance=4), PlainRel), run_multihead),
-    "torch.AdditivePosMultiheadAttention": (lambda: multihead(rt.AdditivePosMultiheadAttention(16, 2, max_len=12), PlainPos), run_multihead),
+    "torch.AdditiveRelMultiheadAttention": (lambda: multihead(rt.AdditiveRelMultiheadAttention(16, 2, max_distance=4),
+                                                              PlainRel), run_multihead),
+    "torch.AdditivePosMultiheadAttention": (lambda: multihead(rt.AdditivePosMultiheadAttention(16, 2, max_len=12),
+                                                              PlainPos), run_multihead),
     "torch.RoPEMultiheadAttention": (lambda: multihead(rt.RoPEMultiheadAttention(16, 2), PlainRoPE), run_multihead),
     "torch.RotaryEmbedding": (lambda: (rt.RotaryEmbedding(8), PlainRotary(8)), run_rotary),
 }
@@ -433,13 +469,17 @@ class OtherVectors(nn.Module):
 def with_hook(name):
     """Return a change that registers a forward hook of torch with a module."""
     def change(x):
-        getattr(x, name).register_forward_hook(lambda module, inputs, out: (2 * out[0], out[1]) if isinstance(out, tuple) else 2 * out)
+        getattr(x,
+                name).register_forward_hook(lambda module, inputs, out: (2 * out[0],
+                                                                         out[1]) if isinstance(out, tuple) else 2 * out)
     return change
 
 
 def array(*shape):
     made = np.random.default_rng(9).standard_normal(shape)
-    return lambda x: nn.Parameter(tensor(made)) if isinstance(x, nn.Module) and not isinstance(getattr(x, "a_K", None), np.ndarray) \
+    return lambda x: nn.Parameter(tensor(made)) if isinstance(x,
+                                                              nn.Module) and not isinstance(
+                                                                  getattr(x, "a_K", None), np.ndarray) \
         and not isinstance(getattr(x, "W_q", None), np.ndarray) else made
 
 
@@ -467,9 +507,12 @@ def explained(original):
 METHODS = {  # name: a function of the original method that returns a replacement
     "_build_bias_matrix": halved_bias, "_compute_bias": halved_bias, "explain": explained,
     "_softmax": lambda original: lambda self, x: original(self, 2 * x),
-    "get_key_embedding": doubled, "get_value_embedding": doubled, "_relative_bias": doubled, "_relative_bias_values": doubled,
-    "_position_update": doubled, "_relative_position_bucket": doubled, "_positions_or_arange": doubled, "_normalize_positions": doubled,
-    "_positions_are_shared_across_batch": doubled, "_split_heads": doubled, "_merge_heads": doubled, "_merge_masks": doubled,
+    "get_key_embedding": doubled, "get_value_embedding": doubled, "_relative_bias": doubled,
+    "_relative_bias_values": doubled,
+    "_position_update": doubled, "_relative_position_bucket": doubled, "_positions_or_arange": doubled,
+    "_normalize_positions": doubled,
+    "_positions_are_shared_across_batch": doubled, "_split_heads": doubled, "_merge_heads": doubled,
+    "_merge_masks": doubled,
     "_attention_with_weights": doubled, "apply_rope": doubled, "reset_parameters": lambda original: lambda self: None,
     "forward": doubled_first, "forward of RelativePositionalBias": doubled,
 }
@@ -487,18 +530,26 @@ def attention_like(cls):
     return make
 
 
-ATTRIBUTES = {  # name: new values, or functions of the object that return them; a function named `change` changes the object
-    "d_k": [9], "bias_scale": [0.7, 0.0], "scale": [1.0, 3, np.float64(0.5)], "a_K": [array(7, 4)], "a_V": [array(7, 4)], "max_distance": [2, 5, 0],
+# name: new values, or functions of the object that return them; a function named `change` changes the object
+ATTRIBUTES = {
+    "d_k": [9], "bias_scale": [0.7, 0.0], "scale": [1.0, 3, np.float64(0.5)], "a_K": [array(7, 4)],
+    "a_V": [array(7, 4)], "max_distance": [2, 5, 0],
     "W_q": [array(8, 4)], "W_k": [array(8, 4)], "W_v": [array(8, 4)], "rel_embed": [lambda x: OtherVectors()],
-    "num_buckets": [16, 64], "max_seq_len": [3], "relative_bias_table": [array(32)], "num_heads": [4], "bidirectional": [False],
-    "relative_attention_bias": [lambda x: Doubled(32, 2), lambda x: nn.Sequential(nn.Embedding(32, 3), nn.Linear(3, 2)), with_hook("relative_attention_bias"),
+    "num_buckets": [16, 64], "max_seq_len": [3], "relative_bias_table": [array(32)], "num_heads": [4],
+    "bidirectional": [False],
+    "relative_attention_bias": [lambda x: Doubled(32, 2), lambda x: nn.Sequential(nn.Embedding(32, 3), nn.Linear(3, 2)),
+                                with_hook("relative_attention_bias"),
                                 lambda x: nn.Embedding(32, 2, max_norm=0.1)],
-    "dim": [12], "head_dim": [4], "has_relative_bias": [False], "q_proj": [linear(16, 16)], "k_proj": [linear(16, 16)], "v_proj": [linear(16, 16)],
+    "dim": [12], "head_dim": [4], "has_relative_bias": [False], "q_proj": [linear(16, 16)], "k_proj": [linear(16, 16)],
+    "v_proj": [linear(16, 16)],
     "o_proj": [linear(16, 16)], "out_proj": [linear(16, 16)],
     "relative_bias": [lambda x: PlainTable(2, torch.randn(32, 2)), with_hook("relative_bias")],
-    "attn": [attention_like(OtherAttention), with_hook("attn")], "embed_dim": [8, 32], "rel_bias": [array(9)], "max_len": [3],
-    "pos_emb": [array(12, 16)], "dropout": [0.5], "rotary_emb": [lambda x: PlainRotary(8), lambda x: rt.RotaryEmbedding(8, base=10.0)],
-    "base": [3.0], "inv_freq": [lambda x: torch.arange(4.0)], "scale of torch.RelativePositionBiasAttention": [1.0, lambda x: nn.Parameter(torch.tensor(1.5))],
+    "attn": [attention_like(OtherAttention), with_hook("attn")], "embed_dim": [8, 32], "rel_bias": [array(9)],
+    "max_len": [3],
+    "pos_emb": [array(12, 16)], "dropout": [0.5],
+    "rotary_emb": [lambda x: PlainRotary(8), lambda x: rt.RotaryEmbedding(8, base=10.0)],
+    "base": [3.0], "inv_freq": [lambda x: torch.arange(4.0)],
+    "scale of torch.RelativePositionBiasAttention": [1.0, lambda x: nn.Parameter(torch.tensor(1.5))],
     "bias_scale of torch.RelativePositionBiasAttention": [0.7, lambda x: nn.Parameter(torch.tensor(0.9))],
 }
 
@@ -549,19 +600,22 @@ CASES = [(cls, name) for cls, names in NAMES.items() for name in names.split()]
 
 
 def test_every_name_has_a_change():
-    """Each name of the lists is changed, and every change is of a name in the lists. The lists have the names of the plain classes."""
+    """Each name of the lists is changed, and every change is of a name in the lists. The lists have the names of the
+    plain classes."""
     listed = {name for _, name in CASES}
     assert {name.partition(" of ")[0] for name in {**ATTRIBUTES, **METHODS}} == listed
     for cls, (make, _) in PAIRS.items():
         plain = make()[1]
-        own = {*vars(plain), *getattr(plain, "_parameters", ()), *getattr(plain, "_modules", ()), *vars(type(plain))} - {*vars(nn.Module()), *vars(nn.Module)}
+        own = {*vars(plain), *getattr(plain, "_parameters", ()), *getattr(plain, "_modules", ()),
+               *vars(type(plain))} - {*vars(nn.Module()), *vars(nn.Module)}
         own = {name for name in own if not name.startswith("__")} | {"forward"} & {*vars(type(plain))}
         assert own <= {*NAMES[cls].split()}, cls
 
 
 @pytest.mark.parametrize("cls, name", CASES, ids=lambda x: x)
 def test_each_name_is_obeyed_or_refused(cls, name, monkeypatch):
-    """A changed object of relpos gives what the plain object with the same change gives, or raises an error that has the name."""
+    """A changed object of relpos gives what the plain object with the same change gives, or raises an error that has
+    the name."""
     make, run = PAIRS[cls]
     torch.manual_seed(1)
     unchanged = run(make()[1])
@@ -606,7 +660,8 @@ def test_gradients_of_replaced_steps():
     for x in module, plain:
         del x.scale, x.bias_scale
         x.scale, x.bias_scale = nn.Parameter(torch.tensor(1.5)), nn.Parameter(torch.tensor(0.9))
-    for x, y in zip(*(torch.autograd.grad(m(tensor(Q), tensor(K), tensor(V))[1].pow(2).sum(), (m.scale, m.bias_scale)) for m in (module, plain))):
+    for x, y in zip(*(torch.autograd.grad(m(tensor(Q), tensor(K), tensor(V))[1].pow(2).sum(), (m.scale, m.bias_scale))
+                      for m in (module, plain))):
         torch.testing.assert_close(x, y, atol=1e-11, rtol=1e-11)
 
 
@@ -616,7 +671,8 @@ def test_offsets_of_replaced_vectors():
     near = rn.RelativeSelfAttention(8, 4, 4, 3, seed=2)
     near.rel_embed = vectors
     table = rn.RelativePositionEmbedding(20, 4, 4)
-    table.a_K, table.a_V = (np.stack([get(r) for r in range(-20, 21)]) for get in (vectors.get_key_embedding, vectors.get_value_embedding))
+    table.a_K, table.a_V = (np.stack([get(r) for r in range(-20, 21)])
+                            for get in (vectors.get_key_embedding, vectors.get_value_embedding))
     want = rn.RelativeSelfAttention(8, 4, 4, 3, seed=2)
     want.rel_embed = table
     for offset in 0, 4, 12, np.array(7):
@@ -638,10 +694,12 @@ def test_biases_of_another_module_at_an_offset():
     torch.testing.assert_close(layer(SEQUENCE[:, -1:], key_value_states=SEQUENCE, q_offset=4)[0], want)
     with pytest.raises(TypeError, match="^q_offset is .*expected an integer, 0 or more"):
         layer(SEQUENCE, q_offset=torch.tensor([1, 2]))
-    torch.testing.assert_close(layer.float()(SEQUENCE.float())[0].double(), layer.double()(SEQUENCE)[0], atol=1e-4, rtol=0)
+    torch.testing.assert_close(layer.float()(SEQUENCE.float())[0].double(), layer.double()(SEQUENCE)[0], atol=1e-4,
+                               rtol=0)
 
 
-@pytest.mark.parametrize("name", ["torch.RelativePositionBiasAttention", "torch.RelativeSelfAttention", "torch.T5Attention"])
+@pytest.mark.parametrize("name", ["torch.RelativePositionBiasAttention", "torch.RelativeSelfAttention",
+                                  "torch.T5Attention"])
 def test_compiled_with_a_replaced_step(name):
     make, run = PAIRS[name]
     module = make()[0]
@@ -653,7 +711,8 @@ def test_compiled_with_a_replaced_step(name):
     elif name == "torch.T5Attention":
         module.relative_bias.relative_attention_bias = Doubled(32, 2)
     else:
-        module.__class__ = type("Changed", (type(module),), {"_compute_bias": lambda self, N: -0.1 * offsets(N, N).abs().double()})
+        module.__class__ = type("Changed", (type(module),),
+                                {"_compute_bias": lambda self, N: -0.1 * offsets(N, N).abs().double()})
     torch._dynamo.reset()
     compiled = torch.compile(module, backend="aot_eager")
     arguments = [tensor(Q), tensor(K), tensor(V)] if "Bias" in name else [SEQUENCE if "T5" in name else tensor(X)]
@@ -673,22 +732,27 @@ def load():
     if sys.argv[1] == "import":
         import symm_learning.nn.activation
     else:
-        sys.modules["symm_learning.nn.activation"] = types.SimpleNamespace(PositionalAttentionBase=PositionalAttentionBase)
+        sys.modules["symm_learning.nn.activation"] = types.SimpleNamespace(
+            PositionalAttentionBase=PositionalAttentionBase)
     return sys.modules["symm_learning.nn.activation"].PositionalAttentionBase
 """
 
 
-@pytest.mark.parametrize("order", ["base = load(); import relpos.torch as rt; x = {}", "import relpos.torch as rt; base = load(); x = {}",
+@pytest.mark.parametrize("order", ["base = load(); import relpos.torch as rt; x = {}",
+                                   "import relpos.torch as rt; base = load(); x = {}",
                                    "import relpos.torch as rt; x = {}; base = load()"])
 @pytest.mark.parametrize("how", ["import", "assigned"])
 def test_symm_learning_knows_the_modules(order, how, tmp_path):
     """Layers of symm_learning pass positions to subclasses of PositionalAttentionBase."""
-    make = ("[rt.AdditiveRelMultiheadAttention(8, 2, max_distance=3), rt.AdditivePosMultiheadAttention(8, 2, max_len=3), "
+    make = ("[rt.AdditiveRelMultiheadAttention(8, 2, max_distance=3), rt.AdditivePosMultiheadAttention(8, 2, "
+            "max_len=3), "
             "rt.RoPEMultiheadAttention(8, 2)]")
     if how == "assigned" and order.endswith("load()"):
-        order += "; rt.RoPEMultiheadAttention(8, 2)"  # a module that is not imported is found when the next layer is created
+        # a module that is not imported is found when the next layer is created
+        order += "; rt.RoPEMultiheadAttention(8, 2)"
     (tmp_path / "activation.py").write_text("from __main__ import PositionalAttentionBase\n")
-    code = f"{ORDER}{order.format(make)}; assert all(isinstance(y, base) for y in x) and not isinstance(torch.nn.Linear(2, 2), base)"
+    code = (f"{ORDER}{order.format(make)}; assert all(isinstance(y, base) for y in x) and not "
+            "isinstance(torch.nn.Linear(2, 2), base)")
     subprocess.run([sys.executable, "-P", "-c", code, how, str(tmp_path)], check=True)
 
 

@@ -37,7 +37,8 @@ def weights(rows):
 
 @pytest.mark.parametrize("call", [forward, backward, plan, weights])
 def test_a_signal_ends_a_call(call):
-    """The signal arrives after an eighth of the work, measured in processor time. The call must end before half of the work is done."""
+    """The signal arrives after an eighth of the work, measured in processor time. The call must end before half of the
+    work is done."""
     def handler(*_):
         raise Stop
 
@@ -57,7 +58,8 @@ def test_a_signal_ends_a_call(call):
     assert spent < 8 * sixteenth
     assert sys.getrefcount(x) == references
     small = x[:, :, :64]
-    np.testing.assert_array_equal(relpos.attention(small, small, small, threads=2), relpos.attention(small, small, small, threads=1))
+    np.testing.assert_array_equal(relpos.attention(small, small, small, threads=2),
+                                  relpos.attention(small, small, small, threads=1))
 
 
 def test_a_handler_that_raises_nothing():

@@ -84,7 +84,9 @@ def test_pages():
 def test_pages_of_16_keys():
     """A call skips distant keys in pages of 16 keys, in any order. Such a page has one norm for each head of keys."""
     pages = np.random.default_rng(1).permutation(B * LK // 16).reshape(B, -1)
-    caches = [np.ascontiguousarray(x.reshape(B, HK, -1, 16, D).swapaxes(1, 2).reshape(-1, HK, 16, D)[np.argsort(pages.ravel())]) for x in (k, v)]
+    caches = ([np.ascontiguousarray(x.reshape(B, HK, -1, 16,
+                                              D).swapaxes(1, 2).reshape(-1, HK, 16, D)[np.argsort(pages.ravel())])
+               for x in (k, v)])
     norms = np.zeros((len(caches[0]), HK, 1), np.float32)
     for page in range(len(norms)):  # as a server does: keys 0 to 9 of each page, then the others
         of_page = [x[page:page + 1] for x in caches]
@@ -111,10 +113,14 @@ def test_debugging(monkeypatch):
 
 @pytest.mark.parametrize("call, error, said", [
     (lambda: relpos.key_norms(k, v, start=1), ValueError, "start is 1 without norms of the earlier keys"),
-    (lambda: relpos.key_norms(k, v, norms=np.empty((B, HK, 32)), start=LK + 1), ValueError, "start is 2001, expected 0 to 2000, the number of keys"),
-    (lambda: relpos.key_norms(k, v, norms=np.empty((B, HK, 31), np.float32)), ValueError, "norms has shape (2, 2, 31), expected (2, 2, 32)"),
-    (lambda: relpos.key_norms(k, v, norms=np.empty((HK, 32), np.float32)), ValueError, "norms has shape (2, 32), expected (2, 2, 32)"),
-    (lambda: relpos.key_norms(k, v, norms=np.empty((B, HK, 32), np.float16)), TypeError, "norms has elements of f16, expected f32 or f64"),
+    (lambda: relpos.key_norms(k, v, norms=np.empty((B, HK, 32)),
+                              start=LK + 1), ValueError, "start is 2001, expected 0 to 2000, the number of keys"),
+    (lambda: relpos.key_norms(k, v, norms=np.empty((B, HK, 31), np.float32)), ValueError, "norms has shape (2, 2, 31), "
+                                                                                          "expected (2, 2, 32)"),
+    (lambda: relpos.key_norms(k, v, norms=np.empty((HK, 32), np.float32)), ValueError, "norms has shape (2, 32), "
+                                                                                       "expected (2, 2, 32)"),
+    (lambda: relpos.key_norms(k, v, norms=np.empty((B, HK, 32), np.float16)), TypeError, "norms has elements of f16, "
+                                                                                         "expected f32 or f64"),
     (lambda: relpos.key_norms(k, v[0]), ValueError, "v has 3 axes, expected"),
     (lambda: relpos.key_norms(k, v[:, :, 1:]), ValueError, "v"),
     (lambda: relpos.key_norms(k, v.astype(np.float64)), TypeError, "v has elements of f64"),
@@ -143,10 +149,12 @@ def test_tensors():
     want = relpos.attention(tq, tk, tv, **OPTIONS)
     tk[:, :, :FAR] = torch.nan
     same(relpos.attention(tq, tk, tv, **OPTIONS, key_norms=given), want)
-    compiled = torch.compile(lambda q, k, v, norms: relpos.attention(q, k, v, **OPTIONS, key_norms=norms), backend="aot_eager")
+    compiled = torch.compile(lambda q, k, v, norms: relpos.attention(q, k, v, **OPTIONS,
+                                                                     key_norms=norms), backend="aot_eager")
     same(compiled(tq, tk, tv, norms), want)
     with pytest.raises(TypeError, match="key_norms is of type Tensor: it requires a gradient"):
         relpos.attention(tq, tk, tv, key_norms=norms.clone().requires_grad_())
     tk = torch.from_numpy(k.copy()).requires_grad_()
     plain = torch.autograd.grad(relpos.attention(tq, tk, tv, **OPTIONS).out.sum(), tk)[0]
-    assert torch.equal(torch.autograd.grad(relpos.attention(tq, tk, tv, **OPTIONS, key_norms=norms).out.sum(), tk)[0], plain)
+    assert torch.equal(torch.autograd.grad(relpos.attention(tq, tk, tv, **OPTIONS, key_norms=norms).out.sum(), tk)[0],
+                       plain)

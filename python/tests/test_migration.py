@@ -39,7 +39,8 @@ def attend(q, k, v, bias):
 @pytest.fixture
 def tensors():
     torch = pytest.importorskip("torch")
-    return {"torch": torch, **{name: torch.from_numpy(np.asarray(a)) for name, a in NAMES.items() if isinstance(a, np.ndarray)}}
+    return {"torch": torch, **{name: torch.from_numpy(np.asarray(a)) for name, a in NAMES.items()
+                               if isinstance(a, np.ndarray)}}
 
 
 def flat(a):
@@ -68,7 +69,8 @@ def test_t5(row, tensors):
 
     lowest, zero = torch.tensor([torch.finfo(torch.float64).min, 0.0], dtype=torch.float64)
     full = torch.from_numpy(relpos.T5(NAMES["weight"]).matrix(N))[None]
-    names = {"T5Attention": layer, **config, "x": flat(tensors["x"]), "memory": flat(tensors["memory"]), "position_bias": full,
+    names = {"T5Attention": layer, **config, "x": flat(tensors["x"]), "memory": flat(tensors["memory"]),
+             "position_bias": full,
              "causal": torch.where(tensors["upper"], lowest, zero)[None, None],
              "padding": torch.where(tensors["keep"], zero, lowest)[:, None, None]}
     agree(row, heads(eval(row.there[0], names)))
@@ -82,7 +84,8 @@ def test_multihead(row, tensors):
         module.in_proj_weight.copy_(torch.eye(H * D).repeat(3, 1))
         module.out_proj.weight.copy_(torch.eye(H * D))
     x = flat(tensors["x"])
-    agree(row, heads(eval(f"module(x, x, x, need_weights=False, {row.there[0]})[0]", {**tensors, "module": module, "x": x})))
+    agree(row,
+          heads(eval(f"module(x, x, x, need_weights=False, {row.there[0]})[0]", {**tensors, "module": module, "x": x})))
 
 
 @of("FlexAttention")
@@ -98,7 +101,8 @@ def test_flex(row, tensors):
         if "score" in code:
             options["score_mod"] = eval(f"lambda score, b, h, q_idx, kv_idx: {code}", names)
         else:
-            options["block_mask"] = flex.create_block_mask(eval(f"lambda b, h, q_idx, kv_idx: {code}", names), B, H, N, N, "cpu")
+            options["block_mask"] = flex.create_block_mask(eval(f"lambda b, h, q_idx, kv_idx: {code}", names), B, H, N,
+                                                           N, "cpu")
     agree(row, flex.flex_attention(*(tensors[n] for n in "qkv"), **options).numpy())
 
 
@@ -166,6 +170,7 @@ PROGRAM = next((p for p in [root / "build/dev/relpos", root / "build/release/rel
 def test_start_command_line(tmp_path):
     (tmp_path / "tests").symlink_to(root / "tests")
     path = f"{PROGRAM.parent}{os.pathsep}{os.environ['PATH']}"
-    subprocess.run(["sh", "-e", "-c", starts("sh", "Command line")], cwd=tmp_path, env={**os.environ, "PATH": path}, check=True,
+    subprocess.run(["sh", "-e", "-c", starts("sh", "Command line")], cwd=tmp_path, env={**os.environ, "PATH": path},
+                   check=True,
                    stdout=subprocess.DEVNULL)
     assert (tmp_path / "alibi.png").exists() and "drel_bias" in np.load(tmp_path / "grads.npz")

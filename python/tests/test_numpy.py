@@ -20,7 +20,8 @@ V = np.array([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [0.5, 0.5,
 def test_printed_weights_and_output():
     weights, output = text.RelativePositionBiasAttention(d_k=4, bias_scale=0.3).forward(Q, K, V)
     np.testing.assert_array_equal(np.round(weights, 4), [
-        [0.1473, 0.3253, 0.1747, 0.1603, 0.1924], [0.4099, 0.1126, 0.2486, 0.1335, 0.0954], [0.1321, 0.2460, 0.3029, 0.1492, 0.1697],
+        [0.1473, 0.3253, 0.1747, 0.1603, 0.1924], [0.4099, 0.1126, 0.2486, 0.1335, 0.0954],
+        [0.1321, 0.2460, 0.3029, 0.1492, 0.1697],
         [0.1523, 0.1660, 0.1137, 0.3805, 0.1875], [0.1508, 0.1612, 0.1758, 0.1985, 0.3138]])
     np.testing.assert_array_equal(np.round(output, 4), [
         [0.2435, 0.4215, 0.2709, 0.2565], [0.4576, 0.1603, 0.2963, 0.1812], [0.2170, 0.3309, 0.3877, 0.2341],
@@ -36,7 +37,8 @@ def test_printed_weights_and_output():
 def test_printed_trace(capsys):
     text.RelativePositionBiasAttention(4).explain(Q, K, V, TOKENS, query_idx=0)
     said = capsys.readouterr().out
-    assert said.startswith("\n=== Relative Position Bias trace for 'The' ===\nbias_scale = 0.3, d_k = 4\n\nRaw scores:    [0.  2.  1.  1.  1.5]\n")
+    assert said.startswith("\n=== Relative Position Bias trace for 'The' ===\nbias_scale = 0.3, d_k = 4\n\nRaw scores: "
+                           "   [0.  2.  1.  1.  1.5]\n")
     assert "Bias values:   [ 0.     -0.2079 -0.3296 -0.4159 -0.4828]\n" in said  # see docs/errata.md
     assert "Biased scores: [0.     0.7921 0.1704 0.0841 0.2672]\n" in said
     assert "  A[The,cat] = 0.3253 (d=1) |################|\n" in said
@@ -56,7 +58,8 @@ def test_a_bias_of_a_subclass(name, both, capsys):
     def linear(self, N, M=None):
         return -0.3 * abs(np.arange(M or N) - np.arange(N)[:, None])
 
-    layer = type("Linear", (text.RelativePositionBiasAttention,), {name: linear if both else lambda self, N: linear(self, N)})(d_k=4)
+    layer = type("Linear", (text.RelativePositionBiasAttention,),
+                 {name: linear if both else lambda self, N: linear(self, N)})(d_k=4)
     weights, output = layer.forward(Q, K, V)
     assert weights[0].round(4).tolist() == [0.1913, 0.3853, 0.1731, 0.1283, 0.122]
     want = relpos.attention(Q, K, V, bias=relpos.Linear(left=0.3, right=0.3))
@@ -77,8 +80,10 @@ def test_printed_weights_of_the_seeded_layer():
     output, weights = text.RelativeSelfAttention(8, 4, 4, max_distance=3, seed=123).forward(X)
     np.testing.assert_array_equal(np.random.get_state()[1], before)  # NumPy's state does not change
     np.testing.assert_array_equal(np.round(weights, 3), [
-        [0.008, 0.028, 0.001, 0.12, 0.62, 0.223], [0.26, 0.098, 0.35, 0.157, 0.052, 0.083], [0.794, 0.002, 0.077, 0.122, 0.002, 0.002],
-        [0.016, 0.394, 0.025, 0.108, 0.356, 0.101], [0.475, 0.023, 0.002, 0.13, 0.069, 0.301], [0.002, 0.227, 0.001, 0.014, 0.66, 0.097]])
+        [0.008, 0.028, 0.001, 0.12, 0.62, 0.223], [0.26, 0.098, 0.35, 0.157, 0.052, 0.083],
+        [0.794, 0.002, 0.077, 0.122, 0.002, 0.002],
+        [0.016, 0.394, 0.025, 0.108, 0.356, 0.101], [0.475, 0.023, 0.002, 0.13, 0.069, 0.301],
+        [0.002, 0.227, 0.001, 0.014, 0.66, 0.097]])
     assert output.shape == (6, 4)
 
 
@@ -103,7 +108,8 @@ def test_vectors_of_relpos_torch():
     """The functions accept a RelativePositionEmbedding of relpos.torch."""
     torch = pytest.importorskip("torch")
     import relpos.torch
-    ours, theirs = text.RelativePositionEmbedding(3, 4, 5, seed=1), relpos.torch.RelativePositionEmbedding(3, 4, 5).double()
+    ours, theirs = text.RelativePositionEmbedding(3, 4, 5,
+                                                  seed=1), relpos.torch.RelativePositionEmbedding(3, 4, 5).double()
     with torch.no_grad():
         theirs.a_K.copy_(torch.from_numpy(ours.a_K))
         theirs.a_V.copy_(torch.from_numpy(ours.a_V))
@@ -139,10 +145,13 @@ def test_without_a_seed_numpys_state_is_used():
 
 def test_counts_and_profiles():
     assert text.count_position_pairs(128, 256) == (49152, 65536)
-    for call, error, words in ((lambda: text.count_position_pairs(-1, 3), ValueError, "max_len_train is -1, expected 0 or more"),
-                               (lambda: text.count_position_pairs(2.5, 3), TypeError, "max_len_train is 2.5, expected an integer"),
+    for call, error, words in ((lambda: text.count_position_pairs(-1, 3), ValueError, "max_len_train is -1, expected 0 "
+                                                                                      "or more"),
+                               (lambda: text.count_position_pairs(2.5, 3), TypeError, "max_len_train is 2.5, expected "
+                                                                                      "an integer"),
                                (lambda: text.count_position_pairs(2, -3), ValueError, "max_len_test is -3"),
-                               (lambda: text.RelativePositionEmbedding(-1, 4, 4), ValueError, "max_distance is -1, expected 0 or more"),
+                               (lambda: text.RelativePositionEmbedding(-1, 4, 4), ValueError,
+                                "max_distance is -1, expected 0 or more"),
                                (lambda: text.RelativeSelfAttention(8, 4, 4, -1), ValueError, "max_distance is -1")):
         with pytest.raises(error, match=words):
             call()
@@ -163,7 +172,8 @@ def test_example_data():
     np.testing.assert_array_equal(shaw["a_k"], layer.rel_embed.a_K)
     np.testing.assert_array_equal(shaw["a_v"], layer.rel_embed.a_V)
     np.testing.assert_allclose(shaw["q"][0, 0], np.random.RandomState(42).randn(6, 8) @ layer.W_q, atol=1e-14)
-    row = relpos.explain(three["q"], three["k"], three["v"], query=1, rope=relpos.RoPE(dim=2, positions=three["angles"]))
+    row = relpos.explain(three["q"], three["k"], three["v"], query=1,
+                         rope=relpos.RoPE(dim=2, positions=three["angles"]))
     np.testing.assert_array_equal(np.round(row.scaled, 3), [-0.354, 0.707, 0.966])
 
 
@@ -181,7 +191,8 @@ def test_one_head_needs_no_axes():
     for x, y in zip((*got[:3], *got.summary), (*want[:3], *want.summary)):
         np.testing.assert_array_equal(x, y[0, 0])
     dout = np.ones_like(V)
-    want, got = relpos.attention_backward(dout[None, None], *full, **options), relpos.attention_backward(dout, Q, K, V, **options)
+    want, got = relpos.attention_backward(dout[None, None], *full,
+                                          **options), relpos.attention_backward(dout, Q, K, V, **options)
     for x, y in zip(got[:3], want[:3]):
         np.testing.assert_array_equal(x, y[0, 0])
     np.testing.assert_array_equal(relpos.explain(Q, K, V, query=1).weights, relpos.explain(*full, query=1).weights)

@@ -1,4 +1,5 @@
-"""Test plans, explain, bucket, the configuration, the documentation and the types.  SPDX-License-Identifier: Apache-2.0"""
+"""Test plans, explain, bucket, the configuration, the documentation and the types.
+SPDX-License-Identifier: Apache-2.0"""
 import ast
 import copy
 import doctest
@@ -58,7 +59,8 @@ def test_a_plan_keeps_its_arrays():
 
 
 def test_copies_of_plans():
-    for options in (dict(bias=relpos.T5(table), causal=True), dict(key_mask=np.arange(20) % 3 > 0, window=(4, 2), kv_heads=4)):
+    for options in (dict(bias=relpos.T5(table), causal=True),
+                    dict(key_mask=np.arange(20) % 3 > 0, window=(4, 2), kv_heads=4)):
         plan = relpos.Plan(2, 4, 20, 20, 8, **options)
         for other in (copy.copy(plan), copy.deepcopy(plan), pickle.loads(pickle.dumps(plan))):
             assert other is not plan and repr(other) == repr(plan)
@@ -70,7 +72,8 @@ def test_copies_of_plans():
 def test_explain():
     e = relpos.explain(q, k, v, query=5, head=2, batch=1, bias=relpos.T5(table), causal=True, scale=0.5)
     r = oracle.offsets(20, 20)
-    out, weights, lse = oracle.attention(q, k, v, bias=table[oracle.bucket(r)].transpose(2, 0, 1), keep=r <= 0, scale=0.5)
+    out, weights, lse = oracle.attention(q, k, v, bias=table[oracle.bucket(r)].transpose(2, 0, 1), keep=r <= 0,
+                                         scale=0.5)
     raw = q[1, 2, 5].astype(float) @ k[1, 2].T.astype(float)
     np.testing.assert_allclose(e.raw, raw)
     np.testing.assert_allclose(e.scaled, raw / 2)
@@ -105,7 +108,8 @@ def test_show_config():
 
 
 def test_signatures():
-    assert str(inspect.signature(relpos.T5)) == ("(table, *, buckets=32, max_distance=128, bidirectional=1, q_positions=None, "
+    assert str(inspect.signature(relpos.T5)) == ("(table, *, buckets=32, max_distance=128, bidirectional=1, "
+                                                 "q_positions=None, "
                                                  "k_positions=None)")
     assert str(inspect.signature(relpos.Table)) == "(table, *, left, right, q_positions=None, k_positions=None)"
     assert str(inspect.signature(relpos.LogDecay)) == "(lambda_=0.3, *, q_positions=None, k_positions=None)"
@@ -117,7 +121,8 @@ def public():
         thing = getattr(relpos, name)
         found[name] = thing
         if inspect.isclass(thing):
-            found |= {f"{name}.{m}": x for m, x in vars(thing).items() if not m.startswith("_") and hasattr(x, "__doc__")}
+            found |= {f"{name}.{m}": x for m, x in vars(thing).items() if not m.startswith("_")
+                      and hasattr(x, "__doc__")}
     return found
 
 
@@ -202,7 +207,8 @@ def test_dir_shows_what_is_public():
 def test_stubs_name_what_is_there():
     path = os.path.join(os.path.dirname(relpos.__file__), "__init__.pyi")
     tree = ast.parse(open(path, encoding="utf-8").read())
-    options = next([line.target.id for line in x.body] for x in tree.body if isinstance(x, ast.ClassDef) and x.name == "Options")
+    options = next([line.target.id for line in x.body] for x in tree.body if isinstance(x, ast.ClassDef)
+                   and x.name == "Options")
     names = {"Term", "Sum", "TERMS"} | {c.__name__ for c in relpos.TERMS.values()}  # from ._terms import *
     for thing in tree.body:
         if isinstance(thing, ast.ClassDef) and thing.name != "Options":
@@ -216,19 +222,22 @@ def test_stubs_name_what_is_there():
             said = [a.arg for a in thing.args.args + thing.args.kwonlyargs]
             if thing.name == "attention":
                 said += options
-            there = [p.name for p in inspect.signature(getattr(relpos, thing.name)).parameters.values() if p.kind != p.VAR_KEYWORD]
+            there = [p.name for p in inspect.signature(getattr(relpos, thing.name)).parameters.values()
+                     if p.kind != p.VAR_KEYWORD]
             assert sorted(said) == sorted(there), thing.name
     assert names == set(relpos.__all__)
 
 
 def test_nothing_heavy_is_imported():
-    code = "import sys, relpos; print([m for m in ('torch', 'matplotlib', 'ml_dtypes', 'transformers') if m in sys.modules])"
+    code = ("import sys, relpos; print([m for m in ('torch', 'matplotlib', 'ml_dtypes', 'transformers') if m in "
+            "sys.modules])")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 
 
 def test_the_command_says_what_is_missing(tmp_path):
-    """The command `relpos` runs the program of the package. If the program was not built, it reports the missing system packages."""
+    """The command `relpos` runs the program of the package. If the program was not built, it reports the missing system
+    packages."""
     package = tmp_path / "relpos"
     package.mkdir()
     (package / "__init__.py").write_text("raise ImportError('imported')")  # the command does not import the package
@@ -236,11 +245,13 @@ def test_the_command_says_what_is_missing(tmp_path):
     command = f"import runpy; runpy.run_path({main!r}, run_name='__main__')"
 
     def run():
-        return subprocess.run([sys.executable, "-c", "import sys; sys.argv[1:] = ['bucket', '5']; " + command], capture_output=True, text=True,
+        return subprocess.run([sys.executable, "-c", "import sys; sys.argv[1:] = ['bucket', '5']; " + command],
+                              capture_output=True, text=True,
                               cwd=tmp_path)
     done = run()
     assert done.returncode == 1 and "libjansson-dev" in done.stderr and done.stderr.count("\n") == 1
-    assert "rebuild the package by pip install . in the source folder" in done.stderr  # it names no package index, because none has relpos
+    # it names no package index, because none has relpos
+    assert "rebuild the package by pip install . in the source folder" in done.stderr
     program = package / "bin" / "relpos"
     program.parent.mkdir()
     program.write_text("#!/bin/sh\necho \"$@\" \"$RELPOS_PYTHON\"\n")

@@ -1,4 +1,5 @@
-"""Compare decoding with keys and values in pages with decoding with contiguous arrays.  SPDX-License-Identifier: Apache-2.0"""
+"""Compare decoding with keys and values in pages with decoding with contiguous arrays.
+SPDX-License-Identifier: Apache-2.0"""
 import numpy as np
 import pytest
 import relpos
@@ -28,9 +29,11 @@ def test_the_bits_of_arrays(n, dtype):
     p = plan()
     want = p(q, whole(k_pages, n), whole(v_pages, n), q_offset=n - 1, return_lse=True, return_weights=True)
     for keys, values in [(k_pages, v_pages),
-                         (np.ascontiguousarray(k_pages.swapaxes(1, 2)).swapaxes(1, 2), np.ascontiguousarray(v_pages.swapaxes(1, 2)).swapaxes(1, 2)),
+                         (np.ascontiguousarray(k_pages.swapaxes(1, 2)).swapaxes(1, 2),
+                          np.ascontiguousarray(v_pages.swapaxes(1, 2)).swapaxes(1, 2)),
                          (np.repeat(k_pages, 2, 0)[::2], np.repeat(v_pages, 3, 0)[::3])]:
-        got = p(q, keys, values, pages=TABLE.astype(dtype), len_k=n, q_offset=n - 1, return_lse=True, return_weights=True)
+        got = p(q, keys, values, pages=TABLE.astype(dtype), len_k=n, q_offset=n - 1, return_lse=True,
+                return_weights=True)
         for a, b in zip(got[:3], want[:3]):
             np.testing.assert_array_equal(a, b)
 
@@ -50,7 +53,8 @@ def test_lengths_of_their_own():
     out = np.empty((B, H, 1, DV), np.float32)
     assert p(q, k_pages, v_pages, pages=TABLE, len_k=90, lengths=lengths, q_offset=lengths - 1, out=out) is out
     for b, n in enumerate(lengths):
-        one = relpos.attention(q[b:b + 1], whole(k_pages, n)[b:b + 1], whole(v_pages, n)[b:b + 1], **OPTIONS, q_offset=int(n) - 1)
+        one = relpos.attention(q[b:b + 1], whole(k_pages, n)[b:b + 1], whole(v_pages, n)[b:b + 1], **OPTIONS,
+                               q_offset=int(n) - 1)
         np.testing.assert_array_equal(out[b:b + 1], one)
 
 
@@ -76,13 +80,16 @@ BAD = np.where(TABLE == 7, 21, TABLE)
     (dict(pages=TABLE.astype(float)), TypeError, "pages has elements of f64, expected int32 or int64"),
     (dict(pages=TABLE.astype(np.uint8)), TypeError, "pages has elements of u8"),
     (dict(pages=TABLE.tolist()), TypeError, "pages is of type list"),
-    (dict(pages=TABLE[:, :3]), ValueError, "len_k is 100, expected at most the 100 keys of the plan and the 3 pages of 16 keys"),
+    (dict(pages=TABLE[:, :3]), ValueError, "len_k is 100, expected at most the 100 keys of the plan and the 3 pages of "
+                                           "16 keys"),
     (dict(len_k=101), ValueError, "len_k is 101, expected at most the 100 keys of the plan"),
     (dict(len_k=-1), ValueError, "len_k is -1"),
     (dict(len_k=2.0), TypeError, "len_k is of type float: expected an integer"),
     (dict(pages=None), TypeError, "len_k is given without pages"),
-    (dict(k=k_pages[:, :1]), ValueError, r"k has shape \(21, 1, 16, 8\); with pages=, expected \(pages, 2, keys per page, 8\)"),
-    (dict(v=v_pages[:20]), ValueError, r"v has shape \(20, 2, 16, 5\); with pages=, expected \(pages, 2, keys per page, 5\)"),
+    (dict(k=k_pages[:, :1]), ValueError, r"k has shape \(21, 1, 16, 8\); with pages=, expected \(pages, 2, keys per "
+                                         r"page, 8\)"),
+    (dict(v=v_pages[:20]), ValueError, r"v has shape \(20, 2, 16, 5\); with pages=, expected \(pages, 2, keys per "
+                                       r"page, 5\)"),
     (dict(v=v_pages[:, :, :8]), ValueError, r"v has shape \(21, 2, 8, 5\)"),
     (dict(k=k_pages[0]), ValueError, r"k has shape \(2, 16, 8\)"),
     (dict(k=k_pages.astype(float)), TypeError, "k has elements of f64, expected f32 as in relpos.Plan"),

@@ -35,7 +35,8 @@ def pictures(text):
 
 @pytest.mark.parametrize("name", TERMS)
 def test_a_term_in_a_notebook(name):
-    """The HTML of a bias has one picture of matrix() per head. For terms without a matrix it is None, so the notebook shows their repr."""
+    """The HTML of a bias has one picture of matrix() per head. For terms without a matrix it is None, so the notebook
+    shows their repr."""
     space = {"relpos": relpos, "np": np, "rng": np.random.default_rng(0)}
     term = next(iter(eval(f"dict({TERMS[name]})", space).values()))
     shown = term._repr_html_()
@@ -43,7 +44,8 @@ def test_a_term_in_a_notebook(name):
     try:
         matrix = term.matrix(*shapes.get(name, (0, 32))[1:], **({"heads": 8} if name in ("alibi", "sandwich") else {}))
     except (TypeError, ValueError):
-        assert shown is None and name in ("real", "band", "forget", "rope", "relkey", "relval", "sink", "xl", "axialkey", "deberta")
+        assert shown is None and name in ("real", "band", "forget", "rope", "relkey", "relval", "sink", "xl",
+                                          "axialkey", "deberta")
         return
     found = pictures(shown)
     assert len(found) == len(matrix) and found[0].shape == (*matrix.shape[1:], 3)
@@ -73,13 +75,15 @@ def test_results_in_a_notebook():
     shown = result._repr_html_()
     assert [x.shape for x in pictures(shown)] == [(7, 7, 3)] * 3 + [(1, 13, 3)] * 6 and "out 2x3x7x8" in shown
     assert pictures(relpos.attention(q, k, v, return_lse=True)._repr_html_()) == []
-    assert len(pictures(relpos.attention(q[0, 0], k[0, 0], v[0, 0], return_weights=True, summary=True)._repr_html_())) == 2
+    assert len(pictures(relpos.attention(q[0, 0], k[0, 0], v[0, 0], return_weights=True,
+                                         summary=True)._repr_html_())) == 2
 
 
 def test_an_explanation_in_a_notebook():
     row = relpos.explain(*rng.standard_normal((3, 1, 1, 50, 8)), query=3, causal=True)
     shown = row._repr_html_()
-    assert shown.count("<tr>") == 41 and "10 keys with smaller weights are not shown" in shown and f"{row.lse:.6g}" in shown
+    assert (shown.count("<tr>") == 41 and "10 keys with smaller weights are not shown" in shown
+            and f"{row.lse:.6g}" in shown)
     assert f"<td>{row.weights[2]:.4f}</td>" in shown and "<td>-inf</td>" in shown
 
 

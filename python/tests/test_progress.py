@@ -1,4 +1,5 @@
-"""progress= of long calls: a function receives the fraction done, and True displays it.  SPDX-License-Identifier: Apache-2.0"""
+"""progress= of long calls: a function receives the fraction done, and True displays it.
+SPDX-License-Identifier: Apache-2.0"""
 import importlib
 import importlib.util
 import os
@@ -62,7 +63,9 @@ def test_short_calls_show_nothing(capfd, monkeypatch):
 
 def test_what_is_no_progress():
     small = x[:, :, :64]
-    for call in (lambda **of: relpos.attention(small, small, small, **of), lambda **of: relpos.attention_backward(small, small, small, small, **of),
+    for call in (lambda **of: relpos.attention(small, small, small,
+                                               **of), lambda **of: relpos.attention_backward(
+                                                   small, small, small, small, **of),
                  lambda **of: relpos.Plan(1, 8, 64, 64, 64)(small, small, small, **of)):
         with pytest.raises(TypeError, match="progress is of type str, expected True, False, or a function"):
             call(progress="yes")
@@ -143,8 +146,10 @@ def test_t5(monkeypatch):
     monkeypatch.setattr(_progress, "EVERY", 0)  # each fraction reported by the library
     with relpos.t5.T5(ROOT / "lab/model/phonemes") as model:
         words = ["attention", "position", "a"]
-        for call in (lambda **of: model.generate(words, num_beams=2, num_return_sequences=2, **of), lambda **of: model.generate("attention", **of),
-                     lambda **of: model.generate("attention", max_new_tokens=3, **of), lambda **of: model.score(words, words, **of).tolist(),
+        for call in (lambda **of: model.generate(words, num_beams=2, num_return_sequences=2,
+                                                 **of), lambda **of: model.generate("attention", **of),
+                     lambda **of: model.generate("attention", max_new_tokens=3,
+                                                 **of), lambda **of: model.score(words, words, **of).tolist(),
                      lambda **of: model.encode(words, pool="mean", batch_size=2, **of).tolist()):
             shares = []
             want = call()

@@ -1,4 +1,5 @@
-"""relpos.t5.proteins and the command `relpos t5 proteins`, compared with the results of the families' own scripts in tests/t5/data/proteins.
+"""relpos.t5.proteins and the command `relpos t5 proteins`, compared with the results of the families' own scripts in
+tests/t5/data/proteins.
 SPDX-License-Identifier: Apache-2.0"""
 import gzip
 import re
@@ -76,18 +77,21 @@ def test_command_writes_the_same(tmp_path):
 
 def test_equal_sequences_are_computed_once(tmp_path, monkeypatch):
     """Also with gaps, another case, or another stop. Every name gets the bits that it has alone."""
-    texts = {"a": "MKTAYIAK", "b": "MKVL", "a again": "mkt-ayIAK", "c": "MKVX", "b again": "M K VL", "stop": "M*K", "other stop": "m.k"}
+    texts = {"a": "MKTAYIAK", "b": "MKVL", "a again": "mkt-ayIAK", "c": "MKVX", "b again": "M K VL", "stop": "M*K",
+             "other stop": "m.k"}
     with relpos.t5.T5(DATA / "prott5") as model:
         alone = {key: relpos.t5.proteins(model, {key: text}, dtype="float32")[key] for key, text in texts.items()}
         counts, encode = [], relpos.t5._lib.rp_t5_encode_residues
-        monkeypatch.setattr(relpos.t5._lib, "rp_t5_encode_residues", lambda handle, n, *rest: (counts.append(n), encode(handle, n, *rest))[1])
+        monkeypatch.setattr(relpos.t5._lib, "rp_t5_encode_residues",
+                            lambda handle, n, *rest: (counts.append(n), encode(handle, n, *rest))[1])
         found = relpos.t5.proteins(model, texts, dtype="float32")
     assert sum(counts) == 4 and list(found) == list(texts)
     assert all((found[key] == alone[key]).all() for key in texts)
     found["a"][:] = 0  # the arrays are separate
     assert (found["a again"] == alone["a again"]).all()
     (tmp_path / "x.fasta").write_text("".join(f">{key}\n{text}\n" for key, text in texts.items()))
-    assert "computed 7 proteins of 34 residues; 3 have the residues of another" in run(tmp_path / "x.fasta", tmp_path / "x.npz", "--dtype", "f32")
+    assert ("computed 7 proteins of 34 residues; 3 have the residues of another" in run(tmp_path / "x.fasta", tmp_path
+                                                                                        / "x.npz", "--dtype", "f32"))
     written = np.load(tmp_path / "x.npz")
     assert set(written.files) == set(texts) and all((written[key] == alone[key]).all() for key in texts)
 
@@ -114,7 +118,8 @@ def test_bad_records_are_left_out_and_listed(tmp_path):
 
 
 def run(fasta, out, *options, wait=True):
-    process = subprocess.Popen([sys.executable, "-P", "-m", "relpos", "t5", "proteins", DATA / "prott5", fasta, "-o", out, *options],
+    process = subprocess.Popen([sys.executable, "-P", "-m", "relpos", "t5", "proteins", DATA / "prott5", fasta, "-o",
+                                out, *options],
                                stderr=subprocess.PIPE, text=True)
     if wait:
         said = process.communicate()[1]
@@ -129,14 +134,16 @@ def test_interrupted(tmp_path, how):
     random = np.random.default_rng(0)
     letters = np.array(list("ACDEFGHIKLMNPQRSTVWY"))
     fasta, out, part = tmp_path / "x.fasta", tmp_path / "x.npz", tmp_path / "x.npz.part"
-    fasta.write_text("".join(f">p{k}\n{''.join(random.choice(letters, n))}\n" for k, n in enumerate(random.integers(300, 800, 100))))
+    fasta.write_text("".join(f">p{k}\n{''.join(random.choice(letters, n))}\n"
+                             for k, n in enumerate(random.integers(300, 800, 100))))
     process = run(fasta, out, "--threads", "1", wait=False)
     while process.poll() is None and not (part.exists() and part.stat().st_size > 20_000):
         time.sleep(0.002)
     process.send_signal(how)
     said = process.communicate()[1]
     if how != signal.SIGKILL and part.exists():
-        assert process.returncode == 1 and re.search(r"stopped by a signal; \d+ proteins are in .*x.npz.part \(start it again", said)
+        assert process.returncode == 1 and re.search(r"stopped by a signal; \d+ proteins are in .*x.npz.part \(start "
+                                                     r"it again", said)
         with np.load(part) as written:
             assert 0 < len(written.files) <= 100 and all(np.isfinite(written[key]).all() for key in written.files)
     run(fasta, out)

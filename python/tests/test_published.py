@@ -1,4 +1,5 @@
-"""Text encoders as they are published: 8-bit floats with scales. The results equal those of the products that PyTorch computes.
+"""Text encoders as they are published: 8-bit floats with scales. The results equal those of the products that PyTorch
+computes.
 SPDX-License-Identifier: Apache-2.0"""
 import json
 import re
@@ -25,7 +26,8 @@ def comfy(format, **more):
 def scale_of(weight, shape, seed):
     """Random scales of one of the shapes that are published."""
     rows, columns = weight.shape
-    shape = {"one": (), "1": (1,), "1,1": (1, 1), "row": (rows,), "row,1": (rows, 1), "block": (rows // 4, columns // 8),
+    shape = {"one": (), "1": (1,), "1,1": (1, 1), "row": (rows,), "row,1": (rows, 1),
+             "block": (rows // 4, columns // 8),
              "along": (rows, columns // 8), "row,1,1": (rows, 1, 1), "along,1": (rows, columns // 4, 1)}[shape]
     return torch.rand(shape, generator=torch.Generator().manual_seed(seed)) * 0.1 + 1e-3
 
@@ -41,7 +43,8 @@ def spread(scale, weight):
     return scale
 
 
-def make(folder, shape="one", name="weight_scale", dtype=E4M3, scale_type=torch.float32, format=None, marker=False, inputs=None,
+def make(folder, shape="one", name="weight_scale", dtype=E4M3, scale_type=torch.float32, format=None, marker=False,
+         inputs=None,
          prefix="", more=None, edit=None, metadata=None):
     """Write scaled.safetensors and the plain.safetensors with the same numbers. Return their paths."""
     scaled, plain = {}, {}
@@ -72,17 +75,23 @@ def hidden(path, type="f32"):
         return model.encode(tokens=[5, 9, 33, 2, 1])
 
 
-CASES = [dict(shape=shape, name=name, format=format) for shape in ("one", "1", "1,1", "row", "row,1", "block", "along", "row,1,1", "along,1")
+CASES = [dict(shape=shape, name=name, format=format) for shape in ("one", "1", "1,1", "row", "row,1", "block", "along",
+                                                                   "row,1,1", "along,1")
          for name in ("weight_scale", "scale_weight") for format in (None, "float8_e4m3fn")]
 CASES += [
-    dict(dtype=E5M2), dict(dtype=E5M2, shape="row", name="scale_weight", marker=True), dict(dtype=E5M2, shape="block", format="float8_e5m2"),
-    dict(marker=True), dict(marker=True, inputs="input_scale"), dict(name="scale_weight", marker=True, inputs="scale_input"),
+    dict(dtype=E5M2), dict(dtype=E5M2, shape="row", name="scale_weight", marker=True),
+    dict(dtype=E5M2, shape="block", format="float8_e5m2"),
+    dict(marker=True), dict(marker=True, inputs="input_scale"),
+    dict(name="scale_weight", marker=True, inputs="scale_input"),
     dict(inputs="input_scale", format="float8_e4m3fn", more={"full_precision_matrix_mult": True}),
     dict(shape="row", format="float8_e4m3fn_rowwise", more={"orig_dtype": "torch.bfloat16", "convrot": False}),
     dict(shape="along", format="float8_e4m3fn_block3d", more={"group_size": 8}),
-    dict(scale_type=torch.bfloat16, shape="row"), dict(scale_type=torch.float16, shape="block"), dict(scale_type=torch.float64),
-    dict(prefix="text_encoders.t5xxl.transformer.", format="float8_e4m3fn", shape="row,1"), dict(prefix="module.", name="scale_weight"),
-    dict(metadata={"_quantization_metadata": json.dumps({"format_version": "1.0", "layers": {Q: {"format": "float8_e4m3fn"}}})}),
+    dict(scale_type=torch.bfloat16, shape="row"), dict(scale_type=torch.float16, shape="block"),
+    dict(scale_type=torch.float64),
+    dict(prefix="text_encoders.t5xxl.transformer.", format="float8_e4m3fn", shape="row,1"),
+    dict(prefix="module.", name="scale_weight"),
+    dict(metadata={"_quantization_metadata": json.dumps({"format_version": "1.0",
+                                                         "layers": {Q: {"format": "float8_e4m3fn"}}})}),
 ]
 
 
@@ -117,7 +126,8 @@ def test_blocks_whose_last_one_is_smaller(tmp_path):
 def test_scales_change_the_checksum(tmp_path):
     """Otherwise `t5 proteins` could mix results of two models."""
     sums = set()
-    for n, edit in enumerate((None, lambda tensors: tensors.update({Q + ".weight_scale": tensors[Q + ".weight_scale"] * 2}))):
+    for n, edit in enumerate((None,
+                              lambda tensors: tensors.update({Q + ".weight_scale": tensors[Q + ".weight_scale"] * 2}))):
         (tmp_path / str(n)).mkdir()
         scaled, _ = make(tmp_path / str(n), edit=edit)
         with relpos.t5.T5(scaled) as model:
@@ -131,20 +141,28 @@ def test_scales_change_the_checksum(tmp_path):
     ("its format nvfp4 is not supported", lambda t: t.update({Q + ".comfy_quant": comfy("nvfp4")})),
     ("its format mxfp8 is not supported", lambda t: t.update({Q + ".comfy_quant": comfy("mxfp8")})),
     ("its format int8_tensorwise is not supported", lambda t: t.update({Q + ".comfy_quant": comfy("int8_tensorwise")})),
-    ("its comfy_quant has the key convrot", lambda t: t.update({Q + ".comfy_quant": comfy("float8_e4m3fn", convrot=True)})),
+    ("its comfy_quant has the key convrot",
+     lambda t: t.update({Q + ".comfy_quant": comfy("float8_e4m3fn", convrot=True)})),
     ("its comfy_quant says float8_e5m2, but", lambda t: t.update({Q + ".comfy_quant": comfy("float8_e5m2")})),
-    ("its comfy_quant names no format", lambda t: t.update({Q + ".comfy_quant": torch.tensor([123, 125], dtype=torch.uint8)})),
-    ("its comfy_quant is not a JSON object", lambda t: t.update({Q + ".comfy_quant": torch.ones(3, dtype=torch.uint8)})),
-    ("it has a comfy_quant, but no weight_scale", lambda t: (t.update({Q + ".comfy_quant": comfy("float8_e4m3fn")}), t.pop(Q + ".weight_scale"))),
+    ("its comfy_quant names no format",
+     lambda t: t.update({Q + ".comfy_quant": torch.tensor([123, 125], dtype=torch.uint8)})),
+    ("its comfy_quant is not a JSON object",
+     lambda t: t.update({Q + ".comfy_quant": torch.ones(3, dtype=torch.uint8)})),
+    ("it has a comfy_quant, but no weight_scale", lambda t: (t.update({Q + ".comfy_quant": comfy("float8_e4m3fn")}),
+                                                             t.pop(Q + ".weight_scale"))),
     ("it has two scales, weight_scale and scale_weight", lambda t: t.update({Q + ".scale_weight": torch.ones(())})),
     ("its scale is not finite", lambda t: t.update({Q + ".weight_scale": torch.tensor(float("nan"))})),
-    ("its scale is not of the type F32, F16 or BF16", lambda t: t.update({Q + ".weight_scale": torch.ones((24, 1), dtype=torch.uint8)})),
-    ("its scale is not of the type F32, F16 or BF16", lambda t: t.update({Q + ".weight_scale": torch.ones((24, 1)).to(E4M3)})),
+    ("its scale is not of the type F32, F16 or BF16",
+     lambda t: t.update({Q + ".weight_scale": torch.ones((24, 1), dtype=torch.uint8)})),
+    ("its scale is not of the type F32, F16 or BF16",
+     lambda t: t.update({Q + ".weight_scale": torch.ones((24, 1)).to(E4M3)})),
     ("the shape of its scale is neither one number, nor", lambda t: t.update({Q + ".weight_scale": torch.ones(16)})),
     ("the shape of its scale is neither one number, nor", lambda t: t.update({Q + ".weight_scale": torch.ones(5, 3)})),
-    ("the shape of its scale is neither one number, nor", lambda t: t.update({Q + ".weight_scale": torch.ones(2, 2, 2)})),
+    ("the shape of its scale is neither one number, nor",
+     lambda t: t.update({Q + ".weight_scale": torch.ones(2, 2, 2)})),
     ("has the type i8", lambda t: t.update({Q + ".weight": torch.ones(24, 16, dtype=torch.int8)})),
-    ("tensor 'encoder.block.0.x.weight_scale' is not in the model", lambda t: t.update({"encoder.block.0.x.weight_scale": torch.ones(())})),
+    ("tensor 'encoder.block.0.x.weight_scale' is not in the model",
+     lambda t: t.update({"encoder.block.0.x.weight_scale": torch.ones(())})),
     (f"tensor '{Q}.weight_scale_2' is not in the model", lambda t: t.update({Q + ".weight_scale_2": torch.ones(())})),
 ])
 def test_other_formats_are_refused_in_words(words, edit, tmp_path):
@@ -165,6 +183,7 @@ def test_metadata_names_another_format(tmp_path):
 def test_formats_of_other_models_in_the_file_do_not_matter(tmp_path):
     prefix, other = "text_encoders.t5xxl.transformer.", "model.diffusion_model.x"
     scaled, plain = make(tmp_path, prefix=prefix, edit=lambda t: t.update({
-        other + ".weight": torch.ones(8, 8, dtype=torch.uint8), other + ".weight_scale": torch.ones(8, 1).to(E4M3), other + ".comfy_quant": comfy("nvfp4")}))
+        other + ".weight": torch.ones(8, 8, dtype=torch.uint8), other + ".weight_scale": torch.ones(8, 1).to(E4M3),
+        other + ".comfy_quant": comfy("nvfp4")}))
     assert (hidden(scaled) == hidden(plain)).all()
     assert np.isfinite(hidden(scaled, "bf16")).all()

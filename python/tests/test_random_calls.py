@@ -1,5 +1,5 @@
-"""Compare attention() and attention_backward() with NumPy in float64 for shapes, options, strides and types drawn by hypothesis. By
-default, every run uses the same 60 examples; RELPOS_EXAMPLES=5000 draws 5000 new ones.
+"""Compare attention() and attention_backward() with NumPy in float64 for shapes, options, strides and types drawn by
+hypothesis. By default, every run uses the same 60 examples; RELPOS_EXAMPLES=5000 draws 5000 new ones.
 
 SPDX-License-Identifier: Apache-2.0"""
 import os
@@ -14,19 +14,23 @@ hypothesis = pytest.importorskip("hypothesis")
 from hypothesis import strategies as st  # noqa: E402
 
 MANY = os.environ.get("RELPOS_EXAMPLES")
-PROFILE = hypothesis.settings(deadline=None, database=None, max_examples=int(MANY or 60), derandomize=not MANY, print_blob=True,
+PROFILE = hypothesis.settings(deadline=None, database=None, max_examples=int(MANY or 60), derandomize=not MANY,
+                              print_blob=True,
                               suppress_health_check=list(hypothesis.HealthCheck))
 # type: (unit roundoff of the arithmetic, unit roundoff of the storage)
-TYPES = {np.float32: (2.0 ** -24, 2.0 ** -24), np.float64: (2.0 ** -53, 2.0 ** -53), np.float16: (2.0 ** -24, 2.0 ** -11),
+TYPES = {np.float32: (2.0 ** -24, 2.0 ** -24), np.float64: (2.0 ** -53, 2.0 ** -53),
+         np.float16: (2.0 ** -24, 2.0 ** -11),
          ml_dtypes.bfloat16: (2.0 ** -24, 2.0 ** -8)}
 
 
 def laid_out(draw, x):
-    """Return an array with the values of x in a random memory layout: permuted axes, gaps, negative strides, or unchanged."""
+    """Return an array with the values of x in a random memory layout: permuted axes, gaps, negative strides, or
+    unchanged."""
     order = draw(st.permutations(range(x.ndim)))
     steps = [draw(st.sampled_from([1, 1, 2, -1, -3])) for _ in range(x.ndim)]
     room = np.full([abs(s) * n + 3 for n, s in zip([x.shape[a] for a in order], steps)], 99, x.dtype)
-    view = room[tuple(slice(1, 1 + s * n, s) if s > 0 else slice(-s * n, 0, s) for n, s in zip([x.shape[a] for a in order], steps))]
+    view = room[tuple(slice(1, 1 + s * n, s) if s > 0 else slice(-s * n, 0, s)
+                      for n, s in zip([x.shape[a] for a in order], steps))]
     view = view.transpose(np.argsort(order))
     view[...] = x
     return view
@@ -38,7 +42,8 @@ def calls(draw, types=tuple(TYPES)):
     dtype = draw(st.sampled_from(types))
     rng = np.random.default_rng(draw(st.integers(0, 2 ** 32)))
     small = st.integers(1, 4)
-    b, hk, group, d, dv = draw(small), draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 19)), draw(st.integers(1, 19))
+    b, hk, group, d, dv = draw(small), draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 19)), draw(
+        st.integers(1, 19))
     h, lq = hk * group, draw(st.integers(1, 40) | st.just(130))
     lk = draw(st.integers(1, 40) | st.sampled_from([65, 200, 520]))
     make = lambda *shape: rng.standard_normal(shape).astype(dtype)
@@ -64,7 +69,8 @@ def calls(draw, types=tuple(TYPES)):
         options["key_mask"] = laid_out(draw, mask) if draw(st.booleans()) else mask.astype(np.int64)
         keep = keep & mask[:, None, None]
     if draw(st.integers(0, 3)) == 0:
-        shape = draw(st.sampled_from([(lq, lk), (1, 1, lq, lk), (b, 1, lq, lk), (b, h, lq, lk), (b, 1, 1, lk), (1, h, lq, 1)]))
+        shape = draw(st.sampled_from([(lq, lk), (1, 1, lq, lk), (b, 1, lq, lk), (b, h, lq, lk), (b, 1, 1, lk),
+                                      (1, h, lq, 1)]))
         mask = rng.random(shape) < 0.7
         options["mask"] = laid_out(draw, mask)
         keep = keep & mask
@@ -86,7 +92,8 @@ def calls(draw, types=tuple(TYPES)):
         scale = options["scale"] = draw(st.sampled_from([0.0, 0.125, 1.0, -0.5]))
     biases, terms = [], []
     heads = lambda x: exact(x)[:, None, None]
-    for name in draw(st.lists(st.sampled_from(["t5", "alibi", "slopes", "log", "table", "linear", "dense", "kerple"]), max_size=3, unique=True)):
+    for name in draw(st.lists(st.sampled_from(["t5", "alibi", "slopes", "log", "table", "linear", "dense", "kerple"]),
+                              max_size=3, unique=True)):
         if name == "t5":
             buckets, two = draw(st.sampled_from([4, 8, 32])), draw(st.booleans())
             table = make(buckets, h)
@@ -140,22 +147,24 @@ def calls(draw, types=tuple(TYPES)):
         options["softcap"] = wanted["softcap"] = draw(st.sampled_from([0.5, 2.0, 30.0]))
         options["softcap_after"] = wanted["softcap_after"] = draw(st.sampled_from([False, True, 1.5]))
     options["threads"] = draw(st.sampled_from([None, 1, 3]))
-    return dtype, (q, k, v), tuple(laid_out(draw, x) for x in (q, k, v)), options, wanted | {"keep": keep, "scale": scale}
+    return dtype, (q, k, v), tuple(laid_out(draw, x)
+                                   for x in (q, k, v)), options, wanted | {"keep": keep, "scale": scale}
 
 
 def sizes(q, k, v, wanted):
     """Return the largest sum of absolute summands of a score, and the largest absolute value."""
     q, k, v = (abs(x.astype(np.float64)) for x in (q, k, v))
-    scores = (q @ np.repeat(k, q.shape[1] // k.shape[1], 1).swapaxes(2, 3)) * abs(wanted["scale"]) + abs(wanted.get("inner", 0)) + abs(wanted.get("bias", 0))
+    scores = ((q @ np.repeat(k, q.shape[1] // k.shape[1], 1).swapaxes(2, 3)) * abs(wanted["scale"])
+              + abs(wanted.get("inner", 0)) + abs(wanted.get("bias", 0)))
     return scores.max(), v.max() + abs(wanted.get("values", np.zeros(1))).max()
 
 
 @hypothesis.given(calls())
 @PROFILE
 def test_a_call_equals_the_definition(call):
-    """The error of a score is at most D + 12 roundings of sums, products and functions. A weight is a quotient of exponentials of scores,
-    so its relative error is at most twice that, plus the error of a sum of Lk numbers. The sum over values and the rounding to the
-    storage type add further errors."""
+    """The error of a score is at most D + 12 roundings of sums, products and functions. A weight is a quotient of
+    exponentials of scores, so its relative error is at most twice that, plus the error of a sum of Lk numbers. The sum
+    over values and the rounding to the storage type add further errors."""
     dtype, (q, k, v), given, options, wanted = call
     u, stored = TYPES[dtype]
     out, weights, lse = oracle.attention(q, k, v, **wanted)
@@ -163,7 +172,8 @@ def test_a_call_equals_the_definition(call):
     relative = 2 * (q.shape[3] + 12) * u * (score + 1) + (2 * k.shape[2] + 20) * u
     got = relpos.attention(*given, **options, return_weights=True, return_lse=True)
     assert got.out.dtype == dtype
-    np.testing.assert_allclose(got.out.astype(np.float64), out, rtol=0, atol=1.01 * relative * value + stored * abs(out).max() + 2.0 ** -24 * (dtype is np.float16))
+    np.testing.assert_allclose(got.out.astype(np.float64), out, rtol=0, atol=1.01 * relative * value
+                               + stored * abs(out).max() + 2.0 ** -24 * (dtype is np.float16))
     np.testing.assert_allclose(got.weights, weights, rtol=1.01 * relative, atol=2.0 ** -126)
     some = np.isfinite(lse)
     np.testing.assert_array_equal(np.isfinite(got.lse), some)

@@ -1,4 +1,5 @@
-"""Calls of a Plan over ranges of keys give the bits of one call over all keys, forward and backward, for NumPy and torch.
+"""Calls of a Plan over ranges of keys give the bits of one call over all keys, forward and backward, for NumPy and
+torch.
 SPDX-License-Identifier: Apache-2.0"""
 import numpy as np
 import pytest
@@ -18,13 +19,15 @@ CASES = {
     "t5": {"bias": relpos.T5(TABLE), "causal": True},
     "alibi": {"bias": relpos.ALiBi(SLOPES), "sink": relpos.Sink(np.float32([0, 1, 2, 3]))},
     "rope": {"rope": relpos.RoPE(), "causal": True, "softcap": 20.0},
-    "relkey": {"relkey": relpos.RelKey(RNG.standard_normal((21, 16)).astype("f"), left=10, right=10), "window": (700, 300)},
+    "relkey": {"relkey": relpos.RelKey(RNG.standard_normal((21, 16)).astype("f"), left=10, right=10),
+               "window": (700, 300)},
 }
 CUTS = ((0, 512, 1700), (0, 1024, 1024, 1536, 1700), (0, 1700))
 
 
 def arrays(lq=150, lk=1700, dtype="float32", kind="numpy"):
-    found = [RNG.standard_normal(shape).astype(dtype) for shape in ((1, 4, lq, 16), (1, 2, lk, 16), (1, 2, lk, 24), (1, 4, lq, 24))]
+    found = [RNG.standard_normal(shape).astype(dtype) for shape in ((1, 4, lq, 16), (1, 2, lk, 16), (1, 2, lk, 24),
+                                                                    (1, 4, lq, 24))]
     return found if kind == "numpy" else [torch.from_numpy(x) for x in found]
 
 
@@ -41,7 +44,8 @@ def forward(plan, q, k, v, cuts, **options):
     for start, stop in zip(cuts, cuts[1:]):
         last = stop == cuts[-1]
         extra = {"return_lse": True} if last else {"state_out": True if state is None else state}
-        found = plan(q, k[:, :, start:stop], v[:, :, start:stop], key_from=start, key_to=stop, state_in=state, own_keys=keys, **extra)
+        found = plan(q, k[:, :, start:stop], v[:, :, start:stop], key_from=start, key_to=stop, state_in=state,
+                     own_keys=keys, **extra)
         state = found
     return found
 
@@ -51,11 +55,13 @@ def backward(plan, dout, q, k, v, cuts, whole):
     sums, parts = None, []
     for start, stop in zip(cuts, cuts[1:]):
         last = stop == cuts[-1]
-        parts.append(plan.backward(dout, q, k[:, :, start:stop], v[:, :, start:stop], out=whole.out, lse=whole.lse, key_from=start, key_to=stop,
+        parts.append(plan.backward(dout, q, k[:, :, start:stop], v[:, :, start:stop], out=whole.out, lse=whole.lse,
+                                   key_from=start, key_to=stop,
                                    dq_in=sums, dq_out=None if last else True))
         sums = parts[-1].q
     dk, dv = (np.concatenate([np.asarray(getattr(x, name)) for x in parts], 2) for name in "kv")
-    terms = [{name: sum(np.asarray(x.terms[n][name]) for x in parts) for name in one} for n, one in enumerate(parts[0].terms)]
+    terms = [{name: sum(np.asarray(x.terms[n][name]) for x in parts) for name in one}
+             for n, one in enumerate(parts[0].terms)]
     return np.asarray(sums), dk, dv, terms
 
 
@@ -97,9 +103,11 @@ def test_ranges_of_rows_and_keys_have_the_bits_of_one_call(name):
         at = slice(i, stop)
         for n, (j, end) in enumerate(keys):
             span = {"key_from": j, "key_to": end, "row_from": i, "row_to": stop}
-            state = plan(q[:, :, at], k[:, :, j:end], v[:, :, j:end], state_in=state, state_out=n == 0, own_keys=k[:, :, 1100 + i:1100 + stop],
+            state = plan(q[:, :, at], k[:, :, j:end], v[:, :, j:end], state_in=state, state_out=n == 0,
+                         own_keys=k[:, :, 1100 + i:1100 + stop],
                          **span)
-            g = plan.backward(dout[:, :, at], q[:, :, at], k[:, :, j:end], v[:, :, j:end], out=one.out[:, :, at], lse=one.lse[:, :, at], **span,
+            g = plan.backward(dout[:, :, at], q[:, :, at], k[:, :, j:end], v[:, :, j:end], out=one.out[:, :, at],
+                              lse=one.lse[:, :, at], **span,
                               dq_in=dq_sums, dq_out=n == 0, dkv_in=sums[n], dkv_out=i == 0)
             dq_sums, sums[n] = g.q, g.k
             if n == 1:
@@ -153,7 +161,8 @@ def test_torch_sees_that_a_state_was_written():
     plan = relpos.Plan(1, 4, 150, 1700, 16, kv_heads=2, dim_v=24)
     state = plan(q, k[:, :, :512], v[:, :, :512], key_to=512, state_out=True)
     before = state._version
-    assert plan(q, k[:, :, 512:1024], v[:, :, 512:1024], key_from=512, key_to=1024, state_in=state, state_out=state) is state
+    assert plan(q, k[:, :, 512:1024], v[:, :, 512:1024], key_from=512, key_to=1024, state_in=state,
+                state_out=state) is state
     assert state._version == before + 1 and isinstance(state, torch.Tensor)
 
 
@@ -202,7 +211,8 @@ def test_backward_of_all_keys():
     q, k, v, dout = arrays()
     options = {"bias": relpos.T5(TABLE), "causal": True, "q_offset": 1100}
     plan = relpos.Plan(1, 4, 150, 1700, 16, kv_heads=2, dim_v=24, **options)
-    found, want = plan.backward(dout, q, k, v, wanted=("k", "table")), relpos.attention_backward(dout, q, k, v, **options)
+    found, want = plan.backward(dout, q, k, v,
+                                wanted=("k", "table")), relpos.attention_backward(dout, q, k, v, **options)
     assert found.q is None and found.v is None
     same(found.k, want.k)
     same(found.terms[0]["table"], want.terms[0]["table"])

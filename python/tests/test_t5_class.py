@@ -1,5 +1,5 @@
-"""Test relpos.t5.T5 on the tiny checkpoints of tests/t5/data: compare tokens and numbers with transformers, compare results bit
-for bit with the program, and test errors.  SPDX-License-Identifier: Apache-2.0"""
+"""Test relpos.t5.T5 on the tiny checkpoints of tests/t5/data: compare tokens and numbers with transformers, compare
+results bit for bit with the program, and test errors.  SPDX-License-Identifier: Apache-2.0"""
 import ast
 import inspect
 import json
@@ -40,7 +40,8 @@ def arrays(name):
     data = (DATA / name / "expected.safetensors").read_bytes()
     size = int.from_bytes(data[:8], "little")
     table = json.loads(data[8:8 + size])
-    return {key: np.frombuffer(data[8 + size + one["data_offsets"][0]:8 + size + one["data_offsets"][1]], KINDS[one["dtype"]])
+    return {key: np.frombuffer(data[8 + size + one["data_offsets"][0]:8 + size + one["data_offsets"][1]],
+                               KINDS[one["dtype"]])
             .reshape(one["shape"]) for key, one in table.items() if key != "__metadata__"}
 
 
@@ -63,7 +64,8 @@ def byt5():
 
 
 def program(*arguments, lines=""):
-    return subprocess.run([sys.executable, "-P", "-m", "relpos", "t5", *map(str, arguments)], input=lines, capture_output=True, text=True,
+    return subprocess.run([sys.executable, "-P", "-m", "relpos", "t5", *map(str, arguments)], input=lines,
+                          capture_output=True, text=True,
                           check=True).stdout
 
 
@@ -77,7 +79,8 @@ def test_greedy_tokens_are_those_of_transformers(model):
 @pytest.mark.parametrize("n", range(len(SEARCHES)))
 def test_beams_are_those_of_transformers(model, n):
     want = model.expected[f"beams.{n}"]
-    got, scores = model.generate(tokens=rows(model.expected["sources"]), max_new_tokens=STEPS, return_scores=True, **SEARCHES[n])
+    got, scores = model.generate(tokens=rows(model.expected["sources"]), max_new_tokens=STEPS, return_scores=True,
+                                 **SEARCHES[n])
     got = got if want.shape[1] > 1 else [[one] for one in got]
     assert [[one.tolist() for one in each] for each in got] == [rows(each) for each in want]
     np.testing.assert_allclose(scores.reshape(want.shape[:2]), model.expected[f"beam_scores.{n}"], rtol=1e-4)
@@ -93,14 +96,19 @@ def test_hidden_states_are_those_of_transformers(model):
 def test_the_program_writes_the_same(model):
     sources = rows(model.expected["sources"])
     lines = "".join(" ".join(map(str, row)) + "\n" for row in sources)
-    settings = dict(num_beams=4, num_return_sequences=2, length_penalty=0.7, max_new_tokens=10, no_repeat_ngram_size=2, repetition_penalty=1.3,
+    settings = dict(num_beams=4, num_return_sequences=2, length_penalty=0.7, max_new_tokens=10, no_repeat_ngram_size=2,
+                    repetition_penalty=1.3,
                     early_stopping=True)
-    out = program("generate", model.folder, "--tokens", "--type", "f32", "--beams", 4, "--return", 2, "--length-penalty", 0.7,
-                  "--max-new-tokens", 10, "--no-repeat-ngram", 2, "--repetition-penalty", 1.3, "--early-stopping", "true", "--scores", lines=lines)
+    out = program("generate", model.folder, "--tokens", "--type", "f32", "--beams", 4, "--return", 2,
+                  "--length-penalty", 0.7,
+                  "--max-new-tokens", 10, "--no-repeat-ngram", 2, "--repetition-penalty", 1.3, "--early-stopping",
+                  "true", "--scores", lines=lines)
     got, scores = model.generate(tokens=sources, return_scores=True, **settings)
-    assert out.splitlines() == [f"{s:.6f}\t{' '.join(map(str, t))}" for two, pair in zip(got, scores) for t, s in zip(two, pair)]
+    assert out.splitlines() == [f"{s:.6f}\t{' '.join(map(str, t))}" for two, pair in zip(got, scores)
+                                for t, s in zip(two, pair)]
     assert scores.shape == (len(sources), 2)
-    out = program("generate", model.folder, "--tokens", "--type", "f32", "--sample", "--seed", 7, "--max-new-tokens", 8, "--batch", 2, lines=lines)
+    out = program("generate", model.folder, "--tokens", "--type", "f32", "--sample", "--seed", 7, "--max-new-tokens", 8,
+                  "--batch", 2, lines=lines)
     got = model.generate(tokens=sources, do_sample=True, seed=7, max_new_tokens=8)
     assert [list(map(int, line.split())) for line in out.splitlines()] == [one.tolist() for one in got]
 
@@ -109,10 +117,14 @@ def test_vectors_of_the_program(byt5, tmp_path):
     texts = ["one line", "é", "a third one, longer than the others"]
     (tmp_path / "lines").write_text("\n".join(texts) + "\n")
     for pool in ("mean", "first", "last"):
-        program("encode", DATA / "byt5", tmp_path / "lines", "--type", "f32", "-o", tmp_path / "v.npz", "--pool", pool, "--normalize")
-        np.testing.assert_array_equal(byt5.encode(texts, pool=pool, normalize=True), np.load(tmp_path / "v.npz")["vectors"])
-    program("encode", DATA / "byt5", tmp_path / "lines", "--type", "f32", "-o", tmp_path / "h.npz", "--pad-to", 12, "--attend-padding")
-    np.testing.assert_array_equal(byt5.encode(texts, pad_to=12, attend_padding=True), np.load(tmp_path / "h.npz")["hidden"])
+        program("encode", DATA / "byt5", tmp_path / "lines", "--type", "f32", "-o", tmp_path / "v.npz", "--pool", pool,
+                "--normalize")
+        np.testing.assert_array_equal(byt5.encode(texts, pool=pool, normalize=True),
+                                      np.load(tmp_path / "v.npz")["vectors"])
+    program("encode", DATA / "byt5", tmp_path / "lines", "--type", "f32", "-o", tmp_path / "h.npz", "--pad-to", 12,
+            "--attend-padding")
+    np.testing.assert_array_equal(byt5.encode(texts, pad_to=12, attend_padding=True),
+                                  np.load(tmp_path / "h.npz")["hidden"])
     cut = byt5.encode(texts, pad_to=5)
     assert cut.shape == (3, 5, byt5.d_model) and not cut[1, 3:].any()
     np.testing.assert_array_equal(cut[1, :3], byt5.encode("é"))
@@ -133,7 +145,8 @@ def test_a_stream_joined_is_the_text(byt5):
         whole = byt5.generate("hello", max_new_tokens=40, **settings)
         pieces = list(byt5.stream("hello", max_new_tokens=40, **settings))
         assert "".join(pieces) == whole and all(pieces)
-        assert list(byt5.stream(tokens=[5, 6, 1], max_new_tokens=9)) == byt5.generate(tokens=[5, 6, 1], max_new_tokens=9).tolist()
+        assert list(byt5.stream(tokens=[5, 6, 1], max_new_tokens=9)) == byt5.generate(tokens=[5, 6, 1],
+                                                                                      max_new_tokens=9).tolist()
     assert byt5.generate("hello", max_new_tokens=40, begin="Zü").startswith("Zü")
     assert byt5.generate("hello", max_new_tokens=40, stop_strings=["E"]).count("E") == 1
 
@@ -168,7 +181,8 @@ def test_pack(byt5, tmp_path):
     with pytest.raises(OSError, match="none/m"):
         byt5.pack(tmp_path / "none/m.relpos")
     before = (tmp_path / "m.relpos").read_bytes()
-    with relpos.t5.T5(tmp_path / "m.relpos") as packed, pytest.raises(OSError, match="the model was read from this file"):
+    with relpos.t5.T5(tmp_path / "m.relpos") as packed, pytest.raises(OSError,
+                                                                      match="the model was read from this file"):
         packed.pack(tmp_path / "m.relpos")
     assert (tmp_path / "m.relpos").read_bytes() == before and byt5.not_finite == 0
 
@@ -211,7 +225,8 @@ REFUSED = [
     (lambda m: relpos.T5("flan-t5-small", type="int8", threads=2), TypeError, r"relpos\.t5\.T5"),
     (lambda m: relpos.T5(pathlib.Path("flan-t5-small"), draft="int4"), TypeError, r"relpos\.t5\.T5"),
     (lambda m: m.generate("a", max_length=1), ValueError, "max_length is 1"),
-    (lambda m: m.generate("a", max_length=5, max_new_tokens=4), TypeError, "max_length and max_new_tokens were both given"),
+    (lambda m: m.generate("a", max_length=5, max_new_tokens=4), TypeError, "max_length and max_new_tokens were both "
+                                                                           "given"),
     (lambda m: m.generate("a", suppress_tokens=[384]), ValueError, "vocabulary has 384"),
     (lambda m: m.generate("a", bad_words_ids=[[]]), ValueError, "bad_words"),
     (lambda m: m.generate("a", bad_words_ids=3), TypeError, "bad_words_ids is of type int"),
@@ -235,14 +250,16 @@ def test_notes_about_a_file_are_warnings(tmp_path):
     shutil.copytree(DATA / "v11", tmp_path, dirs_exist_ok=True)
     data = (tmp_path / "model.safetensors").read_bytes()
     size = int.from_bytes(data[:8], "little")
-    table = {"_orig_mod.module." + name: one for name, one in json.loads(data[8:8 + size]).items() if name != "__metadata__"}
+    table = {"_orig_mod.module." + name: one for name, one in json.loads(data[8:8 + size]).items()
+             if name != "__metadata__"}
     header = json.dumps(table).encode()
     (tmp_path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + data[8 + size:])
     note = f"{tmp_path}: the prefix _orig_mod.module. was removed from the names of the tensors"
     with pytest.warns(UserWarning, match=re.escape(note)) as caught:
         relpos.t5.T5(tmp_path).close()
     assert [one.filename for one in caught] == [__file__]
-    run = subprocess.run([sys.executable, "-P", "-m", "relpos", "t5", "info", str(tmp_path)], capture_output=True, text=True)
+    run = subprocess.run([sys.executable, "-P", "-m", "relpos", "t5", "info", str(tmp_path)], capture_output=True,
+                         text=True)
     assert (run.returncode, run.stderr) == (0, f"relpos: note: {note}\n")
 
 
@@ -261,7 +278,8 @@ def test_a_closed_model(byt5):
 
 def test_threads_share_a_model(byt5):
     want, got = byt5.generate("hello", max_new_tokens=60), {}
-    threads = [threading.Thread(target=lambda n=n: got.update({n: byt5.generate("hello", max_new_tokens=60)})) for n in range(4)]
+    threads = [threading.Thread(target=lambda n=n: got.update({n: byt5.generate("hello", max_new_tokens=60)}))
+               for n in range(4)]
     for t in threads:
         t.start()
     for t in threads:
@@ -282,7 +300,8 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c():
-    with subprocess.Popen([sys.executable, "-P", "-c", CODE, DATA / "byt5"], stdout=subprocess.PIPE, text=True) as child:
+    with subprocess.Popen([sys.executable, "-P", "-c", CODE, DATA / "byt5"], stdout=subprocess.PIPE,
+                          text=True) as child:
         assert child.stdout.readline() == "begun\n"
         time.sleep(0.5)
         child.send_signal(signal.SIGINT)
@@ -291,7 +310,8 @@ def test_ctrl_c():
 
 
 def test_an_interpreter_ends_while_a_stream_is_open():
-    code = ("import sys, relpos.t5\nm = relpos.t5.T5(sys.argv[1])\ns = m.stream('hello', max_new_tokens=100000, min_new_tokens=100000)\n"
+    code = ("import sys, relpos.t5\nm = relpos.t5.T5(sys.argv[1])\ns = m.stream('hello', max_new_tokens=100000, "
+            "min_new_tokens=100000)\n"
             "print(len(next(s)))")
     subprocess.run([sys.executable, "-P", "-c", code, DATA / "byt5"], timeout=20, check=True)
 
@@ -299,7 +319,8 @@ def test_an_interpreter_ends_while_a_stream_is_open():
 @pytest.mark.parametrize("draft", ["int8", "int4"])
 def test_a_draft_changes_nothing(draft):
     sources = [[7, 3, 9, 1], [5, 1], list(range(3, 40))]
-    with relpos.t5.T5(DATA / "v11", type="f32") as plain, relpos.t5.T5(DATA / "v11", type="f32", draft=draft) as drafted:
+    with relpos.t5.T5(DATA / "v11", type="f32") as plain, relpos.t5.T5(DATA / "v11", type="f32",
+                                                                       draft=draft) as drafted:
         for source in sources:
             want, scores = plain.generate(tokens=source, max_new_tokens=40, return_scores=True)
             found, same = drafted.generate(tokens=source, max_new_tokens=40, return_scores=True)
@@ -341,9 +362,12 @@ def test_explain_gives_the_attentions_of_transformers(name):
                         seen = np.isfinite(row.score)
                         np.testing.assert_allclose((row.raw + row.bias)[seen], row.score[seen], rtol=0, atol=1e-12)
         last = model.explain(tokens=source, part="encoder", layer=-1, head=-1, query=-1)
-        np.testing.assert_array_equal(last.weights, model.explain(tokens=source, layer=1, head=1, query=len(source) - 1).weights)
-        np.testing.assert_array_equal(model.explain(tokens=source).weights, model.explain(tokens=source, query=0).weights)
-        for arguments, words in (({"layer": 2}, "layer is 2; it must be -2 to 1"), ({"head": 2}, "head is 2"), ({"query": 34}, "query is 34"),
+        np.testing.assert_array_equal(last.weights,
+                                      model.explain(tokens=source, layer=1, head=1, query=len(source) - 1).weights)
+        np.testing.assert_array_equal(model.explain(tokens=source).weights,
+                                      model.explain(tokens=source, query=0).weights)
+        for arguments, words in (({"layer": 2}, "layer is 2; it must be -2 to 1"), ({"head": 2}, "head is 2"),
+                                 ({"query": 34}, "query is 34"),
                                  ({"part": "both"}, "part is 'both'")):
             with pytest.raises(ValueError, match=words):
                 model.explain(tokens=source, **arguments)
@@ -357,7 +381,8 @@ def test_ctrl_c_ends_encode():
     code = ("import signal, sys, relpos.t5\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
             "m = relpos.t5.T5(sys.argv[1])\nprint('begun', flush=True)\n"
             "try:\n    m.encode('a' * 150000)\nexcept KeyboardInterrupt:\n    print('ended', flush=True)\n")
-    with subprocess.Popen([sys.executable, "-P", "-c", code, DATA / "byt5"], stdout=subprocess.PIPE, text=True) as child:
+    with subprocess.Popen([sys.executable, "-P", "-c", code, DATA / "byt5"], stdout=subprocess.PIPE,
+                          text=True) as child:
         assert child.stdout.readline() == "begun\n"
         time.sleep(1)
         child.send_signal(signal.SIGINT)
@@ -380,7 +405,8 @@ def test_tokens_that_are_not_written_and_one_that_is():
         assert write(forced_bos_token_id=7)[0] == 7
         assert write(suppress_tokens=[], bad_words_ids=[]) == plain
         assert m.generate(tokens=source, max_length=4).tolist() == m.generate(tokens=source, max_new_tokens=3).tolist()
-        assert m.generate(tokens=source, max_length=4, begin=[7]).tolist() == m.generate(tokens=source, max_new_tokens=2, begin=[7]).tolist()
+        assert m.generate(tokens=source, max_length=4,
+                          begin=[7]).tolist() == m.generate(tokens=source, max_new_tokens=2, begin=[7]).tolist()
         assert list(m.stream(tokens=source, max_length=4, suppress_tokens=[first])) == \
             m.generate(tokens=source, max_length=4, suppress_tokens=[first]).tolist()
 
@@ -388,15 +414,18 @@ def test_tokens_that_are_not_written_and_one_that_is():
 def test_encode_takes_the_names_of_sentence_transformers(byt5, capsys):
     lines = ["one", "another", "a third"]
     want = byt5.encode(lines, pool="mean", normalize=True)
-    assert (byt5.encode(lines, pool="mean", normalize_embeddings=True, batch_size=2, show_progress_bar=True) == want).all()
+    assert (byt5.encode(lines, pool="mean", normalize_embeddings=True, batch_size=2, show_progress_bar=True)
+            == want).all()
     assert capsys.readouterr().err == ""  # a short call shows no progress
     assert (byt5.encode(lines, pool="mean", normalize=True, batch_size=1) == want).all()
     assert capsys.readouterr().err == ""
 
 
 def test_the_module_is_there_without_an_import_of_its_own():
-    line = "import relpos, sys; assert 'relpos.t5' not in sys.modules; print(relpos.t5.T5.__name__, hasattr(relpos, 'nothing'))"
-    assert subprocess.run([sys.executable, "-P", "-c", line], capture_output=True, text=True, check=True).stdout == "T5 False\n"
+    line = ("import relpos, sys; assert 'relpos.t5' not in sys.modules; print(relpos.t5.T5.__name__, hasattr(relpos, "
+            "'nothing'))")
+    assert subprocess.run([sys.executable, "-P", "-c", line], capture_output=True, text=True,
+                          check=True).stdout == "T5 False\n"
 
 
 @pytest.mark.parametrize("name", ["new", "old", "all"])
@@ -414,8 +443,10 @@ def test_vectors_of_sentence_transformers(name, tmp_path):
             more = [] if prompt is None else ["--prompt", prompt]
             program("encode", folder, folder.parent / "lines.txt", "--type", "f32", "-o", tmp_path / "v.npz", *more)
             np.testing.assert_array_equal(np.load(tmp_path / "v.npz")["vectors"], got)
-        program("encode", folder, folder.parent / "lines.txt", "--type", "f32", "-o", tmp_path / "v.npz", "--normalize", "--prefix", "a ")
-        np.testing.assert_array_equal(np.load(tmp_path / "v.npz")["vectors"], m.encode(texts, prompt="a ", normalize_embeddings=True))
+        program("encode", folder, folder.parent / "lines.txt", "--type", "f32", "-o", tmp_path / "v.npz", "--normalize",
+                "--prefix", "a ")
+        np.testing.assert_array_equal(np.load(tmp_path / "v.npz")["vectors"],
+                                      m.encode(texts, prompt="a ", normalize_embeddings=True))
         assert [len(one) for one in m.encode(texts, pool="none")] == [len(m.tokenize(one)) for one in texts]
         assert m.encode(tokens=m.tokenize("a mat")).shape == (m.vector_width,)
         with pytest.raises(ValueError, match='no prompt has the name "none"'):
@@ -440,15 +471,19 @@ def test_structures_are_those_of_the_header():
             function = re.search(r"\(\*(\w+)\)", line)
             kind, field = ("pointer", function[1]) if function else re.match(r"(?:const )?(.*?)(\w+)$", line).groups()
             want.append((field, kind.replace("const", "").replace(" ", "")))
-        sizes = {"size_t": "c_ulong", "int64_t": "c_long", "int32_t": "c_int", "double": "c_double", "uint64_t": "c_ulong", "char*": "c_char_p",
-                 "int32_t*": "LP_c_int", "double*": "LP_c_double", "float*": "LP_c_float", "rp_t5_tokens": "_Tokens", "rp_t5_stopping": "c_int",
+        sizes = {"size_t": "c_ulong", "int64_t": "c_long", "int32_t": "c_int", "double": "c_double",
+                 "uint64_t": "c_ulong", "char*": "c_char_p",
+                 "int32_t*": "LP_c_int", "double*": "LP_c_double", "float*": "LP_c_float", "rp_t5_tokens": "_Tokens",
+                 "rp_t5_stopping": "c_int",
                  "rp_t5_loading": "c_int"}
-        assert [(field, kind.__name__) for field, kind in made._fields_] == [(field, sizes.get(kind, "c_void_p")) for field, kind in want], name
+        assert [(field, kind.__name__) for field, kind in made._fields_] == [(field, sizes.get(kind, "c_void_p"))
+                                                                             for field, kind in want], name
 
 
 def test_stubs_name_what_is_there():
     tree = ast.parse(pathlib.Path(relpos.t5.__file__).with_suffix(".pyi").read_text())
-    settings, made = (next(x for x in tree.body if isinstance(x, ast.ClassDef) and x.name == name) for name in ("_Settings", "T5"))
+    settings, made = (next(x for x in tree.body if isinstance(x, ast.ClassDef) and x.name == name)
+                      for name in ("_Settings", "T5"))
     settings = [line.target.id for line in settings.body]
     assert [line.target.id for line in made.body if isinstance(line, ast.AnnAssign)] == \
         sorted((name for name, _ in relpos.t5._Info._fields_), key=lambda name: name != "kind")
@@ -456,5 +491,6 @@ def test_stubs_name_what_is_there():
     public = {name for name in vars(relpos.t5.T5) if not name.startswith("_")}
     assert public == {name for name in methods if not name.startswith("_")}
     for name in public - {"config", "drafted"}:
-        said = [a.arg for a in methods[name].args.args + methods[name].args.kwonlyargs] + (settings if methods[name].args.kwarg else [])
+        said = [a.arg for a in methods[name].args.args
+                + methods[name].args.kwonlyargs] + (settings if methods[name].args.kwarg else [])
         assert sorted(said) == sorted(inspect.signature(getattr(relpos.t5.T5, name)).parameters), name

@@ -1,11 +1,11 @@
-"""Test the table of keys in models/t5/keys.def: it has every key that the installed transformers and sentence-transformers know, and a changed
-value changes the results of relpos and of transformers alike, or relpos refuses it. tools/python.sh runs this with the oldest supported
-transformers too.  SPDX-License-Identifier: Apache-2.0"""
+"""Test the table of keys in models/t5/keys.def: it has every key that the installed transformers and
+sentence-transformers know, and a changed value changes the results of relpos and of transformers alike, or relpos
+refuses it. tools/python.sh runs this with the oldest supported transformers too.
+SPDX-License-Identifier: Apache-2.0"""
 import contextlib
 import dataclasses
 import itertools
 import json
-import pathlib
 import shutil
 import subprocess
 import sys
@@ -24,15 +24,20 @@ import t5_keys  # noqa: E402
 
 from transformers.models.longt5.configuration_longt5 import LongT5Config  # noqa: E402
 from transformers.models.mt5.configuration_mt5 import MT5Config  # noqa: E402
-from transformers.models.switch_transformers.configuration_switch_transformers import SwitchTransformersConfig  # noqa: E402
+from transformers.models.switch_transformers.configuration_switch_transformers import (
+    SwitchTransformersConfig)  # noqa: E402
 from transformers.models.t5.configuration_t5 import T5Config  # noqa: E402
 from transformers.models.umt5.configuration_umt5 import UMT5Config  # noqa: E402
 
 ROWS = t5_keys.read_rows()
-SCALES = tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 24)  # this transformers ignores the two keys of UMT5's head
-CONFIGS = {"t5": T5Config, "mt5": MT5Config, "umt5": UMT5Config, "longt5": LongT5Config, "switch_transformers": SwitchTransformersConfig}
-SMALL = dict(vocab_size=50, d_model=32, d_kv=8, num_heads=4, num_layers=2, num_decoder_layers=2, d_ff=24, decoder_start_token_id=0, eos_token_id=1,
-             pad_token_id=0, relative_attention_num_buckets=8, relative_attention_max_distance=16, local_radius=3, num_experts=2,
+# this transformers ignores the two keys of UMT5's head
+SCALES = tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 24)
+CONFIGS = {"t5": T5Config, "mt5": MT5Config, "umt5": UMT5Config, "longt5": LongT5Config,
+           "switch_transformers": SwitchTransformersConfig}
+SMALL = dict(vocab_size=50, d_model=32, d_kv=8, num_heads=4, num_layers=2, num_decoder_layers=2, d_ff=24,
+             decoder_start_token_id=0, eos_token_id=1,
+             pad_token_id=0, relative_attention_num_buckets=8, relative_attention_max_distance=16, local_radius=3,
+             num_experts=2,
              num_sparse_encoder_layers=1, num_sparse_decoder_layers=1)
 SOURCE, TARGET = [7, 8, 9, 10, 11, 30, 31, 32, 33, 34, 1], [20, 21, 22, 23, 1]
 TOLERANCE = 2e-5  # of a log-probability; both compute in f32
@@ -60,7 +65,8 @@ def private(names):
 def test_every_key_of_a_config_is_known(kind, tmp_path):
     config = CONFIGS[kind](decoder_start_token_id=0)
     config.save_pretrained(tmp_path)
-    names = {*config.to_dict(), *private(vars(config)), *json.loads((tmp_path / "config.json").read_text()), *config.attribute_map,
+    names = {*config.to_dict(), *private(vars(config)), *json.loads((tmp_path / "config.json").read_text()),
+             *config.attribute_map,
              *(field.name for field in dataclasses.fields(config))}
     assert len(names) > 20
     assert not names - known("CONFIG", "GENERATION"), "add these keys to models/t5/keys.def"
@@ -80,7 +86,8 @@ def tokenizer_folder(path, kind="json"):
         tokenizer = transformers.ByT5Tokenizer()
     else:
         for file in ("spiece.model", "tokenizer.json")[:1 if kind == "spiece" else 2]:
-            shutil.copy(oracle.ROOT / f"tests/tokenizer/data/{'t5.json' if file == 'tokenizer.json' else 't5.model'}", path / file)
+            shutil.copy(oracle.ROOT / f"tests/tokenizer/data/{'t5.json' if file == 'tokenizer.json' else 't5.model'}",
+                        path / file)
         tokenizer = transformers.T5TokenizerFast.from_pretrained(path)
     (path / "spiece.model").unlink(missing_ok=True)
     if kind != "spiece":
@@ -96,7 +103,8 @@ def test_every_key_of_a_tokenizer_config_is_known(kind, tmp_path):
     names = set(json.loads((tmp_path / "tokenizer_config.json").read_text()))
     assert len(names) > 5
     assert not names - known("TOKENIZER"), "add these keys to models/t5/keys.def"
-    assert not set(transformers.PreTrainedTokenizerBase.SPECIAL_TOKENS_ATTRIBUTES) - known("SPECIAL") - {"additional_special_tokens"}
+    assert (not set(transformers.PreTrainedTokenizerBase.SPECIAL_TOKENS_ATTRIBUTES) - known("SPECIAL")
+            - {"additional_special_tokens"})
 
 
 def test_every_key_of_sentence_transformers_is_known():
@@ -105,7 +113,8 @@ def test_every_key_of_sentence_transformers_is_known():
     from sentence_transformers.base.modules.normalize import Normalize
     from sentence_transformers.base.modules.transformer import Transformer
     from sentence_transformers.sentence_transformer.modules import pooling
-    for file, module in {"POOLING": pooling.Pooling, "DENSE": Dense, "NORMALIZE": Normalize, "TRANSFORMER": Transformer}.items():
+    for file, module in {"POOLING": pooling.Pooling, "DENSE": Dense, "NORMALIZE": Normalize,
+                         "TRANSFORMER": Transformer}.items():
         names = {*module.config_keys, *module.config_key_renames}
         assert names and not names - known(file), "add these keys to models/t5/keys.def"
     assert not set(pooling._LEGACY_POOLING_MODE_KWARGS) - known("POOLING")
@@ -114,7 +123,8 @@ def test_every_key_of_sentence_transformers_is_known():
     assert not set(model._get_model_config()) - known("SENTENCE")
 
 
-# ---------------------------------------------------------------------------------------------- values change both alike
+# ---------------------------------------------------------------------------------------------- values change both
+# alike
 
 def make_model(kind, folder, **settings):
     """Save a model whose layers all matter, and return its config.json."""
@@ -125,20 +135,24 @@ def make_model(kind, folder, **settings):
     with torch.no_grad():
         for name, p in model.named_parameters():
             if "layer_norm" not in name:
-                p.copy_(torch.randn_like(p) * (0.7 if "bias" in name else 0.3 if "shared" in name else 1.3 / p.shape[-1] ** 0.5))
+                p.copy_(torch.randn_like(p) * (0.7 if "bias" in name else 0.3 if "shared" in name else 1.3
+                                               / p.shape[-1] ** 0.5))
     model.save_pretrained(folder)
     return json.loads((folder / "config.json").read_text())
 
 
 def of_transformers(folder):
-    """Return the log-probabilities of TARGET; None if transformers does not open the folder, or initializes some weights."""
+    """Return the log-probabilities of TARGET; None if transformers does not open the folder, or initializes some
+    weights."""
     try:
-        model, info = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, output_loading_info=True, dtype=torch.float32)
+        model, info = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, output_loading_info=True,
+                                                                         dtype=torch.float32)
         if info["missing_keys"] or info["mismatched_keys"] or info["unexpected_keys"]:
             return None
         start = model.config.decoder_start_token_id
         with torch.no_grad():
-            logits = model.eval()(input_ids=torch.tensor([SOURCE]), decoder_input_ids=torch.tensor([[start, *TARGET[:-1]]])).logits
+            logits = model.eval()(input_ids=torch.tensor([SOURCE]),
+                                  decoder_input_ids=torch.tensor([[start, *TARGET[:-1]]])).logits
     except Exception:  # transformers raises many types of exceptions for wrong configs
         return None
     return logits.log_softmax(-1)[0, torch.arange(len(TARGET)), TARGET].numpy()
@@ -161,11 +175,13 @@ def of_relpos(folder):
 
 
 def compare(folder, config, what, alone=False):
-    """Check that both agree on the folder with this config; with `alone`, run only relpos. Return its numbers, or None if it refuses."""
+    """Check that both agree on the folder with this config; with `alone`, run only relpos. Return its numbers, or None
+    if it refuses."""
     (folder / "config.json").write_text(json.dumps(config))
     found = of_relpos(folder)
     if isinstance(found, str):
-        assert (str(folder) in found or '"is_encoder_decoder" is false' in found) and "\n" not in found, f"{what}: {found}"
+        assert (str(folder) in found
+                or '"is_encoder_decoder" is false' in found) and "\n" not in found, f"{what}: {found}"
         return None
     wanted = None if alone else of_transformers(folder)
     if wanted is not None:
@@ -182,7 +198,8 @@ def others(key, value):
     if isinstance(value, float):
         return [value * 3 + 0.1, None]
     if isinstance(value, str):
-        return ["relu", "gelu", "gelu_new", "silu", "gated-relu", "gated-gelu", "float16", "local", "transient-global", "", None]
+        return ["relu", "gelu", "gelu_new", "silu", "gated-relu", "gated-gelu", "float16", "local", "transient-global",
+                "", None]
     return [None, True, False, 3, 0.5, "x"]
 
 
@@ -198,7 +215,8 @@ def test_a_changed_value_changes_both_alike(kind, tmp_path):
             continue
         use = row_of("CONFIG", key).use
         for other in others(key, value):
-            alone = (use == "SAME" and key not in config) or (SCALES and kind == "umt5" and key in ("tie_word_embeddings", "scale_decoder_outputs"))
+            alone = ((use == "SAME" and key not in config)
+                     or (SCALES and kind == "umt5" and key in ("tie_word_embeddings", "scale_decoder_outputs")))
             found = compare(tmp_path, config | {key: other}, f"{key} = {other!r}", alone)
             different += found is not None and not np.array_equal(found, plain)
             refused += found is None
@@ -221,9 +239,11 @@ def test_heads(kind, tmp_path):
     other = torch.randn(weights["shared.weight"].shape, generator=torch.Generator().manual_seed(3)) / 5
     seen = set()
     for tie, scale, head in HEADS:
-        own = {"absent": {}, "equal": {"lm_head.weight": weights["shared.weight"].clone()}, "other": {"lm_head.weight": other}}[head]
+        own = {"absent": {}, "equal": {"lm_head.weight": weights["shared.weight"].clone()},
+               "other": {"lm_head.weight": other}}[head]
         safetensors.torch.save_file(weights | own, path, {"format": "pt"})
-        made = {key: value for key, value in config.items() if key not in ("tie_word_embeddings", "scale_decoder_outputs")}
+        made = {key: value for key, value in config.items()
+                if key not in ("tie_word_embeddings", "scale_decoder_outputs")}
         made |= {} if tie is ... else {"tie_word_embeddings": tie}
         made |= {} if scale is ... else {"scale_decoder_outputs": scale}
         found = compare(tmp_path, made, f"tie {tie}, scale {scale}, head {head}", alone=SCALES and kind == "umt5")
@@ -231,24 +251,29 @@ def test_heads(kind, tmp_path):
     assert len(seen - {None}) == (2 if kind == "mt5" else 4 if kind != "switch_transformers" else 4)
 
 
-ACTIVATIONS = list(itertools.product(["relu", "gated-gelu", "gated-silu"], [..., None, "relu", "gelu", "gelu_new"], [..., None, False, True]))
+ACTIVATIONS = list(itertools.product(["relu", "gated-gelu", "gated-silu"], [..., None, "relu", "gelu", "gelu_new"],
+                                     [..., None, False, True]))
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_activations(kind, tmp_path):
     """dense_act_fn and is_gated_act replace feed_forward_proj."""
-    models = {gate: make_model(kind, tmp_path / gate, feed_forward_proj="gated-gelu" if gate == "gated" else "relu") for gate in ("gated", "plain")}
+    models = {gate: make_model(kind, tmp_path / gate, feed_forward_proj="gated-gelu" if gate == "gated" else "relu")
+              for gate in ("gated", "plain")}
     compared = 0
     for gate, (proj, act, gated) in itertools.product(models, ACTIVATIONS):
-        made = {key: value for key, value in models[gate].items() if key not in ("feed_forward_proj", "dense_act_fn", "is_gated_act")}
-        made |= {"feed_forward_proj": proj} | ({} if act is ... else {"dense_act_fn": act}) | ({} if gated is ... else {"is_gated_act": gated})
+        made = {key: value for key, value in models[gate].items()
+                if key not in ("feed_forward_proj", "dense_act_fn", "is_gated_act")}
+        made |= ({"feed_forward_proj": proj} | ({} if act is ... else {"dense_act_fn": act})
+                 | ({} if gated is ... else {"is_gated_act": gated}))
         compared += compare(tmp_path / gate, made, f"{gate}: {proj}, {act}, {gated}") is not None
     assert compared > 20
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_other_values_are_refused(kind, tmp_path):
-    """Every value that the table does not allow is refused by the name of its key, in config.json when the model is opened."""
+    """Every value that the table does not allow is refused by the name of its key, in config.json when the model is
+    opened."""
     config = make_model(kind, tmp_path)
     for row in ROWS:
         for key in row.keys if row.file == "CONFIG" and row.use == "ONLY" else []:
@@ -309,7 +334,8 @@ def test_an_unknown_key_is_named_once(tmp_path):
 
 
 def test_start_tokens_that_differ(tmp_path):
-    """transformers begins targets with the token of config.json to score them, and with that of generation_config.json to write them."""
+    """transformers begins targets with the token of config.json to score them, and with that of generation_config.json
+    to write them."""
     make_model("t5", tmp_path)
     about = json.loads((tmp_path / "generation_config.json").read_text())
     for start in (0, 5):
@@ -318,7 +344,8 @@ def test_start_tokens_that_differ(tmp_path):
             warnings.simplefilter("always")
             relpos.t5.T5(tmp_path, type="f32").close()
         assert [str(one.message) for one in seen] == [
-            f"{tmp_path}/generation_config.json: targets begin with token 5, although config.json says 0 (decoder_start_token_id)"] * (start == 5)
+            f"{tmp_path}/generation_config.json: targets begin with token 5, although config.json says 0 "
+            "(decoder_start_token_id)"] * (start == 5)
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
@@ -330,19 +357,26 @@ def test_a_config_without_model_type(kind, tmp_path):
     name = config["architectures"][0].removesuffix("ForConditionalGeneration")
     config["architectures"] = [name + "Model", name + "EncoderModel"]
     assert np.array_equal(compare(tmp_path, config, "two architectures"), plain)
-    for wrong in ([], ["BertModel"], [name + "Model", "BertModel"], [name + "Model", "MT5Model" if kind != "mt5" else "T5Model"], [3], None, "T5Model"):
+    for wrong in ([], ["BertModel"], [name + "Model", "BertModel"],
+                  [name + "Model", "MT5Model" if kind != "mt5" else "T5Model"], [3], None, "T5Model"):
         (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": wrong}))
         assert '"model_type" is missing' in of_relpos(tmp_path) and "longt5" in of_relpos(tmp_path)
 
 
 # ---------------------------------------------------------------------------------------------- tokenizers
 
-TEXTS = ["Hello , world ! It 's  a test .", "do n't <extra_id_0> and  you 've", "I 'm ' here ' ?", "", "A B.C ,, we 're"]
-VALUES = {"do_lower_case": [True, False], "split_special_tokens": [True, False], "add_bos_token": [True, False], "add_eos_token": [True, False],
-          "add_prefix_space": [True, False, None], "legacy": [True, False], "sp_model_kwargs": [{"enable_sampling": True}, {}],
-          "clean_up_tokenization_spaces": [True, False, None], "padding_side": ["left", "right"], "truncation_side": ["left", "right"],
-          "model_max_length": [4, 100000], "max_length": [3], "stride": [1], "truncation_strategy": ["longest_first"], "chat_template": ["x"],
-          "spaces_between_special_tokens": [True, False], "tokenizer_class": ["T5Tokenizer", "T5TokenizerFast", "PreTrainedTokenizerFast"],
+TEXTS = ["Hello , world ! It 's  a test .", "do n't <extra_id_0> and  you 've", "I 'm ' here ' ?", "",
+         "A B.C ,, we 're"]
+VALUES = {"do_lower_case": [True, False], "split_special_tokens": [True, False], "add_bos_token": [True, False],
+          "add_eos_token": [True, False],
+          "add_prefix_space": [True, False, None], "legacy": [True, False],
+          "sp_model_kwargs": [{"enable_sampling": True}, {}],
+          "clean_up_tokenization_spaces": [True, False, None], "padding_side": ["left", "right"],
+          "truncation_side": ["left", "right"],
+          "model_max_length": [4, 100000], "max_length": [3], "stride": [1], "truncation_strategy": ["longest_first"],
+          "chat_template": ["x"],
+          "spaces_between_special_tokens": [True, False],
+          "tokenizer_class": ["T5Tokenizer", "T5TokenizerFast", "PreTrainedTokenizerFast"],
           "model_input_names": [["input_ids"]], "name_or_path": ["x"], "use_fast": [False, True]}
 
 
@@ -354,7 +388,8 @@ def test_tokenizers_change_alike(kind, tmp_path):
     if kind == "bytes":
         config = json.loads((tmp_path / "config.json").read_text())
         (tmp_path / "config.json").write_text(json.dumps(config | {"tokenizer_class": "ByT5Tokenizer"}))
-    about = json.loads((tmp_path / "tokenizer_config.json").read_text()) if kind != "spiece" else {"tokenizer_class": "T5Tokenizer"}
+    about = (json.loads((tmp_path / "tokenizer_config.json").read_text()) if kind != "spiece"
+             else {"tokenizer_class": "T5Tokenizer"})
     texts = [text for text in TEXTS if kind != "spiece" or "?" not in text]  # spiece.model has no piece for it
     rows = [plain(text).input_ids for text in texts]
     refused = 0
@@ -369,7 +404,8 @@ def test_tokenizers_change_alike(kind, tmp_path):
                     ours.tokenize("a")
                 refused += 1
                 continue
-            assert [row.tolist() for row in ours.tokenize(texts)] == [theirs(text).input_ids for text in texts], (key, value)
+            assert [row.tolist() for row in ours.tokenize(texts)] == [theirs(text).input_ids
+                                                                      for text in texts], (key, value)
             assert ours.detokenize(rows) == [theirs.decode(row, skip_special_tokens=True) for row in rows], (key, value)
     assert refused >= 5
 
@@ -388,7 +424,8 @@ def test_clean_up_in_packed_files_and_streams(tmp_path):
         for n in range(len(row)):
             assert wanted.startswith(model._settled(model.detokenize(row[:n])))
         for begin in ("It 's", "we ' ve n't . "):
-            assert "".join(model.stream("test", begin=begin, max_new_tokens=40)) == model.generate("test", begin=begin, max_new_tokens=40)
+            assert "".join(model.stream("test", begin=begin,
+                                        max_new_tokens=40)) == model.generate("test", begin=begin, max_new_tokens=40)
     with relpos.t5.T5(tmp_path / "packed") as model:
         assert model.detokenize(row) == wanted
 
@@ -408,13 +445,15 @@ def test_truncate_dim(dim, tmp_path):
         model = st.SentenceTransformer(str(folder), device="cpu", model_kwargs={"dtype": torch.float32})
         with relpos.t5.T5(folder, type="f32") as ours:
             for normalize in (False, True):
-                wanted, found = model.encode(lines, normalize_embeddings=normalize), ours.encode(lines, normalize=normalize)
+                wanted, found = model.encode(lines,
+                                             normalize_embeddings=normalize), ours.encode(lines, normalize=normalize)
                 assert found.shape == wanted.shape == (len(lines), ours.vector_width)
                 assert np.abs(found - wanted).max() < 2e-5 * np.abs(wanted).max()
 
 
 def test_sentence_values_are_refused(tmp_path):
-    """Every value that the table does not allow in the files of sentence-transformers is refused by the name of its key."""
+    """Every value that the table does not allow in the files of sentence-transformers is refused by the name of its
+    key."""
     files = {"POOLING": "1_Pooling/config.json", "DENSE": "2_Dense/config.json", "NORMALIZE": "3_Normalize/config.json",
              "TRANSFORMER": "sentence_bert_config.json", "SENTENCE": "config_sentence_transformers.json"}
     shutil.copytree(oracle.ROOT / "tests/t5/sentence/new", tmp_path / "new")

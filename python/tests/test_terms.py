@@ -1,5 +1,5 @@
-"""Test terms as Python objects, and compare terms, with fewer key heads than query heads, with formulas written by hand.
-test_definitions.py tests every term.
+"""Test terms as Python objects, and compare terms, with fewer key heads than query heads, with formulas written by
+hand. test_definitions.py tests every term.
 
 SPDX-License-Identifier: Apache-2.0"""
 import copy
@@ -15,7 +15,8 @@ R = oracle.offsets(LQ, LK).astype(float)
 GRID = oracle.offsets(12, 12)  # 3 rows of 4 tokens: 12 queries, 12 keys
 rng = np.random.default_rng(11)
 q, k, v = rng.standard_normal((B, H, LQ, D)), rng.standard_normal((B, 2, LK, D)), rng.standard_normal((B, 2, LK, DV))
-q12, k12, v12 = rng.standard_normal((B, H, 12, D)), rng.standard_normal((B, H, 12, D)), rng.standard_normal((B, H, 12, DV))
+q12, k12, v12 = rng.standard_normal((B, H, 12,
+                                     D)), rng.standard_normal((B, H, 12, D)), rng.standard_normal((B, H, 12, DV))
 
 
 def normal(*shape):
@@ -70,11 +71,13 @@ def deberta_index(r, span):
 
 scale = D ** -0.5
 k4 = np.repeat(k, 2, 1)
-table, t5, slopes, rk, rv, rkh = normal(H, 6), normal(32, H), abs(normal(H)), normal(6, D), normal(6, DV), normal(H, 6, D)
+table, t5, slopes, rk, rv, rkh = normal(H, 6), normal(32,
+                                                      H), abs(normal(H)), normal(6, D), normal(6, DV), normal(H, 6, D)
 p, a, dense, logf = 0.2 + abs(normal(H)), 0.2 + abs(normal(H)), normal(1, H, LQ, LK), -abs(normal(B, H, LK))
 w = [normal(5, 1), normal(5), normal(H, 5), normal(H)]
 w3 = [normal(5, 1), normal(5), normal(3, 5), normal(3), normal(H, 3), normal(H)]
-swin, bh, bw, real, r_band, p_band = normal(5 * 7, H), normal(H, 5), normal(H, 7), normal(H, 9), normal(B, H, LQ, 3), normal(3, 4)
+swin, bh, bw, real, r_band, p_band = (normal(5 * 7, H), normal(H, 5), normal(H, 7), normal(H, 9), normal(B, H, LQ, 3),
+                                      normal(3, 4))
 xl, u, v_xl, rh, rw = normal(H, LQ + LK - 1, D), normal(H, D), normal(H, D), normal(5, D), normal(7, D)
 k_pos, q_pos, sink = normal(H, 8, D), normal(H, 8, D), normal(H)
 positions = np.cumsum(rng.random(LK))
@@ -109,7 +112,8 @@ CASES = {
     "dense": ("bias", relpos.Dense(dense), dict(bias=dense)),
     "a sum": ("bias", relpos.ALiBi() + relpos.Dense(dense) + relpos.LogDecay(),
               dict(bias=dense - heads(2.0 ** -np.array([2, 4, 6, 8])) * abs(R) - 0.3 * np.log1p(abs(R)))),
-    "relkey": ("relkey", relpos.RelKey(rk, left=2, right=3), dict(inner=scale * np.einsum("bhid,ijd->bhij", q, rk[clip(R, 2, 3)]))),
+    "relkey": ("relkey", relpos.RelKey(rk, left=2, right=3),
+               dict(inner=scale * np.einsum("bhid,ijd->bhij", q, rk[clip(R, 2, 3)]))),
     "relkey for each head": ("relkey", relpos.RelKey(rkh, left=2, right=3),
                              dict(inner=scale * np.einsum("bhid,hijd->bhij", q, rkh[:, clip(R, 2, 3)]))),
     "relval": ("relval", relpos.RelValue(rv, left=2, right=3), dict(values=rv[clip(R, 2, 3)])),
@@ -141,12 +145,14 @@ def test_definition(name):
     keyword, term, given, (arrays, definition) = case(name)
     want = oracle.attention(*arrays, **definition)[0]
     np.testing.assert_allclose(relpos.attention(*given, **{keyword: term}), want, atol=1e-12)
-    np.testing.assert_allclose(relpos.attention(*(x.astype(np.float32) for x in given), **{keyword: term}), want, atol=2e-5)
+    np.testing.assert_allclose(relpos.attention(*(x.astype(np.float32) for x in given), **{keyword: term}), want,
+                               atol=2e-5)
 
 
 def remade(term, name, array):
     arrays = dict(term.arrays, **{name: array})
-    params = {("lambda_" if key == "lambda" else key): value for key, value in relpos._terms._params(term._text).items()}
+    params = {("lambda_" if key == "lambda" else key): value
+              for key, value in relpos._terms._params(term._text).items()}
     return type(term)(**arrays, **params)
 
 
@@ -171,7 +177,8 @@ def test_gradients(name):
     for x, gradient in g.terms[0].items():
         array = term.arrays[x]
         way = np.random.default_rng(9).standard_normal(array.shape)
-        slope = (loss(given, remade(term, x, array + step * way)) - loss(given, remade(term, x, array - step * way))) / (2 * step)
+        slope = (loss(given, remade(term, x, array + step * way))
+                 - loss(given, remade(term, x, array - step * way))) / (2 * step)
         assert gradient.shape == array.shape and gradient.dtype == array.dtype
         assert (gradient * way).sum() == pytest.approx(slope, rel=1e-6, abs=1e-7)
 
@@ -179,10 +186,12 @@ def test_gradients(name):
 def test_gradients_of_a_sum_and_of_parts():
     terms = relpos.ALiBi(slopes.astype(np.float32)) + relpos.Dense(dense) + relpos.LogDecay()
     dout = normal(B, H, LQ, DV)
-    g = relpos.attention_backward(dout, q, k, v, bias=terms, rope=relpos.RoPE(), relval=relpos.RelValue(rv, left=2, right=3))
+    g = relpos.attention_backward(dout, q, k, v, bias=terms, rope=relpos.RoPE(),
+                                  relval=relpos.RelValue(rv, left=2, right=3))
     assert [sorted(x) for x in g.terms] == [["slopes"], ["bias"], [], [], ["table"]]
     assert g.terms[0]["slopes"].dtype == np.float32
-    some = relpos.attention_backward(dout, q, k, v, bias=terms, rope=relpos.RoPE(), relval=relpos.RelValue(rv, left=2, right=3),
+    some = relpos.attention_backward(dout, q, k, v, bias=terms, rope=relpos.RoPE(),
+                                     relval=relpos.RelValue(rv, left=2, right=3),
                                      wanted={"k", "bias"})
     assert some.q is None and some.v is None and some.terms[0] == {"slopes": None} and some.terms[4] == {"table": None}
     np.testing.assert_array_equal(some.k, g.k)
@@ -210,8 +219,10 @@ def test_copies(name):
         np.testing.assert_array_equal(other.arrays[x], term.arrays[x])
 
 
-@pytest.mark.parametrize("term", [relpos.ALiBi(), relpos.LogDecay(0.25), relpos.Linear(left=2, right=0.5), relpos.Sandwich(dim=8),
-                                  relpos.RoPE(dim=4, base=5e5, layout="interleaved", scaling="yarn", factor=8.0, truncate=False),
+@pytest.mark.parametrize("term", [relpos.ALiBi(), relpos.LogDecay(0.25), relpos.Linear(left=2, right=0.5),
+                                  relpos.Sandwich(dim=8),
+                                  relpos.RoPE(dim=4, base=5e5, layout="interleaved", scaling="yarn", factor=8.0,
+                                              truncate=False),
                                   relpos.ALiBi() + relpos.LogDecay() + relpos.Linear()], ids=repr)
 def test_repr_evaluates(term):
     assert repr(eval(repr(term))) == repr(term)
@@ -252,32 +263,36 @@ def test_matrix_of_a_sum():
 
 def test_sums_of_sums():
     both, third = relpos.ALiBi() + relpos.LogDecay(), relpos.Linear(left=2)
-    for found in (sum([both, third]), sum([both, third], relpos.Sum()), both + third, 0 + both + third, tuple(both) + (0 + third)):
+    for found in (sum([both, third]), sum([both, third], relpos.Sum()), both + third, 0 + both + third,
+                  tuple(both) + (0 + third)):
         assert type(found) is relpos.Sum and repr(found) == "relpos.ALiBi() + relpos.LogDecay() + relpos.Linear(left=2)"
 
 
 @pytest.mark.parametrize("term", [relpos.ALiBi(), relpos.ALiBi() + relpos.LogDecay()])
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
 def test_scores_plus_a_term(kind, term):
-    """Tutorials write scores + position_bias. With a term, this must raise an error with a suggestion, rather than return an array of
-    objects or fail with torch's "Boolean value of Tensor"."""
+    """Tutorials write scores + position_bias. With a term, this must raise an error with a suggestion, rather than
+    return an array of objects or fail with torch's "Boolean value of Tensor"."""
     scores = np.zeros((H, 3, 3)) if kind == "numpy" else pytest.importorskip("torch").zeros(H, 3, 3)
     for add in (lambda: scores + term, lambda: term + scores):
-        with pytest.raises(TypeError, match=r"bias=term\) computes with the term, term \+ relpos.Dense\(array\).*term.matrix\(Lq, Lk\)"):
+        with pytest.raises(TypeError, match=r"bias=term\) computes with the term, term \+ "
+                                            r"relpos.Dense\(array\).*term.matrix\(Lq, Lk\)"):
             add()
 
 
 @pytest.mark.parametrize("term", [relpos.ALiBi(), relpos.ALiBi() + relpos.LogDecay()])
 def test_scores_plus_equals_a_term(term):
     scores = np.zeros((H, 3, 3))
-    with pytest.raises(TypeError, match=r"bias=term\) computes with the term, term \+ relpos.Dense\(array\).*term.matrix\(Lq, Lk\)"):
+    with pytest.raises(TypeError, match=r"bias=term\) computes with the term, term \+ "
+                                        r"relpos.Dense\(array\).*term.matrix\(Lq, Lk\)"):
         scores += term
     assert not (scores == term) and scores != term
 
 
-@pytest.mark.parametrize("keyword, term", [("rope", relpos.RoPE()), ("relkey", relpos.RelKey(np.zeros((3, D)), left=1, right=1)),
-                                           ("relval", relpos.RelValue(np.zeros((3, D)), left=1, right=1)),
-                                           ("sink", relpos.Sink(np.zeros(H))), ("rope", relpos.RoPE() + relpos.ALiBi())])
+@pytest.mark.parametrize("keyword, term",
+                         [("rope", relpos.RoPE()), ("relkey", relpos.RelKey(np.zeros((3, D)), left=1, right=1)),
+                          ("relval", relpos.RelValue(np.zeros((3, D)), left=1, right=1)),
+                          ("sink", relpos.Sink(np.zeros(H))), ("rope", relpos.RoPE() + relpos.ALiBi())])
 def test_scores_plus_a_term_that_is_no_bias(keyword, term):
     """The suggestion names the term's keyword. It mentions neither bias= nor matrix(), which do not accept the term."""
     for add in (lambda: np.zeros((H, 3, 3)) + term, lambda: term + np.zeros((H, 3, 3))):
@@ -334,14 +349,16 @@ SCALED = {"dynamic": dict(scaling="dynamic", factor=2.0, max_position_embeddings
 @pytest.mark.parametrize("tensors", [False, True])
 @pytest.mark.parametrize("name", SCALED)
 def test_rope_with_a_length(name, tensors):
-    """An entry of 10 tokens has its own frequencies with padding to 24 and beside an entry of 24, and steps equal one pass with length=24."""
+    """An entry of 10 tokens has its own frequencies with padding to 24 and beside an entry of 24, and steps equal one
+    pass with length=24."""
     q, k, v = (normal(2, 2, 24, D).astype(np.float32) for _ in range(3))
     if tensors:
         q, k, v = map(pytest.importorskip("torch").tensor, (q, k, v))
     rope = relpos.RoPE(**SCALED[name])
     alone = relpos.attention(q[:1, :, :10], k[:1, :, :10], v[:1, :, :10], rope=rope, causal=True)
     ten = np.arange(24) < np.array([[10], [24]])
-    for options in (dict(lengths=[10, 24]), dict(key_mask=ten), dict(mask=ten[:, None, None]), dict(bias=relpos.Dense(np.where(ten, 0, -np.inf)[:, None, None])),
+    for options in (dict(lengths=[10, 24]), dict(key_mask=ten), dict(mask=ten[:, None, None]),
+                    dict(bias=relpos.Dense(np.where(ten, 0, -np.inf)[:, None, None])),
                     dict(ends=np.array([[10], [24]]).repeat(24, 1))):
         assert (relpos.attention(q, k, v, rope=rope, causal=True, **options)[:1, :, :10] == alone).all()
     packed = relpos.attention(q, k, v, rope=rope, causal=True, segments=np.array([0] * 10 + [1] * 14))

@@ -1,5 +1,6 @@
-"""Compare the tokenizer in C with SentencePiece, `tokenizers` and transformers' ByT5Tokenizer on a megabyte of text in many languages and
-100,000 random strings, with tokenizers trained here. RELPOS_TOKENIZERS adds tokenizer files, separated by colons.
+"""Compare the tokenizer in C with SentencePiece, `tokenizers` and transformers' ByT5Tokenizer on a megabyte of text in
+many languages and 100,000 random strings, with tokenizers trained here. RELPOS_TOKENIZERS adds tokenizer files,
+separated by colons.
 SPDX-License-Identifier: Apache-2.0"""
 import io
 import json
@@ -28,12 +29,15 @@ RANDOM = [t.encode() for t in random_texts(100_000, 11)]
 
 
 def corpus():
-    """Return test lines, 1 MB or more in all: docs and sources of the project, license texts, and random words in many scripts."""
+    """Return test lines, 1 MB or more in all: docs and sources of the project, license texts, and random words in many
+    scripts."""
     import unicodedata
-    paths = [*root.glob("docs/*.md"), *root.glob("*.md"), *root.glob("src/*/*.c"), *pathlib.Path("/usr/share/common-licenses").glob("*")]
+    paths = [*root.glob("docs/*.md"), *root.glob("*.md"), *root.glob("src/*/*.c"),
+             *pathlib.Path("/usr/share/common-licenses").glob("*")]
     lines = [line for path in paths for line in path.read_text(encoding="utf-8", errors="replace").split("\n")]
     draw = random.Random(5)
-    for low, high in [(0x20, 0x7F), (0xA0, 0x250), (0x370, 0x530), (0x5D0, 0x6FF), (0x900, 0xE80), (0x3041, 0x30FF), (0x4E00, 0x9FFF),
+    for low, high in [(0x20, 0x7F), (0xA0, 0x250), (0x370, 0x530), (0x5D0, 0x6FF), (0x900, 0xE80), (0x3041, 0x30FF),
+                      (0x4E00, 0x9FFF),
                       (0xAC00, 0xD7A4), (0x1E00, 0x2000)]:
         letters = [chr(c) for c in range(low, high) if unicodedata.category(chr(c))[0] in "LMN"]
         common = draw.sample(letters, min(150, len(letters)))
@@ -50,7 +54,8 @@ def run(path, mode, flag, items, extra=0):
     """Run the program on each item: bytes to token numbers, or token numbers to bytes."""
     encode = mode == "encode"
     given = b"".join(struct.pack("<I", len(x)) + (x if encode else struct.pack(f"<{len(x)}i", *x)) for x in items)
-    done = subprocess.run([PROGRAM, path, str(extra), mode, str(int(flag))], input=given, capture_output=True, check=False)
+    done = subprocess.run([PROGRAM, path, str(extra), mode, str(int(flag))], input=given, capture_output=True,
+                          check=False)
     assert done.returncode == 0, done.stderr.decode()
     made, at = [], 0
     while at < len(done.stdout):
@@ -65,12 +70,14 @@ def run(path, mode, flag, items, extra=0):
 def assert_same(found, wanted, given):
     different = [k for k in range(len(given)) if found[k] != wanted[k]]
     assert len(found) == len(given)
-    assert not different, f"{len(different)} of {len(given)}: {given[different[0]]!r} is {found[different[0]]}: {wanted[different[0]]}"
+    assert not different, (f"{len(different)} of {len(given)}: {given[different[0]]!r} is {found[different[0]]}: "
+                           f"{wanted[different[0]]}")
 
 
 def token_lists(encoded, size):
     draw = random.Random(3)
-    return encoded[:20_000] + [[draw.choice([draw.randrange(size), draw.randrange(min(size, 262))]) for _ in range(draw.randrange(1, 9))]
+    return encoded[:20_000] + [[draw.choice([draw.randrange(size), draw.randrange(min(size, 262))])
+                                for _ in range(draw.randrange(1, 9))]
                                for _ in range(20_000)]
 
 
@@ -102,9 +109,11 @@ MODELS = {
     "t5": dict(vocab_size=4000, pad_id=0, eos_id=1, unk_id=2, bos_id=-1),
     "fallback": dict(vocab_size=2000, byte_fallback=True, normalization_rule_name="nfkc_cf", control_symbols=["<ctl>"],
                      user_defined_symbols=["<sep>", "ab", "<a b>", "é"]),
-    "plain": dict(vocab_size=1500, normalization_rule_name="identity", remove_extra_whitespaces=False, add_dummy_prefix=False,
+    "plain": dict(vocab_size=1500, normalization_rule_name="identity", remove_extra_whitespaces=False,
+                  add_dummy_prefix=False,
                   split_by_whitespace=False, allow_whitespace_only_pieces=True),
-    "suffix": dict(vocab_size=1500, treat_whitespace_as_suffix=True, user_defined_symbols=["q", "ab", "the", "éé", "<sep>"]),
+    "suffix": dict(vocab_size=1500, treat_whitespace_as_suffix=True,
+                   user_defined_symbols=["q", "ab", "the", "éé", "<sep>"]),
     "keep": dict(vocab_size=1500, remove_extra_whitespaces=False, byte_fallback=True, split_digits=True)}
 
 
@@ -113,7 +122,8 @@ def models(tmp_path_factory):
     made = {}
     for name, options in MODELS.items():
         model = io.BytesIO()
-        sentencepiece.SentencePieceTrainer.train(sentence_iterator=(line for line in LINES if line.strip()), model_writer=model, minloglevel=2,
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=(line for line in LINES if line.strip()),
+                                                 model_writer=model, minloglevel=2,
                                                  hard_vocab_limit=False, character_coverage=0.98, **options)
         made[name] = tmp_path_factory.mktemp("models") / f"{name}.model"
         made[name].write_bytes(model.getvalue())
@@ -125,7 +135,8 @@ def test_a_model_as_sentencepiece(models, name):
     compare_model(models[name])
 
 
-ADDED = [("</s>", False, False, False, True), ("<extra_id_0>", True, True, False, True), ("<e>", False, True, False, False),
+ADDED = [("</s>", False, False, False, True), ("<extra_id_0>", True, True, False, True),
+         ("<e>", False, True, False, False),
          ("Ab c", False, False, True, False), ("①x", True, False, True, True), (" z", False, False, False, False)]
 META = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False}
 SPACE = {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}
@@ -133,7 +144,8 @@ JSON = {
     "as T5": ("t5", {}),
     "white": ("t5", dict(pre_tokenizer=white("always"), steps=[], added=ADDED)),
     "white, first": ("t5", dict(pre_tokenizer=white("first"), steps=[], added=ADDED)),
-    "first": ("t5", dict(pre_tokenizer=META, steps=[{"type": "Strip", "strip_left": True, "strip_right": True}], added=ADDED)),
+    "first": ("t5", dict(pre_tokenizer=META, steps=[{"type": "Strip", "strip_left": True, "strip_right": True}],
+                         added=ADDED)),
     "bytes": ("keep", dict(byte_fallback=True, added=ADDED, decoder={
         "type": "Sequence", "decoders": [SPACE, {"type": "ByteFallback"}, {"type": "Fuse"}]})),
     "no steps": ("plain", dict(pre_tokenizer=None, decoder=None, steps=[], added=ADDED))}
@@ -162,5 +174,6 @@ def test_bytes_as_byt5():
     assert_same(run("bytes", "encode", True, texts, 125), wanted, texts)
     lists = token_lists(wanted[:2000], 384)
     for skip in (False, True):
-        decoded = [t.decode(ids, skip_special_tokens=skip, clean_up_tokenization_spaces=False).encode() for ids in lists]
+        decoded = [t.decode(ids, skip_special_tokens=skip, clean_up_tokenization_spaces=False).encode()
+                   for ids in lists]
         assert_same(run("bytes", "decode", skip, lists, 125), decoded, lists)

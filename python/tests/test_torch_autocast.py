@@ -36,7 +36,8 @@ def compiled(function):
     return torch.compile(function, fullgraph=True, backend="aot_eager")
 
 
-@pytest.mark.parametrize("kind, options", [(BF16, {}), (F16, {}), (BF16, dict(enabled=False))], ids=["bf16", "f16", "disabled"])
+@pytest.mark.parametrize("kind, options", [(BF16, {}), (F16, {}), (BF16, dict(enabled=False))],
+                         ids=["bf16", "f16", "disabled"])
 def test_the_types_of_torch(kind, options):
     """relpos accepts the same types of q, k and v as torch, and returns the same types and values."""
     taken = 0
@@ -55,12 +56,14 @@ def test_the_types_of_torch(kind, options):
 
 @pytest.mark.parametrize("way", ["eager", "compiled", "exported", "traced"])
 def test_learned_arrays_and_masks_keep_their_types(way):
-    """A call gives the same result as a call with q, k and v already cast. Tables and float masks keep their precision."""
+    """A call gives the same result as a call with q, k and v already cast. Tables and float masks keep their
+    precision."""
     q, k, v = inputs(F32, F32, BF16)
     table, slopes = torch.randn(32, 2, requires_grad=True), torch.tensor([0.5, 0.25], dtype=F64, requires_grad=True)
     mask, rows = torch.randn(5, 5), torch.randn(3, 4, dtype=BF16, requires_grad=True)
     call = lambda q, k, v, table, slopes, mask, rows: relpos.attention(
-        q, k, v, bias=relpos.T5(table) + relpos.ALiBi(slopes) + relpos.Dense(mask), relkey=relpos.RelKey(rows, left=1, right=1))
+        q, k, v, bias=relpos.T5(table) + relpos.ALiBi(slopes) + relpos.Dense(mask),
+        relkey=relpos.RelKey(rows, left=1, right=1))
     args = q, k, v, table, slopes, mask, rows
     with torch.autocast("cpu", BF16):
         if way == "compiled":
@@ -81,12 +84,14 @@ def test_learned_arrays_and_masks_keep_their_types(way):
 
 
 def test_what_does_not_take_part():
-    """Calls with `out` or return_weights, calls with NumPy arrays, plans, and calls under disabled autocast or autocast for another device cast nothing."""
+    """Calls with `out` or return_weights, calls with NumPy arrays, plans, and calls under disabled autocast or autocast
+    for another device cast nothing."""
     q, k, v = (x.detach() for x in inputs(F32, F32, F32))
     want, plan = relpos.attention(q, k, v), relpos.Plan(1, 2, 5, 5, 4)
     with torch.autocast("cpu", BF16):
         assert torch.equal(relpos.attention(q, k, v, out=torch.empty(1, 2, 5, 4)), want)
-        assert (relpos.attention(q.numpy(), k.numpy(), v.numpy(), bias=relpos.Dense(torch.zeros(5, 5))) == want.numpy()).all()
+        assert (relpos.attention(q.numpy(), k.numpy(), v.numpy(), bias=relpos.Dense(torch.zeros(5, 5)))
+                == want.numpy()).all()
         assert torch.equal(plan(q, k, v), want)
         assert relpos.attention(q, k, v, return_weights=True).weights.dtype == F32
         with torch.autocast("cpu", enabled=False):

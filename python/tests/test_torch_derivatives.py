@@ -1,4 +1,5 @@
-"""Derivatives that relpos does not compute raise an error that names the argument. Neither torch.compile nor a default value hides them.
+"""Derivatives that relpos does not compute raise an error that names the argument. Neither torch.compile nor a default
+value hides them.
 
 SPDX-License-Identifier: Apache-2.0"""
 import contextlib
@@ -16,7 +17,8 @@ from torch.autograd import forward_ad  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 g = torch.Generator().manual_seed(0)
-x, t, table = torch.randn(1, 2, 6, 8, generator=g), torch.randn(1, 2, 6, 8, generator=g), torch.randn(32, 2, generator=g)
+x, t, table = torch.randn(1, 2, 6, 8, generator=g), torch.randn(1, 2, 6, 8,
+                                                                generator=g), torch.randn(32, 2, generator=g)
 FORWARD = "(is a dual tensor, but relpos.attention has no forward-mode derivatives|is a tensor of torch.func)"
 REFUSED = f"(requires a gradient, which relpos.attention does not compute; use .detach|{FORWARD})"
 
@@ -59,15 +61,19 @@ def without_gradients(f):
 
 
 FORWARD_MODES = {
-    "jvp": jvp, "dual": dual, "without gradients": without_gradients, "jacfwd": lambda f: lambda a, tangent: func.jacfwd(f)(a),
-    "hessian": lambda f: lambda a, tangent: func.hessian(lambda a: f(a).sum())(a), "vmap": lambda f: lambda a, tangent: torch.vmap(jvp(f))(a, tangent),
+    "jvp": jvp, "dual": dual, "without gradients": without_gradients,
+    "jacfwd": lambda f: lambda a, tangent: func.jacfwd(f)(a),
+    "hessian": lambda f: lambda a, tangent: func.hessian(lambda a: f(a).sum())(a), "vmap": lambda f: lambda a,
+    tangent: torch.vmap(jvp(f))(a, tangent),
     "backward": lambda f: lambda a, tangent: jvp(lambda b: func.vjp(f, a)[1](b)[0])(attend(x), t),
     "linearize": lambda f: lambda a, tangent: func.linearize(f, a)[1](tangent),
 }
 
 
-@pytest.mark.parametrize("mode, backend, whole", [(mode, backend, whole) for mode in ("jvp", "dual") for backend in ("eager", "aot_eager", "inductor")
-                                                  for whole in (False, True)] + [(mode, "aot_eager", False) for mode in FORWARD_MODES])
+@pytest.mark.parametrize("mode, backend, whole", [(mode, backend, whole) for mode in ("jvp", "dual")
+                                                  for backend in ("eager", "aot_eager", "inductor")
+                                                  for whole in (False, True)]
+                         + [(mode, "aot_eager", False) for mode in FORWARD_MODES])
 def test_forward_mode_in_a_compiled_function(mode, backend, whole):
     """The tangent would be zero."""
     for f, at, tangent in ((attend, x, t), (of_table, table, table)) if mode == "jvp" else ((attend, x, t),):
@@ -88,11 +94,16 @@ def loaded(trace):
 
 
 PROGRAMS = {
-    "eager": lambda: attend, "make_fx": lambda: make_fx(attend)(x), "functionalize": lambda: make_fx(func.functionalize(attend))(x),
-    "fake": lambda: make_fx(lambda q: relpos.attention(q, q, q), tracing_mode="symbolic")(x), "export": lambda: torch.export.export(Attend(), (x,)).module(),
-    "export by dynamo": lambda: torch.export.export(Attend(), (x,), strict=True).module(), "jit.trace": lambda: torch.jit.trace(attend, (x,)),
-    "jit.load": lambda: loaded(torch.jit.trace(attend, (x,))), "operator": lambda: lambda q: torch.ops.relpos.attention(q, q, q, [], "", 0, 0)[0],
-    "backward operator": lambda: lambda q: torch.ops.relpos.attention_backward(q, q, q, q, None, None, None, [], "", 0, 0, [True] * 3, [])[0],
+    "eager": lambda: attend, "make_fx": lambda: make_fx(attend)(x),
+    "functionalize": lambda: make_fx(func.functionalize(attend))(x),
+    "fake": lambda: make_fx(lambda q: relpos.attention(q, q, q), tracing_mode="symbolic")(x),
+    "export": lambda: torch.export.export(Attend(), (x,)).module(),
+    "export by dynamo": lambda: torch.export.export(Attend(), (x,), strict=True).module(),
+    "jit.trace": lambda: torch.jit.trace(attend, (x,)),
+    "jit.load": lambda: loaded(torch.jit.trace(attend, (x,))), "operator": lambda: lambda q: torch.ops.relpos.attention(
+        q, q, q, [], "", 0, 0)[0],
+    "backward operator": lambda: lambda q: torch.ops.relpos.attention_backward(q, q, q, q, None, None, None, [], "", 0,
+                                                                               0, [True] * 3, [])[0],
 }
 
 
@@ -113,7 +124,8 @@ def test_gradients_inside_forward_mode():
     for call in (attend, make_fx(attend)(x)):
         found = jvp(lambda s: (call(y) * s).sum())(s, s)
         torch.testing.assert_close(torch.autograd.grad(found, y)[0], 3 * want)
-    found = torch.compile(lambda y, s: jvp(lambda s: (attend(y) * s).sum())(s, s), backend="aot_eager", fullgraph=True)(y, s)
+    found = torch.compile(lambda y, s: jvp(lambda s: (attend(y) * s).sum())(s, s), backend="aot_eager", fullgraph=True)(
+        y, s)
     torch.testing.assert_close(torch.autograd.grad(found, y)[0], 3 * want)
 
 
@@ -124,14 +136,16 @@ def reverse(f, s):
 
 
 WAYS = {
-    "a parameter": reverse, "grad": lambda f, s: func.grad(f)(s), "jvp": lambda f, s: jvp(f)(s, s), "dual": lambda f, s: dual(f)(s, s),
+    "a parameter": reverse,
+    "grad": lambda f, s: func.grad(f)(s), "jvp": lambda f, s: jvp(f)(s, s), "dual": lambda f, s: dual(f)(s, s),
     "compiled": lambda f, s: reverse(torch.compile(f, backend="aot_eager"), s),
     "one graph": lambda f, s: reverse(torch.compile(f, backend="aot_eager", fullgraph=True), s),
     "compiled jvp": lambda f, s: torch.compile(jvp(f), backend="eager")(s, s),
     "make_fx": lambda f, s: make_fx(f)(s.clone().requires_grad_()),
     "jit.trace": lambda f, s: torch.jit.trace(lambda q, s: f(s), (x, s.clone().requires_grad_())),
 }
-OPTIONS = {"scale": 8 ** -0.5, "softcap": 0.0, "softcap_after": 0.0, "dropout": 0.0}  # the defaults, which change nothing
+# the defaults, which change nothing
+OPTIONS = {"scale": 8 ** -0.5, "softcap": 0.0, "softcap_after": 0.0, "dropout": 0.0}
 
 
 def test_all_options_that_are_real_numbers():
@@ -162,9 +176,12 @@ def test_an_option_of_the_functions_and_modules():
     calls = {"dropout_p": lambda: relpos.torch.scaled_dot_product_attention(x, x, x, dropout_p=zero),
              "T5Attention": lambda: relpos.torch.T5Attention(8, 2, dropout=zero)(flat),
              "ALiBi": lambda: relpos.torch.ALiBiMultiheadAttention(8, 2, dropout=zero)(flat, flat, flat),
-             "RoPE": lambda: relpos.torch.RoPEMultiheadAttention(8, 2, rope_base=torch.nn.Parameter(torch.tensor(1e4)))(flat, flat, flat),
+             "RoPE": lambda: relpos.torch.RoPEMultiheadAttention(8, 2, rope_base=torch.nn.Parameter(torch.tensor(1e4)))(
+                 flat, flat, flat),
              "window": lambda: relpos.torch.WindowAttention(8, 2, window_size=(2, 3), attn_drop=zero)(flat),
-             "plan": lambda: relpos.Plan(1, 2, 6, 6, 8, softcap=zero), "backward": lambda: relpos.attention_backward(x, x, x, x, softcap=zero)}
+             "plan": lambda: relpos.Plan(1, 2, 6, 6, 8,
+                                         softcap=zero),
+             "backward": lambda: relpos.attention_backward(x, x, x, x, softcap=zero)}
     for name, call in calls.items():
         with pytest.raises(TypeError, match="requires a gradient"):
             call()
@@ -195,7 +212,8 @@ def test_a_parameter_of_a_term(name, key):
 
 
 @pytest.mark.parametrize("way", ["compiled", "one graph", "compiled jvp", "make_fx"])
-@pytest.mark.parametrize("name, key", [("log", "lambda"), ("alibi", "max_bias"), ("rope", "base"), ("t5", "max_distance"), ("linear", "left")])
+@pytest.mark.parametrize("name, key", [("log", "lambda"), ("alibi", "max_bias"), ("rope", "base"),
+                                       ("t5", "max_distance"), ("linear", "left")])
 def test_a_parameter_of_a_compiled_term(name, key, way):
     kind, word = relpos.TERMS[name], relpos._terms._KEYWORDS.get(key, key)
     arrays = [table] if name == "t5" else []
@@ -227,7 +245,9 @@ def test_an_array_without_a_gradient(name, sample, given, array):
 
 def test_an_array_without_a_gradient_in_a_compiled_function():
     p = torch.arange(6.0).requires_grad_()
-    for term in (lambda: {"bias": relpos.ALiBi(q_positions=p, k_positions=p)}, lambda: {"rope": relpos.RoPE(positions=p)}):
+    for term in (lambda: {"bias": relpos.ALiBi(q_positions=p,
+                                               k_positions=p)}, lambda: {"rope": relpos.RoPE(positions=p)}):
         for whole in (False, True):
             with pytest.raises(Exception, match=r"\(\w*positions\) requires a gradient"):
-                torch.compile(lambda q: relpos.attention(q, q, q, **term()).sum(), backend="aot_eager", fullgraph=whole)(x)
+                torch.compile(lambda q: relpos.attention(q, q, q,
+                                                         **term()).sum(), backend="aot_eager", fullgraph=whole)(x)

@@ -1,4 +1,5 @@
-"""Attention of a sequence that is shared out to the processes of torch.distributed has the bits of one call in one process.
+"""Attention of a sequence that is shared out to the processes of torch.distributed has the bits of one call in one
+process.
 SPDX-License-Identifier: Apache-2.0"""
 import functools
 
@@ -26,25 +27,32 @@ def integers(*shape, most):
 
 def sizes(lq=4700, lk=4700, heads=2, kv_heads=2, dim=16, dim_v=16, batch=1, dtype=torch.float32):
     """Return q, k, v, and the gradients of out and lse."""
-    shapes = (batch, heads, lq, dim), (batch, kv_heads, lk, dim), (batch, kv_heads, lk, dim_v), (batch, heads, lq, dim_v), (batch, heads, lq)
+    shapes = (batch, heads, lq, dim), (batch, kv_heads, lk,
+                                       dim), (batch, kv_heads, lk, dim_v), (batch, heads, lq, dim_v), (batch, heads, lq)
     return [random(*shape, seed=n, dtype=dtype) for n, shape in enumerate(shapes)]
 
 
 F64 = {"dtype": torch.float64}
 CASES = {  # name: (arguments of sizes, a function that returns the options)
     "plain": ({"heads": 4, "dim_v": 24, "lq": 3300, "lk": 3300}, dict),
-    "t5": ({"lq": 12300, "lk": 12300, "heads": 1, "kv_heads": 1}, lambda: {"bias": relpos.T5(random(32, 1)), "causal": True, "scale": 1.0}),
-    "alibi": ({"batch": 2}, lambda: {"bias": relpos.ALiBi(torch.tensor([2.0, 0.01])), "sink": relpos.Sink(random(2)), "causal": True}),
+    "t5": ({"lq": 12300, "lk": 12300, "heads": 1, "kv_heads": 1},
+           lambda: {"bias": relpos.T5(random(32, 1)), "causal": True, "scale": 1.0}),
+    "alibi": ({"batch": 2}, lambda: {"bias": relpos.ALiBi(torch.tensor([2.0, 0.01])), "sink": relpos.Sink(random(2)),
+                                     "causal": True}),
     "window": ({"kv_heads": 1, "lq": 9300, "lk": 9300}, lambda: {"rope": relpos.RoPE(), "window": (1600, 200)}),
     "vectors": ({"dim": 8, "dim_v": 8, "lq": 3200, "lk": 3200, **F64}, lambda: {
-        "relkey": relpos.RelKey(random(12, 8, **F64), left=9, right=2), "relval": relpos.RelValue(random(7, 8, **F64), left=3, right=3),
+        "relkey": relpos.RelKey(random(12, 8, **F64), left=9, right=2),
+        "relval": relpos.RelValue(random(7, 8, **F64), left=3, right=3),
         "softcap": 9.0}),
     "xl": ({"dim": 8, "dim_v": 8, "lq": 3100, "lk": 3100, **F64}, lambda: {
-        "relkey": relpos.XL(random(2, 6199, 8, **F64), random(2, 8, seed=1, **F64), random(2, 8, seed=2, **F64)), "causal": True}),
+        "relkey": relpos.XL(random(2, 6199, 8, **F64), random(2, 8, seed=1, **F64), random(2, 8, seed=2, **F64)),
+        "causal": True}),
     "bfloat16": ({"dtype": torch.bfloat16, "heads": 4}, lambda: {"bias": relpos.T5(random(32, 4)), "causal": True}),
     "segments": ({}, lambda: {"segments": torch.arange(4700)[None] // 900, "rope": relpos.RoPE(), "causal": True}),
-    "masks": ({"batch": 2}, lambda: {"key_mask": integers(2, 4700, most=3).bool(), "lengths": torch.tensor([4600, 1700])}),
-    "intervals": ({}, lambda: {"starts": torch.arange(4700)[None] // 700 * 700 - 100, "ends": torch.arange(4700)[None] // 700 * 700 + 900}),
+    "masks": ({"batch": 2}, lambda: {"key_mask": integers(2, 4700, most=3).bool(),
+                                     "lengths": torch.tensor([4600, 1700])}),
+    "intervals": ({}, lambda: {"starts": torch.arange(4700)[None] // 700 * 700 - 100,
+                               "ends": torch.arange(4700)[None] // 700 * 700 + 900}),
     "forget": ({}, lambda: {"bias": relpos.Forget(-random(1, 2, 4700).abs()), "causal": True}),
     "cross": ({"lq": 4700, "lk": 6300}, lambda: {"bias": relpos.LogDecay(0.5), "causal": True, "q_offset": 1600}),
     "offsets": ({"lq": 4700, "lk": 6500, "batch": 2}, lambda: {"causal": True, "q_offset": torch.tensor([1800, 900])}),
@@ -69,13 +77,14 @@ def compute(attend, q, k, v, dout, dlse, options):
 
 
 def half_bounds(q, k, v, dout, dlse, out, options):
-    """Return bounds on the differences of dq, dk, dv and a table's gradient in 16 bits. In one process, <dout, out> of a row is computed from out
-    in float32; here out is rounded to bfloat16, which changes it by up to `row`. ds of a pair changes by the weight times that. All results
-    are rounded once more, and lse too."""
+    """Return bounds on the differences of dq, dk, dv and a table's gradient in 16 bits. In one process, <dout, out> of
+    a row is computed from out in float32; here out is rounded to bfloat16, which changes it by up to `row`. ds of a
+    pair changes by the weight times that. All results are rounded once more, and lse too."""
     row = 2.0**-8 * (dout.double().abs() * out.double().abs()).sum(-1)
     mass = relpos.attention(q, k, v, summary=True, **options).summary.key_mass.max() * q.shape[1] // k.shape[1]
     scale = q.shape[-1] ** -0.5
-    return [scale * row.max() * k.abs().max(), scale * row.max() * q.abs().max() * mass, 2.0**-16 * mass * dout.abs().max(), row.sum()]
+    return [scale * row.max() * k.abs().max(), scale * row.max() * q.abs().max() * mass,
+            2.0**-16 * mass * dout.abs().max(), row.sum()]
 
 
 def same(x, y):
@@ -93,10 +102,12 @@ def check(name, rank, folder):
     for n, (x, y) in enumerate(zip(found, want)):
         y = rd.shard(y, 2)
         if half and n > 1:
-            assert bool(((x.double() - y.double()).abs() <= bounds[n - 2] + 2.0**-7 * y.double().abs()).all()), (name, n)
+            assert bool(((x.double() - y.double()).abs() <= bounds[n - 2]
+                         + 2.0**-7 * y.double().abs()).all()), (name, n)
         else:
             assert same(x, y), (name, ("out", "lse", "dq", "dk", "dv")[n])
-    for part, y in zip(parts, of_arrays):  # each part is rounded once, and so is y; the order of 2^23 additions in f64 differs
+    # each part is rounded once, and so is y; the order of 2^23 additions in f64 differs
+    for part, y in zip(parts, of_arrays):
         total, sizes_of_parts = part.double(), part.double().abs()
         dist.all_reduce(total)
         dist.all_reduce(sizes_of_parts)
@@ -125,7 +136,8 @@ def check_mesh(rank, folder):
     out = rd.context_parallel_attention(*(rd.shard(x, 2, mesh["cp"]) for x in (q, k, v)), group=mesh["cp"], causal=True)
     assert torch.equal(rd.unshard(out, 2, mesh["cp"]), relpos.attention(q, k, v, causal=True))
     with rd.context_parallel(mesh["cp"]):
-        assert torch.equal(rd.context_parallel_attention(*(rd.shard(x, 2, mesh["cp"]) for x in (q, k, v)), causal=True), out)
+        assert torch.equal(rd.context_parallel_attention(*(rd.shard(x, 2, mesh["cp"]) for x in (q, k, v)), causal=True),
+                           out)
     raises(ValueError, "the mesh has the dimensions ('dp', 'cp'), expected one; pass mesh[\"cp\"]",
            lambda: rd.context_parallel_attention(q, k, v, group=mesh))
 
@@ -171,30 +183,37 @@ def check_faults(rank, folder):
         return lambda: rd.context_parallel_attention(*arrays, **options)
 
     def other(name, there, here, *arrays, **options):
-        raises(ValueError, f"rank {last}: {name} is {there}, but {here} on rank 0; make the same call in all processes", attend(*arrays, **options))
+        raises(ValueError, f"rank {last}: {name} is {there}, but {here} on rank 0; make the same call in all processes",
+               attend(*arrays, **options))
 
-    other("q", "float64[1, 2, L, 16]", "float32[1, 2, L, 16]", *((q.double(), k.double(), v.double()) if one else (q, k, v)))
+    other("q", "float64[1, 2, L, 16]", "float32[1, 2, L, 16]",
+          *((q.double(), k.double(), v.double()) if one else (q, k, v)))
     other("k", "float32[1, 1, L, 16]", "float32[1, 2, L, 16]", *((q, k[:, :1], v[:, :1]) if one else (q, k, v)))
     other("bias", "relpos.ALiBi()", "not given", q, k, v, **({"bias": relpos.ALiBi()} if one else {}))
     other("bias", "relpos.T5(float32[16, 2], buckets=16)", "relpos.T5(float32[32, 2])", q, k, v,
           bias=relpos.T5(random(16, 2), buckets=16) if one else relpos.T5(random(32, 2)))
     other("causal", "True", "not given", q, k, v, causal=one)
-    other("the gradients that are computed", "[True, False, False]", "[False, False, False]", q.clone().requires_grad_(one), k, v)
+    other("the gradients that are computed", "[True, False, False]", "[False, False, False]",
+          q.clone().requires_grad_(one), k, v)
     raises(ValueError, "rows on the ranks 0 to", attend(*((q[:, :, 1:], k, v) if one else (q, k, v))))
     raises(ValueError, "q has 3 axes, expected (B, H, L, D)", attend(*((q[0], k[0], v[0]) if one else (q, k, v))))
     raises(ValueError, "window", attend(q, k, v, window=(5, 5) if one else (4, 5)))
-    assert torch.equal(rd.unshard(rd.context_parallel_attention(q, k, v), 2), relpos.attention(*sizes(3300, 3300)[:3]))  # the next call works
+    # the next call works
+    assert torch.equal(rd.unshard(rd.context_parallel_attention(q, k, v), 2), relpos.attention(*sizes(3300, 3300)[:3]))
 
 
 def check_refusals(rank, folder):
     """Calls that are wrong in all processes."""
     q, k, v, *_ = (rd.shard(x, 2) for x in sizes(3300, 3300))
-    raises(TypeError, "does not support summary; compute it in one process", lambda: rd.context_parallel_attention(q, k, v, summary=True))
-    raises(TypeError, "unexpected keyword argument 'is_causal'; use causal", lambda: rd.context_parallel_attention(q, k, v, is_causal=True))
+    raises(TypeError, "does not support summary; compute it in one process",
+           lambda: rd.context_parallel_attention(q, k, v, summary=True))
+    raises(TypeError, "unexpected keyword argument 'is_causal'; use causal",
+           lambda: rd.context_parallel_attention(q, k, v, is_causal=True))
     raises(TypeError, "group is of type str, expected a process group or a DeviceMesh",
            lambda: rd.context_parallel_attention(q, k, v, group="cp"))
     raises(TypeError, "q is of type ndarray, expected a tensor", lambda: rd.context_parallel_attention(q.numpy(), k, v))
-    raises(ValueError, "x has 700 rows along axis 1, expected at least 1537 for 2 processes", lambda: rd.shard(random(1, 700)))
+    raises(ValueError, "x has 700 rows along axis 1, expected at least 1537 for 2 processes",
+           lambda: rd.shard(random(1, 700)))
     x = q.detach().requires_grad_()
     gradient, = torch.autograd.grad(rd.context_parallel_attention(x, k, v).sum(), x, create_graph=True)
     raises(RuntimeError, "no second derivatives", lambda: gradient.sum().backward())
@@ -202,14 +221,17 @@ def check_refusals(rank, folder):
     from torch.distributed.tensor.experimental import context_parallel
     buffer = random(1, 2, 4096, 16)
     with context_parallel(init_device_mesh("cpu", (dist.get_world_size(),)), buffers=[buffer], buffer_seq_dims=[2]):
-        raises(RuntimeError, "inside torch's context_parallel would share out the sequence twice", lambda: rd.context_parallel_attention(q, k, v))
+        raises(RuntimeError, "inside torch's context_parallel would share out the sequence twice",
+               lambda: rd.context_parallel_attention(q, k, v))
 
 
 for _name in CASES:
     globals()[f"check_{_name}"] = functools.partial(check, _name)
 
-MORE = {1: ["check_ddp"], 2: ["check_ddp", "check_faults", "check_refusals"], 3: ["check_ddp", "check_faults"], 4: ["check_mesh"]}
-NAMES = {ranks: [*(f"check_{name}" for name, (given, _) in CASES.items() if given.get("lq", 4700) > 1536 * (ranks - 1)), "check_unshard", *names]
+MORE = {1: ["check_ddp"], 2: ["check_ddp", "check_faults", "check_refusals"], 3: ["check_ddp", "check_faults"],
+        4: ["check_mesh"]}
+NAMES = {ranks: [*(f"check_{name}" for name, (given, _) in CASES.items() if given.get("lq", 4700) > 1536 * (ranks - 1)),
+                 "check_unshard", *names]
          for ranks, names in MORE.items()}
 
 
@@ -227,7 +249,8 @@ def test_processes(ranks, folder):
     processes.run(ranks, NAME, NAMES[ranks], folder)
 
 
-# ---------------------------------------------------------------------------------------------- the layout, without processes
+# ---------------------------------------------------------------------------------------------- the layout, without
+# processes
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize("length", [0, 1, 1535, 1536, 9000, 50000])
@@ -261,7 +284,8 @@ def test_each_tile_is_computed_once_and_in_order(causal, window):
     for n, (start, stop) in enumerate(layouts[0].rows):
         for number, tile in enumerate(layouts[0].tiles):
             offset = positions[None, tile.start:tile.stop:37] - positions[start:stop:37, None]
-            seen = ((offset <= 0) if causal else np.True_) & ((-left <= offset) & (offset <= right) if window else np.True_)
+            seen = ((offset <= 0) if causal else np.True_) & ((-left <= offset) & (offset <= right) if window
+                                                              else np.True_)
             assert not np.broadcast_to(seen, offset.shape).any() or (n, number) in done
 
 
@@ -270,7 +294,8 @@ def test_causal_work_is_balanced():
     work = []
     for rank in range(8):
         of = _layout.layout(rank, 8, 2**19, 2**19, reach, 0, False)
-        work.append(sum((of.rows[n][1] - of.rows[n][0]) * (of.tiles[t].stop - of.tiles[t].start) for n, t in of.cells(rank)))
+        work.append(sum((of.rows[n][1] - of.rows[n][0]) * (of.tiles[t].stop - of.tiles[t].start)
+                        for n, t in of.cells(rank)))
     assert max(work) * 8 < 1.05 * sum(work)
 
 

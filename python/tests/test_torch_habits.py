@@ -8,7 +8,8 @@ import relpos
 import relpos.torch
 from torch.utils.flop_counter import FlopCounterMode
 
-q, k, v = (torch.randn(2, heads, length, 16, generator=torch.Generator().manual_seed(1)) for heads, length in ((4, 9), (2, 13), (2, 13)))
+q, k, v = (torch.randn(2, heads, length, 16, generator=torch.Generator().manual_seed(1))
+           for heads, length in ((4, 9), (2, 13), (2, 13)))
 
 
 def counted(call, backward):
@@ -23,11 +24,13 @@ def counted(call, backward):
 
 @pytest.mark.parametrize("backward", [False, True])
 def test_counted_operations(backward):
-    """The count equals that of torch's own attention, except for one product of the backward pass if torch stores the scores. The term adds nothing."""
+    """The count equals that of torch's own attention, except for one product of the backward pass if torch stores the
+    scores. The term adds nothing."""
     got = counted(lambda q, k, v: relpos.attention(q, k, v, bias=relpos.ALiBi()), backward)
     want = counted(lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True), backward)
     products = 2 * 2 * 4 * 9 * 13 * 16
-    assert got == products * (2 + 5 * backward) and want in (products * (2 + 4 * backward), got)  # torch may store the scores: one product less
+    # torch may store the scores: one product less
+    assert got == products * (2 + 5 * backward) and want in (products * (2 + 4 * backward), got)
 
 
 def profiled(call):
@@ -45,7 +48,8 @@ def test_names_in_a_profile():
     compiled = torch.compile(lambda q, k, v: relpos.attention(q, k, v), backend="aot_eager", fullgraph=True)
     with torch.no_grad():
         compiled(q, k, v)
-        assert profiled(lambda: compiled(q, k, v))["relpos::attention"] >= 1  # the profile has one entry for each dispatch key of torch
+        # the profile has one entry for each dispatch key of torch
+        assert profiled(lambda: compiled(q, k, v))["relpos::attention"] >= 1
     assert torch.equal(compiled(q, k, v), relpos.attention(q, k, v))
 
 
@@ -64,7 +68,8 @@ def small_t5(implementation):
     transformers = pytest.importorskip("transformers")
     import relpos.hf  # noqa: F401
     torch.manual_seed(0)
-    config = transformers.T5Config(vocab_size=20, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=0,
+    config = transformers.T5Config(vocab_size=20, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4,
+                                   decoder_start_token_id=0,
                                    dropout_rate=0.0)
     return transformers.T5ForConditionalGeneration._from_config(config, attn_implementation=implementation)
 
@@ -76,8 +81,10 @@ def test_the_trainer_of_transformers(bf16, tmp_path):
     transformers = pytest.importorskip("transformers")
     losses = {}
     for implementation in ("relpos", "eager"):
-        arguments = transformers.TrainingArguments(str(tmp_path / implementation), max_steps=12, per_device_train_batch_size=8, use_cpu=True,
-                                                   bf16=bf16, learning_rate=3e-3, logging_steps=1, report_to=[], save_strategy="no",
+        arguments = transformers.TrainingArguments(str(tmp_path / implementation), max_steps=12,
+                                                   per_device_train_batch_size=8, use_cpu=True,
+                                                   bf16=bf16, learning_rate=3e-3, logging_steps=1, report_to=[],
+                                                   save_strategy="no",
                                                    seed=3, disable_tqdm=True)
         trainer = transformers.Trainer(small_t5(implementation), arguments, train_dataset=Lines())
         trainer.train()
@@ -94,7 +101,8 @@ def test_accelerate():
         accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
         model = small_t5(implementation).double()  # training steps amplify rounding errors
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        model, optimizer, data = accelerator.prepare(model, optimizer, torch.utils.data.DataLoader(Lines(), batch_size=8))
+        model, optimizer, data = accelerator.prepare(model, optimizer,
+                                                     torch.utils.data.DataLoader(Lines(), batch_size=8))
         before = model.shared.weight.detach().clone()
         for batch in data:
             with accelerator.accumulate(model):

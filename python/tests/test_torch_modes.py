@@ -1,5 +1,5 @@
-"""Calls that torch traces or transforms run as an operator or raise, even if relpos.torch has not been imported. Also tests unusual tensors
-and old versions of PyTorch.
+"""Calls that torch traces or transforms run as an operator or raise, even if relpos.torch has not been imported. Also
+tests unusual tensors and old versions of PyTorch.
 
 SPDX-License-Identifier: Apache-2.0"""
 import re
@@ -137,8 +137,8 @@ def test_gradients_under_a_mode():
 
 
 def test_a_backward_pass_alone():
-    """A dual tensor as incoming gradient raises, because torch would drop its tangent. Tracing the backward pass without the forward pass raises too,
-    because torch would record the gradients as constants."""
+    """A dual tensor as incoming gradient raises, because torch would drop its tangent. Tracing the backward pass
+    without the forward pass raises too, because torch would record the gradients as constants."""
     import relpos._operator  # noqa: F401
     from torch.fx.experimental.proxy_tensor import make_fx
     x = q.clone().requires_grad_()
@@ -157,15 +157,19 @@ def test_a_backward_pass_alone():
 
 @pytest.mark.parametrize("version, module, text", [
     ("torch.__version__ = '2.7.1'", "relpos.torch", "PyTorch is version 2.7.1, expected 2.8 or later"),
-    ("torch.__version__ = '2.4.0a0+cpu'", "relpos._operator", "PyTorch is version 2.4.0a0[+]cpu, expected 2.8 or later"),
+    ("torch.__version__ = '2.4.0a0+cpu'", "relpos._operator",
+     "PyTorch is version 2.4.0a0[+]cpu, expected 2.8 or later"),
     ("torch.__version__ = '2.10.0+cu128'", "relpos.torch", ""),
-    ("import transformers; transformers.__version__ = '5.21.3'", "relpos.hf", "transformers is version 5.21.3, expected 5.22 or later"),
-    ("import transformers; transformers.__version__ = '4.57.1'", "relpos.hf", "transformers is version 4.57.1, expected 5.22 or later"),
+    ("import transformers; transformers.__version__ = '5.21.3'", "relpos.hf",
+     "transformers is version 5.21.3, expected 5.22 or later"),
+    ("import transformers; transformers.__version__ = '4.57.1'", "relpos.hf",
+     "transformers is version 4.57.1, expected 5.22 or later"),
 ])
 def test_older_versions_are_refused(version, module, text):
     if "transformers" in version:
         pytest.importorskip("transformers")
-    done = subprocess.run([sys.executable, "-P", "-W", "ignore", "-c", f"import torch; {version}; import {module}"], capture_output=True,
+    done = subprocess.run([sys.executable, "-P", "-W", "ignore", "-c", f"import torch; {version}; import {module}"],
+                          capture_output=True,
                           text=True)
     assert (done.returncode == 0) == (text == "")
     if text:
@@ -174,11 +178,13 @@ def test_older_versions_are_refused(version, module, text):
 
 @pytest.mark.parametrize("options", [
     dict(causal=False), dict(scale=0.3, softcap=2.0), dict(seed=2**64 - 1, dropout=0.5), dict(q_offset=3, causal=True),
-    dict(q_offset=torch.tensor([3, 1]), causal=True), dict(return_weights=1, return_lse=True, summary=True)], ids=lambda options: "-".join(options))
+    dict(q_offset=torch.tensor([3, 1]), causal=True), dict(return_weights=1, return_lse=True, summary=True)],
+                         ids=lambda options: "-".join(options))
 def test_numbers_of_numpy(options):
     import numpy as np
     from torch.fx.experimental.proxy_tensor import make_fx
-    kinds = {"causal": np.bool_, "scale": np.float64, "softcap": np.float32, "q_offset": lambda x: x.numpy() if torch.is_tensor(x) else np.int64(x)}
+    kinds = {"causal": np.bool_, "scale": np.float64, "softcap": np.float32,
+             "q_offset": lambda x: x.numpy() if torch.is_tensor(x) else np.int64(x)}
     given = {name: kinds.get(name, lambda x: x)(value) for name, value in options.items()}
     plain = relpos.attention(q, k, v, **options)
     traced = make_fx(lambda q: relpos.attention(q, k, v, **given))(q)(q)
@@ -198,7 +204,8 @@ def test_what_is_no_number_is_named():
 def test_vmap(name):
     """A call under vmap equals one call per index of the mapped axis, with the same gradients."""
     g = torch.Generator().manual_seed(7)
-    x, y, slopes = torch.randn(3, 2, 5, 4, generator=g), torch.randn(3, 2, 6, 4, generator=g), torch.rand(3, 2, generator=g)
+    x, y, slopes = torch.randn(3, 2, 5, 4,
+                               generator=g), torch.randn(3, 2, 6, 4, generator=g), torch.rand(3, 2, generator=g)
     call = lambda a, b, s: relpos.attention(a, b, b, bias=relpos.ALiBi(s), causal=True)
     lse = lambda a, b, s: relpos.attention(a, b, b, return_lse=True).lse
     f, dims, args = {
@@ -207,12 +214,14 @@ def test_vmap(name):
         "in_dims": (call, (2, 1, None), (x.movedim(0, 2), y.movedim(0, 1), slopes[0])),
         "one alone": (call, (0, None, None), (x, y[0], slopes[0])),
         "slopes": (call, (0, 0, 0), (x, y, slopes)),
-        "nested": (torch.vmap(call, (0, 0, None)), (0, 0, None), (torch.stack([x, 2 * x]), torch.stack([y, y]), slopes[0])),
+        "nested": (torch.vmap(call, (0, 0, None)), (0, 0, None),
+                   (torch.stack([x, 2 * x]), torch.stack([y, y]), slopes[0])),
         "lse": (lse, (0, 0, None), (x, y, slopes[0])),
     }[name]
     results = []
-    for form in (torch.vmap(f, dims), lambda *a: torch.stack([f(*(x if at is None else x.select(at, n) for x, at in zip(a, dims)))
-                                                             for n in range(a[0].shape[dims[0]])])):
+    for form in (torch.vmap(f, dims),
+                 lambda *a: torch.stack([f(*(x if at is None else x.select(at, n) for x, at in zip(a, dims)))
+                                        for n in range(a[0].shape[dims[0]])])):
         inputs = [x.clone().requires_grad_(name != "lse") for x in args]
         out = form(*inputs)
         results.append([out.detach(), *(torch.autograd.grad(out.sin().sum(), inputs) if name != "lse" else ())])
@@ -251,8 +260,10 @@ def test_nested_tensors():
     torch.testing.assert_close(got, table.grad, atol=1e-5, rtol=0)
     x = nested.transpose(1, 2)
     other = torch.nested.nested_tensor([row.repeat(2, 1, 1) for row in rows], layout=torch.jagged).transpose(1, 2)
-    for args, options, error, text in (((x, x, x), dict(key_mask=torch.ones(3)), TypeError, "key_mask is not supported with nested tensors"),
-                                       ((x, x, x), dict(return_lse=True), TypeError, "return_lse is not supported with nested"),
+    for args, options, error, text in (((x, x, x), dict(key_mask=torch.ones(3)), TypeError,
+                                        "key_mask is not supported with nested tensors"),
+                                       ((x, x, x), dict(return_lse=True), TypeError,
+                                        "return_lse is not supported with nested"),
                                        ((x, other, other), {}, ValueError, "k: its lengths differ from those of q"),
                                        ((nested,) * 3, {}, TypeError, "q: if one of q, k and v is nested"),
                                        ((x, q, q), {}, TypeError, "k: if one of q, k and v is nested")):
@@ -280,8 +291,10 @@ def test_a_last_axis_that_is_not_contiguous():
 
 
 @pytest.mark.parametrize("options, error, text", [
-    (dict(causal="False"), TypeError, "causal is of type str"), (dict(return_lse=[]), TypeError, "return_lse is of type list"),
-    (dict(lengths=[3, 8]), ValueError, "lengths contains 8, expected 0 to 7"), (dict(mask=-torch.ones(5, 7).long()), ValueError, "mask contains -1")])
+    (dict(causal="False"), TypeError, "causal is of type str"),
+    (dict(return_lse=[]), TypeError, "return_lse is of type list"),
+    (dict(lengths=[3, 8]), ValueError, "lengths contains 8, expected 0 to 7"),
+    (dict(mask=-torch.ones(5, 7).long()), ValueError, "mask contains -1")])
 def test_what_is_refused_where_torch_traces(options, error, text):
     from torch.fx.experimental.proxy_tensor import make_fx
     with pytest.raises(error, match=text):

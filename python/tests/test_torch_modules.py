@@ -1,4 +1,5 @@
-"""Compare the modules of relpos.torch with the original classes, or with their formulas: outputs and gradients for the same weights.
+"""Compare the modules of relpos.torch with the original classes, or with their formulas: outputs and gradients for the
+same weights.
 
 SPDX-License-Identifier: Apache-2.0"""
 import copy
@@ -60,7 +61,8 @@ def softmax(scores, v, keep=None):
 
 
 def agree(got, want, inputs, tolerance=1e-11):
-    """Compare two results, and their gradients with respect to two lists of tensors: those of the module and those of the reference."""
+    """Compare two results, and their gradients with respect to two lists of tensors: those of the module and those of
+    the reference."""
     torch.testing.assert_close(got, want, atol=tolerance, rtol=tolerance)
     dout = torch.randn_like(want)
     mine, others = inputs if isinstance(inputs, tuple) else (inputs, inputs)
@@ -94,7 +96,8 @@ def test_relative_position_bias_attention(learned, front):
 
 
 def test_relative_position_bias_attention_of_the_worked_example(capsys):
-    """Check the weights of the query "The" among the five tokens in docs/errata.md, without a decay and with a decay of 0.3."""
+    """Check the weights of the query "The" among the five tokens in docs/errata.md, without a decay and with a decay of
+    0.3."""
     q = torch.tensor([[1., 0, 1, 0], [0, 2, 0, 1], [1, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 1]])
     k = torch.tensor([[0., 1, 0, 1], [1, 0, 1, 0], [1, 1, 0, 0], [0, 0, 1, 1], [1, 0, .5, .5]])
     v = torch.cat([torch.eye(4), torch.full((1, 4), 0.5)])
@@ -111,7 +114,8 @@ def test_relative_position_bias_attention_of_the_worked_example(capsys):
 
 @pytest.mark.parametrize("both", [False, True])
 def test_a_bias_of_a_subclass(both, capsys):
-    """Exercise 3 of the tutorial, an asymmetric bias, solved with a subclass of the tutorial's class that has a learned parameter."""
+    """Exercise 3 of the tutorial, an asymmetric bias, solved with a subclass of the tutorial's class that has a learned
+    parameter."""
     class Asymmetric(rt.RelativePositionBiasAttention):
         def __init__(self):
             super().__init__(d_k=4)
@@ -123,7 +127,8 @@ def test_a_bias_of_a_subclass(both, capsys):
 
     if not both:
         Asymmetric._compute_bias = lambda self, N, compute=Asymmetric._compute_bias: compute(self, N)
-        Asymmetric._compute_bias.__signature__ = inspect.Signature([inspect.Parameter(x, inspect.Parameter.POSITIONAL_ONLY) for x in "sN"])
+        Asymmetric._compute_bias.__signature__ = (
+            inspect.Signature([inspect.Parameter(x, inspect.Parameter.POSITIONAL_ONLY) for x in "sN"]))
     module, lk = Asymmetric(), LK if both else LQ
     q, k, v = draw(B, LQ, 4), draw(B, lk, 4), draw(B, lk, 3)
     r = offsets(LQ, lk)
@@ -142,13 +147,15 @@ def test_a_bias_of_a_subclass(both, capsys):
 def test_the_bias_that_a_subclass_may_build_on(learned):
     module = shake(rt.RelativePositionBiasAttention(4, learned=learned))
     for shape in ((5,), (LQ, LK)):
-        torch.testing.assert_close(module._compute_bias(*shape), torch.from_numpy(module.term().matrix(*shape, heads=1)[0]))
+        torch.testing.assert_close(module._compute_bias(*shape),
+                                   torch.from_numpy(module.term().matrix(*shape, heads=1)[0]))
     assert module._compute_bias(3).requires_grad == learned
 
 
 def test_arrays_are_refused_in_words():
     x = np.eye(4)
-    with pytest.raises(TypeError, match="Q is of type ndarray, expected a tensor; use relpos.numpy.RelativePositionBiasAttention for arrays"):
+    with pytest.raises(TypeError, match="Q is of type ndarray, expected a tensor; use "
+                                        "relpos.numpy.RelativePositionBiasAttention for arrays"):
         rt.RelativePositionBiasAttention(4)(x, x, x)
     with pytest.raises(TypeError, match="value is of type ndarray, expected a tensor; use relpos.attention for arrays"):
         rt.scaled_dot_product_attention(torch.eye(4), torch.eye(4), x)
@@ -173,7 +180,8 @@ def test_relative_self_attention():
 
 
 def test_relative_self_attention_of_the_worked_example():
-    """Six tokens from NumPy's seed 42 and weights from seed 123 give the matrix that the tutorial prints, to three digits."""
+    """Six tokens from NumPy's seed 42 and weights from seed 123 give the matrix that the tutorial prints, to three
+    digits."""
     def glorot(random, rows, columns):
         return torch.from_numpy(random.randn(rows, columns) * np.sqrt(2 / (rows + columns)))
 
@@ -191,12 +199,15 @@ def test_relative_self_attention_of_the_worked_example():
 
 
 def test_a_text_of_numpy():
-    """For a seed, only relpos.numpy draws the numbers of the tutorial, as both docstrings state. relpos.torch refuses arrays."""
+    """For a seed, only relpos.numpy draws the numbers of the tutorial, as both docstrings state. relpos.torch refuses
+    arrays."""
     import relpos.numpy
     for module in (rt, relpos.numpy):
         assert "of a text that uses np.random.seed" in " ".join(module.RelativeSelfAttention.__doc__.split())
-    assert "relpos.numpy" in rt.RelativeSelfAttention.__doc__ and "relpos.torch" in relpos.numpy.RelativeSelfAttention.__doc__
-    with pytest.raises(TypeError, match="X is of type ndarray, expected a tensor; use relpos.numpy.RelativeSelfAttention for arrays"):
+    assert ("relpos.numpy" in rt.RelativeSelfAttention.__doc__
+            and "relpos.torch" in relpos.numpy.RelativeSelfAttention.__doc__)
+    with pytest.raises(TypeError, match="X is of type ndarray, expected a tensor; use "
+                                        "relpos.numpy.RelativeSelfAttention for arrays"):
         rt.RelativeSelfAttention(8, 4, 4)(np.zeros((6, 8)))
 
 
@@ -214,7 +225,8 @@ def test_xavier():
         assert abs(p.std().item() / math.sqrt(2 / (401 + columns)) - 1) < 0.02
     assert torch.equal(embed.a_K, rt.RelativePositionEmbedding(200, 100, 300, seed=4).a_K)
     assert not torch.equal(embed.a_K, rt.RelativePositionEmbedding(200, 100, 300, seed=5).a_K)
-    assert torch.equal(embed.get_key_embedding(-999), embed.a_K[0]) and torch.equal(embed.get_value_embedding(7), embed.a_V[207])
+    assert torch.equal(embed.get_key_embedding(-999),
+                       embed.a_K[0]) and torch.equal(embed.get_value_embedding(7), embed.a_V[207])
 
 
 def test_analysis():
@@ -234,7 +246,8 @@ def test_analysis():
 
 def t5_of_transformers(module, is_decoder, **config):
     models = pytest.importorskip("transformers.models.t5.modeling_t5")
-    config = models.T5Config(d_model=DIM, d_kv=module.head_dim, num_heads=HEADS, is_decoder=is_decoder, dropout_rate=0.0, **config)
+    config = models.T5Config(d_model=DIM, d_kv=module.head_dim, num_heads=HEADS, is_decoder=is_decoder,
+                             dropout_rate=0.0, **config)
     config._attn_implementation = "eager"
     peer = models.T5Attention(config, has_relative_attention_bias=module.has_relative_bias, layer_idx=0)
     weights = {name.replace("_proj", "").replace("relative_bias.", ""): w for name, w in module.state_dict().items()}
@@ -288,17 +301,20 @@ def test_relative_positional_bias():
 
 @pytest.mark.parametrize("buckets, max_distance", [(32, 128), (8, 20)])
 def test_a_table_of_query_minus_key(buckets, max_distance):
-    """A table trained with offsets query - key gives the same bias after conversion. With bidirectional=False, the bias differs for later
-    keys, which a causal mask hides."""
+    """A table trained with offsets query - key gives the same bias after conversion. With bidirectional=False, the bias
+    differs for later keys, which a causal mask hides."""
     weight = torch.randn(buckets, HEADS)
     for both in (True, False):
         module = rt.RelativePositionalBias.from_query_minus_key(weight, max_distance, both)
-        theirs = weight[torch.from_numpy(relpos.bucket(-offsets(40, 40), buckets=buckets, max_distance=max_distance, bidirectional=both))]
+        theirs = weight[torch.from_numpy(relpos.bucket(-offsets(40, 40), buckets=buckets, max_distance=max_distance,
+                                                       bidirectional=both))]
         seen = torch.ones(40, 40, dtype=torch.bool) if both else offsets(40, 40) <= 0
         assert torch.equal(module(40, 40)[0].permute(1, 2, 0)[seen], theirs[seen])
         assert (module.num_buckets, module.max_distance, module.bidirectional) == (buckets, max_distance, both)
-        assert type(module.relative_attention_bias.weight) is nn.Parameter and module.relative_attention_bias.weight.requires_grad
-    assert torch.equal(rt.RelativePositionalBias.from_query_minus_key(theirs.new_tensor(range(32))[:, None]).relative_attention_bias.weight[:, 0],
+        assert (type(module.relative_attention_bias.weight) is nn.Parameter
+                and module.relative_attention_bias.weight.requires_grad)
+    assert torch.equal(rt.RelativePositionalBias.from_query_minus_key(
+        theirs.new_tensor(range(32))[:, None]).relative_attention_bias.weight[:, 0],
                        theirs.new_tensor([0, *range(17, 32), 16, *range(1, 16)]))
 
 
@@ -310,14 +326,17 @@ def test_a_note_where_a_table_may_be_of_query_minus_key():
             self.relative_bias.relative_attention_bias = nn.Embedding(32, 2)
 
     ours, theirs = rt.T5Attention(8, 2), Theirs()
-    with pytest.warns(UserWarning, match=r"^relative_bias.relative_attention_bias.weight: the state_dict does not show.*from_query_minus_key"):
+    with pytest.warns(UserWarning, match=r"^relative_bias.relative_attention_bias.weight: the state_dict does not "
+                                         r"show.*from_query_minus_key"):
         ours.load_state_dict(theirs.state_dict(), strict=False)
-    assert torch.equal(ours.relative_bias.relative_attention_bias.weight, theirs.relative_bias.relative_attention_bias.weight)
+    assert torch.equal(ours.relative_bias.relative_attention_bias.weight,
+                       theirs.relative_bias.relative_attention_bias.weight)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ours.load_state_dict(rt.T5Attention(8, 2).state_dict())
         ours.load_state_dict(copy.deepcopy(ours.state_dict()))
-    with pytest.warns(UserWarning, match="^relative_attention_bias.weight: the state_dict does not show"):  # as safetensors' load_file gives it
+    # as safetensors' load_file gives it
+    with pytest.warns(UserWarning, match="^relative_attention_bias.weight: the state_dict does not show"):
         rt.RelativePositionalBias(2).load_state_dict({"relative_attention_bias.weight": torch.zeros(32, 2)})
 
 
@@ -336,7 +355,8 @@ def test_t5_attention_step_by_step():
     torch.testing.assert_close(last, whole[:, -1:])
 
 
-# ---------------------------------------------------------------------------------------------- modules like torch.nn.MultiheadAttention
+# ---------------------------------------------------------------------------------------------- modules like
+# torch.nn.MultiheadAttention
 
 def additive(module, query, key, value, p_q=None, p_k=None, seen_q=None, seen_k=None, **options):
     """Compute the module with torch.nn.MultiheadAttention and the bias as a float mask."""
@@ -363,7 +383,8 @@ REAL_Q, REAL_K = torch.randn(B, LQ, generator=torch.Generator().manual_seed(1)) 
 def test_additive_rel_multihead_attention(p_q, p_k, masks):
     module = shake(rt.AdditiveRelMultiheadAttention(DIM, HEADS, max_distance=4))
     query, key, value = draw(B, LQ, DIM), draw(B, LK, DIM), draw(B, LK, DIM)
-    options = {"": {}, "pairs": {"attn_mask": ~KEEP}, "heads": {"attn_mask": torch.stack([~KEEP, ~KEEP.roll(0, 0)] * B)},
+    options = {"": {}, "pairs": {"attn_mask": ~KEEP},
+               "heads": {"attn_mask": torch.stack([~KEEP, ~KEEP.roll(0, 0)] * B)},
                "numbers": {"attn_mask": torch.randn(LQ, LK)}, "padding": {"key_padding_mask": PAD},
                "padding numbers": {"key_padding_mask": torch.randn(B, LK)}}[masks]
     got, weights = module(query, key, value, q_positions=p_q, k_positions=p_k, need_weights=True, **options)
@@ -394,15 +415,16 @@ def test_additive_rel_multihead_attention_elsewhere():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("masks", [False, True])
 def test_differences_are_rounded_as_the_positions_are(dtype, masks):
-    """For positions in steps of 0.1, 74 of the 10,201 differences computed in float32 round to an integer that the exact difference does
-    not reach."""
+    """For positions in steps of 0.1, 74 of the 10,201 differences computed in float32 round to an integer that the
+    exact difference does not reach."""
     module = shake(rt.AdditiveRelMultiheadAttention(DIM, HEADS, max_distance=8))
     p, x = (torch.arange(101, dtype=torch.float32) * 0.1).to(dtype), draw(B, 101, DIM)
     index = lambda p: (p[:, None] - p).clamp(-8, 8).long()
     differ = (index(p) != index(p.double())).sum().item()
     assert differ == 74 if dtype == torch.float32 else differ > 0
     seen = (torch.rand(B, 101) < 0.8, torch.rand(B, 101) < 0.8) if masks else (None, None)
-    got = module(x, x, x, q_positions=p.expand(B, -1), k_positions=p, q_position_mask=seen[0], k_position_mask=seen[1])[0]
+    got = module(x, x, x, q_positions=p.expand(B, -1), k_positions=p, q_position_mask=seen[0],
+                 k_position_mask=seen[1])[0]
     agree(got, additive(module, x, x, x, p.expand(B, -1), p, *seen)[0], [x, *module.parameters()])
     whole = module(x, x, x, k_positions=p)[0]  # float key positions and integer query positions
     agree(whole, additive(module, x, x, x, None, p)[0], [x, *module.parameters()])
@@ -410,7 +432,8 @@ def test_differences_are_rounded_as_the_positions_are(dtype, masks):
 
 def test_differences_that_no_type_rounds_need_no_array():
     p = torch.arange(101.0, dtype=torch.float32)
-    for exact in (p, p / 4, p + 1e6, p.double() * 0.1, p.long(), torch.tensor([0.5, math.inf, -math.inf, 3]).float(), p.to(torch.bfloat16)):
+    for exact in (p, p / 4, p + 1e6, p.double() * 0.1, p.long(), torch.tensor([0.5, math.inf, -math.inf, 3]).float(),
+                  p.to(torch.bfloat16)):
         assert not rt._multihead._rounds(exact, exact)
     for rounded in (p * 0.1, p + 1 / 3, p / 64 + 2**18, p.to(torch.float16) + 0.1):
         assert rt._multihead._rounds(rounded, rounded)
@@ -432,12 +455,14 @@ def test_positions_that_are_far_or_not_known():
     x, p = draw(B, LK, DIM), REAL_K.clone()
     far, near = p.clone(), p.clone()
     far[2], far[5], near[2], near[5] = math.inf, -math.inf, 1e6, -1e6
-    torch.testing.assert_close(module(x, x, x, q_positions=far, k_positions=p)[0], module(x, x, x, q_positions=near, k_positions=p)[0])
+    torch.testing.assert_close(module(x, x, x, q_positions=far, k_positions=p)[0],
+                               module(x, x, x, q_positions=near, k_positions=p)[0])
     seen = torch.ones(LK, dtype=torch.bool)
     seen[3] = False
     p[3] = math.nan
     want = module(x, x, x, q_positions=REAL_K, k_positions=REAL_K, q_position_mask=seen, k_position_mask=seen)[0]
-    assert torch.equal(module(x, x, x, q_positions=p, k_positions=p, q_position_mask=seen, k_position_mask=seen)[0], want)
+    assert torch.equal(module(x, x, x, q_positions=p, k_positions=p, q_position_mask=seen, k_position_mask=seen)[0],
+                       want)
     with pytest.raises(ValueError, match="positions must be finite"):
         module(x, x, x, q_positions=p)
 
@@ -454,7 +479,8 @@ def test_infinite_positions_are_far_from_any_other(make):
         infinite[3], other[3] = math.inf, 9.0e15
         for side in ("q_positions", "k_positions"):
             given = {"q_positions": p, "k_positions": p}
-            assert torch.equal(module(x, x, x, **given | {side: infinite})[0], module(x, x, x, **given | {side: other})[0])
+            assert torch.equal(module(x, x, x, **given | {side: infinite})[0],
+                               module(x, x, x, **given | {side: other})[0])
     small = torch.tensor([0, 1, -math.inf, math.inf])
     want = module(x, x, x, q_positions=torch.tensor([0, 1, -100, 100]), k_positions=torch.arange(4))[0]
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
@@ -485,7 +511,8 @@ def test_clipped_biases_where_positions_are_not_known(shared):
         out, weights = softmax(q @ k.mT / (DIM / HEADS)**0.5 + bias, v)
         got, mean = module(x, x, x, **given, q_position_mask=seen_q, k_position_mask=seen_k, need_weights=True)
         torch.testing.assert_close(mean, weights.mean(1), atol=1e-12, rtol=0)
-        agree(got, module.out_proj(join(out)), [x, *(p for n, p in module.named_parameters() if n != "k_proj.bias")], 1e-10)
+        agree(got, module.out_proj(join(out)), [x, *(p for n, p in module.named_parameters() if n != "k_proj.bias")],
+              1e-10)
     all_seen = torch.ones(LK, dtype=torch.bool)  # with and without a mask agree
     torch.testing.assert_close(module(x, x, x, q_position_mask=all_seen)[0], module(x, x, x)[0])
 
@@ -493,7 +520,8 @@ def test_clipped_biases_where_positions_are_not_known(shared):
 @pytest.mark.parametrize("given", [{}, {"q_positions": REAL_K * 2, "k_positions": REAL_K}])
 @pytest.mark.parametrize("causal", [False, True])
 def test_shaw_where_positions_are_not_known(given, causal):
-    """A pair with a masked position has no vectors. The reference loops over all pairs, and autograd computes its gradients."""
+    """A pair with a masked position has no vectors. The reference loops over all pairs, and autograd computes its
+    gradients."""
     module = shake(rt.ShawMultiheadAttention(DIM, HEADS, max_distance=3))
     x, seen_q, seen_k = draw(B, LK, DIM), torch.rand(B, LK) < 0.6, torch.rand(LK) < 0.6
     at_q, at_k = given.values() if given else (torch.arange(LK), torch.arange(LK))
@@ -506,26 +534,31 @@ def test_shaw_where_positions_are_not_known(given, causal):
     want = plain + torch.einsum("bhij,bijd->bhid", weights, a_v)
     if given:
         given = given | {"k_positions": REAL_K.masked_fill(~seen_k, math.nan)}
-    got, mean = module(x, x, x, **given, q_position_mask=seen_q, k_position_mask=seen_k, is_causal=causal, need_weights=True)
+    got, mean = module(x, x, x, **given, q_position_mask=seen_q, k_position_mask=seen_k, is_causal=causal,
+                       need_weights=True)
     torch.testing.assert_close(mean, weights.mean(1), atol=1e-12, rtol=0)
-    agree(got, module.out_proj(join(want)), [x, *(p for n, p in module.named_parameters() if n != "k_proj.bias")], 1e-10)
+    agree(got, module.out_proj(join(want)), [x, *(p for n, p in module.named_parameters() if n != "k_proj.bias")],
+          1e-10)
 
     q, k, v, tk, tv = (y.detach().numpy() for y in (q, k, v, module.rel_embed.a_K, module.rel_embed.a_V))
     looped = np.zeros_like(v)
     for b, h, i in np.ndindex(B, HEADS, LK):
         pairs = range(i + 1 if causal else LK)
         known = [bool(both[b, i, j]) for j in pairs]
-        s = np.array([q[b, h, i] @ (k[b, h, j] + (tk[index[i, j]] if known[j] else 0)) for j in pairs]) / (DIM / HEADS)**0.5
+        s = np.array([q[b, h, i] @ (k[b, h, j] + (tk[index[i, j]] if known[j] else 0))
+                      for j in pairs]) / (DIM / HEADS)**0.5
         w = np.exp(s - s.max())
         w /= w.sum()
         looped[b, h, i] = sum(w[j] * (v[b, h, j] + (tv[index[i, j]] if known[j] else 0)) for j in pairs)
     np.testing.assert_allclose(got.detach(), module.out_proj(join(torch.from_numpy(looped))).detach(), atol=1e-12)
 
 
-@pytest.mark.parametrize("given", [{}, {"q_positions": torch.arange(LK) * 3, "k_positions": torch.arange(LK).expand(B, LK) ** 2},
-                                   {"q_positions": REAL_K * 2, "k_positions": REAL_K}])
+@pytest.mark.parametrize("given",
+                         [{}, {"q_positions": torch.arange(LK) * 3, "k_positions": torch.arange(LK).expand(B, LK) ** 2},
+                          {"q_positions": REAL_K * 2, "k_positions": REAL_K}])
 def test_alibi_where_positions_are_not_known(given):
-    """A pair with a masked position has no penalty. The reference loops over all pairs, and autograd computes its gradients."""
+    """A pair with a masked position has no penalty. The reference loops over all pairs, and autograd computes its
+    gradients."""
     module = shake(rt.ALiBiMultiheadAttention(DIM, HEADS))
     x, seen_q, seen_k = draw(B, LK, DIM), torch.rand(LK) < 0.6, torch.rand(B, LK) < 0.6
     at_q, at_k = given.values() if given else (torch.arange(LK), torch.arange(LK))
@@ -535,15 +568,18 @@ def test_alibi_where_positions_are_not_known(given):
     q, k, v = (split(f(x)) for f in (module.q_proj, module.k_proj, module.v_proj))
     want, weights = softmax(q @ k.mT / (DIM / HEADS)**0.5 - slopes[:, None, None] * (distance * both)[:, None], v)
     if given and given["q_positions"].is_floating_point():
-        given = {"q_positions": given["q_positions"].masked_fill(~seen_q, math.nan), "k_positions": given["k_positions"]}
+        given = {"q_positions": given["q_positions"].masked_fill(~seen_q, math.nan),
+                 "k_positions": given["k_positions"]}
     got, mean = module(x, x, x, **given, q_position_mask=seen_q, k_position_mask=seen_k, need_weights=True)
     torch.testing.assert_close(mean, weights.mean(1), atol=1e-12, rtol=0)
-    agree(got, module.out_proj(join(want)), [x, *(p for n, p in module.named_parameters() if n != "k_proj.bias")], 1e-10)
+    agree(got, module.out_proj(join(want)), [x, *(p for n, p in module.named_parameters() if n != "k_proj.bias")],
+          1e-10)
 
     q, k, v = (y.detach().numpy() for y in (q, k, v))
     looped = np.zeros_like(v)
     for b, h, i in np.ndindex(B, HEADS, LK):
-        s = [q[b, h, i] @ k[b, h, j] / (DIM / HEADS)**0.5 - (float(slopes[h] * distance[b, i, j]) if both[b, i, j] else 0) for j in range(LK)]
+        s = [q[b, h, i] @ k[b, h, j] / (DIM / HEADS)**0.5
+             - (float(slopes[h] * distance[b, i, j]) if both[b, i, j] else 0) for j in range(LK)]
         w = np.exp(np.array(s) - max(s))
         looped[b, h, i] = (w / w.sum()) @ v[b, h]
     np.testing.assert_allclose(got.detach(), module.out_proj(join(torch.from_numpy(looped))).detach(), atol=1e-12)
@@ -563,7 +599,8 @@ def test_alibi_with_infinite_positions():
 def test_a_mask_for_each_batch_entry():
     module, x = shake(rt.AdditiveRelMultiheadAttention(DIM, HEADS, max_distance=4)), draw(B, LK, DIM)
     mask = torch.rand(B, LK, LK) < 0.3
-    assert torch.equal(module(x, x, x, attn_mask=mask)[0], module(x, x, x, attn_mask=mask.repeat_interleave(HEADS, 0))[0])
+    assert torch.equal(module(x, x, x, attn_mask=mask)[0],
+                       module(x, x, x, attn_mask=mask.repeat_interleave(HEADS, 0))[0])
 
 
 def test_shapes_of_masks():
@@ -573,18 +610,22 @@ def test_shapes_of_masks():
     for shape in ((1, LQ, LK), (B, 1, LK), (B, LQ, 1), (1, LK), (LQ, 1), (B * HEADS, 1, LK), (1, 1, 1)):
         full = (LQ, LK) if len(shape) == 2 else (B * HEADS if shape[0] > B else B, LQ, LK)
         for mask in (torch.rand(shape) < 0.3, torch.randn(shape)):
-            assert torch.equal(module(query, key, key, attn_mask=mask)[0], module(query, key, key, attn_mask=mask.expand(full))[0])
-    for shape in ((5, LQ, LK), (B, LK, LQ), (LQ,), (LQ, LK + 1), (2 * B * HEADS, LQ, LK), (B, HEADS, LQ, LK), (HEADS, LQ, LK)):
+            assert torch.equal(module(query, key, key, attn_mask=mask)[0],
+                               module(query, key, key, attn_mask=mask.expand(full))[0])
+    for shape in ((5, LQ, LK), (B, LK, LQ), (LQ,), (LQ, LK + 1), (2 * B * HEADS, LQ, LK), (B, HEADS, LQ, LK),
+                  (HEADS, LQ, LK)):
         with pytest.raises(ValueError) as found:
             module(query, key, key, attn_mask=torch.zeros(shape))
-        assert str(found.value) == (f"attn_mask has shape {shape}, expected (Lq, Lk), (B, Lq, Lk) or (B num_heads, Lq, Lk), here (7, 11), "
+        assert str(found.value) == (f"attn_mask has shape {shape}, expected (Lq, Lk), (B, Lq, Lk) or (B num_heads, Lq, "
+                                    "Lk), here (7, 11), "
                                     "(3, 7, 11) or (6, 7, 11)")
 
 
 def test_additive_pos_multihead_attention():
     module = shake(rt.AdditivePosMultiheadAttention(DIM, HEADS, max_len=40))
     query, key, value = draw(B, LQ, DIM), draw(B, LK, DIM), draw(B, LK, DIM)
-    for p_q, p_k, seen in ((None, None, None), (torch.arange(LQ) + 7, (REAL_K * 2).expand(B, LK), torch.rand(B, LK) < 0.6)):
+    for p_q, p_k, seen in ((None, None, None), (torch.arange(LQ) + 7, (REAL_K * 2).expand(B, LK),
+                                                torch.rand(B, LK) < 0.6)):
         at_q, at_k = (torch.arange(n) if p is None else p.long() for n, p in ((LQ, p_q), (LK, p_k)))
         added = module.pos_emb[at_k] * (1 if seen is None else seen[..., None])
         want = module.attn(query + module.pos_emb[at_q], key + added, value, need_weights=True)
@@ -599,7 +640,8 @@ def test_additive_pos_multihead_attention():
 
 def test_rotary_embedding():
     """apply_rope rotates as relpos.attention does."""
-    rotary, p = rt.RotaryEmbedding(DIM // HEADS, base=100.0, dtype=torch.float64), torch.rand(B, LK, dtype=torch.float64) * 9
+    rotary, p = rt.RotaryEmbedding(DIM // HEADS, base=100.0,
+                                   dtype=torch.float64), torch.rand(B, LK, dtype=torch.float64) * 9
     q, k, v = draw(B, HEADS, LK, DIM // HEADS), draw(B, HEADS, LK, DIM // HEADS), draw(B, HEADS, LK, DIM // HEADS)
     want = relpos.attention(q, k, v, rope=relpos.RoPE(base=100.0, layout="interleaved", positions=p))
     agree(relpos.attention(rotary.apply_rope(q, p), rotary.apply_rope(k, p), v), want, [q, k, v])
@@ -608,15 +650,18 @@ def test_rotary_embedding():
     assert torch.equal(kept[0, :, ~seen[0]], q[0, :, ~seen[0]])
     assert rotary(torch.arange(3))[0].shape == (3, DIM // HEADS // 2)
     module, x = shake(rt.RoPEMultiheadAttention(DIM, HEADS)), draw(B, LK, DIM)
-    assert torch.equal(module(x, x, x, q_positions=p, q_position_mask=seen)[0], module(x, x, x, q_positions=p * seen)[0])
+    assert torch.equal(module(x, x, x, q_positions=p, q_position_mask=seen)[0],
+                       module(x, x, x, q_positions=p * seen)[0])
     with pytest.raises(ValueError, match="dim is 5"):
         rt.RotaryEmbedding(5)
 
 
 @pytest.mark.parametrize("make", [lambda: rt.AdditiveRelMultiheadAttention(DIM, HEADS, max_distance=4),
-                                  lambda: rt.AdditivePosMultiheadAttention(DIM, HEADS, max_len=9), lambda: rt.RoPEMultiheadAttention(DIM, HEADS),
+                                  lambda: rt.AdditivePosMultiheadAttention(DIM, HEADS, max_len=9),
+                                  lambda: rt.RoPEMultiheadAttention(DIM, HEADS),
                                   lambda: rt.ClippedBiasMultiheadAttention(DIM, HEADS, max_distance=4),
-                                  lambda: rt.ALiBiMultiheadAttention(DIM, HEADS), lambda: rt.ShawMultiheadAttention(DIM, HEADS, max_distance=4)])
+                                  lambda: rt.ALiBiMultiheadAttention(DIM, HEADS),
+                                  lambda: rt.ShawMultiheadAttention(DIM, HEADS, max_distance=4)])
 def test_reset_parameters(make):
     module = shake(make())
     module.reset_parameters()
@@ -674,7 +719,8 @@ FAMILIES = {
 def test_families(family, causal, given):
     module = shake(FAMILIES[family]())
     query, key = draw(B, LQ, DIM), draw(B, LK, DIM)
-    at_q, at_k = (torch.arange(LQ) * 2 - 5, torch.randint(-9, 9, (B, LK))) if given else (torch.arange(LQ), torch.arange(LK))
+    at_q, at_k = (torch.arange(LQ) * 2 - 5,
+                  torch.randint(-9, 9, (B, LK))) if given else (torch.arange(LQ), torch.arange(LK))
     q, k, v = (split(f(x)) for f, x in ((module.q_proj, query), (module.k_proj, key), (module.v_proj, key)))
     r = at_k[..., None, :] - at_q[:, None]
     r = r[:, None] if given else r  # (B, 1, Lq, Lk) or (Lq, Lk)
@@ -691,14 +737,16 @@ def test_families(family, causal, given):
     if family == "shared":
         scores = scores + module.relative_bias[6 - index]
     if family == "clipped":
-        scores = scores + torch.stack([module.relative_bias[h][6 - index].expand(B, 1, LQ, LK)[:, 0] for h in range(HEADS)], 1)
+        scores = scores + torch.stack([module.relative_bias[h][6 - index].expand(B, 1, LQ, LK)[:, 0]
+                                       for h in range(HEADS)], 1)
     out, weights = softmax(scores, v, keep)
     if family == "shaw":
         out = out + (weights[..., None] * module.rel_embed.a_V[index]).sum(-2)
     positions = {"q_positions": at_q, "k_positions": at_k} if given else {}
     got, mean = module(query, key, key, key_padding_mask=PAD, need_weights=True, is_causal=causal, **positions)
     torch.testing.assert_close(mean, weights.mean(1), atol=1e-12, rtol=0)
-    agree(got, module.out_proj(join(out)), [query, key, *(p for n, p in module.named_parameters() if n != "k_proj.bias")], 1e-10)
+    agree(got, module.out_proj(join(out)),
+          [query, key, *(p for n, p in module.named_parameters() if n != "k_proj.bias")], 1e-10)
 
 
 def test_shapes_of_the_families():
@@ -729,7 +777,8 @@ def test_window_attention_beside_timm(head_dim, fused):
     holder.load_state_dict(weights)
     x, mask = draw(8, 6, DIM), torch.zeros(4, 6, 6).masked_fill(torch.rand(4, 6, 6) < 0.4, -100.0)
     for options in ((), (mask,)):
-        agree(holder["a"](x, *options), peer(x, *options), ([x, *holder.parameters()], [x, *by_name(peer, holder["a"])]))
+        agree(holder["a"](x, *options), peer(x, *options),
+              ([x, *holder.parameters()], [x, *by_name(peer, holder["a"])]))
 
 
 def by_name(peer, module):
@@ -822,7 +871,8 @@ def test_nothing_grows_with_the_square(name):
 
 
 def test_the_recipe_for_a_loss_on_weights():
-    """The code in docs/python-reference.md computes the same attention as relpos, and both parts of its loss have gradients."""
+    """The code in docs/python-reference.md computes the same attention as relpos, and both parts of its loss have
+    gradients."""
     page = (Path(__file__).parents[2] / "docs/python-reference.md").read_text()
     code, names = re.search(r"### A loss on the weights\n.*?```python\n(.*?)```", page, re.S)[1], {}
     exec(code, names)
@@ -841,9 +891,11 @@ def test_the_recipe_for_a_loss_on_weights():
 def test_positions_of_a_compiled_layer():
     seen, p, x = torch.arange(6) % 3 > 0, torch.arange(6.0), draw(2, 6, 8)
     p[3] = math.inf
-    for module, given in ((rt.ClippedBiasMultiheadAttention(8, 2, max_distance=3), {"q_positions": p, "q_position_mask": seen}),
+    for module, given in ((rt.ClippedBiasMultiheadAttention(8, 2, max_distance=3),
+                           {"q_positions": p, "q_position_mask": seen}),
                           (rt.ShawMultiheadAttention(8, 2, max_distance=3), {"q_positions": p}),
-                          (rt.ShawMultiheadAttention(8, 2, max_distance=3), {"q_positions": p, "k_position_mask": seen}),
+                          (rt.ShawMultiheadAttention(8, 2, max_distance=3),
+                           {"q_positions": p, "k_position_mask": seen}),
                           (rt.ALiBiMultiheadAttention(8, 2), {"k_positions": p, "q_position_mask": seen}),
                           (rt.AdditivePosMultiheadAttention(8, 2, max_len=9), {"k_positions": torch.arange(6.0)}),
                           (rt.RoPEMultiheadAttention(8, 2), {"k_position_mask": seen})):
@@ -884,8 +936,10 @@ def test_documentation():
     assert {name for name in rt.__all__ if isinstance(getattr(rt, name), type)} - parts == set(MODULES)
 
 
-@pytest.mark.parametrize("options", [{}, dict(is_causal=True), dict(attn_mask="bool"), dict(attn_mask="numbers"), dict(scale=0.3),
-                                     dict(enable_gqa=True), dict(is_causal=True, one=True)], ids=lambda x: "-".join(x) or "plain")
+@pytest.mark.parametrize("options", [{}, dict(is_causal=True), dict(attn_mask="bool"), dict(attn_mask="numbers"),
+                                     dict(scale=0.3),
+                                     dict(enable_gqa=True), dict(is_causal=True, one=True)],
+                         ids=lambda x: "-".join(x) or "plain")
 def test_scaled_dot_product_attention_of_torch(options):
     g = torch.Generator().manual_seed(3)
     q, k, v = (torch.randn(2, heads, n, 8, generator=g, requires_grad=True)

@@ -29,7 +29,8 @@ def call(q, k, v, t5, rk, rv, sink, q_offset=1, seed=3, **more):
         window=(3, None), key_mask=KEYS, scale=0.7, softcap=3.0, dropout=0.2, q_offset=q_offset, seed=seed, **more)
 
 
-TEXT = "bias|t5,buckets=8|3,-,-,-,-,-,-,-\nrelkey|relkey,left=1,right=1|0,-,-,-,-,-,-,-\nkey_mask||1\ncausal|True|\nscale|0.5|"
+TEXT = ("bias|t5,buckets=8|3,-,-,-,-,-,-,-\nrelkey|relkey,left=1,right=1|0,-,-,-,-,-,-,-\nkey_mask||1\ncausal|True|\n"
+        "scale|0.5|")
 
 
 def operands():
@@ -43,13 +44,15 @@ def test_opcheck():
     for given in (args, every):
         numbers = torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, given)
         torch.library.opcheck(torch.ops.relpos.attention.default, numbers)
-        # omit the fourth test of opcheck: it differentiates the sum of all results, but only out and lse have gradients; see test_compile
+        # omit the fourth test of opcheck: it differentiates the sum of all results, but only out and lse have
+        # gradients; see test_compile
         torch.library.opcheck(torch.ops.relpos.attention.default, given,
                               test_utils=("test_schema", "test_autograd_registration", "test_faketensor"))
     q, k, v, arrays, *rest = numbers[:4] + args[4:]
     out, lse = torch.ops.relpos.attention(q, k, v, arrays, *rest)
     torch.library.opcheck(torch.ops.relpos.attention_backward.default,
-                          (out, q, k, v, lse, out, lse, arrays, *rest, [True, False, True, True, False, False, True], [lse * 0]))
+                          (out, q, k, v, lse, out, lse, arrays, *rest, [True, False, True, True, False, False, True],
+                           [lse * 0]))
 
 
 def test_gradcheck_of_the_operator():
@@ -111,7 +114,8 @@ VALUES = {  # name: (options as a function of q and a number, q of each call, th
     "scale of the size": (lambda q, n: dict(scale=q.shape[-1] ** -0.5), WIDE, (1,)),
     "scale as a tensor": (lambda q, n: dict(scale=n), LONG[:1], (torch.tensor(0.2), torch.tensor(0.4))),
     "softcap": (lambda q, n: dict(softcap=n), LONG[:1], (1.5, 2.5)),
-    "softcap_after": (lambda q, n: dict(softcap=2.0, softcap_after=n, bias=relpos.LogDecay(0.3)), LONG[:1], (False, True, 1.5, 2.5)),
+    "softcap_after": (lambda q, n: dict(softcap=2.0, softcap_after=n,
+                                        bias=relpos.LogDecay(0.3)), LONG[:1], (False, True, 1.5, 2.5)),
     "dropout": (lambda q, n: dict(dropout=n, seed=1), LONG[:1], (0.1, 0.2, 0.3)),
     "seed": (lambda q, n: dict(dropout=0.5, seed=n), LONG[:1], (0, 3, 2**63, 2**64 - 1)),
     "seed of NumPy": (lambda q, n: dict(dropout=0.5, seed=np.int64(3)), LONG[:1], (1,)),
@@ -124,9 +128,11 @@ VALUES = {  # name: (options as a function of q and a number, q of each call, th
     "causal by the length": (lambda q, n: dict(causal=q.shape[2] > 8), LONG, (1,)),
     "precision": (lambda q, n: dict(precision="high"), LONG[:1], (1,)),
     "lambda_": (lambda q, n: dict(bias=relpos.LogDecay(n)), LONG[:1], (0.1, 0.2, 0.3)),
-    "max_distance": (lambda q, n: dict(bias=relpos.T5(torch.arange(64.).view(32, 2), max_distance=n)), LONG[:1], (20, 30, 40)),
-    "left of the length": (lambda q, n: dict(relkey=relpos.RelKey(q.new_ones(q.shape[2] + 1, 8).cumsum(0), left=q.shape[2] - 1, right=1)),
-                           LONG, (1,)),
+    "max_distance": (lambda q, n: dict(bias=relpos.T5(torch.arange(64.).view(32, 2), max_distance=n)), LONG[:1],
+                     (20, 30, 40)),
+    "left of the length":
+    (lambda q, n: dict(relkey=relpos.RelKey(q.new_ones(q.shape[2] + 1, 8).cumsum(0), left=q.shape[2] - 1, right=1)),
+     LONG, (1,)),
     "grid": (lambda q, n: dict(bias=relpos.Swin(torch.arange(4. * n - 2).view(-1, 2), grid=(1, n))), LONG[:1], (7,)),
     "base": (lambda q, n: dict(rope=relpos.RoPE(base=n)), LONG[:1], (1e2, 1e3, 1e4)),
 }
@@ -201,7 +207,8 @@ def test_no_gradient_is_dropped_silently(way, name):
         call = torch.jit.trace(as_tuple, (q.detach(), k.detach(), v.detach()))
     else:
         def call(*args):
-            out, lse, weights, _, _, entropy = torch.ops.relpos.attention(*args, [], "return_weights|True|\nsummary|True|", 0, 0)
+            out, lse, weights, _, _, entropy = torch.ops.relpos.attention(*args, [],
+                                                                          "return_weights|True|\nsummary|True|", 0, 0)
             return out, weights, lse, entropy
     out, *others = call(q, k, v)
     other = others[["weights", "lse", "entropy"].index(name)]
@@ -230,7 +237,8 @@ def test_jit_trace():
         got = found(x)
         assert torch.equal(got, want)
         parameters = dict(found.named_parameters())
-        for a, b in zip(torch.autograd.grad(got.sin().sum(), [parameters[name] for name, _ in layer.named_parameters()]), expected):
+        for a, b in zip(torch.autograd.grad(got.sin().sum(),
+                                            [parameters[name] for name, _ in layer.named_parameters()]), expected):
             assert torch.equal(a, b)
 
 
@@ -244,7 +252,8 @@ def test_jit_trace_with_every_option():
 @pytest.mark.parametrize("dynamo", [False, True])
 def test_onnx_is_refused(dynamo):
     pytest.importorskip("onnxscript")
-    with pytest.raises(Exception, match="relpos.attention cannot be exported to ONNX; export the model with another attention"):
+    with pytest.raises(Exception, match="relpos.attention cannot be exported to ONNX; export the model with another "
+                                        "attention"):
         torch.onnx.export(Layer(), (torch.randn(2, 6, 8),), io.BytesIO(), dynamo=dynamo)
 
 
@@ -272,7 +281,8 @@ def test_types_of_tensors_that_see_each_call():
 
     q, k, v, t5, *_ = (x.detach() for x in inputs())
     want = relpos.attention(q, k, v, bias=relpos.T5(t5, buckets=8))
-    assert torch.equal(relpos.attention(q.as_subclass(Watched), k, v, bias=relpos.T5(t5.as_subclass(Watched), buckets=8)), want)
+    assert torch.equal(relpos.attention(q.as_subclass(Watched), k, v,
+                                        bias=relpos.T5(t5.as_subclass(Watched), buckets=8)), want)
     assert seen == ["relpos.attention.default"]
     two = relpos.attention(TwoTensor(q, q + 1), TwoTensor(k, k), TwoTensor(v, v), bias=relpos.T5(t5, buckets=8))
     assert torch.equal(two.a, want) and torch.equal(two.b, relpos.attention(q + 1, k, v, bias=relpos.T5(t5, buckets=8)))

@@ -1,4 +1,5 @@
-"""Test that calls with tensors use torch's OpenMP threads and no others, and give the same bits for any number of threads.
+"""Test that calls with tensors use torch's OpenMP threads and no others, and give the same bits for any number of
+threads.
 SPDX-License-Identifier: Apache-2.0"""
 import subprocess
 import sys
@@ -25,7 +26,8 @@ def torch_works(): return torch.randn(700, 700) @ torch.randn(700, 700) + torch.
 def run(text, **environment):
     """Run a process, check that it exits by itself, and return its output."""
     variables = {"RELPOS_SHORT": "0", "PATH": "/usr/bin:/bin", **environment}
-    done = subprocess.run([sys.executable, "-P", "-c", BEGIN + text], capture_output=True, text=True, timeout=120, env=variables)
+    done = subprocess.run([sys.executable, "-P", "-c", BEGIN + text], capture_output=True, text=True, timeout=120,
+                          env=variables)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 
@@ -113,8 +115,8 @@ def test_several_threads_of_python_at_once():
 
 
 def test_a_forked_child_computes():
-    """A forked child does not inherit OpenMP's threads. An OpenMP region in the child would wait for them forever, as torch's own
-    operations do."""
+    """A forked child does not inherit OpenMP's threads. An OpenMP region in the child would wait for them forever, as
+    torch's own operations do."""
     assert run("""
 torch.set_num_threads(3)
 torch_works()

@@ -1,4 +1,5 @@
-"""Check that the structs of bench/relpos_ctypes.py are those of the library: compute one attention and its gradients. Needs no PyTorch.
+"""Check that the structs of bench/relpos_ctypes.py are those of the library: compute one attention and its gradients.
+Needs no PyTorch.
 
     bench_structs.py LIBRELPOS
 
@@ -31,9 +32,11 @@ def main():
 
     def good(status):
         if status:
-            sys.exit(f"bench_structs: {lib.rp_last_error().decode()} (compare bench/relpos_ctypes.py with include/relpos/relpos.h)")
+            sys.exit(f"bench_structs: {lib.rp_last_error().decode()} (compare bench/relpos_ctypes.py with "
+                     "include/relpos/relpos.h)")
 
-    desc = Desc(ctypes.sizeof(Desc), 1, 1, 1, LENGTH, LENGTH, WIDTH, WIDTH, F32, -math.inf, term_size=ctypes.sizeof(Term), mask_size=ctypes.sizeof(Mask))
+    desc = Desc(ctypes.sizeof(Desc), 1, 1, 1, LENGTH, LENGTH, WIDTH, WIDTH, F32, -math.inf,
+                term_size=ctypes.sizeof(Term), mask_size=ctypes.sizeof(Mask))
     plan, tensors, grads, keep = ctypes.c_void_p(), Tensors(ctypes.sizeof(Tensors)), Grads(ctypes.sizeof(Grads)), {}
     good(lib.rp_plan_create(ctypes.byref(plan), ctypes.byref(desc)))
     for to, names in ((tensors, "q k v out"), (grads, "dout dq dk dv")):

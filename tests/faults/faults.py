@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
-"""Run every command of relpos with a fault at its n-th allocation or system call. The fault is a failure of that call only, a failure
-of that call and all later ones, a read or write of only half the bytes, or a kill.
+"""Run every command of relpos with a fault at its n-th allocation or system call. The fault is a failure of that call
+only, a failure of that call and all later ones, a read or write of only half the bytes, or a kill.
 
     tests/faults/faults.py PROGRAM INJECT STARVE [--points N] [--ways] [--only NAME]
 
-INJECT is the compiled tests/faults/inject.c, and STARVE the compiled tests/faults/starve.c. A point is a call at which a fault is tried. If
-a command has more than 8 N points of a kind, N of them are tried, evenly spread (default: all). With --ways, also try the first point of
-each call stack that leads to an allocation or a system call, unless an earlier command had the same stack.
+INJECT is the compiled tests/faults/inject.c, and STARVE the compiled tests/faults/starve.c. A point is a call at which
+a fault is tried. If a command has more than 8 N points of a kind, N of them are tried, evenly spread (default: all).
+With --ways, also try the first point of each call stack that leads to an allocation or a system call, unless an earlier
+command had the same stack.
 
-Each run must end by itself and not by a signal. With exit code 0, everything it wrote and printed must be the same as without a fault.
-Otherwise the exit code must be 1, a line on standard error must begin with "relpos: " and name the failure, each output must be
-complete or unchanged, and no temporary file may remain. After a kill, each output must be complete or unchanged too; running the command
-again must succeed, give the expected outputs and remove the files that the killed run left. Exit code 77: processes cannot be traced.
+Each run must end by itself and not by a signal. With exit code 0, everything it wrote and printed must be the same as
+without a fault. Otherwise the exit code must be 1, a line on standard error must begin with "relpos: " and name the
+failure, each output must be complete or unchanged, and no temporary file may remain. After a kill, each output must be
+complete or unchanged too; running the command again must succeed, give the expected outputs and remove the files that
+the killed run left. Exit code 77: processes cannot be traced.
 SPDX-License-Identifier: Apache-2.0
 """
 import argparse
@@ -154,18 +156,23 @@ class Faults:
     """The commands, in a temporary folder with the files that they read."""
 
     def __init__(self, program, inject, starve, folder):
-        self.program, self.inject, self.starve, self.here = Path(program).resolve(), Path(inject).resolve(), Path(starve).resolve(), Path(folder)
+        self.program, self.inject, self.starve, self.here = (Path(program).resolve(), Path(inject).resolve(),
+                                                             Path(starve).resolve(), Path(folder))
         self.log, self.out = self.here / "log", self.here / "out"
-        self.environment = {k: v for k, v in os.environ.items() if not k.startswith(("RELPOS_", "OPENBLAS_", "LC_", "LANG"))} | {"LC_ALL": "C", "HOME": str(self.here)}
+        self.environment = ({k: v for k, v in os.environ.items()
+                             if not k.startswith(("RELPOS_", "OPENBLAS_", "LC_", "LANG"))}
+                            | {"LC_ALL": "C", "HOME": str(self.here)})
         self.findings, self.tried, self.expected = [], {}, {}
         self.ways, self.seen = {}, set()
         self.make_inputs()
 
     def plain(self, line):
-        subprocess.run([self.program, *words(line)], cwd=self.here, env=self.environment, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+        subprocess.run([self.program, *words(line)], cwd=self.here, env=self.environment, check=True,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
 
     def make_inputs(self):
-        (self.here / "text.txt").write_text("Four score and seven years ago our fathers brought forth on this continent. " * 20)
+        (self.here / "text.txt").write_text("Four score and seven years ago our fathers brought forth on this "
+                                            "continent. " * 20)
         (self.here / "training.lab").write_text(TRAINING)
         (self.here / "sweep.lab").write_text(TRAINING + "vary.seed = 1 | 2\nquick.steps = 2\n")
         (self.here / "counts.lab").write_text(TRAINING + "eval_previous = 3\neval_ngrams = 2\neval_lengths = 8 16\n")
@@ -173,7 +180,8 @@ class Faults:
         (self.here / "pairs.lab").write_text(PAIRS + f"text = {ROOT}/lab/data/numbers.txt\n")
         (self.here / "lines.txt").write_text("5 9 2 4\n3\n")
         (self.here / "pairs.txt").write_text("5 9 2 4\t3 4 1\n")
-        tensors(self.here / "in.safetensors", {"q": (1, 2, 5, 8), "k": (1, 2, 6, 8), "v": (1, 2, 6, 8), "dout": (1, 2, 5, 8), "table": (32, 2), "unused": (9,)})
+        tensors(self.here / "in.safetensors", {"q": (1, 2, 5, 8), "k": (1, 2, 6, 8), "v": (1, 2, 6, 8),
+                                               "dout": (1, 2, 5, 8), "table": (32, 2), "unused": (9,)})
         shutil.copy(ROOT / "examples" / "data" / "three.npz", self.here / "in.npz")
         shutil.copytree(DATA / "v11", self.here / "words")
         tokenizer = json.loads((ROOT / "tests" / "tokenizer" / "data" / "t5.json").read_text())
@@ -193,7 +201,8 @@ class Faults:
             self.plain("lab train training.lab -o run --threads 1")
         except subprocess.CalledProcessError:
             print("no CBLAS: the laboratory and its models are left out")
-            self.commands = [(name, line) for name, line in COMMANDS if not name.startswith("lab") and "--model run" not in line]
+            self.commands = [(name, line) for name, line in COMMANDS if not name.startswith("lab")
+                             and "--model run" not in line]
             return
         self.plain("lab train training.lab -o half --threads 1 --until 3")
         self.plain("lab train training.lab -o rope --threads 1 --set position=rope")
@@ -208,32 +217,38 @@ class Faults:
         if "--resume" in line:
             shutil.copytree(self.here / "half", self.out / "half")
         for name in re.findall(r"-o out/(\S+\.\w+)", line):
-            if not name.endswith(".jsonl") and "t5 proteins prott5" not in line:  # this command only continues its own files
+            # this command only continues its own files
+            if not name.endswith(".jsonl") and "t5 proteins prott5" not in line:
                 (self.out / name).write_text("what was here before\n")
 
     def state(self):
         """Return {name: digest} of all files and folders below out/."""
-        return {str(path.relative_to(self.out)): "folder" if path.is_dir() else self.digest(path) for path in sorted(self.out.rglob("*"))}
+        return {str(path.relative_to(self.out)): "folder" if path.is_dir() else self.digest(path)
+                for path in sorted(self.out.rglob("*"))}
 
     @staticmethod
     def digest(path):
         data = path.read_bytes()
         if path.name.endswith(".jsonl"):  # times differ, and results may be in another order
-            lines = [{k: v for k, v in json.loads(line).items() if k not in TIMES} for line in data.decode().splitlines()]
+            lines = [{k: v for k, v in json.loads(line).items() if k not in TIMES}
+                     for line in data.decode().splitlines()]
             data = "\n".join(sorted(map(json.dumps, lines))).encode()
         return hashlib.sha256(data).hexdigest()[:16]
 
     def run(self, line, kind, n):
-        """Run a command. Return (exit code, standard output, standard error, points, failed call). Exit code None means that it hung."""
+        """Run a command. Return (exit code, standard output, standard error, points, failed call). Exit code None means
+        that it hung."""
         what, how = kind.split()
         environment = self.environment
         command = [self.program, *words(line)]
         if what == "alloc":
-            environment = environment | {"LD_PRELOAD": str(self.starve), "STARVE_N": str(n), "STARVE_EVER": str(int(how == "ever")), "STARVE_LOG": str(self.log)}
+            environment = environment | {"LD_PRELOAD": str(self.starve), "STARVE_N": str(n),
+                                         "STARVE_EVER": str(int(how == "ever")), "STARVE_LOG": str(self.log)}
         else:
             command = [self.inject, str(n), how, self.log, *command]
         self.log.unlink(missing_ok=True)
-        process = subprocess.Popen(command, cwd=self.here, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = subprocess.Popen(command, cwd=self.here, env=environment, stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
             printed, said = process.communicate(timeout=WAIT)
         except subprocess.TimeoutExpired:
@@ -284,7 +299,8 @@ class Faults:
             if now != after:
                 return failed, f"exit code 0, and other files: {sorted(set(now.items()) ^ set(after.items()))}", said
             if out != printed and "?" not in name:
-                return failed, f"exit code 0, and it printed {len(out)} bytes that are not the {len(printed)} of a good run", said
+                return (failed, f"exit code 0, and it printed {len(out)} bytes that are not the {len(printed)} of a "
+                                "good run", said)
             return None
         if code != 1 and not killed:
             return failed, f"exit code {code}", said
@@ -295,7 +311,8 @@ class Faults:
         if kind.startswith("call") and not killed and "!" not in name and not re.search(NAMED, said):
             return failed, "a message that does not say what the system said", said
         if "+" not in name:
-            wrong = [x for x in {*before, *now} if now.get(x) != before.get(x) and now.get(x) != after.get(x) and not (killed and re.search(temporary, x))]
+            wrong = [x for x in {*before, *now} if now.get(x) != before.get(x) and now.get(x) != after.get(x)
+                     and not (killed and re.search(temporary, x))]
             if wrong or not killed or "!" in name:
                 return (failed, f"files that are neither old nor new: {wrong}", said) if wrong else None
             if "hf" in now:  # an existing folder is never replaced
@@ -312,14 +329,16 @@ class Faults:
         left = [x for x in self.state() if re.search(temporary, x)]
         if left:
             return failed, f"running it again leaves {left}", said
-        wrong = [x for x, y in self.state().items() if after.get(x) != y and not x.endswith(("log.jsonl", "previous.safetensors")) and x not in ignored]
+        wrong = [x for x, y in self.state().items() if after.get(x) != y
+                 and not x.endswith(("log.jsonl", "previous.safetensors")) and x not in ignored]
         return (failed, f"running it again gives other files: {wrong}", said) if wrong else None
 
     def check(self, name, line, kind, n):
         wrong = self.judge(name, line, kind, n)
         if wrong:
             failed, why, said = wrong
-            self.findings.append({"command": name, "kind": kind, "point": n, "failed": failed, "why": why, "said": said[-600:]})
+            self.findings.append({"command": name, "kind": kind, "point": n, "failed": failed, "why": why,
+                                  "said": said[-600:]})
         return wrong
 
     def new_ways(self, name, kind):
@@ -335,7 +354,8 @@ class Faults:
             points = self.measure(name, line)[3]
             for kind in KINDS:
                 n = points[kind]
-                tries = range(1, n + 1) if most is None or n <= 8 * most else sorted({1 + k * (n - 1) // max(most - 1, 1) for k in range(most)})
+                tries = (range(1, n + 1) if most is None
+                         or n <= 8 * most else sorted({1 + k * (n - 1) // max(most - 1, 1) for k in range(most)}))
                 if ways:
                     tries = sorted({*tries, *self.new_ways(name, kind)})
                 for point in tries:
@@ -356,8 +376,10 @@ class Faults:
 
 
 TIMES = {"machine", "ms_per_step", "processor_share", "tokens_per_s", "pairs_per_s", "seconds", "time"}
-NAMED = (r"memory|No space left|Input/output error|Too many open files|Permission denied|Operation not permitted|Invalid argument|No locks available"
-         r"|No such file|Resource temporarily|threads|standard output: it cannot be written|failed to map|cannot map|is not found")
+NAMED = (r"memory|No space left|Input/output error|Too many open files|Permission denied|Operation not "
+         r"permitted|Invalid argument|No locks available"
+         r"|No such file|Resource temporarily|threads|standard output: it cannot be written|failed to map|cannot "
+         r"map|is not found")
 
 
 def printed_too(name, out):
@@ -384,7 +406,8 @@ def main():
         for name, points in faults.spread(commands, a.points, a.ways):
             tried = sum(n for (command, _), n in faults.tried.items() if command == name)
             found = [f for f in faults.findings if f["command"] == name]
-            print(f"{name:24} {points['alloc once']:6} allocations, {points['call once']:5} calls of the system: {tried:6} tried, {len(found)} wrong")
+            print(f"{name:24} {points['alloc once']:6} allocations, {points['call once']:5} calls of the system: "
+                  f"{tried:6} tried, {len(found)} wrong")
             for f in found:
                 print(f"    {f['kind']} {f['point']} ({f['failed']}): {f['why']}: {f['said'].strip()[-300:]}")
             sys.stdout.flush()

@@ -110,8 +110,10 @@ def write_number(x):
 
 def header():
     out = ["/* golden.h -- right numbers of published worked examples; written by make_golden.py.",
-           " * Arrays are row-major. An array whose name ends in _PRINT has the decimals printed in its source; the others",
-           " * have the value of the formula in full precision. Offsets are delta = key - query unless noted. Do not edit.",
+           " * Arrays are row-major. An array whose name ends in _PRINT has the decimals printed in its source; the "
+           "others",
+           " * have the value of the formula in full precision. Offsets are delta = key - query unless noted. Do not "
+           "edit.",
            " * SPDX-License-Identifier: Apache-2.0 */",
            "#ifndef RELPOS_TESTS_GOLDEN_H",
            "#define RELPOS_TESTS_GOLDEN_H"]
@@ -292,8 +294,10 @@ def shaw():
     emit("SHAW_CLIP5", clipped[0], "clip(j - 5, -4, 4) for keys 0..9: the query is at position 5", integer=True)
     emit("SHAW_PAIRS", [128, 256, unseen, total], "trained on 128, run on 256: unseen position pairs, all pairs",
          integer=True)
-    emit("SHAW_NOISE", noise, "NumPy seed 42, times 0.1: the simulated pattern without its preference for near offsets, delta = -5..5")
-    emit("SHAW_PATTERN", profile_of_pattern, "dot product of (.5, .5, .5, .5) and the noise, after adding exp(-delta^2 / 2) to channel 0")
+    emit("SHAW_NOISE", noise, "NumPy seed 42, times 0.1: the simulated pattern without its preference for near "
+                              "offsets, delta = -5..5")
+    emit("SHAW_PATTERN", profile_of_pattern, "dot product of (.5, .5, .5, .5) and the noise, after adding exp(-delta^2 "
+                                             "/ 2) to channel 0")
 
 
 # ---------------------------------------------------------------------------------------------- vision notes

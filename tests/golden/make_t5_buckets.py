@@ -2,7 +2,8 @@
 """make_t5_buckets.py -- compute the buckets of Hugging Face's T5 and write t5_buckets.h. Needs torch and transformers.
 
     python3 tests/golden/make_t5_buckets.py            write tests/golden/t5_buckets.h
-    python3 tests/golden/make_t5_buckets.py --check    recompute and compare with the committed file; exit 1 on a difference
+    python3 tests/golden/make_t5_buckets.py --check    recompute and compare with the committed file; exit 1 on a
+                                                       difference
     python3 tests/golden/make_t5_buckets.py --sweep    find where other arithmetic differs, over thousands of settings
 
 The oracle is T5Attention._relative_position_bucket itself, on the CPU, for every offset (key minus query) from -100000
@@ -17,8 +18,8 @@ The arithmetic, bit for bit (every step rounded to f32; n = buckets of one direc
     x = x / (float)log((double)M / (double)E) * (float)(n - E);
     bucket = E + (int64_t)x, at most n - 1
 
-With logf in the first line the buckets differ in about one setting in 80,000 (glibc 2.36 against torch 2.15 with MKL, random
-settings up to 512 buckets and distance 8192); the lines above differed in none of 167,000.
+With logf in the first line the buckets differ in about one setting in 80,000 (glibc 2.36 against torch 2.15 with MKL,
+random settings up to 512 buckets and distance 8192); the lines above differed in none of 167,000.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -96,7 +97,8 @@ def pairs(rows):
 
 def header():
     r = np.arange(-SPAN, SPAN + 1, dtype=np.int64)
-    out = ["/* t5_buckets.h -- the buckets of Hugging Face's T5 for offsets of +-%d; written by make_t5_buckets.py." % SPAN,
+    out = ["/* t5_buckets.h -- the buckets of Hugging Face's T5 for offsets of +-%d; written by make_t5_buckets.py."
+           % SPAN,
            " * A run is {first offset, bucket}; the last one ends at %d. Offsets: delta = key - query." % SPAN,
            " * Source: T5Attention._relative_position_bucket, which computes the logarithm in f32.",
            " * SPDX-License-Identifier: Apache-2.0 */",
@@ -124,12 +126,14 @@ def header():
     rows = witnesses()
     assert {row[:3] for row in rows} == set(WITNESS)
     out += ["",
-            "/* Offsets where a logarithm in f64 gives the neighbouring bucket: {buckets, maximum distance, bidirectional,",
+            "/* Offsets where a logarithm in f64 gives the neighbouring bucket: {buckets, maximum distance, "
+            "bidirectional,",
             " * offset, the original's bucket, the bucket in f64}. */",
             "static const int32_t T5_F32_WITNESS[%d][6] = {" % len(rows)] + pairs(rows) + ["};"]
     rows = [w + (int(oracle(np.array([w[3]]), *w[:3])[0]),) for w in LOGF_WITNESS]
     out += ["",
-            "/* Offsets where glibc's logf, which is not correctly rounded, does: {buckets, maximum distance, bidirectional, offset,",
+            "/* Offsets where glibc's logf, which is not correctly rounded, does: {buckets, maximum distance, "
+            "bidirectional, offset,",
             " * the original's bucket}. */",
             "static const int32_t T5_LOGF_WITNESS[%d][5] = {" % len(rows)] + pairs(rows) + ["};", "", "#endif", ""]
     return "\n".join(out)

@@ -76,8 +76,8 @@ def randomize(module):
 
 
 def gradients(out, dout, **tensors):
-    """Return the gradient of sum(out * dout) with respect to each tensor, by autograd through the peer, under the names that the
-    results of a case have."""
+    """Return the gradient of sum(out * dout) with respect to each tensor, by autograd through the peer, under the names
+    that the results of a case have."""
     found = torch.autograd.grad((out * dout).sum(), list(tensors.values()))
     return {"d" + n: g for n, g in zip(tensors, found)}
 

@@ -105,7 +105,8 @@ def deberta_bucket(d, buckets, max_position):
 # ------------------------------------------------------------------------------------------------ rotary
 
 def rope_frequencies(said, arrays, dim, length):
-    """Return (inv_freq in f64, factor of cos and sin) for a Hugging Face rope configuration. `length` is the largest position + 1."""
+    """Return (inv_freq in f64, factor of cos and sin) for a Hugging Face rope configuration. `length` is the largest
+    position + 1."""
     num = {k: float(v) for k, v in said.items() if k not in ARRAY_KEYS and k not in ("layout", "scaling")}
     base, scaling = num.get("base", 10000.0), said.get("scaling", "none")
     t = torch.arange(0, dim, 2, dtype=F64) / dim
@@ -158,8 +159,8 @@ def rope_frequencies(said, arrays, dim, length):
 
 
 def rope_lengths(c, given, kpos):
-    """Return the length of each token, (B,L): the largest position of a key that some query attends to, plus 1, in each batch entry or
-    segment."""
+    """Return the length of each token, (B,L): the largest position of a key that some query attends to, plus 1, in each
+    batch entry or segment."""
     shown = allowed(c).expand(c.B, c.H, -1, -1)
     for term, more in c.said["bias"]:
         if term == "dense":
@@ -180,7 +181,8 @@ def rope_lengths(c, given, kpos):
 
 
 def rope_angles(c, given, dim, positions, length):
-    """Return the angles (B,L,dim/2) of tokens at `positions`, whose lengths are `length` (both (B,L)), and the factor."""
+    """Return the angles (B,L,dim/2) of tokens at `positions`, whose lengths are `length` (both (B,L)), and the
+    factor."""
     found = {n.item(): rope_frequencies(given, c.arrays, dim, n.item()) for n in length.unique()}
     per_token = torch.stack([torch.stack([found[n.item()][0] for n in row]) for row in length])
     return positions[:, :, None] * per_token[:, :positions.shape[1]], next(iter(found.values()))[1]
@@ -205,8 +207,8 @@ def rotate(x, angle, factor, layout, dim):
 # ------------------------------------------------------------------------------------------------ the operator
 
 def alibi_slopes(heads):
-    """Return the slopes of Press 2022: for a power of two, a geometric sequence; for other numbers of heads, the sequence of the
-    power below and every other slope of the power above."""
+    """Return the slopes of Press 2022: for a power of two, a geometric sequence; for other numbers of heads, the
+    sequence of the power below and every other slope of the power above."""
     whole = 2 ** math.floor(math.log2(heads))
     slopes = [2.0 ** (-8.0 * (h + 1) / whole) for h in range(whole)]
     slopes += [2.0 ** (-8.0 * (h + 1) / (2 * whole)) for h in range(0, 2 * whole, 2)][:heads - whole]
@@ -292,7 +294,8 @@ def bias_term(c, term, given):
     if term == "table":
         return c.per_head(a("table"), c.clipped(given))
     if term in ("t5", "bucket"):
-        n, m, both = int(given.get("buckets", 32)), int(given.get("max_distance", 128)), int(given.get("bidirectional", 1))
+        n, m, both = int(given.get("buckets", 32)), int(given.get("max_distance",
+                                                                  128)), int(given.get("bidirectional", 1))
         return c.per_head(a("table").T, spaced_bucket(c.delta(given), given.get("strategy", "log"), n, m, both))
     if term == "log":
         return -num("lambda", 0.3) * torch.log1p(c.delta(given).abs())[:, None]
@@ -301,7 +304,8 @@ def bias_term(c, term, given):
         return torch.where(r < 0, -num("left", 1) * r.abs(), -num("right", 1) * r)[:, None]
     if term == "alibi":
         slopes = a("slopes") if "slopes" in given else alibi_slopes(c.H)
-        return torch.where(c.known(given)[:, None], -slopes[None, :, None, None] * c.delta(given).abs()[:, None], torch.zeros((), dtype=F64))
+        return torch.where(c.known(given)[:, None], -slopes[None, :, None, None] * c.delta(given).abs()[:, None],
+                           torch.zeros((), dtype=F64))
     if term == "kerple":
         p, s, d = a("p")[None, :, None, None], a("a")[None, :, None, None], c.delta(given).abs()[:, None]
         return -p * torch.log(1 + s * d) if given.get("kind", "log") == "log" else -s * d ** p
@@ -382,9 +386,11 @@ def relkey_family(c):
         index = index.clamp(0, 2 * span - 1)
         heads = torch.arange(c.H)[None, :, None, None]
         if "k_pos" in given:
-            total = total + c.scale * torch.einsum("bhid,bhijd->bhij", c.q, c.arrays[given["k_pos"]][heads, index[:, None]])
+            total = total + c.scale * torch.einsum("bhid,bhijd->bhij", c.q,
+                                                   c.arrays[given["k_pos"]][heads, index[:, None]])
         if "q_pos" in given:
-            total = total + c.scale * torch.einsum("bhjd,bhijd->bhij", k, c.arrays[given["q_pos"]][heads, index[:, None]])
+            total = total + c.scale * torch.einsum("bhjd,bhijd->bhij", k,
+                                                   c.arrays[given["q_pos"]][heads, index[:, None]])
     return total
 
 
@@ -419,8 +425,8 @@ def cap(x, c):
 
 
 def evaluate(arguments, arrays):
-    """Return the results in float64, under the names that `relpos attend` uses. `arrays` is {name: tensor}; floating types
-    are converted to f64."""
+    """Return the results in float64, under the names that `relpos attend` uses. `arrays` is {name: tensor}; floating
+    types are converted to f64."""
     said = parse(arguments)
     learned = learned_names(said)
     arrays = {n: x.detach().to(F64) if x.is_floating_point() else x for n, x in arrays.items()}

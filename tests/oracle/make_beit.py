@@ -26,7 +26,8 @@ def write(name, grid, q, k, v, table, out, dout, g):
 
 def hugging_face(name, side, batch):
     seed(name)
-    config = BeitConfig(hidden_size=H * D, num_attention_heads=H, image_size=side, patch_size=1, attention_probs_dropout_prob=0.0)
+    config = BeitConfig(hidden_size=H * D, num_attention_heads=H, image_size=side, patch_size=1,
+                        attention_probs_dropout_prob=0.0)
     config._attn_implementation = "sdpa"                # the eager softmax is float32
     m, bias = randomize(BeitAttention(config)), randomize(BeitRelativePositionBias(config))
     n = side * side + 1

@@ -20,7 +20,8 @@ TOL = 1e-6                                              # Bloom rounds its weigh
 def case(name, n, length, batch=1, padded=0):
     """Write a case. `padded` is the number of masked keys at the end of the last batch entry."""
     seed(name)
-    m = randomize(BloomAttention(BloomConfig(hidden_size=4 * n, n_head=n, hidden_dropout=0.0, attention_dropout=0.0), layer_idx=0))
+    m = randomize(BloomAttention(BloomConfig(hidden_size=4 * n, n_head=n, hidden_dropout=0.0, attention_dropout=0.0),
+                                 layer_idx=0))
     there = torch.ones(batch, length, dtype=torch.int64)
     if padded:
         there[-1, -padded:] = 0

@@ -32,7 +32,8 @@ def case(name, length, kinds, buckets, longest, batch=1, padded=0, shared=False)
     embeddings = randn(2 * span, H * D)
     sources = {"k": m.key_proj, "v": m.value_proj, "q": m.query_proj}
     if not shared:
-        sources.update({n: p for n, p in (("k_pos", getattr(m, "pos_key_proj", None)), ("q_pos", getattr(m, "pos_query_proj", None))) if p})
+        sources.update({n: p for n, p in (("k_pos", getattr(m, "pos_key_proj", None)),
+                                          ("q_pos", getattr(m, "pos_query_proj", None))) if p})
     tap = Tap(**sources)
     out, w = m(randn(batch, length, H * D), keep[:, None, None, :], output_attentions=True, rel_embeddings=embeddings)
     tap.close()
@@ -42,14 +43,17 @@ def case(name, length, kinds, buckets, longest, batch=1, padded=0, shared=False)
     want.update(out=heads(out, H), weights=w)
     arrays = {n: heads(tap[n], H) for n in ("q", "k", "v")}
     arrays["dout"] = heads(dout, H)
-    if shared:                                          # the content projections are also used for positions, so their gradient mixes both
+    # the content projections are also used for positions, so their gradient mixes both
+    if shared:
         want = {n: x for n, x in want.items() if n in ("out", "weights")}
-        arrays["k_pos"], arrays["q_pos"] = heads(m.key_proj(embeddings)[None], H)[0], heads(m.query_proj(embeddings)[None], H)[0]
+        arrays["k_pos"], arrays["q_pos"] = heads(m.key_proj(embeddings)[None],
+                                                 H)[0], heads(m.query_proj(embeddings)[None], H)[0]
     else:
         arrays.update({n: heads(tap[n], H)[0] for n in ("k_pos", "q_pos") if n in sources})
     scale = 1.0 / scaled_size_sqrt(arrays["q"], 1 + len(kinds)).double().item()
     named = "".join("%s=%s," % (n, n) for n in ("k_pos", "q_pos") if n in arrays)
-    arguments = "--deberta %sspan=%d,buckets=%d,max_position=%d --scale %.17g --weights" % (named, span, buckets, m.max_relative_positions, scale)
+    arguments = ("--deberta %sspan=%d,buckets=%d,max_position=%d --scale %.17g --weights"
+                 % (named, span, buckets, m.max_relative_positions, scale))
     if padded:
         arrays["keep"], arguments = keep, arguments + " --key-mask keep"
     F.case(name, TOL, arguments + ("" if shared else " --grad"), arrays, want)
@@ -61,7 +65,8 @@ case("deberta_both_clamped", 9, BOTH, -1, 5)
 case("deberta_c2p", 10, ["c2p"], -1, 8)
 case("deberta_p2c", 10, ["p2c"], -1, 8)
 case("deberta_buckets", 18, BOTH, 8, 32)
-case("deberta_buckets_float32", 25, ["c2p"], 18, 65)    # distance 24: the bucket of the float32 logarithm, not of the exact one
+# distance 24: the bucket of the float32 logarithm, not of the exact one
+case("deberta_buckets_float32", 25, ["c2p"], 18, 65)
 case("deberta_buckets_p2c", 14, ["p2c"], 6, 17)
 case("deberta_buckets_padded", 9, BOTH, 6, 16, batch=2, padded=3)
 case("deberta_shared", 11, BOTH, 8, 24, shared=True)

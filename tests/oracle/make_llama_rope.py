@@ -25,7 +25,8 @@ def tolerance(largest):
 
 
 def module(longest, rope, dim, sdpa=False):
-    config = LlamaConfig(hidden_size=16, num_attention_heads=H, num_key_value_heads=HK, head_dim=dim, attention_bias=True,
+    config = LlamaConfig(hidden_size=16, num_attention_heads=H, num_key_value_heads=HK, head_dim=dim,
+                         attention_bias=True,
                          max_position_embeddings=longest, rope_parameters=dict({"rope_theta": 10000.0}, **rope))
     config._attn_implementation = "sdpa" if sdpa else "eager"
     return randomize(LlamaAttention(config, 0)), LlamaRotaryEmbedding(config)
@@ -66,7 +67,8 @@ def case(name, rope, positions, longest=2048, dim=8, causal=True, sdpa=False):
     argument = rope_argument(rope, dim, longest, arrays)
     if not torch.equal(positions, torch.arange(length)):
         arrays["pos"], argument = positions, argument + ",positions=pos"
-    F.case(name, tolerance(int(ids.max())), argument + (" --causal" if causal else "") + ("" if sdpa else " --weights") + " --grad",
+    F.case(name, tolerance(int(ids.max())), argument + (" --causal" if causal else "") + ("" if sdpa else " --weights")
+           + " --grad",
            arrays, want)
 
 
@@ -85,7 +87,8 @@ def decode(name, before, now, dim=8):
         _, w = m(x[:, before:], rotary(x, ids[:, before:]), mask[..., before:, :], past_key_values=cache)
     arrays = {"q": heads(tap["q"], H), "k": heads(torch.cat([first["k"], tap["k"]], 1), HK),
               "v": heads(torch.cat([first["v"], tap["v"]], 1), HK)}
-    F.case(name, tolerance(before + now), "--rope dim=%d,layout=half --causal --q-offset %d --weights" % (dim, before), arrays,
+    F.case(name, tolerance(before + now), "--rope dim=%d,layout=half --causal --q-offset %d --weights" % (dim, before),
+           arrays,
            {"out": heads(tap["out"], H), "weights": w})
 
 
@@ -105,7 +108,8 @@ case("llama_yarn", YARN, L + 20, longest=256)
 case("llama_yarn_betas", dict(YARN, beta_fast=8.0, beta_slow=0.5, truncate=False), L + 20, longest=256)
 case("llama_yarn_mscale", dict(YARN, mscale=0.707, mscale_all_dim=1.0), L, longest=256)
 case("llama_yarn_attention_factor", dict(YARN, attention_factor=1.25), L, longest=256)
-case("llama_llama3", {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "original_max_position_embeddings": 64,
+case("llama_llama3", {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0,
+                      "original_max_position_embeddings": 64,
                       "low_freq_factor": 1.0, "high_freq_factor": 4.0}, L + 20, longest=512, dim=16)
 LONGROPE = {"rope_type": "longrope", "original_max_position_embeddings": 8,
             "short_factor": [1.0, 1.1, 1.5, 2.0], "long_factor": [1.25, 2.0, 4.5, 9.0]}

@@ -53,8 +53,10 @@ def run(node, inputs, opset):
     """Return the outputs of one node, in the type of its inputs."""
     names = [n for n in node.input if n]
     types = {n: helper.np_dtype_to_tensor_dtype(x.dtype) for n, x in zip(names, inputs)}
-    graph = helper.make_graph([node], "case", [helper.make_tensor_value_info(n, types[n], list(x.shape)) for n, x in zip(names, inputs)],
-                              [helper.make_tensor_value_info(n, onnx.TensorProto.DOUBLE, None) for n in node.output if n])
+    graph = helper.make_graph([node], "case", [helper.make_tensor_value_info(n, types[n], list(x.shape))
+                                               for n, x in zip(names, inputs)],
+                              [helper.make_tensor_value_info(n, onnx.TensorProto.DOUBLE, None) for n in node.output
+                               if n])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     answers = ReferenceEvaluator(model).run(None, dict(zip(names, inputs)))
     return dict(zip([n for n in node.output if n], answers))
@@ -67,7 +69,8 @@ def attention(name, node, inputs, settings):
     for slot, used in zip(slots, node.input):
         if used:
             given[slot] = rest.pop(0)
-    opset = next((o.version for o in settings.get("opset_imports", []) if o.domain == ""), onnx.defs.onnx_opset_version())
+    opset = next((o.version for o in settings.get("opset_imports", []) if o.domain == ""),
+                 onnx.defs.onnx_opset_version())
     answers = run(node, inputs, opset)
     attr = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     t = {n: torch.from_numpy(np.array(x)) for n, x in given.items()}
@@ -123,7 +126,8 @@ def rotary(name, interleaved=0, dim=0, offset=0, causal=0):
     if dim:
         settings.update(rotary_embedding_dim=dim, num_heads=H)
     turn = lambda x, first: run(helper.make_node("RotaryEmbedding", ["x", "cos", "sin", "ids"], ["y"], **settings),
-                                [x.numpy(), np.cos(angle), np.sin(angle), np.broadcast_to(first + np.arange(x.shape[2]), (B, x.shape[2])).copy()], 23)["y"]
+                                [x.numpy(), np.cos(angle), np.sin(angle),
+                                 np.broadcast_to(first + np.arange(x.shape[2]), (B, x.shape[2])).copy()], 23)["y"]
     past = [] if not offset else [k[:, :, :offset], v[:, :, :offset]]
     rotated = turn(k, 0)
     node = helper.make_node("Attention", ["q", "k", "v"] + (["", "pk", "pv"] if past else []),
@@ -132,7 +136,8 @@ def rotary(name, interleaved=0, dim=0, offset=0, causal=0):
     if past:
         values += [rotated[:, :, :offset], past[1].numpy()]
     out = run(node, [np.ascontiguousarray(x) for x in values], 24)["y"]
-    F.case(name, TOL, "--rope dim=%d,layout=%s%s%s" % (n, "interleaved" if interleaved else "half", " --causal" if causal else "",
+    F.case(name, TOL, "--rope dim=%d,layout=%s%s%s" % (n, "interleaved" if interleaved else "half",
+                                                       " --causal" if causal else "",
                                                        " --q-offset %d" % offset if offset else ""),
            {"q": q, "k": k, "v": v}, {"out": torch.from_numpy(out)})
 

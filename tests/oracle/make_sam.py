@@ -2,7 +2,8 @@
 """make_sam.py -- decomposed relative positions: Hugging Face's SamVisionAttention and VitDetAttention, in float64.
 
 rel_pos_h and rel_pos_w are rh and rw of the contract (axialkey). They are indexed by query - key and multiplied with
-the unscaled query. Sam runs in its sdpa class, because the eager softmax is float32 (one case uses it, for the weights).
+the unscaled query. Sam runs in its sdpa class, because the eager softmax is float32 (one case uses it, for the
+weights).
 
 SPDX-License-Identifier: Apache-2.0
 """

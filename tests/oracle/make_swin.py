@@ -21,7 +21,8 @@ def write(name, grid, q, k, v, table, out, dout, g, weights=None, tolerance=TOL)
     want = dict(g, out=heads(out, H))
     if weights is not None:
         want["weights"] = weights
-    F.case(name, tolerance, "--bias swin,table=table,grid=%dx%d%s --grad" % (*grid, "" if weights is None else " --weights"),
+    F.case(name, tolerance,
+           "--bias swin,table=table,grid=%dx%d%s --grad" % (*grid, "" if weights is None else " --weights"),
            {"q": q, "k": k, "v": v, "dout": heads(dout, H), "table": table}, want)
 
 
@@ -32,7 +33,8 @@ def hugging_face(name, side, windows, eager=False):
     m = randomize(SwinAttention(config, H * D, H, side))
     tap = Tap(q=m.q_proj, k=m.k_proj, v=m.v_proj, out=(m.o_proj,))
     _, w = m(randn(windows, side * side, H * D))
-    table, out, dout = m.relative_position_bias.relative_position_bias_table, tap["out"], randn(windows, side * side, H * D)
+    table, out, dout = (m.relative_position_bias.relative_position_bias_table, tap["out"],
+                        randn(windows, side * side, H * D))
     g = gradients(out, dout, q=tap["q"], k=tap["k"], v=tap["v"], table=table)
     g = {n: x if n == "dtable" else heads(x, H) for n, x in g.items()}
     write(name, (side, side), *(heads(tap[n], H) for n in "qkv"), table, out, dout, g, w, 1e-6 if eager else TOL)

@@ -46,7 +46,8 @@ def inputs(batch, lq, lk):
 
 
 def case(name, limit, lq, lk, batch=1, causal=False, padded=0, **positions):
-    """Write a case. `positions` has the arguments q_positions, k_positions, q_position_mask and k_position_mask of the module."""
+    """Write a case. `positions` has the arguments q_positions, k_positions, q_position_mask and k_position_mask of the
+    module."""
     seed(name)
     m, x = additive(limit), inputs(batch, lq, lk)
     dout = randn(batch, lq, H * D)
@@ -54,7 +55,8 @@ def case(name, limit, lq, lk, batch=1, causal=False, padded=0, **positions):
     keep = torch.ones(batch, lk, dtype=torch.bool)
     if padded:
         keep[-1, -padded:] = False
-    call = dict(given, attn_mask=torch.ones(lq, lk, dtype=torch.bool).triu(1) if causal else None,     # in the module, True means masked
+    # in the module, True means masked
+    call = dict(given, attn_mask=torch.ones(lq, lk, dtype=torch.bool).triu(1) if causal else None,
                 key_padding_mask=~keep if padded else None)
     out, _ = m(x["q"], x["k"], x["v"], **call)
     g = gradients(out, dout, **x, table=m.rel_bias)
@@ -83,7 +85,8 @@ def rope(name, length, batch, masked=False):
     x = inputs(batch, length, length)
     dout, position = randn(batch, length, H * D), randn(batch, length, scale=6)
     keep = torch.rand(batch, length) > 0.3 if masked else None
-    out, _ = m(x["q"], x["k"], x["v"], q_positions=position, k_positions=position, q_position_mask=keep, k_position_mask=keep)
+    out, _ = m(x["q"], x["k"], x["v"], q_positions=position, k_positions=position, q_position_mask=keep,
+               k_position_mask=keep)
     want = {n: heads(t, H) for n, t in gradients(out, dout, **x).items()}
     want["out"] = heads(out, H)
     arrays = {n: heads(t, H) for n, t in x.items()}
@@ -98,20 +101,23 @@ def is_causal():
     arrays = dict({n: heads(t, H) for n, t in x.items()}, table=m.rel_bias[None])
     bias = " --bias real,table=table,max_distance=3"
     expected = {what: contract.evaluate(arguments + " --weights", arrays) for what, arguments in
-                (("causal, with the bias", "--causal" + bias), ("causal, without the bias", "--causal"), ("not causal, with the bias", bias))}
+                (("causal, with the bias", "--causal" + bias), ("causal, without the bias", "--causal"),
+                 ("not causal, with the bias", bias))}
     causal = torch.ones(6, 6, dtype=torch.bool).triu(1)
     for mask_name, mask in (("no attn_mask", None), ("a causal attn_mask", causal)):
         for need in (False, True):
             try:
                 out, _ = m(x["q"], x["k"], x["v"], attn_mask=mask, need_weights=need, is_causal=True)
                 same = [what for what, r in expected.items() if error(heads(out, H), r["out"]) < 1e-9]
-                print("is_causal=True, %s, need_weights=%s: %s" % (mask_name, need, " and ".join(same) or "none of the three"))
+                print("is_causal=True, %s, need_weights=%s: %s"
+                      % (mask_name, need, " and ".join(same) or "none of the three"))
             except Exception as e:
                 print("is_causal=True, %s, need_weights=%s: %s" % (mask_name, need, e))
     keep = torch.zeros(1, 6, dtype=torch.bool)
     out, _ = m(x["q"], x["k"], x["v"], key_padding_mask=keep, is_causal=True)
     same = [what for what, r in expected.items() if error(heads(out, H), r["out"]) < 1e-9]
-    print("is_causal=True, no attn_mask, a key_padding_mask that masks nothing: %s" % (" and ".join(same) or "none of the three"))
+    print("is_causal=True, no attn_mask, a key_padding_mask that masks nothing: %s"
+          % (" and ".join(same) or "none of the three"))
 
 
 def main():
@@ -122,7 +128,8 @@ def main():
     case("symm_causal", 5, 9, 9, batch=2, causal=True)
     case("symm_padded", 3, 6, 8, batch=2, padded=3)
     case("symm_real_positions", 4, 7, 9, q_positions=lambda: randn(7, scale=3), k_positions=lambda: randn(9, scale=3))
-    case("symm_real_batch_masks", 4, 7, 9, batch=2, q_positions=lambda: randn(2, 7, scale=3), k_positions=lambda: randn(2, 9, scale=3),
+    case("symm_real_batch_masks", 4, 7, 9, batch=2,
+         q_positions=lambda: randn(2, 7, scale=3), k_positions=lambda: randn(2, 9, scale=3),
          q_position_mask=lambda: torch.rand(2, 7) > 0.3, k_position_mask=lambda: torch.rand(2, 9) > 0.3)
     case("symm_shared_masks", 4, 7, 9, batch=2, causal=False, q_position_mask=lambda: torch.rand(7) > 0.3,
          k_position_mask=lambda: torch.rand(9) > 0.3)

@@ -32,7 +32,8 @@ def causal_mask(lq, lk):
 
 
 def term(buckets, distance, decoder):
-    return "--bias t5,table=rel_bias,buckets=%d,max_distance=%d,bidirectional=%d --scale 1" % (buckets, distance, not decoder)
+    return ("--bias t5,table=rel_bias,buckets=%d,max_distance=%d,bidirectional=%d --scale 1"
+            % (buckets, distance, not decoder))
 
 
 def self_attention(name, length, buckets=32, distance=128, decoder=False, keep=None, batch=1, weights=True):

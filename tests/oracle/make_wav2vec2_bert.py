@@ -20,14 +20,16 @@ H, D = 2, 4
 def case(name, length, left, right, batch=1, padded=0):
     seed(name)
     config = Wav2Vec2BertConfig(hidden_size=H * D, num_attention_heads=H, position_embeddings_type="relative_key",
-                                left_max_position_embeddings=left, right_max_position_embeddings=right, attention_dropout=0.0)
+                                left_max_position_embeddings=left, right_max_position_embeddings=right,
+                                attention_dropout=0.0)
     config._attn_implementation = "eager"
     m = randomize(Wav2Vec2BertSelfAttention(config))
     keep = torch.ones(batch, length, dtype=torch.int64)
     mask = None
     if padded:
         keep[-1, -padded:] = 0
-        mask = torch.zeros(batch, 1, 1, length, dtype=torch.float64).masked_fill((keep == 0)[:, None, None, :], float("-inf"))
+        mask = torch.zeros(batch, 1, 1, length, dtype=torch.float64).masked_fill((keep == 0)[:, None, None, :],
+                                                                                 float("-inf"))
     tap = Tap(q=m.linear_q, k=m.linear_k, v=m.linear_v, out=(m.linear_out,))
     _, w = m(randn(batch, length, H * D), mask)
     out, dout = tap["out"], randn(batch, length, H * D)

@@ -44,7 +44,8 @@ def xlnet(name, qlen, mlen=0, batch=1, causal=False):
     want.update(out=ours(out), weights=w.permute(2, 3, 0, 1))
     arrays = {"q": ours(q), "k": ours(k), "v": ours(v), "dout": ours(dout), "pos": rows(r),
               "content_bias": m.r_w_bias, "position_bias": m.r_r_bias}
-    F.case(name, TOL, ARGUMENTS + (" --q-offset %d" % mlen if mlen else "") + (" --causal" if causal else "") + " --weights --grad",
+    F.case(name, TOL, ARGUMENTS + (" --q-offset %d" % mlen if mlen else "") + (" --causal" if causal else "")
+           + " --weights --grad",
            arrays, want)
 
 
@@ -58,11 +59,13 @@ def conformer(name, length, batch=1):
     tap = Tap(q=m.linear_q, k=m.linear_k, v=m.linear_v, pos=m.linear_pos, out=(m.linear_out,))
     _, w = m(x, relative_position_embeddings=table(x))
     out, dout = tap["out"], randn(batch, length, H * D)
-    g = gradients(out, dout, q=tap["q"], k=tap["k"], v=tap["v"], pos=tap["pos"], content_bias=m.pos_bias_u, position_bias=m.pos_bias_v)
+    g = gradients(out, dout, q=tap["q"], k=tap["k"], v=tap["v"], pos=tap["pos"], content_bias=m.pos_bias_u,
+                  position_bias=m.pos_bias_v)
     ours = lambda x: heads(x, H)
     want = {n: ours(t) if n in ("dq", "dk", "dv") else ours(t)[0] if n == "dpos" else t for n, t in g.items()}
     want.update(out=ours(out), weights=w)
-    arrays = {"q": ours(tap["q"]), "k": ours(tap["k"]), "v": ours(tap["v"]), "dout": ours(dout), "pos": ours(tap["pos"])[0],
+    arrays = {"q": ours(tap["q"]), "k": ours(tap["k"]), "v": ours(tap["v"]), "dout": ours(dout),
+              "pos": ours(tap["pos"])[0],
               "content_bias": m.pos_bias_u, "position_bias": m.pos_bias_v}
     F.case(name, TOL, ARGUMENTS + " --weights --grad", arrays, want)
 

@@ -2,8 +2,9 @@
 """Write .gguf files with the package gguf, as llama.cpp's conversion of T5 does.
 
     tests/t5/make_gguf.py                            the files of tests/io, tests/t5 and tests/tokenizer
-    tests/t5/make_gguf.py CHECKPOINT FILE [TYPE]     one file; TYPE: F32 (default), F16, BF16, Q8_0, Q4_0, Q5_0, Q5_1, or random blocks of
-                                                     Q2_K … Q6_K, whose dequantised numbers are written to FILE.safetensors
+    tests/t5/make_gguf.py CHECKPOINT FILE [TYPE]     one file; TYPE: F32 (default), F16, BF16, Q8_0, Q4_0, Q5_0, Q5_1,
+                                                     or random blocks of Q2_K … Q6_K, whose dequantised numbers are
+                                                     written to FILE.safetensors
 
 Needs gguf, numpy, ml_dtypes or torch for BF16, safetensors and sentencepiece.
 
@@ -15,15 +16,16 @@ import tempfile
 
 import gguf
 import numpy as np
-import torch
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType as Type
 from safetensors.numpy import save_file
 from safetensors.torch import load_file
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 SPIECE_TYPES = {1: 1, 2: 2, 3: 3, 4: 1, 5: 5, 6: 6}  # the conversion makes user-defined pieces normal
-LAYER = {"SelfAttention.q": "attn_q", "SelfAttention.k": "attn_k", "SelfAttention.v": "attn_v", "SelfAttention.o": "attn_o",
-         "SelfAttention.relative_attention_bias": "attn_rel_b", "EncDecAttention.q": "cross_attn_q", "EncDecAttention.k": "cross_attn_k",
+LAYER = {"SelfAttention.q": "attn_q", "SelfAttention.k": "attn_k", "SelfAttention.v": "attn_v",
+         "SelfAttention.o": "attn_o",
+         "SelfAttention.relative_attention_bias": "attn_rel_b", "EncDecAttention.q": "cross_attn_q",
+         "EncDecAttention.k": "cross_attn_k",
          "EncDecAttention.v": "cross_attn_v", "EncDecAttention.o": "cross_attn_o", "DenseReluDense.wi": "ffn_up",
          "DenseReluDense.wi_0": "ffn_gate", "DenseReluDense.wi_1": "ffn_up", "DenseReluDense.wo": "ffn_down"}
 NORMS = {"encoder": ["attn_norm", "ffn_norm"], "decoder": ["attn_norm", "cross_attn_norm", "ffn_norm"]}
@@ -38,14 +40,16 @@ def name_of(name):
     if parts[1] == "final_layer_norm":
         return f"{parts[0][:3]}.output_norm.weight"
     rest = ".".join(parts[5:-1])
-    return f"{parts[0][:3]}.blk.{parts[2]}.{NORMS[parts[0]][int(parts[4])] if rest == 'layer_norm' else LAYER[rest]}.weight"
+    return (f"{parts[0][:3]}.blk.{parts[2]}."
+            f"{NORMS[parts[0]][int(parts[4])] if rest == 'layer_norm' else LAYER[rest]}.weight")
 
 
 def random_blocks(shape, kind, random):
     """Return random blocks with scales for which the numbers have a deviation of about 1.3 / sqrt(shape[1])."""
     numbers, size = GGML_QUANT_SIZES[kind]
     blocks = random.integers(0, 256, (shape[0], shape[1] // numbers, size), dtype=np.uint8)
-    ends = {Type.Q8_0: [0], Type.Q4_0: [0], Type.Q5_0: [0], Type.Q4_1: [0, 2], Type.Q5_1: [0, 2], Type.Q2_K: [80, 82], Type.Q3_K: [108],
+    ends = {Type.Q8_0: [0], Type.Q4_0: [0], Type.Q5_0: [0], Type.Q4_1: [0, 2], Type.Q5_1: [0, 2], Type.Q2_K: [80, 82],
+            Type.Q3_K: [108],
             Type.Q4_K: [0, 2], Type.Q5_K: [0, 2], Type.Q6_K: [208]}[kind]
     for at in ends:
         blocks[:, :, at:at + 2] = np.float16([1]).view(np.uint8)
@@ -95,7 +99,8 @@ def convert(folder, to, kind=Type.F32, spiece=None, added=None):
     tensors = {}
     for file in sorted(folder.glob("model*.safetensors")):
         tensors |= load_file(file)
-    tensors = {n: t.float().numpy() for n, t in tensors.items() if n != "encoder.embed_tokens.weight" and "EncDecAttention.rel" not in n}
+    tensors = {n: t.float().numpy() for n, t in tensors.items() if n != "encoder.embed_tokens.weight"
+               and "EncDecAttention.rel" not in n}
     decoder = any(n.startswith("decoder.") for n in tensors)
     w = gguf.GGUFWriter(to, "t5" if decoder else "t5encoder")
     w.add_context_length(512)
@@ -134,9 +139,11 @@ def blocks(to):
     random, golden = np.random.default_rng(3), {}
     w = gguf.GGUFWriter(to.with_suffix(".gguf"), "blocks")
     w.add_custom_alignment(64)
-    for kind in (Type.Q8_0, Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1, Type.Q2_K, Type.Q3_K, Type.Q4_K, Type.Q5_K, Type.Q6_K, Type.BF16):
+    for kind in (Type.Q8_0, Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1, Type.Q2_K, Type.Q3_K, Type.Q4_K, Type.Q5_K,
+                 Type.Q6_K, Type.BF16):
         numbers = GGML_QUANT_SIZES[kind][0]
-        x = random_blocks((2, numbers), kind, random) if numbers > 1 else gguf.quants.quantize(random.standard_normal((2, 8), np.float32), kind)
+        x = (random_blocks((2, numbers), kind, random) if numbers > 1
+             else gguf.quants.quantize(random.standard_normal((2, 8), np.float32), kind))
         w.add_tensor(kind.name, x, raw_dtype=kind)
         golden[kind.name] = np.ascontiguousarray(gguf.quants.dequantize(x, kind))
     finish(w)
@@ -146,13 +153,17 @@ def blocks(to):
 def small(to, kind):
     """Write an encoder, with a tokenizer as ProstT5 has it: 28 pieces, 100 placeholders and 22 added tokens."""
     random = np.random.default_rng(5)
-    c = dict(model_type="t5", vocab_size=160, d_model=32, d_kv=8, d_ff=32, num_heads=4, num_layers=1, num_decoder_layers=1,
-             relative_attention_num_buckets=32, layer_norm_epsilon=1e-6, feed_forward_proj="gated-gelu", decoder_start_token_id=0)
+    c = dict(model_type="t5", vocab_size=160, d_model=32, d_kv=8, d_ff=32, num_heads=4, num_layers=1,
+             num_decoder_layers=1,
+             relative_attention_num_buckets=32, layer_norm_epsilon=1e-6, feed_forward_proj="gated-gelu",
+             decoder_start_token_id=0)
     layer, ones = "encoder.block.0.layer.", np.ones(32, np.float32)
-    shapes = {layer + f"0.SelfAttention.{n}.weight": (32, 32) for n in "qkvo"} | {layer + f"1.DenseReluDense.{n}.weight": (32, 32) for n in ("wi_0", "wi_1", "wo")}
+    shapes = {layer + f"0.SelfAttention.{n}.weight": (32, 32)
+              for n in "qkvo"} | {layer + f"1.DenseReluDense.{n}.weight": (32, 32) for n in ("wi_0", "wi_1", "wo")}
     shapes |= {"shared.weight": (160, 32), layer + "0.SelfAttention.relative_attention_bias.weight": (32, 4)}
     tensors = {n: random.standard_normal(shape, np.float32) / 4 for n, shape in shapes.items()}
-    tensors |= {layer + "0.layer_norm.weight": ones, layer + "1.layer_norm.weight": ones, "encoder.final_layer_norm.weight": ones}
+    tensors |= {layer + "0.layer_norm.weight": ones, layer + "1.layer_norm.weight": ones,
+                "encoder.final_layer_norm.weight": ones}
     with tempfile.TemporaryDirectory() as folder:
         (pathlib.Path(folder) / "config.json").write_text(json.dumps(c))
         save_file(tensors, pathlib.Path(folder) / "model.safetensors")

@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""Write the tiny checkpoints of tests/t5/data, one for each model of the T5 family, with random weights, and the results that
-transformers computes with them. Run by hand where torch and transformers are installed. The tests read the files.
+"""Write the tiny checkpoints of tests/t5/data, one for each model of the T5 family, with random weights, and the
+results that transformers computes with them. Run by hand where torch and transformers are installed. The tests read the
+files.
 
     python3 tests/t5/make_models.py [FOLDER]
 
 Each folder has config.json, generation_config.json, weights, and expected.safetensors:
   sources [n, longest] i32, padded with -1        targets [n, t] i32, greedy, padded with -1
-  hidden [sum of lengths, d]                      logits [t, vocab]: of each token of the last target, given the previous tokens
+  hidden [sum of lengths, d]                      logits [t, vocab]: of each token of the last target, given the
+                                                  previous tokens
   hidden_error, logits_error [1]: largest error of transformers in f32; hidden and logits are computed in f64
-  attention.PART [layers, heads, queries, keys] for the models in ATTENTION: weights of the last source and the second target, in f64
+  attention.PART [layers, heads, queries, keys] for the models in ATTENTION: weights of the last source and the second
+  target, in f64
   beams.K [n, r, t] i32, beam_scores.K [n, r]     for each search K of SEARCHES, padded with -1
 
 The folder bin has the model of encoder in files of torch.save, and the folder single has files without a config.json.
@@ -35,11 +38,13 @@ T = transformers
 # name: class, configuration, seed
 MODELS = {
     "t5": (T.T5ForConditionalGeneration, T.T5Config(**TINY), 0),
-    "v11": (T.T5ForConditionalGeneration, T.T5Config(**dict(SMALL, num_decoder_layers=1), **GATED, eos_token_id=MANY_ENDS), 1),
+    "v11": (T.T5ForConditionalGeneration, T.T5Config(**dict(SMALL, num_decoder_layers=1), **GATED,
+                                                     eos_token_id=MANY_ENDS), 1),
     "mt5": (T.MT5ForConditionalGeneration, T.MT5Config(**TINY, feed_forward_proj="gated-gelu"), 2),
     "umt5": (T.UMT5ForConditionalGeneration, T.UMT5Config(**TINY, eos_token_id=MANY_ENDS[:4]), 3),
     "byt5": (T.T5ForConditionalGeneration,
-             T.T5Config(**dict(TINY, vocab_size=384, num_layers=2, num_decoder_layers=1), feed_forward_proj="gated-gelu", tokenizer_class="ByT5Tokenizer"), 4),
+             T.T5Config(**dict(TINY, vocab_size=384, num_layers=2, num_decoder_layers=1),
+                        feed_forward_proj="gated-gelu", tokenizer_class="ByT5Tokenizer"), 4),
     "longt5_local": (T.LongT5ForConditionalGeneration, T.LongT5Config(**TINY, **GATED, local_radius=5), 5),
     "longt5_global": (T.LongT5ForConditionalGeneration,
                       T.LongT5Config(**TINY, **GATED, local_radius=5, global_block_size=4,
@@ -69,7 +74,8 @@ def fill(model, seed):
             p.data = 1 + 0.3 * x
         elif "relative_attention_bias" in name:
             p.data = x
-        elif name.endswith(("shared.weight", "embed_tokens.weight")):  # small, because a tied head with large weights would repeat its input
+        # small, because a tied head with large weights would repeat its input
+        elif name.endswith(("shared.weight", "embed_tokens.weight")):
             p.data = 0.3 * x
         elif "lm_head" in name:
             p.data = x
@@ -89,7 +95,8 @@ def cut(row, ends):
 
 
 def encode(model, sources):
-    return torch.cat([model.get_encoder()(input_ids=torch.tensor([s]), attention_mask=torch.ones(1, len(s), dtype=torch.long))
+    return torch.cat([model.get_encoder()(input_ids=torch.tensor([s]),
+                                          attention_mask=torch.ones(1, len(s), dtype=torch.long))
                       .last_hidden_state[0] for s in sources])
 
 
@@ -107,7 +114,8 @@ def doubled(model):
     exact = copy.deepcopy(model).double()
     for module in exact.modules():
         if type(module).__name__.endswith("LayerNorm"):
-            module.forward = lambda x, m=module: m.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + m.variance_epsilon)
+            module.forward = lambda x, m=module: m.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True)
+                                                                            + m.variance_epsilon)
     return exact
 
 
@@ -116,7 +124,8 @@ def attentions(model, source, target):
     """Return the attention weights of every layer and head."""
     exact = doubled(model)
     exact.set_attn_implementation("eager")
-    o = exact(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([[0, *target[:-1]]]), output_attentions=True)
+    o = exact(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([[0, *target[:-1]]]),
+              output_attentions=True)
     parts = {"encoder": o.encoder_attentions, "decoder": o.decoder_attentions, "cross": o.cross_attentions}
     return {f"attention.{part}": torch.cat(layers).float() for part, layers in parts.items()}
 
@@ -160,7 +169,8 @@ def stepwise(model, ids, mask, tokens):
     encoded = model.get_encoder()(input_ids=ids, attention_mask=mask)
     past, rows = None, []
     for t in tokens:
-        o = model(encoder_outputs=encoded, attention_mask=mask, decoder_input_ids=torch.tensor([[t]]), past_key_values=past,
+        o = model(encoder_outputs=encoded, attention_mask=mask, decoder_input_ids=torch.tensor([[t]]),
+                  past_key_values=past,
                   use_cache=True)
         past = o.past_key_values
         rows.append(o.logits[0, -1])
@@ -176,29 +186,36 @@ def shard(folder):
         file = f"model-{k + 1:05}-of-00002.safetensors"
         save_file({n: tensors[n].contiguous() for n in part}, folder / file, {"format": "pt"})
         index |= dict.fromkeys(part, file)
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}, indent=1) + "\n")
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}, indent=1)
+                                                         + "\n")
 
 
 def save_bin(folder, to):
-    """Write the sharded checkpoint of `folder` again as shards of torch.save, as save_pretrained of transformers 4 does."""
+    """Write the sharded checkpoint of `folder` again as shards of torch.save, as save_pretrained of transformers 4
+    does."""
     index = json.loads((folder / "model.safetensors.index.json").read_text())
     shutil.rmtree(to, ignore_errors=True)
     to.mkdir()
     for file in sorted(set(index["weight_map"].values())):
         torch.save(load_file(folder / file), to / file.replace("model", "pytorch_model").replace("safetensors", "bin"))
-    names = {n: f.replace("model", "pytorch_model").replace("safetensors", "bin") for n, f in index["weight_map"].items()}
+    names = {n: f.replace("model", "pytorch_model").replace("safetensors", "bin")
+             for n, f in index["weight_map"].items()}
     (to / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": names}, indent=1) + "\n")
     shutil.copy(folder / "config.json", to)
 
 
-WAN = [("shared", "token_embedding"), ("encoder.final_layer_norm", "norm"), ("encoder.block", "blocks"), (".layer.0.layer_norm", ".norm1"),
-       (".layer.1.layer_norm", ".norm2"), (".layer.0.SelfAttention.relative_attention_bias", ".pos_embedding.embedding"),
-       (".layer.0.SelfAttention", ".attn"), (".layer.1.DenseReluDense.wi_0", ".ffn.gate.0"), (".layer.1.DenseReluDense.wi_1", ".ffn.fc1"),
+WAN = [("shared", "token_embedding"), ("encoder.final_layer_norm", "norm"), ("encoder.block", "blocks"),
+       (".layer.0.layer_norm", ".norm1"),
+       (".layer.1.layer_norm", ".norm2"), (".layer.0.SelfAttention.relative_attention_bias",
+                                           ".pos_embedding.embedding"),
+       (".layer.0.SelfAttention", ".attn"), (".layer.1.DenseReluDense.wi_0", ".ffn.gate.0"),
+       (".layer.1.DenseReluDense.wi_1", ".ffn.fc1"),
        (".layer.1.DenseReluDense.wo", ".ffn.fc2")]
 
 
 def save_single(data):
-    """Write files without a config.json: the encoder of `umt5` with Wan's names, and `encoder` as scaled fp8 within a larger file."""
+    """Write files without a config.json: the encoder of `umt5` with Wan's names, and `encoder` as scaled fp8 within a
+    larger file."""
     to = data / "single"
     shutil.rmtree(to, ignore_errors=True)
     to.mkdir()
@@ -211,7 +228,8 @@ def save_single(data):
     torch.save(wan, to / "wan.pth")
     spiece = HERE.parent / "tokenizer/data/added/spiece.model"
     prefix = "text_encoders.t5xxl.transformer."
-    scaled, plain = {"model.diffusion_model.weight": torch.ones(3), prefix + "scaled_fp8": torch.zeros(2, dtype=torch.float8_e4m3fn),
+    scaled, plain = {"model.diffusion_model.weight": torch.ones(3),
+                     prefix + "scaled_fp8": torch.zeros(2, dtype=torch.float8_e4m3fn),
                      "spiece_model": torch.frombuffer(bytearray(spiece.read_bytes()), dtype=torch.uint8)}, {}
     for file in (data / "encoder").glob("model-*.safetensors"):
         for name, t in load_file(file).items():
@@ -249,7 +267,8 @@ def main():
             model.lm_head.weight = torch.nn.Parameter(torch.randn(64, 16, generator=torch.Generator().manual_seed(99)))
         expected = expect(model, config, seed)
         if name in ATTENTION:
-            source, target = ([t for t in expected[key][row].tolist() if t >= 0] for key, row in (("sources", -1), ("targets", 1)))
+            source, target = ([t for t in expected[key][row].tolist() if t >= 0]
+                              for key, row in (("sources", -1), ("targets", 1)))
             expected |= attentions(model, source, target)
         model.save_pretrained(folder)
         file = folder / "model.safetensors"

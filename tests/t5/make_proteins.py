@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Write tests/t5/data/proteins: tiny models of the shapes of ProtT5, ProstT5 and Ankh with random weights, a FASTA file, and what the
-families' own scripts compute from it. Run by hand where torch, transformers (tested with 5.24) and sentencepiece are installed.
+"""Write tests/t5/data/proteins: tiny models of the shapes of ProtT5, ProstT5 and Ankh with random weights, a FASTA
+file, and what the families' own scripts compute from it. Run by hand where torch, transformers (tested with 5.24) and
+sentencepiece are installed.
 
     python3 tests/t5/make_proteins.py [FOLDER]
 
@@ -12,8 +13,9 @@ families' own scripts compute from it. Run by hand where torch, transformers (te
       replaced [1] i64     number of residues that the script replaces
       letters [sum] u8     prostt5: 3Di letters
 
-The tokens come from the tokenizer of the family, as in prott5_embedder.py of ProtTrans and predict_3Di_encoderOnly.py of ProstT5. For Ankh
-they come from the library tokenizers, because transformers 5.24 does not read this tokenizer.json correctly.
+The tokens come from the tokenizer of the family, as in prott5_embedder.py of ProtTrans and predict_3Di_encoderOnly.py
+of ProstT5. For Ankh they come from the library tokenizers, because transformers 5.24 does not read this tokenizer.json
+correctly.
 
 SPDX-License-Identifier: Apache-2.0"""
 import copy
@@ -31,7 +33,8 @@ from make_models import doubled
 HERE = pathlib.Path(__file__).resolve().parent
 LETTERS = "ALGVSREDTIPKFQNYMHWCXBOUZ"
 THREE_DI = "ACDEFGHIKLMNPQRSTVWY"
-SMALL = dict(d_model=16, d_kv=8, d_ff=24, num_layers=2, num_heads=3, relative_attention_num_buckets=8, relative_attention_max_distance=12)
+SMALL = dict(d_model=16, d_kv=8, d_ff=24, num_layers=2, num_heads=3, relative_attention_num_buckets=8,
+             relative_attention_max_distance=12)
 MODELS = {"prott5": (128, "relu", 1), "prostt5": (150, "relu", 2), "ankh": (144, "gated-silu", 3)}
 FASTA = """; a comment
 >sp|P69905.2|HBA_HUMAN Hemoglobin subunit alpha/chain
@@ -48,7 +51,8 @@ MUOZBJXACDEFGHIKLMNPQRSTVWYUU*
 >A>B
 GGGGG
 >sp|Q1|LAST
-MNIFEMLRIDEGLRLKIYKDTEGYYTIGIGHLLTKSPSLNAAKSELDKAIGRNTNGVITKDEAEKLFNQDVDAAVRGILRNAKLKPVYDSLDAVRRAALINMVFQMGETGVAGFTNSLRMLQQKRWDEAAVNLAKSRWYNQTPNRAKRVITTFRTGTWDAYKNL
+MNIFEMLRIDEGLRLKIYKDTEGYYTIGIGHLLTKSPSLNAAKSELDKAIGRNTNGVITKDEAEKLFNQDVDAAVRGILRNAKLKPVYDSLDAVRRAALI\
+NMVFQMGETGVAGFTNSLRMLQQKRWDEAAVNLAKSRWYNQTPNRAKRVITTFRTGTWDAYKNL
 """
 
 
@@ -69,15 +73,17 @@ def write_tokenizer(folder, name):
         vocab = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)] + [(c, -2 - 0.1 * k) for k, c in enumerate(LETTERS)]
         t = Tokenizer(models.Unigram(vocab, unk_id=2))
         t.add_special_tokens(["<pad>", "</s>", "<unk>", *(f"<extra_id_{k}>" for k in range(3))])
-        t.post_processor = processors.TemplateProcessing(single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)])
+        t.post_processor = processors.TemplateProcessing(single="$A </s>", pair="$A </s> $B </s>",
+                                                         special_tokens=[("</s>", 1)])
         t.save(str(folder / "tokenizer.json"))
         return
     (folder / "spiece.model").write_bytes(spiece())
     write = lambda file, content: (folder / file).write_text(json.dumps(content, sort_keys=True) + "\n")  # noqa: E731
     special = {"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
     write("special_tokens_map.json", special)
-    write("tokenizer_config.json", {**special, "extra_ids": 100, "additional_special_tokens": [f"<extra_id_{k}>" for k in range(100)],
-                                    "tokenizer_class": "T5Tokenizer", "do_lower_case": False})
+    write("tokenizer_config.json",
+          {**special, "extra_ids": 100, "additional_special_tokens": [f"<extra_id_{k}>" for k in range(100)],
+           "tokenizer_class": "T5Tokenizer", "do_lower_case": False})
     if name == "prostt5":
         added = {letter: 128 + k for k, letter in enumerate("algvsredtipkfqnymhwc")}
         write("added_tokens.json", {**added, "<fold2AA>": 148, "<AA2fold>": 149})
@@ -106,7 +112,8 @@ def tokens_of(folder, name, residues):
     if name == "ankh":
         return Tokenizer.from_file(str(folder / "tokenizer.json")).encode(residues).ids, 0, replaced
     prefix = "<AA2fold> " if name == "prostt5" else ""
-    ids = T5Tokenizer.from_pretrained(folder, do_lower_case=False)(prefix + " ".join(residues), add_special_tokens=True).input_ids
+    ids = T5Tokenizer.from_pretrained(folder, do_lower_case=False)(prefix + " ".join(residues),
+                                                                   add_special_tokens=True).input_ids
     return ids, int(name == "prostt5"), replaced
 
 
@@ -114,7 +121,8 @@ def fill(model, seed):
     random = torch.Generator().manual_seed(seed)
     for name, p in model.named_parameters():
         x = torch.randn(p.shape, generator=random)
-        p.data = 1 + 0.3 * x if "layer_norm" in name else x if "relative_attention_bias" in name or "embed" in name or "shared" in name else x * 1.3 / p.shape[-1] ** 0.5
+        p.data = (1 + 0.3 * x if "layer_norm" in name else x if "relative_attention_bias" in name or "embed" in name
+                  or "shared" in name else x * 1.3 / p.shape[-1] ** 0.5)
 
 
 def three_di(head, rows):

@@ -1,4 +1,5 @@
-"""Texts that tokenizers often split differently: white space, control characters, grapheme clusters, compatibility characters, scripts,
+"""Texts that tokenizers often split differently: white space, control characters, grapheme clusters, compatibility \
+characters, scripts,
 tokens inside text, and bytes that are not UTF-8. Used by make_data.py and python/tests/test_tokenizer.py.
 
 SPDX-License-Identifier: Apache-2.0"""

@@ -12,7 +12,8 @@ from programs import c_program, python_program, read_safetensors, run_row
 
 
 def effects(page):
-    """Compare the effects of terms that are not biases or need an array with two commands, which read the arrays that the page saves."""
+    """Compare the effects of terms that are not biases or need an array with two commands, which read the arrays that
+    the page saves."""
     page.show("bias")
     facts = {term["name"]: term for term in json.loads((root / "docs/terms/facts.json").read_text())}
     every = list(facts)
@@ -30,7 +31,8 @@ def effects(page):
     states = [dict(a=started[name], q=16, k=16, heads=2, head=1, query=5) for name in which]
     states += [
         dict(a="rope,base=100,layout=interleaved", q=7, k=11, heads=1, offset=4, words="The cat sat", query=6),
-        dict(a="relkey,left=2,right=0", b="t5,buckets=8,max_distance=16", q=9, k=9, heads=2, words="a b c d e", query=8),
+        dict(a="relkey,left=2,right=0", b="t5,buckets=8,max_distance=16", q=9, k=9, heads=2, words="a b c d e",
+             query=8),
         dict(a="alibi", b="rope", q=9, k=9, heads=4, head=3, words="one two", query=2),
         dict(a="xl,u=mine,v=yours", q=5, k=8, heads=2, offset=3, words="w", query=4),
         dict(a="sink", b="relval,left=1,right=1", q=6, k=6, heads=1, words="x y", query=3),
@@ -54,13 +56,15 @@ def effects(page):
         head_of, *rows = page.csv()
         check(f"effect {state}: the columns", head_of[2] == ("channel" if what == "out" else "key"), head_of)
         for i in {0, query}:
-            first, second = (json.loads(command(x.replace(f"--query {query}", f"--query {i}") + " --json")) for x in lines[2:4])
+            first, second = (json.loads(command(x.replace(f"--query {query}", f"--query {i}") + " --json"))
+                             for x in lines[2:4])
             want = np.array(first[what]) - np.array(second[what])
             mine = [row[3] for row in rows if row[0] == head and row[1] == i]
             check(f"effect {state}: row {i}", fixed(mine) == fixed(want), f"{mine[:4]} {want[:4]}")
             if i == query:
                 read = page.p.evaluate(
-                    "document.querySelectorAll('figure:not([hidden]) .readout')[%d].textContent" % (2 if state.get("b") else 0)
+                    "document.querySelectorAll('figure:not([hidden]) .readout')[%d].textContent"
+                    % (2 if state.get("b") else 0)
                 )
                 calculation, value = parts(read)
                 check(f"effect {state}: the text of the cursor", value == fixed([want[0]])[0], read)
@@ -69,10 +73,12 @@ def effects(page):
                 names = re.findall(r"(?:\w+|^--sink \S*)=([a-z]\w*(?:\.\w+)?)(?=[, ]|$)", lines[2])
                 names = [n for n in arrays if n in names or n.startswith(only_name)]
                 scores, weights = run_row("effect", page, arrays, "q", "k", *names)
-                check(f"effect {state}: the C function", (scores, weights) == (fixed(first["score"]), fixed(first["weights"])))
+                check(f"effect {state}: the C function",
+                      (scores, weights) == (fixed(first["score"]), fixed(first["weights"])))
         check(
             f"effect {state}: the map",
-            fixed(page.p.evaluate("relpos.page().numbers().map()")) == fixed([row[3] for row in rows if row[0] == head]),
+            fixed(page.p.evaluate("relpos.page().numbers().map()"))
+            == fixed([row[3] for row in rows if row[0] == head]),
         )
         check(f"effect {state}: not nothing", np.abs([row[3] for row in rows]).max() > 1e-3)
         python = python_program(page)
@@ -80,13 +86,15 @@ def effects(page):
             got = [float(x) for x in re.findall(r"[-\d.]+(?:e-\d+)?", python)]
             want = [row[3] for row in rows if row[0] == head and row[1] == query]
             check(f"effect {state}: the Python", np.allclose(got, want, atol=6e-5), python)
-    for state in (dict(a=started["dense"]), dict(a="alibi,slopes=mine", heads=3), dict(a="t5,table=t", b="dense,bias=d", heads=2)):
+    for state in (dict(a=started["dense"]), dict(a="alibi,slopes=mine", heads=3),
+                  dict(a="t5,table=t", b="dense,bias=d", heads=2)):
         page.show("bias", q=9, k=7, query=3, **state)
         page.p.evaluate("save => relpos.change({save})", "sum" if state.get("b") else "a")
         page.frames()
         page.download("Save the arrays")
         found = json.loads(command(page.code().splitlines()[2].split("#")[0]))
-        check(f"{state}: every number", fixed([row[3] for row in page.csv()[1:]]) == fixed(found["bias"]), page.problem())
+        check(f"{state}: every number", fixed([row[3] for row in page.csv()[1:]]) == fixed(found["bias"]),
+              page.problem())
         c_program("named", page)
         python_program(page)
     for a, b in (
@@ -111,4 +119,5 @@ def effects(page):
     check("no words: a sentence", "enter at least one word" in page.problem(), page.problem())
     for name, view in (("rope", "rope"), ("relval", "shaw"), ("swin", "images"), ("bucket", "buckets")):
         page.show("bias", a=started[name], q=16, k=16)
-        check(f"{name}: the way to its view", page.p.evaluate("!!document.querySelector('main p.note a[data-view=%s]')" % view))
+        check(f"{name}: the way to its view",
+              page.p.evaluate("!!document.querySelector('main p.note a[data-view=%s]')" % view))

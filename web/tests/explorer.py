@@ -12,7 +12,8 @@ class Page:
     """The explorer in a tab. Network requests and console messages are failures."""
 
     def __init__(self, browser, **options):
-        self.context = browser.new_context(accept_downloads=True, **{"viewport": {"width": 1280, "height": 900}, **options})
+        self.context = browser.new_context(accept_downloads=True,
+                                           **{"viewport": {"width": 1280, "height": 900}, **options})
         self.context.set_offline(True)
         self.p = self.context.new_page()
         self.p.set_default_timeout(100_000)  # long enough for a busy machine, short enough to detect a page that hangs
@@ -29,7 +30,9 @@ class Page:
             self.p.wait_for_selector("html[data-ready]")
         else:
             self.p.evaluate(
-                "to => new Promise(done => { addEventListener('hashchange', done, {once: true}); location.hash = to; })", to
+                "to => new Promise(done => { addEventListener('hashchange', done, {once: true}); "
+                "location.hash = to; })",
+                to
             )
         self.frames()
         return self
@@ -43,7 +46,8 @@ class Page:
         check(f"in {seconds} s: {what}", False)
 
     def frames(self, n=3):
-        self.p.evaluate("n => new Promise(done => { const f = () => n-- > 0 ? requestAnimationFrame(f) : done(); f(); })", n)
+        self.p.evaluate(
+            "n => new Promise(done => { const f = () => n-- > 0 ? requestAnimationFrame(f) : done(); f(); })", n)
         self.until("!document.querySelector('[aria-busy]')")  # pictures that are computed in pieces
 
     def code(self, language="CLI"):
@@ -58,7 +62,8 @@ class Page:
     def cells(self, label, nth=0):
         """Return the numbers, as shown on the screen, of the table row whose label begins with `label`."""
         return self.p.evaluate(
-            """([label, nth]) => [...document.querySelectorAll('main tr')].filter(r => r.cells[0]?.textContent.startsWith(label))
+            """([label, nth]) => [...document.querySelectorAll('main tr')].filter(r =>
+                r.cells[0]?.textContent.startsWith(label))
             .map(r => [...r.cells].slice(1).map(c => c.textContent.replace('−', '-')))[nth] ?? []""",
             [label, nth],
         )
@@ -67,8 +72,10 @@ class Page:
         """Return the lines of the charts that have a part which is neither level nor upright, or no upright part."""
         return self.p.evaluate(
             """[...document.querySelectorAll('main svg.chart > path')].map(path => path.getAttribute('d')).filter(d => {
-                const at = d.slice(1).split('L').map(point => point.split(' ').map(Number)), pairs = at.slice(1).map((b, n) => [at[n], b]);
-                return pairs.some(([a, b]) => a[0] !== b[0] && a[1] !== b[1]) || !pairs.some(([a, b]) => a[1] !== b[1]); })"""
+                const at = d.slice(1).split('L').map(point => point.split(' ').map(Number)), pairs = at.slice(1).map((b,
+                n) => [at[n], b]);
+                return pairs.some(([a, b]) => a[0] !== b[0] && a[1] !== b[1]) || !pairs.some(([a, b]) => a[1] !== b[1]);
+                })"""
         )
 
     def download(self, name):

@@ -30,7 +30,8 @@ def npz(arrays, save=np.savez):
     return to.getvalue()
 
 
-DROP = """([name, type, text]) => { const data = new DataTransfer(), at = document.elementFromPoint(innerWidth / 2, innerHeight / 2);
+DROP = """([name, type, text]) => { const data = new DataTransfer(), at = document.elementFromPoint(innerWidth / 2,
+    innerHeight / 2);
     data.items.add(new File([Uint8Array.from(atob(text), c => c.charCodeAt(0))], name, {type}));
     const fire = what => at.dispatchEvent(new DragEvent(what, {bubbles: true, cancelable: true, dataTransfer: data}));
     return [fire('dragover'), fire('drop')]; }"""
@@ -49,17 +50,20 @@ def anywhere(page):
     for view in ("story-model", "model", "length"):
         drop(view, "lab.safetensors", "", lab)
         page.until("document.querySelector('main').textContent.includes('lab.safetensors')")
-        check(f"{view}: a dropped file opens in Model", page.p.evaluate("relpos.state().source") == "file" and "#model" in page.p.url, page.p.url)
+        check(f"{view}: a dropped file opens in Model", page.p.evaluate("relpos.state().source") == "file"
+              and "#model" in page.p.url, page.p.url)
     page.p.evaluate("history.back()")
     page.until("!location.hash.startsWith('#model')")
     check("Back returns to the view before", "#length" in page.p.url and page.problem() == "", page.p.url)
     for view, name, kind in (("length", "a.txt", "text/plain"), ("story-order", "b.md", "")):
         drop(view, name, kind, b"The text of a file. " * 9)
         page.until("relpos.state().text.startsWith('The text')")
-        check(f"{view}: a dropped text opens in Length", "#length" in page.p.url and page.p.input_value("#long-text") == "The text of a file. " * 9, page.p.url)
+        check(f"{view}: a dropped text opens in Length", "#length" in page.p.url and page.p.input_value("#long-text")
+              == "The text of a file. " * 9, page.p.url)
     for view in ("cost", "model", "story-dials"):
         drop(view, "x.png", "image/png", b"\x89PNG")
-        check(f"{view}: a picture is refused", page.problem() == "x.png: drop a text, or a .safetensors or .npz file; other files cannot be shown.", page.problem())
+        check(f"{view}: a picture is refused", page.problem() == "x.png: drop a text, or a .safetensors or .npz file; "
+                                                                 "other files cannot be shown.", page.problem())
     drop("bias", "empty.npz", "", b"")
     page.until("document.querySelector('.drop .problem').textContent !== ''")
     check("a dropped file that cannot be read says why", "cannot be used" in page.problem(), page.problem())
@@ -99,7 +103,8 @@ def files(browser):
         "shape.safetensors": safetensors(good, edit("q", shape=[1, 2, 60000, 4])),
         "same.safetensors": safetensors(good, edit("k", data_offsets=[0, 192])),
         "over.safetensors": safetensors(good, edit("v", data_offsets=[380, 572])),
-        "hole.safetensors": safetensors({"q": q, "x": v, "k": k}, lambda head: {n: x for n, x in head.items() if n != "x"}),
+        "hole.safetensors": safetensors({"q": q, "x": v, "k": k},
+                                        lambda head: {n: x for n, x in head.items() if n != "x"}),
         "after.safetensors": safetensors(good) + b"more",
         "three.safetensors": safetensors(good, edit("q", data_offsets=[0, 192, 192])),
         "batch.safetensors": safetensors({**good, "v": v[:0].copy()}),
@@ -115,7 +120,8 @@ def files(browser):
         "noq.safetensors": safetensors({"x": q}),
         "widths.safetensors": safetensors({"q": q, "k": k[..., :3].copy()}),
         "heads.safetensors": safetensors({"q": q, "k": np.repeat(k, 2, 1)[:, :3].copy()}),
-        "long.safetensors": safetensors({"q": np.zeros((1, 1, 2000, 4), np.float32), "k": np.zeros((1, 1, 2000, 4), np.float32)}),
+        "long.safetensors": safetensors({"q": np.zeros((1, 1, 2000, 4), np.float32),
+                                         "k": np.zeros((1, 1, 2000, 4), np.float32)}),
         "nothing.safetensors": safetensors({"q": q[:, :, :0].copy(), "k": k}),
         "cut.safetensors": safetensors(good)[:-100],
         "cut.npz": archive[: len(archive) // 2],
@@ -136,7 +142,8 @@ def files(browser):
         page.p.set_input_files("#file", work / name)
         page.until("document.querySelector('.drop .problem').textContent !== ''")
         said = page.problem()
-        check(f"{name}: refused with a sentence", said.startswith("the file cannot be used: ") and 30 < len(said) < 400, said)
+        check(f"{name}: refused with a sentence", said.startswith("the file cannot be used: ") and 30 < len(said) < 400,
+              said)
     page.frames()
     check("the page is as it was", page.csv() == before)
     for name, data in {
@@ -152,7 +159,8 @@ def files(browser):
         page.p.evaluate("relpos.change({head: 1, query: 3, a: 'alibi'})")
         page.frames()
         found = json.loads(command(f"relpos explain --input {name} --head 1 --query 3 --bias alibi --json"))
-        check(f"{name}: its weights", fixed([row[4] for row in page.csv()[1:]]) == fixed(found["weights"]), page.problem())
+        check(f"{name}: its weights", fixed([row[4] for row in page.csv()[1:]]) == fixed(found["weights"]),
+              page.problem())
     real = (root / "examples/data/lab_t5_layer1.safetensors").read_bytes()
 
     def dropped(name, data):
@@ -164,7 +172,8 @@ def files(browser):
         return page.p.evaluate("relpos.state()"), page.p.text_content("main")
 
     for name, tokens, want in (
-        ("named.npz", np.array(["The", "naïve", "😀", "", '"<b>'] + ["x"] * (good["k"].shape[2] - 5)), ["The", "naïve", "😀", "", '"<b>']),
+        ("named.npz", np.array(["The", "naïve", "😀", "", '"<b>'] + ["x"] * (good["k"].shape[2] - 5)),
+         ["The", "naïve", "😀", "", '"<b>']),
         ("big.npz", np.array([f"w{j}" for j in range(good["k"].shape[2])]).astype(">U4"), ["w0", "w1"]),
         ("few.npz", np.array(["one"]), ["0", "1"]),
         ("pairs.npz", np.array([["a", "b"]] * good["k"].shape[2]), ["0", "1"]),
@@ -185,14 +194,17 @@ def files(browser):
         return struct.pack("<Q", len(packed)) + packed + real[8 + size :]
 
     now, said = dropped("lab.safetensors", real)
-    check("a laboratory's file brings its options", "table=t5.table" in now["a"] and now["masks"] == "causal" and now["query"] == 60, now)
+    check("a laboratory's file brings its options", "table=t5.table" in now["a"] and now["masks"] == "causal"
+          and now["query"] == 60, now)
     for head in range(4):
         page.p.evaluate("head => relpos.change({head, query: 40})", head)
         page.frames()
         found = json.loads(
-            command(page.code().splitlines()[1].replace("--brief", "--json").replace("relpos-heads.safetensors", "lab.safetensors"))
+            command(page.code().splitlines()[1].replace("--brief", "--json").replace("relpos-heads.safetensors",
+                                                                                     "lab.safetensors"))
         )
-        check(f"lab.safetensors: weights of head {head}", fixed([row[4] for row in page.csv()[1:]]) == fixed(found["weights"]))
+        check(f"lab.safetensors: weights of head {head}",
+              fixed([row[4] for row in page.csv()[1:]]) == fixed(found["weights"]))
         far = float(re.search(r"that in the file by at most ([\d.e-]+)\.", page.p.text_content("main"))[1])
         check(f"lab.safetensors: the output of head {head} is the model's", far < 1e-5, far)
     page.p.evaluate("relpos.change({a: 'alibi'})")
@@ -220,14 +232,16 @@ def files(browser):
     ):
         now, said = dropped(name, with_options(text))
         if want:
-            check(f"{name}: said and left out", want in said and now["a"] in ("alibi", "") and page.problem() == "", said[-300:])
+            check(f"{name}: said and left out", want in said and now["a"] in ("alibi", "") and page.problem() == "",
+                  said[-300:])
         else:
             expect = text.replace("--bias ", "").replace("--rope ", "rope,").split(" --")[0].split()
             check(f"{name}: taken", [now["a"], now["b"]][: len(expect)] == expect and page.problem() == "", now)
     odd = {**good, "q": q.copy()}
     odd["q"][0, 0, 3, 1], odd["q"][0, 1, 2, 0] = np.nan, np.inf
     now, said = dropped("odd.safetensors", safetensors(odd))
-    check("NaN and infinity are reported", "Not every number of the file is finite: 2 of q" in said and page.problem() == "", said[:300])
+    check("NaN and infinity are reported", "Not every number of the file is finite: 2 of q" in said
+          and page.problem() == "", said[:300])
     page.p.evaluate("relpos.change({head: 0, query: 3, a: 'alibi', masks: 'causal'})")
     page.frames()
     read = lambda: page.p.locator("main figure:not([hidden]) .readout").first.text_content()
@@ -237,12 +251,15 @@ def files(browser):
     page.frames()
     check("a mask is no NaN", read().endswith("masked"), read())
     shapes = safetensors({**good, "t5.table": np.ones((7, 3), np.float32)})
-    for name, data in (("seven.safetensors", shapes), ("scale.safetensors", with_options("--bias t5,table=t5.table --scale 1e308"))):
+    for name, data in (("seven.safetensors", shapes),
+                       ("scale.safetensors", with_options("--bias t5,table=t5.table --scale 1e308"))):
         now, said = dropped(name, data)
         page.frames()
-        check(f"{name}: said and left out", "Choose a term" in said and now["source"] == "file" and page.problem() == "", f"{now} {said[-300:]}")
+        check(f"{name}: said and left out", "Choose a term" in said and now["source"] == "file"
+              and page.problem() == "", f"{now} {said[-300:]}")
         saved = read_safetensors(page.download("Save the arrays"))["q"].size
-        check(f"{name}: what is on the screen is saved", f"{saved // (2 * 4 if 'seven' in name else 4 * 32)} tokens" in said, saved)
+        check(f"{name}: what is on the screen is saved",
+              f"{saved // (2 * 4 if 'seven' in name else 4 * 32)} tokens" in said, saved)
     names = np.frombuffer(rng.standard_normal(9 * 4).tobytes()).reshape(9, 4)
     (work / "vectors.safetensors").write_bytes(safetensors({**good, "relkey.table": names}))
     page.p.set_input_files("#file", work / "vectors.safetensors")
@@ -252,13 +269,16 @@ def files(browser):
     page.frames()
     page.p.evaluate("relpos.change({a: 'relkey,left=4,right=4,table=relkey.table', head: 1, query: 5})")
     page.frames()
-    found = json.loads(command("relpos explain --input vectors.safetensors --head 1 --query 5 --relkey table=relkey.table,left=4,right=4 --json"))
+    found = json.loads(command("relpos explain --input vectors.safetensors --head 1 --query 5 --relkey "
+                               "table=relkey.table,left=4,right=4 --json"))
     check("vectors of a file", fixed([row[4] for row in page.csv()[1:]]) == fixed(found["weights"]), page.problem())
     page.p.select_option("#a-kind", "xl")
     page.frames()
-    check("arrays that are not there are asked for", "xl needs an array: write ,r=NAME" in page.problem(), page.problem())
+    check("arrays that are not there are asked for", "xl needs an array: write ,r=NAME" in page.problem(),
+          page.problem())
     now, said = dropped("bare.safetensors", with_options(None))
-    check("names of arrays tell the term", now["a"] == "t5,table=t5.table" and "other parameters have their defaults" in said, now)
+    check("names of arrays tell the term", now["a"] == "t5,table=t5.table"
+          and "other parameters have their defaults" in said, now)
     page.p.evaluate("relpos.change({a: 't5,table=none'})")
     page.frames()
     check("an array that is not there", "no array of the file is called none" in page.problem(), page.problem())

@@ -32,7 +32,8 @@ class Firefox:
             "browser.shell.checkDefaultBrowser": False,
         }
         (self.place / "user.js").write_text("".join(f'user_pref("{k}", {json.dumps(v)});\n' for k, v in prefs.items()))
-        line = [shutil.which("firefox-esr") or "firefox", "--headless", "--marionette", "--no-remote", "--profile", self.place]
+        line = [shutil.which("firefox-esr") or "firefox", "--headless", "--marionette", "--no-remote", "--profile",
+                self.place]
         self.process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for _ in range(1000):
             try:
@@ -85,7 +86,8 @@ class Firefox:
 
 
 def firefox(browser):
-    """Check the page in Debian's firefox-esr, if it is installed: numbers equal those in chromium, and exports and opened files work."""
+    """Check the page in Debian's firefox-esr, if it is installed: numbers equal those in chromium, and exports and
+    opened files work."""
     if not shutil.which("firefox-esr"):
         print("    skipped: firefox-esr is missing")
         return
@@ -126,11 +128,14 @@ def firefox(browser):
                 other.show(f"#{step}")
                 other.until("return relpos.page().csv()?.length > 0")
                 time.sleep(0.3)
-                box = other.js("const {top, bottom} = document.querySelector('.picture').getBoundingClientRect(); return [top, bottom, innerHeight, innerWidth]")
+                box = other.js("const {top, bottom} = document.querySelector('.picture').getBoundingClientRect(); "
+                               "return [top, bottom, innerHeight, innerWidth]")
                 check(f"{what}: the picture is on the first screen", box[1] <= box[2] and box[3] == width, box)
                 found = other("WebDriver:FindElement", using="css selector", value=".picture")
-                many, share = page.p.evaluate(COLOURS, other("WebDriver:TakeScreenshot", id=next(iter(found.values())), full=False, scroll=False))
-                check(f"{what}: it is not blank", many > 8 and share > 0.02, f"{many} colours, {share:.3f} of the pixels")
+                many, share = page.p.evaluate(COLOURS, other("WebDriver:TakeScreenshot", id=next(iter(found.values())),
+                                                             full=False, scroll=False))
+                check(f"{what}: it is not blank", many > 8 and share > 0.02,
+                      f"{many} colours, {share:.3f} of the pixels")
                 cut = other.js(f"return ({LABELS})()")
                 check(f"{what}: nothing is cut", not cut, cut)
         other.show("#bias?a=alibi&q=9&k=9")
@@ -140,12 +145,14 @@ def firefox(browser):
         other.show("#sentence")
         check("Firefox: PNG of a chart", other.saved("PNG", "sentence.png").read_bytes()[:4] == b"\x89PNG")
         other.show("#model")
-        for name, data, want in (("bad.npz", b"PK nothing of the kind at all", "cannot be used"), ("lab.safetensors", None, "lab.safetensors")):
+        for name, data, want in (("bad.npz", b"PK nothing of the kind at all", "cannot be used"),
+                                 ("lab.safetensors", None, "lab.safetensors")):
             (work / name).write_bytes(data or (root / "examples/data/lab_t5_layer1.safetensors").read_bytes())
             box = other("WebDriver:FindElement", using="css selector", value="#file")
             other("WebDriver:ElementSendKeys", id=next(iter(box.values())), text=str(work / name))
             other.until(f"return document.querySelector('main').textContent.includes('{want}')")
-        check("Firefox: a laboratory's file", "differs from that in the file by" in other.js("return document.querySelector('main').textContent"))
+        check("Firefox: a laboratory's file",
+              "differs from that in the file by" in other.js("return document.querySelector('main').textContent"))
     finally:
         other.process.terminate()
         other.process.wait(30)

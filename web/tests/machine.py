@@ -14,7 +14,8 @@ def modules(browser):
     page.show("bias", a="t5", b="fire,c=1,L=8", q=40, k=40)
     first, vectors = page.csv(), page.p.evaluate("relpos.core.vectors")
     page.p.add_init_script(
-        "const real = WebAssembly.compile; let calls = 0; WebAssembly.compile = (...a) => calls++ ? real(...a) : Promise.reject(new WebAssembly.CompileError('no relaxed SIMD'))"
+        "const real = WebAssembly.compile; let calls = 0; WebAssembly.compile = (...a) => calls++ ? real(...a) : "
+        "Promise.reject(new WebAssembly.CompileError('no relaxed SIMD'))"
     )
     page.show("bias", fresh=True, a="t5", b="fire,c=1,L=8", q=40, k=40)
     check(
@@ -31,7 +32,8 @@ def long_file(tokens, heads=4, width=64):
     random, arrays, head, end = np.random.default_rng(7), {}, {}, 0
     for name in ("q", "k"):
         arrays[name] = random.standard_normal((1, heads, tokens, width), dtype=np.float32)
-        head[name] = {"dtype": "F32", "shape": arrays[name].shape, "data_offsets": [end, end := end + arrays[name].nbytes]}
+        head[name] = {"dtype": "F32", "shape": arrays[name].shape,
+                      "data_offsets": [end, end := end + arrays[name].nbytes]}
     text = json.dumps(head).encode()
     path = work / f"random{tokens}.safetensors"
     path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(x.tobytes() for x in arrays.values()))
@@ -61,24 +63,30 @@ def speed(browser):
         rate = page.p.evaluate("""label => new Promise(done => {
             const slider = document.querySelector(`input[type=range][aria-label="${label}"]`);
             let frames = 0, start = performance.now();
-            const step = () => { slider.value = (+slider.max - +slider.min) * (frames % 50 + 5) / 60 + +slider.min; slider.dispatchEvent(new Event('input', {bubbles: true}));
-                if (performance.now() - start > 3000) done(frames / (performance.now() - start) * 1000); else { frames++; requestAnimationFrame(step); } };
+            const step = () => { slider.value = (+slider.max - +slider.min) * (frames % 50 + 5) / 60 + +slider.min;
+            slider.dispatchEvent(new Event('input', {bubbles: true}));
+                if (performance.now() - start > 3000) done(frames / (performance.now() - start) * 1000);
+                else { frames++; requestAnimationFrame(step); } };
             requestAnimationFrame(step); })""", label)
         check(f"a moving slider: {state}", page.problem() == "", page.problem())
         print(
-            f"    a 512 x 512 map of {state['a']}, {state.get('heads', 1)} head(s), under a moving slider: {rate:.0f} frames a second"
+            f"    a 512 x 512 map of {state['a']}, {state.get('heads', 1)} head(s), under a moving slider: {rate:.0f} "
+            "frames a second"
         )
     page.p.add_init_script(
-        "globalThis.long = [0]; new PerformanceObserver(list => long.push(...list.getEntries().map(e => e.duration))).observe({type: 'longtask'})"
+        "globalThis.long = [0]; new PerformanceObserver(list => long.push(...list.getEntries().map(e => "
+        "e.duration))).observe({type: 'longtask'})"
     )
     page.show("model", fresh=True, source="minilm", a="t5,table=t5_table", masks="", head=3)
     devtools = page.context.new_cdp_session(page.p)
     devtools.send("Performance.enable")
 
     def busy():
-        return next(x["value"] for x in devtools.send("Performance.getMetrics")["metrics"] if x["name"] == "TaskDuration")
+        return next(x["value"] for x in devtools.send("Performance.getMetrics")["metrics"]
+                    if x["name"] == "TaskDuration")
 
-    for what, states in (("head", [{"head": n} for n in range(6)]), ("term", [{"a": a} for a in ("alibi", "log,lambda=0.8", "rope", "alibi")])):
+    for what, states in (("head", [{"head": n} for n in range(6)]),
+                         ("term", [{"a": a} for a in ("alibi", "log,lambda=0.8", "rope", "alibi")])):
         before = busy()
         for state in states:
             page.p.evaluate("state => relpos.change(state)", state)

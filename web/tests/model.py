@@ -1,4 +1,5 @@
-"""Test the view of models: heads of a sentence encoder, and of a model trained by relpos lab. SPDX-License-Identifier: Apache-2.0"""
+"""Test the view of models: heads of a sentence encoder, and of a model trained by relpos lab.
+SPDX-License-Identifier: Apache-2.0"""
 
 import json
 import re
@@ -13,7 +14,8 @@ from programs import python_program, read_safetensors, run_row
 
 def model(page):
     found = page.show("model").p.evaluate("[relpos.state(), relpos.page().numbers().far]")
-    check("model opens on a trained head", found[0]["source"] == "lab1" and found[1] < 1e-3 and page.problem() == "", found)
+    check("model opens on a trained head", found[0]["source"] == "lab1" and found[1] < 1e-3 and page.problem() == "",
+          found)
     untrained = {"source": "minilm"}
     page.show("model", **untrained)
     page.download("Save the arrays")
@@ -33,7 +35,8 @@ def model(page):
         want = [re.findall(r"\d\.\d{4}", x) for x in line[:5]]
         shown = [[page.cells(str(n + 1))[2], page.cells(str(n + 1))[5]] for n in range(5)]
         check(f"model {state}: the heaviest keys", shown == want, f"{shown} {want}")
-        found = {key: [np.nan if x is None else x for x in found[key]] for key in ("scaled", "bias", "score", "weights", "weights_plain")}
+        found = {key: [np.nan if x is None else x for x in found[key]]
+                 for key in ("scaled", "bias", "score", "weights", "weights_plain")}
         query = page.p.evaluate("relpos.state().query")
         for nth, key in enumerate(("weights_plain", "weights", "difference")[: 3 if state.get("a", "t5") else 1]):
             element = page.p.locator("figure:not([hidden])", has=page.p.locator("canvas[tabindex]")).nth(nth)
@@ -44,9 +47,13 @@ def model(page):
             text = element.locator(".readout").text_content()
             calculation, value = parts(text)
             want = found["weights"][1] - found["weights_plain"][1] if key == "difference" else found[key][1]
-            check(f"model {state}: the calculation of a cell of map {nth}", f"offset {1 - query}:".replace("-", "−") in text and [value] == fixed(want) and abs(value_of(calculation) - want) < 2e-4, f"{text} {want}")
-        computed, wrong = wrong_cells([cell for cell in cells(page) if " = " in cell[1] and re.fullmatch(r"\d\.\d{4}", cell[0])], 2e-4)
-        check(f"model {state}: the weights of the heaviest keys", computed == 16 and not wrong, f"{computed} {wrong[:2]}")
+            check(f"model {state}: the calculation of a cell of map {nth}",
+                  f"offset {1 - query}:".replace("-", "−") in text and [value] == fixed(want)
+                  and abs(value_of(calculation) - want) < 2e-4, f"{text} {want}")
+        computed, wrong = wrong_cells([cell for cell in cells(page) if " = " in cell[1]
+                                       and re.fullmatch(r"\d\.\d{4}", cell[0])], 2e-4)
+        check(f"model {state}: the weights of the heaviest keys", computed == 16 and not wrong,
+              f"{computed} {wrong[:2]}")
     weights = {}
     for head in (3, 4, 5, 3, 4, 4, 3):  # the arrays of one head serve another one later
         page.p.evaluate("head => relpos.change({head})", head)
@@ -57,20 +64,25 @@ def model(page):
     page.show("model", **untrained, a="alibi", head=4)
     found = json.loads(command(page.code().splitlines()[2] + " --json"))["bias"]
     curves = page.p.evaluate("relpos.page().numbers().bias()")
-    check("model: eight heads of twelve, the chosen one among them", len(curves) == 8 and [n for n, *_ in curves if n == 4] == [4])
+    check("model: eight heads of twelve, the chosen one among them", len(curves) == 8
+          and [n for n, *_ in curves if n == 4] == [4])
     check("model: their curves", all(fixed(y) == fixed(found[n][17]) for n, *y in curves))
     figure = page.p.locator("figure", has_text="Bias of each head")
-    lines = figure.evaluate("f => [...f.querySelectorAll('svg.chart path')].map(p => p.getAttribute('stroke') + p.getAttribute('stroke-dasharray'))")
+    lines = figure.evaluate("f => [...f.querySelectorAll('svg.chart path')].map(p => p.getAttribute('stroke') + "
+                            "p.getAttribute('stroke-dasharray'))")
     check("model: no two heads look alike", len(lines) == 8 == len(set(lines)), lines)
     check("model: which heads are drawn", "8 of 12 heads" in figure.text_content(), figure.text_content())
     element = page.p.locator("figure", has=page.p.locator("canvas[tabindex]")).first
     top = np.sort(page.p.evaluate("relpos.page().numbers().weights()"))[-1]
     last = float(re.fullmatch(r"([\d.]+) or more", element.locator(".scale span").last.text_content())[1])
-    check("model: the bar says where its colours end", last < top and f"to {last:.4f} or more" in element.locator("canvas").first.get_attribute("aria-label"), f"{last} {top}")
+    check("model: the bar says where its colours end", last < top
+          and f"to {last:.4f} or more" in element.locator("canvas").first.get_attribute("aria-label"), f"{last} {top}")
     page.show("cost", a="t5", most=256)
-    check("cost: entries of a table are called so", page.p.locator("main .scale").first.text_content().startswith("bucket"))
+    check("cost: entries of a table are called so",
+          page.p.locator("main .scale").first.text_content().startswith("bucket"))
     page.show("bias", a="alibi", q=9, k=9)
-    check("bias: a whole bar ends with its data", page.p.locator("figure:not([hidden]) .scale span").all_text_contents()[::2] == ["bias", "0.0000"])
+    check("bias: a whole bar ends with its data",
+          page.p.locator("figure:not([hidden]) .scale span").all_text_contents()[::2] == ["bias", "0.0000"])
     check("bias: minus signs", page.p.locator("figure:not([hidden]) .scale span").nth(1).text_content() == "−4.0000")
     page.show("model", **untrained)
     file = work / "relpos-heads.safetensors"
@@ -81,12 +93,14 @@ def model(page):
     page.p.evaluate("relpos.change({a: 'alibi', masks: 'causal', head: 2, query: 1000})")
     page.frames(1)
     lines = page.p.evaluate("relpos.page().numbers().weights()")
-    values, (q, k) = np.array(lines).reshape(1024, 1024), (x.reshape(4, 1024, 64)[2].astype(float) for x in read_safetensors(path).values())
+    values, (q, k) = np.array(lines).reshape(1024, 1024), (x.reshape(4, 1024, 64)[2].astype(float)
+                                                           for x in read_safetensors(path).values())
     scores = q @ k.T / 8 - np.abs(np.subtract.outer(range(1024), range(1024))) * 2**-6
     scores[np.triu_indices(1024, 1)] = -np.inf
     want = np.exp(scores - scores.max(axis=1, keepdims=True))
     want /= want.sum(axis=1, keepdims=True)
-    check("a file of 1,024 tokens, computed in pieces: every weight", np.abs(np.where(np.isinf(values), 0, values) - want).max() < 1e-12)
+    check("a file of 1,024 tokens, computed in pieces: every weight",
+          np.abs(np.where(np.isinf(values), 0, values) - want).max() < 1e-12)
     check("masked keys are marked", (np.isinf(values) == np.isinf(scores)).all())
     for layer in (0, 1):
         page.show("model", **untrained)
@@ -95,7 +109,8 @@ def model(page):
         now = page.p.evaluate("relpos.state()")
         check(
             f"laboratory, layer {layer}: its own options",
-            now["a"] == "t5,buckets=32,max_distance=128,bidirectional=0,table=t5.table" and now["masks"] == "causal" and page.problem() == "",
+            now["a"] == "t5,buckets=32,max_distance=128,bidirectional=0,table=t5.table" and now["masks"] == "causal"
+            and page.problem() == "",
             now,
         )
         page.download("Save the arrays")

@@ -17,10 +17,12 @@ def keyboard(browser):
         p.keyboard.press("Tab")
         seen.append(
             p.evaluate(
-                "document.activeElement.tagName + (document.activeElement.dataset.key ?? '') + (document.activeElement.type ?? '')"
+                "document.activeElement.tagName + (document.activeElement.dataset.key ?? '') + "
+                "(document.activeElement.type ?? '')"
             )
         )
-    for what in ("A", "SELECTa-kindselect-one", "INPUTrange", "INPUTqnumber", "INPUTatext", "CANVAS", "BUTTONbutton", "SUMMARY"):
+    for what in ("A", "SELECTa-kindselect-one", "INPUTrange", "INPUTqnumber", "INPUTatext", "CANVAS", "BUTTONbutton",
+                 "SUMMARY"):
         check(f"Tab reaches {what}", what in seen, sorted(set(seen)))
     p.focus("input[aria-label=Queries]")
     p.keyboard.press("ArrowRight")
@@ -51,18 +53,22 @@ def keyboard(browser):
     page.frames()
     check(
         "arrows move among patches",
-        p.evaluate("relpos.state().patch") == 6 and p.evaluate("document.activeElement.getAttribute('aria-pressed')") == "true",
+        p.evaluate("relpos.state().patch") == 6 and p.evaluate("document.activeElement.getAttribute('aria-pressed')")
+        == "true",
     )
     page.show("sentence")
     p.focus(".words button:nth-child(3)")
     p.keyboard.press("Enter")
     page.frames()
     check("Enter chooses a word", p.evaluate("relpos.state().query") == 2)
-    check("and stays on it", p.evaluate("[...document.querySelectorAll('.words button')].indexOf(document.activeElement)") == 2)
+    check("and stays on it",
+          p.evaluate("[...document.querySelectorAll('.words button')].indexOf(document.activeElement)") == 2)
     for key, at in (("ArrowRight", 3), ("ArrowLeft", 2), ("End", -1), ("Home", 0), ("ArrowLeft", 0)):
         p.keyboard.press(key)
-        words = p.evaluate("[...document.querySelectorAll('.words button')].map(e => [e === document.activeElement, e.tabIndex])")
-        check(f"{key} moves among words", [n for n, (focus, _) in enumerate(words) if focus] == [at % len(words)] and sum(tab == 0 for _, tab in words) == 1, words)
+        words = p.evaluate("[...document.querySelectorAll('.words button')].map(e => [e === document.activeElement, "
+                           "e.tabIndex])")
+        check(f"{key} moves among words", [n for n, (focus, _) in enumerate(words) if focus] == [at % len(words)]
+              and sum(tab == 0 for _, tab in words) == 1, words)
     page.show("model", source="minilm", a="t5,table=t5_table", masks="")
     p.focus(".words button[aria-pressed=true]")
     stops = 0
@@ -79,13 +85,15 @@ def navigation(browser):
     p, here = page.p, lambda: page.p.evaluate("[document.querySelector('h2').textContent.split(':')[0], location.hash]")
     listed = re.findall(r"^\*(\w+)\*\n\t", (root / "docs/man/relpos-explore.1.scd").read_text(), re.M)
     shown = p.locator("#nav a").all_text_contents()
-    check("the views of trained models are first, and the manual has the views in this order", shown[:3] == ["The story", "Length", "Model"] and shown[1:] == listed, f"{shown} {listed}")
+    check("the views of trained models are first, and the manual has the views in this order",
+          shown[:3] == ["The story", "Length", "Model"] and shown[1:] == listed, f"{shown} {listed}")
     p.wait_for_timeout(300)
     p.keyboard.press("Tab")
     before = here()
     p.keyboard.press("Enter")
     page.frames()
-    check("the way to the view: the focus, and nothing else", p.evaluate("document.activeElement.id") == "main" and here() == before, here())
+    check("the way to the view: the focus, and nothing else", p.evaluate("document.activeElement.id") == "main"
+          and here() == before, here())
     p.select_option("#theme", "dark")
     p.select_option("#a-kind", "rope")
     page.frames()
@@ -120,7 +128,8 @@ def navigation(browser):
         late();
         setTimeout = real;
         setTimeout(() => done([location.hash, relpos.state().length]), 800); })""")
-    check("a busy page follows an address that changes before it has written its own", found == ["#shaw?length=33", 33], found)
+    check("a busy page follows an address that changes before it has written its own", found == ["#shaw?length=33", 33],
+          found)
     page.show("buckets", fresh=True, theme="dark")
     check("an address brings its colours", p.evaluate(dark))
     p.goto("about:blank")
@@ -145,12 +154,14 @@ def navigation(browser):
     source = p.locator("main details", has=p.get_by_label("formula", exact=True))
     for view in page.p.evaluate("relpos.views.filter(view => !view.startsWith('story'))"):
         page.show(view)
-        check(f"{view}: formula and source are closed, the commands are open", not source.get_by_label("formula").is_visible() and p.get_by_label("code", exact=True).is_visible())
+        check(f"{view}: formula and source are closed, the commands are open",
+              not source.get_by_label("formula").is_visible() and p.get_by_label("code", exact=True).is_visible())
     source.locator("summary").click()
     for view, is_open in (("length", True), ("buckets", True), ("rope", False), ("length", False)):
         if not is_open and source.get_by_label("formula").is_visible():
             source.locator("summary").click()
             page.frames()
         page.show(view)
-        check(f"{view}: formula and source are as in the view before", source.get_by_label("formula").is_visible() == is_open)
+        check(f"{view}: formula and source are as in the view before",
+              source.get_by_label("formula").is_visible() == is_open)
     page.context.close()

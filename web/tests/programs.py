@@ -15,7 +15,8 @@ def c_program(name, page):
     (work / f"{name}.c").write_text(page.code("C"))
     return (
         command(
-            f"cc -Wall -Werror -I{root}/include {name}.c -o {name} {'-L' + str(build)} -lrelpos -Wl,-rpath,{build} -lm && ./{name}"
+            f"cc -Wall -Werror -I{root}/include {name}.c -o {name} {'-L' + str(build)} -lrelpos -Wl,-rpath,{build} -lm "
+            f"&& ./{name}"
         )
         .splitlines()[0]
         .split()

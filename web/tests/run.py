@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Test the explorer in a browser without network: numbers equal to those of the program, keyboard, narrow screens, colours, malformed files.
+"""Test the explorer in a browser without network: numbers equal to those of the program, keyboard, narrow screens,
+colours, malformed files.
 
     run.py BUILD [PART...]               run all parts, or only these
     run.py BUILD --screenshots FOLDER    save a picture of every view
     run.py BUILD --film FILE.gif         save the film of docs/images/explorer.gif (needs Pillow)
     run.py BUILD --card FILE.png         save the picture of docs/images/explorer.png
 
-Needs playwright, numpy and axe-playwright-python in the running Python, and chromium (set CHROMIUM to use another browser). A part is a function in this folder.
-To run the Python code of the views too, set RELPOS_PYTHON to a Python that has the package relpos.
+Needs playwright, numpy and axe-playwright-python in the running Python, and chromium (set CHROMIUM to use another
+browser). A part is a function in this folder. To run the Python code of the views too, set RELPOS_PYTHON to a Python
+that has the package relpos.
 SPDX-License-Identifier: Apache-2.0
 """
 
@@ -48,7 +50,8 @@ def run(part, on):
     start, before, bad = time.monotonic(), checks.count, len(checks.failures)
     part(on)
     print(
-        f"{'ok' if len(checks.failures) == bad else 'FAILED'} {part.__name__}: {checks.count - before} checks, {time.monotonic() - start:.0f} s",
+        f"{'ok' if len(checks.failures) == bad else 'FAILED'} {part.__name__}: {checks.count - before} checks, "
+        f"{time.monotonic() - start:.0f} s",
         flush=True,
     )
 
@@ -67,11 +70,13 @@ with sync_playwright() as playwright:
         card(browser, Path(parts[1]))
     else:
         page = Page(browser)
-        for part in (story, trained, length, model, bias, effects, sentence, buckets, shaw, rope, images, families, cost):
+        for part in (story, trained, length, model, bias, effects, sentence, buckets, shaw, rope, images, families,
+                     cost):
             if not parts or part.__name__ in parts:
                 run(part, page)
         page.context.close()
-        for part in (pictures, views, links, hands, keyboard, navigation, narrow, labels, colours, minus, names, accessible, address, exports, files, hosted, modules, firefox, speed):
+        for part in (pictures, views, links, hands, keyboard, navigation, narrow, labels, colours, minus, names,
+                     accessible, address, exports, files, hosted, modules, firefox, speed):
             if not parts or part.__name__ in parts:
                 run(part, browser)
     browser.close()

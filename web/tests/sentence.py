@@ -10,7 +10,8 @@ from programs import c_program, python_program
 
 
 def cells(page, state, want):
-    """Check that cells of the scores and of the biased weights show their calculations, with the mouse and with the keyboard."""
+    """Check that cells of the scores and of the biased weights show their calculations, with the mouse and with the
+    keyboard."""
     box = page.p.locator("main .scroll", has=page.p.locator("caption", has_text="Scores"))
     said = box.locator("xpath=..").locator(".readout")
     rows = [("raw", want["raw"]), *((part["name"], part["values"]) for part in want["parts"]), ("score", want["score"])]
@@ -21,9 +22,11 @@ def cells(page, state, want):
             cell.hover()
             text, number = said.text_content(), numbers[c]
             calculation, value = parts(text)
-            check(f"sentence {state}: the cell {name} {c}", value == ("masked" if number is None else fixed(number)[0]), text)
+            check(f"sentence {state}: the cell {name} {c}", value == ("masked" if number is None else fixed(number)[0]),
+                  text)
             found = value_of(calculation)
-            check(f"sentence {state}: its calculation", found is None or abs(found - number) < (2e-3 if r == 0 else 2e-4), f"{text} {number}")
+            check(f"sentence {state}: its calculation",
+                  found is None or abs(found - number) < (2e-3 if r == 0 else 2e-4), f"{text} {number}")
     page.p.mouse.move(0, 0)
     stops = box.locator("td[tabindex='0']")
     check(f"sentence {state}: one cell is a stop of Tab", stops.count() == 1)
@@ -39,12 +42,15 @@ def cells(page, state, want):
     query = page.p.evaluate("relpos.state().query")
     text, weight = figure.locator(".readout").text_content(), want["weights"][0]
     calculation, value = parts(text)
-    right = value == "masked" if want["score"][0] is None else value == fixed(weight)[0] and abs(value_of(calculation) - weight) < 2e-4
+    right = (value == "masked" if want["score"][0] is None else value == fixed(weight)[0]
+             and abs(value_of(calculation) - weight) < 2e-4)
     check(f"sentence {state}: a weight of query {query}", right, text)
-    text = page.p.locator("figure:not([hidden])", has=page.p.locator("figcaption", has_text="Difference")).locator(".readout").text_content()
+    text = page.p.locator("figure:not([hidden])",
+                          has=page.p.locator("figcaption", has_text="Difference")).locator(".readout").text_content()
     calculation, value = parts(text)
     number = want["difference"][0]
-    check(f"sentence {state}: a difference", value == ("masked" if want["score"][0] is None else fixed(number)[0]) and (value == "masked" or abs(value_of(calculation) - number) < 1.1e-4), text)
+    check(f"sentence {state}: a difference", value == ("masked" if want["score"][0] is None else fixed(number)[0])
+          and (value == "masked" or abs(value_of(calculation) - number) < 1.1e-4), text)
 
 
 def sentence(page):
@@ -61,15 +67,18 @@ def sentence(page):
     ]
     masks = json.loads(command("relpos info --json"))["masks"]
     labels = page.show("sentence").p.evaluate(
-        "[...document.querySelectorAll('fieldset')].find(f => f.querySelector('legend').textContent === 'Masks').innerText.split('\\n').filter(Boolean)"
+        "[...document.querySelectorAll('fieldset')].find(f => f.querySelector('legend').textContent === "
+        "'Masks').innerText.split('\\n').filter(Boolean)"
     )
-    check("the masks of the library that need no array", labels[1:] == [f"{m['name']}: {m['text'].replace('-1', '−1')}" for m in masks if not m["array"]], labels)
+    check("the masks of the library that need no array",
+          labels[1:] == [f"{m['name']}: {m['text'].replace('-1', '−1')}" for m in masks if not m["array"]], labels)
     page.p.get_by_label("window: ").check()
     page.frames()
     page.p.locator("[data-key=mask-window-left]").fill("1")
     page.p.keyboard.press("Tab")
     page.frames()
-    check("a mask is set by its controls", page.p.evaluate("relpos.state().masks") == "window=1,-1", page.p.evaluate("relpos.state()"))
+    check("a mask is set by its controls", page.p.evaluate("relpos.state().masks") == "window=1,-1",
+          page.p.evaluate("relpos.state()"))
     check("and is written as an option", "--window 1,-1" in page.code(), page.code())
     page.show("sentence", masks="windows=3")
     check("a mask that is none", "no mask is called windows" in page.problem(), page.problem())
@@ -78,30 +87,37 @@ def sentence(page):
         text = command(page.code())
         found = json.loads(command(page.code().replace("relpos explain", "relpos explain --json", 1)))
         kinds = [part["kind"] for part in found["parts"]]
-        labels = {"content": "Content" if "rotation" in kinds else "Scaled scores", "rotation": "Rotation", "bias": "Bias values", "mask": "Mask"}
-        for label in ("Raw scores", *(labels[kind] for kind in kinds), "Biased scores", "Standard", "Biased", "Difference"):
+        labels = {"content": "Content" if "rotation" in kinds else "Scaled scores", "rotation": "Rotation",
+                  "bias": "Bias values", "mask": "Mask"}
+        for label in ("Raw scores", *(labels[kind] for kind in kinds), "Biased scores", "Standard", "Biased",
+                      "Difference"):
             want = printed(text, label)
             nth = 1 if label == "Biased" else 0
-            check(f"sentence {state}: {label}", want and page.cells(label, nth) == want, f"{page.cells(label, nth)} {want}")
+            check(f"sentence {state}: {label}", want and page.cells(label, nth) == want,
+                  f"{page.cells(label, nth)} {want}")
         want = re.findall(r"A\[.*?\] = (\S+) \(", text)
         check(
             f"sentence {state}: weights",
             want
             and page.p.evaluate(
-                "[...document.querySelectorAll('main tr')].filter(r => r.cells[0].textContent.startsWith('A[')).map(r => r.cells[1].textContent)"
+                "[...document.querySelectorAll('main tr')].filter(r => r.cells[0].textContent.startsWith('A[')).map(r "
+                "=> r.cells[1].textContent)"
             )
             == want,
         )
         output = re.search(r"Output\[.*?\] = \[([^]]*)\]", text)[1].split()
         check(
             f"sentence {state}: output",
-            page.p.evaluate("[...document.querySelectorAll('main pre')].map(x => x.textContent)[0]") == f"[{' '.join(output)}]",
+            page.p.evaluate("[...document.querySelectorAll('main pre')].map(x => x.textContent)[0]")
+            == f"[{' '.join(output)}]",
         )
         rows = re.findall(r"Output\[.*?\] = \[([^]]*)\]", text.split("All outputs")[1])
         mine = page.p.evaluate(
-            "[...[...document.querySelectorAll('main table')].find(t => t.rows[0].cells[0].textContent === 'Output').tBodies[0].rows].map(r => [...r.cells].slice(1).map(c => c.textContent))"
+            "[...[...document.querySelectorAll('main table')].find(t => t.rows[0].cells[0].textContent === "
+            "'Output').tBodies[0].rows].map(r => [...r.cells].slice(1).map(c => c.textContent))"
         )
-        check(f"sentence {state}: all outputs", len(rows) > 2 and mine == [row.replace("-", "−").split() for row in rows], f"{mine} {rows}")
+        check(f"sentence {state}: all outputs",
+              len(rows) > 2 and mine == [row.replace("-", "−").split() for row in rows], f"{mine} {rows}")
         cells(page, state, found)
         if not state.get("a", "").startswith("alibi"):
             check(f"sentence {state}: the C program", c_program("sentence", page) == page.cells("Biased", 1))

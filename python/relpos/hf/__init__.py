@@ -3,9 +3,9 @@
     >>> import relpos.hf                                                                          # doctest: +SKIP
     >>> model = transformers.AutoModel.from_pretrained(name, attn_implementation="relpos")        # doctest: +SKIP
 
-Importing this module registers the implementation. A model uses it only if you load the model with it or switch the model to it. Every model
-that gets its attention function from transformers can use it. A bias or a four-axis mask that is already an array is used as given. relpos
-creates no N×N bias or mask for
+Importing this module registers the implementation. A model uses it only if you load the model with it or switch the
+model to it. Every model that gets its attention function from transformers can use it. A bias or a four-axis mask that
+is already an array is used as given. relpos creates no N×N bias or mask for
 
 - masks: padding, causal, sliding windows and packed sequences, in any model;
 - T5, mT5, UMT5, LongT5 (local attention), Switch Transformers, Pop2Piano, Pix2Struct and MPNet: the table of buckets;
@@ -13,17 +13,20 @@ creates no N×N bias or mask for
 - BLOOM, MPT and Falcon: ALiBi; GPT-J, CodeGen and RoFormer (encoder only): rotated queries and keys;
 - Swin, Swin v2 and their copies in Swin2SR, Donut, MaskFormer and CLAP, and BEiT: the table of a window;
 - SAM, SAM-HQ and ViTDet: vectors by row and column;
-- DeBERTa, v2 and v3: position vectors; Wav2Vec2-BERT and Wav2Vec2-Conformer: Shaw's key vectors, or Transformer-XL's vectors;
+- DeBERTa, v2 and v3: position vectors; Wav2Vec2-BERT and Wav2Vec2-Conformer: Shaw's key vectors, or Transformer-XL's
+  vectors;
 - WavLM: a table of buckets, times a gate of each query;
 - XLNet: Transformer-XL's vectors, if you pass no permutation or target mapping.
 
-torch.compile compiles a model to one graph if it does so with eager attention, including a decoding step with a static cache. torch.autocast,
-torch.jit.trace and gradient checkpoints work as usual. The weights of output_attentions have no gradient: a loss that depends on them raises in
-the backward pass. transformers refuses continuous batching (generate_batch).
+torch.compile compiles a model to one graph if it does so with eager attention, including a decoding step with a static
+cache. torch.autocast, torch.jit.trace and gradient checkpoints work as usual. The weights of output_attentions have no
+gradient: a loss that depends on them raises in the backward pass. transformers refuses continuous batching
+(generate_batch).
 
-If relpos cannot replace the attention of a model, loading or switching the model raises an error. If a model does not use the attention functions
-of transformers at all, such as a wrapper of another library's model, relpos warns. A query without keys gives zero; other implementations
-give the mean of masked values. Only padded queries have no keys, and their results are not used.
+If relpos cannot replace the attention of a model, loading or switching the model raises an error. If a model does not
+use the attention functions of transformers at all, such as a wrapper of another library's model, relpos warns. A query
+without keys gives zero; other implementations give the mean of masked values. Only padded queries have no keys, and
+their results are not used.
 
 SPDX-License-Identifier: Apache-2.0"""
 import functools
@@ -36,8 +39,10 @@ import transformers
 from .. import _versions
 
 OLDEST, NEWEST = "5.22", "5.24"  # tested versions of transformers
-_versions.need("transformers", transformers.__version__, OLDEST, "relpos.hf replaces methods that differ in older versions")
-_versions.warn_of_newer("transformers", transformers.__version__, NEWEST, "relpos.hf refuses a model whose code it does not recognise")
+_versions.need("transformers", transformers.__version__, OLDEST, "relpos.hf replaces methods that differ in older "
+                                                                 "versions")
+_versions.warn_of_newer("transformers", transformers.__version__, NEWEST,
+                        "relpos.hf refuses a model whose code it does not recognise")
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel, masking_utils  # noqa: E402
 from transformers.generation import utils as generation_utils  # noqa: E402
 
@@ -54,9 +59,9 @@ class Refused(ValueError):
     """The error for a model that cannot use relpos, because it computes its own attention or its code has changed."""
 
 
-# Model types that are refused although the checks below accept their code. Self-attention of bridgetower sets is_causal=True although its mask
-# is bidirectional; sdpa and relpos use is_causal if the mask is None, but eager attention ignores it. muse_glimmer_assistant adds context keys
-# that its mask does not cover.
+# Model types that are refused although the checks below accept their code. Self-attention of bridgetower sets
+# is_causal=True although its mask is bidirectional; sdpa and relpos use is_causal if the mask is None, but eager
+# attention ignores it. muse_glimmer_assistant adds context keys that its mask does not cover.
 _DIFFERENT = frozenset(("bridgetower", "muse_glimmer_assistant"))
 
 
@@ -83,7 +88,8 @@ def _adapt(module):
 
 
 def _apply(module, adapter):
-    """Replace functions of a module by those of an adapter, unless the module already gets its attention function from transformers."""
+    """Replace functions of a module by those of an adapter, unless the module already gets its attention function from
+    transformers."""
     if adapter.computes and uses_interface(Replacements(module).owner(adapter.computes)[2]):
         return
     compare_config(module, adapter.lacks)
@@ -94,7 +100,8 @@ def _apply(module, adapter):
         if name.endswith("ATTENTION_CLASSES"):  # new models look up their attention class there
             x[NAME] = x["eager"]
         elif inspect.isclass(x) and issubclass(x, PreTrainedModel) and x.__module__ == module.__name__:
-            x._can_set_attn_implementation_cached_value = True  # in every class, because transformers may have cached False in a subclass
+            # in every class, because transformers may have cached False in a subclass
+            x._can_set_attn_implementation_cached_value = True
 
 
 def _modules(*classes):
@@ -106,17 +113,20 @@ def _modules(*classes):
 def _refuse_drift(model, *classes):
     """Apply the adapters for the classes of a model. Raise Refused if one does not fit."""
     for why in filter(None, map(_adapt, _modules(*classes))):
-        raise Refused(f'attn_implementation="{NAME}": {type(model).__name__} of transformers {transformers.__version__} differs from the code that relpos replaces '
+        raise Refused(f'attn_implementation="{NAME}": {type(model).__name__} of transformers '
+                      f'{transformers.__version__} differs from the code that relpos replaces '
                       f'({why}); use attn_implementation="eager", or transformers {OLDEST} to {NEWEST}')
 
 
 def _refuse_unfit(model):
     """Raise Refused if a model computes its own attention and relpos has no replacement for it."""
     modules = _modules(*(cls for cls in type(model).__mro__ if issubclass(cls, PreTrainedModel)))
-    fixed = any(name.endswith("ATTENTION_CLASSES") and isinstance(x, dict) and NAME not in x for module in modules for name, x in vars(module).items())
+    fixed = any(name.endswith("ATTENTION_CLASSES") and isinstance(x, dict) and NAME not in x for module in modules
+                for name, x in vars(module).items())
     lacks = any(adapter.lacks(model.config) for adapter in map(_adapter, modules) if adapter)
     if fixed or lacks or not model._can_set_attn_implementation() or model.config.model_type in _DIFFERENT:
-        raise Refused(f'attn_implementation="{NAME}": {type(model).__name__} computes its own attention, and relpos has no replacement for it; '
+        raise Refused(f'attn_implementation="{NAME}": {type(model).__name__} computes its own attention, and relpos '
+                      f'has no replacement for it; '
                       'use attn_implementation="eager"')
 
 
@@ -124,8 +134,10 @@ def _refuse_looks(model, parts):
     """Raise Refused if a part of a model has code that relpos does not support and no adapter replaces."""
     for part in parts:
         module = sys.modules.get(type(part).__module__)
-        if module and module.__name__.startswith("transformers.models.") and not _adapter(module) and (why := reason(part)):
-            raise Refused(f'attn_implementation="{NAME}": {type(model).__name__} has a {type(part).__name__}, and {why}, which relpos does not support; '
+        if (module and module.__name__.startswith("transformers.models.") and not _adapter(module)
+            and (why := reason(part))):
+            raise Refused(f'attn_implementation="{NAME}": {type(model).__name__} has a {type(part).__name__}, and '
+                          f'{why}, which relpos does not support; '
                           'use attn_implementation="eager"')
 
 
@@ -138,18 +150,21 @@ def _adopt(model):
 
 
 def _warn_unused(model):
-    """Warn if no module of a model gets its attention function from transformers, as in a wrapper of another library's model."""
-    if not any(hasattr(sys.modules.get(type(x).__module__), "ALL_ATTENTION_FUNCTIONS") or getattr(type(x), "_asks_relpos", False)
+    """Warn if no module of a model gets its attention function from transformers, as in a wrapper of another library's
+    model."""
+    if not any(hasattr(sys.modules.get(type(x).__module__), "ALL_ATTENTION_FUNCTIONS")
+               or getattr(type(x), "_asks_relpos", False)
                for x in model.modules()):
-        warnings.warn(f'attn_implementation="{NAME}" changes nothing in {type(model).__name__}: the model does not use the attention '
+        warnings.warn(f'attn_implementation="{NAME}" changes nothing in {type(model).__name__}: the model does not use '
+                      f'the attention '
                       'functions of transformers', stacklevel=4)
 
 
 # ---------------------------------------------------------------------------------------------- registration
 
 def _hook(name):
-    """Return a decorator that makes a function replace the method `name` of PreTrainedModel. The function receives the original method
-    as its second argument."""
+    """Return a decorator that makes a function replace the method `name` of PreTrainedModel. The function receives the
+    original method as its second argument."""
     def decorate(function):
         original = getattr(PreTrainedModel, name)
 
@@ -169,16 +184,18 @@ def _names_it(implementation):
 def _requested(config, implementation):
     """Return {id(config): implementation} that set_attn_implementation would assign to a config and its sub-configs."""
     named = implementation if isinstance(implementation, dict) else {}
-    found = {id(config): named.get("", config._attn_implementation) if isinstance(implementation, dict) else implementation}
+    found = {id(config): named.get("", config._attn_implementation) if isinstance(implementation, dict)
+             else implementation}
     for key in config.sub_configs:
         if (part := getattr(config, key, None)) is not None:
-            found |= _requested(part, named.get(key, part._attn_implementation) if isinstance(implementation, dict) else implementation)
+            found |= _requested(part, named.get(key, part._attn_implementation) if isinstance(implementation, dict)
+                                else implementation)
     return found
 
 
 def _reached(module, requested, whole, inside=False):
-    """Yield the modules of a model that will use relpos. `requested` is {id(config): implementation}; an inner model whose config is not in
-    it gets the implementation `whole`."""
+    """Yield the modules of a model that will use relpos. `requested` is {id(config): implementation}; an inner model
+    whose config is not in it gets the implementation `whole`."""
     config = getattr(module, "config", None)
     if id(config) in requested or isinstance(module, PreTrainedModel):
         inside = requested.get(id(config), whole) == NAME
@@ -194,7 +211,8 @@ def _register():
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, mask)
 
-    @_hook("get_correct_attn_implementation")  # called for a new model before its parts exist, and for each part when a model is switched
+    # called for a new model before its parts exist, and for each part when a model is switched
+    @_hook("get_correct_attn_implementation")
     def get_correct_attn_implementation(self, original, *args, **kwargs):
         if NAME in (*args, *kwargs.values()):
             _refuse_drift(self, type(self))
@@ -204,7 +222,8 @@ def _register():
     @_hook("post_init")
     def post_init(self, original):
         if self.config._attn_implementation == NAME:
-            configs = {id(x.config): x.config._attn_implementation for x in self.modules() if isinstance(x, PreTrainedModel)}
+            configs = {id(x.config): x.config._attn_implementation for x in self.modules()
+                       if isinstance(x, PreTrainedModel)}
             parts = list(_reached(self, configs, NAME))
             _refuse_drift(self, *map(type, parts))
             _refuse_looks(self, parts)
@@ -231,7 +250,8 @@ def _register():
 
     @functools.wraps(masking_utils.create_masks_for_generate)
     def create_masks_for_generate(config, *args, **kwargs):
-        """Return the padding mask unchanged. torch.compile cannot trace a step that receives a Mask, so the model creates the Mask itself."""
+        """Return the padding mask unchanged. torch.compile cannot trace a step that receives a Mask, so the model
+        creates the Mask itself."""
         if config.get_text_config()._attn_implementation == NAME and "attention_mask" in kwargs:
             return kwargs["attention_mask"]
         return masking_utils.create_masks_for_generate(config, *args, **kwargs)

@@ -1,7 +1,9 @@
-"""Replace the attention code of transformers models that compute attention themselves, and the code that creates N×N biases.
+"""Replace the attention code of transformers models that compute attention themselves, and the code that creates N×N
+biases.
 
-An adapter is a function that lists the replacements in one module of transformers. _guard.py checks and applies them. A replacement runs only
-in models that use relpos. Adapters must read attributes by plain names (self.name); otherwise the guard cannot check them.
+An adapter is a function that lists the replacements in one module of transformers. _guard.py checks and applies them. A
+replacement runs only in models that use relpos. Adapters must read attributes by plain names (self.name); otherwise the
+guard cannot check them.
 
 SPDX-License-Identifier: Apache-2.0"""
 import math
@@ -28,7 +30,8 @@ def _is_decoder(self):
 
 
 def _t5_bias(self, is_decoder, q_offset=0):
-    """Return the options of relpos.attention for the bias of an attention module; an empty dictionary if the module has no table."""
+    """Return the options of relpos.attention for the bias of an attention module; an empty dictionary if the module has
+    no table."""
     if not hasattr(self, "relative_attention_bias"):
         return {}
     term = relpos.T5(self.relative_attention_bias.weight, buckets=self.relative_attention_num_buckets,
@@ -37,8 +40,8 @@ def _t5_bias(self, is_decoder, q_offset=0):
 
 
 def _t5(module, replace, name, is_decoder=_is_decoder):
-    """T5Attention and its copies: compute_bias returns a dictionary of options. forward calls it in every layer that gets no bias from the
-    layer before; the original forward creates zeros in layers without a table."""
+    """T5Attention and its copies: compute_bias returns a dictionary of options. forward calls it in every layer that
+    gets no bias from the layer before; the original forward creates zeros in layers without a table."""
     @replace(name + ".compute_bias", _uses_relpos)
     def compute_bias(self, original, query_length, key_length, device=None, past_seen_tokens=0):
         return _t5_bias(self, is_decoder(self), past_seen_tokens)
@@ -66,24 +69,27 @@ def _given(*args, **kwargs):
 
 
 def _bloom(module, replace):
-    """BLOOM: the model's bias, slopes times key positions, is ALiBi plus a constant in each row, which the softmax cancels. If there is
-    padding between tokens, positions count tokens only."""
+    """BLOOM: the model's bias, slopes times key positions, is ALiBi plus a constant in each row, which the softmax
+    cancels. If there is padding between tokens, positions count tokens only."""
     @replace("BloomAttention.forward", _given)
     def forward(self, original, hidden_states, residual, alibi, attention_mask, layer_past=None, use_cache=False,
                 output_attentions=False, **others):
         if not attention_mask.options.get("causal") or (self.pretraining_tp > 1 and self.slow_but_exact):
-            raise ValueError(f'attn_implementation="{NAME}": BLOOM without a causal mask, or with slow_but_exact, is not supported; use "eager"')
+            raise ValueError(f'attn_implementation="{NAME}": BLOOM without a causal mask, or with slow_but_exact, is '
+                             f'not supported; use "eager"')
         query, key, value = self._reshape(self.query_key_value(hidden_states))
         key, value, norms = update(layer_past, key, value, self.layer_idx)
         out, weights = attention(self, query, key, value, attention_mask, scaling=self.inv_norm_factor,
-                                 dropout=self.attention_dropout.p if self.training else 0.0, output_attentions=output_attentions,
-                                 position_bias={"bias": relpos.ALiBi(**_token_positions(attention_mask)), **norms}, **others)
+                                 dropout=self.attention_dropout.p if self.training else 0.0,
+                                 output_attentions=output_attentions,
+                                 position_bias={"bias": relpos.ALiBi(**_token_positions(attention_mask)), **norms},
+                                 **others)
         return module.dropout_add(self.dense(out.flatten(2)), residual, self.hidden_dropout, self.training), weights
 
 
 def _token_positions(mask):
-    """Return q_positions and k_positions, for a key mask with holes. Return {} without holes: distances between indices are then
-    distances between tokens. While torch traces, return positions for any key mask."""
+    """Return q_positions and k_positions, for a key mask with holes. Return {} without holes: distances between indices
+    are then distances between tokens. While torch traces, return positions for any key mask."""
     keys = mask.options.get("key_mask")
     if keys is None:
         return {}
@@ -96,7 +102,8 @@ def _token_positions(mask):
 
 
 def _shifted(mask, windows):
-    """Return the options for the mask of shifted windows. The mask is (windows of an image, length, length), -100 for masked pairs."""
+    """Return the options for the mask of shifted windows. The mask is (windows of an image, length, length), -100 for
+    masked pairs."""
     if mask is None:
         return {}
     return {"mask": (mask == 0).repeat(windows // len(mask), 1, 1)[:, None]}
@@ -125,18 +132,23 @@ def _beit(module, replace):
         if traces() or twice or interpolate_pos_encoding or height != width or (height, width) != self.window_size:
             return original(self, window_size, interpolate_pos_encoding, dim_size)
         length = height * width + 1
-        return made((1, 1, length, length), {"bias": relpos.Swin(self.relative_position_bias_table, grid=(height, width), extra=1)})
+        return made((1, 1, length, length),
+                    {"bias": relpos.Swin(self.relative_position_bias_table, grid=(height, width), extra=1)})
 
 
 def _windows(module, replace, name, scores):
-    """Replace attention in windows of an image. scores(self, query, key) returns query, key, scaling and the bias table."""
+    """Replace attention in windows of an image. scores(self, query, key) returns query, key, scaling and the bias
+    table."""
     @replace(name + "SelfAttention.forward", _uses_relpos)
     def forward(self, original, hidden_states, attention_mask=None, output_attentions=False):
-        query, key, value = (_heads(project(hidden_states), self.num_attention_heads) for project in (self.query, self.key, self.value))
+        query, key, value = (_heads(project(hidden_states), self.num_attention_heads)
+                             for project in (self.query, self.key, self.value))
         query, key, scaling, table = scores(self, query, key)
-        out, weights = attention(self, query, key, value, None, is_causal=False, scaling=scaling, output_attentions=output_attentions,
+        out, weights = attention(self, query, key, value, None, is_causal=False, scaling=scaling,
+                                 output_attentions=output_attentions,
                                  dropout=self.dropout.p if self.training else 0.0, position_bias={
-                                     "bias": relpos.Swin(table, grid=self.window_size), **_shifted(attention_mask, len(hidden_states))})
+                                     "bias": relpos.Swin(table, grid=self.window_size),
+                                     **_shifted(attention_mask, len(hidden_states))})
         return (out.flatten(2), weights)[:1 + bool(output_attentions)]
 
 
@@ -162,13 +174,16 @@ def _axial(self, hidden_states, heads, dropout, output_attentions):
     """Return the output and the weights of attention with relative vectors by row and by column."""
     def table(x, size):
         size = 2 * size - 1
-        return x if len(x) == size else torch.nn.functional.interpolate(x.t()[None], size=size, mode="linear")[0].t().contiguous()
+        return x if len(x) == size else torch.nn.functional.interpolate(x.t()[None], size=size,
+                                                                        mode="linear")[0].t().contiguous()
 
     batch, height, width, _ = hidden_states.shape
     query, key, value = self.qkv(hidden_states).view(batch, height * width, 3, heads, -1).permute(2, 0, 3, 1, 4)
-    options = {"relkey": relpos.AxialKey(table(self.rel_pos_h, height), table(self.rel_pos_w, width), grid=(height, width))
+    options = {"relkey": relpos.AxialKey(table(self.rel_pos_h, height), table(self.rel_pos_w, width),
+                                         grid=(height, width))
                } if hasattr(self, "rel_pos_h") else {}
-    out, weights = attention(self, query, key, value, None, is_causal=False, scaling=self.scale, output_attentions=output_attentions,
+    out, weights = attention(self, query, key, value, None, is_causal=False, scaling=self.scale,
+                             output_attentions=output_attentions,
                              dropout=dropout if self.training else 0.0, position_bias=options)
     return self.proj(out.reshape(batch, height, width, -1)), weights
 
@@ -181,8 +196,8 @@ def _vitdet(module, replace):
 
 
 def _sam(module, replace, names):
-    """The image encoders of SAM and SAM-HQ: relative vectors by row and by column. These classes always return a pair (output, weights or
-    None)."""
+    """The image encoders of SAM and SAM-HQ: relative vectors by row and by column. These classes always return a pair
+    (output, weights or None)."""
     def forward(self, original, hidden_states, output_attentions=False):
         out, weights = _axial(self, hidden_states, self.num_attention_heads, self.dropout, output_attentions)
         return out, weights if weights is None else weights.flatten(0, 1)
@@ -192,15 +207,18 @@ def _sam(module, replace, names):
 
 
 def _siglip2(module, replace):
-    """SigLIP 2: a learned query pools an image. The original uses torch.nn.MultiheadAttention, which does not accept a Mask."""
+    """SigLIP 2: a learned query pools an image. The original uses torch.nn.MultiheadAttention, which does not accept a
+    Mask."""
     @replace("Siglip2MultiheadAttentionPoolingHead.forward", _uses_relpos)
     def forward(self, original, hidden_state, attention_mask=None):
         probe, pool = self.probe.expand(len(hidden_state), -1, -1), self.attention
         if attention_mask is not None:
-            attention_mask = module.create_bidirectional_mask(config=self.config, inputs_embeds=probe, attention_mask=attention_mask,
+            attention_mask = module.create_bidirectional_mask(config=self.config, inputs_embeds=probe,
+                                                              attention_mask=attention_mask,
                                                               encoder_hidden_states=hidden_state)
-        query, key, value = (_heads(torch.nn.functional.linear(x, weight, bias), self.num_heads) for x, weight, bias in zip(
-            (probe, hidden_state, hidden_state), pool.in_proj_weight.chunk(3), pool.in_proj_bias.chunk(3)))
+        query, key, value = (_heads(torch.nn.functional.linear(x, weight, bias), self.num_heads)
+                             for x, weight, bias in zip(
+(probe, hidden_state, hidden_state), pool.in_proj_weight.chunk(3), pool.in_proj_bias.chunk(3)))
         out, _ = attention(self, query, key, value, attention_mask, is_causal=False, output_attentions=False)
         out = pool.out_proj(out.flatten(2))
         return (out + self.mlp(self.layernorm(out)))[:, 0]
@@ -224,19 +242,23 @@ def _mpnet(module, replace):
         return {"bias": relpos.T5(self.relative_attention_bias.weight[:num_buckets], buckets=num_buckets)}
 
     @replace("MPNetSelfAttention.forward", _uses_relpos)
-    def forward(self, original, hidden_states, attention_mask=None, position_bias=None, output_attentions=False, **others):
-        query, key, value = (_heads(project(hidden_states), self.num_attention_heads) for project in (self.q, self.k, self.v))
-        out, weights = attention(self, query, key, value, attention_mask, output_attentions=output_attentions, position_bias=position_bias,
+    def forward(self, original, hidden_states, attention_mask=None, position_bias=None, output_attentions=False,
+                **others):
+        query, key, value = (_heads(project(hidden_states), self.num_attention_heads)
+                             for project in (self.q, self.k, self.v))
+        out, weights = attention(self, query, key, value, attention_mask, output_attentions=output_attentions,
+                                 position_bias=position_bias,
                                  dropout=self.dropout.p if self.training else 0.0, **others)
         return (self.o(out.flatten(2)), weights)[:1 + bool(output_attentions)]
 
 
 def _layoutlmv3(module, replace):
-    """LayoutLMv3: T5's buckets for the positions of tokens, and for the left and lower edges of boxes. The tables get no gradient, as in the
-    model's eager code."""
+    """LayoutLMv3: T5's buckets for the positions of tokens, and for the left and lower edges of boxes. The tables get
+    no gradient, as in the model's eager code."""
     def term(self, bias, positions, max_distance):
         table = bias.weight.detach().t() / (self.config.hidden_size // self.config.num_attention_heads) ** 0.5
-        return relpos.T5(table.contiguous(), buckets=len(table), max_distance=max_distance, q_positions=positions, k_positions=positions)
+        return relpos.T5(table.contiguous(), buckets=len(table), max_distance=max_distance, q_positions=positions,
+                         k_positions=positions)
 
     @replace("LayoutLMv3Encoder._cal_1d_pos_emb", _uses_relpos)
     def _cal_1d_pos_emb(self, original, position_ids):
@@ -258,9 +280,12 @@ def _layoutlmv3(module, replace):
 
     @replace("LayoutLMv3SelfAttention.forward", _uses_relpos)
     def forward(self, original, hidden_states, attention_mask=None, rel_pos=None, rel_2d_pos=None, **others):
-        query, key, value = (_heads(project(hidden_states), self.num_attention_heads) for project in (self.query, self.key, self.value))
-        boxes = rel_2d_pos if self.has_relative_attention_bias else None  # like eager attention, ignore boxes without the token bias
-        out, weights = attention(self, query, key, value, attention_mask, dropout=self.dropout.p if self.training else 0.0,
+        query, key, value = (_heads(project(hidden_states), self.num_attention_heads)
+                             for project in (self.query, self.key, self.value))
+        # like eager attention, ignore boxes without the token bias
+        boxes = rel_2d_pos if self.has_relative_attention_bias else None
+        out, weights = attention(self, query, key, value, attention_mask,
+                                 dropout=self.dropout.p if self.training else 0.0,
                                  position_bias={"bias": _added(rel_pos, boxes) or None}, **others)
         return out.flatten(2), weights
 
@@ -284,11 +309,13 @@ def _wav2vec2_bert(module, replace):
 
 
 def _wavlm(module, replace):
-    """WavLM: a table of buckets, times a gate of each query. To compute this product with relpos.RelKey, the code adds one channel: it
-    contains the gate in q, zero in k, and the bias in the RelKey vectors, which are zero in all other channels."""
+    """WavLM: a table of buckets, times a gate of each query. To compute this product with relpos.RelKey, the code adds
+    one channel: it contains the gate in q, zero in k, and the bias in the RelKey vectors, which are zero in all other
+    channels."""
     @replace("WavLMAttention.forward", _uses_relpos)
     def forward(self, original, hidden_states, attention_mask=None, position_bias=None, index=0, **others):
-        query, key, value = (_heads(project(hidden_states), self.num_heads) for project in (self.q_proj, self.k_proj, self.v_proj))
+        query, key, value = (_heads(project(hidden_states), self.num_heads)
+                             for project in (self.q_proj, self.k_proj, self.v_proj))
         reach = min(hidden_states.shape[1] - 1, self.max_distance)  # larger offsets are in the last bucket
         if position_bias is None:  # the first layer makes it: (H, 2 reach + 1, 1)
             offsets = torch.arange(-reach, reach + 1, device=hidden_states.device)
@@ -299,14 +326,18 @@ def _wavlm(module, replace):
         options = {"relkey": relpos.RelKey(pad(position_bias, (self.head_dim, 0)), left=reach, right=reach)}
         if attention_mask is not None:
             options["key_mask"] = attention_mask == 1
-        out, weights = attention(self, torch.cat([query, gate / self.scaling], -1), pad(key, (0, 1)), value, None, is_causal=False,
-                                 scaling=self.scaling, position_bias=options, dropout=self.dropout if self.training else 0.0, **others)
-        weights = None if weights is None else weights.mean(1, True).expand_as(weights)  # eager attention returns the mean in each head
+        out, weights = attention(self, torch.cat([query, gate / self.scaling], -1), pad(key, (0, 1)), value, None,
+                                 is_causal=False,
+                                 scaling=self.scaling, position_bias=options,
+                                 dropout=self.dropout if self.training else 0.0, **others)
+        # eager attention returns the mean in each head
+        weights = None if weights is None else weights.mean(1, True).expand_as(weights)
         return self.out_proj(out.flatten(2)), weights, position_bias
 
 
 def _wants_weights(module, replace, block):
-    """Store output_attentions of a block as wants_weights of its attention module, because the block does not pass the argument on."""
+    """Store output_attentions of a block as wants_weights of its attention module, because the block does not pass the
+    argument on."""
     @replace(block + ".forward", lambda self, *_, **__: _uses_relpos(self.attn))
     def forward(self, original, *args, output_attentions=False, **kwargs):
         self.attn.wants_weights = output_attentions
@@ -328,13 +359,17 @@ def _gptj(module, replace, name):
 def _roformer(module, replace):
     """RoFormer: the model itself rotates queries and keys, and values if rotary_value is set."""
     @replace("RoFormerSelfAttention.forward", _uses_relpos)
-    def forward(self, original, hidden_states, attention_mask=None, sinusoidal_pos=None, encoder_hidden_states=None, cache=None,
+    def forward(self, original, hidden_states, attention_mask=None, sinusoidal_pos=None, encoder_hidden_states=None,
+                cache=None,
                 output_attentions=False, **others):
         if encoder_hidden_states is not None or cache is not None:
-            raise ValueError(f'attn_implementation="{NAME}": RoFormer supports no cache and no encoder_hidden_states; use "eager"')
-        query, key, value = (_heads(project(hidden_states), self.num_attention_heads) for project in (self.query, self.key, self.value))
+            raise ValueError(f'attn_implementation="{NAME}": RoFormer supports no cache and no encoder_hidden_states; '
+                             f'use "eager"')
+        query, key, value = (_heads(project(hidden_states), self.num_attention_heads)
+                             for project in (self.query, self.key, self.value))
         if sinusoidal_pos is not None:
-            rotated = self.apply_rotary_position_embeddings(sinusoidal_pos, query, key, value if self.rotary_value else None)
+            rotated = self.apply_rotary_position_embeddings(sinusoidal_pos, query, key,
+                                                            value if self.rotary_value else None)
             query, key, value = (*rotated, value)[:3]
         out, weights = attention(self, query, key, value, attention_mask, output_attentions=output_attentions,
                                  dropout=self.dropout.p if self.training else 0.0, **others)
@@ -354,14 +389,15 @@ def _mpt(module, replace):
         key, value, norms = update(cache, key, value, self.layer_idx)
         slopes = position_bias[:, 0, -1] - position_bias[:, 0, -2]
         out, weights = attention(self, query, key, value, attention_mask, scaling=self.softmax_scale,
-                                 output_attentions=self.wants_weights, position_bias={"bias": relpos.ALiBi(slopes), **norms},
+                                 output_attentions=self.wants_weights,
+                                 position_bias={"bias": relpos.ALiBi(slopes), **norms},
                                  dropout=self.attn_dropout_p if self.training else 0.0, **others)
         return self.out_proj(out.flatten(2)), weights
 
 
 def _falcon(module, replace):
-    """Falcon: rotated queries and keys, or a bias per key. use_alibi is off during the call; otherwise the model would add the bias to its
-    mask."""
+    """Falcon: rotated queries and keys, or a bias per key. use_alibi is off during the call; otherwise the model would
+    add the bias to its mask."""
     @replace("FalconModel.forward", _uses_relpos)
     def model(self, original, *args, **kwargs):
         self.use_alibi = False
@@ -371,7 +407,8 @@ def _falcon(module, replace):
             self.use_alibi = self.config.alibi
 
     @replace("FalconAttention.forward", _given)
-    def forward(self, original, hidden_states, alibi, attention_mask, position_ids=None, layer_past=None, use_cache=False,
+    def forward(self, original, hidden_states, alibi, attention_mask, position_ids=None, layer_past=None,
+                use_cache=False,
                 output_attentions=False, position_embeddings=None, **others):
         query, key, value = (x.transpose(1, 2) for x in self._split_heads(self.query_key_value(hidden_states)))
         if not self.config.alibi:
@@ -386,25 +423,30 @@ def _falcon(module, replace):
                 columns = module.build_alibi_tensor(tokens, self.num_heads, query.dtype).unflatten(0, (len(key), -1))
                 attention_mask.bias = relpos.Dense(columns * self.inv_norm_factor)
             bias["bias"] = attention_mask.bias
-        out, weights = attention(self, query, key, value, attention_mask, output_attentions=output_attentions, position_bias=bias,
+        out, weights = attention(self, query, key, value, attention_mask, output_attentions=output_attentions,
+                                 position_bias=bias,
                                  dropout=self.attention_dropout.p if self.training and bias else 0.0, **others)
         return self.dense(out.flatten(2)), weights
 
 
 def _xlnet(module, replace):
-    """XLNet: Transformer-XL's products. The model would convert padding and segments to N×N arrays; forward passes them to the layers as
-    `tokens` instead. The arrays of a permutation, a target mapping, a causal model or more than MOST_SEGMENTS segments are used as given."""
+    """XLNet: Transformer-XL's products. The model would convert padding and segments to N×N arrays; forward passes them
+    to the layers as `tokens` instead. The arrays of a permutation, a target mapping, a causal model or more than
+    MOST_SEGMENTS segments are used as given."""
     MOST_SEGMENTS = 8  # each segment is a channel of queries and keys
 
     @replace("XLNetModel.forward", _uses_relpos, passes=True)
-    def model(self, original, input_ids=None, attention_mask=None, mems=None, perm_mask=None, target_mapping=None, token_type_ids=None,
+    def model(self, original, input_ids=None, attention_mask=None, mems=None, perm_mask=None, target_mapping=None,
+              token_type_ids=None,
               input_mask=None, inputs_embeds=None, **kwargs):
         given = input_ids, attention_mask, mems, perm_mask, target_mapping, token_type_ids, input_mask, inputs_embeds
         segments = 0 if token_type_ids is None or traces() else int(token_type_ids.max()) + 1
-        if (any(x is not None for x in (perm_mask, target_mapping)) or self.attn_type != "bi" or segments > MOST_SEGMENTS or traces()
+        if (any(x is not None for x in (perm_mask, target_mapping)) or self.attn_type != "bi"
+            or segments > MOST_SEGMENTS or traces()
                 or mems is not None and mems[0] is not None or attention_mask is not None and input_mask is not None):
             return original(self, *given, **kwargs)
-        keys = attention_mask == 1 if attention_mask is not None else input_mask == 0 if input_mask is not None else None
+        keys = (attention_mask == 1 if attention_mask is not None else input_mask == 0 if input_mask is not None
+                else None)
         tokens = (None if keys is None or masks_nothing(keys) else keys,
                   torch.nn.functional.one_hot(token_type_ids.t(), segments)[:, :, None] if segments else None)
         layers = [x for x in self.modules() if isinstance(x, module.XLNetRelativeAttention)]
@@ -417,14 +459,16 @@ def _xlnet(module, replace):
                 layer.tokens = None, None
 
     @replace("XLNetRelativeAttention.rel_attn_core", _uses_relpos)
-    def rel_attn_core(self, original, q_head, k_head_h, v_head_h, k_head_r, seg_mat=None, attn_mask=None, output_attentions=False):
+    def rel_attn_core(self, original, q_head, k_head_h, v_head_h, k_head_r, seg_mat=None, attn_mask=None,
+                      output_attentions=False):
         lq, lk = len(q_head), len(k_head_h)
         vectors = k_head_r[1:lq + lk]
         if len(k_head_r) < lq + lk:  # keys after the query are masked
             vectors = torch.nn.functional.pad(vectors, (0, 0) * 3 + (0, lq + lk - len(k_head_r)))
         keys, segments = getattr(self, "tokens", (None, None))
         u, v = self.r_w_bias, self.r_r_bias
-        if segments is not None:  # (L, B, 1, S): a channel of a key is 1 for its segment; a query has the bias of each segment there
+        # (L, B, 1, S): a channel of a key is 1 for its segment; a query has the bias of each segment there
+        if segments is not None:
             alike, other = torch.einsum("ibnd,snd->ibns", q_head + self.r_s_bias, self.seg_embed).chunk(2, -1)
             q_head = torch.cat([q_head, torch.where(segments == 1, alike, other)], -1)
             k_head_h = torch.cat([k_head_h, segments.expand(-1, -1, self.n_head, -1).to(k_head_h.dtype)], -1)
@@ -441,9 +485,13 @@ def _xlnet(module, replace):
             if seg_mat is not None:
                 of = torch.einsum("bnid,snd->bnis", query + self.r_s_bias[:, None], self.seg_embed) * self.scale
                 options["bias"] = relpos.Dense(torch.einsum("ijbs,bnis->bnij", seg_mat[:, :, at], of))
-            found.append(attention(self, query, key, value, None, is_causal=False, scaling=self.scale, position_bias=options,
-                                   dropout=self.dropout.p if self.training else 0.0, output_attentions=output_attentions))
-        out, weights = found[0] if same else map(torch.cat, zip(*found)) if output_attentions else (torch.cat([out for out, _ in found]), None)
+            found.append(attention(self, query, key, value, None, is_causal=False, scaling=self.scale,
+                                   position_bias=options,
+                                   dropout=self.dropout.p if self.training else 0.0,
+                                   output_attentions=output_attentions))
+        out, weights = found[0] if same else map(torch.cat,
+                                                 zip(*found)) if output_attentions else (
+                                                     torch.cat([out for out, _ in found]), None)
         return (out.transpose(0, 1), weights.permute(2, 3, 0, 1)) if output_attentions else out.transpose(0, 1)
 
 
@@ -469,25 +517,29 @@ def _deberta(module, replace):
 def _deberta_v2(module, replace):
     """DeBERTa v2 and v3."""
     def parts(self, hidden_states, heads):
-        query, key, value = (heads(project(hidden_states)) for project in (self.query_proj, self.key_proj, self.value_proj))
+        query, key, value = (heads(project(hidden_states))
+                             for project in (self.query_proj, self.key_proj, self.value_proj))
         return query, key, value, sum(kind in self.pos_att_type for kind in ("c2p", "p2c"))
 
     def positions(self, kinds):
         options = {"span": self.pos_ebd_size, "buckets": self.position_buckets}
         if self.share_att_key:
             return self.key_proj, self.query_proj, options
-        return (self.pos_key_proj if "c2p" in kinds else None), (self.pos_query_proj if "p2c" in kinds else None), options
+        return (self.pos_key_proj if "c2p" in kinds else None), (self.pos_query_proj if "p2c" in kinds
+                                                                 else None), options
 
     _disentangled(module, replace, "DebertaV2Encoder", parts, positions)
 
 
 def _disentangled(module, replace, encoder, parts, positions):
-    """Replace the code that both versions of DeBERTa share. parts returns query, key, value and n, the number of products with positions; the scale
-    is 1 / sqrt(head_dim (1 + n)). positions returns the projections of position vectors for keys and for queries, and options of relpos.Deberta."""
+    """Replace the code that both versions of DeBERTa share. parts returns query, key, value and n, the number of
+    products with positions; the scale is 1 / sqrt(head_dim (1 + n)). positions returns the projections of position
+    vectors for keys and for queries, and options of relpos.Deberta."""
     @replace(encoder + ".get_rel_pos", lambda self, *_, **__: _uses_relpos(self.layer[0].attention))
     def get_rel_pos(self, original, hidden_states, query_states=None, relative_pos=None):
         if relative_pos is not None or query_states is not None:
-            raise ValueError(f'attn_implementation="{NAME}": DeBERTa with relative_pos or query_states is not supported; use "eager"')
+            raise ValueError(f'attn_implementation="{NAME}": DeBERTa with relative_pos or query_states is not '
+                             f'supported; use "eager"')
 
     @replace(encoder + ".get_attention_mask", lambda self, *_, **__: _uses_relpos(self.layer[0].attention))
     def get_attention_mask(self, original, attention_mask):
@@ -497,7 +549,8 @@ def _disentangled(module, replace, encoder, parts, positions):
         return made((batch, 1, length, length), {} if masks_nothing(given) else options)
 
     @replace("DisentangledSelfAttention.forward", _given)
-    def forward(self, original, hidden_states, attention_mask, output_attentions=False, query_states=None, relative_pos=None,
+    def forward(self, original, hidden_states, attention_mask, output_attentions=False, query_states=None,
+                relative_pos=None,
                 rel_embeddings=None):
         def heads(x):
             return _heads(x, self.num_attention_heads)
@@ -508,12 +561,15 @@ def _disentangled(module, replace, encoder, parts, positions):
             to_key, to_query, options = positions(self, kinds)
             span, length, buckets = options["span"] or self.max_relative_positions, query.shape[-2], options["buckets"]
             vectors = self.pos_dropout(rel_embeddings)[:2 * span]
-            if not traces() and length < span and (buckets < 0 or length <= buckets // 2):  # only these vectors are used; each has one distance
+            # only these vectors are used; each has one distance
+            if not traces() and length < span and (buckets < 0 or length <= buckets // 2):
                 vectors, options["span"] = vectors[span - length:span + length], length
             relkey["relkey"] = relpos.Deberta(
-                heads(to_key(vectors)) if "c2p" in kinds else None, heads(to_query(vectors)) if "p2c" in kinds else None,
+                heads(to_key(vectors)) if "c2p" in kinds else None,
+                heads(to_query(vectors)) if "p2c" in kinds else None,
                 max_position=self.max_relative_positions, **options)
-        out, weights = attention(self, query, key, value, attention_mask, position_bias=relkey, output_attentions=output_attentions,
+        out, weights = attention(self, query, key, value, attention_mask, position_bias=relkey,
+                                 output_attentions=output_attentions,
                                  scaling=(query.shape[-1] * (1 + products)) ** -0.5,
                                  dropout=self.dropout.p if self.training else 0.0)
         return out.flatten(2), weights
@@ -524,13 +580,15 @@ def _longt5(module, replace):
     _t5(module, replace, "LongT5Attention")
 
     @replace("LongT5Stack.forward", lambda self, *_, **__: _uses_relpos(self) and not self.is_decoder, passes=True)
-    def stack(self, original, input_ids=None, attention_mask=None, encoder_hidden_states=None, encoder_attention_mask=None,
+    def stack(self, original, input_ids=None, attention_mask=None, encoder_hidden_states=None,
+              encoder_attention_mask=None,
               inputs_embeds=None, **kwargs):
         batch, length = (input_ids if input_ids is not None else inputs_embeds).shape[:2]
         options = {"window": (self.local_radius, self.local_radius)}
         if attention_mask is not None:
             options["key_mask"] = attention_mask.bool()
-        return original(self, input_ids, made((batch, 1, length, length), options), encoder_hidden_states, encoder_attention_mask,
+        return original(self, input_ids, made((batch, 1, length, length), options), encoder_hidden_states,
+                        encoder_attention_mask,
                         inputs_embeds, **kwargs)
 
     @replace("_get_local_attention_mask", _given)
@@ -571,11 +629,14 @@ ADAPTERS = {
     "maskformer_swin": Adapter(partial(_swin_copy, name="MaskFormerSwin"), computes="MaskFormerSwinSelfAttention"),
     "clap": Adapter(partial(_swin_copy, name="ClapAudio"), computes="ClapAudioSelfAttention"),
     "vitdet": Adapter(_vitdet, computes="VitDetAttention"),
-    "sam": Adapter(partial(_sam, names=("SamVisionAttention", "SamVisionSdpaAttention")), computes="SamVisionAttention"),
-    "sam_hq": Adapter(partial(_sam, names=("SamHQVisionAttention", "SamHQVisionSdpaAttention")), computes="SamHQVisionAttention"),
+    "sam": Adapter(partial(_sam, names=("SamVisionAttention", "SamVisionSdpaAttention")),
+                   computes="SamVisionAttention"),
+    "sam_hq": Adapter(partial(_sam, names=("SamHQVisionAttention", "SamHQVisionSdpaAttention")),
+                      computes="SamHQVisionAttention"),
     "siglip2": Adapter(_siglip2, computes="Siglip2MultiheadAttentionPoolingHead"),
     "gemma4": Adapter(_gemma4),
-    "deberta": Adapter(_deberta, computes="DisentangledSelfAttention", lacks=lambda config: getattr(config, "talking_head", False)),
+    "deberta": Adapter(_deberta, computes="DisentangledSelfAttention",
+                       lacks=lambda config: getattr(config, "talking_head", False)),
     "deberta_v2": Adapter(_deberta_v2, computes="DisentangledSelfAttention"),
     "wav2vec2_conformer": Adapter(partial(_wav2vec2, name="Wav2Vec2ConformerSelfAttention")),
     "wav2vec2_bert": Adapter(_wav2vec2_bert),

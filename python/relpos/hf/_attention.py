@@ -9,9 +9,11 @@ from ._masks import MASKS, NAME, traces
 
 # Keywords that models pass to every attention function, such as inputs of the model. They do not change its result.
 WITHOUT_EFFECT = frozenset((
-    "cu_seq_lens_k", "cu_seq_lens_q", "deterministic", "max_length_k", "max_length_q", "num_items_in_batch", "output_hidden_states",
+    "cu_seq_lens_k", "cu_seq_lens_q", "deterministic", "max_length_k", "max_length_q", "num_items_in_batch",
+    "output_hidden_states",
     "output_router_logits", "position_ids", "return_dict", "seq_idx", "sliding_window", "use_cache",
-    "cache_position", "grid_thw", "image_grid_thw", "input_ids", "inputs_embeds", "labels", "logits_to_keep", "mm_token_type_ids",
+    "cache_position", "grid_thw", "image_grid_thw", "input_ids", "inputs_embeds", "labels", "logits_to_keep",
+    "mm_token_type_ids",
     "token_type_ids", "video_grid_thw"))
 KNOWN = {"scaling", "dropout", "position_bias", "softcap", "s_aux", "is_causal", "output_attentions"}
 
@@ -22,27 +24,32 @@ def _records_attentions():
     return collected is not None and any("attentions" in key for key in collected)
 
 
-def attention(module, query, key, value, attention_mask, *, scaling=None, dropout=0.0, position_bias=None, softcap=None, s_aux=None,
+def attention(module, query, key, value, attention_mask, *, scaling=None, dropout=0.0, position_bias=None, softcap=None,
+              s_aux=None,
               is_causal=None, output_attentions=False, **others):
     """Compute attention with the signature that transformers expects of an attention function.
 
-    query is (B, H, Lq, D), key and value are (B, Hk, Lk, D). Returns the output (B, Lq, H, D) and the weights (B, H, Lq, Lk), or None if they
-    were not requested. attention_mask is a Mask, a bool tensor (True = attend) or a tensor that is added to the scores. position_bias is a
-    tensor that is added to the scores, or, from the adapters, a dictionary of options of relpos.attention."""
+    query is (B, H, Lq, D), key and value are (B, Hk, Lk, D). Returns the output (B, Lq, H, D) and the weights (B, H,
+    Lq, Lk), or None if they were not requested. attention_mask is a Mask, a bool tensor (True = attend) or a tensor
+    that is added to the scores. position_bias is a tensor that is added to the scores, or, from the adapters, a
+    dictionary of options of relpos.attention."""
     for name, given in others.items():
         if given is not None and name not in WITHOUT_EFFECT:
-            raise ValueError(f'attn_implementation="{NAME}" does not support the argument {name} of {type(module).__name__}; '
+            raise ValueError(f'attn_implementation="{NAME}" does not support the argument {name} of '
+                             f'{type(module).__name__}; '
                              'use another implementation for this model')
     options, bias = {}, []
     if isinstance(attention_mask, MASKS):
         if attention_mask.lengths != (query.shape[-2], key.shape[-2]):
-            raise ValueError(f"attention_mask is for {attention_mask.lengths} queries and keys, but {type(module).__name__} has "
+            raise ValueError(f"attention_mask is for {attention_mask.lengths} queries and keys, but "
+                             f"{type(module).__name__} has "
                              f"{(query.shape[-2], key.shape[-2])}; pass a mask of these lengths")
         options.update(attention_mask.options)
         bias.append(options.pop("bias", None))
     elif attention_mask is None:  # as for sdpa, is_causal decides, and query 0 is aligned with key 0
         if is_causal is None and (is_causal := getattr(module, "is_causal", None)) is None:
-            raise ValueError(f'attn_implementation="{NAME}": {type(module).__name__} passes no attention_mask and has no '
+            raise ValueError(f'attn_implementation="{NAME}": {type(module).__name__} passes no attention_mask and has '
+                             f'no '
                              'is_causal; pass a mask, or use another implementation')
         options["causal"] = bool(is_causal) and (query.shape[-2] > 1 or _sharded.distributed() is not None)
         if options["causal"]:
@@ -53,9 +60,11 @@ def attention(module, query, key, value, attention_mask, *, scaling=None, dropou
         bias.append(attention_mask)
     if isinstance(position_bias, dict):
         first = options.get("q_offset", 0) if isinstance(attention_mask, MASKS) else position_bias.get("q_offset", 0)
-        numbers = isinstance(first, int) and isinstance(position_bias.get("q_offset", first), int)  # tensors while torch traces
+        # tensors while torch traces
+        numbers = isinstance(first, int) and isinstance(position_bias.get("q_offset", first), int)
         if numbers and position_bias.get("q_offset", first) != first:
-            raise ValueError(f"{type(module).__name__}: query 0 is at position {position_bias['q_offset']} for the bias, but at {first} for the "
+            raise ValueError(f"{type(module).__name__}: query 0 is at position {position_bias['q_offset']} for the "
+                             f"bias, but at {first} for the "
                              "mask; pass a mask that matches the cache")
         options.update(position_bias)
         bias.append(options.pop("bias", None))
@@ -67,6 +76,7 @@ def attention(module, query, key, value, attention_mask, *, scaling=None, dropou
     options |= {"bias": _added(*bias) or None, "scale": scaling, "softcap": softcap, "dropout": dropout}
     if wants_weights:
         options["return_weights"] = True
-    found = _sharded.attend(module, query, key, value, options) if _sharded.distributed() else relpos.attention(query, key, value, **options)
+    found = _sharded.attend(module, query, key, value,
+                            options) if _sharded.distributed() else relpos.attention(query, key, value, **options)
     out, weights = (found.out, found.weights) if wants_weights else (found, None)
     return out.transpose(1, 2).contiguous(), weights

@@ -1,4 +1,5 @@
-"""Caches of transformers that keep key norms, so a decoding step with ALiBi skips distant keys.  SPDX-License-Identifier: Apache-2.0"""
+"""Caches of transformers that keep key norms, so a decoding step with ALiBi skips distant keys.
+SPDX-License-Identifier: Apache-2.0"""
 import relpos
 import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer
@@ -7,8 +8,9 @@ from ._masks import traces
 
 
 class Layer(DynamicLayer):
-    """A DynamicLayer whose keys and values are in a relpos.Cache. If other code replaces or changes them, the next update copies them to a
-    new one. Without a relpos.Cache, as when torch records gradients, the layer works like DynamicLayer."""
+    """A DynamicLayer whose keys and values are in a relpos.Cache. If other code replaces or changes them, the next
+    update copies them to a new one. Without a relpos.Cache, as when torch records gradients, the layer works like
+    DynamicLayer."""
 
     _cache = None  # relpos.Cache, or None
     _seen = None  # versions of its tensors
@@ -18,7 +20,8 @@ class Layer(DynamicLayer):
         return self._cache.key_norms if self._kept() else None
 
     def _versions(self):
-        return [x.is_inference() or x._version for x in (self._cache.k, self._cache.v)]  # inference tensors have no version
+        # inference tensors have no version
+        return [x.is_inference() or x._version for x in (self._cache.k, self._cache.v)]
 
     def _kept(self):
         """Return true if the keys and values are those of the relpos.Cache."""
@@ -26,7 +29,8 @@ class Layer(DynamicLayer):
         return cache is not None and self.keys is cache.k and self.values is cache.v and self._seen == self._versions()
 
     def _fits(self, new, old):
-        return not torch.is_grad_enabled() and not traces() and type(new) is torch.Tensor and new.is_cpu and new.dtype == old.dtype
+        return (not torch.is_grad_enabled() and not traces() and type(new) is torch.Tensor and new.is_cpu
+                and new.dtype == old.dtype)
 
     def _take(self):
         self.keys, self.values, self._seen = self._cache.k, self._cache.v, self._versions()
@@ -75,7 +79,8 @@ class Layer(DynamicLayer):
 
 
 def update(cache, key, value, index):
-    """Append keys and values to layer `index` of a cache. Return all keys and values, and the options of relpos.attention for their norms."""
+    """Append keys and values to layer `index` of a cache. Return all keys and values, and the options of
+    relpos.attention for their norms."""
     if cache is None:
         return key, value, {}
     layers = cache.layers if type(cache) is DynamicCache and not traces() and not cache.offloading else ()

@@ -23,7 +23,8 @@ class Drift(Exception):
 
 class Adapter(NamedTuple):
     adapt: Callable  # adds replacements: adapt(module, replacements)
-    computes: str = None  # class that computes its own attention; if it uses the attention interface instead, the adapter is skipped
+    # class that computes its own attention; if it uses the attention interface instead, the adapter is skipped
+    computes: str = None
     lacks: Callable = lambda config: False  # true if a model with this config needs attention that has no replacement
 
 
@@ -43,23 +44,25 @@ class Replacements:
         self.module, self.found = module, []
 
     def __call__(self, path, when, passes=False, of=None):
-        """Return a decorator for the replacement of a method "Class.name" or a function "name". The replacement runs if `when` returns true
-        for the arguments of the call. It receives the original function as its second argument.
+        """Return a decorator for the replacement of a method "Class.name" or a function "name". The replacement runs if
+        `when` returns true for the arguments of the call. It receives the original function as its second argument.
 
-        Set `passes` if the replacement accepts unnamed keywords and passes them to the original. For a function, `of` is the name of the
-        class of its first argument."""
+        Set `passes` if the replacement accepts unnamed keywords and passes them to the original. For a function, `of`
+        is the name of the class of its first argument."""
         def decorate(function):
             self.found.append(Replacement(path, when, function, passes, of))
             return function
         return decorate
 
     def owner(self, path):
-        """Return (owner, name, function) of a path "Class.name" or "name". The owner is the class, or the module. Raise Drift if it is missing."""
+        """Return (owner, name, function) of a path "Class.name" or "name". The owner is the class, or the module. Raise
+        Drift if it is missing."""
         owner, (*cls, name) = self.module, path.split(".")
         for part in cls:
             owner = getattr(owner, part, None)
-        found = any(name in vars(cls) for cls in owner.__mro__ if cls.__module__.startswith("transformers.")) if inspect.isclass(owner) else (
-            hasattr(owner, name))  # hasattr is not enough for a class, since torch.nn.Module has a forward too
+        found = any(name in vars(cls) for cls in owner.__mro__
+                    if cls.__module__.startswith("transformers.")) if inspect.isclass(owner) else (
+hasattr(owner, name))  # hasattr is not enough for a class, since torch.nn.Module has a forward too
         if not found:
             raise Drift(f"{path} is missing")
         return owner, name, getattr(owner, name)
@@ -128,7 +131,8 @@ def _source(x):
         raise Drift(f"the source of {getattr(x, '__qualname__', x)} cannot be read") from None
 
 
-# ---------------------------------------------------------------------------------------------- attributes that adapters read
+# ---------------------------------------------------------------------------------------------- attributes that
+# adapters read
 
 @functools.lru_cache
 def _tree(module):
@@ -137,7 +141,8 @@ def _tree(module):
 
 
 class _Config(NamedTuple):
-    """The type of a config. It is assumed to have every attribute that the module reads from its configs, and no others."""
+    """The type of a config. It is assumed to have every attribute that the module reads from its configs, and no
+    others."""
     module: ModuleType
 
 
@@ -148,8 +153,8 @@ class _List(NamedTuple):
 
 @functools.lru_cache
 def _assigned(cls):
-    """Return {name: values} of the attributes that a class and its bases have. The values are the expressions assigned to self.name, each
-    as (expression, module of the expression)."""
+    """Return {name: values} of the attributes that a class and its bases have. The values are the expressions assigned
+    to self.name, each as (expression, module of the expression)."""
     found = {name: [] for name in (*dir(cls), *_SET_HERE)}
     for base in cls.__mro__:
         module = sys.modules.get(base.__module__)
@@ -163,7 +168,8 @@ def _assigned(cls):
                         found.setdefault(target.attr, []).append((x.value, module))
             elif isinstance(x, ast.Attribute) and isinstance(x.ctx, ast.Store) and ast.unparse(x.value) == "self":
                 found.setdefault(x.attr, [])
-            elif isinstance(x, ast.Call) and isinstance(x.func, ast.Attribute) and x.func.attr in ("register_buffer", "register_parameter"):
+            elif (isinstance(x, ast.Call) and isinstance(x.func, ast.Attribute)
+                  and x.func.attr in ("register_buffer", "register_parameter")):
                 if x.args and isinstance(x.args[0], ast.Constant):
                     found.setdefault(x.args[0].value, [])
     return found
@@ -173,13 +179,15 @@ def _assigned(cls):
 def _config_names(module):
     """Return the names that a module reads from its configs."""
     def is_config(x):
-        return isinstance(x, ast.Name) and x.id.endswith("config") or isinstance(x, ast.Attribute) and x.attr.endswith("config")
+        return (isinstance(x, ast.Name) and x.id.endswith("config") or isinstance(x, ast.Attribute)
+                and x.attr.endswith("config"))
 
     found = {"_attn_implementation"}
     for x in ast.walk(_tree(module)):
         if isinstance(x, ast.Attribute) and is_config(x.value):
             found.add(x.attr)
-        elif isinstance(x, ast.Call) and ast.unparse(x.func) in _BY_NAME and is_config(x.args[0]) and isinstance(x.args[1], ast.Constant):
+        elif (isinstance(x, ast.Call) and ast.unparse(x.func) in _BY_NAME and is_config(x.args[0])
+              and isinstance(x.args[1], ast.Constant)):
             found.add(x.args[1].value)
     return found
 
@@ -188,7 +196,8 @@ _BY_NAME = "getattr", "hasattr", "setattr", "delattr"
 
 
 def _types_of_value(value, module):
-    """Return the types that an expression in a module may have: subclasses of torch.nn.Module, and _List for torch.nn.ModuleList."""
+    """Return the types that an expression in a module may have: subclasses of torch.nn.Module, and _List for
+    torch.nn.ModuleList."""
     if isinstance(value, ast.IfExp):
         return _types_of_value(value.body, module) | _types_of_value(value.orelse, module)
     if not isinstance(value, ast.Call):
@@ -197,7 +206,8 @@ def _types_of_value(value, module):
     for name in ast.unparse(value.func).split("."):
         found = getattr(found, name, None)
     if found is torch.nn.ModuleList and value.args:
-        elements = [value.args[0].elt] if isinstance(value.args[0], ast.ListComp) else getattr(value.args[0], "elts", [])
+        elements = [value.args[0].elt] if isinstance(value.args[0],
+                                                     ast.ListComp) else getattr(value.args[0], "elts", [])
         return frozenset((_List(frozenset().union(*(_types_of_value(x, module) for x in elements))),))
     return frozenset((found,)) if inspect.isclass(found) and issubclass(found, torch.nn.Module) else frozenset()
 
@@ -215,8 +225,8 @@ def _types_of_attribute(owner, name, module):
 
 
 def _require(owner, name):
-    """Raise Drift if the module `owner`, or objects of the class `owner`, have no attribute `name`; for a _Config, if its module reads no
-    such name from its configs."""
+    """Raise Drift if the module `owner`, or objects of the class `owner`, have no attribute `name`; for a _Config, if
+    its module reads no such name from its configs."""
     if isinstance(owner, ModuleType):
         if not hasattr(owner, name):
             raise Drift(f"{owner.__name__} has no {name}")
@@ -238,8 +248,8 @@ def _definition(function):
 
 
 class _Reader(ast.NodeVisitor):
-    """Check that every attribute that a function of an adapter reads or sets exists. `types` maps the function's variables to their
-    possible types. Called functions of the same file are checked too."""
+    """Check that every attribute that a function of an adapter reads or sets exists. `types` maps the function's
+    variables to their possible types. Called functions of the same file are checked too."""
 
     def __init__(self, module, function, types):
         closure = inspect.getclosurevars(function)
@@ -261,7 +271,8 @@ class _Reader(ast.NodeVisitor):
         return frozenset()
 
     def bind(self, target, values):
-        """Record the types of a variable that is assigned one of the expressions `values`; a tuple of variables is assigned tuples."""
+        """Record the types of a variable that is assigned one of the expressions `values`; a tuple of variables is
+        assigned tuples."""
         if isinstance(target, ast.Name):
             self.types[target.id] = frozenset().union(*map(self.of, values))
         elif isinstance(target, ast.Tuple):
@@ -294,7 +305,8 @@ class _Reader(ast.NodeVisitor):
         if isinstance(node.func, ast.Name):
             if node.func.id in _BY_NAME and (owners := self.of(node.args[0])):
                 if not isinstance(node.args[1], ast.Constant):
-                    raise TypeError(f"{self.function.__qualname__} reads an attribute by a computed name, which cannot be checked: "
+                    raise TypeError(f"{self.function.__qualname__} reads an attribute by a computed name, which cannot "
+                                    "be checked: "
                                     f"{ast.unparse(node)}")
                 for owner in owners:
                     _require(owner, node.args[1].value)

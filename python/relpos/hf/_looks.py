@@ -1,5 +1,5 @@
-"""Find code in models of transformers that relpos does not support: arguments of the attention function, and computations with a mask.
-Such a model is refused when it is loaded or switched, not at its first forward pass.
+"""Find code in models of transformers that relpos does not support: arguments of the attention function, and
+computations with a mask. Such a model is refused when it is loaded or switched, not at its first forward pass.
 
 SPDX-License-Identifier: Apache-2.0"""
 import ast
@@ -12,9 +12,11 @@ from typing import NamedTuple
 from ._attention import KNOWN, WITHOUT_EFFECT
 
 _PASSED_ON = {"query", "key", "value", "attention_mask"}
-_HARMLESS = {"contiguous", "to", "clone", "detach", "size", "dim", "get"}  # methods of a Mask, and of a dictionary of masks
+# methods of a Mask, and of a dictionary of masks
+_HARMLESS = {"contiguous", "to", "clone", "detach", "size", "dim", "get"}
 _NAMES = {"attention_mask", "attn_mask"}
-_MAKERS = {"create_causal_mask", "create_bidirectional_mask", "create_sliding_window_causal_mask", "create_chunked_causal_mask",
+_MAKERS = {"create_causal_mask", "create_bidirectional_mask", "create_sliding_window_causal_mask",
+           "create_chunked_causal_mask",
            "create_bidirectional_sliding_window_mask"}  # functions of transformers.masking_utils that return a Mask
 
 
@@ -42,12 +44,13 @@ def _reasons(cls):
 
 def reason(module):
     """Return the reason why relpos does not support a torch.nn.Module of transformers, or None."""
-    return next((why for why, part in _reasons(type(module)) if part is None or getattr(module, part, None) is not None), None)
+    return next((why for why, part in _reasons(type(module)) if part is None
+                 or getattr(module, part, None) is not None), None)
 
 
 def _of_class(scope, classes):
-    """Yield (reason, attribute) for each unsupported computation of a class. If `attribute` is None, the reason applies to every module of the
-    class; otherwise it applies to modules in which the attribute of this name is not None."""
+    """Yield (reason, attribute) for each unsupported computation of a class. If `attribute` is None, the reason applies
+    to every module of the class; otherwise it applies to modules in which the attribute of this name is not None."""
     methods = [x for x in scope.body if isinstance(x, ast.FunctionDef)]
     calls = [(method, call) for method in methods for call in ast.walk(method) if _calls_attention(call)]
     for method, call in calls:
@@ -58,8 +61,9 @@ def _of_class(scope, classes):
     for method in methods:
         masks = _made_masks(method)
         if gets_masks and not masks:
-            masks = {x.arg for x in method.args.args if x.arg in _NAMES and (calls or scope.name.endswith("Attention") or _of_attention(
-                scope, method, x.arg, classes))}
+            masks = {x.arg for x in method.args.args if x.arg in _NAMES
+                     and (calls or scope.name.endswith("Attention") or _of_attention(
+scope, method, x.arg, classes))}
         for use in _uses(method, masks):
             yield f"it computes with its mask ({ast.unparse(use)})", None
     if gets_masks and not calls and scope.name.endswith("Attention") and "softmax(" in ast.unparse(scope):
@@ -67,14 +71,16 @@ def _of_class(scope, classes):
 
 
 def _of_attention(scope, method, mask, classes):
-    """Return true if the mask of a method is also passed to attention, which means that it is not a mask of tokens. Either the method passes
-    it, or a class that contains `scope` passes one mask both to attention and to `scope`."""
+    """Return true if the mask of a method is also passed to attention, which means that it is not a mask of tokens.
+    Either the method passes it, or a class that contains `scope` passes one mask both to attention and to `scope`."""
     def given(method, parts):  # names of the masks that a method passes to the named parts of self
-        return {y.id for x in ast.walk(method) if isinstance(x, ast.Call) and ast.unparse(x.func).removeprefix("self.") in parts
+        return {y.id for x in ast.walk(method) if isinstance(x, ast.Call)
+                and ast.unparse(x.func).removeprefix("self.") in parts
                 for y in (*x.args, *(k.value for k in x.keywords)) if isinstance(y, ast.Name) and y.id in _NAMES}
 
     def parts(scope, wanted):  # attributes assigned as self.name = Class(...), where `wanted` accepts the class
-        return {x.targets[0].attr for x in ast.walk(scope) if isinstance(x, ast.Assign) and isinstance(x.targets[0], ast.Attribute)
+        return {x.targets[0].attr for x in ast.walk(scope) if isinstance(x, ast.Assign)
+                and isinstance(x.targets[0], ast.Attribute)
                 and isinstance(x.value, ast.Call) and isinstance(x.value.func, ast.Name) and wanted(x.value.func.id)}
 
     def is_attention(name):
@@ -83,11 +89,13 @@ def _of_attention(scope, method, mask, classes):
     if mask in given(method, parts(scope, is_attention)):
         return True
     return any(given(x, parts(owner, is_attention)) & given(x, parts(owner, lambda name: name == scope.name))
-               for owner, names in classes.values() if scope.name in names for x in owner.body if isinstance(x, ast.FunctionDef))
+               for owner, names in classes.values() if scope.name in names for x in owner.body
+               if isinstance(x, ast.FunctionDef))
 
 
 def _gets_masks(scope, classes):
-    """Return true if a class that creates masks with transformers uses this class, directly or through other classes."""
+    """Return true if a class that creates masks with transformers uses this class, directly or through other
+    classes."""
     found, left = set(), [scope.name]
     while left:
         name = left.pop()
@@ -103,14 +111,17 @@ def _gets_masks(scope, classes):
 def _without(method, value):
     """Return "part" if a method assigns the variable `value` under "if self.part is not None:", otherwise None."""
     for x in ast.walk(method):
-        if isinstance(x, ast.If) and isinstance(value, ast.Name) and (part := re.fullmatch(r"self\.(\w+) is not None", ast.unparse(x.test))):
+        if isinstance(x, ast.If) and isinstance(value,
+                                                ast.Name) and (part := re.fullmatch(r"self\.(\w+) is not None",
+                                                                                    ast.unparse(x.test))):
             if any(isinstance(y, ast.Assign) and ast.unparse(y.targets[0]) == value.id for y in x.body):
                 return part[1]
     return None
 
 
 def _calls_attention(node):
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.endswith("attention_interface")
+    return isinstance(node, ast.Call) and isinstance(node.func,
+                                                     ast.Name) and node.func.id.endswith("attention_interface")
 
 
 def _makes_mask(node):
@@ -119,38 +130,44 @@ def _makes_mask(node):
 
 def _made_masks(method):
     """Return the variables of a method that contain masks of transformers, or dictionaries of such masks."""
-    return {x.targets[0].id for x in ast.walk(method) if isinstance(x, ast.Assign) and isinstance(x.targets[0], ast.Name)
+    return {x.targets[0].id for x in ast.walk(method) if isinstance(x, ast.Assign)
+            and isinstance(x.targets[0], ast.Name)
             and (_makes_mask(x.value) or isinstance(x.value, ast.Dict) and any(map(_makes_mask, x.value.values)))}
 
 
 def _uses(method, names):
-    """Iterate over the nodes of a method that compute with the masks in the variables `names`, after the method first makes a mask and
-    outside branches for other attention implementations."""
+    """Iterate over the nodes of a method that compute with the masks in the variables `names`, after the method first
+    makes a mask and outside branches for other attention implementations."""
     made = [x.lineno for x in ast.walk(method) if _makes_mask(x)]
     first = min(made, default=0)
     parameters = {x.arg for x in method.args.args}
 
     def is_mask(node):
-        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+        if isinstance(node, ast.Subscript) and isinstance(node.slice,
+                                                          ast.Constant) and isinstance(node.slice.value, str):
             node = node.value  # a mask in a dictionary
         return isinstance(node, ast.Name) and node.id in names and (node.lineno > first or not made)
 
     def visit(node):
-        if isinstance(node, ast.If) and ("_attn_implementation" in ast.unparse(node.test) or "flash" in ast.unparse(node.test)):
+        if isinstance(node, ast.If) and ("_attn_implementation" in ast.unparse(node.test)
+                                         or "flash" in ast.unparse(node.test)):
             for x in node.orelse:
                 yield from visit(x)
             return
-        if isinstance(node, ast.BinOp) and (is_mask(node.left) or is_mask(node.right)) and not isinstance(node.op, ast.Add):
+        if isinstance(node, ast.BinOp) and (is_mask(node.left)
+                                            or is_mask(node.right)) and not isinstance(node.op, ast.Add):
             yield node
         elif isinstance(node, ast.UnaryOp) and not isinstance(node.op, ast.Not) and is_mask(node.operand):
             yield node
-        elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and is_mask(node.value) and not _is_key(node.slice):
+        elif (isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and is_mask(node.value)
+              and not _is_key(node.slice)):
             yield node
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             if is_mask(node.func.value) and node.func.attr not in _HARMLESS:
                 yield node
             elif ast.unparse(node.func).split(".")[0] in ("torch", "F", "nn") and any(
-                    map(is_mask, (y for x in node.args for y in (x.elts if isinstance(x, (ast.List, ast.Tuple)) else (x,))))):
+                    map(is_mask,
+                        (y for x in node.args for y in (x.elts if isinstance(x, (ast.List, ast.Tuple)) else (x,))))):
                 yield node
         for x in ast.iter_child_nodes(node):
             yield from visit(x)
@@ -159,8 +176,10 @@ def _uses(method, names):
 
 
 def _is_key(index):
-    """Return true if an index may be the key of a dictionary of masks, or only limits the keys of a mask, as in mask[:, :, :, :n]."""
+    """Return true if an index may be the key of a dictionary of masks, or only limits the keys of a mask, as in mask[:,
+    :, :, :n]."""
     if not isinstance(index, (ast.Tuple, ast.Slice)):
         return True
     return isinstance(index, ast.Tuple) and len(index.elts) == 4 and all(
-        isinstance(x, ast.Slice) and x.lower is None for x in index.elts) and all(x.upper is None for x in index.elts[:3])
+        isinstance(x, ast.Slice) and x.lower is None
+        for x in index.elts) and all(x.upper is None for x in index.elts[:3])

@@ -11,7 +11,8 @@ from ._sharded import NAME
 
 
 class Mask(torch.Tensor):
-    """A mask (B, 1, Lq, Lk) that stores `options` of relpos.attention instead of elements. Computing with it raises an error."""
+    """A mask (B, 1, Lq, Lk) that stores `options` of relpos.attention instead of elements. Computing with it raises an
+    error."""
 
     __module__ = "relpos.hf"  # relpos.attention recognises the class by this module name
 
@@ -19,7 +20,8 @@ class Mask(torch.Tensor):
     def __new__(cls, shape, options):
         self = torch.empty((), dtype=torch.bool).expand(shape).as_subclass(cls)
         self.options = options
-        self.lengths = shape[-2:]  # every attention layer reads it; .shape would take 4 µs, because of __torch_function__
+        # every attention layer reads it; .shape would take 4 µs, because of __torch_function__
+        self.lengths = shape[-2:]
         return self
 
     @classmethod
@@ -36,9 +38,11 @@ class Mask(torch.Tensor):
             if len(others) < 2:
                 return others[0] if others else args[0]
         if name == "_is_view":  # called by torch.compile
-            raise NotImplementedError(f'attn_implementation="{NAME}": torch.compile cannot trace a mask that was made before the call; '
+            raise NotImplementedError(f'attn_implementation="{NAME}": torch.compile cannot trace a mask that was made '
+                                      f'before the call; '
                                       'pass a mask of tokens, (B, L)')
-        raise NotImplementedError(f'attn_implementation="{NAME}": this model computes with its attention mask ({name}), which has '
+        raise NotImplementedError(f'attn_implementation="{NAME}": this model computes with its attention mask '
+                                  f'({name}), which has '
                                   'no elements here; use "sdpa" or "eager"')
 
     def __repr__(self):
@@ -48,7 +52,8 @@ class Mask(torch.Tensor):
 def _is_whole(args):
     """Return true if the index is [:, :, :, :n] and keeps every element of the mask."""
     mask, at = args
-    return isinstance(at, tuple) and at[:-1] == (slice(None),) * 3 and at[-1] == slice(None, at[-1].stop) and at[-1].stop >= mask.lengths[1]
+    return (isinstance(at, tuple) and at[:-1] == (slice(None),) * 3 and at[-1] == slice(None, at[-1].stop)
+            and at[-1].stop >= mask.lengths[1])
 
 
 class TracedMask:
@@ -65,7 +70,8 @@ MASKS = (Mask, TracedMask)
 
 
 def traces():
-    """Return true while torch.compile or torch.jit.trace records the call. Control flow must then not depend on tensor values."""
+    """Return true while torch.compile or torch.jit.trace records the call. Control flow must then not depend on tensor
+    values."""
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
@@ -81,12 +87,13 @@ def masks_nothing(mask):
 
 def mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function=masking_utils.causal_mask_function,
          attention_mask=None, **others):
-    """Return a Mask. The signature is the one that transformers expects of a mask function. The Mask of an unknown mask_function contains an
-    N×N array."""
+    """Return a Mask. The signature is the one that transformers expects of a mask function. The Mask of an unknown
+    mask_function contains an N×N array."""
     options = {}
     shape = (batch_size, 1, q_length, kv_length)
     sharded = _sharded.distributed() is not None
-    if _read(mask_function, options) or _read_intervals(mask_function, options := {}, torch.arange(q_length) + q_offset, kv_offset):
+    if _read(mask_function, options) or _read_intervals(mask_function, options := {}, torch.arange(q_length) + q_offset,
+                                                        kv_offset):
         padding = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
         if padding is not None:
             padding = padding[:, kv_offset:kv_offset + kv_length].bool()
@@ -104,13 +111,14 @@ def mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function
 
 
 def offset(q_offset):
-    """Return the position of query 0 as an int. A static cache passes it as a tensor; while torch traces, keep the tensor, so the trace is
-    valid for every value."""
+    """Return the position of query 0 as an int. A static cache passes it as a tensor; while torch traces, keep the
+    tensor, so the trace is valid for every value."""
     return int(q_offset) if not isinstance(q_offset, torch.Tensor) or not traces() else q_offset.clone().reshape(1)
 
 
 def _read(function, options):
-    """Add the options that are equivalent to a mask function of transformers. Return false if the function is unknown."""
+    """Add the options that are equivalent to a mask function of transformers. Return false if the function is
+    unknown."""
     if function is masking_utils.bidirectional_mask_function:
         return True
     if function is masking_utils.causal_mask_function:
@@ -118,9 +126,11 @@ def _read(function, options):
         return True
     maker, closed = _closure(function)
     if maker == "and_masks":
-        labels_first = sorted(closed["mask_functions"], key=lambda part: _closure(part)[0] != "packed_sequence_mask_function")
+        labels_first = sorted(closed["mask_functions"],
+                              key=lambda part: _closure(part)[0] != "packed_sequence_mask_function")
         return all(_read(part, options) for part in labels_first)
-    if maker == "remap_positions_for_packed_sequence":  # within a segment, differences of positions equal differences of indices
+    # within a segment, differences of positions equal differences of indices
+    if maker == "remap_positions_for_packed_sequence":
         return "segments" in options and _read(closed["mask_function"], options)
     if maker == "sliding_window_overlay":
         name, value = "window", (closed["sliding_window"] - 1, None)
@@ -134,8 +144,8 @@ def _read(function, options):
 
 
 def _read_intervals(function, options, queries, kv_offset):
-    """Add `starts` and `ends` to options if every query attends to one interval of keys, as in causal text with images, chunks and windows.
-    Otherwise return false."""
+    """Add `starts` and `ends` to options if every query attends to one interval of keys, as in causal text with images,
+    chunks and windows. Otherwise return false."""
     interval = _interval(function, queries[None])
     if interval:
         options["starts"], options["ends"] = (x - kv_offset for x in interval)
@@ -143,8 +153,8 @@ def _read_intervals(function, options, queries, kv_offset):
 
 
 def _closure(function):
-    """Return the name of the transformers function that created a mask function, and the variables in its closure. For other functions,
-    return None and {}."""
+    """Return the name of the transformers function that created a mask function, and the variables in its closure. For
+    other functions, return None and {}."""
     if getattr(function, "__module__", None) != masking_utils.__name__ or not function.__closure__:
         return None, {}
     return (function.__qualname__.partition(".")[0],
@@ -155,10 +165,11 @@ _FAR = 2**40  # a position beyond every key
 
 
 def _interval(function, at):
-    """Return the interval of keys that a mask function allows for each query: the first key, and one past the last, each (1 or B, Lq).
-    `at` has the positions of the queries, (1, Lq).
+    """Return the interval of keys that a mask function allows for each query: the first key, and one past the last,
+    each (1 or B, Lq). `at` has the positions of the queries, (1, Lq).
 
-    Return None if the function is unknown. Every interval contains the query's own position, so the union of two is an interval too."""
+    Return None if the function is unknown. Every interval contains the query's own position, so the union of two is an
+    interval too."""
     lo, hi = torch.full_like(at, -_FAR), torch.full_like(at, _FAR)
     maker, closed = _closure(function)
     if function is masking_utils.bidirectional_mask_function:
@@ -183,10 +194,11 @@ def _interval(function, at):
 
 
 def _blocks(function, at):
-    """Return the interval of keys of each query, as _interval does, for a mask in which tokens of an image attend to the block of the image,
-    and other tokens to themselves.
+    """Return the interval of keys of each query, as _interval does, for a mask in which tokens of an image attend to
+    the block of the image, and other tokens to themselves.
 
-    Return None if a block is not contiguous. Also return None while torch traces, since the check depends on tensor values."""
+    Return None if a block is not contiguous. Also return None while torch traces, since the check depends on tensor
+    values."""
     maker, closed = _closure(function)
     ids = closed.get("block_sequence_ids")
     if maker != "blockwise_overlay" or traces():

@@ -1,5 +1,5 @@
-"""Attention modules with relative positions. Importing relpos.torch also registers relpos.attention as an operator for torch.compile,
-torch.export and torch.jit.trace.
+"""Attention modules with relative positions. Importing relpos.torch also registers relpos.attention as an operator for
+torch.compile, torch.export and torch.jit.trace.
 
     >>> import torch, relpos.torch
     >>> layer = relpos.torch.T5Attention(64, num_heads=8)
@@ -7,29 +7,36 @@ torch.export and torch.jit.trace.
     >>> out.shape
     torch.Size([2, 100, 64])
 
-The attention modules call relpos.attention, so their memory grows linearly with the length, forward and backward, apart from masks
-that you pass, weights that you request, and cases that a docstring names under "Memory". Parameters have the names and shapes of
-the tutorial or library that the module comes from, so its saved weights load. Offsets are key - query unless a docstring states
-otherwise. Tested with PyTorch 2.8 and 2.15; importing with an older version raises ImportError.
+The attention modules call relpos.attention, so their memory grows linearly with the length, forward and backward, apart
+from masks that you pass, weights that you request, and cases that a docstring names under "Memory". Parameters have the
+names and shapes of the tutorial or library that the module comes from, so its saved weights load. Offsets are key -
+query unless a docstring states otherwise. Tested with PyTorch 2.8 and 2.15; importing with an older version raises
+ImportError.
 
-Attention weights that a module returns have no gradient: a loss that depends on them raises in the backward pass. Use .detach(), or see
-"A loss on the weights" in docs/python-reference.md. Second derivatives, forward-mode derivatives and torch.func transforms other than
-vmap raise. torch.autocast casts queries, keys and values as for torch's own attention; float64 and learned arrays keep their types.
-torch.jit.trace records relpos.attention as an operator; import this module before you load the trace. ONNX export raises.
+Attention weights that a module returns have no gradient: a loss that depends on them raises in the backward pass. Use
+.detach(), or see "A loss on the weights" in docs/python-reference.md. Second derivatives, forward-mode derivatives and
+torch.func transforms other than vmap raise. torch.autocast casts queries, keys and values as for torch's own attention;
+float64 and learned arrays keep their types. torch.jit.trace records relpos.attention as an operator; import this module
+before you load the trace. ONNX export raises.
 
 SPDX-License-Identifier: Apache-2.0"""
 from ..numpy import clip_relative_position, count_position_pairs
 from ._functional import scaled_dot_product_attention
-from ._multihead import (AdditivePosMultiheadAttention, AdditiveRelMultiheadAttention, ALiBiMultiheadAttention, ClippedBiasMultiheadAttention,
+from ._multihead import (AdditivePosMultiheadAttention, AdditiveRelMultiheadAttention, ALiBiMultiheadAttention,
+                         ClippedBiasMultiheadAttention,
                          RoPEMultiheadAttention, RotaryEmbedding, ShawMultiheadAttention)
 from ._t5 import RelativePositionalBias, T5Attention, cross_attention_with_bias
-from ._textbook import (RelativePositionBiasAttention, RelativePositionEmbedding, RelativeSelfAttention, analyze_position_bias,
+from ._textbook import (RelativePositionBiasAttention, RelativePositionEmbedding, RelativeSelfAttention,
+                        analyze_position_bias,
                         compute_position_biases)
 from ._window import FactorisedWindowAttention, WindowAttention
 
-__all__ = ["RelativePositionBiasAttention", "RelativePositionEmbedding", "RelativeSelfAttention", "RelativePositionalBias",
-           "T5Attention", "AdditiveRelMultiheadAttention", "AdditivePosMultiheadAttention", "ClippedBiasMultiheadAttention",
-           "ShawMultiheadAttention", "RoPEMultiheadAttention", "RotaryEmbedding", "ALiBiMultiheadAttention", "WindowAttention",
+__all__ = ["RelativePositionBiasAttention", "RelativePositionEmbedding", "RelativeSelfAttention",
+           "RelativePositionalBias",
+           "T5Attention", "AdditiveRelMultiheadAttention", "AdditivePosMultiheadAttention",
+           "ClippedBiasMultiheadAttention",
+           "ShawMultiheadAttention", "RoPEMultiheadAttention", "RotaryEmbedding", "ALiBiMultiheadAttention",
+           "WindowAttention",
            "FactorisedWindowAttention", "clip_relative_position", "compute_position_biases", "analyze_position_bias",
            "count_position_pairs", "cross_attention_with_bias", "scaled_dot_product_attention"]
 

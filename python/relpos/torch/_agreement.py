@@ -19,7 +19,8 @@ _OWN = {"seed", "threads"}
 def resolve(group):
     """Return the process group of a group, a mesh with one dimension or None."""
     if not dist.is_available() or not dist.is_initialized():
-        raise RuntimeError('torch.distributed is not initialized; call torch.distributed.init_process_group("gloo") first')
+        raise RuntimeError('torch.distributed is not initialized; call torch.distributed.init_process_group("gloo") '
+                           'first')
     if isinstance(group, DeviceMesh):
         if group.ndim != 1:
             raise ValueError(f"the mesh has the dimensions {group.mesh_dim_names or group.ndim}, expected one; pass "
@@ -61,8 +62,8 @@ def describe(q, k, v, options):
 
 
 def agree(group, describe_call, gradients, len_q, len_k):
-    """Raise the same error in all processes if a call differs in one of them. Return the lengths of the whole sequence. `describe_call`
-    returns the description of this process, or raises the error of a wrong call."""
+    """Raise the same error in all processes if a call differs in one of them. Return the lengths of the whole sequence.
+    `describe_call` returns the description of this process, or raises the error of a wrong call."""
     try:
         own = [*describe_call(), ("the gradients that are computed", gradients())]
         failed = None
@@ -74,9 +75,11 @@ def agree(group, describe_call, gradients, len_q, len_k):
         _raise_difference(group, own, failed)
     totals = [sum(one[n] for one in numbers) for n in (2, 3)]
     for n, name, total in ((2, "q", totals[0]), (3, "k", totals[1])):
-        lengths, expected = [one[n] for one in numbers], [local_length(total, len(numbers), rank) for rank in range(len(numbers))]
+        lengths, expected = [one[n] for one in numbers], [local_length(total, len(numbers), rank)
+                                                          for rank in range(len(numbers))]
         if lengths != expected:
-            raise ValueError(f"{name} has {lengths} rows on the ranks 0 to {len(numbers) - 1}, expected {expected}; use relpos.torch.distributed.shard")
+            raise ValueError(f"{name} has {lengths} rows on the ranks 0 to {len(numbers) - 1}, expected {expected}; "
+                             "use relpos.torch.distributed.shard")
     return totals
 
 
@@ -92,5 +95,6 @@ def _raise_difference(group, own, failed):
     rank, one = next((rank, one) for rank, one in enumerate(every) if one != every[0])
     first, other = dict(every[0]), dict(one)
     name = next(name for name in {**first, **other} if first.get(name) != other.get(name))
-    raise ValueError(f"rank {rank}: {name} is {other.get(name, 'not given')}, but {first.get(name, 'not given')} on rank 0; make the same call "
+    raise ValueError(f"rank {rank}: {name} is {other.get(name, 'not given')}, but {first.get(name, 'not given')} on "
+                     "rank 0; make the same call "
                      "in all processes")

@@ -1,11 +1,13 @@
 """How a sequence is shared out to the processes of a group. No messages are sent here.
 
-With P processes, the sequence is cut into 2 P stretches, and process p owns stretches p and 2 P - 1 - p, so that causal attention is balanced:
+With P processes, the sequence is cut into 2 P stretches, and process p owns stretches p and 2 P - 1 - p, so that causal
+attention is balanced:
 
     stretch   0  1  2  3  4  5
     process   0  1  2  2  1  0        (P = 3)
 
-Stretches begin at multiples of STEP tokens, where ranges of keys and of rows may begin. The keys of a stretch travel in tiles.
+Stretches begin at multiples of STEP tokens, where ranges of keys and of rows may begin. The keys of a stretch travel in
+tiles.
 
 SPDX-License-Identifier: Apache-2.0"""
 import functools
@@ -109,9 +111,11 @@ class Layout(NamedTuple):
         return [n for n, needed in enumerate(self.needed) if tile in needed]
 
     def cells(self, rank):
-        """Return the (stretch, tile) that a process computes in the backward pass, in order. A cell comes after those of the same stretch
-        and earlier tiles, and those of the same tile and earlier stretches; so does it in the order of diagonals, on all processes."""
-        return sorted(((n, tile) for n in self.stretches(rank) for tile in self.needed[n]), key=lambda cell: (sum(cell), cell[0]))
+        """Return the (stretch, tile) that a process computes in the backward pass, in order. A cell comes after those
+        of the same stretch and earlier tiles, and those of the same tile and earlier stretches; so does it in the order
+        of diagonals, on all processes."""
+        return sorted(((n, tile) for n in self.stretches(rank) for tile in self.needed[n]),
+                      key=lambda cell: (sum(cell), cell[0]))
 
 
 @functools.lru_cache(64)
@@ -120,5 +124,6 @@ def layout(rank, ranks, len_q, len_k, reach, q_offset, with_first):
     at, every = bounds(len_q, ranks), tiles(len_k, ranks)
     rows = tuple(zip(at, at[1:]))
     needed = tuple(tuple(n for n, tile in enumerate(every)
-                         if reach.has(one, tile, q_offset) or with_first and n == 0 and one[0] < one[1]) for one in rows)
+                         if reach.has(one, tile, q_offset) or with_first and n == 0 and one[0] < one[1])
+                   for one in rows)
     return Layout(rank, ranks, rows, every, needed)

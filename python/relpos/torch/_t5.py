@@ -15,20 +15,25 @@ from ._functional import _dropout, _join, _masked, _split, _unchanged
 class RelativePositionalBias(Refusing, nn.Module):
     """The learned biases of T5, one for each bucket of offsets and each head.
 
-    Weights  relative_attention_bias.weight (num_buckets, num_heads). A table trained with offsets query - key has the same name and
-             shape, but its rows are in another order; load it with from_query_minus_key.
+    Weights  relative_attention_bias.weight (num_buckets, num_heads). A table trained with offsets query - key has the
+             same name and shape, but its rows are in another order; load it with from_query_minus_key.
     Sign     the offset is key - query; with bidirectional=False, keys after the query share bucket 0.
-    Memory   T5Attention and cross_attention_with_bias use term(), which needs no array of all pairs. If forward is replaced or has hooks, or
-             relative_attention_bias is not a plain torch.nn.Embedding, they call forward and use its array instead.
+    Memory   T5Attention and cross_attention_with_bias use term(), which needs no array of all pairs. If forward is
+             replaced or has hooks, or relative_attention_bias is not a plain torch.nn.Embedding, they call forward and
+             use its array instead.
     Source   Raffel et al. 2020, section 2.1.
     """
 
-    _version = 2  # in the metadata of a state_dict; relpos 0.1 and other code save 1, and a plain dictionary has no version
+    # in the metadata of a state_dict; relpos 0.1 and other code save 1, and a plain dictionary has no version
+    _version = 2
 
-    _never_used = {"_relative_position_bucket": "the library computes the buckets. Use relpos.Bucket for other strategies, relpos.Table for a "
-                                                "number for each offset, or replace forward(query_length, key_length, device)"}
+    _never_used = {"_relative_position_bucket": "the library computes the buckets. Use relpos.Bucket for other "
+                                                "strategies, relpos.Table for a "
+                                                "number for each offset, or replace forward(query_length, key_length, "
+                                                "device)"}
 
-    def __init__(self, num_heads: int, num_buckets: int = 32, max_distance: int = 128, bidirectional: bool = True) -> None:
+    def __init__(self, num_heads: int, num_buckets: int = 32, max_distance: int = 128,
+                 bidirectional: bool = True) -> None:
         super().__init__()
         self.num_heads, self.num_buckets = num_heads, num_buckets
         self.max_distance, self.bidirectional = max_distance, bidirectional
@@ -36,11 +41,14 @@ class RelativePositionalBias(Refusing, nn.Module):
         nn.init.normal_(self.relative_attention_bias.weight, std=0.02)
 
     @classmethod
-    def from_query_minus_key(cls, weight: Tensor, max_distance: int = 128, bidirectional: bool = True) -> "RelativePositionalBias":
-        """Create a module from a table (num_buckets, num_heads) that was trained with offsets query - key; T5's offsets are key - query.
+    def from_query_minus_key(cls, weight: Tensor, max_distance: int = 128,
+                             bidirectional: bool = True) -> "RelativePositionalBias":
+        """Create a module from a table (num_buckets, num_heads) that was trained with offsets query - key; T5's offsets
+        are key - query.
 
-        The two halves of the buckets are swapped, except bucket 0, which is the query's own key. With bidirectional=False, code with
-        query - key uses bucket 0 for every key up to the query, so all rows become row 0; the result is exact under a causal mask.
+        The two halves of the buckets are swapped, except bucket 0, which is the query's own key. With
+        bidirectional=False, code with query - key uses bucket 0 for every key up to the query, so all rows become row
+        0; the result is exact under a causal mask.
 
         >>> table = torch.arange(8.0)[:, None]
         >>> RelativePositionalBias.from_query_minus_key(table).relative_attention_bias.weight.flatten().tolist()
@@ -59,9 +67,12 @@ class RelativePositionalBias(Refusing, nn.Module):
 
     def _load_from_state_dict(self, state_dict, prefix, local_metadata, *args) -> None:
         if local_metadata.get("version", 1) < self._version and f"{prefix}relative_attention_bias.weight" in state_dict:
-            warnings.warn(f"{prefix}relative_attention_bias.weight: the state_dict does not show that this version of relpos saved it. If it "
-                          "comes from code with offsets query - key, as in some tutorials, its table is mirrored here; use "
-                          "RelativePositionalBias.from_query_minus_key(table). Tables of T5, transformers and relpos are right as they are.",
+            warnings.warn(f"{prefix}relative_attention_bias.weight: the state_dict does not show that this version of "
+                          "relpos saved it. If it "
+                          "comes from code with offsets query - key, as in some tutorials, its table is mirrored here; "
+                          "use "
+                          "RelativePositionalBias.from_query_minus_key(table). Tables of T5, transformers and relpos "
+                          "are right as they are.",
                           stacklevel=2)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
 
@@ -69,7 +80,8 @@ class RelativePositionalBias(Refusing, nn.Module):
         self._refuse(self)
         table = self.relative_attention_bias
         if isinstance(table, nn.Embedding) and table.num_embeddings < self.num_buckets:
-            raise ValueError(f"num_buckets is {self.num_buckets}, but relative_attention_bias has {table.num_embeddings} rows")
+            raise ValueError(f"num_buckets is {self.num_buckets}, but relative_attention_bias has "
+                             f"{table.num_embeddings} rows")
 
     def _has_table(self) -> bool:
         """Return true if the biases are the rows of relative_attention_bias.weight."""
@@ -82,15 +94,18 @@ class RelativePositionalBias(Refusing, nn.Module):
         """Return the biases as a term for relpos.attention, for any lengths."""
         self._check()
         if not (self._has_table() or replaced(self, "term")):
-            raise TypeError(f"{type(self).__name__}: forward or relative_attention_bias is replaced, so its biases are not a table; call the "
+            raise TypeError(f"{type(self).__name__}: forward or relative_attention_bias is replaced, so its biases are "
+                            "not a table; call the "
                             "module, and pass its array as relpos.Dense(array)")
         table = self.relative_attention_bias.weight
-        return relpos.T5(table if len(table) == self.num_buckets else table[:self.num_buckets], buckets=self.num_buckets, max_distance=self.max_distance,
+        return relpos.T5(table if len(table) == self.num_buckets else table[:self.num_buckets],
+                         buckets=self.num_buckets, max_distance=self.max_distance,
                          bidirectional=self.bidirectional)
 
     @hook
     def forward(self, query_length: int, key_length: int, device: torch.device | None = None) -> Tensor:
-        """Return the biases as an array (1, num_heads, query_length, key_length), for other code. For relpos.attention, use term()."""
+        """Return the biases as an array (1, num_heads, query_length, key_length), for other code. For relpos.attention,
+        use term()."""
         self._check()
         offsets = range(1 - query_length, key_length)
         buckets = relpos.bucket(offsets, buckets=self.num_buckets, max_distance=self.max_distance,
@@ -100,13 +115,17 @@ class RelativePositionalBias(Refusing, nn.Module):
 
 
 def _biases(relative_bias, query: Tensor, key: Tensor, q_offset=None) -> relpos.Term | Tensor:
-    """Return the biases of a RelativePositionalBias as a term, or of another module, called as in the tutorial, as an array."""
-    if isinstance(relative_bias, RelativePositionalBias) and (relative_bias._has_table() or replaced(relative_bias, "term")):
+    """Return the biases of a RelativePositionalBias as a term, or of another module, called as in the tutorial, as an
+    array."""
+    if isinstance(relative_bias, RelativePositionalBias) and (relative_bias._has_table()
+                                                              or replaced(relative_bias, "term")):
         return relative_bias.term()
     q_offset = 0 if q_offset is None else q_offset
     if not isinstance(q_offset, int) or q_offset < 0:
-        raise TypeError(f"q_offset is {q_offset!r}, but relative_bias is a module that returns an array, expected an integer, 0 or more")
-    return relative_bias(q_offset + query.shape[-2], key.shape[-2], device=query.device)[..., q_offset:, :].to(query.dtype)
+        raise TypeError(f"q_offset is {q_offset!r}, but relative_bias is a module that returns an array, expected an "
+                        "integer, 0 or more")
+    return relative_bias(q_offset + query.shape[-2], key.shape[-2],
+                         device=query.device)[..., q_offset:, :].to(query.dtype)
 
 
 class T5Attention(nn.Module):
@@ -117,9 +136,10 @@ class T5Attention(nn.Module):
     Weights  q_proj, k_proj, v_proj (num_heads head_dim, dim), o_proj (dim, num_heads head_dim), without biases, and
              relative_bias.relative_attention_bias.weight (num_buckets, num_heads).
     Sign     the offset is key - query.
-    Memory   relative_bias can be any module that returns biases (1, num_heads, L, Lk) for (L, Lk, device=...), as an array of all pairs.
-    Source   Raffel et al. 2020. T5 itself does not divide scores by sqrt(D). For the layer of transformers, use scale=1 and load its
-             weights q, k, v and o as q_proj, k_proj, v_proj and o_proj.
+    Memory   relative_bias can be any module that returns biases (1, num_heads, L, Lk) for (L, Lk, device=...), as an
+             array of all pairs.
+    Source   Raffel et al. 2020. T5 itself does not divide scores by sqrt(D). For the layer of transformers, use scale=1
+             and load its weights q, k, v and o as q_proj, k_proj, v_proj and o_proj.
 
     >>> first, second = T5Attention(16, 2), T5Attention(16, 2, has_relative_bias=False)
     >>> x, position_bias = first(torch.randn(1, 5, 16))
@@ -127,7 +147,8 @@ class T5Attention(nn.Module):
     torch.Size([1, 5, 16])
     """
 
-    def __init__(self, dim: int, num_heads: int, num_buckets: int = 32, max_distance: int = 128, has_relative_bias: bool = True,
+    def __init__(self, dim: int, num_heads: int, num_buckets: int = 32, max_distance: int = 128,
+                 has_relative_bias: bool = True,
                  bidirectional: bool = True, *, head_dim: int | None = None, scale: float | None = None,
                  dropout: float = 0.0) -> None:
         super().__init__()
@@ -141,14 +162,16 @@ class T5Attention(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None, position_bias: relpos.Term | Tensor | None = None, *,
                 key_value_states: Tensor | None = None, **options) -> tuple[Tensor, relpos.Term | Tensor | None]:
-        """Return (output, position_bias). Pass position_bias to the following layers, which share it. It is a term that contains only the
-        table and works for any lengths; an array (1 or B, num_heads, L, Lk) is accepted too. `options`, such as causal or q_offset, are
-        passed to relpos.attention."""
+        """Return (output, position_bias). Pass position_bias to the following layers, which share it. It is a term that
+        contains only the table and works for any lengths; an array (1 or B, num_heads, L, Lk) is accepted too.
+        `options`, such as causal or q_offset, are passed to relpos.attention."""
         source = x if key_value_states is None else key_value_states
-        q, k, v = (_split(x, self.num_heads, self.head_dim) for x in (self.q_proj(x), self.k_proj(source), self.v_proj(source)))
+        q, k, v = (_split(x, self.num_heads, self.head_dim)
+                   for x in (self.q_proj(x), self.k_proj(source), self.v_proj(source)))
         if position_bias is None and self.has_relative_bias:
             position_bias = _biases(self.relative_bias, q, k, options.get("q_offset"))
-        out = relpos.attention(q, k, v, scale=self.scale, **_masked(mask, position_bias), **_dropout(self, self.dropout),
+        out = relpos.attention(q, k, v, scale=self.scale, **_masked(mask, position_bias),
+                               **_dropout(self, self.dropout),
                                **options)
         out = self.o_proj(_join(out))
         if out.shape[-1] != self.dim:
@@ -158,7 +181,8 @@ class T5Attention(nn.Module):
 
 def cross_attention_with_bias(query: Tensor, key: Tensor, value: Tensor, relative_bias: RelativePositionalBias,
                               mask: Tensor | None = None) -> Tensor:
-    """Compute softmax(query key^T / sqrt(head_dim) + bias + mask) value for tensors or arrays (B, num_heads, L, head_dim) of any lengths.
+    """Compute softmax(query key^T / sqrt(head_dim) + bias + mask) value for tensors or arrays (B, num_heads, L,
+    head_dim) of any lengths.
 
     >>> q, k = torch.randn(1, 2, 3, 8), torch.randn(1, 2, 7, 8)
     >>> cross_attention_with_bias(q, k, k, RelativePositionalBias(2)).shape

@@ -1,4 +1,5 @@
-"""Modules and functions from tutorials (docs/texts.md), for one head: a bias that decays with distance, and Shaw's relative vectors.
+"""Modules and functions from tutorials (docs/texts.md), for one head: a bias that decays with distance, and Shaw's
+relative vectors.
 
 SPDX-License-Identifier: Apache-2.0"""
 import math
@@ -13,7 +14,8 @@ from ..numpy import clip_relative_position, inverse, own_bias, vector_terms
 from ._functional import _attend, _masked, _need_tensors
 
 
-# ---------------------------------------------------------------------------------------------- decay and buckets, one head
+# ---------------------------------------------------------------------------------------------- decay and buckets, one
+# head
 
 class RelativePositionBiasAttention(nn.Module):
     """softmax(Q K^T / sqrt(d_k) + B) V, where B[i, j] = -bias_scale * log(1 + |i - j|), or with learned=True,
@@ -26,11 +28,13 @@ class RelativePositionBiasAttention(nn.Module):
     Weights  relative_bias_table (num_buckets,), unused by the logarithmic decay.
     Source   Raffel et al. 2020 for the buckets.
 
-    max_seq_len is accepted for compatibility and has no effect. `scale` divides the scores, initially sqrt(d_k); it and bias_scale may be
-    tensors, which then have gradients. forward calls the method _compute_bias of a subclass or an instance that replaces it.
+    max_seq_len is accepted for compatibility and has no effect. `scale` divides the scores, initially sqrt(d_k); it and
+    bias_scale may be tensors, which then have gradients. forward calls the method _compute_bias of a subclass or an
+    instance that replaces it.
     """
 
-    def __init__(self, d_k: int, max_seq_len: int = 512, num_buckets: int = 32, bias_scale: float = 0.3, *, learned: bool = False,
+    def __init__(self, d_k: int, max_seq_len: int = 512, num_buckets: int = 32, bias_scale: float = 0.3, *,
+                 learned: bool = False,
                  max_distance: int = 128) -> None:
         super().__init__()
         self.d_k, self.max_seq_len, self.num_buckets, self.bias_scale = d_k, max_seq_len, num_buckets, bias_scale
@@ -40,12 +44,14 @@ class RelativePositionBiasAttention(nn.Module):
     def term(self) -> relpos.Term:
         """Return the bias B as a term."""
         if self.learned:
-            return relpos.T5(self.relative_bias_table[:, None], buckets=self.num_buckets, max_distance=self.max_distance)
+            return relpos.T5(self.relative_bias_table[:, None], buckets=self.num_buckets,
+                             max_distance=self.max_distance)
         return relpos.LogDecay(self.bias_scale)
 
     @hook
     def _compute_bias(self, N: int, M: int | None = None) -> Tensor:
-        """Return B, (N, M), for N queries and M keys; M defaults to N. Replacements have the parameter N, or N and M."""
+        """Return B, (N, M), for N queries and M keys; M defaults to N. Replacements have the parameter N, or N and
+        M."""
         M = N if M is None else M
         offsets = torch.arange(M) - torch.arange(N)[:, None]
         if not self.learned and isinstance(self.bias_scale, Tensor):
@@ -69,7 +75,8 @@ class RelativePositionBiasAttention(nn.Module):
         """Return (weights, output); weights are None with need_weights=False."""
         _need_tensors("relpos.numpy.RelativePositionBiasAttention", Q=Q, K=K, V=V)
         front = 4 - Q.dim()
-        learned = isinstance(self.scale, Tensor)  # attention has no gradient of its scale, so the queries are scaled instead
+        # attention has no gradient of its scale, so the queries are scaled instead
+        learned = isinstance(self.scale, Tensor)
         q, k, v = (x[(None,) * front] for x in (Q / self.scale if learned else Q, K, V))
         options = {"scale": 1.0 if learned else inverse(self.scale), **self._options(mask, Q, K)}
         out, weights = _attend(q, k, v, need_weights, options)
@@ -78,22 +85,25 @@ class RelativePositionBiasAttention(nn.Module):
     def explain(self, Q: Tensor, K: Tensor, V: Tensor, tokens: list[str], query_idx: int = 0) -> relpos.Explanation:
         """Print and return the computation of one token's row, for Q (N, d_k), K (M, d_k) and V (M, d_v)."""
         with torch.no_grad():
-            row = relpos.explain(Q[None], K[None], V[None], query=query_idx, scale=inverse(float(self.scale)), **self._options(None, Q, K))
+            row = relpos.explain(Q[None], K[None], V[None], query=query_idx, scale=inverse(float(self.scale)),
+                                 **self._options(None, Q, K))
         print(f"query {tokens[query_idx]!r}, d_k {self.d_k}, bias {self._bias(len(Q), len(K))!r}")
         print(f"{'key':>12}{'raw':>10}{'scaled':>10}{'bias':>10}{'score':>10}{'weight':>10}")
         for token, *numbers in zip(tokens, *row[:5]):
-            print(f"{token:>12}{''.join(f'{float(x):10.4f}' for x in numbers)}  {'#' * round(40 * float(numbers[-1]))}".rstrip())
+            print(f"{token:>12}{''.join(f'{float(x):10.4f}' for x in numbers)}  "
+                  f"{'#' * round(40 * float(numbers[-1]))}".rstrip())
         print("output", " ".join(f"{x:.4f}" for x in row.out.tolist()))
         return row
 
 
-# ---------------------------------------------------------------------------------------------- vectors for keys and values
+# ---------------------------------------------------------------------------------------------- vectors for keys and
+# values
 
 class RelativePositionEmbedding(nn.Module):
     """Vectors a_K and a_V for each offset from -max_distance to max_distance. Larger offsets are clipped.
 
-    Weights  a_K (2 max_distance + 1, d_k), a_V (2 max_distance + 1, d_v), initially normal with variance 2 / (rows + columns)
-             (Xavier). A seed uses a separate generator, whose numbers differ from those of relpos.numpy.
+    Weights  a_K (2 max_distance + 1, d_k), a_V (2 max_distance + 1, d_v), initially normal with variance 2 / (rows +
+             columns) (Xavier). A seed uses a separate generator, whose numbers differ from those of relpos.numpy.
     Sign     the offset is key - query; row 0 is offset -max_distance.
     Source   Shaw, Uszkoreit, Vaswani 2018, sections 3.1 and 3.2.
     """
@@ -124,18 +134,20 @@ class RelativePositionEmbedding(nn.Module):
 
 
 def _xavier(rows: int, columns: int, seed: int | None = None, at: int = 0) -> nn.Parameter:
-    """Draw a Xavier normal matrix. With a seed, the numbers depend only on the seed and on `at`, the index of the matrix."""
+    """Draw a Xavier normal matrix. With a seed, the numbers depend only on the seed and on `at`, the index of the
+    matrix."""
     generator = None if seed is None else torch.Generator().manual_seed(seed * 8 + at)
     return nn.Parameter(nn.init.xavier_normal_(torch.empty(rows, columns), generator=generator))
 
 
 class RelativeSelfAttention(nn.Module):
     """One head of self-attention with relative positions in keys and values:
-    e[i, j] = <q_i, k_j + a_K[j - i]> / sqrt(d_k), out_i = sum_j softmax(e)[i, j] (v_j + a_V[j - i]), q = X W_q and so on.
+    e[i, j] = <q_i, k_j + a_K[j - i]> / sqrt(d_k), out_i = sum_j softmax(e)[i, j] (v_j + a_V[j - i]), q = X W_q and so
+    on.
 
     Shapes   X (N, embed_dim) or (B, N, embed_dim); output (..., N, d_v), weights (..., N, N).
-    Weights  W_q, W_k (embed_dim, d_k), W_v (embed_dim, d_v), rel_embed.a_K, rel_embed.a_V; all initially Xavier normal. Only
-             relpos.numpy.RelativeSelfAttention gives the numbers of a text that uses np.random.seed.
+    Weights  W_q, W_k (embed_dim, d_k), W_v (embed_dim, d_v), rel_embed.a_K, rel_embed.a_V; all initially Xavier normal.
+             Only relpos.numpy.RelativeSelfAttention gives the numbers of a text that uses np.random.seed.
     Sign     key - query, clipped to max_distance.
     Source   Shaw, Uszkoreit, Vaswani 2018, equations 3 and 4.
 
@@ -164,8 +176,8 @@ def _stack_like(q: Tensor):
 
 
 def compute_position_biases(Q: Tensor, rel_embed: RelativePositionEmbedding) -> Tensor:
-    """Compute the position part of the scores, <Q[i], a_K[j - i]> / sqrt(d_k), for every pair, in float64 and without a gradient. Q is
-    (N, d_k), a tensor or an array.
+    """Compute the position part of the scores, <Q[i], a_K[j - i]> / sqrt(d_k), for every pair, in float64 and without a
+    gradient. Q is (N, d_k), a tensor or an array.
 
     >>> compute_position_biases(torch.ones(3, 4), RelativePositionEmbedding(2, 4, 4)).shape
     torch.Size([3, 3])
@@ -177,9 +189,9 @@ def compute_position_biases(Q: Tensor, rel_embed: RelativePositionEmbedding) -> 
 
 
 def analyze_position_bias(attention_weights: Tensor, max_offset: int = 5) -> dict[int, float]:
-    """Return {offset: mean weight} for weights (..., N, M), a tensor or an array, and every offset key - query from -max_offset to
-    max_offset that occurs. For long sequences, relpos.attention(..., summary=True).summary.profile computes the means without an array
-    of weights.
+    """Return {offset: mean weight} for weights (..., N, M), a tensor or an array, and every offset key - query from
+    -max_offset to max_offset that occurs. For long sequences, relpos.attention(..., summary=True).summary.profile
+    computes the means without an array of weights.
 
     >>> analyze_position_bias(torch.eye(3), 1)
     {-1: 0.0, 0: 1.0, 1: 0.0}

@@ -11,12 +11,13 @@ from ._functional import _dropout, _join, _masked, _split
 
 class WindowAttention(nn.Module):
     """Multi-head self-attention in windows of a grid, with a learned bias for each difference of grid positions:
-    softmax(q k^T / sqrt(head_dim) + relative_position_bias_table[index(i, j)] + mask) v, followed by the projection proj.
+    softmax(q k^T / sqrt(head_dim) + relative_position_bias_table[index(i, j)] + mask) v, followed by the projection
+    proj.
 
-    Shapes   x (windows, N, dim), N = Wh Ww, where the windows of one image are consecutive; mask (m, N, N), numbers to add, where m
-             divides the number of windows: window w uses mask w mod m.
-    Weights  relative_position_bias_table ((2 Wh - 1)(2 Ww - 1), num_heads), qkv (3 num_heads head_dim, dim), proj, as in timm's and
-             Swin's WindowAttention. A relative_position_index in the state dict is ignored.
+    Shapes   x (windows, N, dim), N = Wh Ww, where the windows of one image are consecutive; mask (m, N, N), numbers to
+             add, where m divides the number of windows: window w uses mask w mod m.
+    Weights  relative_position_bias_table ((2 Wh - 1)(2 Ww - 1), num_heads), qkv (3 num_heads head_dim, dim), proj, as
+             in timm's and Swin's WindowAttention. A relative_position_index in the state dict is ignored.
     Sign     query - key: the row of the table is (y_i - y_j + Wh - 1)(2 Ww - 1) + x_i - x_j + Ww - 1.
     Source   Liu et al. 2021, equation 4.
 
@@ -25,7 +26,8 @@ class WindowAttention(nn.Module):
     """
 
     def __init__(self, dim: int, num_heads: int, head_dim: int | None = None, window_size: int | tuple[int, int] = 7,
-                 qkv_bias: bool = True, attn_drop: float = 0.0, proj_drop: float = 0.0, device=None, dtype=None) -> None:
+                 qkv_bias: bool = True, attn_drop: float = 0.0, proj_drop: float = 0.0, device=None,
+                 dtype=None) -> None:
         super().__init__()
         of = {"device": device, "dtype": dtype}
         self.dim, self.num_heads, self.attn_drop = dim, num_heads, attn_drop
@@ -38,7 +40,8 @@ class WindowAttention(nn.Module):
         self.proj_drop = nn.Dropout(proj_drop)
 
     def _make_tables(self, height: int, width: int, **of) -> None:
-        self.relative_position_bias_table = nn.Parameter(torch.empty((2 * height - 1) * (2 * width - 1), self.num_heads, **of))
+        self.relative_position_bias_table = nn.Parameter(torch.empty((2 * height - 1) * (2 * width - 1), self.num_heads,
+                                                                     **of))
         nn.init.trunc_normal_(self.relative_position_bias_table, std=0.02)
 
     def term(self) -> relpos.Term:
@@ -59,11 +62,12 @@ class WindowAttention(nn.Module):
 
 
 class FactorisedWindowAttention(WindowAttention):
-    """WindowAttention whose bias is the sum of a bias for rows and a bias for columns, b_h[y_j - y_i] + b_w[x_j - x_i]. The tables
-    have 2 Wh + 2 Ww - 2 numbers per head instead of (2 Wh - 1)(2 Ww - 1).
+    """WindowAttention whose bias is the sum of a bias for rows and a bias for columns, b_h[y_j - y_i] + b_w[x_j - x_i].
+    The tables have 2 Wh + 2 Ww - 2 numbers per head instead of (2 Wh - 1)(2 Ww - 1).
 
     Shapes   as in WindowAttention.
-    Weights  bias_h (num_heads, 2 Wh - 1), bias_w (num_heads, 2 Ww - 1), initially zero; qkv and proj as in WindowAttention.
+    Weights  bias_h (num_heads, 2 Wh - 1), bias_w (num_heads, 2 Ww - 1), initially zero; qkv and proj as in
+             WindowAttention.
     Sign     key - query; column Wh - 1 of bias_h is difference 0.
     Source   the term Axial. A table of Swin whose entries are sums of this form gives the same bias.
     """

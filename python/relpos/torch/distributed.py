@@ -41,20 +41,23 @@ def _rows(x, dim, spans):
 
 
 def shard(x: Tensor, dim: int = 1, group=None) -> Tensor:
-    """Return the rows of this process along axis `dim` of a tensor that all processes have: stretches p and 2 P - 1 - p of 2 P, one after
-    the other, for process p of P. group is a process group, a mesh with one dimension, or None for all processes.
+    """Return the rows of this process along axis `dim` of a tensor that all processes have: stretches p and 2 P - 1 - p
+    of 2 P, one after the other, for process p of P. group is a process group, a mesh with one dimension, or None for
+    all processes.
 
-    Stretches begin at multiples of 1,536, so the shares of the processes differ by up to 1,536 rows. Raises ValueError if a process would have no
-    row; P processes need more than 1,536 (P - 1) rows."""
+    Stretches begin at multiples of 1,536, so the shares of the processes differ by up to 1,536 rows. Raises ValueError
+    if a process would have no row; P processes need more than 1,536 (P - 1) rows."""
     group = resolve(group)
     if min(local_length(x.shape[dim], group.size(), rank) for rank in range(group.size())) == 0:
-        raise ValueError(f"x has {x.shape[dim]} rows along axis {dim}, expected at least {(group.size() - 1) * STEP + 1} for {group.size()} processes; "
+        raise ValueError(f"x has {x.shape[dim]} rows along axis {dim}, expected at least "
+                         f"{(group.size() - 1) * STEP + 1} for {group.size()} processes; "
                          "use fewer processes, or pad the sequence")
     return _rows(x, dim, owned(x.shape[dim], group.size(), group.rank()))
 
 
 def positions(length: int, group=None) -> Tensor:
-    """Return the positions of the rows of this process in a sequence of `length` tokens, for example for position_ids."""
+    """Return the positions of the rows of this process in a sequence of `length` tokens, for example for
+    position_ids."""
     return shard(torch.arange(length), 0, group)
 
 
@@ -66,7 +69,8 @@ class _Unshard(torch.autograd.Function):
         total = sum(lengths)
         expected = [local_length(total, ranks, n) for n in range(ranks)]
         if lengths != expected:
-            raise ValueError(f"x has {lengths} rows on the ranks 0 to {ranks - 1}, expected {expected}; use the result of "
+            raise ValueError(f"x has {lengths} rows on the ranks 0 to {ranks - 1}, expected {expected}; use the result "
+                             "of "
                              "relpos.torch.distributed.shard")
         ctx.dim, ctx.group, ctx.total, ctx.length = dim, group, total, x.shape[dim]
         shapes = [[*x.shape[:dim], length, *x.shape[dim + 1:]] for length in lengths]
@@ -101,8 +105,8 @@ def _exchange(given, shapes, group):
 
 
 def unshard(x: Tensor, dim: int = 1, group=None) -> Tensor:
-    """Return the whole tensor, in all processes, from the rows of each: the inverse of `shard`. The gradient of x is the sum over the
-    processes of the gradients of their results, in the order of the ranks."""
+    """Return the whole tensor, in all processes, from the rows of each: the inverse of `shard`. The gradient of x is
+    the sum over the processes of the gradients of their results, in the order of the ranks."""
     return _Unshard.apply(x, dim % x.dim(), resolve(group))
 
 
@@ -121,8 +125,8 @@ def _wait(work, rank, group):
 
 
 class _Mail:
-    """The messages of one call. The tag of a message is unique in the call. A thread waits for the sends, so that a tensor is freed as soon as
-    it is sent."""
+    """The messages of one call. The tag of a message is unique in the call. A thread waits for the sends, so that a
+    tensor is freed as soon as it is sent."""
 
     def __init__(self, group, count):
         self.group, self.count, self.failure = group, count, None
@@ -166,8 +170,8 @@ class _Mail:
 
 
 def _ahead(starts):
-    """Call each function of `starts`, which begins to receive and returns a function that waits. Yield what these return, in order, while
-    the next _AHEAD begin."""
+    """Call each function of `starts`, which begins to receive and returns a function that waits. Yield what these
+    return, in order, while the next _AHEAD begin."""
     begun, starts = collections.deque(), iter(starts)
     for start in starts:
         begun.append(start())
@@ -184,10 +188,12 @@ class _Call:
 
     def __init__(self, group, q, k, v, options, len_q, len_k):
         self.group, self.options = group, options
-        self.layout = layout(group.rank(), group.size(), len_q, len_k, _reach(options), _offset(options) or 0, options.get("sink") is not None)
+        self.layout = layout(group.rank(), group.size(), len_q, len_k, _reach(options), _offset(options) or 0,
+                             options.get("sink") is not None)
         self.sizes = q.shape[0], q.shape[1], len_q, len_k, q.shape[3]
         self.widths = {"kv_heads": k.shape[1], "dim_v": v.shape[3], "dtype": q.dtype}
-        self.own_keys = len_q == len_k and _offset(options) == 0  # the key at the position of a query is in the same process
+        # the key at the position of a query is in the same process
+        self.own_keys = len_q == len_k and _offset(options) == 0
 
     def plan(self):
         return relpos.Plan(*self.sizes, **self.widths, **self.options)
@@ -196,7 +202,8 @@ class _Call:
         return _Mail(self.group, len(self.layout.tiles))
 
     def local_rows(self):
-        """Return {stretch: (slice of the local rows, options of the range)} for the stretches of this process that have rows."""
+        """Return {stretch: (slice of the local rows, options of the range)} for the stretches of this process that have
+        rows."""
         found, at = {}, 0
         for n in self.layout.stretches(self.layout.rank):
             start, stop = self.layout.rows[n]
@@ -256,7 +263,8 @@ def _reach(options):
 # ---------------------------------------------------------------------------------------------- forward
 
 def _keys_in_order(call, k, v):
-    """Yield (tile, k, v) of the tiles that this process needs, in order. Owners send a tile to all processes that need it."""
+    """Yield (tile, k, v) of the tiles that this process needs, in order. Owners send a tile to all processes that need
+    it."""
     of = call.layout
     with call.mail() as mail:
         for tile in of.own_tiles():
@@ -290,19 +298,21 @@ def _forward(call, q, k, v):
             if tile == needed[0] and call.own_keys:
                 options["own_keys"] = k[:, :, at]
             if tile == needed[-1]:
-                found = plan(q[:, :, at], k_tile, v_tile, state_in=states.pop(n, None), out=out[:, :, at], return_lse=True, **options)
+                found = plan(q[:, :, at], k_tile, v_tile, state_in=states.pop(n, None), out=out[:, :, at],
+                             return_lse=True, **options)
                 lse[:, :, at] = found.lse
             else:
                 state = states.get(n)
-                states[n] = plan(q[:, :, at], k_tile, v_tile, state_in=state, state_out=True if state is None else state, **options)
+                states[n] = plan(q[:, :, at], k_tile, v_tile, state_in=state,
+                                 state_out=True if state is None else state, **options)
     return out, lse
 
 
 # ---------------------------------------------------------------------------------------------- backward
 
 class _Backward:
-    """The backward pass in one process. A tile of keys visits the stretches of queries that need it, in order, with the sums of its dk and
-    dv, and returns to its owner. The sums of dq of a stretch go from tile to tile."""
+    """The backward pass in one process. A tile of keys visits the stretches of queries that need it, in order, with the
+    sums of its dk and dv, and returns to its owner. The sums of dq of a stretch go from tile to tile."""
 
     def __init__(self, call, mail, wanted, q, k, v, out, lse, dout, dlse):
         self.call, self.layout, self.plan, self.mail = call, call.layout, call.plan(), mail
@@ -325,7 +335,8 @@ class _Backward:
             if source != of.rank and before is not None:
                 batch, heads, *_ = self.call.sizes
                 begin, end, _ = of.tiles[tile]
-                sums = self.mail.receive(torch.empty(batch, heads, end - begin, self.width, dtype=self.wide), source, _SUMS, stretch, tile)
+                sums = self.mail.receive(torch.empty(batch, heads, end - begin, self.width, dtype=self.wide), source,
+                                         _SUMS, stretch, tile)
             return lambda: (stretch, tile, keys and keys(), sums and sums())
         return start
 
@@ -367,7 +378,8 @@ class _Backward:
         dq_sums, last_keys = self.dq_sums.pop(stretch, None), tile == needed[-1]
         found = self.plan.backward(
             self.dout[:, :, at], self.q[:, :, at], k, v, out=self.out[:, :, at], lse=self.lse[:, :, at],
-            dlse=None if self.dlse is None else self.dlse[:, :, at], wanted=("q", "k", "v", *self.wanted), **rows, **self.call.range_of(tile),
+            dlse=None if self.dlse is None else self.dlse[:, :, at], wanted=("q", "k", "v", *self.wanted), **rows,
+            **self.call.range_of(tile),
             dq_in=dq_sums, dq_out=None if last_keys else True if dq_sums is None else dq_sums,
             dkv_in=sums, dkv_out=None if last_rows else True if sums is None else sums)
         if last_keys:
@@ -425,7 +437,8 @@ class _Attention(torch.autograd.Function):
         wanted = [name for (_, name), need in zip(ctx.places, ctx.needs_input_grad[5:]) if need]
         with torch.no_grad(), ctx.call.mail() as mail:
             *inner, terms = _Backward(ctx.call, mail, wanted, q, k, v, out, lse, dout, dlse).run()
-        found = [terms[place].to(x.dtype) if place in terms else torch.zeros_like(x) for place, x in zip(ctx.places, arrays)]
+        found = [terms[place].to(x.dtype) if place in terms else torch.zeros_like(x)
+                 for place, x in zip(ctx.places, arrays)]
         every = [x if need else None for x, need in zip((*inner, *found), ctx.needs_input_grad[2:])]
         return None, None, *_torch.only_once(every, (q, k, v, *given, *arrays))
 
@@ -433,20 +446,23 @@ class _Attention(torch.autograd.Function):
 # ---------------------------------------------------------------------------------------------- the function
 
 def context_parallel_attention(q: Tensor, k: Tensor, v: Tensor, *, group=None, return_lse: bool = False, **options):
-    """Compute relpos.attention of a sequence that is shared out to the processes of a group. All processes make the same call.
+    """Compute relpos.attention of a sequence that is shared out to the processes of a group. All processes make the
+    same call.
 
-    q, k, v    the rows of this process, (B, H, L, D) and (B, Hk, L, D), as `shard` returns them; k and v may belong to another sequence,
-               which is sharded too
-    group      a process group with gloo, a mesh with one dimension such as mesh["cp"], or None: the group of `context_parallel`, or all
-               processes
-    options    bias, rope, causal and the other options of relpos.attention, except out, weights, summary and key_norms. Arrays of terms
-               and masks are those of the whole sequence, in all processes; q_offset is the position of query 0 of the whole sequence
+    q, k, v    the rows of this process, (B, H, L, D) and (B, Hk, L, D), as `shard` returns them; k and v may belong to
+               another sequence, which is sharded too
+    group      a process group with gloo, a mesh with one dimension such as mesh["cp"], or None: the group of
+               `context_parallel`, or all processes
+    options    bias, rope, causal and the other options of relpos.attention, except out, weights, summary and key_norms.
+               Arrays of terms and masks are those of the whole sequence, in all processes; q_offset is the position of
+               query 0 of the whole sequence
 
-    Returns out (B, H, L, Dv) of the rows of this process, or a Result with return_lse. They have the bits of one call in one process, for
-    any number of processes, and so have the gradients of q, k and v, except in 16 bits.
+    Returns out (B, H, L, Dv) of the rows of this process, or a Result with return_lse. They have the bits of one call
+    in one process, for any number of processes, and so have the gradients of q, k and v, except in 16 bits.
 
-    The loss is the sum of the losses of all processes. Gradients of q, k and v are those of this sum. The gradient of an array of a term
-    is the part of this process's rows, as for every other parameter; DistributedDataParallel adds up the parts.
+    The loss is the sum of the losses of all processes. Gradients of q, k and v are those of this sum. The gradient of
+    an array of a term is the part of this process's rows, as for every other parameter; DistributedDataParallel adds up
+    the parts.
 
     A call that differs between processes, in a shape, a type or an option, raises the same error in all of them."""
     _refuse(options)
@@ -461,29 +477,36 @@ def context_parallel_attention(q: Tensor, k: Tensor, v: Tensor, *, group=None, r
     learned, _ = _torch._arrays(given)
     arrays = [array for *_, array in learned]
     records = torch.is_grad_enabled()
-    len_q, len_k = agree(group, lambda: describe(q, k, v, options), lambda: str([records and x.requires_grad for x in (q, k, v, *arrays)]),
+    len_q, len_k = agree(group,
+                         lambda: describe(q, k, v,
+                                          options),
+                         lambda: str([records and x.requires_grad for x in (q, k, v, *arrays)]),
                          q.shape[-2], k.shape[-2])
     call = _Call(group, q, k, v, options, len_q, len_k)
     out, lse = _Attention.apply(call, [place[:2] for place in learned], q, k, v, *arrays)
-    return relpos._results((out, None, lse, None), options.get("seed") if options.get("dropout") else None) if return_lse else out
+    return relpos._results((out, None, lse, None),
+                           options.get("seed") if options.get("dropout") else None) if return_lse else out
 
 
 def _refuse(options):
     """Raise for options that only one process could compute, and inside torch's own context_parallel."""
     for name in options:
         if name in _REFUSED:
-            raise TypeError(f"context_parallel_attention does not support {name}; compute it in one process with relpos.attention")
+            raise TypeError(f"context_parallel_attention does not support {name}; compute it in one process with "
+                            "relpos.attention")
         if name not in _core.NAMES:
-            raise TypeError(f"context_parallel_attention() got an unexpected keyword argument {name!r}{_hints.meant(name)}")
+            raise TypeError("context_parallel_attention() got an unexpected keyword argument "
+                            f"{name!r}{_hints.meant(name)}")
     if _torch.inside_context_parallel():
-        raise RuntimeError("context_parallel_attention inside torch's context_parallel would share out the sequence twice; leave that context, and "
+        raise RuntimeError("context_parallel_attention inside torch's context_parallel would share out the sequence "
+                           "twice; leave that context, and "
                            "use relpos.torch.distributed.shard for its buffers")
 
 
 @contextlib.contextmanager
 def context_parallel(group=None):
-    """Within this context, models with attn_implementation="relpos" compute the attention of a sequence that is shared out to the
-    processes of `group`, and context_parallel_attention without a group uses this one."""
+    """Within this context, models with attn_implementation="relpos" compute the attention of a sequence that is shared
+    out to the processes of `group`, and context_parallel_attention without a group uses this one."""
     token = _group.set(resolve(group))
     try:
         yield
