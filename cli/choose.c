@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 #include "io/json.h"
+#include "src/base/edits.h"
 #include "src/isa/processor.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -104,10 +105,71 @@ static bool is_help(const char *word)
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0;
 }
 
-int cli_run_group(const cli_command *group, const cli_command *const *members, int n_members, void (*help)(FILE *to),
-                  int argc, char **argv)
+/* Return true if two names differ by one pair of neighbouring characters that are swapped. */
+static bool swapped(const char *a, const char *b)
+{
+    while (*a && *a == *b) {
+        a++;
+        b++;
+    }
+    return a[0] && a[1] && a[0] == b[1] && a[1] == b[0] && strcmp(a + 2, b + 2) == 0;
+}
+
+bool cli_consider(cli_nearest *n, const char *given, const char *name)
+{
+    char lower[64] = "";
+    const size_t length = strlen(given);
+    for (size_t c = 0; c < length && c + 1 < sizeof lower; c++)
+        lower[c] = (char)(given[c] >= 'A' && given[c] <= 'Z' ? given[c] + 32 : given[c]);
+    const bool beginning = length > 1 && strncmp(lower, name, length) == 0; /* an ambiguous one, else getopt takes it */
+    const size_t edits = beginning ? 0 : swapped(lower, name) ? 1 : rpi_edits(lower, name);
+    const size_t shorter = length < strlen(name) ? length : strlen(name);
+    if (edits > 3 || (edits > 0 && edits >= shorter) ||
+        (n->best && edits >= n->edits)) /* 4 edits are no typing error */
+        return false;
+    *n = (cli_nearest){name, edits};
+    return true;
+}
+
+const cli_command *cli_command_at(int n)
+{
+    for (int at = 0; at < N_COMMANDS; at++) {
+        if (!commands[at]->members && n-- == 0)
+            return commands[at];
+        for (const cli_command *const *m = commands[at]->members; m && *m; m++)
+            if (n-- == 0)
+                return *m;
+    }
+    return NULL;
+}
+
+/* Print that there is no command of this name in `group`, or in the program, and suggest one. */
+static int no_command(const cli_command *group, const char *given)
 {
     char safe[96];
+    const char *full = NULL; /* the name with that of its group */
+    cli_nearest near = {0};
+    io_safe(safe, sizeof safe, given);
+    for (const cli_command *const *m = group ? group->members : NULL; m && *m; m++)
+        if (cli_consider(&near, given, (*m)->name + strlen(group->name) + 1))
+            full = (*m)->name;
+    for (int n = 0; n < N_COMMANDS; n++)
+        if (cli_consider(&near, given, commands[n]->name))
+            full = commands[n]->name;
+    for (int n = 0; cli_command_at(n); n++) {
+        const char *name = cli_command_at(n)->name, *space = strchr(name, ' ');
+        if (cli_consider(&near, given, space ? space + 1 : name))
+            full = name;
+    }
+    if (full)
+        return cli_error(CLI_USAGE, "%s%sno command is called \"%s\" (did you mean relpos %s?)",
+                         group ? group->name : "", group ? ": " : "", safe, full);
+    return cli_error(CLI_USAGE, "%s%sno command is called \"%s\" (relpos%s%s --help lists them)",
+                     group ? group->name : "", group ? ": " : "", safe, group ? " " : "", group ? group->name : "");
+}
+
+int cli_run_group(const cli_command *group, void (*help)(FILE *to), int argc, char **argv)
+{
     if (argc < 2) {
         help(stderr);
         return CLI_USAGE;
@@ -116,11 +178,10 @@ int cli_run_group(const cli_command *group, const cli_command *const *members, i
         help(stdout);
         return CLI_OK;
     }
-    for (int n = 0; n < n_members; n++)
-        if (strcmp(argv[1], members[n]->name + strlen(group->name) + 1) == 0)
-            return members[n]->run(members[n], argc - 1, argv + 1);
-    return cli_error(CLI_USAGE, "%s: no command is called \"%s\" (relpos %s --help lists them)", group->name,
-                     io_safe(safe, sizeof safe, argv[1]), group->name);
+    for (const cli_command *const *m = group->members; *m; m++)
+        if (strcmp(argv[1], (*m)->name + strlen(group->name) + 1) == 0)
+            return (*m)->run(*m, argc - 1, argv + 1);
+    return no_command(group, argv[1]);
 }
 
 int cli_main(int argc, char **argv)
@@ -152,7 +213,5 @@ int cli_main(int argc, char **argv)
     for (int n = 0; n < N_COMMANDS; n++)
         if (strcmp(argv[1], commands[n]->name) == 0)
             return finish(commands[n]->run(commands[n], argc - 1, argv + 1));
-    char safe[96];
-    return cli_error(CLI_USAGE, "no command is called \"%s\" (relpos --help lists them)",
-                     io_safe(safe, sizeof safe, argv[1]));
+    return finish(no_command(NULL, argv[1]));
 }

@@ -20,11 +20,12 @@ typedef struct cli_option {
 } cli_option;
 
 typedef struct cli_command {
-    const char *name, *summary; /* "attend", "compute attention over arrays in a file" */
-    const char *usage;          /* text after "relpos attend" in the usage line of the help */
-    const char *example;        /* example lines, printed before the usage line */
-    const cli_option *options;  /* all options except --help */
-    bool negative_numbers;      /* treat -5 as an argument, not as an option */
+    const char *name, *summary;               /* "attend", "compute attention over arrays in a file" */
+    const char *usage;                        /* text after "relpos attend" in the usage line of the help */
+    const char *example;                      /* example lines, printed before the usage line */
+    const cli_option *options;                /* all options except --help */
+    bool negative_numbers;                    /* treat -5 as an argument, not as an option */
+    const struct cli_command *const *members; /* commands of a group, such as lab, ended by NULL; else NULL */
     int (*run)(const struct cli_command *self, int argc,
                char **argv); /* run the command; argv[0] is its name; return the exit code */
 } cli_command;
@@ -34,8 +35,19 @@ RP_API int cli_main(int argc, char **argv);
 
 /* Run a group of commands such as `relpos lab`: print its help, or run the member that argv[1] names. A member's full
  * name is the group's name, a space and one word. Return the exit code. */
-int cli_run_group(const cli_command *group, const cli_command *const *members, int n_members, void (*help)(FILE *to),
-                  int argc, char **argv);
+int cli_run_group(const cli_command *group, void (*help)(FILE *to), int argc, char **argv);
+
+/* The name that is most like a given one. */
+typedef struct cli_nearest {
+    const char *best; /* NULL: no name is similar */
+    size_t edits;
+} cli_nearest;
+
+/* Take a name if it is more like the given one than those before. Return true if it was taken. */
+bool cli_consider(cli_nearest *n, const char *given, const char *name);
+
+/* Return command n of all commands that have options, members of groups included, or NULL after the last. */
+const cli_command *cli_command_at(int n);
 
 extern const cli_command cmd_attend, cmd_explain, cmd_bias, cmd_bucket, cmd_verify, cmd_bench, cmd_info, cmd_lab,
     cmd_explore, cmd_t5;

@@ -1,7 +1,6 @@
 /* options.c -- parses a table of options with getopt_long, and prints help.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
-#include "src/base/edits.h"
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,24 +92,67 @@ static void print_help(const cli_command *c)
     printf("      --help                      show this text\n");
 }
 
+/* Return true if the command has an option of this long name, or of this short one if `name` is a letter. */
+static bool has_option(const cli_command *command, const char *name)
+{
+    expanded whole;
+    if (!command->options || !expand(&whole, command))
+        return false;
+    for (const cli_option *o = whole.command.options; o->name; o++)
+        if (strcmp(o->name, name) == 0 || (name[0] && !name[1] && o->key == name[0]))
+            return true;
+    return false;
+}
+
+/* Write which other commands have the option, such as "relpos info and relpos bias have it", or "". */
+static void write_owners(const cli_command *c, const char *name, char *to, size_t size)
+{
+    const cli_command *owner;
+    const char *names[2] = {0};
+    int found = 0;
+    *to = 0;
+    for (int n = 0; (owner = cli_command_at(n)) != NULL; n++)
+        if (strcmp(owner->name, c->name) != 0 && has_option(owner, name) && found++ < 2)
+            names[found - 1] = owner->name;
+    if (found == 1)
+        snprintf(to, size, "relpos %s has it", names[0]);
+    else if (found == 2)
+        snprintf(to, size, "relpos %s and relpos %s have it", names[0], names[1]);
+    else if (found > 2)
+        snprintf(to, size, "relpos %s, relpos %s and %d others have it", names[0], names[1], found - 2);
+}
+
+/* Names that are no options: arrays of the input file. */
+static const char *const arrays[] = {"q", "k", "v", "dout", "dlse"};
+
 static int unknown_option(const cli_command *c, const char *given)
 {
-    char name[64] = "", safe[128];
-    const char *best = NULL;
+    char name[64] = "", safe[128], owners[160];
+    cli_nearest near = {0};
+    const cli_command *other;
+    expanded whole;
     snprintf(name, sizeof name, "%.*s", (int)strcspn(given + strspn(given, "-"), "="), given + strspn(given, "-"));
-    const size_t n = strlen(name);
-    size_t fewest = 4; /* four or more edits are no typing error */
-    for (const cli_option *o = c->options; o->name; o++) {
-        const bool prefix = n > 1 && strncmp(name, o->name, n) == 0; /* ambiguous, or getopt would have accepted it */
-        const size_t edits = prefix ? 0 : rpi_edits(name, o->name);
-        if (edits < fewest) {
-            fewest = edits;
-            best = o->name;
-        }
-    }
+    for (const cli_option *o = c->options; o->name; o++)
+        cli_consider(&near, name, o->name);
     io_safe(safe, sizeof safe, given);
-    if (best)
-        return cli_error(CLI_USAGE, "%s: no option is called %s (did you mean --%s?)", c->name, safe, best);
+    write_owners(c, name, owners, sizeof owners);
+    if (*owners && (!near.best || near.edits > 0))
+        return cli_error(CLI_USAGE, "%s: no option is called %s (%s)", c->name, safe, owners);
+    for (size_t n = 0; n < sizeof arrays / sizeof *arrays; n++)
+        if (strcmp(name, arrays[n]) == 0)
+            return cli_error(CLI_USAGE,
+                             "%s: no option is called %s (relpos attend reads the array %s from its input "
+                             "file%s)",
+                             c->name, safe, name, name[0] == 'd' ? " with --grad" : "");
+    if (near.best)
+        return cli_error(CLI_USAGE, "%s: no option is called %s (did you mean --%s?)", c->name, safe, near.best);
+    for (int n = 0; (other = cli_command_at(n)) != NULL; n++)
+        if (expand(&whole, other))
+            for (const cli_option *o = whole.command.options; o->name; o++)
+                if (cli_consider(&near, name, o->name))
+                    snprintf(owners, sizeof owners, "did you mean --%s of relpos %s?", o->name, other->name);
+    if (near.best)
+        return cli_error(CLI_USAGE, "%s: no option is called %s (%s)", c->name, safe, owners);
     return cli_error(CLI_USAGE, "%s: no option is called %s (relpos %s --help lists them)", c->name, safe, c->name);
 }
 

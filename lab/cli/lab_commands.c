@@ -3,9 +3,8 @@
 #include "lab/cli/lab.h"
 #include <string.h>
 
-static const cli_command *const commands[] = {&lab_train,   &lab_eval, &lab_sample, &lab_export,
-                                              &lab_inspect, &lab_log,  &lab_sweep,  &lab_report};
-enum { N_COMMANDS = sizeof commands / sizeof *commands };
+static const cli_command *const commands[] = {&lab_train, &lab_eval,  &lab_sample, &lab_export, &lab_inspect,
+                                              &lab_log,   &lab_sweep, &lab_report, NULL};
 
 static void usage(FILE *to)
 {
@@ -20,7 +19,7 @@ static void usage(FILE *to)
           "and explain\n\n"
           "Commands:\n",
           to);
-    for (int n = 0; n < N_COMMANDS; n++)
+    for (int n = 0; commands[n]; n++)
         fprintf(to, "  %-10s%s\n", commands[n]->name + strlen("lab "), commands[n]->summary);
     fputs("\nAn experiment is a text file with a line key = value for each key that differs from its default:\n", to);
     for (int n = 0; nn_config_key(n, &key, &value, &help); n++)
@@ -33,11 +32,12 @@ static void usage(FILE *to)
 
 static int run(const cli_command *self, int argc, char **argv)
 {
-    return cli_run_group(self, commands, N_COMMANDS, usage, argc, argv);
+    return cli_run_group(self, usage, argc, argv);
 }
 
 const cli_command cmd_lab = {
     .name = "lab",
     .summary = "train small transformers on text and compare positions",
+    .members = commands,
     .run = run,
 };

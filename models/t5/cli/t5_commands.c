@@ -3,10 +3,9 @@
 #include "t5/cli/t5.h"
 #include <string.h>
 
-static const cli_command *const commands[] = {&cli_t5_generate, &cli_t5_encode, &cli_t5_proteins, &cli_t5_score,
-                                              &cli_t5_tokenize, &cli_t5_info,   &cli_t5_pack,     &cli_t5_explain,
-                                              &cli_t5_verify,   &cli_t5_bench};
-enum { N_COMMANDS = sizeof commands / sizeof *commands };
+static const cli_command *const commands[] = {
+    &cli_t5_generate, &cli_t5_encode, &cli_t5_proteins, &cli_t5_score, &cli_t5_tokenize, &cli_t5_info, &cli_t5_pack,
+    &cli_t5_explain,  &cli_t5_verify, &cli_t5_bench,    NULL};
 
 static void usage(FILE *to)
 {
@@ -19,18 +18,19 @@ static void usage(FILE *to)
           "  relpos t5 proteins prot_t5_xl_half_uniref50-enc proteome.fasta -o proteome.h5\n\n"
           "Commands:\n",
           to);
-    for (int n = 0; n < N_COMMANDS; n++)
+    for (int n = 0; commands[n]; n++)
         fprintf(to, "  %-10s%s\n", commands[n]->name + strlen("t5 "), commands[n]->summary);
     fputs("\nRun relpos t5 COMMAND --help for an example and the options.\n", to);
 }
 
 static int run(const cli_command *self, int argc, char **argv)
 {
-    return cli_run_group(self, commands, N_COMMANDS, usage, argc, argv);
+    return cli_run_group(self, usage, argc, argv);
 }
 
 const cli_command cmd_t5 = {
     .name = "t5",
     .summary = "run models of the T5 family: text in, text or vectors out",
+    .members = commands,
     .run = run,
 };
