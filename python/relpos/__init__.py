@@ -63,10 +63,10 @@ class _ResultOfDropout(Result):
         return f"{super().__repr__().removeprefix('_').removesuffix(')')}, seed={self.seed})"
 
 
-def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=None, causal=False, window=None, key_mask=None,
-              mask=None, lengths=None, segments=None, starts=None, ends=None, scale=None, softcap=None, softcap_after=False,
-              q_offset=None, dropout=0.0, seed=None, return_weights=False, return_lse=False, summary=False, threads=None,
-              precision="highest", out=None, layout="bhld", key_norms=None, progress=None, **unknown):
+def attention(q, k, v, *others, bias=None, rope=None, relkey=None, relval=None, sink=None, causal=False, window=None,
+              key_mask=None, mask=None, lengths=None, segments=None, starts=None, ends=None, scale=None, softcap=None,
+              softcap_after=False, q_offset=None, dropout=0.0, seed=None, return_weights=False, return_lse=False, summary=False,
+              threads=None, precision="highest", out=None, layout="bhld", key_norms=None, progress=None, **unknown):
     """Compute attention with relative positions: out = softmax(softcap_after(softcap(scale q k^T + relkey) + bias)) (v + relval).
 
     q is (B, H, Lq, D), k (B, Hk, Lk, D) and v (B, Hk, Lk, Dv), where Hk divides H. You can omit B, or B and H, in all three: (H, L, D)
@@ -122,6 +122,10 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
     """
     if unknown:
         _refuse_keyword(next(iter(unknown)))
+    if others:
+        _hints.refuse_positions("attention", "q, k and v", others)
+    if not isinstance(layout, str):
+        raise TypeError(f'layout is of type {type(layout).__name__}, expected "bhld" or "blhd"')
     if layout != "bhld":
         if layout != "blhd":
             raise ValueError(f'layout is {layout!r}, expected "bhld" or "blhd"')
@@ -130,7 +134,7 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
     if seed is None and _drops(dropout):
         seed = _draw_seed(hasattr(q, "requires_grad"))
     attend = _hints.named(_core.attention, "relpos::attention")
-    if progress:
+    if _progress.wanted(progress):
         attend = _progress.reporting(attend, "relpos.attention")
     found = attend(q, k, v, bias, rope, relkey, relval, sink, causal, window, key_mask, mask, lengths, segments, starts, ends,
                    scale, softcap, softcap_after, q_offset, dropout, seed, threads, precision, out, return_weights, return_lse,
@@ -140,8 +144,13 @@ def attention(q, k, v, *, bias=None, rope=None, relkey=None, relval=None, sink=N
     return _results(found, seed if _drops(dropout) else None) if type(found) is tuple else found
 
 
-_signature = inspect.signature(attention)
-attention.__signature__ = _signature.replace(parameters=[x for x in _signature.parameters.values() if x.name != "unknown"])
+def _hide_others(function):
+    """Remove the parameters from the signature that exist for the sake of errors."""
+    signature = inspect.signature(function)
+    function.__signature__ = signature.replace(parameters=[x for x in signature.parameters.values() if x.name not in ("others", "unknown")])
+
+
+_hide_others(attention)
 
 
 def _refuse_keyword(name):
@@ -224,7 +233,7 @@ class Gradients(NamedTuple):
     terms: tuple
 
 
-def attention_backward(dout, q, k, v, *, dlse=None, out=None, lse=None, wanted=None, progress=None, **options):
+def attention_backward(dout, q, k, v, *others, dlse=None, out=None, lse=None, wanted=None, progress=None, **options):
     """Compute the gradients of sum(dout * out) with respect to q, k, v and every learned array. torch cannot differentiate them again.
 
     dout       (B, H, Lq, Dv), the gradient of the loss with respect to out
@@ -242,8 +251,13 @@ def attention_backward(dout, q, k, v, *, dlse=None, out=None, lse=None, wanted=N
     ((1, 2, 5, 4), (2,))
     """
     _need_seed("relpos.attention_backward", options)
-    call = _progress.reporting(_core.backward, "relpos.attention_backward") if progress else _core.backward
+    if others:
+        _hints.refuse_positions("attention_backward", "dout, q, k and v", others)
+    call = _progress.reporting(_core.backward, "relpos.attention_backward") if _progress.wanted(progress) else _core.backward
     return Gradients(*call(dout, q, k, v, progress, dlse=dlse, out=out, lse=lse, wanted=wanted, **options))
+
+
+_hide_others(attention_backward)
 
 
 class Plan:
@@ -327,7 +341,7 @@ class Plan:
         if type(k) is Cache and v is None:
             options["key_norms"] = k.key_norms
             k, v = k.k, k.v
-        call = _progress.reporting(_core.plan_call, "relpos.Plan") if progress else _core.plan_call
+        call = _progress.reporting(_core.plan_call, "relpos.Plan") if _progress.wanted(progress) else _core.plan_call
         found = call(self._plan, q, k, v, pages, len_k, _range(key_from, key_to, row_from, row_to, state_in, state_out, own_keys), progress,
                      **options, return_weights=return_weights, return_lse=return_lse, summary=summary)
         given = self._made[1]
@@ -357,7 +371,7 @@ class Plan:
         >>> g.k.shape, h.k.shape, h.q.shape
         ((1, 8, 512, 16), (1, 8, 88, 16), (1, 8, 2, 16))
         """
-        call = _progress.reporting(_core.plan_backward, "relpos.Plan.backward") if progress else _core.plan_backward
+        call = _progress.reporting(_core.plan_backward, "relpos.Plan.backward") if _progress.wanted(progress) else _core.plan_backward
         return Gradients(*call(self._plan, dout, q, k, v, _range(key_from, key_to, row_from, row_to, dq_in, dq_out, dkv_in, dkv_out), progress,
                                dlse=dlse, out=out, lse=lse, wanted=wanted, **options))
 
@@ -422,7 +436,7 @@ class Explanation(NamedTuple):
         return plotter().html_of_explanation(self)
 
 
-def explain(q, k, v, *, query=-1, head=0, batch=0, **options):
+def explain(q, k, v, *others, query=-1, head=0, batch=0, **options):
     """Compute one row of attention step by step, with the shapes and options of `attention`, and return an Explanation, which prints as
     a table. `query`, `head` and `batch` select the row; negative numbers count from the end. Results have no gradient in torch.
 
@@ -435,10 +449,15 @@ def explain(q, k, v, *, query=-1, head=0, batch=0, **options):
         2    4.0000    2.0000   -0.6931      -inf      -inf    0.0000
     lse 2.40547
     """
+    if others:
+        _hints.refuse_positions("explain", "q, k and v", others)
     batches, heads, rows = (1, 1, *q.shape[:-1])[-3:]
     at = (n + length if n < 0 else n for n, length in ((batch, batches), (head, heads), (query, rows)))
     *steps, parts, sink, out_parts = _core.row(q, k, v, *at, **options)
     return Explanation(*steps, dict(parts), dict(out_parts), float(sink[0][1][0]) if sink else None)
+
+
+_hide_others(explain)
 
 
 def bucket(offsets, *, buckets=32, max_distance=128, bidirectional=True, strategy="log"):

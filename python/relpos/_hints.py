@@ -53,6 +53,18 @@ def meant(name, known=None):
     return f"; did you mean {near[0]}?" if near else ""
 
 
+def refuse_positions(function, names, others):
+    """Raise for arguments that are passed by position but have to be named.
+
+    >>> refuse_positions("attention", "q, k and v", [None])
+    Traceback (most recent call last):
+    TypeError: attention() takes only q, k and v by position, but got 1 more (NoneType); name it, as in mask=x for a mask (true for pairs \
+that attend), or bias=relpos.Dense(x) for numbers to add
+    """
+    raise TypeError(f"{function}() takes only {names} by position, but got {len(others)} more ({type(others[0]).__name__}); name it, as in mask=x "
+                    "for a mask (true for pairs that attend), or bias=relpos.Dense(x) for numbers to add")
+
+
 _TERMS = {  # keyword: (an example of a term, the suggestion if the caller passes an array)
     "bias": ("relpos.T5(table)", "use relpos.Dense(x) to add an array x to the scores, or relpos.T5(x) if x is a table of T5"),
     "rope": ("relpos.RoPE()", "use relpos.RoPE(), which computes the angles"),
@@ -91,6 +103,8 @@ def term_needed(keyword, given):
     if _is_term_class(given):
         return f"{keyword} is the class relpos.{given.__name__}, expected a term; use {_instance(given)}"
     text = f"{keyword} is of type {type(given).__name__}, expected a term"
+    if getattr(given, "is_nested", False):
+        return f"{text}; a nested tensor is none"
     if callable(getattr(given, "term", None)):
         return f"{text}; use its method term()"
     if isinstance(given, list) and given and all(isinstance(x, _core.Term) or _is_term_class(x) for x in given):

@@ -387,6 +387,13 @@ def _nested(q, k, v, *options):
     return torch.nested.nested_tensor_from_jagged(out.transpose(0, 1), offsets).transpose(1, 2)
 
 
+def _refuse_mixed(name, x, *values):
+    """Raise for a call with a tensor on the meta device whose argument `name`, x, is not a tensor."""
+    meta = next((of for of, tensor in _tensors(values) if tensor.is_meta), "an argument")
+    raise TypeError(f"{meta} is on the meta device, which has no numbers, but {name} is of type {type(x).__name__}; pass tensors with numbers, or "
+                    "only tensors of the meta device")
+
+
 def attention(q, k, v, *options):
     """Call the operator in place of _core.attention, while torch traces."""
     if any(getattr(x, "is_nested", False) for x in (q, k, v)):
@@ -394,6 +401,9 @@ def attention(q, k, v, *options):
     if _exports_onnx():
         raise RuntimeError("relpos.attention cannot be exported to ONNX; export the model with another attention, or use torch.export or "
                            "torch.jit.trace")
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(x, Tensor):
+            _refuse_mixed(name, x, q, k, v, *options)
     q, k, v = _torch.autocast(q, k, v)
     lines, arrays, whole = [], [], {"q_offset": 0, "seed": 0}
     for name, value in zip(_core.NAMES, options):

@@ -6,6 +6,13 @@ QUIET = 2.0  # seconds before a bar or line appears
 EVERY = 0.05  # seconds between reports
 
 
+def wanted(progress):
+    """Return true if a call reports its progress."""
+    if progress is not None and progress is not True and not callable(progress) and not (isinstance(progress, int) and progress == 0):
+        raise TypeError(f"progress is of type {type(progress).__name__}, expected True, False, or a function of the fraction done")
+    return bool(progress)
+
+
 class Shown:
     """The progress report of one call. As a context manager it yields a function of the fraction done, or None without progress.
 
@@ -13,9 +20,7 @@ class Shown:
     the fraction done, at most every EVERY seconds, and with 1.0 when a call succeeds."""
 
     def __init__(self, progress, name):
-        if progress and progress is not True and not callable(progress):
-            raise TypeError(f"progress is of type {type(progress).__name__}, expected True, False, or a function of the fraction done")
-        self._progress, self._name, self._bar = progress, name, None
+        self._progress, self._name, self._bar = progress if wanted(progress) else None, name, None
         self._start = self._next = time.monotonic()
 
     def __enter__(self):

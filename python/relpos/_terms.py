@@ -216,6 +216,8 @@ def _parameter(cls, key, value):
     """Format a parameter for the library. Returns None for a default, which the text of a term omits."""
     if wants_gradient(value):
         raise TypeError(f"{cls.__name__}: {_KEYWORDS.get(key, key)} requires a gradient, which relpos.attention does not compute; use .detach()")
+    if not isinstance(value, (str, int, float, tuple, list)) and (getattr(value, "ndim", 0) or getattr(value, "is_meta", False)):
+        raise TypeError(f"{cls.__name__}: {_KEYWORDS.get(key, key)} is an array ({type(value).__name__} with {value.ndim} axes), expected a number")
     if key not in _REQUIRED[cls] and value is not None and value == _DEFAULTS[cls][key]:
         return None
     try:

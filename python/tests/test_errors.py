@@ -35,7 +35,7 @@ BAD = [
     (attention(q, k, v[..., :0]), ValueError, "v has an axis of length 0"),
     (attention(q, k.astype(float), v), TypeError, "k has elements of f64 and q of f32"),
     (attention(q.astype(int), k.astype(int), v.astype(int)), TypeError, "q has elements of i64, expected f32, f64, f16 or bf16"),
-    (attention(q.astype(complex), k, v), TypeError, 'q has elements of format "Zd"'),
+    (attention(q.astype(complex), k, v), TypeError, 'q has elements of complex128'),
     (attention(q.astype(other), k, v), TypeError, 'q has elements of format ">f"'),
     (attention(q, k, v, out=np.empty((2, 4, 13, 10), np.float32)[..., ::2]), ValueError, "out: the stride of the last axis is 2; it must be 1"),
     (attention(np.zeros((2, 4, 13, 8), [("x", "f4"), ("y", "i1")])["x"], k, v), ValueError, "q: the stride of axis 3 is 5 bytes, not a multiple of the element size, 4; pass a copy"),
@@ -245,6 +245,111 @@ def test_every_array_is_named_as_it_was_given():
         assert not C_NAMES.search(said), said
         seen.add(named)
     assert len(seen) > 20
+
+
+# ---- every number of every term and every option, with values of wrong types
+
+def wrong_numbers():
+    torch = pytest.importorskip("torch")
+    return {"array": np.arange(6.0).reshape(2, 3), "vector": np.ones(1), "complex array": np.ones((2, 3), complex), "tensor": torch.ones(2, 3),
+            "meta": torch.ones(2, device="meta"), "meta number": torch.ones((), device="meta"), "sparse": torch.eye(3).to_sparse(), "nested": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+            "fp8": torch.ones(2, 3).to(torch.float8_e4m3fn), "text": "x", "bytes": b"x", "dict": {}, "function": len, "complex": 1j,
+            "object": np.array([object()]), "Fraction": object(), "None": None}
+
+
+def numbers_of_terms():
+    from relpos import _terms
+    for cls in relpos.TERMS.values():
+        facts = _terms._BY_CLASS[cls]
+        sample = {_terms._KEYWORDS.get(k, k): x for k, x in _terms._params("," + facts["samples"][0]).items() if k}
+        arrays = {a["name"]: np.zeros((7, 7), np.float32) for a in facts["arrays"] if a["presence"] == "needed"}
+        for p in facts["parameters"]:
+            yield cls, _terms._KEYWORDS.get(p["key"], p["key"]), {**arrays, **sample}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_every_number_of_a_term_is_named():
+    """Values that are no numbers raise when the term is made or used, and the error has the name of the term and of the number."""
+    seen = 0
+    for cls, name, others in numbers_of_terms():
+        for kind, bad in wrong_numbers().items():
+            with pytest.raises((TypeError, ValueError)) as caught:
+                cls(**{**others, name: bad})
+            said = str(caught.value)
+            assert cls.__name__ in said and re.search(rf"\b{name.rstrip('_')}_?\b", said) and "\n" not in said, (kind, said)
+            assert "truth value" not in said and "ambiguous" not in said
+            seen += 1
+    assert seen > 500
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_every_option_is_named():
+    """Every option of attention with a value of every wrong type works, or raises an error of one line with the option's name."""
+    import inspect
+    torch = pytest.importorskip("torch")
+    refused = 0
+    for name in inspect.signature(relpos.attention).parameters:
+        for kind, bad in {**wrong_numbers(), "ragged list": [[1, 2], [3]]}.items():
+            for arrays in ((q, k, v), tuple(map(torch.from_numpy, (q, k, v)))):
+                given = dict(zip("qkv", arrays)) | {name: bad}
+                if name == "progress" and kind == "function" or arrays[0] is not q and "meta" in kind:  # len is a function; meta tensors give meta results
+                    continue
+                try:
+                    relpos.attention(**given)
+                except (TypeError, ValueError) as error:
+                    said = str(error)
+                    assert re.search(rf"\b{name}\b", said) and "\n" not in said, (name, kind, said)
+                    assert "truth value" not in said and "ambiguous" not in said
+                    refused += 1
+    assert refused > 500
+
+
+def test_positional_arguments_are_explained():
+    for call in (lambda x: relpos.attention(q, k, v, x), lambda x: relpos.attention(q, k, v, None, x), lambda x: relpos.explain(q, k, v, x),
+                 lambda x: relpos.attention_backward(q[..., :5], q, k, v, x)):
+        for x in np.tri(13, 17) > 0, relpos.ALiBi(), 0.5:
+            with pytest.raises(TypeError, match=r"takes only (dout, )?q, k and v by position, but got [12] more .*mask=x.*bias=relpos.Dense\(x\)"):
+                call(x)
+
+
+def test_types_of_elements_are_named():
+    torch = pytest.importorskip("torch")
+    small = [getattr(torch, name) for name in dir(torch) if name.startswith("float8_") and isinstance(getattr(torch, name), torch.dtype)]
+    assert len(small) >= 4
+    for dtype in (torch.complex32, torch.complex64, torch.complex128, *small):
+        with pytest.warns() if dtype == torch.complex32 else warnings.catch_warnings():
+            x = torch.empty(1, 2, 3, 8, dtype=dtype)
+        for call in (lambda: relpos.attention(x, x, x), lambda: relpos.attention(q, k, v, bias=relpos.Dense(x))):
+            with pytest.raises(TypeError, match=rf"has elements of {str(dtype)[6:]}; convert.*(real part|torch.float32)"):
+                call()
+    for dtype in "complex64", "complex128":
+        with pytest.raises(TypeError, match=f"^v has elements of {dtype}; convert.*real part"):
+            relpos.attention(q, k, v.astype(dtype))
+
+
+def test_masks_of_integers_in_torch():
+    """torch refuses masks of integers; an int mask could mean either."""
+    torch = pytest.importorskip("torch")
+    import relpos.torch as rt
+    x, mask = torch.randn(2, 3, 8), torch.tensor([[1, 0, 1]] * 3)
+    heads, rel = x.unflatten(-1, (2, 4)).transpose(1, 2), rt.AdditiveRelMultiheadAttention(8, 2, max_distance=2)
+    for sense, name, call in (
+            ("attends", "attn_mask", lambda m: rt.scaled_dot_product_attention(heads, heads, heads, m)),
+            ("masked", "attn_mask", lambda m: rel(x, x, x, attn_mask=m)),
+            ("masked", "attn_mask", lambda m: rt.RoPEMultiheadAttention(8, 2)(x, x, x, attn_mask=m)),
+            ("masked", "key_padding_mask", lambda m: rel(x, x, x, key_padding_mask=m[:2])),
+            ("attends", "mask", lambda m: rt.T5Attention(8, 2)(x, m)),
+            ("masked", "mask", lambda m: rt.RelativePositionBiasAttention(8)(x, x, x, m)),
+            ("attends", "mask", lambda m: rt.cross_attention_with_bias(heads, heads, heads, rt.RelativePositionalBias(2), m))):
+        for dtype in torch.int64, torch.uint8, torch.complex64:
+            with pytest.raises(TypeError, match=rf"^{name} has elements of {str(dtype)[6:]}, expected bool \(True = {sense}\) or floating-point"):
+                call(mask.to(dtype))
+        call(mask.bool())
+        call(torch.zeros(3, 3))
+    for name in "q_position_mask", "k_position_mask":
+        for module in rel, rt.AdditivePosMultiheadAttention(8, 2, max_len=4), rt.RoPEMultiheadAttention(8, 2):
+            with pytest.raises(TypeError, match=f"^{name} is of type int64, expected a bool tensor"):
+                module(x, x, x, **{name: mask[0]})
 
 
 def test_fewer_causal_queries_than_keys():

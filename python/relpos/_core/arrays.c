@@ -111,6 +111,34 @@ static dl_type dl_of_dtype(rp_dtype dtype)
         .code = dtype == RP_BF16 ? DL_BFLOAT : DL_FLOAT, .bits = (uint8_t)(8 * rp_dtype_size(dtype)), .lanes = 1};
 }
 
+/* Raise for elements that relpos does not read, of the given type: a name, or a format of the buffer protocol. */
+static int raise_elements(const char *name, const char *type)
+{
+    const bool is_complex = strncmp(type, "complex", 7) == 0, is_small = strncmp(type, "float8", 6) == 0;
+    PyErr_Format(PyExc_TypeError,
+                 "%s has elements of %s; convert them to float32, float64, float16, bfloat16, bool or integers%s", name,
+                 type,
+                 is_complex ? " (relpos computes with real numbers: pass the real part, or both parts as channels)"
+                 : is_small ? ", as in x.to(torch.float32), and multiply them by their scale if there is one"
+                            : "");
+    return -1;
+}
+
+static int raise_dl_elements(const char *name, dl_type type)
+{
+    static const char *const small[] = {"float8_e3m4",     "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn",
+                                        "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",    "float8_e8m0fnu"};
+    enum { COMPLEX = 5, FIRST_SMALL = 7, LAST_SMALL = 14 }; /* codes of DLPack */
+    char text[48];
+    if (type.code >= FIRST_SMALL && type.code <= LAST_SMALL)
+        snprintf(text, sizeof text, "%s", small[type.code - FIRST_SMALL]);
+    else if (type.code == COMPLEX)
+        snprintf(text, sizeof text, "complex%d", (int)type.bits);
+    else
+        snprintf(text, sizeof text, "DLPack type %d with %d bits", (int)type.code, (int)type.bits);
+    return raise_elements(name, text);
+}
+
 static int too_many_axes(const char *name, int ndim)
 {
     PyErr_Format(PyExc_ValueError, "%s has %d axes, expected 0 to %d", name, ndim, RP_MAX_AXES);
@@ -120,11 +148,11 @@ static int too_many_axes(const char *name, int ndim)
 static int view_buffer(rp_array *a, const Py_buffer *b, int dtype, const char *name)
 {
     if (dtype < 0) {
-        PyErr_Format(
-            PyExc_TypeError,
-            "%s has elements of format \"%s\"; convert them to float32, float64, float16, bfloat16, bool or integers",
-            name, b->format);
-        return -1;
+        char format[48];
+        snprintf(format, sizeof format, "format \"%.30s\"", b->format);
+        return raise_elements(name, strcmp(b->format, "Zd") == 0   ? "complex128"
+                                    : strcmp(b->format, "Zf") == 0 ? "complex64"
+                                                                   : format);
     }
     if (b->ndim > RP_MAX_AXES)
         return too_many_axes(name, b->ndim);
@@ -153,13 +181,8 @@ static int view_dl(rp_array *a, const dl_tensor *d, const char *name)
                      (int)d->device.type, name);
         return -1;
     }
-    if (dtype < 0) {
-        PyErr_Format(PyExc_TypeError,
-                     "%s has elements of DLPack type %d with %d bits; convert them to float32, float64, float16, "
-                     "bfloat16, bool or integers",
-                     name, (int)d->dtype.code, (int)d->dtype.bits);
-        return -1;
-    }
+    if (dtype < 0)
+        return raise_dl_elements(name, d->dtype);
     if (d->ndim > RP_MAX_AXES)
         return too_many_axes(name, d->ndim);
     bool empty = false;
@@ -450,11 +473,16 @@ int take_rows(call *c, PyObject *object, const char *name, rp_array *a, origin *
 
 /* Convert a list or tuple of integers or flags (and a single int if `number` is set) to a NumPy array, which the call
  * keeps. Returns other objects as they are, or NULL with an error set. */
-PyObject *as_array(call *c, PyObject *object, bool number)
+PyObject *as_array(call *c, PyObject *object, const char *name, bool number)
 {
     if (!PyList_Check(object) && !PyTuple_Check(object) && !(number && PyLong_Check(object)))
         return object;
     PyObject *made = call_numpy("asarray", object);
+    if (!made && PyErr_ExceptionMatches(PyExc_ValueError)) {
+        PyErr_Clear();
+        wrong_type(name, object, "expected an array, or lists of equal lengths");
+        return NULL;
+    }
     c->foreign = true;
     return keep(c, made) != 0 ? NULL : made;
 }

@@ -158,7 +158,7 @@ void call_end(call *c);
 int keep(call *c, PyObject *object);
 int take_array(call *c, PyObject *object, bool writable, const char *name, rp_array *a, origin *o);
 int take_rows(call *c, PyObject *object, const char *name, rp_array *a, origin *o);
-PyObject *as_array(call *c, PyObject *object, bool number);
+PyObject *as_array(call *c, PyObject *object, const char *name, bool number);
 int check_addresses(const call *c);
 PyObject *make_array(call *c, const origin *like, rp_dtype dtype, int32_t ndim, const int64_t *shape, rp_array *a);
 PyObject *shape_tuple(int32_t ndim, const int64_t *shape);

@@ -331,8 +331,10 @@ int read_options(problem *p, call *c, PyObject *const *option)
     }
     if (given(option[PRECISION])) {
         PyObject *word = option[PRECISION];
-        const bool high = PyUnicode_Check(word) && PyUnicode_CompareWithASCIIString(word, "high") == 0;
-        if (!high && !(PyUnicode_Check(word) && PyUnicode_CompareWithASCIIString(word, "highest") == 0)) {
+        if (!PyUnicode_Check(word))
+            return wrong_type("precision", word, "expected \"highest\" or \"high\"");
+        const bool high = PyUnicode_CompareWithASCIIString(word, "high") == 0;
+        if (!high && PyUnicode_CompareWithASCIIString(word, "highest") != 0) {
             PyErr_Format(PyExc_ValueError, "precision is %R, expected \"highest\" or \"high\"", word);
             return -1;
         }
@@ -408,7 +410,7 @@ static int take_mask(const problem *p, call *c, int32_t n)
     const char *name = rp_mask_name(kind);
     rp_array *a = &c->t.mask[n];
     int64_t found;
-    PyObject *object = as_array(c, p->mask[n], kind == RP_MASK_LENGTHS);
+    PyObject *object = as_array(c, p->mask[n], name, kind == RP_MASK_LENGTHS);
     if (!object || take_array(c, object, false, name, a, NULL) != 0)
         return -1;
     const bool flags = kind == RP_MASK_KEYS || kind == RP_MASK_PAIRS;
@@ -482,7 +484,7 @@ int take_option_arrays(problem *p, call *c, origin from[RP_MAX_TERMS][RP_MAX_ARR
     for (int32_t n = 0; n < p->desc.n_masks; n++)
         if (p->mask[n] && take_mask(p, c, n) != 0)
             return -1;
-    if (p->q_offset && (!(p->q_offset = as_array(c, p->q_offset, false)) ||
+    if (p->q_offset && (!(p->q_offset = as_array(c, p->q_offset, "q_offset", false)) ||
                         take_array(c, p->q_offset, false, "q_offset", &c->t.q_offset, NULL) != 0))
         return -1;
     if (check_q_offset(p) != 0)

@@ -30,7 +30,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     _need_tensors("relpos.attention", query=query, key=key, value=value)
     if query.dim() > 2 and key.shape[-3] != query.shape[-3] and not enable_gqa:
         raise ValueError(f"key has {key.shape[-3]} heads and query has {query.shape[-3]}; pass enable_gqa=True")
-    options |= _masked(attn_mask, options.pop("bias", None))
+    options |= _masked(attn_mask, options.pop("bias", None), name="attn_mask")
     return relpos.attention(query, key, value, dropout=dropout_p, scale=scale, **_causal(is_causal) | options)
 
 
@@ -94,9 +94,21 @@ def _added(*biases) -> tuple:
     return tuple(terms)
 
 
-def _masked(mask: Tensor | None, bias=None, attend: bool = True) -> dict:
+def _masked(mask: Tensor | None, bias=None, attend: bool = True, name: str = "mask") -> dict:
     """Return the options for a bias and a mask. True in a bool mask means attend, or with attend=False, masked. Other masks are added to
     the scores."""
-    if mask is None or mask.dtype != torch.bool:
+    if mask is None:
+        return {"bias": _added(bias)}
+    if not _is_bool(name, mask, attend):
         return {"bias": _added(bias, mask)}
     return {"bias": _added(bias), "mask": mask if attend else ~mask}
+
+
+def _is_bool(name: str, mask: Tensor, attend: bool) -> bool:
+    """Return true for a bool mask, and false for one of floating-point numbers. Raise for others, as torch does."""
+    if not isinstance(mask, Tensor):
+        raise TypeError(f"{name} is of type {type(mask).__name__}, expected a tensor")
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise TypeError(f"{name} has elements of {str(mask.dtype).removeprefix('torch.')}, expected bool (True = {'attends' if attend else 'masked'}) "
+                        f"or floating-point numbers to add to the scores; use {name}.bool() or {name} == 0")
+    return mask.dtype == torch.bool

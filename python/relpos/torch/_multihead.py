@@ -13,7 +13,7 @@ import relpos
 from .. import _operator, _torch
 from .._hooks import Refusing, hook, replaced
 from ..numpy import first_rows
-from ._functional import _added, _attend, _causal, _dropout, _join, _masked, _split, _unchanged
+from ._functional import _added, _attend, _causal, _dropout, _is_bool, _join, _masked, _split, _unchanged
 from ._textbook import RelativePositionEmbedding
 
 
@@ -22,13 +22,15 @@ def _multihead(module, q: Tensor, k: Tensor, v: Tensor, masks: dict, bias=None, 
     attn_mask, key_padding_mask = masks["attn_mask"], masks["key_padding_mask"]
     q, k, v = (_split(x, module.num_heads) for x in (q, k, v))
     if attn_mask is not None:
+        _is_bool("attn_mask", attn_mask, attend=False)
         attn_mask = _four_axes(attn_mask, *q.shape[:3], k.shape[2])
     if key_padding_mask is not None:
-        if key_padding_mask.dtype == torch.bool:
+        if _is_bool("key_padding_mask", key_padding_mask, attend=False):
             options["key_mask"] = ~key_padding_mask
         else:
             bias = _added(bias, key_padding_mask[:, None, None])
-    options |= {**_causal(masks["is_causal"]), **_masked(attn_mask, bias, attend=False), **_dropout(module, module.dropout)}
+    options |= {**_causal(masks["is_causal"]), **_masked(attn_mask, bias, attend=False, name="attn_mask"),
+                **_dropout(module, module.dropout)}
     out, weights = _attend(q, k, v, masks["need_weights"], options)
     return _join(out), weights.mean(1) if weights is not None and masks["average_attn_weights"] else weights
 
@@ -43,6 +45,14 @@ def _four_axes(mask: Tensor, batch: int, heads: int, lq: int, lk: int) -> Tensor
         return mask[:, None] if front in (1, batch) else mask.unflatten(0, (batch, heads))
     raise ValueError(f"attn_mask has shape {tuple(mask.shape)}, expected (Lq, Lk), (B, Lq, Lk) or (B num_heads, Lq, Lk), here "
                      f"({lq}, {lk}), ({batch}, {lq}, {lk}) or ({batch * heads}, {lq}, {lk})")
+
+
+def _bool_masks(**masks) -> None:
+    """Raise for masks of positions that are not bool."""
+    for name, mask in masks.items():
+        if mask is not None and not (isinstance(mask, Tensor) and mask.dtype == torch.bool):
+            kind = str(mask.dtype).removeprefix("torch.") if isinstance(mask, Tensor) else type(mask).__name__
+            raise TypeError(f"{name} is of type {kind}, expected a bool tensor (False = no position)")
 
 
 def _known(positions: Tensor | None, mask: Tensor | None) -> Tensor | None:
@@ -129,6 +139,7 @@ class _WithPositions(Refusing, nn.Module):
         need_weights is False by default. Shapes are as in AdditiveRelMultiheadAttention. is_causal masks later keys by index, with or
         without attn_mask, and ignores positions."""
         self._refuse(self)
+        _bool_masks(q_position_mask=q_position_mask, k_position_mask=k_position_mask)
         inputs = query, key, value
         for name, x in zip(("query", "key", "value"), inputs):
             if x.is_nested:
