@@ -493,10 +493,12 @@ static hole *find_hole(const io_append *a, const io_array *array)
 {
     char text[IO_NPY_TEXT_MAX];
     const size_t length = strlen(array->name);
-    for (hole *h = a->holes; h < a->holes + a->n_holes; h++)
+    for (size_t k = 0; k < a->n_holes; k++) {
+        hole *h = &a->holes[k];
         if (strncmp(h->name, array->name, length) == 0 && strcmp(h->name + length, ".npy") == 0 &&
             h->bytes == io_npy_text(array, text) + array->bytes)
             return h;
+    }
     return NULL;
 }
 

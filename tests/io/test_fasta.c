@@ -135,7 +135,7 @@ static void test_skip(void **state)
                 const size_t first = before == 0 ? 0 : (size_t)(BLOCK - before);
                 char *text = malloc(BLOCK + 200);
                 memset(text, 'x', BLOCK);
-                memcpy(text, ";", before > 0); /* a comment of many bytes */
+                text[0] = ';'; /* a comment, of many bytes unless before is 0 */
                 strcpy(text + first, before > 0 ? "\n" : ";\n");
                 sprintf(text + strlen(text), "%s>c d\nKK\n", cases[k].record);
                 save(in_dir("s.fasta"), text, strlen(text));
