@@ -43,6 +43,9 @@ ok t5 generate $data/v11 --tokens --text "$source" --begin '7 8' --max-new-token
 has '^7 8 [0-9]+( [0-9]+)?$'
 ok t5 generate $data/byt5 --text 'good morning' --max-new-tokens 4 # ByT5 needs no tokenizer file
 run t5 generate $data/v11 --tokens --text "$source" --stats
+run t5 generate $data/v11 --tokens --text "$source" --max-new-tokens 1 --stats
+check 'one token' 1 "$(grep -c '^1 line, 1 token in ' "$T/err")"
+run t5 generate $data/v11 --tokens --text "$source" --stats
 check 'speed on standard error' 1 "$(grep -c "tokens per second, weights .* of the memory's bandwidth" "$T/err")"
 for more in '--beams 2 --return 2' '--beams 2' '--sample --return 2' '--batch 2'; do
     # shellcheck disable=SC2086

@@ -565,8 +565,8 @@ static void print_stats(const work *w)
     const int64_t tokens = w->all.written, lines = w->n_read;
     const double seconds = cli_seconds() - w->from;
     double bandwidth;
-    fprintf(stderr, "%lld line%s, %lld tokens in %.2f s: %.1f tokens per second", (long long)lines,
-            lines == 1 ? "" : "s", (long long)tokens, seconds, (double)tokens / seconds);
+    fprintf(stderr, "%lld line%s, %lld token%s in %.2f s: %.1f tokens per second", (long long)lines, cli_s(lines),
+            (long long)tokens, cli_s(tokens), seconds, (double)tokens / seconds);
     if (r->common.draft != NULL) {
         fputs("; ", stderr);
         cli_t5_print_drafted(stderr, &w->all.drafted);

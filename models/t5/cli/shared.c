@@ -153,9 +153,10 @@ void cli_t5_close(cli_t5_common *c)
 
 void cli_t5_print_drafted(FILE *to, const rp_t5_drafted *d)
 {
-    fprintf(to, "%lld tokens proposed, %lld accepted (%.0f %%), %lld passes", (long long)d->proposed,
-            (long long)d->accepted, d->proposed > 0 ? 100 * (double)d->accepted / (double)d->proposed : 0,
-            (long long)d->passes);
+    fprintf(to, "%lld token%s proposed, %lld accepted (%.0f %%), %lld pass%s", (long long)d->proposed,
+            cli_s(d->proposed), (long long)d->accepted,
+            d->proposed > 0 ? 100 * (double)d->accepted / (double)d->proposed : 0, (long long)d->passes,
+            d->passes == 1 ? "" : "es");
 }
 
 int cli_t5_check_output(const char *path)
