@@ -12,6 +12,12 @@ double nn_rate(const nn_config *c, int64_t step)
     return c->lr_min + (c->lr - c->lr_min) * 0.5 * (1 + cos(3.141592653589793 * fmin(done, 1)));
 }
 
+#ifdef NN_DOUBLE
+#define root sqrt
+#else
+#define root sqrtf
+#endif
+
 enum { CHUNK = 1 << 14 }; /* weights that one task updates */
 
 typedef struct adamw_job {
@@ -46,11 +52,7 @@ static void step_task(void *context, int64_t t, int32_t worker)
         m[x] = j->b1 * m[x] + (1 - j->b1) * y;
         v[x] = j->b2 * v[x] + (1 - j->b2) * y * y;
         w[x] -= j->shrink * w[x];
-#ifdef NN_DOUBLE
-        w[x] -= j->rate * (m[x] * j->correct1) / (sqrt(v[x] * j->correct2) + j->eps);
-#else
-        w[x] -= j->rate * (m[x] * j->correct1) / (sqrtf(v[x] * j->correct2) + j->eps);
-#endif
+        w[x] -= j->rate * (m[x] * j->correct1) / (root(v[x] * j->correct2) + j->eps);
         w[x] = w[x] < min ? min : w[x];
     }
 }

@@ -240,11 +240,55 @@ static void threads_change_no_bit(void **state)
     free(g[1]);
 }
 
+/* AdamW with gradients around eps. In double, test_nn.c compares it with its formula. Bound: v has a relative error of 4
+ * roundings, its root of half as much and one more; the mean has 4 and the step 5. */
+static void adamw_adds_eps_to_the_root(void **state)
+{
+    static const float gradients[] = {1e-12f, 1e-10f, 1e-8f, 3e-8f, 1e-6f, 1e-4f, 1};
+    enum { N = sizeof gradients / sizeof *gradients };
+    const double beta1 = 0.9, beta2 = 0.95, added = 1e-8, rate = 1e-3;
+    char err[NN_ERR_MAX];
+    nn_config c;
+    nn_model m;
+    (void)state;
+    nn_config_init(&c);
+    c.lr = c.lr_min = rate;
+    c.warmup = 0;
+    c.clip = 0;
+    c.weight_decay = 0;
+    c.beta1 = beta1;
+    c.beta2 = beta2;
+    c.eps = added;
+    if (nn_model_create(&m, &c, true, err) != 0)
+        fail_msg("%s", err);
+    const int64_t first = m.params[0].offset;
+    double w[N] = {0}, mean[N] = {0}, square[N] = {0};
+    for (int k = 0; k < N; k++)
+        m.w[first + k] = 0;
+    for (int step = 0; step < 3; step++) {
+        memset(m.g, 0, (size_t)m.n_weights * sizeof *m.g);
+        memcpy(m.g + first, gradients, sizeof gradients);
+        nn_adamw(&m, NULL, step);
+        for (int k = 0; k < N; k++) {
+            const double g = gradients[k];
+            mean[k] = beta1 * mean[k] + (1 - beta1) * g;
+            square[k] = beta2 * square[k] + (1 - beta2) * g * g;
+            w[k] -=
+                rate * mean[k] / (1 - pow(beta1, step + 1)) / (sqrt(square[k] / (1 - pow(beta2, step + 1))) + added);
+            within("weight", m.w[first + k], w[k], 12 * eps * (step + 1) * fabs(w[k]));
+        }
+    }
+    nn_model_destroy(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(activations_keep_their_bounds), cmocka_unit_test(norms_keep_their_bounds),
-        cmocka_unit_test(cross_entropy_keeps_its_bound), cmocka_unit_test(dropout_is_the_same_forward_and_backward),
+        cmocka_unit_test(adamw_adds_eps_to_the_root),
+        cmocka_unit_test(activations_keep_their_bounds),
+        cmocka_unit_test(norms_keep_their_bounds),
+        cmocka_unit_test(cross_entropy_keeps_its_bound),
+        cmocka_unit_test(dropout_is_the_same_forward_and_backward),
         cmocka_unit_test(threads_change_no_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
