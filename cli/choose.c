@@ -184,7 +184,7 @@ int cli_run_group(const cli_command *group, void (*help)(FILE *to), int argc, ch
     return no_command(group, argv[1]);
 }
 
-int cli_main(int argc, char **argv)
+int rp_cli_main(int argc, char **argv)
 {
     /* If descriptor 0, 1 or 2 is closed, the next file opened would get its number, and messages would end up in that
      * file. Open /dev/null there, in the wrong access mode, so reading 0 and writing 1 or 2 still fail. */

@@ -31,7 +31,7 @@ typedef struct cli_command {
 } cli_command;
 
 /* Run the program with the arguments of main. Return the exit code. */
-RP_API int cli_main(int argc, char **argv);
+RP_API int rp_cli_main(int argc, char **argv);
 
 /* Run a group of commands such as `relpos lab`: print its help, or run the member that argv[1] names. A member's full
  * name is the group's name, a space and one word. Return the exit code. */

@@ -5,5 +5,5 @@
 
 int main(int argc, char **argv)
 {
-    return cli_main(argc, argv);
+    return rp_cli_main(argc, argv);
 }

@@ -35,11 +35,11 @@ target_link_libraries(relpos_tokenizer PUBLIC relpos_io PRIVATE relpos_client)
 file(GLOB t5_sources CONFIGURE_DEPENDS models/t5/*.c)
 add_library(relpos_t5 ${t5_sources})
 add_library(relpos::t5 ALIAS relpos_t5)
-set_target_properties(relpos_io relpos_tokenizer relpos_linear PROPERTIES POSITION_INDEPENDENT_CODE ON)
 target_link_libraries(relpos_t5 PUBLIC relpos PRIVATE $<BUILD_INTERFACE:relpos_flags> $<BUILD_INTERFACE:relpos_tokenizer>
   $<BUILD_INTERFACE:relpos_linear> $<BUILD_INTERFACE:relpos_io> m)
 set_target_properties(relpos_t5 PROPERTIES SOVERSION ${soversion} VERSION ${PROJECT_VERSION} EXPORT_NAME t5
                                            INSTALL_RPATH ${here}) # it finds librelpos next to itself
+relpos_exports(relpos_t5)
 if(RELPOS_BUILD_PYTHON)
   install(TARGETS relpos_t5 LIBRARY COMPONENT runtime NAMELINK_SKIP)
   return()

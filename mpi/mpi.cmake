@@ -16,4 +16,5 @@ if(NOT BUILD_SHARED_LIBS) # relpos_mpi then contains librelpos
 endif()
 target_link_libraries(relpos_mpi PRIVATE $<BUILD_INTERFACE:relpos_flags> relpos MPI::MPI_C Threads::Threads)
 set_target_properties(relpos_mpi PROPERTIES SOVERSION ${soversion} VERSION ${PROJECT_VERSION} INSTALL_RPATH ${here})
+relpos_exports(relpos_mpi)
 install(TARGETS relpos_mpi LIBRARY COMPONENT runtime NAMELINK_COMPONENT dev)

@@ -14,7 +14,7 @@ install(PROGRAMS python/relpos.script DESTINATION ${SKBUILD_SCRIPTS_DIR} RENAME 
 
 # Both Python and the program need io and the libraries below it. To store them only once, relpos_t5 contains the program.
 if(program)
-  set_target_properties(relpos_cli PROPERTIES POSITION_INDEPENDENT_CODE ON EXCLUDE_FROM_ALL ON)
+  set_target_properties(relpos_cli PROPERTIES EXCLUDE_FROM_ALL ON)
   target_sources(relpos_t5 PRIVATE $<TARGET_OBJECTS:relpos_cli>)
   target_link_libraries(relpos_t5 PRIVATE relpos_client ${CMAKE_DL_LIBS})
   target_link_options(relpos_t5 PRIVATE -Wl,--exclude-libs,ALL)

@@ -179,7 +179,7 @@ static int run(const char *line, char *said, size_t size)
     const int was[2] = {dup(STDOUT_FILENO), dup(STDERR_FILENO)};
     dup2(fileno(to), STDOUT_FILENO);
     dup2(fileno(to), STDERR_FILENO);
-    const int code = cli_main(argc, argv);
+    const int code = rp_cli_main(argc, argv);
     fflush(NULL);
     for (int n = 0; n < 2; n++) {
         dup2(was[n], n == 0 ? STDOUT_FILENO : STDERR_FILENO);

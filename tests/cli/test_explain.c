@@ -24,7 +24,7 @@ static const char *run(int argc, char **argv)
     fflush(NULL);
     const int was = dup(STDOUT_FILENO);
     dup2(fileno(to), STDOUT_FILENO);
-    const int code = cli_main(argc, argv);
+    const int code = rp_cli_main(argc, argv);
     fflush(NULL);
     dup2(was, STDOUT_FILENO);
     close(was);

@@ -58,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             *at++ = 0;
     }
     if (argc > 1 && may_run(argv[1])) {
-        const int code = cli_main(argc, argv);
+        const int code = rp_cli_main(argc, argv);
         PROMISE(code >= 0 && code <= 2, "exit code %d", code);
         fuzz_valid += code == 0;
     }
