@@ -62,7 +62,7 @@ def cell(row):
         return row.text
     if row.use == "SAME":
         return f"no effect: {row.text}"
-    values = " or ".join(f"`{json.dumps(v)}`" for v in row.values)
+    values = " or ".join(f"`{json.dumps(v, allow_nan=False)}`" for v in row.values)
     return f"must be {values}, else {row.text}" if values else f"must be missing, else {row.text}"
 
 

@@ -84,8 +84,14 @@ static size_t next_piece(void *buffer, size_t size, void *context)
 json_t *io_json(const char *text, size_t size, size_t flags, json_error_t *error, bool *no_memory)
 {
     io_json_watch();
+    *no_memory = false;
+    if (size > IO_JSON_MAX) {
+        if (error != NULL)
+            *error = (json_error_t){.text = "it is larger than 512 MiB"};
+        return NULL;
+    }
     const size_t aside = 4 * size + 4096; /* enough to double the buffer of the longest string and to copy it */
-    char *memory = size < SIZE_MAX / 8 ? malloc(aside) : NULL;
+    char *memory = malloc(aside);
     *no_memory = memory == NULL;
     if (*no_memory)
         return NULL;

@@ -6,8 +6,10 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* Parse JSON as json_loadb does. Return NULL with *error if the text is not valid, and NULL with *no_memory = true
- * if out of memory. */
+#define IO_JSON_MAX ((size_t)512 << 20) /* max bytes of a text */
+
+/* Parse JSON of at most IO_JSON_MAX bytes as json_loadb does; readers of files have lower limits. Return NULL with
+ * *error if the text is not valid, and NULL with *no_memory = true if out of memory. */
 json_t *io_json(const char *text, size_t size, size_t flags, json_error_t *error, bool *no_memory);
 
 /* Return the JSON as text, which the caller frees; NULL if out of memory. Use it in place of json_dumps: in jansson

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #define MAX_SHARDS 10000
+#define MAX_INDEX  (64 << 20) /* bytes; the largest that is known, of DeepSeek-V3, has 9 MB */
 
 /* One mapped file. */
 typedef struct shard {
@@ -288,6 +289,11 @@ static io_status read_index(io_checkpoint *c, const char *folder, const char *in
     io_status status = io_map(index, &data, &size, err);
     if (status != IO_OK)
         return status;
+    if (size > MAX_INDEX) {
+        io_unmap(data, size);
+        return io_damaged(err, index, "it has %zu bytes, and at most %d are read (download the index again)", size,
+                          MAX_INDEX);
+    }
     json_t *root = io_json((const char *)data, size, JSON_REJECT_DUPLICATES, &error, &no_memory);
     io_unmap(data, size);
     const json_t *map = json_object_get(root, "weight_map");

@@ -2,6 +2,7 @@
  * it was read from.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
+#include "tokenizer/tokenizer.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,16 +78,22 @@ rp_status t5_finish(const rp_t5 *m, rp_status status)
     return concerns && io_checkpoint_unchanged(m->file, err) != IO_OK ? t5_fail(RP_E_ARG, "%s", err) : status;
 }
 
-rp_status t5_read_text(rp_t5 *m, const char *path, char **text, size_t *size)
+/* Read a file of at most `max` bytes. */
+static rp_status read_text(rp_t5 *m, const char *path, int64_t max, char **text, size_t *size)
 {
     const unsigned char *data;
-    char err[IO_ERR_MAX];
+    char err[IO_ERR_MAX], safe[160];
     const io_status status = io_map(path, &data, size, err);
     *text = NULL;
     if (status == IO_ABSENT)
         return RP_OK;
     if (status != IO_OK)
         return t5_fail(RP_E_ARG, "%s", err);
+    if (*size > (size_t)max) {
+        io_unmap(data, *size);
+        return t5_fail(RP_E_ARG, "%s: it has %zu bytes, and at most %lld are read (download the file again)",
+                       io_safe(safe, sizeof safe, path), *size, (long long)max);
+    }
     *text = malloc(*size + 1);
     if (*text != NULL) {
         memcpy(*text, data, *size);
@@ -94,4 +101,14 @@ rp_status t5_read_text(rp_t5 *m, const char *path, char **text, size_t *size)
     }
     io_unmap(data, *size);
     return *text != NULL ? t5_note_file(m, path) : t5_no_memory();
+}
+
+rp_status t5_read_text(rp_t5 *m, const char *path, char **text, size_t *size)
+{
+    return read_text(m, path, T5_MAX_JSON, text, size);
+}
+
+rp_status t5_read_tokenizer(rp_t5 *m, const char *path, char **text, size_t *size)
+{
+    return read_text(m, path, TOK_MAX_FILE, text, size);
 }

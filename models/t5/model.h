@@ -210,9 +210,11 @@ struct rp_t5 {
 /* ------------------------------------------------------------------------------------------------ files.c */
 
 char *t5_join(const char *folder, const char *name); /* return "folder/name"; the caller frees it */
+#define T5_MAX_JSON (8 << 20) /* max bytes of a JSON file other than a tokenizer; config.json usually has 1 kB */
 /* Read a whole file of the model and append a null byte; the caller frees *text. If the file does not exist, *text is
- * NULL and the status is RP_OK. */
+ * NULL and the status is RP_OK. A JSON file has at most T5_MAX_JSON bytes, a tokenizer TOK_MAX_FILE. */
 rp_status t5_read_text(rp_t5 *m, const char *path, char **text, size_t *size);
+rp_status t5_read_tokenizer(rp_t5 *m, const char *path, char **text, size_t *size);
 /* Record a file that was read, to prevent writing output over the model. */
 rp_status t5_note_file(rp_t5 *m, const char *path);
 /* Record the files of a checkpoint: the index, if there is one, and the files that contain tensors. */

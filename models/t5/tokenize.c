@@ -142,7 +142,7 @@ static rp_status use_folder(rp_t5 *m, const char *folder)
         char *path = t5_join(folder, names[n]);
         if (path == NULL)
             return t5_no_memory();
-        rp_status status = t5_read_text(m, path, (char **)&m->tokenizer_text, &m->tokenizer_size);
+        rp_status status = t5_read_tokenizer(m, path, (char **)&m->tokenizer_text, &m->tokenizer_size);
         if (status == RP_OK && m->tokenizer_text != NULL)
             status = use_tokenizer(m, path);
         if (status == RP_OK && n == 0 && m->tokenizer_refused)
@@ -189,7 +189,7 @@ rp_status t5_given_tokenizer(rp_t5 *m, const char *path)
     if (folder) {
         status = t5_find_tokenizer(m, path);
     } else {
-        status = t5_read_text(m, path, (char **)&m->tokenizer_text, &m->tokenizer_size);
+        status = t5_read_tokenizer(m, path, (char **)&m->tokenizer_text, &m->tokenizer_size);
         if (status == RP_OK && m->tokenizer_text == NULL)
             return t5_fail(RP_E_ARG, "%s: the tokenizer does not exist (check the path)", path);
         if (status == RP_OK)

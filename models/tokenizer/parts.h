@@ -12,7 +12,6 @@
 enum { TOK_MAX_TOKENS = 1 << 22 }; /* max tokens of a tokenizer; less than TOK_TRIE_NONE */
 enum { TOK_MAX_EXTRA_IDS = 1 << 20 };
 enum { TOK_MAX_PIECE = 1 << 20 };       /* max bytes of a piece */
-#define TOK_MAX_FILE ((int64_t)1 << 30) /* max bytes of a file */
 #define TOK_MAX_TEXT ((int64_t)1 << 40) /* max bytes of a text */
 
 typedef enum tok_type { /* numbered as in SentencePiece */

@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define TOK_MAX_FILE ((int64_t)128 << 20) /* max bytes of a file; the largest that are known have 34 MB */
+
 /* A tokenizer. It is immutable, so several threads can use it concurrently. */
 typedef struct tokenizer tokenizer;
 

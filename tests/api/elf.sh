@@ -25,7 +25,8 @@ yes()
     if printf '%s\n' "$2" | grep -qE -e "$1"; then echo yes; else echo no; fi
 }
 
-machine=$(uname -m)
+machine=$(uname -m) list=$(mktemp)
+trap 'rm -f "$list"' EXIT
 for file; do
     headers=$(readelf -lW "$file") dynamic=$(readelf -dW "$file") symbols=$(nm -D "$file")
     program=$(yes 'INTERP' "$headers")
@@ -42,10 +43,11 @@ for file; do
     check "$file" 'FORTIFY' yes "$(yes ' __[a-z_]+_chk(@|$)' "$(printf '%s\n' "$symbols" | grep -v __stack_chk)")"
     case $machine in x86_64 | i?86)
         [ "$program" = yes ] && continue
-        some=$(nm -D --defined-only "$file" | sed -nE "s/^.* T ($public)$/\1/p" | head -n 3)
-        for name in $some; do
-            check "$file" "$name begins with endbr (CET)" yes "$(yes endbr "$(objdump -d --disassemble="$name" "$file" | grep -A1 "<$name>:" | tail -n 1)")"
-        done ;;
+        nm -D --defined-only "$file" | sed -nE "s/^(.*) T ($public)(@.*)?$/\1 \2/p" | head -n 3 >"$list"
+        while read -r address name; do
+            code=$(objdump -d --start-address="0x$address" --stop-address=$((0x$address + 4)) "$file")
+            check "$file" "$name begins with endbr (CET)" yes "$(yes 'endbr(64|32)' "$code")"
+        done <"$list" ;;
     esac
 done
 echo "$checks checks, $failed failed"

@@ -1,5 +1,6 @@
 #!/bin/sh
-# json.sh -- test that no command prints NaN or infinity as JSON, which has neither: numbers that are not finite are null, or an error
+# json.sh -- test that no command prints NaN or infinity as JSON, which has neither: numbers that are not finite are null, or an error. Test
+# that each JSON file that is read has a largest size.
 #
 #     tests/cli/json.sh PATH/TO/relpos
 #
@@ -87,6 +88,38 @@ for kind in nan inf 3e38; do
         valid "relpos $arguments" "$T/out"
     done
 done
+# A file that is larger than its cap is refused at once, without using memory for its size. The files have holes, so they take no space.
+large() # large FOLDER FILE MAX ARGUMENT...: the command refuses the folder if the file is longer than MAX
+{
+    folder=$1 file=$2 max=$3
+    shift 3
+    rm -rf "$T/large"
+    cp -r "$folder" "$T/large"
+    truncate -s $((max + 1)) "$T/large/$file"
+    command="relpos $* with a file $file of $((max + 1)) bytes"
+    (
+        ulimit -v 1000000
+        "$program" "$@" >"$T/out" 2>"$T/err"
+        echo $? >"$T/code"
+    )
+    check 'exit code' 1 "$(cat "$T/code")"
+    says "^relpos: (--tokenizer: )?.*$file: it has $((max + 1)) bytes, and at most $max are read"
+}
+json=8388608
+for file in config.json generation_config.json; do
+    large tests/t5/data/t5 $file $json t5 info "$T/large"
+done
+for file in config.json modules.json config_sentence_transformers.json sentence_bert_config.json 1_Pooling/config.json 2_Dense/config.json; do
+    large tests/t5/sentence/new $file $json t5 info "$T/large"
+done
+for file in tokenizer_config.json added_tokens.json special_tokens_map.json; do
+    large tests/t5/data/proteins/prostt5 $file $json t5 tokenize "$T/large" --text M
+done
+large tests/t5/data/proteins/prostt5 spiece.model 134217728 t5 tokenize "$T/large" --text M
+large tests/t5/data/proteins/ankh tokenizer.json 134217728 t5 tokenize "$T/large" --text M
+large tests/t5/data/bin pytorch_model.bin.index.json 67108864 t5 info "$T/large"
+large tests/t5/data/encoder model.safetensors.index.json 67108864 t5 info "$T/large"
+
 # each command whose numbers are times, counts or speeds
 for arguments in 'bench fwd:f32:b1h1q8k8d8 --json' 'info --json' 'verify fwd:f32:b1h1q8k8d8 --json' 'bucket 1 2 --json' \
     't5 bench tests/t5/data/v11 --source 4 --new 0 --repeat 1 --json'; do

@@ -240,8 +240,8 @@ static void threads_change_no_bit(void **state)
     free(g[1]);
 }
 
-/* AdamW with gradients around eps. In double, test_nn.c compares it with its formula. Bound: v has a relative error of 4
- * roundings, its root of half as much and one more; the mean has 4 and the step 5. */
+/* AdamW with gradients around eps. In double, test_nn.c compares it with its formula. Bound: v has a relative error of
+ * 4 roundings, its root of half as much and one more; the mean has 4 and the step 5. */
 static void adamw_adds_eps_to_the_root(void **state)
 {
     static const float gradients[] = {1e-12f, 1e-10f, 1e-8f, 3e-8f, 1e-6f, 1e-4f, 1};

@@ -1,5 +1,5 @@
-/* test_t5_beams.c -- beam search where it ends, and where hypotheses have equal scores. In the model of make_beams.py, the next
- * token depends only on the last one.
+/* test_t5_beams.c -- beam search where it ends, and where hypotheses have equal scores. In the model of make_beams.py,
+ * the next token depends only on the last one.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/io/files.h"
 #include "tests/t5/models.h"
@@ -18,8 +18,8 @@ static void set_search(int k, rp_t5_generation *g)
     g->max_new_tokens = TARGET - 1;
 }
 
-/* Compare all beams and their scores with those of transformers: 30 settings, from each of 14 tokens. They depend on when a
- * search ends. A score is the sum of at most 7 log-probabilities of at most 40, in f32. */
+/* Compare all beams and their scores with those of transformers: 30 settings, from each of 14 tokens. They depend on
+ * when a search ends. A score is the sum of at most 7 log-probabilities of at most 40, in f32. */
 static void test_ends(void **state)
 {
     char path[300], text[IO_ERR_MAX], name[40];
@@ -63,8 +63,8 @@ static void test_ends(void **state)
     io_free(&set);
 }
 
-/* With a head of zeros, all tokens are equally likely. Among equal scores, a hypothesis that was found earlier comes first,
- * then one of the earlier beam, then the smaller token. */
+/* With a head of zeros, all tokens are equally likely. Among equal scores, a hypothesis that was found earlier comes
+ * first, then one of the earlier beam, then the smaller token. */
 static void test_order(void **state)
 {
     static const int32_t one[4][2] = {{0}, {1}, {2}, {3}};
