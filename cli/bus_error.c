@@ -28,8 +28,7 @@ static uint64_t number_at(const char **at, unsigned base)
 
 /* Return the path of the file that is mapped at an address, or NULL. A line of /proc/self/maps is
  *
- *     START-END PERMISSIONS OFFSET DEVICE INODE      PATH
- */
+ *     START-END PERMISSIONS OFFSET DEVICE INODE      PATH */
 static char *mapped_file(uintptr_t address)
 {
     static char lines[2 * PATH_MAX];

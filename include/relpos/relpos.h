@@ -62,9 +62,9 @@ typedef enum rp_status {
     RP_E_STRIDE = 3,  /* a last axis that is not contiguous, or an output whose elements share memory */
     RP_E_RANGE = 4,   /* a number outside its bounds, or NaN */
     RP_E_OVERLAP = 5, /* an output that overlaps an input or another output */
-    RP_E_UNSUPPORTED =
-        6,          /* valid but not supported: two terms where one is allowed, an instruction set this machine lacks */
-    RP_E_NOMEM = 7, /* out of memory */
+    /* valid but not supported: two terms where one is allowed, an instruction set this machine lacks */
+    RP_E_UNSUPPORTED = 6,
+    RP_E_NOMEM = 7,    /* out of memory */
     RP_E_OVERFLOW = 8, /* a product of sizes that does not fit in 63 bits */
     RP_E_CANCELLED = 9 /* the progress callback cancelled the call; the contents of the outputs are undefined */
 } rp_status;
@@ -305,9 +305,9 @@ typedef struct rp_mask_info {
     const char *name;    /* keyword in Python, such as "key_mask"; the command-line option has - in place of _ */
     const char *meaning; /* condition for a pair to attend: "key_mask[b,j] != 0" */
     const char *text;    /* help text: the condition in words, or the contents of the array if the mask has one */
-    const char
-        *sample;      /* parameter values for a test, such as "40,3"; NULL if it has no parameters (rp_mask_param_of) */
-    const char *axes; /* shape to which its array is broadcast, such as "B, Lk"; NULL if it has no array */
+    /* parameter values for a test, such as "40,3"; NULL if it has no parameters (rp_mask_param_of) */
+    const char *sample;
+    const char *axes;     /* shape to which its array is broadcast, such as "B, Lk"; NULL if it has no array */
     rp_mask_holds holds;  /* contents of its array */
     int32_t by_pair;      /* 0: an interval of keys for each query; 1: arbitrary pairs */
     int32_t same_lengths; /* 1: requires Lq = Lk */
@@ -351,8 +351,8 @@ RP_API rp_status rp_mask_row(const rp_desc *desc, int32_t mask, const rp_array *
 
 /* ------------------------------------------------------------------------------------------------ how: the plan */
 
-/* A checked description, and the choices made from it. It is immutable: any number of threads may use it concurrently.
- * */
+/* A checked description, and the choices made from it. It is immutable: any number of threads may use it
+ * concurrently. */
 typedef struct rp_plan rp_plan;
 
 /* Check a description and choose how to compute it.
@@ -472,8 +472,8 @@ typedef struct rp_tensors {
     rp_array q_offset;                          /* [B] of an integer type, replaces desc.q_offset; may be absent */
     rp_pages pages;                             /* keys and values, replace k and v */
     const rp_prepared *prepared;                /* result of rp_prepare for the same plan and arrays, or NULL */
-    rp_pool
-        *pool; /* NULL = the default pool: RELPOS_THREADS threads, else one per usable processor; one for short calls */
+    /* NULL = the default pool: RELPOS_THREADS threads, else one per usable processor; one for short calls */
+    rp_pool *pool;
     rp_progress *progress;  /* NULL: no callback */
     void *progress_context; /* passed to progress */
     rp_array key_norms; /* [B,Hk,ceil(Lk/64) or more] from rp_key_norms, or pages.norms; if absent, reads all keys */
@@ -760,8 +760,8 @@ RP_API rp_status rp_gradient_bound(const rp_plan *plan, const rp_tensors *t, con
  * on every machine. So does "amx_emulated", which computes the results of "amx" slowly in plain C, for tests. */
 RP_API const char *rp_isa_name(int index);
 
-/* Return 1 if this machine supports the named instruction set ("reference" always), 0 if not, -1 for an unknown name.
- * */
+/* Return 1 if this machine supports the named instruction set ("reference" always), 0 if not, -1 for an unknown
+ * name. */
 RP_API int rp_isa_found(const char *name);
 
 /* Return the default instruction set of a plan: RELPOS_ISA if valid, else the best that this machine supports. If it is

@@ -328,8 +328,8 @@ typedef struct rp_t5_generation {
     int32_t sample;                /* 1: sample tokens; requires one beam */
     double temperature;            /* of sampling; > 0 */
     int64_t top_k;                 /* sample from the top_k likeliest tokens; 0: from all */
-    double
-        top_p; /* sample from the smallest set of likeliest tokens with at least this total probability; 1: from all */
+    /* sample from the smallest set of likeliest tokens with at least this total probability; 1: from all */
+    double top_p;
     uint64_t seed;               /* the same seed gives the same samples for a source, whatever the other sources are */
     int64_t first;               /* index of the first source, if you split sources over several calls */
     double repetition_penalty;   /* 1e-6 to 1e6; 1: none */

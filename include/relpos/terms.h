@@ -45,8 +45,8 @@ typedef enum rp_scaling {
     RP_SCALING_LINEAR = 1, /* divides every frequency by factor */
     /* NTK: a larger base, which grows as the length exceeds max_position_embeddings; rp_term.length is the length */
     RP_SCALING_DYNAMIC = 2,
-    RP_SCALING_YARN =
-        3, /* divides frequencies of slow pairs by factor, keeps fast pairs, with a ramp between; Peng 2023 */
+    /* divides frequencies of slow pairs by factor, keeps fast pairs, with a ramp between; Peng 2023 */
+    RP_SCALING_YARN = 3,
     RP_SCALING_LLAMA3 = 4, /* like YARN, with a ramp by wavelength; Llama 3.1 */
     /* a factor for each pair: short_factor, or long_factor beyond the original length; Ding 2024 */
     RP_SCALING_LONGROPE = 5

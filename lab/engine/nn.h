@@ -317,9 +317,9 @@ typedef struct nn_param {
     int64_t shape[RP_MAX_AXES];
     int64_t offset, size; /* position in the arenas w, g, m and v, and size, in elements */
     bool decay;           /* weight decay applies; true for matrices */
-    bool
-        of_term; /* lr_terms and weight_decay_terms apply; true for learned positions and for learned arrays of terms */
-    double min;  /* training keeps the values at or above this; -INFINITY: no bound */
+    /* lr_terms and weight_decay_terms apply; true for learned positions and for learned arrays of terms */
+    bool of_term;
+    double min; /* training keeps the values at or above this; -INFINITY: no bound */
 } nn_param;
 
 /* Where an array of a position term comes from: it is a parameter, or each call computes it. */

@@ -29,8 +29,8 @@ static rp_status attend(rpi_attending *own, const rp_plan *plan, const rp_tensor
     rpi_progress progress = {.report = t->progress, .context = t->progress_context, .caller = rpi_this_thread()};
     if ((status = rpi_args_prepare(args)) != RP_OK)
         return status;
-    /* allocate the reference path's memory before the fast path writes outputs, so that a failure leaves them unchanged
-     * */
+    /* allocate the reference path's memory before the fast path writes outputs, so that a failure leaves them
+     * unchanged */
     rpi_ref *ref = NULL;
     if (!plan->ops || args->weights.data) {
         const rpi_view none = {0};

@@ -22,8 +22,8 @@ typedef struct rpi_arena {
     void *memory;   /* the block that rpi_arena_free frees; NULL if there is none or a caller owns it */
 } rpi_arena;
 
-/* Append n0 * n1 * n2 elements of `size` bytes and return their offset from the base. A negative number sets too_large.
- * */
+/* Append n0 * n1 * n2 elements of `size` bytes and return their offset from the base. A negative number sets
+ * too_large. */
 int64_t rpi_arena_add_any(rpi_arena *a, int64_t n0, int64_t n1, int64_t n2, int64_t size);
 static inline int64_t rpi_arena_add(rpi_arena *a, int64_t n0, int64_t n1, int64_t n2, int64_t size)
 {

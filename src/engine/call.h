@@ -40,8 +40,8 @@ struct rpi_call {
      * end of each group, the chunks of a head are added up in order. */
     double *partial;
     int64_t chunks; /* number of partial sums of a head */
-    int64_t
-        rows_per_task; /* query rows of one task: one block, or one chunk (several blocks) if a summary is requested */
+    /* query rows of one task: one block, or one chunk (several blocks) if a summary is requested */
+    int64_t rows_per_task;
     struct rpi_backward *backward; /* backward call only */
     struct rpi_decode *decode;     /* decoding of few queries only */
 };

@@ -10,8 +10,8 @@
 #define MAX_GROUP_BYTES  ((int64_t)32 << 20)
 #define FEW_BYTES        ((int64_t)1 << 19)
 #define TASKS_PER_THREAD 16
-/* One task packs and computes a kv head of at most this many bytes, because the packed head is then still in the cache.
- * */
+/* One task packs and computes a kv head of at most this many bytes, because the packed head is then still in the
+ * cache. */
 #define SHORT_HEAD_BYTES ((int64_t)1 << 18)
 /* The largest number of kv heads in such a task. */
 #define MAX_HEADS_PER_TASK 16

@@ -133,8 +133,7 @@ static void pairs_gradient(backward_scratch *w, const tile *t, int32_t n)
 }
 
 /* ROWS of a scheme with row_grad: call row_grad for each row. merge_head and engine/reduce.c pass the sums to
- * `reduce_sums`.
- * */
+ * `reduce_sums`. */
 static void rows_gradient(backward_scratch *w, const tile *t, int32_t n)
 {
     block *k = &w->k;

@@ -31,9 +31,9 @@ typedef struct tile {
                                  because its column is past the last key */
     bool past;                /* edge is set only because of the columns past the last key */
     bool pairs;               /* k->keep says which pairs are masked */
-    bool
-        check_biases; /* a bias of -infinity must clear `keep`, because a large element could turn its score into NaN */
-    bool large_v;     /* some value of the tile is not finite */
+    /* a bias of -infinity must clear `keep`, because a large element could turn its score into NaN */
+    bool check_biases;
+    bool large_v;           /* some value of the tile is not finite */
     const uint8_t *large_k; /* [panel] 1: some key of the panel is non-finite or large */
 } tile;
 _Static_assert(BLOCK_ROWS / MR <= 16, "a tile has room for its groups");
@@ -72,8 +72,8 @@ static bool open_tile(block *k, tile *t, int64_t tile0, int64_t width, const uin
     }
     if (!any)
         return false;
-    /* Next to a non-finite or large element, a bias of -infinity can give NaN instead of masking, so check each pair.
-     * */
+    /* Next to a non-finite or large element, a bias of -infinity can give NaN instead of masking, so check each
+     * pair. */
     t->large_v = memchr(large_v, 1, (size_t)keys) != NULL;
     t->check_biases = k->large_q || t->large_v || memchr(large_k, 1, (size_t)((t->end + NR - 1) / NR)) ||
                       (c->value_vectors && c->value_vectors->values.nonfinite);

@@ -6,8 +6,8 @@
 #endif
 
 /* For each row of the block, the products of its query with vectors [low, high) of a RUN source, or the sum of its
- * weights for each of these vectors (VALUES). Without an index, a row of products is padded by TILE_KEYS on both sides.
- * */
+ * weights for each of these vectors (VALUES). Without an index, a row of products is padded by TILE_KEYS on both
+ * sides. */
 typedef struct window {
     real *queries; /* [BLOCK_ROWS][width padded] the source's queries, times its factor */
     real *at;      /* [BLOCK_ROWS][step] */

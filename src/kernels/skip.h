@@ -79,8 +79,8 @@ static void find_norms(block *k)
 
 /* Return a lower bound on the score of row r with its own key, j = k->position[r], from which the running maximum may
  * start. Return -infinity (start as usual) if key j is masked or in the row's first tile, if the bias of key 0 is not
- * at least rpi_exp_limit below the bias of key j, or if the bound is not moderate. The result depends only on the row.
- * */
+ * at least rpi_exp_limit below the bias of key j, or if the bound is not moderate. The result depends only on the
+ * row. */
 static real start_of(const block *k, int64_t r)
 {
     const rpi_call *c = k->c;

@@ -49,8 +49,8 @@ static void raise_running_max(block *k, int64_t r0, real *alpha)
     vf_store(alpha + r0, factor);
 }
 
-/* For r < VL, add the lanes of sums[r] in a fixed order (a binary tree), and add the result to the sum of row r0 + r.
- * */
+/* For r < VL, add the lanes of sums[r] in a fixed order (a binary tree), and add the result to the sum of row
+ * r0 + r. */
 static inline void add_sums(block *k, int64_t r0, vf *sums)
 {
     vf_transpose(sums);

@@ -51,8 +51,8 @@ typedef struct rpi_args {
     rpi_view mask[RP_MAX_MASKS];
     /* set by rpi_args_prepare */
     double *prepared[RP_MAX_TERMS];
-    int64_t
-        *segment_start; /* [B][Lk] index of the first token of each token's segment; NULL if there are no segments */
+    /* [B][Lk] index of the first token of each token's segment; NULL if there are no segments */
+    int64_t *segment_start;
     /* RoPE's frequencies, [sets][dim/2], and the factor of its cosines and sines. rope_set is the set of each batch
      * entry [B] or, with segments, of each token [B][Lk]; NULL if there is one set. */
     double *frequency, rope_factor;

@@ -35,8 +35,8 @@ void rpi_row_at(rpi_row *r, int64_t b, int64_t h, int64_t i);
 void rpi_row_scores(rpi_row *r);
 void rpi_row_softmax(rpi_row *r);
 void rpi_row_mix(rpi_row *r);
-/* Return a pair for a term's definition: with the query only (rpi_row_query), or with query and key j (rpi_row_pair).
- * */
+/* Return a pair for a term's definition: with the query only (rpi_row_query), or with query and key j
+ * (rpi_row_pair). */
 rpi_pair rpi_row_query(const rpi_row *r, int32_t term);
 rpi_pair rpi_row_pair(const rpi_row *r, int32_t term, int64_t j);
 double rpi_row_bias(rpi_row *r, rpi_pair *query, int64_t j); /* 0 if the term is not a bias */

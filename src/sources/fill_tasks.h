@@ -21,8 +21,8 @@ typedef struct rpi_fill_job {
 /* Write positions first … first+n-1 of a term as doubles; NaN for a token without a position (position mask). */
 void rpi_positions_of(const rpi_args *args, int32_t term, bool key, int64_t b, int64_t first, int64_t n, double *to);
 
-/* Find the largest and the smallest entry of each segment in entries [from, to) of a strip, for every head (largest.c).
- * */
+/* Find the largest and the smallest entry of each segment in entries [from, to) of a strip, for every head
+ * (largest.c). */
 void rpi_strip_bound(const rpi_strip *s, const rpi_args *args, int64_t b, int64_t from, int64_t to);
 
 /* Tasks. Fill block n of the entries of a GATHER (entries), row n = h * Lq + i of the table of a GATHER or of an array

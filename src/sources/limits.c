@@ -72,8 +72,8 @@ static bool range_of(const rpi_args *args, int32_t term, double *low, double *hi
     return integral;
 }
 
-/* Choose which offsets the list of a term with given positions covers. Leave count at 0 if the list would be too long.
- * */
+/* Choose which offsets the list of a term with given positions covers. Leave count at 0 if the list would be too
+ * long. */
 static void tabulate(rpi_term_limits *e, const rpi_args *args, int32_t term)
 {
     const rpi_scheme *scheme = args->plan->scheme[term];

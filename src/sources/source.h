@@ -128,8 +128,8 @@ typedef struct rpi_sources {
     int32_t n;
 } rpi_sources;
 
-/* Cosines and sines of queries (q) and keys (k), [B or 1][Lq or Lk][dim/2][2], and the elements between batch entries.
- * */
+/* Cosines and sines of queries (q) and keys (k), [B or 1][Lq or Lk][dim/2][2], and the elements between batch
+ * entries. */
 typedef struct rpi_rope_tables {
     void *q, *k;
     int64_t q_step, k_step;

@@ -64,8 +64,8 @@ static rp_status check_params(const char *what, const rp_term *t, const rp_param
     return status;
 }
 
-/* If *size is unset (0), set it to the length of an axis of the array, divided by `per`. from_end = 1 is the last axis.
- */
+/* If *size is unset (0), set it to the length of an axis of the array, divided by `per`. from_end = 1 is the last
+ * axis. */
 static void take_size(int64_t *size, const rp_array *a, int32_t from_end, int64_t per)
 {
     if (*size == 0 && a->data && a->ndim >= from_end && a->ndim <= RP_MAX_AXES)

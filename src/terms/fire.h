@@ -126,8 +126,8 @@ static void fire_grad(const rpi_pair *p, double g, const rpi_sums *to)
  *   psi [2 entries - 1]                psi of the distances …, -1, 0, 1, …
  *   start, middle [max pieces] each    first and middle input of each piece
  *   slope, zero [H][max pieces] each   slope and value at 0 of each piece
- * At distance 0 the input is 0. If a unit switches on exactly there, the input 0 gets a separate piece with middle 0.
- * */
+ * At distance 0 the input is 0. If a unit switches on exactly there, the input 0 gets a separate piece with
+ * middle 0. */
 static int64_t fire_max_pieces(const rp_term *t)
 {
     return t->width + 2 + (t->width + 1) * t->width2;

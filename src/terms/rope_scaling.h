@@ -57,8 +57,7 @@ static double yarn_pair(const rp_term *t, double rotations)
 }
 
 /* Return 1 if pair c keeps its frequency, 0 if its frequency is divided by `factor`, or a value between them on the
- * ramp.
- */
+ * ramp. */
 static double yarn_kept(const rp_term *t, int64_t c)
 {
     double low = yarn_pair(t, t->beta_fast), high = yarn_pair(t, t->beta_slow);

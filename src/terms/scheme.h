@@ -156,8 +156,8 @@ typedef struct rpi_scheme {
     /* Print the calculation of one bias with its numbers, such as "-0.3 * log(1 + 4)"; return what snprintf returns.
      * Evaluating the text gives the result of pair or entry. NULL: only formula and value are shown. */
     int (*example)(const rpi_pair *p, char *to, size_t size);
-    /* OFFSET, optional: compute the part of the bias that is the same for all heads. It is called once for each delta.
-     * */
+    /* OFFSET, optional: compute the part of the bias that is the same for all heads. It is called once for each
+     * delta. */
     double (*shared)(const rpi_pair *p);
     /* OFFSET, optional: write the biases of head p->h for the offsets delta0 … delta0+n-1, which are those of pair. */
     void (*offsets)(const rpi_pair *p, int64_t delta0, int64_t n, double *to);

@@ -126,8 +126,8 @@ static int64_t bucket_index(const rpi_pair *p)
                          t->kind == RP_TERM_T5 ? RP_STRATEGY_LOG : t->strategy);
 }
 
-/* Distances from max_distance on share one bucket. If not bidirectional, all keys after the query also share a bucket.
- * */
+/* Distances from max_distance on share one bucket. If not bidirectional, all keys after the query also share a
+ * bucket. */
 static void bucket_reach(const rp_term *t, int64_t *left, int64_t *right)
 {
     *left = t->max_distance, *right = t->bidirectional ? t->max_distance : 0;

@@ -204,8 +204,8 @@ PyObject *core_plan_backward(PyObject *module, PyObject *const *args, Py_ssize_t
     return answer;
 }
 
-/* Return the numbers of keys and of rows at whose multiples ranges begin and end, and the numbers of a key in dkv_out.
- */
+/* Return the numbers of keys and of rows at whose multiples ranges begin and end, and the numbers of a key in
+ * dkv_out. */
 PyObject *core_plan_sizes(PyObject *module, PyObject *object)
 {
     if (!PyObject_TypeCheck(object, state_of(module)->plan))

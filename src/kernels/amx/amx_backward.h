@@ -102,8 +102,8 @@ static void pack_by_rows(const block *k, const real *from, int64_t columns, int 
     BY_COMPONENTS(COMPONENTS, components, pairs_of_rows(k, from, columns, COMPONENTS, to));
 }
 
-/* Pack `rows` rows of `wide` elements as the left operand of a sum over rows: [16 channels][chunk of rows][component].
- * */
+/* Pack `rows` rows of `wide` elements as the left operand of a sum over rows:
+ * [16 channels][chunk of rows][component]. */
 static void pack_channels(const real *from, int64_t wide, int64_t rows, int components, uint32_t *to)
 {
     for (int64_t x = 0; x < wide; x += TILE_SIDE, to += BLOCK_ROWS / CHUNK * components * FRAGMENT)

@@ -254,8 +254,8 @@ static void amx_pack_columns(const rpi_view *v, int64_t b, int64_t h, int64_t j0
     }
 }
 
-/* Pack rows, which are `step` elements apart, as the left operand of a sum over channels: [16 rows][chunk][component].
- * */
+/* Pack rows, which are `step` elements apart, as the left operand of a sum over channels:
+ * [16 rows][chunk][component]. */
 static inline void pack_rows(const real *from, int64_t step, int64_t rows, int64_t width, int components, uint32_t *to)
 {
     const int64_t chunks = width / CHUNK;
