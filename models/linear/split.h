@@ -1,6 +1,8 @@
-/* split.h -- splits blocks into integers, scales and offsets. A template: the words of one block, or of several blocks
- * side by side in the lanes of vectors. The formulas and the order of roundings are those of the Python package gguf.
- * In the comments, q are the integers and d is the block's scale.
+/* split.h -- unpacks blocks into integers, scales and offsets: the first half of dequantising them. io/blocks.c does
+ * the second half and computes the numbers. kernels/blocks.h never computes them: it multiplies the integers, and
+ * applies scales and offsets to the sums. A template: the words of one block, or of several blocks side by side in the
+ * lanes of vectors. The formulas and the order of roundings are those of the Python package gguf. In the comments, q
+ * are the integers and d is the block's scale.
  *
  * Parameters: vu, vi, vf: 32-bit lanes, or numbers; SPLIT_LOAD(p) reads a vu, SPLIT_STORE(p, x) writes a vu or vf;
  * SPLIT_FLOAT(x) and SPLIT_BITS(x) take the bits of a vu as vf and back; vf_of_vi(x) converts a vi; SPLIT_STEP is the
