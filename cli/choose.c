@@ -3,7 +3,7 @@
 #include "cli/cli.h"
 #include "io/json.h"
 #include "src/base/edits.h"
-#include "src/isa/processor.h"
+#include "src/processor/processor.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -12,15 +12,11 @@
 #include <string.h>
 #include <unistd.h>
 
-static const cli_command *const commands[] = {&cmd_attend, &cmd_explain, &cmd_bias, &cmd_bucket,  &cmd_verify,
-                                              &cmd_bench,  &cmd_info,    &cmd_lab,  &cmd_explore, &cmd_t5};
-enum { N_COMMANDS = sizeof commands / sizeof *commands };
-
 static void usage(FILE *to)
 {
     fputs("relpos -- exact attention with relative positions\n\nUsage: relpos COMMAND [...]\n\nCommands:\n", to);
-    for (int n = 0; n < N_COMMANDS; n++)
-        fprintf(to, "  %-10s%s\n", commands[n]->name, commands[n]->summary);
+    for (int n = 0; cli_commands[n]; n++)
+        fprintf(to, "  %-10s%s\n", cli_commands[n]->name, cli_commands[n]->summary);
     fputs("\nrelpos COMMAND --help shows an example and the options. Start with: relpos explain\n", to);
 }
 
@@ -133,10 +129,10 @@ bool cli_consider(cli_nearest *n, const char *given, const char *name)
 
 const cli_command *cli_command_at(int n)
 {
-    for (int at = 0; at < N_COMMANDS; at++) {
-        if (!commands[at]->members && n-- == 0)
-            return commands[at];
-        for (const cli_command *const *m = commands[at]->members; m && *m; m++)
+    for (int at = 0; cli_commands[at]; at++) {
+        if (!cli_commands[at]->members && n-- == 0)
+            return cli_commands[at];
+        for (const cli_command *const *m = cli_commands[at]->members; m && *m; m++)
             if (n-- == 0)
                 return *m;
     }
@@ -153,9 +149,9 @@ static int no_command(const cli_command *group, const char *given)
     for (const cli_command *const *m = group ? group->members : NULL; m && *m; m++)
         if (cli_consider(&near, given, (*m)->name + strlen(group->name) + 1))
             full = (*m)->name;
-    for (int n = 0; n < N_COMMANDS; n++)
-        if (cli_consider(&near, given, commands[n]->name))
-            full = commands[n]->name;
+    for (int n = 0; cli_commands[n]; n++)
+        if (cli_consider(&near, given, cli_commands[n]->name))
+            full = cli_commands[n]->name;
     for (int n = 0; cli_command_at(n); n++) {
         const char *name = cli_command_at(n)->name, *space = strchr(name, ' ');
         if (cli_consider(&near, given, space ? space + 1 : name))
@@ -210,8 +206,8 @@ int rp_cli_main(int argc, char **argv)
     const int code = check_environment();
     if (code != CLI_OK)
         return code;
-    for (int n = 0; n < N_COMMANDS; n++)
-        if (strcmp(argv[1], commands[n]->name) == 0)
-            return finish(commands[n]->run(commands[n], argc - 1, argv + 1));
+    for (int n = 0; cli_commands[n]; n++)
+        if (strcmp(argv[1], cli_commands[n]->name) == 0)
+            return finish(cli_commands[n]->run(cli_commands[n], argc - 1, argv + 1));
     return finish(no_command(NULL, argv[1]));
 }

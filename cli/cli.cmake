@@ -1,6 +1,6 @@
 # cli.cmake -- the program relpos, its manual pages and tools. relpos_cli contains the program without main, so tests can link it.
 # SPDX-License-Identifier: Apache-2.0
-file(GLOB cli_sources CONFIGURE_DEPENDS cli/*.c cli/*/*.c models/t5/cli/*.c lab/cli/*.c)
+file(GLOB cli_sources CONFIGURE_DEPENDS cli/*.c cli/*/*.c)
 list(FILTER cli_sources EXCLUDE REGEX "/main\\.c$")
 file(GLOB nn_sources CONFIGURE_DEPENDS lab/engine/*.c) # the engine loads a CBLAS at run time
 set_source_files_properties(lab/engine/rows.c lab/engine/adamw.c PROPERTIES COMPILE_OPTIONS "-O3;-fno-math-errno;-fno-trapping-math")

@@ -49,8 +49,8 @@ bool cli_consider(cli_nearest *n, const char *given, const char *name);
 /* Return command n of all commands that have options, members of groups included, or NULL after the last. */
 const cli_command *cli_command_at(int n);
 
-extern const cli_command cmd_attend, cmd_explain, cmd_bias, cmd_bucket, cmd_verify, cmd_bench, cmd_info, cmd_lab,
-    cmd_explore, cmd_t5;
+/* The commands of the program, ended by NULL; defined in cli/commands/commands.c. */
+extern const cli_command *const cli_commands[];
 
 /* Exit codes. */
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Check the layering in docs/design.md: a file includes and calls only the folders listed below for its own folder.
 Print each include or call that is not allowed and exit with 1. Also check that the .c files of a folder use each
-other's functions and variables in one direction only, that every file begins with its path, a description and the
-licence, and that docs/design.md names it. Standard library only.
+other's functions and variables in one direction only, and that every file of src begins with its path, a description
+and the licence. Standard library only.
 
     tools/arrows.py
 
@@ -12,73 +12,75 @@ import re
 import sys
 
 root = pathlib.Path(__file__).resolve().parent.parent
-# Folders and single headers that each folder may include, besides itself.
+# The folders, from the bottom up, with the folders and single headers that each may include besides itself. All of them
+# are further up in this list, with the exceptions of UPWARDS.
 MAY = {
-    "src/base": ["src/isa/float_state.h", "src/isa/clones.h"],  # the two headers include nothing
+    # src: the library
+    "src/processor": [],
+    "src/base": ["src/processor"],
     "src/terms": ["src/base"],
     "src/masks": ["src/base"],
     "src/problem": ["src/base", "src/terms", "src/masks"],
     "src/sources": ["src/base", "src/terms", "src/masks", "src/problem"],
-    "src/engine": ["src/base", "src/terms", "src/masks", "src/problem", "src/sources"],
-    # Templates: isa/*.c include engine/call.h before them. The FMA and AMX backends do not include each other.
-    # editor.h has parameters for an editor that parses a template on its own.
-    "src/kernels": ["src/kernels/fma", "src/kernels/amx", "src/engine/call.h", "src/isa/float_state.h",
-                    "src/isa/target.h", "src/isa/vector_ops.h"],
+    "src/call": ["src/base", "src/sources"],
+    # Templates: isa/*.c include call/call.h before them. The FMA and AMX backends do not include each other.
     "src/kernels/fma": ["src/kernels/register_tile.h", "src/kernels/softmax.h", "src/kernels/backward_scratch.h"],
-    # only for an editor: amx_editor.h, and the templates that template.h includes before those of AMX
-    "src/kernels/amx": ["src/engine/call.h", "src/isa/float_state.h", "src/isa/target.h", "src/isa/vector_ops.h",
-                        *(f"src/kernels/{name}.h" for name in ("block_sizes", "elements", "rotate_rows", "pack",
-                                                               "register_tile", "query_block", "key_tile",
-                          "term_vectors", "tile_biases", "softmax", "scores", "value_vectors", "nonfinite", "summary",
-                                                               "state", "skip", "forward", "decode",
-                                                               "backward_scratch"))],
-    "src/isa": ["src/engine/call.h", "src/problem/ops.h", "src/base/pool.h", "src/base/error.h", "src/kernels"],
+    "src/kernels/amx": ["src/call", "src/processor",
+                        *(f"src/kernels/{name}.h" for name in (
+                            "block_sizes", "elements", "rotate_rows", "pack", "register_tile", "query_block",
+                            "key_tile", "term_vectors", "tile_biases", "softmax", "scores", "value_vectors",
+                            "nonfinite", "summary", "state", "skip", "forward", "decode", "backward_scratch"))],
+    "src/kernels": ["src/processor", "src/call", "src/kernels/fma", "src/kernels/amx"],
+    "src/isa": ["src/processor", "src/base", "src/problem/ops.h", "src/call", "src/kernels"],
+    "src/engine": ["src/base", "src/terms", "src/masks", "src/problem", "src/sources", "src/call"],
     # it judges the fast path, so it uses none of its code
     "src/reference": ["src/base", "src/terms", "src/masks", "src/problem"],
-    "src/api": ["src/base", "src/terms", "src/masks", "src/problem", "src/sources", "src/engine", "src/reference"],
-    # a client of the public header
-    "models/linear": ["src/isa/clones.h"],
-    # templates; sets/*.c include models/linear/ops.h before them
-    "models/linear/kernels": ["models/linear", "src/isa/target.h", "src/isa/float_state.h", "src/isa/vector_ops.h"],
-    "models/linear/sets": ["models/linear", "models/linear/kernels", "src/isa/processor.h", "src/isa/target.h",
-                           "src/isa/float_state.h", "src/isa/vector_ops.h", "src/isa/avx2.h", "src/isa/avx512.h",
-                           "src/isa/amx.h", "src/isa/neon.h"],
+    "src/api": ["src/base", "src/terms", "src/masks", "src/problem", "src/sources", "src/call", "src/engine",
+                "src/reference"],
+    # clients of the public headers
+    "models/linear": ["src/processor/clones.h"],
+    "models/linear/kernels": ["src/processor", "models/linear"],  # templates; sets/*.c include linear/ops.h before them
+    "models/linear/sets": ["src/processor", "models/linear", "models/linear/kernels"],
     "models/io": ["src/base/random.h", "models/linear/blocks.h", "models/linear/split.h"],
-    "cli/support": [],
     "models/tokenizer": ["models/io"],
-    "models/t5": ["models/io", "models/linear/linear.h", "models/tokenizer/tokenizer.h", "models/tokenizer/from_gguf.h",
-                  "src/isa/clones.h", "src/base/random.h"],
-    "lab/engine": ["models/io", "models/tokenizer/tokenizer.h", "src/base/edits.h", "src/base/random.h",
-                   "src/isa/clones.h"],
-    # processor.h: names for RELPOS_HIDE_ISA
-    "cli": ["models/io", "cli/support", "src/base/edits.h", "src/isa/processor.h"],
-    "cli/commands": ["models/io", "cli/support", "cli"],
-    "cli/verify": ["cli/support", "cli"],
+    "models/t5": ["src/processor/clones.h", "src/base/random.h", "models/io", "models/linear/linear.h",
+                  "models/tokenizer/tokenizer.h", "models/tokenizer/from_gguf.h"],
+    "mpi": [],
+    "lab/engine": ["src/processor/clones.h", "src/base/edits.h", "src/base/random.h", "models/io",
+                   "models/tokenizer/tokenizer.h"],
+    # the program
+    "cli/support": [],
+    "cli": ["src/base/edits.h", "src/processor/processor.h", "models/io", "cli/support"],  # names for RELPOS_HIDE_ISA
     "cli/picture": ["models/io", "cli"],
-    "models/t5/cli": ["models/io", "cli", "cli/explain"],
-    "lab/cli": ["models/io", "cli/support", "lab/engine", "cli"],
-    "cli/explain": ["models/io", "cli/support", "cli", "lab/cli"],
-    "mpi": [],  # a client of the public headers
-    "web": ["lab/engine", "cli/support", "cli", "src/api/inspect.h", "src/sources/sources.h"],
+    "cli/verify": ["cli/support", "cli"],
+    "cli/lab": ["models/io", "lab/engine", "cli/support", "cli"],
+    "cli/explain": ["models/io", "lab/engine", "cli/support", "cli", "cli/picture", "cli/lab"],
+    "cli/t5": ["models/io", "cli", "cli/explain"],
+    "cli/commands": ["models/io", "cli/support", "cli", "cli/picture"],
     "python/relpos/_core": [],
+    "web": ["src/sources/sources.h", "src/api/inspect.h", "lab/engine", "cli/support", "cli"],
     "examples": [],
 }
+# Includes of folders further down in MAY. They are only for an editor that parses a template on its own: builds include
+# the templates in the order of kernels/template.h.
+UPWARDS = {("src/kernels/fma", "src/kernels"), ("src/kernels/amx", "src/kernels")}
 # Folders that each folder may call without including them, because an included header declares the functions.
 CALLS = {
-    "src/kernels": ["src/base", "src/problem", "src/sources", "src/engine"],  # through engine/call.h
+    "src/kernels": ["src/base", "src/problem", "src/sources", "src/call"],  # through call/call.h
     "src/kernels/amx": ["src/base"],
     "src/api": ["src/isa"],  # problem/ops.h: rpi_ops_named
     "src/reference": ["src/isa"],  # problem/ops.h: error bounds depend on where sums are cut
 }
-# Preprocessor tests for an instruction set are allowed only in src/isa and models/linear/sets.
+# Preprocessor tests for an instruction set are allowed only in these folders.
+SET_FOLDERS = ("src/processor", "src/isa", "models/linear/sets")
 SETS = re.compile(r"^\s*#\s*(el)?if.*(__x86_64__|__aarch64__|__wasm|__AVX|__SSE|__ARM)")
 # In a virtual machine, CPUID causes a trap, so only one file executes it, once per process.
 ASKS_PROCESSOR = re.compile(r"\b(__get_cpuid\w*|__builtin_cpu_supports|__cpuid\w*)\(")
-PROCESSOR = "src/isa/processor.h"
+PROCESSOR = "src/processor/processor.h"
 
 
 # Folders that must not show rp_last_error to users, because it names C fields.
-TELLS_USERS = ("lab", "cli", "models/t5/cli", "web", "python")
+TELLS_USERS = ("lab", "cli", "web", "python")
 
 
 def folder_of(path):
@@ -186,28 +188,28 @@ def heads():
             yield here, "a licence"
 
 
-def unnamed():
-    """Yield the files of src/ that docs/design.md does not name, except instruction sets and schemes, which it
-    describes by folder."""
-    words = set(re.findall(r"\w+(?=\.[ch])", (root / "docs/design.md").read_text()))
-    for path in sorted(p for f in MAY if f.startswith("src/") for p in (root / f).glob("*.[ch]")):
-        alike = path.parent.name == "isa" and path.suffix == ".c" or is_scheme(path)
-        if not alike and path.stem not in words:
-            yield path.relative_to(root).as_posix()
+def upwards():
+    """Yield (folder, entry) for each entry of MAY whose folder is further down in MAY and not in UPWARDS."""
+    order = {folder: n for n, folder in enumerate(MAY)}
+    for folder, entries in MAY.items():
+        for entry in entries:
+            of = entry if entry in MAY else folder_of(entry)
+            if order[of] >= order[folder] and (folder, of) not in UPWARDS:
+                yield folder, entry
 
 
 def main():
     wrong, graph = [f"{here}: its header comment lacks {what}" for here, what in heads()], {}
-    wrong += [f"{here}: docs/design.md does not name it" for here in unnamed()]
+    wrong += [f"tools/arrows.py: {folder} may include {entry}, which is not below it" for folder, entry in upwards()]
     for here, name, folder in calls():
         wrong.append(f"{here}: calls {name} of {folder}, which is not in its list")
     for path in sorted(p for f in MAY for p in (root / f).glob("*.[ch]")):
         here = path.relative_to(root).as_posix()
         folder = folder_of(here)
         for number, line in enumerate(path.read_text().split("\n"), 1):
-            if SETS.match(line) and folder not in ("src/isa", "models/linear/sets"):
+            if SETS.match(line) and folder not in SET_FOLDERS:
                 wrong.append(f"{here}:{number}: {line.strip()} (code that depends on the instruction set belongs in "
-                             "src/isa or models/linear/sets)")
+                             f"{', '.join(SET_FOLDERS)})")
             if ASKS_PROCESSOR.search(line) and here != PROCESSOR:
                 wrong.append(f"{here}:{number}: {line.strip()} (use {PROCESSOR})")
             if re.search(r"\brp_last_error\(", line) and any((folder + "/").startswith(of + "/") for of in TELLS_USERS):
@@ -223,7 +225,7 @@ def main():
                 continue  # generated by the build, or a system header
             graph.setdefault(here, []).append(to)
             target = folder_of(to)
-            allowed = target == folder or any(to == may or to.startswith(may + "/") for may in MAY[folder])
+            allowed = target == folder or any(may in (to, target) for may in MAY[folder])
             if not allowed:
                 wrong.append(f"{here}:{number}: includes {to}, which is not in its list: "
                              f"{', '.join(MAY[folder]) or 'no other folder'}")

@@ -12,7 +12,7 @@ only.
 A mutant changes an operator or a comparison, changes a number by one, negates a condition, removes a statement, or
 exchanges neighbouring arguments. The tool changes only a copy of the source, in build/mutate/source, and builds it at
 -O1 with the kernels of two instruction sets, plain vectors and AVX2. It does not break code that only other sets use
-(src/kernels/amx, src/isa/avx512.h). A mutant that compiles to the same object code does not count. Each test may use
+(src/kernels/amx, src/processor/avx512.h). A mutant that compiles to the same object code does not count. Each test may use
 the processor time of five unbroken runs plus three seconds. Tests named like the file run first, then those that have
 killed many mutants in little time. tests/equivalent_mutants.txt lists the mutants that no test can detect, with
 reasons.
@@ -47,7 +47,7 @@ SOURCE, BUILD, TEMPORARY = WORK / "source", WORK / "build", WORK / "tmp"
 FOLDERS = {"src": 10, "models/io": 3, "models/linear": 1, "models/tokenizer": 1, "models/t5": 1}
 SKIPPED = (
     re.compile(
-        r"src/kernels/amx/|src/isa/(?!isa_registry)|models/linear/sets/|models/linear/kernels/amx|grapheme_table"
+        r"src/kernels/amx/|src/processor/(?!processor)|src/isa/(?!isa_registry)|models/linear/sets/|models/linear/kernels/amx|grapheme_table"
         r"|t5/reference\.c"))
 OTHER_SETS = ("amx", "amx_emulated", "avx512", "avx512_f64")
 # tests that take more processor time, in seconds, run only with --long, except those that no other test can replace:

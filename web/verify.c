@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+extern const cli_command cmd_verify; /* of cli/verify/verify.c */
+
 int cli_options(const cli_command *c, int argc, char **argv,
                 int (*on_option)(void *context, int key, const char *value), void *context, const char **args,
                 int max_args, int *n_args)

@@ -3,7 +3,7 @@
 #ifndef RELPOS_EXPLAIN_H
 #define RELPOS_EXPLAIN_H
 
-#include "lab/cli/lab.h"
+#include "cli/lab/lab.h"
 
 enum { EXPLAIN_TOKEN = 64, EXPLAIN_BANDS = 9 }; /* max bytes of a token's name; number of distance bands */
 

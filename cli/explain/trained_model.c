@@ -1,5 +1,5 @@
 /* trained_model.c -- relpos explain --model: a trained model's attention on a text, by words, split into content and
- * position; and a table of all heads. lab/cli runs the model.
+ * position; and a table of all heads. cli/lab runs the model.
  *
  * Let S be the scores of a query without the terms, and P what the terms add. The weights of the query are softmax(S +
  * P), its content weights softmax(S), and its position weights softmax(P).

@@ -2,7 +2,7 @@
  * partial sums, whatever vector length the machine has, so all machines compute the bits of plain C.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "src/base/random.h"
-#include "src/isa/clones.h"
+#include "src/processor/clones.h"
 #include "lab/engine/nn.h"
 #include <math.h>
 #include <string.h>

@@ -18,7 +18,7 @@
  * errors and those of the sum above. Nothing overflows, since |x| < 2^49 and |w| < 2^60.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/layout.h"
-#include "isa/clones.h"
+#include "processor/clones.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,7 @@
  * wins.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
-#include "src/isa/clones.h"
+#include "src/processor/clones.h"
 #include <stdlib.h>
 
 enum {

@@ -2,7 +2,7 @@
  * experts, and reductions over the vocabulary. Every row is computed independently, in a fixed order.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
-#include "src/isa/clones.h"
+#include "src/processor/clones.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

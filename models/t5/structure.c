@@ -5,7 +5,7 @@
  *
  * Source: class CNN of predict_3Di_encoderOnly.py, which masks the rows of the prefix and the end token too.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "src/isa/clones.h"
+#include "src/processor/clones.h"
 #include "t5/model.h"
 #include <stdio.h>
 #include <stdlib.h>

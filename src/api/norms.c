@@ -2,7 +2,7 @@
  * them. Independent of kernels.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "arguments.h"
-#include "engine/call.h"
+#include "call/call.h"
 #include <math.h>
 #include <stdlib.h>
 

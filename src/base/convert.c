@@ -2,7 +2,7 @@
  * masks and calls.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "array.h"
-#include "isa/clones.h"
+#include "processor/clones.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>

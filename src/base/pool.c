@@ -5,7 +5,7 @@
 #include "pool.h"
 #include "error.h"
 #include "integer.h"
-#include "isa/float_state.h"
+#include "processor/float_state.h"
 #include "system.h"
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,12 +1,7 @@
-/* engine/backward.c -- one backward call: its memory, its tasks, and the tickets that make tasks add their sums in a
- * fixed order.
+/* engine/backward.c -- one backward call: its memory and its tasks.
  * SPDX-License-Identifier: Apache-2.0 */
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* sched_yield */
-#endif
 #include "engine.h"
 #include <math.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,18 +13,6 @@
 #define TASKS_PER_THREAD 8
 /* Query rows of one task of stats_task and rows_task. */
 #define ROWS_PER_TASK 64
-
-void rpi_ticket_wait(atomic_llong *at, int64_t ticket)
-{
-    for (int spins = 0; atomic_load_explicit(at, memory_order_acquire) < ticket; spins++)
-        if (spins > 256)
-            sched_yield();
-}
-
-void rpi_ticket_pass(atomic_llong *at)
-{
-    atomic_fetch_add_explicit(at, 1, memory_order_release);
-}
 
 /* One backward call. When computing the work size of a plan, it is the largest call that the plan allows. */
 typedef struct gradients {

@@ -3,7 +3,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_ENGINE_H
 #define RELPOS_ENGINE_H
-#include "call.h"
+#include "call/call.h"
 #include "sources/sources.h"
 
 /* Run a forward call. Outputs may be absent. If work is NULL, allocate memory. */

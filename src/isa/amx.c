@@ -1,8 +1,8 @@
 /* isa/amx.c -- AVX-512 with AMX tiles (AMX-TILE, AMX-BF16): 16 x 16 sums of products of bf16.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "engine/call.h"
-#include "float_state.h"
-#include "target.h"
+#include "call/call.h"
+#include "processor/float_state.h"
+#include "processor/target.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -12,11 +12,11 @@ RPI_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,amx-tile,amx-bf16"
 #define RPI_ISA amx
 #define RPI_F64 0
 #define RPI_AMX 1
-#include "avx512.h"
-#include "amx.h"
+#include "processor/avx512.h"
+#include "processor/amx.h"
 #define amx_begin()         amx_configure(16)
 #define amx_dot(R, c, a, b) _tile_dpbf16ps(c, a, b)
-#include "vector_ops.h"
+#include "processor/vector_ops.h"
 #include "kernels/template.h"
 RPI_TARGET_END
 #endif

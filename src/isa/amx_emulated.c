@@ -1,9 +1,9 @@
 /* isa/amx_emulated.c -- AMX tiles emulated in plain C with the same bits, so that tests of kernels/amx run on every
  * machine.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "engine/call.h"
-#include "float_state.h"
-#include "target.h"
+#include "call/call.h"
+#include "processor/float_state.h"
+#include "processor/target.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -93,5 +93,5 @@ static inline void four_columns(const float *from, int64_t gap, vf *to)
 
 #undef RPI_UNROLL
 #define RPI_UNROLL /* without registers of this size, each copy of an unrolled loop would take stack of its own */
-#include "vector_ops.h"
+#include "processor/vector_ops.h"
 #include "kernels/template.h"

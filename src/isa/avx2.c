@@ -1,8 +1,8 @@
 /* isa/avx2.c -- AVX2 (with FMA and F16C).
  * SPDX-License-Identifier: Apache-2.0 */
-#include "engine/call.h"
-#include "float_state.h"
-#include "target.h"
+#include "call/call.h"
+#include "processor/float_state.h"
+#include "processor/target.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -11,8 +11,8 @@
 RPI_TARGET_BEGIN("avx2,fma,f16c")
 #define RPI_ISA avx2
 #define RPI_F64 0
-#include "avx2.h"
-#include "vector_ops.h"
+#include "processor/avx2.h"
+#include "processor/vector_ops.h"
 #include "kernels/template.h"
 RPI_TARGET_END
 #endif

@@ -1,8 +1,8 @@
 /* isa/avx2_f64.c -- AVX2 (with FMA) in double.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "engine/call.h"
-#include "float_state.h"
-#include "target.h"
+#include "call/call.h"
+#include "processor/float_state.h"
+#include "processor/target.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static inline void transpose(__m256d *x)
     x[2] = _mm256_permute2f128_pd(a, c, 0x31);
     x[3] = _mm256_permute2f128_pd(b, d, 0x31);
 }
-#include "vector_ops.h"
+#include "processor/vector_ops.h"
 #include "kernels/template.h"
 RPI_TARGET_END
 #endif

@@ -1,9 +1,9 @@
 /* isa/avx512.c -- AVX-512 (F, BW, DQ, VL), and a second table for AVX512-BF16. Only kernels of the second table run
  * vf_pairs. Compilers generate no other AVX512-BF16 instructions for code that does not use bf16 types.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "engine/call.h"
-#include "float_state.h"
-#include "target.h"
+#include "call/call.h"
+#include "processor/float_state.h"
+#include "processor/target.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -13,9 +13,9 @@ RPI_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")
 #define RPI_ISA       avx512
 #define RPI_F64       0
 #define RPI_PAIRS_ISA avx512_bf16
-#include "avx512.h"
+#include "processor/avx512.h"
 #define vf_pairs(x, y, sum) _mm512_dpbf16_ps(sum, (__m512bh)(x), (__m512bh)(y))
-#include "vector_ops.h"
+#include "processor/vector_ops.h"
 #include "kernels/template.h"
 RPI_TARGET_END
 #endif

@@ -1,8 +1,8 @@
 /* isa/avx512_f64.c -- AVX-512 (F, BW, DQ, VL) in double.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "engine/call.h"
-#include "float_state.h"
-#include "target.h"
+#include "call/call.h"
+#include "processor/float_state.h"
+#include "processor/target.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -25,7 +25,7 @@ typedef __m512d vf;
 #define vf_gather(p, at)            _mm512_i32gather_pd(_mm256_loadu_si256((const __m256i *)(const void *)(at)), p, 8)
 /* Pick lanes by index: index n < VL is lane n of a, VL + n is lane n of b. */
 #define vf_pick(a, index, b) _mm512_permutex2var_pd(a, (__m512i)(index), b)
-#include "vector_ops.h"
+#include "processor/vector_ops.h"
 #include "kernels/template.h"
 RPI_TARGET_END
 #endif

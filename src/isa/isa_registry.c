@@ -7,8 +7,8 @@
 #include "base/pool.h"
 #include "base/error.h"
 #include "problem/ops.h"
-#include "processor.h"
-#include "target.h"
+#include "processor/processor.h"
+#include "processor/target.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* isa/neon.c -- AdvSIMD (NEON), the vectors of every AArch64 machine.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "engine/call.h"
-#include "float_state.h"
-#include "target.h"
+#include "call/call.h"
+#include "processor/float_state.h"
+#include "processor/target.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -11,7 +11,7 @@ RPI_SOURCE_ORDER
 #include <arm_neon.h>
 #define RPI_ISA neon
 #define RPI_F64 0
-#include "neon.h"
-#include "vector_ops.h"
+#include "processor/neon.h"
+#include "processor/vector_ops.h"
 #include "kernels/template.h"
 #endif

@@ -1,8 +1,8 @@
 /* isa/neon_f64.c -- AdvSIMD (NEON) in double.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "engine/call.h"
-#include "float_state.h"
-#include "target.h"
+#include "call/call.h"
+#include "processor/float_state.h"
+#include "processor/target.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -33,6 +33,6 @@ static inline float64x2_t gather_lanes(const double *from, const int32_t *index)
     const float64x2_t x = vld1q_dup_f64(from + index[0]);
     return vld1q_lane_f64(from + index[1], x, 1);
 }
-#include "vector_ops.h"
+#include "processor/vector_ops.h"
 #include "kernels/template.h"
 #endif

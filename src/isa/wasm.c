@@ -1,9 +1,9 @@
 /* isa/wasm.c -- WebAssembly's SIMD128, or relaxed SIMD if the module is built for it. The name of the instruction set
  * says which.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "engine/call.h"
-#include "float_state.h"
-#include "target.h"
+#include "call/call.h"
+#include "processor/float_state.h"
+#include "processor/target.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -40,6 +40,6 @@ static inline void transpose(vf *x)
     x[2] = (vf)wasm_i64x2_shuffle(c, d, 0, 2);
     x[3] = (vf)wasm_i64x2_shuffle(c, d, 1, 3);
 }
-#include "vector_ops.h"
+#include "processor/vector_ops.h"
 #include "kernels/template.h"
 #endif

@@ -1,4 +1,4 @@
-/* kernels/block_sizes.h -- sizes of blocks and tiles. The file of each instruction set (isa/avx2.h, isa/avx512.h, …)
+/* kernels/block_sizes.h -- sizes of blocks and tiles. The file of each instruction set (processor/avx2.h, avx512.h, …)
  * defines VL, MR and NR, the sizes of vectors and register tiles.
  * Parameters: VL, MR, NR, RPI_AMX.
  * SPDX-License-Identifier: Apache-2.0 */

@@ -1,9 +1,9 @@
 /* kernels/editor.h -- parameters that let an editor parse a template on its own. If RPI_ISA is undefined, each template
  * includes the template that comes before it, and block_sizes.h includes this file. No build includes this file.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "engine/call.h"
-#include "isa/float_state.h"
-#include "isa/target.h"
+#include "call/call.h"
+#include "processor/float_state.h"
+#include "processor/target.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -12,4 +12,4 @@
 #define RPI_AMX 0
 enum { VL = 4, MR = 6, NR = 8 };
 typedef float vf __attribute__((vector_size(16), may_alias));
-#include "isa/vector_ops.h"
+#include "processor/vector_ops.h"

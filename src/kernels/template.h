@@ -1,11 +1,11 @@
 /* kernels/template.h -- attention over tiles: the template of the kernels, which the files of src/isa compile once for
  * each instruction set and type. It defines one table, rpi_ops_NAME, with the functions that the engine calls. The
- * templates use engine/call.h and include only each other. They name no scheme, mask or instruction set.
+ * templates use call/call.h and include only each other. They name no scheme, mask or instruction set.
  *
  * Parameters, defined by the file of the instruction set:
  *
  *     RPI_ISA          the name; RPI_F64  1: `real` is double; RPI_AMX  1: products use AMX tiles, by operations amx_…
- *     vf, vf_…         a vector of VL elements (`real`) and its operations; isa/vector_ops.h defines the missing ones
+ *     vf, vf_…         a vector of VL elements (`real`) and its operations; vector_ops.h defines the missing ones
  *     VL               elements of a vector: 2 to 16
  *     MR x NR          rows and columns of a register tile: MR is 6, NR is one to four vectors. A group has MR rows,
  *                      and a decoding call has at most MR queries.

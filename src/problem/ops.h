@@ -6,7 +6,7 @@
 #include <relpos/relpos.h>
 #include <stdbool.h>
 
-typedef struct rpi_call rpi_call; /* engine/call.h */
+typedef struct rpi_call rpi_call; /* call/call.h */
 
 typedef struct rpi_ops {
     const char *name;

@@ -10,9 +10,9 @@
 # Every number of JSON is written by cli_json_number or lab_number. Other formats with a real number after a name, and other calls of
 # jansson that take one, would print nan, or fail.
 command='numbers of JSON in the source'
-check 'a real number in a format of JSON' '' "$(grep -nE '\\": (\[)?%[-+0-9.*]*[efgEG]' cli/*.c cli/*/*.c models/*/cli/*.c lab/cli/*.c)"
-check 'json_real outside of lab_number' 'lab/cli/files.c' "$(grep -lE '\<json_real\(' cli/*.c cli/*/*.c models/*/*.c models/*/cli/*.c lab/cli/*.c lab/engine/*.c)"
-check 'json_pack with f' '' "$(grep -nE 'json_pack\(.*"[^"]*: ?f' cli/*.c cli/*/*.c models/*/*.c models/*/cli/*.c lab/cli/*.c)"
+check 'a real number in a format of JSON' '' "$(grep -nE '\\": (\[)?%[-+0-9.*]*[efgEG]' cli/*.c cli/*/*.c)"
+check 'json_real outside of lab_number' 'cli/lab/files.c' "$(grep -lE '\<json_real\(' cli/*.c cli/*/*.c models/*/*.c lab/engine/*.c)"
+check 'json_pack with f' '' "$(grep -nE 'json_pack\(.*"[^"]*: ?f' cli/*.c cli/*/*.c models/*/*.c)"
 check 'json.dump without allow_nan=False' '' "$(for file in bench/*.py lab/*.py lab/report/*.py tools/*.py python/relpos/*.py web/*.py docs/*.py; do
     [ "$(grep -oE 'json\.dumps?\>' "$file" | wc -l)" = "$(grep -o 'allow_nan=False' "$file" | wc -l)" ] || echo "$file"
 done)"

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
-#include "t5/cli/t5.h"
+#include "cli/t5/t5.h"
 
 #include <stdlib.h>
 #include <unistd.h>

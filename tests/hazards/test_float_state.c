@@ -11,7 +11,7 @@
 
 /* On other machines the library does not change this state (docs/numerics.md). */
 #if defined(__x86_64__) || defined(__aarch64__)
-#include "src/isa/float_state.h"
+#include "src/processor/float_state.h"
 #include <float.h>
 
 static float half_of(float x)

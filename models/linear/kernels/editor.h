@@ -1,8 +1,8 @@
 /* editor.h -- parameters with which an editor can parse a template without an instruction set. A template includes the
  * one before it, and the first ones this file, only if LINEAR_ISA is undefined. No build includes it. */
 #include "linear/ops.h"
-#include "isa/float_state.h"
-#include "isa/target.h"
+#include "processor/float_state.h"
+#include "processor/target.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #define MAX_ROWS   3
 enum { VL = 4, MR = 3 };
 typedef float vf __attribute__((vector_size(16), may_alias));
-#include "isa/vector_ops.h"
+#include "processor/vector_ops.h"
 
 /* The parameters of amx_block.h. */
 extern const linear_ops linear_ops_generic;

@@ -1,6 +1,6 @@
 /* integer_vector_ops.h -- vector operations for integer products, written with compiler vectors, for instruction sets
  * that do not define them. Each 32-bit lane sums the products of four weights and four inputs. Included after
- * isa/vector_ops.h.
+ * processor/vector_ops.h.
  *
  *   w8, x8   four weights of each output; four inputs, equal in all lanes. W8_DOT(sum, w, x) adds their products. A
  *            stored input takes X8_BYTES bytes; with X8_UNSIGNED it is a byte with 128 added

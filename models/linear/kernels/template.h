@@ -1,7 +1,7 @@
 /* template.h -- the kernels of linear layers, compiled once for each instruction set by a file of linear/sets, which
  * defines:
  *
- *   VL            number of floats of a vector: 4, 8 or 16; also vf and the vector operations of isa/vector_ops.h
+ *   VL            number of floats of a vector: 4, 8 or 16; also vf and the vector operations of processor/vector_ops.h
  *   MR            max rows of a register tile in a large block; optional GROUP_ROWS(type), where it depends on the type
  *   MAX_ROWS      max rows of a block that is one tile high, at most 6
  *   SHAPES(X)     shapes of register tiles: X(columns, max rows), widest first, the last X(1, MAX_ROWS)

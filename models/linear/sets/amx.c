@@ -1,8 +1,8 @@
 /* linear/sets/amx.c -- AVX-512 with AMX-TILE and AMX-INT8: tiles of 16 x 16 sums of products of bytes.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
-#include "isa/float_state.h"
-#include "isa/target.h"
+#include "processor/float_state.h"
+#include "processor/target.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -16,9 +16,9 @@ extern const linear_ops linear_ops_avx512_bf16;
 #define LINEAR_AMX
 #define FEWEST_ROWS 5 /* fewer rows go to VPDPBUSD: 4 rows take no longer than loading their weights from L2 */
 #define RPI_F64     0
-#include "isa/avx512.h"
-#include "isa/vector_ops.h"
-#include "isa/amx.h"
+#include "processor/avx512.h"
+#include "processor/vector_ops.h"
+#include "processor/amx.h"
 #include "linear/sets/avx512_integers.h"
 #define X8_BYTES            1
 #define X8_UNSIGNED         1

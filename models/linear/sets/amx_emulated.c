@@ -1,8 +1,8 @@
 /* linear/sets/amx_emulated.c -- the tiles of AMX-INT8 in plain C, to test amx_block.h on every machine.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
-#include "isa/float_state.h"
-#include "isa/target.h"
+#include "processor/float_state.h"
+#include "processor/target.h"
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ extern const linear_ops linear_ops_generic;
 #define RPI_F64     0
 enum { VL = 4 };
 typedef float vf __attribute__((vector_size(16), may_alias));
-#include "isa/vector_ops.h"
+#include "processor/vector_ops.h"
 #define X8_BYTES    1
 #define X8_UNSIGNED 1
 

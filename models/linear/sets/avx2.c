@@ -1,8 +1,8 @@
 /* linear/sets/avx2.c -- AVX2 with FMA.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
-#include "isa/float_state.h"
-#include "isa/target.h"
+#include "processor/float_state.h"
+#include "processor/target.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -17,8 +17,8 @@ RPI_TARGET_BEGIN("avx2,fma,f16c")
 #define INT8_ENDS(rows, columns) 1
 /* 5 x 16 sums of int8 and q8 leave 6 of 16 registers for operands; 3 x 32 sums of int4 are faster than 6 x 16. */
 #define GROUP_ROWS(type) ((type) == LINEAR_INT8 || (type) == LINEAR_Q8 ? 5 : (type) == LINEAR_INT4 ? 3 : MR)
-#include "isa/avx2.h"
-#include "isa/vector_ops.h"
+#include "processor/avx2.h"
+#include "processor/vector_ops.h"
 #include "linear/sets/avx2_integers.h"
 #define vi_madd(a, b) ((vi)_mm256_madd_epi16((__m256i)(a), (__m256i)(b)))
 

@@ -1,8 +1,8 @@
 /* linear/sets/avx512.c -- AVX-512 (F, BW, DQ, VL).
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
-#include "isa/float_state.h"
-#include "isa/target.h"
+#include "processor/float_state.h"
+#include "processor/target.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -13,8 +13,8 @@ RPI_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
 #define RPI_F64    0
 #define SHAPES(X)  X(4, 6) X(2, 6) X(1, 6)
 #define MAX_ROWS   6
-#include "isa/avx512.h"
-#include "isa/vector_ops.h"
+#include "processor/avx512.h"
+#include "processor/vector_ops.h"
 #include "linear/sets/avx512_integers.h"
 #define vi_madd(a, b) ((vi)_mm512_madd_epi16((__m512i)(a), (__m512i)(b)))
 

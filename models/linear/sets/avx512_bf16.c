@@ -2,8 +2,8 @@
  * that also have VNNI.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
-#include "isa/float_state.h"
-#include "isa/target.h"
+#include "processor/float_state.h"
+#include "processor/target.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -17,8 +17,8 @@ extern const linear_ops linear_ops_avx512_vnni;
 #define RPI_F64     0
 #define SHAPES(X)   X(4, 6) X(2, 6) X(1, 6)
 #define MAX_ROWS    6
-#include "isa/avx512.h"
-#include "isa/vector_ops.h"
+#include "processor/avx512.h"
+#include "processor/vector_ops.h"
 #include "linear/sets/avx512_integers.h"
 
 /* For each pair, VDPBF16PS adds the product of the odd inputs and then the product of the even inputs, rounding to

@@ -1,8 +1,8 @@
 /* linear/sets/avx512_vnni.c -- AVX-512 with VNNI: sums of four products of bytes.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
-#include "isa/float_state.h"
-#include "isa/target.h"
+#include "processor/float_state.h"
+#include "processor/target.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -16,8 +16,8 @@ extern const linear_ops linear_ops_avx512;
 #define RPI_F64     0
 #define SHAPES(X)   X(4, 6) X(2, 6) X(1, 6)
 #define MAX_ROWS    6
-#include "isa/avx512.h"
-#include "isa/vector_ops.h"
+#include "processor/avx512.h"
+#include "processor/vector_ops.h"
 #include "linear/sets/avx512_integers.h"
 
 /* VPDPBUSD multiplies unsigned bytes by signed bytes. For int8 the inputs are the unsigned bytes; for int4 and q8 the

@@ -2,8 +2,8 @@
  * bytes. For f32, the product and the sum are rounded separately.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
-#include "isa/float_state.h"
-#include "isa/target.h"
+#include "processor/float_state.h"
+#include "processor/target.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -13,5 +13,5 @@
 #define MAX_ROWS   3
 enum { VL = 4, MR = 3 }; /* 3 x 16 sums take 12 of 16 registers */
 typedef float vf __attribute__((vector_size(16), may_alias));
-#include "isa/vector_ops.h"
+#include "processor/vector_ops.h"
 #include "linear/kernels/template.h"

@@ -1,7 +1,7 @@
 /* linear/sets/linear_registry.c -- finds instruction sets of linear layers by name, and detects those of this machine.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
-#include "isa/processor.h"
+#include "processor/processor.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

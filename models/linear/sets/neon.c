@@ -1,8 +1,8 @@
 /* linear/sets/neon.c -- AdvSIMD (NEON), which every AArch64 machine has.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "linear/ops.h"
-#include "isa/float_state.h"
-#include "isa/target.h"
+#include "processor/float_state.h"
+#include "processor/target.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -13,8 +13,8 @@ RPI_SOURCE_ORDER
 #define RPI_F64    0
 #define SHAPES(X)  X(4, 1) X(2, 3) X(1, 6)
 #define MAX_ROWS   6
-#include "isa/neon.h"
-#include "isa/vector_ops.h"
+#include "processor/neon.h"
+#include "processor/vector_ops.h"
 #define vf_of_vi(x) vcvtq_f32_s32((int32x4_t)(x))
 
 /* Products of bytes have 16 bits. With 8-bit weights, pairs of products are added to 32-bit sums; with 4-bit weights,

@@ -1,9 +1,9 @@
 /* kernels/amx/amx_editor.h -- as kernels/editor.h, for the templates of AMX: parameters, declarations of the operations
  * on AMX tiles, and the templates before bf16_sums.h. No build includes it.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "engine/call.h"
-#include "isa/float_state.h"
-#include "isa/target.h"
+#include "call/call.h"
+#include "processor/float_state.h"
+#include "processor/target.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -22,7 +22,7 @@ void amx_zero(amx_tiles *R, int t);
 void amx_load(amx_tiles *R, int t, const void *from, int64_t step);
 void amx_store(const amx_tiles *R, int t, void *to, int64_t step);
 void amx_dot(amx_tiles *R, int c, int a, int b);
-#include "isa/vector_ops.h"
+#include "processor/vector_ops.h"
 #include "kernels/block_sizes.h"
 #include "kernels/elements.h"
 #include "kernels/rotate_rows.h"
