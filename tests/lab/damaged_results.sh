@@ -28,7 +28,7 @@ damaged 'lengths is 5, not a list that is not empty' sweep 's/"lengths":.*,"weig
 damaged 'lengths\[1\].perplexity is missing' sweep 's/"perplexity"\(:[^,]*,"bits\)/"x"\1/2' "$T/results.jsonl"
 damaged 'lengths\[0\].perplexity is 0, not a number above 0' sweep 's/"perplexity":[0-9.e+]*/"perplexity":0/' "$T/results.jsonl"
 damaged 'position_weights is "many", not an integer' sweep 's/"position_weights":[0-9]*/"position_weights":"many"/' "$T/results.jsonl"
-damaged 'weights is NaN, not an integer above 0' sweep 's/"weights":[0-9]*/"weights":NaN/' "$T/results.jsonl"
+damaged 'not JSON' sweep 's/"weights":[0-9]*/"weights":NaN/' "$T/results.jsonl"
 damaged 'machine.isa is missing' sweep 's/"isa"/"x"/' "$T/results.jsonl"
 damaged 'trained is missing' inspect 's/.*/{"inspect":"t5"}/' lab/results/inspect.jsonl
 damaged 'layers\[0\]\[0\].position is \[1\], not a list of 72' inspect 's/"position":[^]]*]/"position":[1]/' lab/results/inspect.jsonl
