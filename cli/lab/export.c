@@ -81,7 +81,7 @@ static int add_tokens(io_set *set, const nn_model *m, const int32_t *tokens, int
         size_t size, used = 0, character;
         unsigned char byte;
         const unsigned char *text = lab_token_text(m, tokens[t], &byte, &size);
-        char *name = malloc(4 * size + 1);
+        char *name = malloc(4 * size + 8); /* lab_token needs 8 bytes for the last character, of which it uses 5 */
         for (size_t x = 0; name && x<size; x += character> 1 ? character : 1) {
             character = io_utf8(text + x, size - x);
             if (character > 1)

@@ -1,5 +1,5 @@
-# make_beams.py -- writes tests/t5/data/beams: a T5 model whose next token depends only on the last one, and the beams that transformers
-# finds from each token, with settings that end the search at different lengths.
+# make_beams.py -- writes tests/t5/beams: a T5 model whose next token depends only on the last one, and the beams that
+# transformers finds from each token, with settings that end the search at different lengths.
 #
 #     python3 tests/t5/make_beams.py
 #
@@ -14,12 +14,13 @@ from safetensors.torch import save_file
 from transformers import T5Config, T5ForConditionalGeneration
 
 V, STEPS = 16, 8
-TO = Path(__file__).parent / "data/beams"
-SEARCHES = [(early, penalty, beams) for early in (False, True, "never") for penalty in (-1.0, 0.0, 0.4, 1.0, 2.0) for beams in (2, 4)]
+TO = Path(__file__).parent / "beams"
+SEARCHES = [(early, penalty, beams) for early in (False, True, "never")
+            for penalty in (-1.0, 0.0, 0.4, 1.0, 2.0) for beams in (2, 4)]
 
 torch.manual_seed(1)
-config = T5Config(vocab_size=V, d_model=V, d_kv=4, d_ff=4, num_heads=1, num_layers=1, num_decoder_layers=1, feed_forward_proj="gated-gelu",
-                  decoder_start_token_id=0, pad_token_id=0, eos_token_id=1, dropout_rate=0.0)
+config = T5Config(vocab_size=V, d_model=V, d_kv=4, d_ff=4, num_heads=1, num_layers=1, num_decoder_layers=1,
+                  feed_forward_proj="gated-gelu", decoder_start_token_id=0, pad_token_id=0, eos_token_id=1, dropout_rate=0.0)
 config.tie_word_embeddings = config.scale_decoder_outputs = False  # after construction, because T5Config sets them
 model = T5ForConditionalGeneration(config).eval()
 logits = 1.5 * torch.randn(V, V)
@@ -42,8 +43,9 @@ out = {"logits": got.contiguous()}
 for k, (early, penalty, beams) in enumerate(SEARCHES):
     rows, scores = torch.full((V, beams, STEPS), -1, dtype=torch.int32), torch.zeros(V, beams)
     for start in range(2, V):
-        g = model.generate(torch.tensor([[2]]), decoder_input_ids=torch.tensor([[0, start]]), max_new_tokens=STEPS - 1, do_sample=False, num_beams=beams,
-                           num_return_sequences=beams, early_stopping=early, length_penalty=penalty, return_dict_in_generate=True, output_scores=True)
+        g = model.generate(torch.tensor([[2]]), decoder_input_ids=torch.tensor([[0, start]]), max_new_tokens=STEPS - 1,
+                           do_sample=False, num_beams=beams, num_return_sequences=beams, early_stopping=early,
+                           length_penalty=penalty, return_dict_in_generate=True, output_scores=True)
         for r in range(beams):
             row = g.sequences[r, 1:].tolist()
             end = row.index(1, 1) + 1 if 1 in row[1:] else len(row)
