@@ -20,7 +20,8 @@ SEARCHES = [(early, penalty, beams) for early in (False, True, "never")
 
 torch.manual_seed(1)
 config = T5Config(vocab_size=V, d_model=V, d_kv=4, d_ff=4, num_heads=1, num_layers=1, num_decoder_layers=1,
-                  feed_forward_proj="gated-gelu", decoder_start_token_id=0, pad_token_id=0, eos_token_id=1, dropout_rate=0.0)
+                  feed_forward_proj="gated-gelu", decoder_start_token_id=0, pad_token_id=0, eos_token_id=1,
+                  dropout_rate=0.0)
 config.tie_word_embeddings = config.scale_decoder_outputs = False  # after construction, because T5Config sets them
 model = T5ForConditionalGeneration(config).eval()
 logits = 1.5 * torch.randn(V, V)
