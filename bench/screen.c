@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MAX_LINES = 512, MAX_TOKENS = 65536, RANDOM_SOURCES = 8, RANDOM_LENGTH = 128 };
+enum { MAX_LINES = 512, MAX_TOKENS = 65536, RANDOM_SOURCES = 8, RANDOM_LENGTH = 128, MAX_ROUNDS = 99 };
 
 static double seconds(void)
 {
@@ -125,79 +125,105 @@ static void time_making(const linear_weights *head, rp_pool *pool)
     free(memory);
 }
 
+/* The two ways that are compared: 0 with the whole head or by steps, 1 with the screen or the draft. */
+typedef struct comparison {
+    rp_t5 *m[2];
+    rp_pool *pool;
+    const char *draft; /* NULL: compare the screen */
+    int64_t tokens[2];
+    rp_t5_drafted drafted;
+    double ratio[MAX_ROUNDS], rate[2][MAX_ROUNDS];
+    counting k;
+} comparison;
+
+static void open_models(comparison *c, const char *path)
+{
+    rp_t5_opening o = rp_t5_opening_init();
+    o.pool = c->pool;
+    for (int way = 0; way < 2; way++) {
+        if (c->draft == NULL)
+            setenv("RELPOS_SCREEN", way == 0 ? "1000000000" : "0", 1);
+        o.draft = way == 1 ? c->draft : NULL;
+        const double before = seconds();
+        check(rp_t5_open(&c->m[way], path, &o));
+        if (way == 1 && c->draft != NULL)
+            printf("opened with a draft in %.0f ms\n", 1e3 * (seconds() - before));
+    }
+}
+
+/* Time both ways, alternating. Return false if their tokens differ. */
+static bool run_rounds(comparison *c, rp_t5_generation *g, int64_t n, const rp_t5_tokens *sources, int64_t batch,
+                       int rounds)
+{
+    uint64_t sum[2];
+    const t5_screen *screen = c->m[1]->screen;
+    for (int way = c->draft != NULL ? 0 : 1; way < 2; way++) /* this also builds the screen */
+        generate(c->m[way], g, n < 40 ? n : 40, sources, 1, &c->tokens[way], &sum[way], &c->drafted);
+    for (int round = 0; round < rounds; round++) {
+        for (int way = 0; way < 2; way++) {
+            c->k = (counting){.screen = screen, .before = screen != NULL ? screen->candidates : 0};
+            g->on_token = way == 1 && batch == 1 && c->draft == NULL ? count : NULL;
+            g->context = &c->k;
+            c->rate[way][round] = generate(c->m[way], g, n, sources, batch, &c->tokens[way], &sum[way], &c->drafted);
+            c->rate[way][round] = (double)c->tokens[way] / c->rate[way][round];
+        }
+        if (sum[0] != sum[1])
+            return false;
+        c->ratio[round] = c->rate[1][round] / c->rate[0][round];
+    }
+    return true;
+}
+
+static void report(comparison *c, int rounds)
+{
+    static const char *const names[2][2] = {{"with the whole head", "with an 8-bit screen"},
+                                            {"by steps", "with a draft"}};
+    const char *const *name = names[c->draft != NULL];
+    qsort(c->rate[0], (size_t)rounds, sizeof(double), by_number);
+    qsort(c->rate[1], (size_t)rounds, sizeof(double), by_number);
+    qsort(c->ratio, (size_t)rounds, sizeof(double), by_number);
+    printf("%lld equal tokens; tokens per second of decoding: %.0f %s, %.0f %s: %.2f times (%.2f to %.2f)\n",
+           (long long)c->tokens[1], c->rate[0][rounds / 2], name[0], c->rate[1][rounds / 2], name[1],
+           c->ratio[rounds / 2], c->ratio[0], c->ratio[rounds - 1]);
+    if (c->draft != NULL)
+        printf("%lld proposed, %lld accepted, %lld passes\n", (long long)c->drafted.proposed,
+               (long long)c->drafted.accepted, (long long)c->drafted.passes);
+    else
+        printf("%lld rows, %lld of them read the whole head\n", (long long)c->m[1]->screen->rows,
+               (long long)c->m[1]->screen->whole);
+    if (c->k.n > 0) {
+        qsort(c->k.of, (size_t)c->k.n, sizeof *c->k.of, by_size);
+        printf("candidates: median %d, 90th percentile %d, largest %d\n", (int)c->k.of[c->k.n / 2],
+               (int)c->k.of[c->k.n * 9 / 10], (int)c->k.of[c->k.n - 1]);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const char *const lines = argc > 2 && argv[2][0] ? argv[2] : NULL, *const prefix = argc > 3 ? argv[3] : "";
     const int64_t length = argc > 4 ? atoll(argv[4]) : 64, batch = argc > 5 ? atoll(argv[5]) : 1;
-    enum { MAX_ROUNDS = 99 };
     const int rounds = argc > 6 && atoi(argv[6]) < MAX_ROUNDS ? atoi(argv[6]) : 5;
-    const char *const draft = argc > 7 ? argv[7] : NULL;
-    static const char *const names[2][2] = {{"with the whole head", "with an 8-bit screen"},
-                                            {"by steps", "with a draft"}};
     static rp_t5_tokens sources[MAX_LINES];
-    static counting k;
-    double ratio[MAX_ROUNDS], rate[2][MAX_ROUNDS];
-    rp_t5 *m[2];
-    rp_pool *pool;
-    if (argc < 2 || rounds < 1 || batch < 1 || length < 1 || rp_pool_create(&pool, 1) != RP_OK)
+    static comparison c;
+    c.draft = argc > 7 ? argv[7] : NULL;
+    if (argc < 2 || rounds < 1 || batch < 1 || length < 1 || rp_pool_create(&c.pool, 1) != RP_OK)
         return fprintf(stderr, "usage: bench_screen MODEL [LINES] [PREFIX] [TOKENS] [BATCH] [ROUNDS] [DRAFT]\n"), 2;
-    rp_t5_opening o = rp_t5_opening_init();
-    o.pool = pool;
-    for (int way = 0; way < 2; way++) {
-        if (draft == NULL)
-            setenv("RELPOS_SCREEN", way == 0 ? "1000000000" : "0", 1);
-        o.draft = way == 1 ? draft : NULL;
-        const double before = seconds();
-        check(rp_t5_open(&m[way], argv[1], &o));
-        if (way == 1 && draft != NULL)
-            printf("opened with a draft in %.0f ms\n", 1e3 * (seconds() - before));
-    }
-    if (draft == NULL && m[1]->screen == NULL)
+    open_models(&c, argv[1]);
+    if (c.draft == NULL && c.m[1]->screen == NULL)
         return fprintf(stderr, "%s: its head already has 8 bits (use a model in f32, f16 or bf16)\n", argv[1]), 1;
-    const int64_t n = read_sources(m[0], lines, prefix, sources);
-    rp_t5_generation g = rp_t5_generation_of(m[0]);
-    int64_t tokens[2];
-    uint64_t sum[2];
-    rp_t5_drafted drafted;
+    const int64_t n = read_sources(c.m[0], lines, prefix, sources);
+    rp_t5_generation g = rp_t5_generation_of(c.m[0]);
     g.max_new_tokens = length;
     g.min_new_tokens = lines != NULL ? 0 : length;
-    if (draft == NULL)
-        time_making(&m[0]->weights.head, pool);
-    for (int way = draft != NULL ? 0 : 1; way < 2; way++) /* this also builds the screen */
-        generate(m[way], &g, n < 40 ? n : 40, sources, 1, &tokens[way], &sum[way], &drafted);
-    for (int round = 0; round < rounds; round++) {
-        for (int way = 0; way < 2; way++) {
-            k = (counting){.screen = m[1]->screen, .before = m[1]->screen != NULL ? m[1]->screen->candidates : 0};
-            g.on_token = way == 1 && batch == 1 && draft == NULL ? count : NULL;
-            g.context = &k;
-            rate[way][round] = generate(m[way], &g, n, sources, batch, &tokens[way], &sum[way], &drafted);
-            rate[way][round] = (double)tokens[way] / rate[way][round];
-        }
-        if (sum[0] != sum[1])
-            return fprintf(stderr, "the tokens differ\n"), 1;
-        ratio[round] = rate[1][round] / rate[0][round];
-    }
-    qsort(rate[0], (size_t)rounds, sizeof(double), by_number);
-    qsort(rate[1], (size_t)rounds, sizeof(double), by_number);
-    qsort(ratio, (size_t)rounds, sizeof(double), by_number);
-    printf("%lld equal tokens; tokens per second of decoding: %.0f %s, %.0f %s: %.2f times (%.2f to %.2f)\n",
-           (long long)tokens[1], rate[0][rounds / 2], names[draft != NULL][0], rate[1][rounds / 2],
-           names[draft != NULL][1], ratio[rounds / 2], ratio[0], ratio[rounds - 1]);
-    if (draft != NULL)
-        printf("%lld proposed, %lld accepted, %lld passes\n", (long long)drafted.proposed, (long long)drafted.accepted,
-               (long long)drafted.passes);
-    else
-        printf("%lld rows, %lld of them read the whole head\n", (long long)m[1]->screen->rows,
-               (long long)m[1]->screen->whole);
-    if (k.n > 0) {
-        qsort(k.of, (size_t)k.n, sizeof *k.of, by_size);
-        printf("candidates: median %d, 90th percentile %d, largest %d\n", (int)k.of[k.n / 2], (int)k.of[k.n * 9 / 10],
-               (int)k.of[k.n - 1]);
-    }
+    if (c.draft == NULL)
+        time_making(&c.m[0]->weights.head, c.pool);
+    if (!run_rounds(&c, &g, n, sources, batch, rounds))
+        return fprintf(stderr, "the tokens differ\n"), 1;
+    report(&c, rounds);
     for (int64_t s = 0; s < n; s++)
         free((void *)(uintptr_t)sources[s].tokens);
-    rp_t5_close(m[0]);
-    rp_t5_close(m[1]);
-    rp_pool_destroy(pool);
+    rp_t5_close(c.m[0]);
+    rp_t5_close(c.m[1]);
+    rp_pool_destroy(c.pool);
     return 0;
 }

@@ -185,48 +185,69 @@ static bool value_is_optional(const cli_option *o)
     return o->arg && o->arg[0] == '[';
 }
 
-int cli_options(const cli_command *command, int argc, char **argv,
-                int (*on_option)(void *context, int key, const char *value), void *context, const char **args,
-                int max_args, int *n_args)
-{
-    enum { HELP = 'h' };
-    expanded whole;
-    const cli_command *c = &whole.command;
+/* The arguments of one getopt_long. */
+typedef struct getopt_input {
     struct option longs[MAX_OPTIONS + 2];
-    char shorts[64] = "-:h"; /* '-': arguments in order; ':': distinguish a missing value from an unknown option */
-    int n_longs = 0, key, code = -1, last = 1;
-    char safe[128];
-    const char **early = calloc((size_t)argc + 1, sizeof *early); /* negative numbers, hidden from getopt */
-    char **words = calloc((size_t)argc + 1, sizeof *words);
-    int n_words = 0;
-    *n_args = 0;
-    if (!early || !words || !expand(&whole, command)) {
-        free(early);
-        free(words);
-        return cli_error(CLI_FAILED, "%s: out of memory while reading the options (close other programs)",
-                         command->name);
-    }
+    char shorts[64];
+    const char **early; /* negative numbers, hidden from getopt */
+    char **words;       /* argv with "number" in their places */
+    int n_words;
+} getopt_input;
+
+enum { HELP = 'h' };
+
+static void list_options(getopt_input *g, const cli_command *c)
+{
+    int n = 0;
+    strcpy(g->shorts, "-:h"); /* '-': arguments in order; ':': distinguish a missing value from an unknown option */
     for (const cli_option *o = c->options; o->name; o++) {
-        longs[n_longs++] = (struct option){o->name,
-                                           !o->arg                ? no_argument
-                                           : value_is_optional(o) ? optional_argument
-                                                                  : required_argument,
-                                           NULL, o->key};
+        g->longs[n++] = (struct option){o->name,
+                                        !o->arg                ? no_argument
+                                        : value_is_optional(o) ? optional_argument
+                                                               : required_argument,
+                                        NULL, o->key};
         if (o->key < 256)
-            snprintf(shorts + strlen(shorts), sizeof shorts - strlen(shorts), "%c%s", o->key, o->arg ? ":" : "");
+            snprintf(g->shorts + strlen(g->shorts), sizeof g->shorts - strlen(g->shorts), "%c%s", o->key,
+                     o->arg ? ":" : "");
     }
-    longs[n_longs++] = (struct option){"help", no_argument, NULL, HELP};
-    longs[n_longs] = (struct option){0};
-    /* getopt would parse -5 as an option. Give it the word "number" instead, and get the number back from `early`. */
+    g->longs[n++] = (struct option){"help", no_argument, NULL, HELP};
+    g->longs[n] = (struct option){0};
+}
+
+/* getopt would parse -5 as an option. Give it the word "number" instead, and get the number back from `early`. */
+static void hide_numbers(getopt_input *g, const cli_command *c, int argc, char **argv)
+{
     for (int n = 0; n < argc; n++) {
         const bool number = n > 0 && c->negative_numbers && is_number(argv[n]) && !takes_next(c, argv[n - 1]);
-        early[n_words] = number ? argv[n] : NULL;
-        words[n_words++] = number ? (char *)(uintptr_t) "number" : argv[n];
+        g->early[n] = number ? argv[n] : NULL;
+        g->words[n] = number ? (char *)(uintptr_t) "number" : argv[n];
     }
+    g->n_words = argc;
+}
+
+/* Return the value of an option for which getopt found none: the next word if its value is optional and this word has
+ * the form key=value, "" if it is optional and missing, NULL if the option takes none. */
+static const char *optional_value(const getopt_input *g, const cli_command *c, int key)
+{
+    for (const cli_option *o = c->options; o->name; o++)
+        if (o->key == key && value_is_optional(o)) {
+            const bool next = optind < g->n_words && g->words[optind][0] != '-' && strchr(g->words[optind], '=');
+            return next ? g->words[optind++] : "";
+        }
+    return NULL;
+}
+
+/* Pass each option to on_option, and collect the arguments. Return -1, or the exit code of a command that ends here. */
+static int read_words(const getopt_input *g, const cli_command *c, char **argv,
+                      int (*on_option)(void *context, int key, const char *value), void *context, const char **args,
+                      int max_args, int *n_args)
+{
+    char safe[128];
+    int key, code = -1, last = 1;
     optind = 0; /* reset getopt (GNU) */
     opterr = 0;
-    while (code < 0 && (key = getopt_long(n_words, words, shorts, longs, NULL)) != -1) {
-        const char *word = words[optind - 1];
+    while (code < 0 && (key = getopt_long(g->n_words, g->words, g->shorts, g->longs, NULL)) != -1) {
+        const char *word = g->words[optind - 1];
         if (key == HELP) {
             print_help(c);
             code = CLI_OK;
@@ -234,32 +255,47 @@ int cli_options(const cli_command *command, int argc, char **argv,
             code = cli_error(CLI_USAGE, "%s: %s needs a value (see relpos %s --help)", c->name,
                              io_safe(safe, sizeof safe, word), c->name);
         } else if (key == '?') {
-            code = unknown_option(c, words[last] && last < n_words ? words[last] : word);
+            code = unknown_option(c, g->words[last] && last < g->n_words ? g->words[last] : word);
         } else if (key == 1) {
-            const char *value = early[optind - 1] ? early[optind - 1] : optarg;
+            const char *value = g->early[optind - 1] ? g->early[optind - 1] : optarg;
             if (*n_args >= max_args)
                 code = one_too_many(c, value);
             else
                 args[(*n_args)++] = value;
         } else {
-            const char *value = optarg;
-            for (const cli_option *o = c->options; o->name && !value; o++)
-                if (o->key == key && value_is_optional(o)) {
-                    const bool next = optind < n_words && words[optind][0] != '-' && strchr(words[optind], '=');
-                    value = next ? words[optind++] : "";
-                }
+            const char *value = optarg ? optarg : optional_value(g, c, key);
             const int result = on_option(context, key, value);
             code = result == CLI_OK ? -1 : result;
         }
         last = optind;
     }
-    for (int n = optind; code < 0 && n < n_words; n++) { /* words after "--" */
+    for (int n = optind; code < 0 && n < g->n_words; n++) { /* words after "--" */
         if (*n_args >= max_args)
             code = one_too_many(c, argv[n]);
         else
             args[(*n_args)++] = argv[n];
     }
-    free(early);
-    free(words);
+    return code;
+}
+
+int cli_options(const cli_command *command, int argc, char **argv,
+                int (*on_option)(void *context, int key, const char *value), void *context, const char **args,
+                int max_args, int *n_args)
+{
+    expanded whole;
+    getopt_input g = {.early = calloc((size_t)argc + 1, sizeof *g.early),
+                      .words = calloc((size_t)argc + 1, sizeof *g.words)};
+    int code;
+    *n_args = 0;
+    if (!g.early || !g.words || !expand(&whole, command)) {
+        code =
+            cli_error(CLI_FAILED, "%s: out of memory while reading the options (close other programs)", command->name);
+    } else {
+        list_options(&g, &whole.command);
+        hide_numbers(&g, &whole.command, argc, argv);
+        code = read_words(&g, &whole.command, argv, on_option, context, args, max_args, n_args);
+    }
+    free(g.early);
+    free(g.words);
     return code;
 }

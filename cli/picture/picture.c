@@ -76,26 +76,26 @@ typedef struct layout {
 
 enum { BAR_W = 16, ROW_LABEL_W = 20 };
 
-static layout lay_out(const pic_map *map, const pic_scale s[2], int max_cells)
+/* Arrange the panels in lines, and choose the size of their cells. */
+static void arrange_panels(layout *l, const pic_map *map, int max_cells)
 {
     /* For 1 to 4 panels in a line: desired side of a panel in pixels, and max number of cells per side. With more
      * values than that, each cell shows an average. */
     static const int side[] = {540, 500, 370, 290}, max_by_panels[] = {1200, 720, 540, 420};
-    layout l = {.across = map->n_panels, .down = 1};
+    l->across = map->n_panels;
+    l->down = 1;
     if (map->n_panels > 4) {
-        l.down = (int)pic_groups(map->n_panels, 4);
-        l.across = (int)pic_groups(map->n_panels, l.down);
+        l->down = (int)pic_groups(map->n_panels, 4);
+        l->across = (int)pic_groups(map->n_panels, l->down);
     }
-    const int limit = max_by_panels[l.across - 1] < max_cells ? max_by_panels[l.across - 1] : max_cells;
-    bool panel_titles = false;
+    const int limit = max_by_panels[l->across - 1] < max_cells ? max_by_panels[l->across - 1] : max_cells;
     for (int k = 0; k < map->n_panels; k++) {
         const pic_panel *p = &map->panels[k];
-        l.row.n = p->rows > l.row.n ? p->rows : l.row.n;
-        l.col.n = p->cols > l.col.n ? p->cols : l.col.n;
-        l.each_row |= p->rows != map->panels[0].rows;
-        panel_titles |= pic_has_text(p->title);
+        l->row.n = p->rows > l->row.n ? p->rows : l->row.n;
+        l->col.n = p->cols > l->col.n ? p->cols : l->col.n;
+        l->each_row |= p->rows != map->panels[0].rows;
     }
-    pic_axis *const axes[2] = {&l.row, &l.col};
+    pic_axis *const axes[2] = {&l->row, &l->col};
     int64_t cells[2];
     for (int k = 0; k < 2; k++) {
         pic_axis *a = axes[k];
@@ -103,18 +103,27 @@ static layout lay_out(const pic_map *map, const pic_scale s[2], int max_cells)
         a->first = k ? map->col0 : map->row0;
         a->per = pic_groups(a->n, limit);
         cells[k] = pic_groups(a->n, a->per);
-        a->px = (int)((side[l.across - 1] + cells[k] / 2) / cells[k]);
+        a->px = (int)((side[l->across - 1] + cells[k] / 2) / cells[k]);
         a->px = a->px < 1 ? 1 : a->px > 48 ? 48 : a->px;
         if (a->names && cells[k] <= 40 && a->px < NAME_LINE)
             a->px = NAME_LINE; /* widen the picture to show every name */
     }
-    if (cells[0] <= 3 * cells[1] && cells[1] <= 3 * cells[0]) /* use square cells, unless the panel would become very
-                                                               * elongated */
-        l.row.px = l.col.px = l.row.px < l.col.px ? l.row.px : l.col.px;
+    /* use square cells, unless the panel would become very elongated */
+    if (cells[0] <= 3 * cells[1] && cells[1] <= 3 * cells[0])
+        l->row.px = l->col.px = l->row.px < l->col.px ? l->row.px : l->col.px;
+    l->slot_h = (int)cells[0] * l->row.px;
+    l->slot_w = (int)cells[1] * l->col.px;
+}
+
+static layout lay_out(const pic_map *map, const pic_scale s[2], int max_cells)
+{
+    layout l = {0};
+    arrange_panels(&l, map, max_cells);
     plan_rows(&l.row);
     plan_cols(&l.col);
-    l.slot_h = (int)cells[0] * l.row.px;
-    l.slot_w = (int)cells[1] * l.col.px;
+    bool panel_titles = false;
+    for (int k = 0; k < map->n_panels; k++)
+        panel_titles |= pic_has_text(map->panels[k].title);
 
     const int left = l.row.depth + (pic_has_text(map->row_label) ? ROW_LABEL_W : 0);
     const int head = panel_titles || pic_has_text(map->value_label) ? 24 : 4;

@@ -178,6 +178,89 @@ static int add_positions(nn_term *t, char err[NN_ERR_MAX])
                      t->name);
 }
 
+/* The shape of an array of a term. */
+typedef struct array_shape {
+    int32_t ndim; /* 0: no array with these settings */
+    int64_t n[RP_MAX_AXES];
+    bool per_head[RP_MAX_AXES]; /* the length depends on the number of heads */
+    bool grows;                 /* a length depends on batch or length: not a parameter, each call computes the array */
+} array_shape;
+
+static int shape_of(const nn_model *m, const nn_stack *s, int32_t term, int x, array_shape *to, char err[NN_ERR_MAX])
+{
+    int32_t ndim;
+    int64_t other[RP_MAX_AXES], heads[RP_MAX_AXES];
+    *to = (array_shape){.ndim = 0};
+    if (shape_at(m, s, term, x, 1, m->c.heads, 0, &to->ndim, to->n, err) != 0 ||
+        shape_at(m, s, term, x, 2, m->c.heads, 1, &ndim, other, err) != 0 ||
+        shape_at(m, s, term, x, 1, 2 * m->c.heads, 0, &ndim, heads, err) != 0)
+        return -1;
+    for (int32_t a = 0; a < to->ndim; a++) {
+        to->grows |= to->n[a] != other[a];
+        to->per_head[a] = to->n[a] != heads[a];
+    }
+    return 0;
+}
+
+/* Decide how each call computes array x of a term, and add the parameters from which it does. */
+static int add_computed(nn_model *m, nn_stack *s, nn_term *t, int x, const array_shape *shape, const char *prefix,
+                        char err[NN_ERR_MAX])
+{
+    const char *array = rp_term_array(t->term.kind, x);
+    const rp_array_facts *about = rp_term_array_about(t->term.kind, x);
+    if (about->start.rule == RP_RULE_SINUSOIDS) {
+        t->source[x] = NN_SINUSOID;
+        return add_param(m, err, true, 2, (int64_t[]){m->c.width, m->c.width}, "%s.%s.%s.weight", prefix, t->name,
+                         array);
+    }
+    if (about->start.rule == RP_RULE_PROJECTED) {
+        t->source[x] = NN_COLUMNS;
+        t->column[x] = s->columns;
+        s->columns += m->c.heads * shape->n[shape->ndim - 1];
+        return 0;
+    }
+    if (shape->ndim == 3 && about->draw.rule == RP_RULE_NEGATIVE) { /* log gates, one per key */
+        t->source[x] = NN_GATE;
+        t->column[x] = s->columns;
+        s->columns += m->c.heads;
+        if (add_param(m, err, false, 1, &m->c.heads, "%s.%s.%s.bias", prefix, t->name, array) != 0)
+            return -1;
+        m->params[m->n_params - 1].of_term = true;
+        return 0;
+    }
+    return nn_fail(err,
+                   "position: %s: its array %s is as long as the text, and the lab has no projection to compute it "
+                   "(use another term)",
+                   t->name, array);
+}
+
+/* Add array x of a term as a parameter. */
+static int add_learned(nn_model *m, nn_term *t, int x, array_shape *shape, const char *prefix, char err[NN_ERR_MAX])
+{
+    const rp_array_facts *about = rp_term_array_about(t->term.kind, x);
+    t->source[x] = NN_LEARNED;
+    for (int32_t a = 0; a < shape->ndim; a++)
+        if (m->c.position_heads && shape->per_head[a])
+            shape->n[a] = 1;
+    if (add_param(m, err, false, shape->ndim, shape->n, "%s.%s.%s", prefix, t->name, about->name) != 0)
+        return -1;
+    m->params[m->n_params - 1].of_term = true;
+    if (about->min != 0)
+        m->params[m->n_params - 1].min = about->min;
+    return 0;
+}
+
+static int add_fire_scales(nn_model *m, const nn_term *t, const char *prefix, char err[NN_ERR_MAX])
+{
+    for (int x = 0; x < 2; x++) {
+        if (add_param(m, err, false, 1, (int64_t[]){1}, "%s.%s.%s", prefix, t->name, fire_scale_names[x]) != 0)
+            return -1;
+        m->params[m->n_params - 1].of_term = true;
+        m->params[m->n_params - 1].min = 1e-4; /* the formula uses |c| and ignores L below 0 */
+    }
+    return 0;
+}
+
 /* Decide where each array of term n comes from. Add a parameter for each learned array, with a name such as
  * "PREFIX.t5.table". */
 static int add_arrays(nn_model *m, nn_stack *s, int32_t n, const char *prefix, const bool *named, char err[NN_ERR_MAX])
@@ -186,76 +269,31 @@ static int add_arrays(nn_model *m, nn_stack *s, int32_t n, const char *prefix, c
     const rp_term_kind kind = t->term.kind;
     for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(kind, x); x++) {
         const char *array = rp_term_array(kind, x);
-        int32_t ndim, other_ndim;
-        int64_t shape[RP_MAX_AXES], other[RP_MAX_AXES], heads[RP_MAX_AXES], columns = 0;
         const rp_array_facts *about = rp_term_array_about(kind, x);
+        array_shape shape;
         t->source[x] = NN_ABSENT;
         const bool given = about->use == RP_USE_CONSTANT && about->presence <= RP_CONDITIONAL;
         if (!given && (about->use != RP_USE_LEARNED || (about->presence == RP_REPLACES && !named[x])))
             continue;
-        if (shape_at(m, s, n, x, 1, m->c.heads, 0, &ndim, shape, err) != 0 ||
-            shape_at(m, s, n, x, 2, m->c.heads, 1, &other_ndim, other, err) != 0 ||
-            shape_at(m, s, n, x, 1, 2 * m->c.heads, 0, &other_ndim, heads, err) != 0)
+        if (shape_of(m, s, n, x, &shape, err) != 0)
             return -1;
-        bool grows = false; /* the shape depends on batch or length: not a parameter, each call computes it */
-        for (int32_t a = 0; a < ndim; a++)
-            grows |= shape[a] != other[a];
-        if (ndim == 0 && named[x]) /* an optional array, such as w3 of fire */
+        if (shape.ndim == 0 && named[x]) /* an optional array, such as w3 of fire */
             return nn_fail(
                 err,
                 "position: %s: %s was given, but with these settings it has no elements (remove it; its shape is %s)",
                 t->name, array, about->shape);
-        if (ndim == 0)
+        if (shape.ndim == 0)
             continue;
         if (given)
             return nn_fail(err,
                            "position: %s: its array %s is a constant that must come from a file, which the lab does "
                            "not support (use another term)",
                            t->name, array);
-        if (grows && about->start.rule == RP_RULE_SINUSOIDS) {
-            t->source[x] = NN_SINUSOID;
-            if (add_param(m, err, true, 2, (int64_t[]){m->c.width, m->c.width}, "%s.%s.%s.weight", prefix, t->name,
-                          array) != 0)
-                return -1;
-            continue;
-        }
-        if (grows && about->start.rule == RP_RULE_PROJECTED) {
-            t->source[x] = NN_COLUMNS;
-            columns = m->c.heads * shape[ndim - 1];
-            t->column[x] = s->columns;
-            s->columns += columns;
-            continue;
-        }
-        if (grows && ndim == 3 && about->draw.rule == RP_RULE_NEGATIVE) { /* log gates, one per key */
-            t->source[x] = NN_GATE;
-            t->column[x] = s->columns;
-            s->columns += m->c.heads;
-            if (add_param(m, err, false, 1, &m->c.heads, "%s.%s.%s.bias", prefix, t->name, array) != 0)
-                return -1;
-            m->params[m->n_params - 1].of_term = true;
-            continue;
-        }
-        if (grows)
-            return nn_fail(err,
-                           "position: %s: its array %s is as long as the text, and the lab has no projection to "
-                           "compute it (use another term)",
-                           t->name, array);
-        t->source[x] = NN_LEARNED;
-        for (int32_t a = 0; a < ndim; a++)
-            if (m->c.position_heads && shape[a] != heads[a])
-                shape[a] = 1;
-        if (add_param(m, err, false, ndim, shape, "%s.%s.%s", prefix, t->name, array) != 0)
+        if (shape.grows ? add_computed(m, s, t, x, &shape, prefix, err) : add_learned(m, t, x, &shape, prefix, err))
             return -1;
-        m->params[m->n_params - 1].of_term = true;
-        if (about->min != 0)
-            m->params[m->n_params - 1].min = about->min;
     }
-    for (int x = 0; x < 2 && kind == RP_TERM_FIRE && m->c.fire_scales; x++) {
-        if (add_param(m, err, false, 1, (int64_t[]){1}, "%s.%s.%s", prefix, t->name, fire_scale_names[x]) != 0)
-            return -1;
-        m->params[m->n_params - 1].of_term = true;
-        m->params[m->n_params - 1].min = 1e-4; /* the formula uses |c| and ignores L below 0 */
-    }
+    if (kind == RP_TERM_FIRE && m->c.fire_scales && add_fire_scales(m, t, prefix, err) != 0)
+        return -1;
     return m->c.random_positions > 0 ? add_positions(t, err) : 0;
 }
 

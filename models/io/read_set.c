@@ -69,47 +69,30 @@ io_status io_parse(const char *path, io_format format, const unsigned char *data
     return io_damaged(err, path, "it is neither .npz nor .safetensors");
 }
 
-/* Read an open file. Check the first bytes before reading the rest, which may be an endless pipe or a huge file. Do not
- * map the file: if another process truncated it, accessing the mapping would kill this process. */
-static io_status read_open(const char *path, int fd, io_format format, io_set *set, io_format *found,
-                           char err[IO_ERR_MAX])
+enum { START_BYTES = 8 }; /* of a file, from which its format is seen */
+
+/* Read a regular file after its first bytes. Do not map it: if another process truncated it, accessing the mapping
+ * would kill this process. */
+static io_status read_regular(const char *path, int fd, int64_t file_size, io_format format, io_set *set,
+                              char err[IO_ERR_MAX])
 {
-    struct stat st;
-    unsigned char start[8];
-    if (fstat(fd, &st) != 0)
+    unsigned char byte;
+    const off_t begin = lseek(fd, 0, SEEK_CUR) - (off_t)START_BYTES; /* standard input may not start at 0 */
+    if (begin < 0 || begin > file_size)
         return io_fail(err, path, "cannot be read: %s", strerror(errno));
-    if (S_ISDIR(st.st_mode))
-        return io_fail(err, path, "it is a directory");
-    if (!S_ISREG(st.st_mode) && !S_ISFIFO(st.st_mode) && !S_ISSOCK(st.st_mode))
-        return io_fail(err, path, "it is a device (give a file or a pipe)");
+    const size_t left = (size_t)(file_size - begin);
+    const io_status status = format == IO_NPZ ? io_npz_file(path, fd, begin, left, set, err)
+                                              : io_safetensors_file(path, fd, begin, left, set, err);
+    if (status == IO_OK && pread(fd, &byte, 1, file_size) == 1)
+        return io_fail(err, path, "it grew while it was being read");
+    return status;
+}
 
-    const ssize_t n_start = read_up_to(fd, start, sizeof start);
-    if (n_start < 0)
-        return io_fail(err, path, "cannot be read: %s", strerror(errno));
-    const io_format seen = sniff(start, (size_t)n_start);
-    if (format == IO_UNKNOWN)
-        format = seen;
-    if (seen == IO_UNKNOWN || format != seen) {
-        const io_status status = io_parse(path, format, start, (size_t)n_start, set, err);
-        return status == IO_OK
-                   ? io_damaged(err, path, "its first bytes do not match its suffix (rename it, or use another copy)")
-                   : status;
-    }
-
-    if (S_ISREG(st.st_mode) && st.st_size > 0) {
-        const off_t begin = lseek(fd, 0, SEEK_CUR) - (off_t)sizeof start; /* standard input may not start at 0 */
-        if (begin < 0 || begin > st.st_size)
-            return io_fail(err, path, "cannot be read: %s", strerror(errno));
-        const size_t left = (size_t)(st.st_size - begin);
-        const io_status status = format == IO_NPZ ? io_npz_file(path, fd, begin, left, set, err)
-                                                  : io_safetensors_file(path, fd, begin, left, set, err);
-        if (status == IO_OK && pread(fd, start, 1, st.st_size) == 1)
-            return io_fail(err, path, "it grew while it was being read");
-        if (status == IO_OK && found != NULL)
-            *found = format;
-        return status;
-    }
-    size_t capacity = 65536, size = sizeof start; /* buffer, doubled as needed */
+/* Read a pipe after its first bytes. */
+static io_status read_pipe(const char *path, int fd, const unsigned char start[START_BYTES], io_format format,
+                           io_set *set, char err[IO_ERR_MAX])
+{
+    size_t capacity = 65536, size = START_BYTES; /* buffer, doubled as needed */
     unsigned char *data = malloc(capacity);
     io_status result =
         data != NULL ? IO_OK : io_fail(err, path, "out of memory while reading its first %zu bytes", capacity);
@@ -136,9 +119,40 @@ static io_status read_open(const char *path, int fd, io_format format, io_set *s
     if (result == IO_OK)
         result = io_parse(path, format, data, size, set, err);
     free(data);
-    if (result == IO_OK && found != NULL)
-        *found = format;
     return result;
+}
+
+/* Read an open file. Check the first bytes before reading the rest, which may be an endless pipe or a huge file. */
+static io_status read_open(const char *path, int fd, io_format format, io_set *set, io_format *found,
+                           char err[IO_ERR_MAX])
+{
+    struct stat st;
+    unsigned char start[START_BYTES];
+    if (fstat(fd, &st) != 0)
+        return io_fail(err, path, "cannot be read: %s", strerror(errno));
+    if (S_ISDIR(st.st_mode))
+        return io_fail(err, path, "it is a directory");
+    if (!S_ISREG(st.st_mode) && !S_ISFIFO(st.st_mode) && !S_ISSOCK(st.st_mode))
+        return io_fail(err, path, "it is a device (give a file or a pipe)");
+
+    const ssize_t n_start = read_up_to(fd, start, sizeof start);
+    if (n_start < 0)
+        return io_fail(err, path, "cannot be read: %s", strerror(errno));
+    const io_format seen = sniff(start, (size_t)n_start);
+    if (format == IO_UNKNOWN)
+        format = seen;
+    if (seen == IO_UNKNOWN || format != seen) {
+        const io_status status = io_parse(path, format, start, (size_t)n_start, set, err);
+        return status == IO_OK
+                   ? io_damaged(err, path, "its first bytes do not match its suffix (rename it, or use another copy)")
+                   : status;
+    }
+    const io_status status = S_ISREG(st.st_mode) && st.st_size > 0
+                                 ? read_regular(path, fd, st.st_size, format, set, err)
+                                 : read_pipe(path, fd, start, format, set, err);
+    if (status == IO_OK && found != NULL)
+        *found = format;
+    return status;
 }
 
 /* Open a file. O_NONBLOCK: opening a pipe without a writer must not block; the pipe then reads as empty. */

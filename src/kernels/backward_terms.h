@@ -212,6 +212,67 @@ static void repair_run_dq(const backward_scratch *w, const block *k, const rpi_v
     }
 }
 
+/* The vectors of a RUN or VALUES source that the rows of a tile use: [low, high), and the range of each group of rows,
+ * counted from `low`. */
+typedef struct used_vectors {
+    int64_t low, high, from[BLOCK_ROWS / MR], to[BLOCK_ROWS / MR];
+    bool chunked; /* the ranges were found from `chunks` */
+    key_chunks chunks;
+} used_vectors;
+
+static void find_used_vectors(used_vectors *u, const block *k, const rpi_run *run, const tile *t)
+{
+    const rpi_vectors *v = &run->vectors;
+    const int64_t last = k->groups * MR - 1, R = v->count;
+    u->low = rpi_clamp(vector_of(k, v, t, last), 0, R - 1);
+    u->high = rpi_clamp(vector_of(k, v, t, 0) + t->end, 1, R);
+    u->chunked = run->gather && find_chunks(k, &run->index, t, &u->chunks);
+    if (run->gather)
+        find_reach(k, &run->index, u->chunked ? &u->chunks : NULL, t, 0, k->rows, &u->low, &u->high);
+    if (u->chunked && u->high - u->low > TILE_KEYS) { /* k->row has room for TILE_KEYS sums */
+        u->chunked = false;
+        find_reach(k, &run->index, NULL, t, 0, k->rows, &u->low, &u->high);
+    }
+    for (int64_t g = 0; g < k->groups; g++) {
+        u->from[g] = u->low;
+        u->to[g] = u->high;
+        if (u->chunked)
+            find_reach(k, &run->index, &u->chunks, t, g * MR, rpi_min(g * MR + MR, k->rows), &u->from[g], &u->to[g]);
+        u->from[g] -= u->low;
+        u->to[g] -= u->low;
+    }
+}
+
+/* For each row, sum x over the keys that use the same vector: w->sums[row][vector - u->low]. */
+static void sum_by_vector(backward_scratch *w, const tile *t, const rpi_run *run, const used_vectors *u, const real *x)
+{
+    block *k = &w->k;
+    const rpi_vectors *v = &run->vectors;
+    const int64_t n = u->high - u->low, keys = rpi_min(t->end, k->c->args->desc.len_k - t->tile0);
+    for (int64_t r = 0; r < k->groups * MR; r++) {
+        real *sums = w->sums + r * w->sums_step;
+        const int64_t from = t->from[r / MR], to = rpi_min(t->to[r / MR], keys);
+        if (r < k->rows && u->chunked) {
+            memset(k->row, 0, (size_t)n * sizeof(double));
+            sum_by_index(k, &run->index, &u->chunks, t, r, x + r * ROW_STEP, from, to, u->low, k->row);
+            for (int64_t e = 0; e < n; e++)
+                sums[e] = (real)k->row[e];
+            memset(sums + n, 0, reals(MR, 1));
+            continue;
+        }
+        memset(sums, 0, reals(n + MR, 1));
+        if (r >= k->rows)
+            continue;
+        if (run->gather) {
+            find_index(k, &run->index, t, r, keys);
+            collect_gather(k, x + r * ROW_STEP, from, to, sums);
+        } else {
+            collect_run(x + r * ROW_STEP, from, t->to[r / MR], vector_of(k, v, t, r), v->count,
+                        v->product->zero_outside, sums, u->low);
+        }
+    }
+}
+
 /* RUN and VALUES: for each row, sum x over the keys that use the same vector. If `dq_wanted`, set w->run_dq to these
  * sums times the vectors: the gradient of the queries. If `wanted`, add the sums times `queries` to w->vectors[n]: the
  * gradient of the vectors. */
@@ -219,72 +280,31 @@ static void vectors_gradient(backward_scratch *w, const tile *t, int32_t n, cons
                              bool dq_wanted, bool wanted)
 {
     block *k = &w->k;
-    const rpi_call *c = k->c;
-    const rpi_run *run = &c->source[n].run;
+    const rpi_run *run = &k->c->source[n].run;
     const rpi_vectors *v = &run->vectors;
-    const int64_t last = k->groups * MR - 1, R = v->count, wide = rpi_round_up(v->width, VL), step = w->sums_step;
-    const int64_t keys = rpi_min(t->end, c->args->desc.len_k - t->tile0);
-    int64_t low = rpi_clamp(vector_of(k, v, t, last), 0, R - 1), high = rpi_clamp(vector_of(k, v, t, 0) + t->end, 1, R);
-    key_chunks chunks;
-    bool chunked = run->gather && find_chunks(k, &run->index, t, &chunks);
-    if (run->gather)
-        find_reach(k, &run->index, chunked ? &chunks : NULL, t, 0, k->rows, &low, &high);
-    if (chunked && high - low > TILE_KEYS) { /* k->row has room for TILE_KEYS sums */
-        chunked = false;
-        find_reach(k, &run->index, NULL, t, 0, k->rows, &low, &high);
-    }
-    /* range of vectors that each group of rows uses; 0 is vector `low` */
-    int64_t group_low[BLOCK_ROWS / MR], group_high[BLOCK_ROWS / MR];
-    for (int64_t g = 0; g < k->groups; g++) {
-        group_low[g] = low;
-        group_high[g] = high;
-        if (chunked)
-            find_reach(k, &run->index, &chunks, t, g * MR, rpi_min(g * MR + MR, k->rows), &group_low[g],
-                       &group_high[g]);
-        group_low[g] -= low;
-        group_high[g] -= low;
-    }
-    for (int64_t r = 0; r <= last; r++) {
-        real *sums = w->sums + r * step;
-        const int64_t from = t->from[r / MR], to = rpi_min(t->to[r / MR], keys);
-        if (r < k->rows && chunked) {
-            memset(k->row, 0, (size_t)(high - low) * sizeof(double));
-            sum_by_index(k, &run->index, &chunks, t, r, x + r * ROW_STEP, from, to, low, k->row);
-            for (int64_t e = 0; e < high - low; e++)
-                sums[e] = (real)k->row[e];
-            memset(sums + high - low, 0, reals(MR, 1));
-            continue;
-        }
-        memset(sums, 0, reals(high - low + MR, 1));
-        if (r >= k->rows)
-            continue;
-        if (run->gather) {
-            find_index(k, &run->index, t, r, keys);
-            collect_gather(k, x + r * ROW_STEP, from, to, sums);
-        } else {
-            collect_run(x + r * ROW_STEP, from, t->to[r / MR], vector_of(k, v, t, r), R, v->product->zero_outside, sums,
-                        low);
-        }
-    }
+    const int64_t wide = rpi_round_up(v->width, VL), step = w->sums_step;
+    used_vectors u;
+    find_used_vectors(&u, k, run, t);
+    sum_by_vector(w, t, run, &u, x);
     if (dq_wanted) {
         memset(w->run_dq, 0, reals(k->groups * MR, wide));
         for (int64_t g = 0; g < k->groups; g++) {
-            add_values(w->sums + g * MR * step, step, group_low[g], group_high[g],
-                       (const real *)v->columns + k->h * v->columns_step, low, v->padded, w->run_dq + g * MR * wide,
+            add_values(w->sums + g * MR * step, step, u.from[g], u.to[g],
+                       (const real *)v->columns + k->h * v->columns_step, u.low, v->padded, w->run_dq + g * MR * wide,
                        wide, ones, -1);
-            repair_run_dq(w, k, v, g, group_low[g], group_high[g], low);
+            repair_run_dq(w, k, v, g, u.from[g], u.to[g], u.low);
         }
     }
     if (wanted) {
         const real *columns =
             rows_as_columns(queries, k->groups * MR, wide, false, w->run_queries, BLOCK_ROWS, w->large_rows);
-        for (int64_t e = 0; e < high - low; e += MR)
+        for (int64_t e = 0; e < u.high - u.low; e += MR)
             for (int64_t g = 0, past; g < k->groups; g = past + 1) { /* groups [g, past) use some of these vectors */
-                for (past = g; past < k->groups && group_low[past] < e + MR && group_high[past] > e;)
+                for (past = g; past < k->groups && u.from[past] < e + MR && u.to[past] > e;)
                     past++;
                 if (g < past)
                     add_transposed(w->sums + e, step, g * MR, past * MR, columns, BLOCK_ROWS,
-                                   w->vectors[n] + (low - w->vectors_low[n] + e) * wide, wide);
+                                   w->vectors[n] + (u.low - w->vectors_low[n] + e) * wide, wide);
             }
     }
 }

@@ -268,6 +268,54 @@ PyObject *core_mask_info(PyObject *module, PyObject *object)
     return Py_BuildValue("(siN)", info->name, count, PyBool_FromLong(info->axes != NULL));
 }
 
+static int read_scale(PyObject *object, double *scale)
+{
+    if (read_real(object, "scale", scale) != 0)
+        return -1;
+    if (isfinite(*scale))
+        return 0;
+    /* -inf would select RP_SCALE_AUTO */
+    PyErr_Format(PyExc_ValueError, "scale is %R, expected -1e20 to 1e20, or None for 1/sqrt(D)", object);
+    return -1;
+}
+
+static int read_seed(PyObject *object, uint64_t *seed)
+{
+    PyObject *index = PyNumber_Index(object);
+    if (!index)
+        return wrong_type("seed", object, "expected an integer");
+    *seed = PyLong_AsUnsignedLongLong(index);
+    Py_DECREF(index);
+    if (*seed != (uint64_t)-1 || !PyErr_Occurred())
+        return 0;
+    PyErr_Format(PyExc_ValueError, "seed is %R, expected 0 to 2^64-1", object);
+    return -1;
+}
+
+static int read_threads(PyObject *object, int64_t *threads)
+{
+    if (read_int(object, "threads", threads) != 0)
+        return -1;
+    if (*threads >= 1 && *threads <= RP_MAX_THREADS)
+        return 0;
+    PyErr_Format(PyExc_ValueError, "threads is %lld, expected 1 to %d, or None for all", (long long)*threads,
+                 RP_MAX_THREADS);
+    return -1;
+}
+
+static int read_precision(PyObject *object, rp_precision *precision)
+{
+    if (!PyUnicode_Check(object))
+        return wrong_type("precision", object, "expected \"highest\" or \"high\"");
+    const bool high = PyUnicode_CompareWithASCIIString(object, "high") == 0;
+    if (!high && PyUnicode_CompareWithASCIIString(object, "highest") != 0) {
+        PyErr_Format(PyExc_ValueError, "precision is %R, expected \"highest\" or \"high\"", object);
+        return -1;
+    }
+    *precision = high ? RP_PRECISION_HIGH : RP_PRECISION_HIGHEST;
+    return 0;
+}
+
 /* Read all options into the description, except the sizes, which come from the arrays. Returns 0, or -1 with an error
  * set. */
 int read_options(problem *p, call *c, PyObject *const *option)
@@ -289,14 +337,8 @@ int read_options(problem *p, call *c, PyObject *const *option)
     for (int n = MASKS; n < SCALE; n++)
         if (given(option[n]) && add_mask(p, n, option[n]) != 0)
             return -1;
-    if (given(option[SCALE])) {
-        if (read_real(option[SCALE], "scale", &d->scale) != 0)
-            return -1;
-        if (!isfinite(d->scale)) { /* -inf would select RP_SCALE_AUTO */
-            PyErr_Format(PyExc_ValueError, "scale is %R, expected -1e20 to 1e20, or None for 1/sqrt(D)", option[SCALE]);
-            return -1;
-        }
-    }
+    if (given(option[SCALE]) && read_scale(option[SCALE], &d->scale) != 0)
+        return -1;
     if (given(option[SOFTCAP]) && read_real(option[SOFTCAP], "softcap", &d->softcap) != 0)
         return -1;
     if (given(option[SOFTCAP_AFTER]) && read_softcap_after(option[SOFTCAP_AFTER], d) != 0)
@@ -309,37 +351,12 @@ int read_options(problem *p, call *c, PyObject *const *option)
     }
     if (given(option[DROPOUT]) && read_real(option[DROPOUT], "dropout", &d->dropout) != 0)
         return -1;
-    if (given(option[SEED])) {
-        PyObject *index = PyNumber_Index(option[SEED]);
-        if (!index)
-            return wrong_type("seed", option[SEED], "expected an integer");
-        d->seed = PyLong_AsUnsignedLongLong(index);
-        Py_DECREF(index);
-        if (d->seed == (uint64_t)-1 && PyErr_Occurred()) {
-            PyErr_Format(PyExc_ValueError, "seed is %R, expected 0 to 2^64-1", option[SEED]);
-            return -1;
-        }
-    }
-    if (given(option[THREADS])) {
-        if (read_int(option[THREADS], "threads", &p->threads) != 0)
-            return -1;
-        if (p->threads < 1 || p->threads > RP_MAX_THREADS) {
-            PyErr_Format(PyExc_ValueError, "threads is %lld, expected 1 to %d, or None for all", (long long)p->threads,
-                         RP_MAX_THREADS);
-            return -1;
-        }
-    }
-    if (given(option[PRECISION])) {
-        PyObject *word = option[PRECISION];
-        if (!PyUnicode_Check(word))
-            return wrong_type("precision", word, "expected \"highest\" or \"high\"");
-        const bool high = PyUnicode_CompareWithASCIIString(word, "high") == 0;
-        if (!high && PyUnicode_CompareWithASCIIString(word, "highest") != 0) {
-            PyErr_Format(PyExc_ValueError, "precision is %R, expected \"highest\" or \"high\"", word);
-            return -1;
-        }
-        d->precision = high ? RP_PRECISION_HIGH : RP_PRECISION_HIGHEST;
-    }
+    if (given(option[SEED]) && read_seed(option[SEED], &d->seed) != 0)
+        return -1;
+    if (given(option[THREADS]) && read_threads(option[THREADS], &p->threads) != 0)
+        return -1;
+    if (given(option[PRECISION]) && read_precision(option[PRECISION], &d->precision) != 0)
+        return -1;
     return 0;
 }
 
