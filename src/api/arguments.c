@@ -438,7 +438,7 @@ static rp_status check_term_array(rpi_args *args, const rp_tensors *t, int32_t n
         return RP_OK;
     const rpi_class cls = use == RP_USE_POSITIONS ? RPI_NUMBERS : use == RP_USE_TRUTH ? RPI_INTEGERS : RPI_FLOATS;
     snprintf(name, sizeof name, "term[%d].%s (of %s)", (int)n, scheme->array[x].name, rp_term_name(d->terms[n].kind));
-    rpi_term_shape(scheme, d, &d->terms[n], x, &shape);
+    rpi_array_shape(args->plan, d, n, x, &shape);
     if (presence == RP_CONDITIONAL && given != (shape.ndim > 0))
         return refuse_conditional(name, given, scheme->array[x].shape);
     if (presence == RP_CONDITIONAL && shape.ndim == 0)
@@ -727,7 +727,7 @@ static rp_status check_term_gradient(rpi_grads *grads, const rpi_args *args, con
     rpi_shape shape;
     rp_array of = t->term[m][x];
     const bool range = has_range_rows(args, m, a, &of);
-    rpi_term_shape(args->plan->scheme[m], d, &d->terms[m], x, &shape);
+    rpi_array_shape(args->plan, d, m, x, &shape);
     if (range)
         of.shape[2] = shape.n[2] = args->row_to - args->row_from;
     rp_status s = check_gradient(&v, a, &of, false, name);

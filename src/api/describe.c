@@ -161,6 +161,21 @@ static rp_status plan_fill(rp_plan *p, const rp_desc *desc)
     return status == RP_OK ? check_masks(p) : status;
 }
 
+/* Parse the shapes of the arrays of all terms. */
+static rp_status parse_shapes(rp_plan *p)
+{
+    if (p->desc.n_terms == 0)
+        return RP_OK;
+    const size_t n = (size_t)p->desc.n_terms * RP_MAX_ARRAYS;
+    if (!(p->shape = calloc(n, sizeof *p->shape)))
+        return rpi_fail(RP_E_NOMEM, "out of memory: a plan needs %zu bytes", sizeof *p + n * sizeof *p->shape);
+    for (int32_t term = 0; term < p->desc.n_terms; term++)
+        for (int32_t x = 0; x < rpi_count_arrays(p->scheme[term]); x++)
+            rpi_parse_shape(&p->shape[term * RP_MAX_ARRAYS + x], p->scheme[term]->array[x].shape,
+                            p->scheme[term]->params);
+    return RP_OK;
+}
+
 rp_status rp_plan_create(rp_plan **plan, const rp_desc *desc)
 {
     if (!plan)
@@ -170,6 +185,8 @@ rp_status rp_plan_create(rp_plan **plan, const rp_desc *desc)
     if (!p)
         return rpi_fail(RP_E_NOMEM, "out of memory: a plan needs %zu bytes", sizeof *p);
     rp_status status = plan_fill(p, desc);
+    if (status == RP_OK)
+        status = parse_shapes(p);
     if (status == RP_OK) {
         const char *isa = p->desc.isa ? p->desc.isa : rpi_isa_for(p->desc.dtype, p->desc.precision);
         int found = rp_isa_found(isa);
@@ -191,7 +208,7 @@ rp_status rp_plan_create(rp_plan **plan, const rp_desc *desc)
             rpi_limits_bound(&p->bounds, p);
     }
     if (status != RP_OK) {
-        free(p);
+        rp_plan_destroy(p);
         return status;
     }
     *plan = p;
@@ -200,6 +217,8 @@ rp_status rp_plan_create(rp_plan **plan, const rp_desc *desc)
 
 void rp_plan_destroy(rp_plan *plan)
 {
+    if (plan)
+        free(plan->shape);
     free(plan);
 }
 

@@ -17,7 +17,8 @@ struct rp_plan {
     rp_desc desc;                /* with defaults resolved; its terms and masks point into this struct */
     rp_term terms[RP_MAX_TERMS]; /* with defaults resolved */
     rp_mask masks[RP_MAX_MASKS];
-    const rpi_scheme *scheme[RP_MAX_TERMS];         /* scheme of each term */
+    const rpi_scheme *scheme[RP_MAX_TERMS]; /* scheme of each term */
+    rpi_shape_code *shape; /* [n_terms][RP_MAX_ARRAYS] shapes of the terms' arrays; set by rp_plan_create */
     const rpi_mask_entry *mask_entry[RP_MAX_MASKS]; /* functions of each mask */
     rpi_limits bounds;  /* sizes and properties that bound every call; set if ops is not NULL */
     const rpi_ops *ops; /* NULL for the reference path */
@@ -61,6 +62,16 @@ typedef struct rpi_args {
     const rp_prepared *ready; /* result of rp_prepare, or NULL */
     bool prepared_only;       /* for rp_prepare: only the arrays of OFFSET and ROTATE terms are set */
 } rpi_args;
+
+/* Compute the shape of array x of a term for a call with description d. */
+static inline void rpi_array_shape(const rp_plan *plan, const rp_desc *d, int32_t term, int32_t x, rpi_shape *shape)
+{
+    if (x < 0)
+        *shape = (rpi_shape){.ndim = 0};
+    else
+        rpi_evaluate_shape(&plan->shape[term * RP_MAX_ARRAYS + x], d, &d->terms[term], plan->scheme[term]->params,
+                           shape);
+}
 
 /* Return true if the call computes a range of rows. */
 static inline bool rpi_is_row_range(const rpi_args *a)

@@ -101,7 +101,7 @@ static void tabulate(rpi_term_limits *e, const rpi_args *args, int32_t term)
 static bool vectors_per_head(const rpi_args *args, int32_t term, const rpi_product *product)
 {
     rpi_shape shape;
-    rpi_term_shape(args->plan->scheme[term], &args->desc, &args->desc.terms[term], product->array, &shape);
+    rpi_array_shape(args->plan, &args->desc, term, product->array, &shape);
     return shape.ndim == 3 && args->term[term][product->array].len[0] > 1;
 }
 

@@ -1,18 +1,35 @@
-/* terms/shape.c -- evaluate the shape text of a term's array, such as "[H?, left+right+1]". facts.h documents the
- * syntax.
+/* terms/shape.c -- parse the shape text of a term's array, such as "[H?, left+right+1]", to steps in postfix order, and
+ * evaluate them. facts.h documents the syntax.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "term_registry.h"
 #include <ctype.h>
 #include <string.h>
 
+/* Steps: push a number, a length or a parameter; replace the two topmost numbers by a result; pop an axis; pop the
+ * value of a condition; begin the second of two shapes. */
+enum { NUMBER, LENGTH, PARAM, ADD, SUBTRACT, MULTIPLY, DIVIDE, AXIS, CONDITION, ELSE };
+/* Bits of an AXIS: it may have length 1; it may be omitted. A CONDITION has the required value, or ANY. */
+enum { ONE = 1, OMITTED = 2, ANY = -1 };
+
+static const char *const lengths[] = {"H", "Lq", "Lk", "B", "L", "Dk", "Dv"};
+
 /* State of the parser. */
 typedef struct reader {
     const char *at; /* next character */
-    const rp_desc *desc;
-    const rp_term *term;
     const rp_param *params;
+    rpi_shape_code *to;
     bool wrong;
 } reader;
+
+static void step(reader *r, int32_t kind, int64_t n)
+{
+    if (r->to->n == RPI_SHAPE_STEPS || n != (int32_t)n) {
+        r->wrong = true;
+        return;
+    }
+    r->to->step[r->to->n].kind = kind;
+    r->to->step[r->to->n++].n = (int32_t)n;
+}
 
 static void skip(reader *r)
 {
@@ -33,144 +50,202 @@ static bool is(const char *word, size_t n, const char *name)
     return strncmp(word, name, n) == 0 && !name[n];
 }
 
-/* Return the value of a length or a parameter by its name. */
-static int64_t named(reader *r, const char *word, size_t n)
+/* Read a length or a parameter by its name. */
+static void named(reader *r, const char *word, size_t n)
 {
-    const rp_desc *d = r->desc;
-    const struct {
-        const char *name;
-        int64_t value;
-    } lengths[] = {{"H", d->heads}, {"Lq", d->len_q}, {"Lk", d->len_k}, {"B", d->batch},
-                   {"L", d->len_q}, {"Dk", d->dim_k}, {"Dv", d->dim_v}};
     for (size_t x = 0; isupper((unsigned char)*word) && x < sizeof lengths / sizeof *lengths; x++)
-        if (is(word, n, lengths[x].name))
-            return lengths[x].value;
+        if (is(word, n, lengths[x])) {
+            step(r, LENGTH, (int64_t)x);
+            return;
+        }
     for (const rp_param *p = r->params; p && p->key; p++) {
         const bool grid = p->type == RP_PARAM_GRID;
         const bool rows = grid && is(word, n, "grid_h"), columns = grid && is(word, n, "grid_w");
-        if (rows || columns || is(word, n, p->key))
-            return rp_param_integer(r->term, p, columns);
+        if (rows || columns || is(word, n, p->key)) {
+            step(r, PARAM, 2 * (p - r->params) + columns);
+            return;
+        }
     }
     r->wrong = true;
-    return 0;
 }
 
-static int64_t sum(reader *r);
+static void sum(reader *r);
 
-static int64_t factor(reader *r)
+static void factor(reader *r)
 {
     if (take(r, '(')) {
-        const int64_t x = sum(r);
+        sum(r);
         r->wrong |= !take(r, ')');
-        return x;
+        return;
     }
     const char *word = r->at;
     int64_t n = 0;
     for (; isdigit((unsigned char)*r->at); r->at++)
-        n = n * 10 + (*r->at - '0');
-    if (r->at > word)
-        return n;
+        n = rpi_min(n * 10 + (*r->at - '0'), INT32_MAX + (int64_t)1);
+    if (r->at > word) {
+        step(r, NUMBER, n);
+        return;
+    }
     while (isalnum((unsigned char)*r->at) || *r->at == '_')
         r->at++;
-    return named(r, word, (size_t)(r->at - word));
+    named(r, word, (size_t)(r->at - word));
 }
 
-static int64_t product(reader *r)
+static void product(reader *r)
 {
-    int64_t x = factor(r);
+    factor(r);
     for (;;)
         if (take(r, '*')) {
-            r->wrong |= __builtin_mul_overflow(x, factor(r), &x);
+            factor(r);
+            step(r, MULTIPLY, 0);
         } else if (take(r, '/')) {
-            const int64_t by = factor(r);
-            x = by ? x / by : 0;
-            r->wrong |= by == 0;
+            factor(r);
+            step(r, DIVIDE, 0);
         } else {
-            return x;
+            return;
         }
 }
 
-static int64_t sum(reader *r)
+static void sum(reader *r)
 {
-    int64_t x = product(r);
+    product(r);
     for (;;)
-        if (take(r, '+'))
-            r->wrong |= __builtin_add_overflow(x, product(r), &x);
-        else if (take(r, '-'))
-            r->wrong |= __builtin_sub_overflow(x, product(r), &x);
-        else
-            return x;
+        if (take(r, '+')) {
+            product(r);
+            step(r, ADD, 0);
+        } else if (take(r, '-')) {
+            product(r);
+            step(r, SUBTRACT, 0);
+        } else {
+            return;
+        }
 }
 
 /* Read "[…]" or "none". */
-static void shape(reader *r, rpi_shape *to)
+static void shape(reader *r)
 {
-    *to = (rpi_shape){.ndim = 0};
     skip(r);
     if (strncmp(r->at, "none", 4) == 0) {
         r->at += 4;
         return;
     }
-    int32_t optional = 0; /* number of axes with a question mark, which must come first */
+    int32_t axes = 0, optional = 0; /* number of axes with a question mark, which must come first */
     r->wrong |= !take(r, '[');
     do {
         skip(r);
         const bool heads = r->at[0] == 'H' && strchr("?],", r->at[1]);
-        to->n[to->ndim] = rpi_max(sum(r), 0);
-        if (take(r, '?')) {
-            r->wrong |= optional != to->ndim;
-            optional++;
-            to->ones |= 1u << to->ndim;
-        }
-        to->ones |= heads ? 1u << to->ndim : 0;
-        to->ndim++;
-    } while (take(r, ',') && to->ndim < RP_MAX_AXES);
-    to->min_ndim = to->ndim - optional;
+        sum(r);
+        const bool omitted = take(r, '?');
+        r->wrong |= omitted && optional != axes;
+        optional += omitted;
+        step(r, AXIS, omitted ? ONE | OMITTED : heads ? ONE : 0);
+        axes++;
+    } while (take(r, ',') && axes < RP_MAX_AXES);
     r->wrong |= !take(r, ']');
 }
 
-/* Read a condition, "KEY" or "KEY=CHOICE", and return true if it is met. */
-static bool condition(reader *r)
+/* Read a condition, "KEY" or "KEY=CHOICE". */
+static void condition(reader *r)
 {
     skip(r);
     const char *word = r->at;
     while (isalnum((unsigned char)*r->at) || *r->at == '_')
         r->at++;
     const size_t n = (size_t)(r->at - word);
-    const int64_t value = named(r, word, n);
-    if (!take(r, '='))
-        return value != 0;
+    named(r, word, n);
+    if (!take(r, '=')) {
+        step(r, CONDITION, ANY);
+        return;
+    }
     const char *name = r->at;
     while (isalnum((unsigned char)*r->at) || *r->at == '_')
         r->at++;
     for (const rp_param *p = r->params; p && p->key; p++)
         if (is(word, n, p->key) && p->choices)
             for (int c = 0; p->choices[c]; c++)
-                if (is(name, (size_t)(r->at - name), p->choices[c]))
-                    return value == c;
+                if (is(name, (size_t)(r->at - name), p->choices[c])) {
+                    step(r, CONDITION, c);
+                    return;
+                }
     r->wrong = true;
-    return false;
 }
 
-bool rpi_read_shape(const char *text, const rp_desc *desc, const rp_term *term, const rp_param *params, rpi_shape *to)
+bool rpi_parse_shape(rpi_shape_code *to, const char *text, const rp_param *params)
 {
-    reader r = {.at = text ? text : "", .desc = desc, .term = term, .params = params};
-    *to = (rpi_shape){.ndim = 0};
+    reader r = {.at = text ? text : "", .params = params, .to = to};
+    to->n = 0;
     skip(&r);
     if (*r.at == '[' || strncmp(r.at, "none", 4) == 0) {
-        shape(&r, to);
+        shape(&r);
     } else {
-        const bool first = condition(&r);
-        rpi_shape one, two;
+        condition(&r);
         r.wrong |= !take(&r, '?');
-        shape(&r, &one);
+        shape(&r);
         r.wrong |= !take(&r, ':');
-        shape(&r, &two);
-        *to = first ? one : two;
+        step(&r, ELSE, 0);
+        shape(&r);
     }
     skip(&r);
     r.wrong |= *r.at != 0;
     if (r.wrong)
-        *to = (rpi_shape){.ndim = 0};
+        to->n = 0;
     return !r.wrong;
+}
+
+/* Compute `a` with `b` in *to. Return false if the result is not an integer of 64 bits. */
+static bool compute(int32_t kind, int64_t a, int64_t b, int64_t *to)
+{
+    switch (kind) {
+    case ADD: return !__builtin_add_overflow(a, b, to);
+    case SUBTRACT: return !__builtin_sub_overflow(a, b, to);
+    case MULTIPLY: return !__builtin_mul_overflow(a, b, to);
+    default: *to = b ? a / b : 0; return b != 0;
+    }
+}
+
+static void add_axis(rpi_shape *to, int64_t length, int32_t bits)
+{
+    to->n[to->ndim] = rpi_max(length, 0);
+    to->ones |= bits & ONE ? 1u << to->ndim : 0;
+    to->min_ndim += !(bits & OMITTED);
+    to->ndim++;
+}
+
+bool rpi_evaluate_shape(const rpi_shape_code *code, const rp_desc *d, const rp_term *term, const rp_param *params,
+                        rpi_shape *to)
+{
+    const int64_t length[] = {d->heads, d->len_q, d->len_k, d->batch, d->len_q, d->dim_k, d->dim_v};
+    int64_t stack[RPI_SHAPE_STEPS];
+    int32_t n = 0;
+    bool good = true, met = false; /* met: the condition of the first of two shapes */
+    rpi_shape first = {.ndim = 0};
+    *to = first;
+    for (const rpi_shape_step *s = code->step; s < code->step + code->n; s++)
+        switch (s->kind) {
+        case NUMBER: stack[n++] = s->n; break;
+        case LENGTH: stack[n++] = length[s->n]; break;
+        case PARAM: stack[n++] = rp_param_integer(term, &params[s->n / 2], s->n % 2); break;
+        case AXIS: add_axis(to, stack[--n], s->n); break;
+        case CONDITION:
+            n--;
+            met = s->n == ANY ? stack[n] != 0 : stack[n] == s->n;
+            break;
+        case ELSE:
+            first = *to;
+            *to = (rpi_shape){.ndim = 0};
+            break;
+        default: n--; good &= compute(s->kind, stack[n - 1], stack[n], &stack[n - 1]);
+        }
+    if (met)
+        *to = first;
+    if (!good)
+        *to = (rpi_shape){.ndim = 0};
+    return good;
+}
+
+bool rpi_read_shape(const char *text, const rp_desc *desc, const rp_term *term, const rp_param *params, rpi_shape *to)
+{
+    rpi_shape_code code;
+    *to = (rpi_shape){.ndim = 0};
+    return rpi_parse_shape(&code, text, params) && rpi_evaluate_shape(&code, desc, term, params, to);
 }

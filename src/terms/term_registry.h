@@ -25,7 +25,22 @@ rp_status rpi_term_give(void *to, size_t size, const rp_term *from);
 bool rpi_print_param(char *to, size_t size, const rp_term *term, const rp_param *p);
 /* Print x with the fewest digits that read back as x, and a decimal point in every locale. */
 void rpi_print_real(char *to, size_t size, double x);
-/* Evaluate a shape text of rp_array_facts. Return false if the text is not valid. */
+/* A parsed shape text of rp_array_facts. An invalid one has no steps, and no axes (shape.c). */
+enum { RPI_SHAPE_STEPS = 40 };
+typedef struct rpi_shape_step {
+    int32_t kind, n;
+} rpi_shape_step;
+typedef struct rpi_shape_code {
+    int32_t n;
+    rpi_shape_step step[RPI_SHAPE_STEPS];
+} rpi_shape_code;
+
+/* Parse a shape text. Return false if it is not valid. */
+bool rpi_parse_shape(rpi_shape_code *to, const char *text, const rp_param *params);
+/* Compute a parsed shape. Return false, without axes, if it divides by 0 or a number does not fit in 64 bits. */
+bool rpi_evaluate_shape(const rpi_shape_code *code, const rp_desc *desc, const rp_term *term, const rp_param *params,
+                        rpi_shape *to);
+/* Parse a shape text and compute the shape. Return false if either fails. */
 bool rpi_read_shape(const char *text, const rp_desc *desc, const rp_term *term, const rp_param *params, rpi_shape *to);
 /* Compute the shape of array x of a term. */
 void rpi_term_shape(const rpi_scheme *s, const rp_desc *desc, const rp_term *term, int32_t x, rpi_shape *shape);
