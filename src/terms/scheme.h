@@ -35,9 +35,9 @@
  * row; prepare requires prepare_size.
  *
  * Values: pair, entry, row, vec and query return a finite number if every array element, position and parameter that
- * they read is finite. Only a TILE may return -infinity, which masks the pair; it sets `causal` if it masks all keys
- * after the query. A function returns +infinity or NaN only if it reads a non-finite number; the result affects only
- * rows that attend to the pair.
+ * they read is finite, unless a result exceeds the range of double. Only a TILE may return -infinity otherwise, which
+ * masks the pair; it sets `causal` if it masks all keys after the query. Any other +infinity, -infinity or NaN affects
+ * only rows that attend to the pair.
  * Derivatives are finite under the same condition. grad is not called for masked pairs. */
 typedef enum rpi_form { RPI_OFFSET, RPI_INDEX, RPI_TILE, RPI_VEC, RPI_VALVEC, RPI_ROTATE, RPI_SINK } rpi_form;
 
