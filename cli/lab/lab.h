@@ -184,8 +184,8 @@ typedef struct lab_inspection {
  * CLI_FAILED after printing an error, or -1 with err. */
 int lab_inspection_at(lab_inspection *look, const char *path, const char *text, bool bytes, char err[NN_ERR_MAX]);
 void lab_inspection_end(lab_inspection *look);
-/* Write a printable name of a byte: the character, such as "a"; "_" for a space; otherwise hexadecimal, such as "\x0a".
- */
+/* Write a printable name of a byte: the character, such as "a"; "_" for a space; otherwise hexadecimal, such as
+ * "\x0a". */
 void lab_token(char name[8], unsigned char byte);
 /* Convert a text to tokens of the model, which the caller frees. Return NULL with err on failure. */
 int32_t *lab_tokens(const nn_model *m, const char *text, int64_t *n, char err[NN_ERR_MAX]);
