@@ -1,4 +1,4 @@
-/* fasta.c -- reads proteins from a FASTA file. zlib reads plain files and gzip alike.
+/* fasta.c -- reads proteins from a FASTA file, plain or compressed by gzip.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/fasta.h"
 #include "io/formats.h"
@@ -13,9 +13,18 @@
 
 enum { BLOCK = 1 << 16, HEADER_MAX = 60000 };
 
+/* The bytes of the file. zlib's gzread would end without an error where bytes follow that are no gzip. */
+typedef struct source {
+    int fd;
+    enum { UNKNOWN, PLAIN, BETWEEN, INSIDE } state; /* of compressed data: between members, or inside of one */
+    bool opened;                                    /* z is to be ended */
+    z_stream z;
+    unsigned char bytes[2 * BLOCK]; /* z.next_in and z.avail_in are those that are left */
+} source;
+
 struct io_fasta {
     char *path;
-    gzFile file;
+    source *file;
     bool regular;
     bool begun; /* the first header was found */
     bool bad;   /* the last record was refused, and the rest of it was not read */
@@ -51,13 +60,15 @@ io_fasta *io_fasta_open(const char *path, char err[IO_ERR_MAX])
         f->regular = !standard && S_ISREG(st.st_mode);
         f->path = strdup(path);
         f->header = malloc(HEADER_MAX + 1);
-        f->file = f->path != NULL && f->header != NULL ? gzdopen(fd, "rb") : NULL;
-        if (f->file != NULL && gzbuffer(f->file, 2 * BLOCK) == 0)
+        f->file = f->path != NULL && f->header != NULL ? calloc(1, sizeof *f->file) : NULL;
+        if (f->file != NULL) {
+            f->file->fd = fd;
+            f->file->z.next_in = f->file->bytes;
             return f;
+        }
     }
     io_fail(err, path, "out of memory");
-    if (f == NULL || f->file == NULL)
-        close(fd);
+    close(fd);
     io_fasta_close(f);
     return NULL;
 }
@@ -71,36 +82,100 @@ void io_fasta_close(io_fasta *f)
 {
     if (f == NULL)
         return;
-    if (f->file != NULL)
-        gzclose_r(f->file);
+    if (f->file != NULL) {
+        if (f->file->opened)
+            inflateEnd(&f->file->z);
+        close(f->file->fd);
+    }
+    free(f->file);
     free(f->path);
     free(f->header);
     free(f->residues);
     free(f);
 }
 
+/* Read bytes of the file after those that are left, until there are `n`. Return false, and set errno, if that fails. */
+static bool fetch(source *s, size_t n)
+{
+    while (s->z.avail_in < n) {
+        memmove(s->bytes, s->z.next_in, s->z.avail_in);
+        s->z.next_in = s->bytes;
+        const ssize_t got = read(s->fd, s->bytes + s->z.avail_in, sizeof s->bytes - s->z.avail_in);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return got == 0;
+        s->z.avail_in += (unsigned)got;
+    }
+    return true;
+}
+
+static bool at_member(const source *s)
+{
+    return s->z.avail_in >= 2 && s->z.next_in[0] == 0x1f && s->z.next_in[1] == 0x8b;
+}
+
+/* Read at most `room` bytes of text. Return their number, 0 at the end, or -1 and the reason in *why; errno tells a
+ * system error. */
+static int read_text(source *s, unsigned char *to, unsigned room, const char **why)
+{
+    const unsigned all = room;
+    int code = Z_OK;
+    while (room == all) {
+        if (!fetch(s, s->state == INSIDE ? 1 : 2)) {
+            *why = strerror(errno);
+            return -1;
+        }
+        if (s->state == UNKNOWN)
+            s->state = at_member(s) ? BETWEEN : PLAIN;
+        if (s->z.avail_in == 0 && s->state != INSIDE)
+            return 0;
+        if (s->state == PLAIN) {
+            const unsigned n = s->z.avail_in < room ? s->z.avail_in : room;
+            memcpy(to, s->z.next_in, n);
+            s->z.next_in += n;
+            s->z.avail_in -= n;
+            return (int)n;
+        }
+        if (s->state == BETWEEN) {
+            *why = "bytes that are no gzip follow the compressed data (copy the file again, or compress all of it)";
+            if (!at_member(s))
+                return -1;
+            code = s->opened ? inflateReset(&s->z) : inflateInit2(&s->z, 15 + 16); /* 16: gzip */
+            s->opened = s->opened || code == Z_OK;
+            s->state = INSIDE;
+        }
+        if (code == Z_OK && s->z.avail_in == 0)
+            code = Z_BUF_ERROR;
+        if (code == Z_OK) {
+            s->z.next_out = to;
+            s->z.avail_out = room;
+            code = inflate(&s->z, Z_NO_FLUSH);
+            room = s->z.avail_out;
+        }
+        if (code == Z_STREAM_END)
+            s->state = BETWEEN;
+        *why = code == Z_BUF_ERROR   ? "the compressed data ends too early (copy the file again)"
+               : code == Z_MEM_ERROR ? "out of memory"
+               : s->z.msg != NULL    ? s->z.msg
+                                     : "damaged compressed data";
+        if (code != Z_OK && code != Z_STREAM_END && room == all)
+            return -1;
+        code = Z_OK;
+    }
+    return (int)(all - room);
+}
+
 /* Read more bytes after those of the block that were not taken. Return 1, or 0 at the end of the file, or -1. */
 static int read_more(io_fasta *f, char err[IO_ERR_MAX])
 {
-    int code;
+    const char *why = NULL;
     memmove(f->block, f->block + f->at, f->size - f->at);
     f->size -= f->at;
     f->at = 0;
-    errno = 0;
-    const int n = gzread(f->file, f->block + f->size, (unsigned)(BLOCK - f->size));
-    const char *why = gzerror(f->file, &code);
+    const int n = read_text(f->file, f->block + f->size, (unsigned)(BLOCK - f->size), &why);
     f->size += n > 0 ? (size_t)n : 0;
-    if (n > 0)
-        return 1;
-    if (code == Z_BUF_ERROR)
-        return io_fail(err, f->path, "line %lld: the compressed data ends too early (copy the file again)",
-                       (long long)f->line);
-    if (n < 0 && code == Z_MEM_ERROR)
-        return io_fail(err, f->path, "out of memory");
-    if (n < 0)
-        return io_fail(err, f->path, "line %lld: cannot be read: %s", (long long)f->line,
-                       code == Z_ERRNO ? strerror(errno) : why);
-    return 0;
+    return n >= 0 ? n > 0 : io_fail(err, f->path, "line %lld: cannot be read: %s", (long long)f->line, why);
 }
 
 /* Read until the block has `n` more bytes, or all that are left in the file. Return false after an error. */

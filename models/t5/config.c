@@ -242,10 +242,12 @@ static void read_switch(reader *r, t5_config *c)
         integer(r, "decoder_sparse_step", decoder > 0 ? c->decoder_layers / decoder : c->decoder_layers, 0, 4096);
 }
 
-/* Read eos_token_id: a number or a list of numbers. */
+/* Read eos_token_id: a number, a list of numbers, or null for a model without an end token. */
 static void read_eos(reader *r, t5_config *c)
 {
     const json_t *v = get(r, "eos_token_id");
+    if (json_is_null(json_object_get(r->root, "eos_token_id")))
+        c->n_eos = 0;
     if (v == NULL)
         return;
     const size_t n = json_is_array(v) ? json_array_size(v) : 1;
@@ -472,6 +474,8 @@ rp_status t5_generation_read(rp_t5 *m, const char *name, const char *path, const
     read_suppressed(&r, c, g, &m->kept);
     read_stops(&r, g, &m->kept);
     const char *key = several;
+    if (json_integer_value(get(&r, "max_length")) == 1 && get(&r, "max_new_tokens") == NULL)
+        key = "max_length"; /* the first token of a target counts, so no token could follow */
     if (r.status == RP_OK && key == NULL)
         r.status = t5_refused_key(root, &key);
     m->kept.refused_in = name;

@@ -117,15 +117,15 @@ static void add_unknown(unknown *u, const char *key)
 /* Add a note, unless there is an equal one: several objects of a file may have the same unknown key. */
 static rp_status note_unknown(rp_t5 *m, const char *path, const unknown *u)
 {
-    char more[48] = "", text[448], safe[96];
+    char more[48] = "", text[768], safe[480];
     if (u->n == 0)
         return RP_OK;
     if (u->left_out > 0)
         snprintf(more, sizeof more, " and %lld more", (long long)u->left_out);
     const size_t size = strlen(path),
-                 shown = size < 90 ? size : 90; /* the end of a path tells more than its beginning */
-    snprintf(text, sizeof text, "%s: ignored the unknown key%s %s%s", io_safe(safe, sizeof safe, path + size - shown),
-             u->n > 1 ? "s" : "", u->names, more);
+                 shown = size < 400 ? size : 400; /* the end of a path tells more than its beginning */
+    snprintf(text, sizeof text, "%s%s: ignored the unknown key%s %s%s", shown < size ? "..." : "",
+             io_safe(safe, sizeof safe, path + size - shown), u->n > 1 ? "s" : "", u->names, more);
     for (int64_t n = 0; n < m->n_notes; n++)
         if (strcmp(m->notes[n], text) == 0)
             return RP_OK;

@@ -9,7 +9,7 @@
 
 rp_status t5_add_note(rp_t5 *m, const char *format, ...)
 {
-    char text[512], safe[1024];
+    char text[1024], safe[2048];
     va_list list;
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);

@@ -359,6 +359,8 @@ static rp_status read_limit(rp_t5 *m, const char *inner)
     if (status == RP_OK)
         status = check_keys(m, T5_KEYS_TRANSFORMER, inner, "sentence_bert_config.json", config);
     int64_t n = size_of(config, "max_seq_length");
+    if (status == RP_OK && n < 0 && has_key(config, "max_seq_length"))
+        status = not_supported(inner, "sentence_bert_config.json", "a max_seq_length that is not an integer above 0");
     if (status == RP_OK)
         status = read_json(m, inner, "tokenizer_config.json", &tokenizer);
     if (status == RP_OK && !is_text(tokenizer, "truncation_side", "right"))

@@ -5,6 +5,7 @@ checks with `replaced` and calls a replaced step on arrays of all pairs. `Refusi
 relpos has.
 
 SPDX-License-Identifier: Apache-2.0"""
+import inspect
 import types
 
 _ORIGINALS = []
@@ -37,7 +38,8 @@ class Refusing:
 
     @classmethod
     def _refuse(cls, x):
-        """Raise for x, an instance or the class."""
+        """Raise for x, an instance or the class. A class is searched without __getattr__, which objects that stand in
+        for a missing package have for every name."""
         for name, instead in cls._never_used.items():
-            if hasattr(x, name):
+            if inspect.getattr_static(x, name, None) is not None if isinstance(x, type) else hasattr(x, name):
                 raise TypeError(f"{cls.__name__}.{name} would never be used; {instead}")

@@ -309,6 +309,36 @@ def test_generation_refuses_other_values(tmp_path):
                 assert written(plain | {key: 0.37}, file).startswith(f'{file} sets "{key}"')
 
 
+@pytest.mark.parametrize("ends", (None, [], 1))
+@pytest.mark.parametrize("file", ("config.json", "generation_config.json"))
+def test_end_tokens(file, ends, tmp_path):
+    """null is a model without an end token, not the default."""
+    make_model("t5", tmp_path)
+    for name in ("config.json", "generation_config.json"):
+        keys = json.loads((tmp_path / name).read_text()) | {"max_new_tokens": 12}
+        keys |= {"eos_token_id": ends} if name == file else {}
+        (tmp_path / name).write_text(json.dumps(keys))
+    if file == "config.json":
+        (tmp_path / "generation_config.json").unlink()
+    model = transformers.T5ForConditionalGeneration.from_pretrained(tmp_path).eval()
+    with quiet(), relpos.t5.T5(tmp_path, type="f32", threads=1) as ours:
+        for source in ([7, 8, 9, 10, 11, 1], [3, 4], SOURCE):
+            wanted = model.generate(torch.tensor([source]))[0, 1:].tolist()
+            if wanted and ends == wanted[-1]:
+                wanted = wanted[:-1]
+            assert ours.generate(tokens=[source])[0].tolist() == wanted
+
+
+def test_a_length_without_space_is_refused(tmp_path):
+    make_model("t5", tmp_path)
+    about = json.loads((tmp_path / "generation_config.json").read_text())
+    about.pop("max_new_tokens", None)
+    (tmp_path / "generation_config.json").write_text(json.dumps(about | {"max_length": 1}))
+    with quiet(), relpos.t5.T5(tmp_path, type="f32", threads=1) as ours:
+        with pytest.raises(ValueError, match='generation_config.json sets "max_length"'):
+            ours.generate(tokens=[SOURCE])
+
+
 # ---------------------------------------------------------------------------------------------- notes, kinds
 
 def test_an_unknown_key_is_named_once(tmp_path):

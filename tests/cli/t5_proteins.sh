@@ -158,6 +158,12 @@ check 'the list of all' 1 "$(grep -c "^1${tab}a${tab}line 2: " "$T/made/skips8")
 check 'no output' '' "$(ls "$T/made" | grep none)"
 printf 'MKV\n' >"$T/text.fasta" # not a fault of a record
 refused 1 'text.fasta: line 1: no header comes before it' t5 proteins $model "$T/text.fasta" -o "$T/kept/a.npz" --skip-bad "$T/made/never"
+{ gzip -c $fasta; printf '>tail\nMKV\n'; } >"$T/tail.fasta.gz" # gzread would end without an error
+refused 1 'tail.fasta.gz: line [0-9]*: cannot be read: bytes that are no gzip follow the compressed data' \
+    t5 proteins $model "$T/tail.fasta.gz" -o "$T/made/tail.npz"
+{ head -n 4 $fasta | gzip -c; tail -n +5 $fasta | gzip -c; } >"$T/members.fasta.gz"
+does $model "$T/members.fasta.gz" -o "$T/made/members.npz"
+same 'two members of gzip' "$T/made/a.npz" "$T/made/members.npz"
 gzip -c $fasta | head -c 150 >"$T/cut.fasta.gz"
 refused 1 'the compressed data ends too early' t5 proteins $model "$T/cut.fasta.gz" -o "$T/kept/a.npz" --skip-bad "$T/made/never"
 refused 2 '--skip-bad: .*a.npz: it is also the output' t5 proteins $model $fasta -o "$T/kept/a.npz" --skip-bad "$T/kept/a.npz"
