@@ -159,7 +159,7 @@ void cli_t5_print_drafted(FILE *to, const rp_t5_drafted *d)
             d->passes == 1 ? "" : "es");
 }
 
-int cli_t5_check_output(const char *path)
+int cli_t5_check_output(const char *option, const char *path)
 {
     char folder[PATH_MAX], safe[160];
     const char *slash = strrchr(path, '/');
@@ -167,8 +167,8 @@ int cli_t5_check_output(const char *path)
     snprintf(folder, sizeof folder, "%.*s", n > 0 ? n : 1, n > 0 ? path : ".");
     if (strcmp(path, "-") == 0 || cli_team_rank() != 0 || access(folder, W_OK | X_OK) == 0)
         return CLI_OK;
-    return cli_error(CLI_FAILED, "-o: %s: cannot write to its folder: %s (create the folder, or choose another)",
-                     io_safe(safe, sizeof safe, path), strerror(errno));
+    return cli_error(CLI_FAILED, "%s: %s: cannot write to its folder: %s (create the folder, or choose another)",
+                     option, io_safe(safe, sizeof safe, path), strerror(errno));
 }
 
 int cli_t5_keep_model(const cli_t5_common *c, const char *output)
@@ -205,7 +205,7 @@ int cli_t5_lines_open(cli_t5_lines *l, const char *path, const char *text)
 int cli_t5_begin(cli_t5_common *c, cli_t5_lines *l, const char *model, const char *lines, const char *text,
                  const char *output)
 {
-    int code = output != NULL ? cli_t5_check_output(output) : CLI_OK;
+    int code = output != NULL ? cli_t5_check_output("-o", output) : CLI_OK;
     if (code == CLI_OK && cli_team_rank() == 0)
         code = cli_t5_lines_open(l, lines, text);
     if (code == CLI_OK)

@@ -106,7 +106,7 @@ int cli_t5_stop_asked(void *context);
 rp_t5_generation cli_t5_greedy(const rp_t5 *model);
 
 /* Check that a file can be created at this path; in a team only rank 0 writes. Call it before long work. */
-int cli_t5_check_output(const char *path);
+int cli_t5_check_output(const char *option, const char *path);
 /* Check that `output` is not a file from which the model was read. NULL means standard output. */
 int cli_t5_keep_model(const cli_t5_common *c, const char *output);
 

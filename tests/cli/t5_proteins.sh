@@ -169,7 +169,7 @@ refused 1 'the compressed data ends too early' t5 proteins $model "$T/cut.fasta.
 refused 2 '--skip-bad: .*a.npz: it is also the output' t5 proteins $model $fasta -o "$T/kept/a.npz" --skip-bad "$T/kept/a.npz"
 refused 2 '--skip-bad: .*one.fasta: it is also the FASTA file' t5 proteins $model "$T/one.fasta" -o "$T/made/x.npz" --skip-bad "$T/one.fasta"
 refused 1 'config.json: the model was read from this file' t5 proteins $model $fasta -o "$T/made/x.npz" --skip-bad $model/config.json
-refused 1 'cannot write to its folder' t5 proteins $model $fasta -o "$T/made/x.npz" --skip-bad "$T/nowhere/skips"
+refused 1 '^relpos: --skip-bad: .*skips: cannot write to its folder' t5 proteins $model $fasta -o "$T/made/x.npz" --skip-bad "$T/nowhere/skips"
 
 # a record is refused at the first residue that does not fit the memory
 { printf '>a\nMKV\n>long\n'; head -c 40000000 /dev/zero | tr '\0' A; printf '\n>b\nMKL\n'; } | gzip -c >"$T/long.fasta.gz"
