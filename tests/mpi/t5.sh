@@ -86,14 +86,14 @@ esac
 mpi -n 2 "$program" t5 generate lab/model/phonemes --text a : -n 1 -wdir "$T" "$program" t5 generate lab/model/phonemes --text a
 case $code in 0) ;; *) one_line 1 'rank 2: ' ;; esac # an installed program finds the model in any folder
 
-# a model that becomes shorter while it is mapped: one of the processes says so, and all end
+# a model that becomes shorter while it is mapped: one of the processes says so, and all end. The other may open it later.
 "$program" t5 pack tests/t5/data/v11 -o "$T/packed" 2>/dev/null
 printf '1 2 3\n4 5\n' >"$T/lines"
 for bytes in 4096 -10; do
     cp "$T/packed" "$T/shorter"
     mpi -n 2 -x LD_PRELOAD="$(dirname "$program")/tests/shrink.so" -x SHRINK=/shorter -x SHRINK_TO=$bytes \
         "$program" t5 encode "$T/shorter" "$T/lines" --tokens -o "$T/many/a.npz"
-    one_line 1 '(rank 1: )?.*/shorter.*: (it became shorter while it was in use|it was changed while it was in use)|rank 1: its model differs'
+    one_line 1 '(rank 1: )?.*/shorter.*: (it became shorter while it was in use|it was changed while it was in use|cut short|.*not within the)|rank 1: its model differs'
     check 'no file' '' "$(ls -A "$T/many")"
 done
 
