@@ -12,10 +12,10 @@ only.
 A mutant changes an operator or a comparison, changes a number by one, negates a condition, removes a statement, or
 exchanges neighbouring arguments. The tool changes only a copy of the source, in build/mutate/source, and builds it at
 -O1 with the kernels of two instruction sets, plain vectors and AVX2. It does not break code that only other sets use
-(src/kernels/amx, src/processor/avx512.h). A mutant that compiles to the same object code does not count. Each test may
-use the processor time of five unbroken runs plus three seconds. Tests named like the file run first, then those that have
-killed many mutants in little time. tests/equivalent_mutants.txt lists the mutants that no test can detect, with
-reasons.
+(src/kernels/amx, src/processor/avx512.h). A mutant that compiles to the same object code does not count. Each test
+may use the processor time of five unbroken runs plus three seconds. Tests named like the file run first, then those
+that have killed many mutants in little time. tests/equivalent_mutants.txt lists the mutants that no test can detect,
+with reasons.
 SPDX-License-Identifier: Apache-2.0
 """
 import argparse

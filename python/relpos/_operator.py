@@ -413,12 +413,14 @@ def attention(q, k, v, *options):
             raise TypeError("out is not supported while torch traces; leave it out")
         if name in _TERMS:
             for term in terms_of(value):
+                # torch 2.8 cannot trace the properties of a named tuple
+                text, own = (term.text, term.arrays) if isinstance(term, TracedTerm) else (term._text, term._arrays)
                 places = []
-                for array in term._arrays:
+                for array in own:
                     places.append("-" if array is None else str(len(arrays)))
                     if array is not None:
                         arrays.append(array if isinstance(array, Tensor) else torch.as_tensor(array))
-                lines.append(f"{name}|{term._text}|{','.join(places)}")
+                lines.append(f"{name}|{text}|{','.join(places)}")
         elif name in _ARRAYS or isinstance(value, torch.Tensor) or name == "q_offset" and isinstance(value, (list, tuple)) or (
                 name not in _FLAGS and not isinstance(value, (int, float, str, tuple, list)) and hasattr(value, "ndim")):
             lines.append(f"{name}||{len(arrays)}")
