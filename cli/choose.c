@@ -108,7 +108,7 @@ static bool swapped(const char *a, const char *b)
         a++;
         b++;
     }
-    return a[0] && a[1] && a[0] == b[1] && a[1] == b[0] && strcmp(a + 2, b + 2) == 0;
+    return a[0] && a[1] && b[0] && a[0] == b[1] && a[1] == b[0] && strcmp(a + 2, b + 2) == 0;
 }
 
 bool cli_consider(cli_nearest *n, const char *given, const char *name)

@@ -98,7 +98,7 @@ large() # large FOLDER FILE MAX ARGUMENT...: the command refuses the folder if t
     truncate -s $((max + 1)) "$T/large/$file"
     command="relpos $* with a file $file of $((max + 1)) bytes"
     (
-        ulimit -v 1000000
+        (ulimit -v 1000000 && "$program" --version) >/dev/null 2>&1 && ulimit -v 1000000 # a sanitizer needs more
         "$program" "$@" >"$T/out" 2>"$T/err"
         echo $? >"$T/code"
     )
