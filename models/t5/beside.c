@@ -36,19 +36,9 @@ rp_status t5_copy_beside(rp_t5 *m)
 /* Check the keys of one file, and read clean_up_tokenization_spaces. */
 static rp_status check_file(rp_t5 *m, const char *path, const char *text, t5_key_file keys)
 {
-    json_error_t error;
-    bool no_memory;
-    char safe[160];
+    json_t *root;
     /* model_max_length may be 10^30, which is no integer of C */
-    json_t *root = io_json(text, strlen(text), JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error, &no_memory);
-    if (no_memory)
-        return t5_no_memory();
-    if (root == NULL)
-        return t5_fail(RP_E_ARG, "%s: line %d: %s (it is not valid JSON: download the file again)", path, error.line,
-                       io_safe(safe, sizeof safe, error.text));
-    rp_status status = RP_OK;
-    if (!json_is_object(root))
-        status = t5_fail(RP_E_ARG, "%s: it is not a JSON object (download the file again)", path);
+    rp_status status = t5_parse_object(&root, path, text, strlen(text), JSON_DECODE_INT_AS_REAL);
     if (status == RP_OK)
         status = t5_check_keys(m, keys, path, root);
     if (status == RP_OK && keys == T5_KEYS_TOKENIZER)

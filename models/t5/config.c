@@ -106,25 +106,6 @@ static const char *string(reader *r, const char *key, const char *fallback)
     return json_string_value(v);
 }
 
-/* Parse a JSON object. */
-static rp_status open_json(json_t **root, const char *path, const char *text, size_t size)
-{
-    json_error_t error;
-    bool no_memory;
-    char safe[160];
-    *root = io_json(text, size, JSON_REJECT_DUPLICATES, &error, &no_memory);
-    if (no_memory)
-        return t5_no_memory();
-    if (*root == NULL)
-        return t5_fail(RP_E_ARG, "%s: line %d: %s (it is not valid JSON: download the file again)", path, error.line,
-                       io_safe(safe, sizeof safe, error.text));
-    if (json_is_object(*root))
-        return RP_OK;
-    json_decref(*root);
-    *root = NULL;
-    return t5_fail(RP_E_ARG, "%s: it is not a JSON object (it must begin with {)", path);
-}
-
 /* ------------------------------------------------------------------------------------------------ config.json */
 
 static const struct {
@@ -295,7 +276,7 @@ rp_status t5_config_read(rp_t5 *m, const char *path, const char *text, size_t si
     json_t *root;
     memset(c, 0, sizeof *c);
     c->advice = " (check that config.json and the weights belong to one model)";
-    const rp_status status = open_json(&root, path, text, size);
+    const rp_status status = t5_parse_object(&root, path, text, size, 0);
     if (status != RP_OK)
         return status;
     reader r = {root, path, RP_OK};
@@ -449,7 +430,7 @@ rp_status t5_generation_read(rp_t5 *m, const char *name, const char *path, const
     t5_config *c = &m->config;
     rp_t5_generation *g = &m->generation;
     json_t *root;
-    const rp_status status = open_json(&root, path, text, size);
+    const rp_status status = t5_parse_object(&root, path, text, size, 0);
     if (status != RP_OK)
         return status;
     reader r = {root, path, RP_OK};

@@ -1,9 +1,33 @@
-/* keys.c -- looks up the keys of a model's JSON files in the table of keys.def.
+/* keys.c -- parses a model's JSON files, and looks up their keys in the table of keys.def.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/keys.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+rp_status t5_parse_json(json_t **root, const char *path, const char *text, size_t size, size_t flags)
+{
+    json_error_t error;
+    bool no_memory;
+    char safe[160];
+    *root = io_json(text, size, JSON_REJECT_DUPLICATES | flags, &error, &no_memory);
+    if (no_memory)
+        return t5_no_memory();
+    if (*root == NULL)
+        return t5_fail(RP_E_ARG, "%s: line %d: %s (it is not valid JSON: download the file again)", path, error.line,
+                       io_safe(safe, sizeof safe, error.text));
+    return RP_OK;
+}
+
+rp_status t5_parse_object(json_t **root, const char *path, const char *text, size_t size, size_t flags)
+{
+    const rp_status status = t5_parse_json(root, path, text, size, flags);
+    if (status != RP_OK || json_is_object(*root))
+        return status;
+    json_decref(*root);
+    *root = NULL;
+    return t5_fail(RP_E_ARG, "%s: it is not a JSON object (it must begin with {)", path);
+}
 
 /* A row of keys.def. */
 typedef struct row {

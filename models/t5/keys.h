@@ -1,4 +1,5 @@
-/* keys.h -- the table of the keys of all JSON files of a model (keys.def): used, without effect, or refused.
+/* keys.h -- the JSON files of a model: parsing, and the table of all their keys (keys.def): used, without effect, or
+ * refused.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_T5_KEYS_H
 #define RELPOS_T5_KEYS_H
@@ -19,6 +20,11 @@ typedef enum t5_key_file {
     T5_KEYS_TRANSFORMER, /* sentence_bert_config.json */
     T5_KEYS_SENTENCE     /* config_sentence_transformers.json */
 } t5_key_file;
+
+/* Parse a JSON file, with flags of jansson. Refuse a key that occurs twice. On failure *root is NULL. */
+rp_status t5_parse_json(json_t **root, const char *path, const char *text, size_t size, size_t flags);
+/* Like t5_parse_json, for a file that must be an object. */
+rp_status t5_parse_object(json_t **root, const char *path, const char *text, size_t size, size_t flags);
 
 /* Check the keys of an object. Add a note about those that the table lacks, and refuse values that relpos does not
  * compute, except those of generation. */

@@ -109,20 +109,12 @@ enum { POOLINGS = sizeof poolings / sizeof *poolings, MEAN = 2 };
 /* Read a JSON file. *root is NULL if it does not exist. Integers become reals: model_max_length may be 10^30. */
 static rp_status read_json(rp_t5 *m, const char *folder, const char *name, json_t **root)
 {
-    json_error_t error;
-    bool no_memory = false;
-    char *text = NULL, *path = t5_join(folder, name), safe[160];
+    char *text = NULL, *path = t5_join(folder, name);
     size_t size;
     *root = NULL;
     rp_status status = path != NULL ? t5_read_text(m, path, &text, &size) : t5_no_memory();
-    if (status == RP_OK && text != NULL) {
-        *root = io_json(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error, &no_memory);
-        if (no_memory)
-            status = t5_no_memory();
-        else if (*root == NULL)
-            status = t5_fail(RP_E_ARG, "%s: line %d: %s (it is not valid JSON: download the file again)", path,
-                             error.line, io_safe(safe, sizeof safe, error.text));
-    }
+    if (status == RP_OK && text != NULL)
+        status = t5_parse_json(root, path, text, size, JSON_DECODE_INT_AS_REAL);
     free(text);
     free(path);
     return status;
