@@ -24,7 +24,7 @@ typedef struct source {
 
 struct io_fasta {
     char *path;
-    source *file;
+    source file;
     bool regular;
     bool begun; /* the first header was found */
     bool bad;   /* the last record was refused, and the rest of it was not read */
@@ -60,15 +60,14 @@ io_fasta *io_fasta_open(const char *path, char err[IO_ERR_MAX])
         f->regular = !standard && S_ISREG(st.st_mode);
         f->path = strdup(path);
         f->header = malloc(HEADER_MAX + 1);
-        f->file = f->path != NULL && f->header != NULL ? calloc(1, sizeof *f->file) : NULL;
-        if (f->file != NULL) {
-            f->file->fd = fd;
-            f->file->z.next_in = f->file->bytes;
+        f->file.fd = fd;
+        f->file.z.next_in = f->file.bytes;
+        if (f->path != NULL && f->header != NULL)
             return f;
-        }
+    } else {
+        close(fd);
     }
     io_fail(err, path, "out of memory");
-    close(fd);
     io_fasta_close(f);
     return NULL;
 }
@@ -82,12 +81,9 @@ void io_fasta_close(io_fasta *f)
 {
     if (f == NULL)
         return;
-    if (f->file != NULL) {
-        if (f->file->opened)
-            inflateEnd(&f->file->z);
-        close(f->file->fd);
-    }
-    free(f->file);
+    if (f->file.opened)
+        inflateEnd(&f->file.z);
+    close(f->file.fd);
     free(f->path);
     free(f->header);
     free(f->residues);
@@ -115,13 +111,20 @@ static bool at_member(const source *s)
     return s->z.avail_in >= 2 && s->z.next_in[0] == 0x1f && s->z.next_in[1] == 0x8b;
 }
 
-/* Read at most `room` bytes of text. Return their number, 0 at the end, or -1 and the reason in *why; errno tells a
- * system error. */
+/* Begin a member of compressed data. Return a status of zlib. */
+static int begin_member(source *s)
+{
+    const int code = s->opened ? inflateReset(&s->z) : inflateInit2(&s->z, 15 + 16); /* 16: gzip */
+    s->opened = s->opened || code == Z_OK;
+    s->state = INSIDE;
+    return code;
+}
+
+/* Read at most `room` bytes of text. Return their number, 0 at the end, or -1 and the reason in *why. An error after
+ * some bytes is found again by the next call. */
 static int read_text(source *s, unsigned char *to, unsigned room, const char **why)
 {
-    const unsigned all = room;
-    int code = Z_OK;
-    while (room == all) {
+    for (;;) {
         if (!fetch(s, s->state == INSIDE ? 1 : 2)) {
             *why = strerror(errno);
             return -1;
@@ -137,33 +140,27 @@ static int read_text(source *s, unsigned char *to, unsigned room, const char **w
             s->z.avail_in -= n;
             return (int)n;
         }
-        if (s->state == BETWEEN) {
+        if (s->state == BETWEEN && !at_member(s)) {
             *why = "bytes that are no gzip follow the compressed data (copy the file again, or compress all of it)";
-            if (!at_member(s))
-                return -1;
-            code = s->opened ? inflateReset(&s->z) : inflateInit2(&s->z, 15 + 16); /* 16: gzip */
-            s->opened = s->opened || code == Z_OK;
-            s->state = INSIDE;
+            return -1;
         }
-        if (code == Z_OK && s->z.avail_in == 0)
-            code = Z_BUF_ERROR;
-        if (code == Z_OK) {
-            s->z.next_out = to;
-            s->z.avail_out = room;
+        int code = s->state == BETWEEN ? begin_member(s) : s->z.avail_in == 0 ? Z_BUF_ERROR : Z_OK;
+        s->z.next_out = to;
+        s->z.avail_out = room;
+        if (code == Z_OK)
             code = inflate(&s->z, Z_NO_FLUSH);
-            room = s->z.avail_out;
-        }
         if (code == Z_STREAM_END)
             s->state = BETWEEN;
-        *why = code == Z_BUF_ERROR   ? "the compressed data ends too early (copy the file again)"
-               : code == Z_MEM_ERROR ? "out of memory"
-               : s->z.msg != NULL    ? s->z.msg
-                                     : "damaged compressed data";
-        if (code != Z_OK && code != Z_STREAM_END && room == all)
+        if (s->z.avail_out < room)
+            return (int)(room - s->z.avail_out);
+        if (code != Z_OK && code != Z_STREAM_END) {
+            *why = code == Z_BUF_ERROR   ? "the compressed data ends too early (copy the file again)"
+                   : code == Z_MEM_ERROR ? "out of memory"
+                   : s->z.msg != NULL    ? s->z.msg
+                                         : "damaged compressed data";
             return -1;
-        code = Z_OK;
+        }
     }
-    return (int)(all - room);
 }
 
 /* Read more bytes after those of the block that were not taken. Return 1, or 0 at the end of the file, or -1. */
@@ -173,7 +170,7 @@ static int read_more(io_fasta *f, char err[IO_ERR_MAX])
     memmove(f->block, f->block + f->at, f->size - f->at);
     f->size -= f->at;
     f->at = 0;
-    const int n = read_text(f->file, f->block + f->size, (unsigned)(BLOCK - f->size), &why);
+    const int n = read_text(&f->file, f->block + f->size, (unsigned)(BLOCK - f->size), &why);
     f->size += n > 0 ? (size_t)n : 0;
     return n >= 0 ? n > 0 : io_fail(err, f->path, "line %lld: cannot be read: %s", (long long)f->line, why);
 }
