@@ -12,7 +12,6 @@ import ctypes as c
 import itertools
 import os
 import queue
-import sys
 import threading
 import types
 import warnings

@@ -552,9 +552,10 @@ typedef struct reads {
     bool masks;
     bool norms;       /* of keys in pages */
     bool known_norms; /* the caller's norms of keys, which must fit the plan */
+    bool prepared_only; /* value of rpi_args.prepared_only */
 } reads;
 static const reads attend_reads = {.forms = ~0u, .masks = true, .norms = true, .known_norms = true};
-static const reads prepare_reads = {.forms = 1u << RPI_OFFSET | 1u << RPI_ROTATE};
+static const reads prepare_reads = {.forms = 1u << RPI_OFFSET | 1u << RPI_ROTATE, .prepared_only = true};
 static const reads key_norms_reads = {.norms = true};
 
 static rp_status check_terms_and_masks(rpi_args *args, const rp_tensors *t, const reads *of)
@@ -598,7 +599,7 @@ static rp_status check_args(rpi_args *args, const rp_plan *plan, const rp_tensor
         return s;
     args->pairs = t->pairs;
     args->ready = t->prepared;
-    args->prepared_only = of == &prepare_reads;
+    args->prepared_only = of->prepared_only;
     s = require_inputs(args, t);
     rpi_shift_keys(args, &args->k, 1);
     rpi_shift_keys(args, &args->v, 1);
