@@ -550,8 +550,8 @@ static rp_status check_arrays(rpi_args *args, const rp_tensors *t)
 typedef struct reads {
     unsigned forms; /* of the terms whose arrays it reads: bit RPI_OFFSET, … */
     bool masks;
-    bool norms;       /* of keys in pages */
-    bool known_norms; /* the caller's norms of keys, which must fit the plan */
+    bool norms;         /* of keys in pages */
+    bool known_norms;   /* the caller's norms of keys, which must fit the plan */
     bool prepared_only; /* value of rpi_args.prepared_only */
 } reads;
 static const reads attend_reads = {.forms = ~0u, .masks = true, .norms = true, .known_norms = true};
