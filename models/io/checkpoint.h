@@ -48,7 +48,10 @@ const io_gguf *io_checkpoint_keys(const io_checkpoint *c);               /* NULL
 /* Return true for tensors of floating-point numbers and of blocks (io/blocks.h). */
 bool io_tensor_has_numbers(const io_tensor *t);
 const char *io_tensor_type_name(const io_tensor *t);
-bool io_tensor_is_f8(const io_tensor *t); /* of 8-bit floats */
+static inline bool io_tensor_is_f8(const io_tensor *t)
+{
+    return t->dtype == IO_F8_E4M3 || t->dtype == IO_F8_E5M2;
+}
 /* Return true if two tensors have the same shape, type, data and scales. */
 bool io_tensor_same(const io_tensor *a, const io_tensor *b);
 /* Return a checksum of the data and the scales. */

@@ -429,11 +429,6 @@ static float from_e5m2(unsigned char x)
     return x & 0x80 ? -size : size;
 }
 
-bool io_tensor_is_f8(const io_tensor *t)
-{
-    return t->dtype == IO_F8_E4M3 || t->dtype == IO_F8_E5M2;
-}
-
 bool io_tensor_same(const io_tensor *a, const io_tensor *b)
 {
     const io_scales *x = a->scales, *y = b->scales;

@@ -16,17 +16,17 @@ enum { NAME = 1024 };
 typedef struct pass {
     io_tensor *tensors;
     size_t n;
+    const json_t *layers; /* descriptions of formats in the metadata; NULL if there are none */
+    bool *drop;           /* [n] the tensor belongs to a weight */
     io_scales *list;
     bool no_memory;
 } pass;
 
-typedef enum role { NONE, SCALE, QUANT, UNUSED } role;
-
-static const struct {
-    const char *end;
-    role role;
-} roles[] = {{".weight_scale", SCALE}, {".scale_weight", SCALE}, {".input_scale", UNUSED},
-             {".scale_input", UNUSED}, {".comfy_quant", QUANT},  {"scaled_fp8", UNUSED}};
+/* The endings of the tensors that belong to X.weight. */
+enum { QUANT, SCALE, OTHER_SCALE, PARTS = 5 };
+static const char *const parts[PARTS] = {".comfy_quant", ".weight_scale", ".scale_weight", ".input_scale",
+                                         ".scale_input"};
+#define MARK "scaled_fp8" /* the name of a tensor, perhaps with a prefix */
 
 /* The formats of comfy_quant whose numbers are 8-bit floats with scales. */
 static const struct {
@@ -46,27 +46,20 @@ static int by_name(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* Find the tensor with the name of `base` (of n bytes) and `end`. */
-static io_tensor *find(const pass *p, const char *base, size_t n, const char *end)
+/* Find the tensor with the name of a layer and an ending. */
+static const io_tensor *find(const pass *p, const char *layer, const char *end)
 {
-    char name[NAME];
-    if (n + strlen(end) >= NAME)
-        return NULL;
-    snprintf(name, NAME, "%.*s%s", (int)n, base, end);
+    char name[NAME + 16];
+    snprintf(name, sizeof name, "%s%s", layer, end);
     const io_tensor key = {.name = name};
     return bsearch(&key, p->tensors, p->n, sizeof key, by_name);
 }
 
-/* Return the role of a tensor. *n is the length of its name without the ending. */
-static role role_of(const char *name, size_t *n)
+/* Return true for scaled_fp8, which may have a prefix. */
+static bool is_mark(const char *name)
 {
-    for (size_t k = 0; k < sizeof roles / sizeof *roles; k++) {
-        const size_t length = strlen(name), end = strlen(roles[k].end);
-        *n = length - end;
-        if (length >= end && strcmp(name + *n, roles[k].end) == 0)
-            return roles[k].role;
-    }
-    return NONE;
+    const char *end = strrchr(name, '.');
+    return strcmp(end != NULL ? end + 1 : name, MARK) == 0;
 }
 
 /* Allocate scales of n numbers. */
@@ -100,88 +93,54 @@ __attribute__((format(printf, 3, 4))) static void refuse(pass *p, io_tensor *wei
     weight->dtype = IO_NO_DTYPE;
 }
 
-/* ------------------------------------------------------------------------------------------------ comfy_quant */
+/* ------------------------------------------------------------------------------------------------ formats */
 
-/* Check the description of a format: {"format": "float8_e4m3fn", …}. */
-static void check_format(pass *p, io_tensor *weight, const json_t *quant)
+/* Check the description of a format: {"format": "float8_e4m3fn", …} or, in metadata, only its name. Return the
+ * group_size; 0 if there is none. */
+static int64_t check_format(pass *p, io_tensor *weight, const json_t *quant, const char *where)
 {
     static const char *const known[] = {"format",    "full_precision_matrix_mult", "group_size", "params", "orig_dtype",
                                         "orig_shape"};
-    const char *format = json_string_value(json_object_get(quant, "format")), *key;
+    const char *format = json_string_value(json_is_string(quant) ? quant : json_object_get(quant, "format")), *key;
     json_t *value;
     size_t f = 0, n_formats = sizeof formats / sizeof *formats;
     while (format != NULL && f < n_formats && strcmp(format, formats[f].name) != 0)
         f++;
-    if (format == NULL)
-        refuse(p, weight, "its comfy_quant names no format");
+    if (!json_is_object(quant) && format == NULL)
+        refuse(p, weight, "its %s is not a JSON object", where);
+    else if (format == NULL)
+        refuse(p, weight, "its %s names no format", where);
     else if (f == n_formats)
         refuse(p, weight,
                "its format %.60s is not supported (use float8_e4m3fn or float8_e5m2, by tensor, row or block)", format);
     else if (weight->dtype != formats[f].dtype)
-        refuse(p, weight, "its comfy_quant says %s, but its numbers have another type", format);
+        refuse(p, weight, "its %s says %s, but its numbers have another type", where, format);
     json_object_foreach((json_t *)(uintptr_t)quant, key, value)
     {
         bool found = json_is_null(value) || json_is_false(value); /* a property that the weight does not have */
         for (size_t k = 0; k < sizeof known / sizeof *known && !found; k++)
             found = strcmp(key, known[k]) == 0;
         if (!found)
-            refuse(p, weight, "its comfy_quant has the key %.60s, which is not supported", key);
+            refuse(p, weight, "its %s has the key %.60s, which is not supported", where, key);
     }
+    value = json_object_get(quant, "group_size");
+    return json_integer_value(value != NULL ? value : json_object_get(json_object_get(quant, "params"), "group_size"));
 }
 
-/* Parse the bytes of a comfy_quant. Return NULL if they are not a JSON object. */
-static json_t *parse(pass *p, const io_tensor *quant)
+/* Check the format of a weight, whose layer has the given name. *where is set to its place, or NULL if there is none.
+ * Return the group_size. */
+static int64_t read_format(pass *p, io_tensor *weight, const io_tensor *quant, const char *layer, const char **where)
 {
     json_error_t error;
     bool no_memory = false;
-    json_t *root = NULL;
-    if (quant->dtype == RP_U8 || quant->dtype == RP_I8)
+    json_t *root = quant != NULL ? NULL : json_incref(json_object_get(p->layers, layer));
+    if (quant != NULL && (quant->dtype == RP_U8 || quant->dtype == RP_I8))
         root = io_json((const char *)quant->data, quant->bytes, JSON_REJECT_DUPLICATES, &error, &no_memory);
     p->no_memory = p->no_memory || no_memory;
-    if (json_is_object(root))
-        return root;
-    json_decref(root);
-    return NULL;
-}
-
-static void read_quant(pass *p, io_tensor *weight, const io_tensor *quant)
-{
-    json_t *root = parse(p, quant);
-    if (root != NULL)
-        check_format(p, weight, root);
-    else
-        refuse(p, weight, "its comfy_quant is not a JSON object");
-    json_decref(root);
-}
-
-/* Return the group_size that belongs to a weight; 0 if there is none. */
-static int64_t group_size(pass *p, const char *base, size_t n)
-{
-    const io_tensor *quant = find(p, base, n, ".comfy_quant");
-    json_t *root = quant != NULL ? parse(p, quant) : NULL;
-    const json_t *size = json_object_get(root, "group_size");
-    if (size == NULL)
-        size = json_object_get(json_object_get(root, "params"), "group_size");
-    const int64_t group = json_integer_value(size);
+    *where = quant != NULL ? "comfy_quant" : root != NULL ? "format in _quantization_metadata" : NULL;
+    const int64_t group = *where != NULL ? check_format(p, weight, root, *where) : 0;
     json_decref(root);
     return group;
-}
-
-/* Check the formats that the metadata names: {"layers": {"X": {"format": …}}}. */
-static void read_metadata(pass *p, const char *metadata)
-{
-    json_error_t error;
-    bool no_memory;
-    const char *name;
-    json_t *layer, *root = io_json(metadata, strlen(metadata), 0, &error, &no_memory);
-    p->no_memory = p->no_memory || no_memory;
-    json_object_foreach(json_object_get(root, "layers"), name, layer)
-    {
-        io_tensor *weight = find(p, name, strlen(name), ".weight");
-        if (weight != NULL && json_is_object(layer))
-            check_format(p, weight, layer);
-    }
-    json_decref(root);
 }
 
 /* ------------------------------------------------------------------------------------------------ scales */
@@ -219,22 +178,28 @@ static bool read_numbers(pass *p, const io_tensor *scale, float *to, int64_t n)
     return true;
 }
 
-/* Give a weight its scales. `base` is the name of the layer, of n bytes. */
-static void read_scale(pass *p, io_tensor *weight, const io_tensor *scale, const char *base, size_t n)
+/* Return the first number that is no scale, in *bad: it is not positive, or products with it may not be finite. */
+static bool find_bad(const io_scales *s, float *bad)
+{
+    for (int64_t k = 0; k < s->n; k++)
+        if (!(s->values[k] > 0) || !isfinite(s->values[k] * 57344)) { /* the largest number of E5M2 */
+            *bad = s->values[k];
+            return true;
+        }
+    return false;
+}
+
+/* Give a weight its scales. */
+static void read_scale(pass *p, io_tensor *weight, const io_tensor *scale, int64_t group)
 {
     int32_t axes = scale->ndim;
     while (axes > 0 && scale->shape[axes - 1] == 1)
         axes--;
     const int64_t rows = weight->ndim > 0 ? weight->shape[0] : 1, columns = weight->ndim > 1 ? weight->shape[1] : 1,
                   down = axes > 0 ? scale->shape[0] : 1, across = axes > 1 ? scale->shape[1] : 1,
-                  group = axes > 0 ? group_size(p, base, n) : 0, block = block_size(rows, down, group),
-                  width = block_size(columns, across, group);
-    if (weight->unsupported != NULL)
-        return;
-    if (weight->scales != NULL) {
-        refuse(p, weight, "it has two scales, weight_scale and scale_weight (remove one)");
-        return;
-    }
+                  block = block_size(rows, down, axes > 0 ? group : 0),
+                  width = block_size(columns, across, axes > 0 ? group : 0);
+    float bad;
     if (weight->ndim > 2 || axes > 2 || block == 0 || width == 0 || (axes == 1 && down != rows)) {
         refuse(p, weight, "the shape of its scale is neither one number, nor one a row, nor one a block");
         return;
@@ -245,48 +210,98 @@ static void read_scale(pass *p, io_tensor *weight, const io_tensor *scale, const
     s->rows = block;
     s->columns = width;
     s->across = across;
-    if (!read_numbers(p, scale, s->values, s->n)) {
+    if (!read_numbers(p, scale, s->values, s->n))
         refuse(p, weight, "its scale is not of the type F32, F16 or BF16, as that of mxfp8 or nvfp4");
-        return;
+    else if (find_bad(s, &bad))
+        refuse(p, weight,
+               "its scale has the value %g (scales must be positive, and so small that all weights are finite)",
+               (double)bad);
+    else
+        weight->scales = s;
+}
+
+/* Return true if the file has the mark of scaled weights, with a prefix that the weight has too. */
+static bool is_marked(const pass *p, const char *weight)
+{
+    for (size_t k = 0; k < p->n; k++) {
+        const char *name = p->tensors[k].name;
+        if (is_mark(name) && strncmp(weight, name, strlen(name) - strlen(MARK)) == 0)
+            return true;
     }
-    for (int64_t k = 0; k < s->n; k++)
-        if (!isfinite(s->values[k])) {
-            refuse(p, weight, "its scale is not finite");
-            return;
-        }
-    weight->scales = s;
+    return false;
+}
+
+/* Read what belongs to the weight of a layer. */
+static void read_layer(pass *p, io_tensor *weight, const char *layer)
+{
+    const io_tensor *part[PARTS];
+    const char *where;
+    for (int k = 0; k < PARTS; k++) {
+        part[k] = find(p, layer, parts[k]);
+        if (part[k] != NULL)
+            p->drop[part[k] - p->tensors] = true;
+    }
+    const io_tensor *scale = part[part[SCALE] != NULL ? SCALE : OTHER_SCALE];
+    const int64_t group = read_format(p, weight, part[QUANT], layer, &where);
+    if (weight->unsupported != NULL)
+        return;
+    if (part[SCALE] != NULL && part[OTHER_SCALE] != NULL)
+        refuse(p, weight, "it has two scales, weight_scale and scale_weight (remove one)");
+    else if (scale != NULL && !io_tensor_is_f8(weight))
+        refuse(p, weight,
+               "its %s is for 8-bit floats, but its numbers have the type %s (remove the scale, if they are "
+               "already scaled)",
+               parts[part[SCALE] != NULL ? SCALE : OTHER_SCALE] + 1, rp_dtype_name(weight->dtype));
+    else if (scale != NULL)
+        read_scale(p, weight, scale, group);
+    else if (where != NULL)
+        refuse(p, weight, "it has a %s, but no weight_scale", where);
+    else if (io_tensor_is_f8(weight) && is_marked(p, weight->name))
+        refuse(p, weight, "its file has scaled_fp8, but it has no weight_scale");
+}
+
+/* Read the formats in the metadata: {"layers": {"X": {"format": …}}}. Return NULL if they are malformed. */
+static json_t *read_metadata(pass *p, const char *text)
+{
+    json_error_t error;
+    bool no_memory;
+    json_t *root = io_json(text, strlen(text), JSON_REJECT_DUPLICATES, &error, &no_memory);
+    p->no_memory = p->no_memory || no_memory;
+    p->layers = json_object_get(root, "layers");
+    if (json_is_object(p->layers))
+        return root;
+    json_decref(root);
+    return NULL;
 }
 
 io_status io_scales_find(io_tensor *tensors, size_t *n, const char *metadata, io_scales **made, const char *path,
                          char err[IO_ERR_MAX])
 {
-    pass p = {.tensors = tensors, .n = *n};
+    pass p = {.tensors = tensors, .n = *n, .drop = calloc(*n + 1, sizeof *p.drop)};
     size_t kept = 0;
-    bool *drop = calloc(*n + 1, sizeof *drop);
-    p.no_memory = drop == NULL;
-    if (metadata != NULL && drop != NULL)
-        read_metadata(&p, metadata);
-    for (size_t k = 0; k < *n && !p.no_memory; k++) { /* comfy_quant comes before the scale */
-        size_t length;
-        const char *name = tensors[k].name;
-        const role found = role_of(name, &length);
-        io_tensor *weight = found != NONE ? find(&p, name, length, ".weight") : NULL;
-        drop[k] = weight != NULL || (found == UNUSED && strcmp(name + length, "scaled_fp8") == 0);
-        if (weight != NULL && found == QUANT)
-            read_quant(&p, weight, &tensors[k]);
-        else if (weight != NULL && found == SCALE)
-            read_scale(&p, weight, &tensors[k], name, length);
-        if (weight != NULL && found == QUANT && find(&p, name, length, ".weight_scale") == NULL &&
-            find(&p, name, length, ".scale_weight") == NULL)
-            refuse(&p, weight, "it has a comfy_quant, but no weight_scale");
+    p.no_memory = p.drop == NULL;
+    json_t *root = metadata != NULL ? read_metadata(&p, metadata) : NULL;
+    const bool malformed = metadata != NULL && root == NULL;
+    for (size_t k = 0; k < *n && !p.no_memory && !malformed; k++) {
+        char layer[NAME];
+        const size_t length = strlen(tensors[k].name), end = strlen(".weight");
+        if (length > end && length < NAME && strcmp(tensors[k].name + length - end, ".weight") == 0) {
+            snprintf(layer, NAME, "%.*s", (int)(length - end), tensors[k].name);
+            read_layer(&p, &tensors[k], layer);
+        }
+        p.drop[k] = p.drop[k] || is_mark(tensors[k].name);
     }
     for (size_t k = 0; k < *n && !p.no_memory; k++)
-        if (!drop[k])
+        if (!p.drop[k])
             tensors[kept++] = tensors[k];
-    free(drop);
+    json_decref(root);
+    free(p.drop);
     *made = p.list;
     if (p.no_memory)
         return io_fail(err, path, "out of memory");
+    if (malformed)
+        return io_fail(err, path,
+                       "its metadata _quantization_metadata is not a JSON object with layers (convert it again)");
     *n = kept;
     return IO_OK;
 }

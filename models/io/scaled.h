@@ -3,7 +3,7 @@
  *     X.weight_scale, X.scale_weight   the scale: one number, one for each row, or one for each block
  *     X.input_scale, X.scale_input     a scale of the layer's inputs, for products of 8-bit floats; not used here
  *     X.comfy_quant                    bytes of JSON with the format; also in the metadata "_quantization_metadata"
- *     scaled_fp8                       says that the file has scales; not used here
+ *     scaled_fp8                       says that all 8-bit floats have scales
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_IO_SCALED_H
@@ -20,8 +20,9 @@ struct io_scales {
     float values[]; /* [n] row by row */
 };
 
-/* Give each tensor its scales, and remove the tensors of scales from the list, which is sorted by name. A weight whose
- * format is not supported is marked as unusable. `metadata` may be NULL. The caller frees *made with io_scales_free. */
+/* Give each tensor its scales, and remove the tensors of scales from the list, which is sorted by name. A weight is
+ * marked as unusable if its format is not supported, or if its type or the mark scaled_fp8 contradict its scale.
+ * `metadata` may be NULL. The caller frees *made with io_scales_free. */
 io_status io_scales_find(io_tensor *tensors, size_t *n, const char *metadata, io_scales **made, const char *path,
                          char err[IO_ERR_MAX]);
 /* Multiply elements first … first + n - 1 of a tensor by their scales. */

@@ -22,6 +22,7 @@ typedef struct packing {
     linear_tensors *next;  /* where to put the tensors of the next matrix of blocks */
     int64_t mapped;        /* bytes of blocks that are used in the file */
     int64_t not_finite;    /* number of NaN or infinite weights */
+    bool scaled;           /* some 8-bit floats have scales */
     rp_pool *pool;
     rp_status status;          /* status of the first error */
     int64_t n_wrong, n_listed; /* number of errors, and number of errors described in `wrong` */
@@ -95,6 +96,13 @@ static const io_tensor *find(packing *k, const t5_part *p, int s)
             k, RP_E_UNSUPPORTED,
             "tensor '%.160s' has the type %s (supported: F32, F16, BF16, F8_E4M3, F8_E5M2 and Q8_0 to Q2_K of GGUF)",
             p->source[s], io_tensor_type_name(t));
+        return NULL;
+    }
+    if (k->scaled && io_tensor_is_f8(t) && t->scales == NULL) {
+        note_wrong(k, RP_E_UNSUPPORTED,
+                   "tensor '%.160s': it has no weight_scale, but other 8-bit floats of the file have one (convert the "
+                   "model again)",
+                   p->source[s]);
         return NULL;
     }
     if (k->memory == NULL)
@@ -319,6 +327,8 @@ rp_status t5_weights_pack(t5_weights *w, const t5_config *c, const io_checkpoint
     packing k = {.file = file, .config = c, .path = path, .pool = pool};
     w->type = type >= 0 ? (linear_type)type : type_of(file);
     w->tied = is_tied(c, file, embedding);
+    for (size_t n = 0; n < io_checkpoint_size(file); n++)
+        k.scaled = k.scaled || io_checkpoint_at(file, n)->scales != NULL;
     k.used = calloc(io_checkpoint_size(file), sizeof *k.used);
     k.next = w->tensors = calloc(io_checkpoint_size(file), sizeof *w->tensors); /* a matrix has at least one tensor */
     rp_status status = k.used != NULL && k.next != NULL ? t5_make_blocks(w, c, file, path) : t5_no_memory();

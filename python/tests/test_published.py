@@ -151,7 +151,20 @@ def test_scales_change_the_checksum(tmp_path):
     ("it has a comfy_quant, but no weight_scale", lambda t: (t.update({Q + ".comfy_quant": comfy("float8_e4m3fn")}),
                                                              t.pop(Q + ".weight_scale"))),
     ("it has two scales, weight_scale and scale_weight", lambda t: t.update({Q + ".scale_weight": torch.ones(())})),
-    ("its scale is not finite", lambda t: t.update({Q + ".weight_scale": torch.tensor(float("nan"))})),
+    *((f"its scale has the value {text}", lambda t, x=float(text): t.update({Q + ".weight_scale": torch.tensor(x)}))
+      for text in ("nan", "inf", "-inf", "0", "-0.5", "1e+38")),
+    ("its scale has the value 0", lambda t: t.update({Q + ".weight_scale": torch.tensor(1e-60, dtype=torch.float64)})),
+    ("its scale has the value -1",
+     lambda t: t.update({Q + ".weight_scale": torch.cat((torch.ones(23, 1), torch.tensor([[-1.0]])))})),
+    *((f"tensor '{layer}.weight': it has no weight_scale, but other 8-bit floats of the file have one",
+       lambda t, layer=layer: t.pop(layer + ".weight_scale")) for layer in (Q, "shared")),
+    ("tensor 'encoder.final_layer_norm.weight': it has no weight_scale, but other 8-bit", lambda t: t.update({
+        "encoder.final_layer_norm.weight": t["encoder.final_layer_norm.weight"].to(E4M3)})),
+    *((f"its {end} is for 8-bit floats, but its numbers have the type {name}", lambda t, end=end, dtype=dtype: (
+        t.pop(Q + ".weight_scale"),
+        t.update({Q + "." + end: torch.ones(()), Q + ".weight": torch.ones(24, 16).to(dtype)})))
+      for end in ("weight_scale", "scale_weight") for name, dtype in
+      (("f32", torch.float32), ("f16", torch.float16), ("bf16", torch.bfloat16), ("i8", torch.int8))),
     ("its scale is not of the type F32, F16 or BF16",
      lambda t: t.update({Q + ".weight_scale": torch.ones((24, 1), dtype=torch.uint8)})),
     ("its scale is not of the type F32, F16 or BF16",
@@ -160,9 +173,11 @@ def test_scales_change_the_checksum(tmp_path):
     ("the shape of its scale is neither one number, nor", lambda t: t.update({Q + ".weight_scale": torch.ones(5, 3)})),
     ("the shape of its scale is neither one number, nor",
      lambda t: t.update({Q + ".weight_scale": torch.ones(2, 2, 2)})),
-    ("has the type i8", lambda t: t.update({Q + ".weight": torch.ones(24, 16, dtype=torch.int8)})),
-    ("tensor 'encoder.block.0.x.weight_scale' is not in the model",
-     lambda t: t.update({"encoder.block.0.x.weight_scale": torch.ones(())})),
+    *(("the shape of its scale is neither one number, nor", lambda t, shape=shape: t.update({
+        Q + ".weight_scale": torch.ones(shape)})) for shape in ((0,), (24, 0), (24, 16, 2), (16, 1), (1, 1, 1, 2))),
+    *((f"tensor 'encoder.block.0.x.{end}' is not in the model",
+       lambda t, end=end: t.update({"encoder.block.0.x." + end: torch.ones(())}))
+      for end in ("weight_scale", "scale_weight", "input_scale", "scale_input", "comfy_quant", "unscaled_fp8")),
     (f"tensor '{Q}.weight_scale_2' is not in the model", lambda t: t.update({Q + ".weight_scale_2": torch.ones(())})),
 ])
 def test_other_formats_are_refused_in_words(words, edit, tmp_path):
@@ -171,13 +186,43 @@ def test_other_formats_are_refused_in_words(words, edit, tmp_path):
         relpos.t5.T5(scaled)
     text = str(caught.value)
     assert "config.json" not in text and "download" not in text
-    assert "not in the model" in words or f"tensor '{Q}.weight" in text
+    assert words.startswith("tensor") or f"tensor '{Q}.weight" in text
 
 
-def test_metadata_names_another_format(tmp_path):
-    scaled, _ = make(tmp_path, metadata={"_quantization_metadata": json.dumps({"layers": {Q: {"format": "nvfp4"}}})})
-    with pytest.raises(ValueError, match="its format nvfp4 is not supported"):
+@pytest.mark.parametrize("words, metadata", [
+    ("its format nvfp4 is not supported", {"layers": {Q: {"format": "nvfp4"}}}),
+    ("its format nvfp4 is not supported", {"layers": {Q: "nvfp4"}}),
+    ("its format in _quantization_metadata is not a JSON object", {"layers": {Q: 4}}),
+    ("_quantization_metadata is not a JSON object with layers", []),
+    ("_quantization_metadata is not a JSON object with layers", {"layers": [Q]}),
+])
+def test_metadata_names_another_format(words, metadata, tmp_path):
+    scaled, _ = make(tmp_path, metadata={"_quantization_metadata": json.dumps(metadata)})
+    with pytest.raises(ValueError, match=words):
         relpos.t5.T5(scaled)
+
+
+@pytest.mark.parametrize("words, marker, metadata", [
+    ("its file has scaled_fp8, but it has no weight_scale", True, None),
+    ("it has a format in _quantization_metadata, but no weight_scale", False,
+     {"layers": {Q: {"format": "float8_e4m3fn"}}}),
+])
+def test_scales_that_are_all_missing(words, marker, metadata, tmp_path):
+    """A program that does not know the scales may save a file without them."""
+    scaled, _ = make(tmp_path, marker=marker, metadata=metadata and {"_quantization_metadata": json.dumps(metadata)},
+                     edit=lambda t: [t.pop(key) for key in list(t) if key.endswith("weight_scale")])
+    with pytest.raises(ValueError, match=words):
+        relpos.t5.T5(scaled)
+
+
+def test_plain_8_bit_floats_need_no_scales(tmp_path):
+    def edit(tensors):
+        for key in [key for key in tensors if key.endswith("weight_scale")]:
+            tensors[key.removesuffix("_scale")] = (tensors[key.removesuffix("_scale")].float() * 2**-7).to(E4M3)
+            tensors.pop(key)
+    scaled, plain = make(tmp_path, edit=edit)
+    save_file({key: one.float() if one.dtype == E4M3 else one for key, one in load_file(scaled).items()}, plain)
+    assert (hidden(scaled) == hidden(plain)).all()
 
 
 def test_formats_of_other_models_in_the_file_do_not_matter(tmp_path):

@@ -527,7 +527,7 @@ static void test_single(void **state)
         {"has 5 heads, which do not divide the 24 rows of q", NULL, 24, 5, 16},
         {"SelfAttention.q.weight' is not a matrix with rows (convert", NULL, 0, 3, 16},
         {"wi.weight' has the shape [8,15]; expected [8,16]", NULL, 24, 3, 15},
-        {"q.weight': the shape of its scale is neither one number, nor one a row, nor one a block",
+        {"q.weight': its scale_weight is for 8-bit floats, but its numbers have the type f32 (remove the scale",
          "encoder.block.0.layer.0.SelfAttention.q.scale_weight", 24, 3, 16},
         {"tensor 'encoder.block.0.layer.0.SelfAttention.k.weight' is missing", NULL, 24, 3, 16},
     };
