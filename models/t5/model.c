@@ -14,17 +14,42 @@
 
 /* ------------------------------------------------------------------------------------------------ files of a folder */
 
-/* Return true if the folder has an adapter of PEFT. */
+static bool has_file(const char *folder, const char *name)
+{
+    char *path = t5_join(folder, name);
+    const bool found = path != NULL && access(path, F_OK) == 0;
+    free(path);
+    return found;
+}
+
+/* The files of an adapter of PEFT. transformers recognizes it by the first. */
+static const char *const adapter_names[] = {"adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"};
+enum { ADAPTER_NAMES = 3 };
+
 static bool has_adapter(const char *folder)
 {
-    static const char *const names[] = {"adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"};
     bool found = false;
-    for (int n = 0; n < 3 && !found; n++) {
-        char *path = t5_join(folder, names[n]);
-        found = path != NULL && access(path, F_OK) == 0;
-        free(path);
-    }
+    for (int n = 0; n < ADAPTER_NAMES; n++)
+        found = found || has_file(folder, adapter_names[n]);
     return found;
+}
+
+/* Add notes about files that are not read, although their names say that they may change results. */
+static rp_status note_unread(rp_t5 *m, const char *folder)
+{
+    const char *weights = io_checkpoint_at(m->file, 0)->file;
+    char index[64];
+    rp_status status = RP_OK;
+    snprintf(index, sizeof index, "%.40s.index.json", weights);
+    if (has_file(folder, index))
+        status = t5_add_note(m, "%s: %s is read, so %s is not", folder, weights, index);
+    for (int n = 1; n < ADAPTER_NAMES && status == RP_OK; n++)
+        if (has_file(folder, adapter_names[n]))
+            status = t5_add_note(m, "%s: %s is not read, because there is no %s", folder, adapter_names[n],
+                                 adapter_names[0]);
+    if (status == RP_OK && has_file(folder, "custom_generate/generate.py"))
+        status = t5_add_note(m, "%s: custom_generate/generate.py is not run", folder);
+    return status;
 }
 
 static rp_status read_config(rp_t5 *m, const char *folder)
@@ -253,14 +278,23 @@ static rp_status note_source(rp_t5 *m, const char *path)
     return m->folder != NULL && m->source != NULL ? RP_OK : t5_no_memory();
 }
 
-/* Open the weights of a folder. A folder of PEFT may have the config.json of its model, but not the weights. */
+/* Open the weights of a folder. A folder of PEFT may have the config.json of its model, with or without the weights;
+ * transformers would apply the adapter to them. */
 static rp_status open_weights(rp_t5 *m, const char *folder)
 {
     char err[IO_ERR_MAX] = "";
     const io_status status = io_checkpoint_open(&m->file, folder, err);
-    return status == IO_OK                              ? RP_OK
-           : status == IO_ABSENT && has_adapter(folder) ? t5_refuse_adapter(folder)
-                                                        : t5_fail(RP_E_ARG, "%s", err);
+    if (status == IO_ABSENT && has_adapter(folder))
+        return t5_refuse_adapter(folder);
+    if (status != IO_OK)
+        return t5_fail(RP_E_ARG, "%s", err);
+    if (has_file(folder, adapter_names[0]))
+        return t5_fail(RP_E_UNSUPPORTED,
+                       "%s: it has an adapter of PEFT beside the model (load it with peft, call merge_and_unload and "
+                       "then save_pretrained, and give that folder; or remove adapter_config.json to use the model "
+                       "without the adapter)",
+                       folder);
+    return note_unread(m, folder);
 }
 
 /* `own`: use the tokenizer of the model itself. */

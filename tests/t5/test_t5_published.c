@@ -4,6 +4,8 @@
 #include "tests/t5/folders.h"
 #include "io/checkpoint.h"
 
+#include <sys/stat.h>
+
 static const int32_t tokens[] = {5, 9, 33, 2}, target[] = {7, 8, 1};
 
 /* Return the hidden states of a source and the log-probability of a target, as [4 d + 1]. */
@@ -35,6 +37,18 @@ static rp_t5 *same_as(const char *path, const char *other)
     free(y);
     rp_t5_close(b);
     return a;
+}
+
+/* Open the folder, whose results must equal those of v11, with a note. */
+static void same_with_note(const char *words)
+{
+    char text[400];
+    rp_t5 *m = same_as(folder, DATA "/v11");
+    snprintf(text, sizeof text, "%s: %s", folder, words);
+    assert_non_null(rp_t5_note(m, 0));
+    assert_string_equal(rp_t5_note(m, 0), text);
+    assert_null(rp_t5_note(m, 1));
+    rp_t5_close(m);
 }
 
 /* ------------------------------------------------------------------------------------------------ prefixes */
@@ -175,9 +189,41 @@ static void test_adapters(void **state)
     assert_int_equal(io_write(path, IO_SAFETENSORS, &set, err), 0);
     refuses(folder, words);
     io_free(&set);
-    copy_model("v11"); /* whole models with an adapter beside them open */
+    copy_model("v11"); /* whole models with an adapter beside them, which transformers would apply */
     write_text("adapter_config.json", "{}");
-    rp_t5_close(same_as(folder, DATA "/v11"));
+    refuses(folder, ": it has an adapter of PEFT beside the model (load it with peft, call merge_and_unload and then");
+    write_text("adapter_model.safetensors", "");
+    refuses(folder, "or remove adapter_config.json to use the model without the adapter)");
+    path_to(path, "adapter_config.json");
+    unlink(path);
+    same_with_note("adapter_model.safetensors is not read, because there is no adapter_config.json");
+}
+
+/* Other files that are beside the weights and not read are named once. */
+static void test_unread_files(void **state)
+{
+    char path[300], other[300];
+    (void)state;
+    copy_model("v11"); /* transformers also takes the whole file, not the shards */
+    write_text("model.safetensors.index.json", "{\"weight_map\": {\"x\": \"absent.safetensors\"}}");
+    same_with_note("model.safetensors is read, so model.safetensors.index.json is not");
+    copy_model("v11"); /* the contents decide the format */
+    path_to(path, "model.safetensors");
+    path_to(other, "pytorch_model.bin");
+    assert_int_equal(rename(path, other), 0);
+    write_text("pytorch_model.bin.index.json", "{\"weight_map\": {\"x\": \"absent.bin\"}}");
+    same_with_note("pytorch_model.bin is read, so pytorch_model.bin.index.json is not");
+    copy_model("v11");
+    path_to(path, "custom_generate");
+    assert_int_equal(mkdir(path, 0700), 0);
+    write_text("custom_generate/generate.py", "");
+    same_with_note("custom_generate/generate.py is not run");
+    copy_model("v11"); /* the same weights in an older format are usual */
+    path_to(path, "model.safetensors");
+    assert_int_equal(link(path, other), 0);
+    rp_t5 *m = same_as(folder, DATA "/v11");
+    assert_null(rp_t5_note(m, 0));
+    rp_t5_close(m);
 }
 
 /* ------------------------------------------------------------------------------------------------ tokenizers */
@@ -259,8 +305,9 @@ static void test_advice(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_prefixes), cmocka_unit_test(test_other_prefixes), cmocka_unit_test(test_index),
-        cmocka_unit_test(test_adapters), cmocka_unit_test(test_byte_level),     cmocka_unit_test(test_advice),
+        cmocka_unit_test(test_prefixes),     cmocka_unit_test(test_other_prefixes), cmocka_unit_test(test_index),
+        cmocka_unit_test(test_adapters),     cmocka_unit_test(test_byte_level),     cmocka_unit_test(test_advice),
+        cmocka_unit_test(test_unread_files),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
