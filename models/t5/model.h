@@ -224,7 +224,8 @@ rp_status t5_note_checkpoint(rp_t5 *m, const io_checkpoint *file, const char *fo
 
 /* Remove the prefixes that the names of all tensors share, such as "module.", and add a note about them. */
 rp_status t5_strip_prefixes(rp_t5 *m, const char *path);
-/* Refuse tensors of an adapter, and names with another prefix. Other missing tensors are reported by packing. */
+/* Refuse tensors of an adapter, names with another prefix, and a prefix that only some names have. Other
+ * missing tensors are reported by packing. */
 rp_status t5_check_names(const io_checkpoint *file, const char *path);
 rp_status t5_refuse_adapter(const char *path); /* report that a file or folder is an adapter of PEFT */
 

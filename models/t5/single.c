@@ -181,9 +181,11 @@ rp_status t5_single(rp_t5 *m, const char *path)
     if (status != RP_OK)
         return status;
     const char *prefix = find_prefix(m->file);
-    if (prefix != NULL)
+    if (prefix == NULL || prefix[0] == 0)
+        status = t5_check_names(m->file, path);
+    if (status == RP_OK && prefix != NULL)
         status = take_tokenizer(m, prefix);
-    else if ((status = t5_check_names(m->file, path)) == RP_OK)
+    else if (status == RP_OK)
         status = t5_fail(RP_E_ARG,
                          "%s: it is not a file of `relpos t5 pack`, and it has no T5 encoder (give a folder that "
                          "save_pretrained wrote, or a file with the names of transformers or Wan)",

@@ -53,10 +53,10 @@ static void same_with_note(const char *words)
 
 /* ------------------------------------------------------------------------------------------------ prefixes */
 
-/* Put a prefix before the names of all arrays from number `first` on. */
-static void add_prefix(io_set *set, const char *prefix, size_t first)
+/* Put a prefix before the names of the arrays first … end - 1. */
+static void add_prefix(io_set *set, const char *prefix, size_t first, size_t end)
 {
-    for (size_t n = first; n < set->n_arrays; n++) {
+    for (size_t n = first; n < end; n++) {
         char *name = malloc(strlen(prefix) + strlen(set->arrays[n].name) + 1);
         assert_non_null(name);
         sprintf(name, "%s%s", prefix, set->arrays[n].name);
@@ -81,7 +81,7 @@ static void test_prefixes(void **state)
             copy_model("v11");
             assert_int_equal(link(file, plain), 0);
             read_weights(&set);
-            add_prefix(&set, prefixes[k], 0);
+            add_prefix(&set, prefixes[k], 0, set.n_arrays);
             write_weights(&set);
             io_free(&set);
             rp_t5 *m = same_as(path, single ? plain : DATA "/v11");
@@ -99,18 +99,15 @@ static void test_prefixes(void **state)
     rp_t5_close(m);
 }
 
-/* A prefix that is unknown, or that not all names have, is an error that names it. */
+/* A prefix that is unknown is an error that names it. */
 static void test_other_prefixes(void **state)
 {
     static const struct {
-        const char *prefix;
-        size_t first;
-        const char *words;
+        const char *prefix, *words;
     } cases[] = {
-        {"transformer.", 0, ": the names of its tensors begin with transformer. ("},
-        {"model.t5.", 0, ": the names of its tensors begin with t5. ("},
-        {"module.", 1, ": the names of its tensors begin with module. ("},
-        {"0.auto_model.", 0, ": the names of its tensors begin with 0.auto_model. ("},
+        {"transformer.", ": the names of its tensors begin with transformer. ("},
+        {"model.t5.", ": the names of its tensors begin with t5. ("},
+        {"0.auto_model.", ": the names of its tensors begin with 0.auto_model. ("},
     };
     char path[300];
     (void)state;
@@ -119,12 +116,52 @@ static void test_other_prefixes(void **state)
         io_set set;
         copy_model("v11");
         read_weights(&set);
-        add_prefix(&set, cases[k].prefix, cases[k].first);
+        add_prefix(&set, cases[k].prefix, 0, set.n_arrays);
         write_weights(&set);
         io_free(&set);
         refuses(folder, cases[k].words);
         refuses(path, cases[k].words);
     }
+}
+
+/* If all names but one or a few have a prefix, or only these have it, the error names the odd one. */
+static void test_odd_names(void **state)
+{
+    static const char *const prefixes[] = {"module.", "_orig_mod.", "model.", "module.model."};
+    char path[300], words[400];
+    io_set set;
+    (void)state;
+    path_to(path, "model.safetensors");
+    copy_model("v11");
+    read_weights(&set);
+    const size_t n_arrays = set.n_arrays;
+    io_free(&set);
+    for (size_t n = 0; n < n_arrays; n++)
+        for (int most = 0; most < 2; most++) {
+            const char *prefix = prefixes[n % 4], *last = strchr(prefix, '.') + 1;
+            copy_model("v11");
+            read_weights(&set);
+            const char *odd = set.arrays[n].name;
+            snprintf(words, sizeof words, "begin with %.*s, except '%s%s' (", (int)(last - prefix), prefix,
+                     most ? "" : prefix, odd);
+            for (size_t k = 0; k < n_arrays; k++)
+                if ((k == n) != most)
+                    add_prefix(&set, prefix, k, k + 1);
+            write_weights(&set);
+            io_free(&set);
+            refuses(folder, words);
+            refuses(path, words);
+        }
+    copy_model("v11"); /* nested prefixes, of which all tensors have the first */
+    read_weights(&set);
+    add_prefix(&set, "module.", 3, set.n_arrays);
+    add_prefix(&set, "model.", 0, set.n_arrays);
+    snprintf(words, sizeof words, "begin with module., except '%s' and 2 more (",
+             set.arrays[0].name + strlen("model."));
+    write_weights(&set);
+    io_free(&set);
+    refuses(folder, words);
+    refuses(path, words);
 }
 
 /* ------------------------------------------------------------------------------------------------ an index */
@@ -305,9 +342,9 @@ static void test_advice(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_prefixes),     cmocka_unit_test(test_other_prefixes), cmocka_unit_test(test_index),
-        cmocka_unit_test(test_adapters),     cmocka_unit_test(test_byte_level),     cmocka_unit_test(test_advice),
-        cmocka_unit_test(test_unread_files),
+        cmocka_unit_test(test_prefixes), cmocka_unit_test(test_other_prefixes), cmocka_unit_test(test_odd_names),
+        cmocka_unit_test(test_index),    cmocka_unit_test(test_adapters),       cmocka_unit_test(test_byte_level),
+        cmocka_unit_test(test_advice),   cmocka_unit_test(test_unread_files),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
