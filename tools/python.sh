@@ -4,6 +4,7 @@
 #   tools/python.sh            run the tests without PyTorch
 #   tools/python.sh --torch    test this wheel in a second environment with PyTorch, transformers and timm, which pip downloads once
 #                              (gigabytes). Then run the tests of relpos.hf with the oldest supported transformers
+#   tools/python.sh --oldest   test this wheel with the oldest supported PyTorch
 # The first environment has the versions of bench/requirements.txt. The second is upgraded to the newest versions each time, because relpos
 # must work with the versions that users install today.
 # SPDX-License-Identifier: Apache-2.0
@@ -12,9 +13,9 @@ cd "$(dirname "$0")/.."
 place=build/python
 wants_torch=${1:-}
 case $wants_torch in
-'' | --torch) ;;
+'' | --torch | --oldest) ;;
 *)
-    echo "python.sh: unknown argument $wants_torch; use --torch or no argument" >&2
+    echo "python.sh: unknown argument $wants_torch; use --torch, --oldest or no argument" >&2
     exit 2
     ;;
 esac
@@ -28,13 +29,13 @@ environment() {
     "$python" -m pip install -q --disable-pip-version-check "$@"
 }
 
-# tests: run the tests of the wheel in the environment created last
+# tests FILE...: run the tests of the wheel in the environment created last
 tests() {
     "$python" -m pip install -q --disable-pip-version-check --no-deps --force-reinstall "$wheel"
-    "$python" -P -m pytest -p no:cacheprovider -n 2 python/tests
+    "$python" -P -m pytest -p no:cacheprovider -n 2 "$@"
 }
 
-if [ "$wants_torch" != --torch ]; then
+if [ ! "$wants_torch" ]; then
     environment venv -c bench/requirements.txt scikit-build-core numpy pytest pytest-xdist hypothesis ml_dtypes
 
     include=$($python -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
@@ -50,13 +51,18 @@ if [ "$wants_torch" != --torch ]; then
     [ "$bytes" -lt 1400000 ] || { echo "the wheel must be smaller than 1,400,000 bytes"; exit 1; }
     $python -m zipfile -l "$wheel" | grep -q relpos/bin/relpos || { echo "the wheel has no program; see $place/wheel.log"; exit 1; }
     [ "$($python -m zipfile -l "$wheel" | grep -c 'relpos/lib/librelpos_t5')" = 1 ] || { echo "the wheel must have one library of T5"; exit 1; }
-    tests
+    tests python/tests
     tools/wheel_test.sh $place/venv
     exit 0
 fi
 
 wheel=$(echo $place/dist/*.whl)
 [ -e "$wheel" ] || { echo "python.sh: there is no wheel in $place/dist; run tools/python.sh first"; exit 1; }
+if [ "$wants_torch" = --oldest ]; then
+    environment venv-oldest "torch==$(sed -n 's/^OLDEST = "\(.*\)"/\1/p' python/relpos/_operator.py).*" numpy pytest pytest-xdist hypothesis ml_dtypes
+    tests python/tests/test_torch_*.py
+    exit 0
+fi
 environment venv-torch --upgrade numpy pytest pytest-xdist hypothesis ml_dtypes matplotlib torch transformers accelerate timm onnx onnxscript sentencepiece protobuf sentence-transformers
 $python -m pip list --disable-pip-version-check | grep -E '^(numpy|torch|transformers|timm|onnx|onnxscript) '
 for package in g++ torch transformers accelerate timm onnxscript sentencepiece google.protobuf hypothesis sentence_transformers; do # tests would be skipped without these
@@ -67,7 +73,7 @@ for package in g++ torch transformers accelerate timm onnxscript sentencepiece g
     fi
 done
 export RELPOS_NO_SKIPS=1
-tests
+tests python/tests
 
 # Test the oldest transformers that relpos.hf supports, with the newest versions of the other packages. Skip the slow tests that compile or trace.
 oldest=$("$python" -P -c 'import relpos.hf; print(relpos.hf.OLDEST)')

@@ -17,8 +17,9 @@ from torch.autograd import forward_ad
 
 from . import _core, _terms, _torch, _versions
 
-# 2.8 is the first version whose torch.compile traces the terms.
-_versions.need("PyTorch", torch.__version__, "2.8", "relpos.torch and traced calls need it; relpos.attention on tensors works without it")
+# The oldest version that the tests run with (tools/python.sh --oldest). Some before it do not trace the terms.
+OLDEST = "2.12"
+_versions.need("PyTorch", torch.__version__, OLDEST, "relpos.torch and traced calls need it; relpos.attention on tensors works without it")
 
 
 
@@ -413,14 +414,12 @@ def attention(q, k, v, *options):
             raise TypeError("out is not supported while torch traces; leave it out")
         if name in _TERMS:
             for term in terms_of(value):
-                # torch 2.8 cannot trace the properties of a named tuple
-                text, own = (term.text, term.arrays) if isinstance(term, TracedTerm) else (term._text, term._arrays)
                 places = []
-                for array in own:
+                for array in term._arrays:
                     places.append("-" if array is None else str(len(arrays)))
                     if array is not None:
                         arrays.append(array if isinstance(array, Tensor) else torch.as_tensor(array))
-                lines.append(f"{name}|{text}|{','.join(places)}")
+                lines.append(f"{name}|{term._text}|{','.join(places)}")
         elif name in _ARRAYS or isinstance(value, torch.Tensor) or name == "q_offset" and isinstance(value, (list, tuple)) or (
                 name not in _FLAGS and not isinstance(value, (int, float, str, tuple, list)) and hasattr(value, "ndim")):
             lines.append(f"{name}||{len(arrays)}")

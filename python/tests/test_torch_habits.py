@@ -29,8 +29,8 @@ def test_counted_operations(backward):
     got = counted(lambda q, k, v: relpos.attention(q, k, v, bias=relpos.ALiBi()), backward)
     want = counted(lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True), backward)
     products = 2 * 2 * 4 * 9 * 13 * 16
-    # torch may store the scores: one product less
-    assert got == products * (2 + 5 * backward) and want in (products * (2 + 4 * backward), got)
+    # torch may store the scores: one product less. Torch 2.12 does not count its own attention on CPUs
+    assert got == products * (2 + 5 * backward) and want in (0, products * (2 + 4 * backward), got)
 
 
 def profiled(call):

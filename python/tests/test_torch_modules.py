@@ -987,3 +987,36 @@ def test_an_embedding_as_a_bias():
     q = torch.zeros(1, 4, 3, 8)
     with pytest.raises(TypeError, match=r"^bias is of type Embedding, expected a term; use relpos.T5\(x.weight\)"):
         relpos.attention(q, q, q, bias=nn.Embedding(32, 4))
+
+
+CLASSES = {name: cls for name in rt.__all__ if inspect.isclass(cls := getattr(rt, name))}
+SIZES = {"d_k", "d_v", "dim", "embed_dim", "head_dim", "max_distance", "max_len", "max_seq_len", "num_buckets", "num_heads"}
+RATES = {"dropout", "attn_drop", "proj_drop"}
+NOT_NUMBERS = {"self", "parameters", "options", "device", "dtype", "bias", "add_bias_kv", "add_zero_attn", "kdim", "vdim", "batch_first", "learned",
+               "has_relative_bias", "bidirectional", "shared", "layout", "qkv_bias", "seed", "window_size", "bias_scale", "scale", "rope_base", "base"}
+GOOD = {"d_k": 4, "d_v": 4, "dim": 16, "embed_dim": 16, "num_heads": 4, "max_distance": 128, "max_len": 8}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_numbers_that_make_no_module(name):
+    """Each size and rate of each module is refused by its own name. A parameter that this test doesn't know fails."""
+    parameters = inspect.signature(CLASSES[name]).parameters
+    needed = {p: GOOD[p] for p, x in parameters.items() if x.default is x.empty and p in GOOD}
+    CLASSES[name](**needed)
+    for p in parameters:
+        bad = (0.5, "4", True, -1, None) if p in SIZES else (-0.1, 1.5, float("nan"), "a") if p in RATES else ()
+        assert bad or p in NOT_NUMBERS, p
+        for x in bad:
+            if x is not None or parameters[p].default is not None:
+                with pytest.raises((TypeError, ValueError), match=p):
+                    CLASSES[name](**needed | {p: x})
+    for p in SIZES & set(parameters) - {"max_distance"}:
+        with pytest.raises(ValueError, match=f"{p} is 0, expected an integer, "):
+            CLASSES[name](**needed | {p: 0})
+
+
+@pytest.mark.parametrize("numbers, text", [((3, 128), "buckets is 3"), ((1024, 128), "max_distance is 128; it must be above 256"), ((32, 8), "above 8")])
+def test_buckets_that_have_no_meaning_make_no_module(numbers, text):
+    for make in (lambda: rt.RelativePositionalBias(2, *numbers), lambda: rt.T5Attention(8, 2, *numbers)):
+        with pytest.raises(ValueError, match=text):
+            make()

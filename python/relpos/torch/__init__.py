@@ -10,7 +10,7 @@ torch.compile, torch.export and torch.jit.trace.
 The attention modules call relpos.attention, so their memory grows linearly with the length, forward and backward, apart
 from masks that you pass, weights that you request, and cases that a docstring names under "Memory". Parameters have the
 names and shapes of the tutorial or library that the module comes from, so its saved weights load. Offsets are key -
-query unless a docstring states otherwise. Tested with PyTorch 2.8 and 2.15; importing with an older version raises
+query unless a docstring states otherwise. Tested with PyTorch 2.12 and 2.15; importing with an older version raises
 ImportError.
 
 Attention weights that a module returns have no gradient: a loss that depends on them raises in the backward pass. Use

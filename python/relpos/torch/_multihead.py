@@ -14,6 +14,7 @@ from .. import _operator, _torch
 from .._hooks import Refusing, hook, replaced
 from ..numpy import first_rows
 from ._functional import _added, _attend, _causal, _dropout, _is_bool, _join, _masked, _split, _unchanged
+from ._numbers import need_dropout, need_heads, need_sizes
 from ._textbook import RelativePositionEmbedding
 
 
@@ -114,9 +115,11 @@ class _WithPositions(Refusing, nn.Module):
     in_proj_weight = property(lambda self: _IN_PROJECTION)
     add_zero_attn, bias_k, bias_v = False, None, None
 
-    def __init__(self, embed_dim: int, num_heads: int, add_bias_kv: bool, add_zero_attn: bool, kdim: int | None, vdim: int | None,
-                 batch_first: bool) -> None:
+    def __init__(self, embed_dim: int, num_heads: int, dropout: float, add_bias_kv: bool, add_zero_attn: bool, kdim: int | None,
+                 vdim: int | None, batch_first: bool) -> None:
         super().__init__()
+        need_heads(embed_dim, num_heads)
+        need_dropout(dropout=dropout)
         if _SYMM_LEARNING in sys.modules:
             _register(sys.modules[_SYMM_LEARNING])
         for name, value in (("add_bias_kv", add_bias_kv), ("add_zero_attn", add_zero_attn)):
@@ -127,8 +130,6 @@ class _WithPositions(Refusing, nn.Module):
                 raise ValueError(f"{name} is {value!r}, expected None or embed_dim, {embed_dim}; project the input to embed_dim before the layer")
         if not isinstance(batch_first, bool):
             raise TypeError(f"batch_first is {batch_first!r}, expected True or False")
-        if embed_dim % num_heads != 0:
-            raise ValueError(f"embed_dim is {embed_dim}, expected a multiple of num_heads, {num_heads}")
         self.embed_dim, self.num_heads, self.kdim, self.vdim, self.batch_first = embed_dim, num_heads, embed_dim, embed_dim, batch_first
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None = None, need_weights: bool = False,
@@ -191,7 +192,7 @@ class _Wrapping(_WithPositions):
     def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, add_bias_kv: bool = False,
                  add_zero_attn: bool = False, kdim: int | None = None, vdim: int | None = None, batch_first: bool = True, device=None,
                  dtype=None) -> None:
-        super().__init__(embed_dim, num_heads, add_bias_kv, add_zero_attn, kdim, vdim, batch_first)
+        super().__init__(embed_dim, num_heads, dropout, add_bias_kv, add_zero_attn, kdim, vdim, batch_first)
         self.attn = nn.MultiheadAttention(embed_dim, num_heads, dropout, bias, batch_first=True, device=device, dtype=dtype)
 
     out_proj = property(lambda self: self.attn.out_proj)
@@ -245,9 +246,8 @@ class AdditiveRelMultiheadAttention(_Wrapping):
     _never_used = _NOT_CALLED
 
     def __init__(self, embed_dim: int, num_heads: int, *parameters, max_distance: int, **options) -> None:
+        need_sizes(0, max_distance=max_distance)
         super().__init__(embed_dim, num_heads, *parameters, **options)
-        if max_distance < 0:
-            raise ValueError(f"max_distance is {max_distance}, expected 0 or more")
         self.max_distance = max_distance
         self.rel_bias = nn.Parameter(self.attn.in_proj_weight.new_zeros(2 * max_distance + 1))
 
@@ -317,9 +317,8 @@ class AdditivePosMultiheadAttention(_Wrapping):
     _never_used = _NOT_CALLED
 
     def __init__(self, embed_dim: int, num_heads: int, *parameters, max_len: int, **options) -> None:
+        need_sizes(max_len=max_len)
         super().__init__(embed_dim, num_heads, *parameters, **options)
-        if max_len < 1:
-            raise ValueError(f"max_len is {max_len}, expected 1 or more")
         self.max_len = max_len
         self.pos_emb = nn.Parameter(self.attn.in_proj_weight.new_zeros(max_len, embed_dim))
 
@@ -372,7 +371,7 @@ class _MultiheadAttention(_WithPositions):
     def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, add_bias_kv: bool = False,
                  add_zero_attn: bool = False, kdim: int | None = None, vdim: int | None = None, batch_first: bool = True, device=None,
                  dtype=None) -> None:
-        super().__init__(embed_dim, num_heads, add_bias_kv, add_zero_attn, kdim, vdim, batch_first)
+        super().__init__(embed_dim, num_heads, dropout, add_bias_kv, add_zero_attn, kdim, vdim, batch_first)
         self.head_dim, self.dropout = embed_dim // num_heads, dropout
         self.q_proj, self.k_proj, self.v_proj, self.out_proj = (
             nn.Linear(embed_dim, embed_dim, bias=bias, device=device, dtype=dtype) for _ in range(4))
@@ -420,6 +419,7 @@ class ClippedBiasMultiheadAttention(_MultiheadAttention):
     """
 
     def __init__(self, embed_dim: int, num_heads: int, *parameters, max_distance: int, shared: bool = False, **options) -> None:
+        need_sizes(0, max_distance=max_distance)
         super().__init__(embed_dim, num_heads, *parameters, **options)
         self.max_distance = max_distance
         shape = (2 * max_distance + 1,) if shared else (num_heads, 2 * max_distance + 1)
@@ -512,8 +512,9 @@ class RotaryEmbedding(nn.Module):
 
     def __init__(self, dim: int, base: float = 10000.0, device=None, dtype=None) -> None:
         super().__init__()
-        if dim <= 0 or dim % 2:
-            raise ValueError(f"dim is {dim}, expected a positive even number")
+        need_sizes(2, dim=dim)
+        if dim % 2:
+            raise ValueError(f"dim is {dim}, expected an even number")
         self.dim, self.base = dim, base
         self.register_buffer("inv_freq", base ** (-torch.arange(0, dim, 2, device=device, dtype=dtype) / dim), persistent=False)
 

@@ -10,6 +10,7 @@ import relpos
 
 from .._hooks import Refusing, hook, replaced
 from ._functional import _dropout, _join, _masked, _split, _unchanged
+from ._numbers import need_dropout, need_sizes
 
 
 class RelativePositionalBias(Refusing, nn.Module):
@@ -35,6 +36,8 @@ class RelativePositionalBias(Refusing, nn.Module):
     def __init__(self, num_heads: int, num_buckets: int = 32, max_distance: int = 128,
                  bidirectional: bool = True) -> None:
         super().__init__()
+        need_sizes(num_heads=num_heads, num_buckets=num_buckets)
+        relpos.bucket(0, buckets=num_buckets, max_distance=max_distance, bidirectional=bidirectional)  # raises for numbers without a meaning
         self.num_heads, self.num_buckets = num_heads, num_buckets
         self.max_distance, self.bidirectional = max_distance, bidirectional
         self.relative_attention_bias = nn.Embedding(num_buckets, num_heads)
@@ -152,7 +155,10 @@ class T5Attention(nn.Module):
                  bidirectional: bool = True, *, head_dim: int | None = None, scale: float | None = None,
                  dropout: float = 0.0) -> None:
         super().__init__()
-        self.dim, self.num_heads, self.head_dim = dim, num_heads, head_dim or dim // num_heads
+        need_sizes(dim=dim, num_heads=num_heads)
+        self.dim, self.num_heads, self.head_dim = dim, num_heads, dim // num_heads if head_dim is None else head_dim
+        need_sizes(head_dim=self.head_dim)
+        need_dropout(dropout=dropout)
         self.has_relative_bias, self.scale, self.dropout = has_relative_bias, scale, dropout
         inner = num_heads * self.head_dim
         self.q_proj, self.k_proj, self.v_proj = (nn.Linear(dim, inner, bias=False) for _ in range(3))

@@ -12,6 +12,7 @@ import relpos
 from .._hooks import hook, replaced
 from ..numpy import clip_relative_position, inverse, own_bias, vector_terms
 from ._functional import _attend, _masked, _need_tensors
+from ._numbers import need_sizes
 
 
 # ---------------------------------------------------------------------------------------------- decay and buckets, one
@@ -37,6 +38,9 @@ class RelativePositionBiasAttention(nn.Module):
                  learned: bool = False,
                  max_distance: int = 128) -> None:
         super().__init__()
+        need_sizes(d_k=d_k, max_seq_len=max_seq_len, num_buckets=num_buckets, max_distance=max_distance)
+        if learned:
+            relpos.bucket(0, buckets=num_buckets, max_distance=max_distance)  # raises for numbers without a meaning
         self.d_k, self.max_seq_len, self.num_buckets, self.bias_scale = d_k, max_seq_len, num_buckets, bias_scale
         self.learned, self.max_distance, self.scale = learned, max_distance, math.sqrt(d_k)
         self.relative_bias_table = nn.Parameter(torch.zeros(num_buckets))
@@ -110,6 +114,8 @@ class RelativePositionEmbedding(nn.Module):
 
     def __init__(self, max_distance: int, d_k: int, d_v: int, seed: int | None = None) -> None:
         super().__init__()
+        need_sizes(0, max_distance=max_distance)
+        need_sizes(d_k=d_k, d_v=d_v)
         self.max_distance = max_distance
         self.a_K, self.a_V = (_xavier(2 * max_distance + 1, d, seed, at) for at, d in enumerate((d_k, d_v)))
 
@@ -156,6 +162,7 @@ class RelativeSelfAttention(nn.Module):
 
     def __init__(self, embed_dim: int, d_k: int, d_v: int, max_distance: int = 16, seed: int | None = None) -> None:
         super().__init__()
+        need_sizes(embed_dim=embed_dim, d_k=d_k, d_v=d_v)
         self.d_k = d_k
         self.W_q, self.W_k, self.W_v = (_xavier(embed_dim, d, seed, 2 + at) for at, d in enumerate((d_k, d_k, d_v)))
         self.rel_embed = RelativePositionEmbedding(max_distance, d_k, d_v, seed)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 import relpos
 
 from ._functional import _dropout, _join, _masked, _split
+from ._numbers import need_dropout, need_sizes
 
 
 class WindowAttention(nn.Module):
@@ -29,11 +30,15 @@ class WindowAttention(nn.Module):
                  qkv_bias: bool = True, attn_drop: float = 0.0, proj_drop: float = 0.0, device=None,
                  dtype=None) -> None:
         super().__init__()
+        need_sizes(dim=dim, num_heads=num_heads)
+        head_dim = dim // num_heads if head_dim is None else head_dim
+        need_dropout(attn_drop=attn_drop, proj_drop=proj_drop)
         of = {"device": device, "dtype": dtype}
         self.dim, self.num_heads, self.attn_drop = dim, num_heads, attn_drop
         height, width = (window_size, window_size) if isinstance(window_size, int) else window_size
         self.window_size = height, width
-        inner = num_heads * (head_dim or dim // num_heads)
+        need_sizes(head_dim=head_dim, height=height, width=width)
+        inner = num_heads * head_dim
         self._make_tables(height, width, **of)
         self.qkv = nn.Linear(dim, 3 * inner, bias=qkv_bias, **of)
         self.proj = nn.Linear(inner, dim, **of)
