@@ -111,17 +111,34 @@ static bool swapped(const char *a, const char *b)
     return a[0] && a[1] && b[0] && a[0] == b[1] && a[1] == b[0] && strcmp(a + 2, b + 2) == 0;
 }
 
+enum { NONE = CLI_A_WORD + 1 }; /* nothing in common */
+
+/* Return true if `word` is one of the words of `name`, which are separated by hyphens. */
+static bool has_word(const char *name, const char *word)
+{
+    const size_t length = strlen(word);
+    for (const char *at = name; length > 0 && at; at = strchr(at, '-')) {
+        at += *at == '-';
+        if (strncmp(at, word, length) == 0 && (at[length] == '-' || !at[length]))
+            return true;
+    }
+    return false;
+}
+
 bool cli_consider(cli_nearest *n, const char *given, const char *name)
 {
     char lower[64] = "";
     const size_t length = strlen(given);
     for (size_t c = 0; c < length && c + 1 < sizeof lower; c++)
-        lower[c] = (char)(given[c] >= 'A' && given[c] <= 'Z' ? given[c] + 32 : given[c]);
+        lower[c] = (char)(given[c] == '_' ? '-' : given[c] >= 'A' && given[c] <= 'Z' ? given[c] + 32 : given[c]);
     const bool beginning = length > 1 && strncmp(lower, name, length) == 0; /* an ambiguous one, else getopt takes it */
-    const size_t edits = beginning ? 0 : swapped(lower, name) ? 1 : rpi_edits(lower, name);
+    size_t edits = beginning ? 0 : swapped(lower, name) ? 1 : rpi_edits(lower, name);
     const size_t shorter = length < strlen(name) ? length : strlen(name);
-    if (edits > 3 || (edits > 0 && edits >= shorter) ||
-        (n->best && edits >= n->edits)) /* 4 edits are no typing error */
+    if (edits > 3 || (edits == 1 && shorter < 2) ||
+        (edits > 1 && 3 * edits > shorter)) /* no typing error; perhaps a longer name, such as --num-beams */
+        edits = has_word(lower, name) || has_word(name, lower) || strncmp(lower, name, strlen(name)) == 0 ? CLI_A_WORD
+                                                                                                          : NONE;
+    if (edits == NONE || (n->best && edits >= n->edits))
         return false;
     *n = (cli_nearest){name, edits};
     return true;
@@ -144,6 +161,7 @@ static int no_command(const cli_command *group, const char *given)
 {
     char safe[96];
     const char *full = NULL; /* the name with that of its group */
+    static const char *const options[] = {"--version", "--help"};
     cli_nearest near = {0};
     io_safe(safe, sizeof safe, given);
     for (const cli_command *const *m = group ? group->members : NULL; m && *m; m++)
@@ -157,6 +175,9 @@ static int no_command(const cli_command *group, const char *given)
         if (cli_consider(&near, given, space ? space + 1 : name))
             full = name;
     }
+    for (size_t o = 0; !group && given[0] == '-' && o < sizeof options / sizeof *options; o++)
+        if (cli_consider(&near, given, options[o]))
+            full = options[o];
     if (full)
         return cli_error(CLI_USAGE, "%s%sno command is called \"%s\" (did you mean relpos %s?)",
                          group ? group->name : "", group ? ": " : "", safe, full);

@@ -42,6 +42,9 @@ typedef struct cli_nearest {
     const char *best; /* NULL: no name is similar */
     size_t edits;
 } cli_nearest;
+enum {
+    CLI_A_WORD = 4
+}; /* the edits of names that only have a word or their beginning in common: --num-beams, --beams */
 
 /* Take a name if it is more like the given one than those before. Return true if it was taken. */
 bool cli_consider(cli_nearest *n, const char *given, const char *name);

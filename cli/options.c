@@ -151,7 +151,7 @@ static int unknown_option(const cli_command *c, const char *given)
             for (const cli_option *o = whole.command.options; o->name; o++)
                 if (cli_consider(&near, name, o->name))
                     snprintf(owners, sizeof owners, "did you mean --%s of relpos %s?", o->name, other->name);
-    if (near.best)
+    if (near.best && near.edits < CLI_A_WORD)
         return cli_error(CLI_USAGE, "%s: no option is called %s (%s)", c->name, safe, owners);
     return cli_error(CLI_USAGE, "%s: no option is called %s (relpos %s --help lists them)", c->name, safe, c->name);
 }

@@ -37,6 +37,21 @@ command='a command of another group'
 check 'a suggestion' 'relpos t5 generate? relpos attend? relpos lab train?' \
     "$(for words in 'generat' 'lab atend' 't5 train'; do "$program" $words 2>&1 | grep -o 'relpos [a-z0-9 ]*?'; done | xargs)"
 
+command='options as other programs call them'
+check 'a suggestion' '--beams --beams --batch --pool --top-k --version --heads' \
+    "$(while read -r words; do "$program" $words 2>&1 | grep -o -- '--[a-z-]*\( of relpos bias\)*?' | cut -d' ' -f1 | tr -d '?'; done <<EOF | xargs
+t5 generate --num-beams
+t5 generate --num_beams
+t5 generate --batch-size
+t5 encode --pooling
+t5 generate --top_k
+--versoin
+attend --heds
+EOF
+)"
+command='names without a relative'
+check 'no suggestion' 0 "$(for words in serve embed 't5 encode --device' 't5 generate --max-length'; do "$program" $words 2>&1; done | grep -c 'did you mean')"
+
 for full in $all; do
     name=$(echo "$full" | tr '/' ' ')
     "$program" $name --help | sed '1,/^Options:/d' | grep -oE -- '^ +(-[a-z], )?--[a-z0-9-]+' | grep -oE -- '--.*' | grep -vx -- --help \
