@@ -6,9 +6,11 @@
  * before the next string.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/json.h"
+#include "io/io.h"
 
 #include <pthread.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -110,6 +112,50 @@ json_t *io_json(const char *text, size_t size, size_t flags, json_error_t *error
     reading.aside = NULL;
     free(memory);
     return json;
+}
+
+/* ------------------------------------------------------------------------------------------------ faults */
+
+void io_json_fault(const char *text, size_t size, const json_error_t *error, char fault[IO_JSON_FAULT])
+{
+    static const struct {
+        char bytes[4];
+        unsigned char n;
+        const char *fault;
+    } begins[] = {
+        {"\xef\xbb\xbf", 3, "it begins with a byte order mark (save it as UTF-8 without one)"},
+        {"\xff\xfe", 2, "it is text in UTF-16 (save it as UTF-8)"},
+        {"\xfe\xff", 2, "it is text in UTF-16 (save it as UTF-8)"},
+        {"{\0", 2, "it is text in UTF-16 (save it as UTF-8)"},
+        {"\0{", 2, "it is text in UTF-16 (save it as UTF-8)"},
+    };
+    static const struct {
+        const char *error, *advice; /* a part of the message of jansson */
+    } faults[] = {
+        {"duplicate object key", "the key occurs twice: remove one of them"},
+        {"near 'NaN'", "JSON has no NaN or infinity: write a number"},
+        {"near 'Infinity'", "JSON has no NaN or infinity: write a number"},
+        {"near '-'", "JSON has no NaN or infinity: write a number"}, /* -Infinity */
+        {"real number overflow", "write a smaller number"},
+        {"too big", "write a smaller number"},
+        {"end of file expected", "remove what follows the end"},
+        {"end of file", "it is cut off: download the file again"},
+        {"premature end of input", "it is cut off: download the file again"},
+        {"unable to decode byte", "save it as UTF-8"},
+        {"larger than", "give a smaller file"},
+        {"", "correct the file there"},
+    };
+    char safe[160];
+    size_t k = 0;
+    for (size_t n = 0; n < sizeof begins / sizeof *begins; n++)
+        if (size >= begins[n].n && memcmp(text, begins[n].bytes, begins[n].n) == 0) {
+            snprintf(fault, IO_JSON_FAULT, "%s", begins[n].fault);
+            return;
+        }
+    while (strstr(error->text, faults[k].error) == NULL)
+        k++;
+    snprintf(fault, IO_JSON_FAULT, "line %d, column %d: %s (%s)", error->line, error->column,
+             io_safe(safe, sizeof safe, error->text), faults[k].advice);
 }
 
 /* --------------------------------------------------------------------------------------------- members of an object */

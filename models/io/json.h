@@ -12,6 +12,10 @@
  * *error if the text is not valid, and NULL with *no_memory = true if out of memory. */
 json_t *io_json(const char *text, size_t size, size_t flags, json_error_t *error, bool *no_memory);
 
+#define IO_JSON_FAULT 320
+/* Describe why io_json refused a text: "line 3, column 5: what is wrong (what to do)". */
+void io_json_fault(const char *text, size_t size, const json_error_t *error, char fault[IO_JSON_FAULT]);
+
 /* Return the JSON as text, which the caller frees; NULL if out of memory. Use it in place of json_dumps: in jansson
  * 2.14, that function silently omits bytes if its buffer cannot grow. */
 char *io_json_text(const json_t *root);

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -51,6 +52,24 @@ static const struct {
 
 /* ------------------------------------------------------------------------------------------------ files */
 
+/* Refuse what people get in place of a file. */
+static io_status check_contents(const char *path, const unsigned char *data, size_t size, char err[IO_ERR_MAX])
+{
+    static const struct {
+        const char *begin, *what;
+    } others[] = {
+        {"version https://git-lfs.", "it is a pointer of Git LFS, not the file (run git lfs pull)"},
+        {"<!DOCTYPE html", "it is a web page, not the file (download the file again, from its own address)"},
+        {"<html", "it is a web page, not the file (download the file again, from its own address)"},
+        {"<?xml", "it is a web page, not the file (download the file again, from its own address)"},
+    };
+    for (size_t n = 0; n < sizeof others / sizeof *others; n++)
+        if (size >= strlen(others[n].begin) &&
+            strncasecmp((const char *)data, others[n].begin, strlen(others[n].begin)) == 0)
+            return io_fail(err, path, "%s", others[n].what);
+    return IO_OK;
+}
+
 io_status io_map(const char *path, const unsigned char **data, size_t *size, char err[IO_ERR_MAX])
 {
     struct stat st;
@@ -73,6 +92,8 @@ io_status io_map(const char *path, const unsigned char **data, size_t *size, cha
     else if ((at = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0)) == MAP_FAILED)
         status = io_fail(err, path, "cannot be mapped: %s", strerror(errno));
     close(fd);
+    if (status == IO_OK && (status = check_contents(path, at, (size_t)st.st_size, err)) != IO_OK)
+        munmap(at, (size_t)st.st_size);
     if (status == IO_OK) {
         *data = at;
         *size = (size_t)st.st_size;
@@ -295,13 +316,15 @@ static io_status read_index(io_checkpoint *c, const char *folder, const char *in
                           MAX_INDEX);
     }
     json_t *root = io_json((const char *)data, size, JSON_REJECT_DUPLICATES, &error, &no_memory);
-    io_unmap(data, size);
     const json_t *map = json_object_get(root, "weight_map");
-    char safe[160];
+    char fault[IO_JSON_FAULT];
+    if (root == NULL && !no_memory)
+        io_json_fault((const char *)data, size, &error, fault);
+    io_unmap(data, size);
     if (no_memory)
         status = io_fail(err, index, "out of memory");
     else if (root == NULL)
-        status = io_damaged(err, index, "line %d: %s", error.line, io_safe(safe, sizeof safe, error.text));
+        status = io_damaged(err, index, "%s", fault);
     else if (!json_is_object(map) || json_object_size(map) == 0)
         status = io_damaged(err, index, "it has no weight_map (give an index that save_pretrained wrote)");
     else

@@ -1,7 +1,7 @@
 /* files.c -- read the files of a model, and record them, so that packing a model never overwrites the files
  * it was read from.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "t5/model.h"
+#include "t5/keys.h"
 #include "tokenizer/tokenizer.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,7 +105,13 @@ static rp_status read_text(rp_t5 *m, const char *path, int64_t max, char **text,
 
 rp_status t5_read_text(rp_t5 *m, const char *path, char **text, size_t *size)
 {
-    return read_text(m, path, T5_MAX_JSON, text, size);
+    rp_status status = read_text(m, path, T5_MAX_JSON, text, size);
+    if (status != RP_OK || *text == NULL || strlen(*text) == *size)
+        return status;
+    json_t *root; /* the byte 0 would end the text; JSON never has it, so this reports what is wrong */
+    status = t5_parse_json(&root, path, *text, *size, 0);
+    json_decref(root);
+    return status;
 }
 
 rp_status t5_read_tokenizer(rp_t5 *m, const char *path, char **text, size_t *size)

@@ -9,14 +9,14 @@ rp_status t5_parse_json(json_t **root, const char *path, const char *text, size_
 {
     json_error_t error;
     bool no_memory;
-    char safe[160];
+    char fault[IO_JSON_FAULT];
     *root = io_json(text, size, JSON_REJECT_DUPLICATES | flags, &error, &no_memory);
     if (no_memory)
         return t5_no_memory();
-    if (*root == NULL)
-        return t5_fail(RP_E_ARG, "%s: line %d: %s (it is not valid JSON: download the file again)", path, error.line,
-                       io_safe(safe, sizeof safe, error.text));
-    return RP_OK;
+    if (*root != NULL)
+        return RP_OK;
+    io_json_fault(text, size, &error, fault);
+    return t5_fail(RP_E_ARG, "%s: %s", path, fault);
 }
 
 rp_status t5_parse_object(json_t **root, const char *path, const char *text, size_t size, size_t flags)

@@ -80,7 +80,9 @@ static tok_status open_memory(tokenizer **made, const void *data, int64_t size, 
     int64_t at = 0;
     while (at < size && (bytes[at] == ' ' || bytes[at] == '\t' || bytes[at] == '\r' || bytes[at] == '\n'))
         at++;
-    const bool compact = tok_is_compact(bytes, size), json = at < size && bytes[at] == '{';
+    const char *dot = strrchr(name, '.');
+    const bool compact = tok_is_compact(bytes, size),
+               json = (at < size && bytes[at] == '{') || (dot != NULL && strcmp(dot, ".json") == 0);
     tokenizer *t = empty(json || compact ? TOK_JSON : TOK_SENTENCEPIECE);
     if (t == NULL)
         return tok_fail(err, TOK_FAILED, "%s: out of memory", safe);

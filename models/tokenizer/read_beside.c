@@ -41,7 +41,7 @@ static tok_status no_memory(const tok_file *file, char err[TOK_ERR_MAX])
  * be 10^30. */
 static tok_status parse(const tok_file *file, json_t **root, char err[TOK_ERR_MAX])
 {
-    char safe[200], why[200];
+    char safe[200], fault[IO_JSON_FAULT] = "it is not a JSON object (it must begin with {)";
     json_error_t error;
     bool out_of_memory;
     *root = NULL;
@@ -53,9 +53,9 @@ static tok_status parse(const tok_file *file, json_t **root, char err[TOK_ERR_MA
         return no_memory(file, err);
     if (*root != NULL && json_is_object(*root))
         return TOK_OK;
-    tok_fail(err, TOK_DAMAGED, "%s: line %d: %s (it is not valid JSON: download the file again)",
-             io_safe(safe, sizeof safe, name_of(file)), *root == NULL ? error.line : 1,
-             io_safe(why, sizeof why, *root == NULL ? error.text : "it is not an object"));
+    if (*root == NULL)
+        io_json_fault(file->text, (size_t)file->size, &error, fault);
+    tok_fail(err, TOK_DAMAGED, "%s: %s", io_safe(safe, sizeof safe, name_of(file)), fault);
     json_decref(*root);
     *root = NULL;
     return TOK_DAMAGED;

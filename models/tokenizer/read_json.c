@@ -273,10 +273,13 @@ tok_status tok_read_json_with(tokenizer *t, const char *data, int64_t size, cons
     json_error_t error;
     bool no_memory;
     json_t *root = io_json(data, (size_t)size, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error, &no_memory);
-    if (root == NULL)
-        return no_memory ? tok_reader_memory(&r)
-                         : tok_reader_fail(&r, TOK_DAMAGED, "line %d, column %d: %s (it is not JSON, or cut off)",
-                                           error.line, error.column, error.text);
+    char fault[IO_JSON_FAULT];
+    if (no_memory)
+        return tok_reader_memory(&r);
+    if (root == NULL) {
+        io_json_fault(data, (size_t)size, &error, fault);
+        return tok_reader_fail(&r, TOK_DAMAGED, "%s", fault);
+    }
     const tok_status status = read_parts(&r, root);
     json_decref(root);
     return status;

@@ -339,12 +339,106 @@ static void test_advice(void **state)
     }
 }
 
+/* Refuse the folder when it is opened or when text is given. */
+static void refuses_text(const char *words, bool download)
+{
+    rp_t5 *m;
+    rp_t5_opening o = rp_t5_opening_init();
+    int32_t *made;
+    int64_t n;
+    char path[300];
+    path_to(path, "model.safetensors.index.json");
+    o.load = access(path, F_OK) == 0 ? RP_T5_LOAD_ALL : RP_T5_LOAD_TEXT;
+    if (rp_t5_open(&m, folder, &o) == RP_OK) {
+        if (rp_t5_tokenize(m, "a", -1, &made, &n) == RP_OK)
+            fail_msg("opened; expected: %s", words);
+        rp_t5_close(m);
+    }
+    if (strstr(rp_t5_last_error(), words) == NULL || strchr(rp_t5_last_error(), '\n') != NULL ||
+        (strstr(rp_t5_last_error(), "download") != NULL) != download)
+        fail_msg("'%s' does not contain '%s'", rp_t5_last_error(), words);
+}
+
+/* Copy a model without weights and with a tokenizer. */
+static void copy_text_model(void)
+{
+    char path[300], command[600];
+    copy_model("v11");
+    path_to(path, "model.safetensors");
+    unlink(path);
+    snprintf(command, sizeof command, "cp tests/tokenizer/data/t5.json '%s/tokenizer.json'", folder);
+    assert_int_equal(system(command), 0);
+    edit("config.json", "\"vocab_size\": 64", "\"vocab_size\": 900");
+}
+
+/* Each JSON file of a folder: an error says what was edited, where, and how to mend it. */
+static void test_edited_json(void **state)
+{
+    static const char *const files[] = {"config.json",       "generation_config.json",  "tokenizer_config.json",
+                                        "added_tokens.json", "special_tokens_map.json", "model.safetensors.index.json",
+                                        "modules.json",      "tokenizer.json"};
+    static const struct {
+        const char *text, *words;
+        size_t size; /* 0: that of the text */
+        bool download;
+    } faults[] = {
+        {"{\n  \"x\": 1,\n  \"x\": 2\n}", ": line 3, column 5: duplicate object key near '\"x\"' (the key occurs twice",
+         0, 0},
+        {"{\n\"x\": NaN}", ": line 2, column 8: invalid token near 'NaN' (JSON has no NaN or infinity: write a number)",
+         0, 0},
+        {"{\"x\": Infinity}", "(JSON has no NaN or infinity: write a number)", 0, 0},
+        {"{\"x\": -Infinity}", "(JSON has no NaN or infinity: write a number)", 0, 0},
+        {"{\"x\": 1e999}", "(write a smaller number)", 0, 0},
+        {"\xef\xbb\xbf{\"x\": 1}", ": it begins with a byte order mark (save it as UTF-8 without one)", 0, 0},
+        {"\xff\xfe{\0\"\0", ": it is text in UTF-16 (save it as UTF-8)", 6, 0},
+        {"{\0\"\0", ": it is text in UTF-16 (save it as UTF-8)", 4, 0},
+        {"\0{\0\"", ": it is text in UTF-16 (save it as UTF-8)", 4, 0},
+        {"{\"x\": \"\xe9\"}", "(save it as UTF-8)", 0, 0},
+        {"{\"x\": 1,}", ": line 1, column 9: string or '}' expected near '}' (correct the file there)", 0, 0},
+        {"{\"x\": True}", "(correct the file there)", 0, 0},
+        {"{\"x\": 1} // x", "(remove what follows the end)", 0, 0},
+        {"{\"x\": 1", "(it is cut off: download the file again)", 0, 1},
+        {"{\"x\": \"1", "(it is cut off: download the file again)", 0, 1},
+        {"{\"x", "(it is cut off: download the file again)", 0, 1},
+        {"\n", "(it is cut off: download the file again)", 0, 1},
+        {"{\"x\": 1}\0{", "(remove what follows the end)", 10, 0},
+        {"version https://git-lfs.github.com/spec/v1\noid sha256:00\n",
+         ": it is a pointer of Git LFS, not the file (run git lfs pull)", 0, 0},
+        {"<!DOCTYPE html>\n<html>", ": it is a web page, not the file (download the file again", 0, 1},
+        {"<?xml version=\"1.0\"?><Error>", ": it is a web page, not the file (download the file again", 0, 1},
+    };
+    char path[300], words[300];
+    (void)state;
+    for (size_t k = 0; k < sizeof files / sizeof *files; k++)
+        for (size_t n = 0; n < sizeof faults / sizeof *faults; n++) {
+            copy_text_model();
+            write_bytes(files[k], faults[n].text, faults[n].size > 0 ? faults[n].size : strlen(faults[n].text));
+            snprintf(words, sizeof words, "%s%s", faults[n].words[0] == ':' ? files[k] : "", faults[n].words);
+            refuses_text(words, faults[n].download);
+        }
+    static const char *const weights[] = {"model.safetensors", "pytorch_model.bin", "model.gguf", "spiece.model"};
+    for (size_t k = 0; k < sizeof weights / sizeof *weights; k++)
+        for (size_t n = 0; n < sizeof faults / sizeof *faults; n++)
+            if (strstr(faults[n].words, ", not the file") != NULL) {
+                copy_text_model();
+                path_to(path, "tokenizer.json");
+                unlink(path);
+                write_text(weights[k], faults[n].text);
+                path_to(path, weights[k]);
+                snprintf(words, sizeof words, "%s%s", weights[k], faults[n].words);
+                if (k == 3)
+                    refuses_text(words, faults[n].download);
+                else
+                    refuses(k == 2 ? path : folder, words);
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_prefixes), cmocka_unit_test(test_other_prefixes), cmocka_unit_test(test_odd_names),
         cmocka_unit_test(test_index),    cmocka_unit_test(test_adapters),       cmocka_unit_test(test_byte_level),
-        cmocka_unit_test(test_advice),   cmocka_unit_test(test_unread_files),
+        cmocka_unit_test(test_advice),   cmocka_unit_test(test_edited_json),    cmocka_unit_test(test_unread_files),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -423,7 +423,7 @@ static void errors_beside_a_model_are_named(void **state)
         const char *added, *config, *why;
     } cases[] = {
         {"{", NULL, "added.json: line 1"},
-        {"[]", NULL, "added.json: line 1: it is not an object"},
+        {"[]", NULL, "added.json: it is not a JSON object (it must begin with {)"},
         {"{\"a\": 32, \"a\": 33}", NULL, "added.json: line 1"},
         {"{\"a\": \"32\"}", NULL, "added.json: the number of \"a\" must be an integer"},
         {"{\"\": 32}", NULL, "added.json: \"\" has the number 32; the token is empty"},
