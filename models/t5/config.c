@@ -1,6 +1,7 @@
 /* config.c -- reads config.json (kind and sizes of a model) and generation_config.json (defaults of generation).
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/keys.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +10,13 @@
 typedef struct reader {
     const json_t *root;
     const char *path;
+    const char *as_reals; /* keys that transformers also takes as 6.0 for 6 */
     rp_status status;
 } reader;
+#define CONFIG_REALS " decoder_start_token_id encoder_sparse_step decoder_sparse_step "
+#define GENERATION_REALS                                                                                               \
+    " max_length max_new_tokens num_return_sequences top_k pad_token_id eos_token_id decoder_start_token_id "          \
+    "bos_token_id suppress_tokens begin_suppress_tokens "
 
 static rp_status fault(reader *r, const char *key, const char *why)
 {
@@ -27,24 +33,43 @@ static const json_t *get(const reader *r, const char *key)
 }
 
 /* Format a number as " (it is ...)", and any other value as "". */
-static const char *describe_number(const json_t *v, char given[40])
+static const char *describe_number(const json_t *v, char given[64])
 {
+    const double x = json_number_value(v);
     given[0] = 0;
     if (json_is_integer(v))
-        snprintf(given, 40, " (it is %lld)", (long long)json_integer_value(v));
+        snprintf(given, 64, " (it is %lld)", (long long)json_integer_value(v));
+    else if (json_is_real(v) && x == trunc(x) && fabs(x) < 1e15)
+        snprintf(given, 64, " (it is %.1f: write %.0f)", x, x);
     else if (json_is_real(v))
-        snprintf(given, 40, " (it is %g)", json_real_value(v));
+        snprintf(given, 64, " (it is %g)", x);
     return given;
+}
+
+/* Read an item of a key, or its value, as an integer from min to max. Return false if it is not one. */
+static bool read_integer(const reader *r, const char *key, const json_t *v, int64_t min, int64_t max, int64_t *x)
+{
+    char word[64];
+    const double real = json_number_value(v);
+    snprintf(word, sizeof word, " %s ", key);
+    if (json_is_integer(v))
+        *x = json_integer_value(v);
+    else if (json_is_real(v) && real == trunc(real) && fabs(real) < 1e15 && strstr(r->as_reals, word) != NULL)
+        *x = (int64_t)real;
+    else
+        return false;
+    return *x >= min && *x <= max;
 }
 
 static int64_t integer(reader *r, const char *key, int64_t fallback, int64_t min, int64_t max)
 {
     const json_t *v = get(r, key);
-    char why[96], given[40];
+    int64_t x;
+    char why[160], given[64];
     if (v == NULL)
         return fallback;
-    if (json_is_integer(v) && json_integer_value(v) >= min && json_integer_value(v) <= max)
-        return json_integer_value(v);
+    if (read_integer(r, key, v, min, max, &x))
+        return x;
     snprintf(why, sizeof why, "is not a whole number from %lld to %lld%s", (long long)min, (long long)max,
              describe_number(v, given));
     fault(r, key, why);
@@ -68,7 +93,7 @@ static int64_t size_of(reader *r, const char *key, const char *other, int64_t fa
 static double number(reader *r, const char *key, double fallback, double min, double max)
 {
     const json_t *v = get(r, key);
-    char why[96], given[40];
+    char why[160], given[64];
     if (v == NULL)
         return fallback;
     if (json_is_number(v) && json_number_value(v) >= min && json_number_value(v) <= max)
@@ -223,6 +248,19 @@ static void read_switch(reader *r, t5_config *c)
         integer(r, "decoder_sparse_step", decoder > 0 ? c->decoder_layers / decoder : c->decoder_layers, 0, 4096);
 }
 
+/* Read an item of a key, or its value, as a token. */
+static void read_token(reader *r, const char *key, const json_t *v, int64_t vocab, int32_t *token)
+{
+    char why[160], given[64];
+    int64_t x = 0;
+    if (!read_integer(r, key, v, 0, vocab - 1, &x)) {
+        snprintf(why, sizeof why, "is not a token of the vocabulary, from 0 to %lld%s", (long long)vocab - 1,
+                 describe_number(v, given));
+        fault(r, key, why);
+    }
+    *token = (int32_t)x;
+}
+
 /* Read eos_token_id: a number, a list of numbers, or null for a model without an end token. */
 static void read_eos(reader *r, t5_config *c)
 {
@@ -236,14 +274,8 @@ static void read_eos(reader *r, t5_config *c)
         fault(r, "eos_token_id", "has more than 8 numbers");
         return;
     }
-    for (size_t k = 0; k < n; k++) {
-        const json_t *one = json_is_array(v) ? json_array_get(v, k) : v;
-        if (!json_is_integer(one) || json_integer_value(one) < 0 || json_integer_value(one) >= c->vocab) {
-            fault(r, "eos_token_id", "is not a token of the vocabulary");
-            return;
-        }
-        c->eos[k] = (int32_t)json_integer_value(one);
-    }
+    for (size_t k = 0; k < n; k++)
+        read_token(r, "eos_token_id", json_is_array(v) ? json_array_get(v, k) : v, c->vocab, &c->eos[k]);
     c->n_eos = (int32_t)n;
 }
 
@@ -279,7 +311,7 @@ rp_status t5_config_read(rp_t5 *m, const char *path, const char *text, size_t si
     const rp_status status = t5_parse_object(&root, path, text, size, 0);
     if (status != RP_OK)
         return status;
-    reader r = {root, path, RP_OK};
+    reader r = {root, path, CONFIG_REALS, RP_OK};
     read_kind(&r, c);
     if (r.status == RP_OK)
         r.status = t5_check_keys(m, T5_KEYS_CONFIG, path, root);
@@ -342,17 +374,10 @@ void t5_kept_free(t5_kept *kept)
 static rp_t5_tokens read_tokens(reader *r, const char *key, const json_t *list, int64_t vocab, int32_t **next)
 {
     const rp_t5_tokens tokens = {*next, (int64_t)json_array_size(list)};
-    char why[96];
     if (list != NULL && !json_is_array(list))
         fault(r, key, "is not a list of tokens");
-    for (size_t k = 0; k < json_array_size(list); k++) {
-        const json_t *one = json_array_get(list, k);
-        if (!json_is_integer(one) || json_integer_value(one) < 0 || json_integer_value(one) >= vocab) {
-            snprintf(why, sizeof why, "contains something other than tokens from 0 to %lld", (long long)vocab - 1);
-            fault(r, key, why);
-        }
-        *(*next)++ = (int32_t)json_integer_value(one);
-    }
+    for (size_t k = 0; k < json_array_size(list); k++)
+        read_token(r, key, json_array_get(list, k), vocab, (*next)++);
     return tokens;
 }
 
@@ -416,12 +441,8 @@ static const char *read_forced_last(reader *r, const t5_config *c, rp_t5_generat
     if (json_is_array(v) && json_array_size(v) > 1)
         return "forced_eos_token_id";
     const json_t *one = json_is_array(v) ? json_array_get(v, 0) : v;
-    if (one == NULL)
-        return NULL;
-    if (json_is_integer(one) && json_integer_value(one) >= 0 && json_integer_value(one) < c->vocab)
-        g->forced_last = (int32_t)json_integer_value(one);
-    else
-        fault(r, "forced_eos_token_id", "is not a token of the vocabulary");
+    if (one != NULL)
+        read_token(r, "forced_eos_token_id", one, c->vocab, &g->forced_last);
     return NULL;
 }
 
@@ -433,7 +454,7 @@ rp_status t5_generation_read(rp_t5 *m, const char *name, const char *path, const
     const rp_status status = t5_parse_object(&root, path, text, size, 0);
     if (status != RP_OK)
         return status;
-    reader r = {root, path, RP_OK};
+    reader r = {root, path, GENERATION_REALS, RP_OK};
     read_lengths(&r, g);
     g->beams = (int32_t)integer(&r, "num_beams", 1, 1, 4096);
     g->returned = (int32_t)integer(&r, "num_return_sequences", 1, 1, 4096);
@@ -455,7 +476,7 @@ rp_status t5_generation_read(rp_t5 *m, const char *name, const char *path, const
     read_suppressed(&r, c, g, &m->kept);
     read_stops(&r, g, &m->kept);
     const char *key = several;
-    if (json_integer_value(get(&r, "max_length")) == 1 && get(&r, "max_new_tokens") == NULL)
+    if (json_number_value(get(&r, "max_length")) == 1 && get(&r, "max_new_tokens") == NULL)
         key = "max_length"; /* the first token of a target counts, so no token could follow */
     if (r.status == RP_OK && key == NULL)
         r.status = t5_refused_key(root, &key);

@@ -329,6 +329,55 @@ def test_end_tokens(file, ends, tmp_path):
             assert ours.generate(tokens=[source])[0].tolist() == wanted
 
 
+INTEGERS = {
+    "config.json": ["vocab_size", "d_model", "d_kv", "d_ff", "num_layers", "num_decoder_layers", "num_heads",
+                    "relative_attention_num_buckets", "relative_attention_max_distance", "local_radius", "num_experts",
+                    "expert_capacity", "num_sparse_encoder_layers", "num_sparse_decoder_layers", "encoder_sparse_step",
+                    "decoder_sparse_step", "pad_token_id", "eos_token_id", "decoder_start_token_id"],
+    "generation_config.json": ["max_length", "max_new_tokens", "min_length", "min_new_tokens", "num_beams",
+                               "num_return_sequences", "top_k", "no_repeat_ngram_size", "forced_bos_token_id",
+                               "forced_eos_token_id", "pad_token_id", "eos_token_id", "decoder_start_token_id",
+                               "bos_token_id", "suppress_tokens", "begin_suppress_tokens", "bad_words_ids"]}
+
+
+@pytest.mark.parametrize("file, key", [(file, key) for file in INTEGERS for key in INTEGERS[file]])
+def test_integers_that_are_written_as_floats(file, key, tmp_path):
+    """relpos takes 6.0 for 6 where transformers does, and refuses it in words elsewhere."""
+    kind = ("longt5" if key == "local_radius" else
+            "switch_transformers" if "expert" in key or "sparse" in key else "t5")
+    config = make_model(kind, tmp_path)
+    about = json.loads((tmp_path / file).read_text())
+    if key == "bos_token_id":  # read only without the other
+        about.pop("decoder_start_token_id")
+    value = float(about.get(key) or {"pad_token_id": 0, "decoder_start_token_id": 0, "bos_token_id": 0,
+                                     "encoder_sparse_step": 2, "decoder_sparse_step": 2, "expert_capacity": 64,
+                                     "max_length": 9, "num_return_sequences": 1}.get(key, 5 if "token" in key else 2))
+    lists = {"suppress_tokens": [value], "begin_suppress_tokens": [value], "bad_words_ids": [[value]]}
+    limits = {} if "max" in key else {"max_new_tokens": 8}
+    found = {}
+    for number in (value, int(value), value + 0.5):
+        written = json.loads(json.dumps(lists.get(key, value)).replace(str(value), str(number)))
+        (tmp_path / file).write_text(json.dumps(about | (limits if "generation" in file else {}) | {key: written}))
+        try:
+            with quiet(), relpos.t5.T5(tmp_path, type="f32", threads=1) as model:
+                found[number if type(number) is int else str(number)] = model.generate(tokens=[SOURCE])[0].tolist()
+        except ValueError as why:
+            found[number if type(number) is int else str(number)] = str(why)
+        if number is value:
+            try:
+                with quiet():
+                    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path).eval()
+                    runs = model.generate(torch.tensor([SOURCE])) is not None
+            except Exception:  # of many types
+                runs = False
+    assert isinstance(found[int(value)], list)
+    assert f'"{key}" ' in found[str(value + 0.5)]
+    if runs:
+        assert found[str(value)] == found[int(value)]
+    else:
+        assert f'"{key}" ' in found[str(value)] and f"{value}" in found[str(value)]
+
+
 def test_a_length_without_space_is_refused(tmp_path):
     make_model("t5", tmp_path)
     about = json.loads((tmp_path / "generation_config.json").read_text())

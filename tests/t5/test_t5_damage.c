@@ -32,7 +32,7 @@ static void test_config(void **state)
         {"\"num_heads\": 3", "\"num_heads\": 2", "has the shape [24,16]; expected [16,16]"},
         {"\"num_heads\": 3", "\"num_heads\": 16777216", "times d_kv is too large"},
         {"\"num_heads\": 3", "\"num_heads\": 0", "\"num_heads\" is not a whole number from 1 to 16777216 (it is 0)"},
-        {"\"num_heads\": 3", "\"num_heads\": 3.0", "(it is 3)"},
+        {"\"num_heads\": 3", "\"num_heads\": 3.0", "(it is 3.0: write 3)"},
         {"\"d_kv\": 8", "\"d_kv\": 9", "has the shape [24,16]; expected [27,16]"},
         {"\"num_layers\": 2", "\"num_layers\": 1000000000", "\"num_layers\" is not a whole number from 1 to 4096"},
         {"\"num_decoder_layers\": 1", "\"num_decoder_layers\": 1000000000", "\"num_decoder_layers\" is not"},
@@ -74,20 +74,21 @@ static void test_config(void **state)
     refuses("/nonexistent", "cannot be opened");
     static const struct {
         const char *text, *words;
-    } settings[] = {
-        {"\"num_beams\": 0", "\"num_beams\" is not a whole number"},
-        {"\"forced_bos_token_id\": 64", "\"forced_bos_token_id\" is not a whole number from 0 to 63"},
-        {"\"forced_eos_token_id\": 64", "\"forced_eos_token_id\" is not a token of the vocabulary"},
-        {"\"forced_eos_token_id\": [-1]", "\"forced_eos_token_id\" is not a token of the vocabulary"},
-        {"\"stop_strings\": [\"x\", \"\"]", "\"stop_strings\" is not a non-empty text or a list"},
-        {"\"stop_strings\": 3", "\"stop_strings\" is not a non-empty text or a list"},
-        {"\"bad_words_ids\": [[3], [64]]", "\"bad_words_ids\" contains something other than tokens from 0 to 63"},
-        {"\"bad_words_ids\": [[3], []]", "\"bad_words_ids\" contains a sequence without tokens"},
-        {"\"bad_words_ids\": [3]", "\"bad_words_ids\" is not a list of tokens"},
-        {"\"bad_words_ids\": 3", "\"bad_words_ids\" is not a list of lists"},
-        {"\"suppress_tokens\": [3, -1]", "\"suppress_tokens\" contains something other than tokens"},
-        {"\"suppress_tokens\": {}", "\"suppress_tokens\" is not a list of tokens"},
-        {"\"begin_suppress_tokens\": [1.5]", "\"begin_suppress_tokens\" contains something other than tokens"}};
+    } settings[] = {{"\"num_beams\": 0", "\"num_beams\" is not a whole number"},
+                    {"\"forced_bos_token_id\": 64", "\"forced_bos_token_id\" is not a whole number from 0 to 63"},
+                    {"\"forced_eos_token_id\": 64", "\"forced_eos_token_id\" is not a token of the vocabulary"},
+                    {"\"forced_eos_token_id\": [-1]", "\"forced_eos_token_id\" is not a token of the vocabulary"},
+                    {"\"stop_strings\": [\"x\", \"\"]", "\"stop_strings\" is not a non-empty text or a list"},
+                    {"\"stop_strings\": 3", "\"stop_strings\" is not a non-empty text or a list"},
+                    {"\"bad_words_ids\": [[3], [64]]",
+                     "\"bad_words_ids\" is not a token of the vocabulary, from 0 to 63 (it is 64)"},
+                    {"\"bad_words_ids\": [[3], []]", "\"bad_words_ids\" contains a sequence without tokens"},
+                    {"\"bad_words_ids\": [3]", "\"bad_words_ids\" is not a list of tokens"},
+                    {"\"bad_words_ids\": 3", "\"bad_words_ids\" is not a list of lists"},
+                    {"\"suppress_tokens\": [3, -1]", "\"suppress_tokens\" is not a token of the vocabulary"},
+                    {"\"suppress_tokens\": {}", "\"suppress_tokens\" is not a list of tokens"},
+                    {"\"begin_suppress_tokens\": [1.5]",
+                     "\"begin_suppress_tokens\" is not a token of the vocabulary, from 0 to 63 (it is 1.5)"}};
     for (size_t n = 0; n < sizeof settings / sizeof *settings; n++) {
         char text[200];
         snprintf(text, sizeof text, "\"pad_token_id\": 0, %s", settings[n].text);
