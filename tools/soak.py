@@ -34,6 +34,9 @@ MORE = {"checkpoint": "tests/t5/data/switch/model.safetensors"}  # inputs in add
 WHAT = {"io": "inputs for the readers of .npz, .npy and .safetensors", "terms": "terms and problems as text",
         "tokenizer": "tokenizer files, with text to encode", "settings": "configurations of training runs",
         "checkpoint": "checkpoints of training runs and of T5",
+        "torch": "pickled weights, pytorch_model.bin", "t5": "packed T5 files", "gguf": "GGUF files",
+        "fasta": "FASTA files, plain or gzip, and archives of a killed run", "sentence": "folders of sentence-transformers",
+        "single": "T5 weights without config.json",
         "problem": "problems computed by every instruction set", "command": "command lines",
         "random": "random problems, with every check of `relpos verify` on every instruction set",
         "faults": "failing allocations and system calls, in every command",
@@ -64,7 +67,7 @@ def fuzz(target, seconds):
         for file in sorted(Path(seed).iterdir()) if Path(seed).is_dir() else [Path(seed)]:
             shutil.copy(file, folder)
     ran = subprocess.run([root / "build" / "fuzz" / "tests" / f"fuzz_{target}", f"-max_total_time={seconds:.0f}",
-                          "-timeout=60", "-rss_limit_mb=3000",
+                          "-timeout=600", "-rss_limit_mb=3000",
                           "-print_final_stats=1", "-max_len=40000", "-close_fd_mask=1",
                           f"-artifact_prefix={HERE}/findings/{target}-", corpus, folder],
                          capture_output=True, text=True, errors="replace", cwd=HERE)
