@@ -190,7 +190,7 @@ static int collect(window *w)
 }
 
 /* Take the results that are complete up to the first that is not. */
-static int take(window *w)
+static int take_complete(window *w)
 {
     int code = CLI_OK;
     while (w->head < w->tail && w->slots[w->head % w->size].state == DONE && code == CLI_OK) {
@@ -215,7 +215,7 @@ static int share_out(window *w)
         if (code == CLI_OK)
             code = collect(w);
         if (code == CLI_OK)
-            code = take(w);
+            code = take_complete(w);
         if (code == CLI_OK && cli_stop_requested())
             code = CLI_FAILED;
     }

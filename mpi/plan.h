@@ -1,13 +1,13 @@
 /* plan.h -- what the files of attention over several processes share.
  *
- *     stretches.c   who has which rows and keys, and which keys can matter for which rows
- *     own_keys.c    the keys at the positions of the rows
- *     agree.c       all processes were given the same; an error of one is an error of all
- *     arrays.c      parts of arrays, and checks
- *     exchange.c    keys and values on their way
- *     wave.c        blocks of rows on their way, for gradients
- *     attend.c      rp_mpi_attend
- *     backward.c    rp_mpi_backward
+ *     stretches.c     who has which rows and keys, and which keys can matter for which rows
+ *     own_keys.c      the keys at the positions of the rows
+ *     agree.c         all processes were given the same; an error of one is an error of all
+ *     arrays.c        parts of arrays, and checks
+ *     exchange.c      keys and values on their way
+ *     wave.c          blocks of rows on their way, for gradients
+ *     mpi_attend.c    rp_mpi_attend
+ *     mpi_backward.c  rp_mpi_backward
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_MPI_PLAN_H

@@ -41,7 +41,7 @@ MAY = {
     "models/linear": ["src/processor/clones.h"],
     "models/linear/kernels": ["src/processor", "models/linear"],  # templates; sets/*.c include linear/ops.h before them
     "models/linear/sets": ["src/processor", "models/linear", "models/linear/kernels"],
-    "models/io": ["src/base/random.h", "models/linear/blocks.h", "models/linear/split.h"],
+    "models/io": ["src/base/random.h", "models/linear/block_kinds.h", "models/linear/split.h"],
     "models/tokenizer": ["models/io"],
     "models/t5": ["src/processor/clones.h", "src/base/random.h", "models/io", "models/linear/linear.h",
                   "models/tokenizer/tokenizer.h", "models/tokenizer/from_gguf.h"],

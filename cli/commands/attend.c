@@ -425,7 +425,7 @@ static int compute(job *j)
     return forward(&r->problem, j->plan, &j->tensors);
 }
 
-static int attend(job *j)
+static int compute_with_gradients(job *j)
 {
     request *r = &j->request;
     int code;
@@ -506,7 +506,7 @@ static int run_in_team(const cli_command *self, int argc, char **argv)
     cli_problem_init(&j->request.problem);
     int code = cli_options(self, argc, argv, on_option, &j->request, &j->input, 1, &n_args);
     if (code < 0 && (code = check_request(j, n_args)) == CLI_OK && (code = read_input(j)) == CLI_OK &&
-        (code = attend(j)) == CLI_OK)
+        (code = compute_with_gradients(j)) == CLI_OK)
         code = write_output(j);
     rp_pool_destroy(j->pool);
     rp_plan_destroy(j->plan);

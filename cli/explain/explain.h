@@ -151,7 +151,7 @@ void explain_json_outputs(const explain_request *r, const double *out);
 /* Print the output of relpos explain as text. Compute *bands first if not yet known. Return an exit code. */
 int explain_print(const explain_request *r, const explain_source *s, const explain_trace *t, explain_bands *bands);
 
-/* ---- explain.c */
+/* ---- command.c */
 
 /* Show a source; its description and tensors must be set. Return an exit code. */
 int explain_show(explain_request *r, explain_source *s);

@@ -86,7 +86,7 @@ static bool add_item(window *w, const item *added)
 }
 
 /* Add a record to the window, unless the output has it already. */
-static int take(protein_job *j, window *w, const rp_t5_record *r)
+static int add_record(protein_job *j, window *w, const rp_t5_record *r)
 {
     char safe[160];
     const size_t index = protein_names_add(&j->names, r->header);
@@ -154,7 +154,7 @@ static int read_window(protein_batches *p, window *w)
         int code = protein_next(j, j->file, true, &r);
         p->end = code == CLI_OK && r.header == NULL;
         if (code == CLI_OK && !p->end)
-            code = take(j, w, &r);
+            code = add_record(j, w, &r);
         if (code != CLI_OK)
             return code;
     }

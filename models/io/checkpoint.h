@@ -45,7 +45,7 @@ const io_tensor *io_checkpoint_at(const io_checkpoint *c, size_t n); /* sorted b
 const io_tensor *io_checkpoint_find(const io_checkpoint *c, const char *name);
 const char *io_checkpoint_meta(const io_checkpoint *c, const char *key); /* NULL if absent or in several files */
 const io_gguf *io_checkpoint_keys(const io_checkpoint *c);               /* NULL if it is no .gguf file */
-/* Return true for tensors of floating-point numbers and of blocks (io/blocks.h). */
+/* Return true for tensors of floating-point numbers and of blocks (io/block_types.h). */
 bool io_tensor_has_numbers(const io_tensor *t);
 const char *io_tensor_type_name(const io_tensor *t);
 static inline bool io_tensor_is_f8(const io_tensor *t)

@@ -6,7 +6,7 @@
  *     array    u32 type of its elements, u64 number, elements
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/gguf.h"
-#include "io/blocks.h"
+#include "io/block_types.h"
 #include "io/formats.h"
 
 #include <stdio.h>
@@ -93,7 +93,7 @@ static size_t left(const reader *r)
 }
 
 /* Read an integer of n bytes. At the end of the file, return 0 and set r->cut. */
-static uint64_t take(reader *r, size_t n)
+static uint64_t take_number(reader *r, size_t n)
 {
     uint64_t x = 0;
     if (left(r) < n) {
@@ -107,7 +107,7 @@ static uint64_t take(reader *r, size_t n)
 
 static io_gguf_text take_text(reader *r)
 {
-    const uint64_t size = take(r, 8);
+    const uint64_t size = take_number(r, 8);
     if (size > left(r)) {
         r->cut = true;
         return (io_gguf_text){"", 0};
@@ -154,12 +154,12 @@ static void skip_strings(reader *r, uint64_t n)
 static io_status read_value(reader *r, io_gguf_value *v)
 {
     char safe[96];
-    uint32_t type = (uint32_t)take(r, 4);
+    uint32_t type = (uint32_t)take_number(r, 4);
     v->n = 1;
     v->array = type == GGUF_ARRAY;
     if (v->array) {
-        type = (uint32_t)take(r, 4);
-        v->n = take(r, 8);
+        type = (uint32_t)take_number(r, 4);
+        v->n = take_number(r, 8);
     }
     v->type = (io_gguf_type)type;
     v->at = r->at;
@@ -285,14 +285,14 @@ static bool size_of(const ggml_type *type, const io_array *a, size_t *bytes)
 
 static io_status read_shape(reader *r, io_array *a, const char *safe)
 {
-    const uint32_t axes = (uint32_t)take(r, 4);
+    const uint32_t axes = (uint32_t)take_number(r, 4);
     if (axes > MAX_TENSOR_AXES)
         return io_damaged(r->err, r->path, "tensor '%s' has %u axes; it must have at most %d", safe, axes,
                           MAX_TENSOR_AXES);
     if (!io_set_shape(a, (int32_t)axes, NULL))
         return io_fail(r->err, r->path, "out of memory");
     for (uint32_t x = 0; x < axes; x++) {
-        const uint64_t size = take(r, 8);
+        const uint64_t size = take_number(r, 8);
         if (size > INT64_MAX)
             return io_damaged(r->err, r->path, "tensor '%s' has an axis of %llu", safe, (unsigned long long)size);
         a->shape[axes - 1 - x] = (int64_t)size;
@@ -309,8 +309,8 @@ static size_t padded(size_t bytes, size_t alignment)
 static io_status read_place(reader *r, io_array *a, const char *safe, size_t alignment, size_t *offset)
 {
     char why[IO_WHY_MAX];
-    const uint32_t number = (uint32_t)take(r, 4);
-    const uint64_t begin = take(r, 8);
+    const uint32_t number = (uint32_t)take_number(r, 4);
+    const uint64_t begin = take_number(r, 8);
     const ggml_type *type = type_of(number);
     size_t bytes;
     if (r->cut)
@@ -408,8 +408,8 @@ io_status io_gguf_in_place(const char *path, const unsigned char *data, size_t s
 {
     enum { SMALLEST_TENSOR = 8 + 1 + 4 + 4 + 8, SMALLEST_KEY = 8 + 1 + 4 + 1 };
     reader r = {path, err, data, data + MAGIC_SIZE, data + size, false};
-    const uint32_t version = (uint32_t)take(&r, 4);
-    const uint64_t n_tensors = take(&r, 8), n_keys = take(&r, 8);
+    const uint32_t version = (uint32_t)take_number(&r, 4);
+    const uint64_t n_tensors = take_number(&r, 8), n_keys = take_number(&r, 8);
     if (r.cut)
         return is_cut(&r, "the header");
     if (version < 2 || version > 3)

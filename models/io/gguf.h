@@ -43,7 +43,7 @@ typedef struct io_gguf {
 
 bool io_is_gguf(const unsigned char *data, size_t size);
 /* Read the header without copying: the values and the arrays of *set borrow `data`. Axes are in the order of NumPy.
- * Tensors of blocks get the types of io/blocks.h. */
+ * Tensors of blocks get the types of io/block_types.h. */
 io_status io_gguf_in_place(const char *path, const unsigned char *data, size_t size, io_gguf *keys, io_set *set,
                            char err[IO_ERR_MAX]);
 void io_gguf_free(io_gguf *keys);

@@ -1,7 +1,7 @@
 /* model_tensors.c -- maps the tensors of a model: opens one file, or the shards of an index, and converts tensors to
  * f32. The formats are in safetensors.c, torch.c and gguf.c.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "io/blocks.h"
+#include "io/block_types.h"
 #include "io/checkpoint.h"
 #include "io/formats.h"
 #include "io/json.h"

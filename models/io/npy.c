@@ -30,7 +30,7 @@ static void skip_space(cursor *c)
 }
 
 /* Skip spaces, and the next character if it is `expected`. */
-static bool take(cursor *c, char expected)
+static bool take_char(cursor *c, char expected)
 {
     skip_space(c);
     if (c->p == c->end || *c->p != expected)
@@ -203,11 +203,11 @@ static bool take_axis(cursor *c, int64_t *axis)
 
 static bool take_shape(cursor *c, io_npy *npy)
 {
-    if (!take(c, '('))
+    if (!take_char(c, '('))
         return fail(c, "the shape is not a tuple");
     npy->ndim = 0;
     bool comma = true;
-    while (!take(c, ')')) {
+    while (!take_char(c, ')')) {
         if (!comma)
             return fail(c, "a comma is missing in the shape");
         if (c->p == c->end)
@@ -216,7 +216,7 @@ static bool take_shape(cursor *c, io_npy *npy)
             return fail(c, "more than 32 axes");
         if (!take_axis(c, &npy->shape[npy->ndim++]))
             return false;
-        comma = take(c, ',');
+        comma = take_char(c, ',');
     }
     if (npy->ndim == 1 && !comma)
         return fail(c, "the shape is a number, not a tuple");
@@ -264,9 +264,9 @@ bool io_npy_header(const unsigned char *header, size_t begin, size_t end, io_npy
     memset(npy, 0, sizeof *npy);
     if (header[6] == 3 && !io_utf8_all(c.p, end - begin))
         return fail(&c, "version 3.0 must be UTF-8");
-    if (!take(&c, '{'))
+    if (!take_char(&c, '{'))
         return fail(&c, "expected a dictionary");
-    while (!take(&c, '}')) {
+    while (!take_char(&c, '}')) {
         const unsigned char *text;
         size_t size;
         unsigned flag = 0;
@@ -282,7 +282,7 @@ bool io_npy_header(const unsigned char *header, size_t begin, size_t end, io_npy
         if (seen & flag)
             return fail(&c, "a key occurs twice");
         seen |= flag;
-        if (!take(&c, ':'))
+        if (!take_char(&c, ':'))
             return fail(&c, "a colon is missing");
         skip_space(&c);
         if (flag == DESCR && c.p < c.end && *c.p == '[') {
@@ -301,7 +301,7 @@ bool io_npy_header(const unsigned char *header, size_t begin, size_t end, io_npy
         } else if (!take_shape(&c, npy)) {
             return false;
         }
-        comma = take(&c, ',');
+        comma = take_char(&c, ',');
     }
     skip_space(&c);
     if (c.p != c.end)

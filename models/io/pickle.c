@@ -507,7 +507,7 @@ static const struct {
 enum { OPERATIONS = sizeof operations / sizeof *operations };
 
 /* Take n bytes of the pickle. */
-static const char *take(machine *m, uint64_t n)
+static const char *take_bytes(machine *m, uint64_t n)
 {
     if (n > m->size - m->at)
         return NULL;
@@ -525,7 +525,7 @@ static bool take_lines(machine *m, argument *a)
         next = next != NULL ? next + 1 : NULL;
     }
     a->size = next != NULL ? (size_t)(next - a->text) : 0;
-    return take(m, a->size) != NULL && next != NULL;
+    return take_bytes(m, a->size) != NULL && next != NULL;
 }
 
 static bool take_argument(machine *m, follows how, unsigned n, argument *a)
@@ -533,7 +533,7 @@ static bool take_argument(machine *m, follows how, unsigned n, argument *a)
     uint64_t number = 0;
     if (how == LINES)
         return take_lines(m, a);
-    const char *bytes = take(m, n);
+    const char *bytes = take_bytes(m, n);
     if (bytes == NULL)
         return false;
     if (how == BYTES) {
@@ -545,7 +545,7 @@ static bool take_argument(machine *m, follows how, unsigned n, argument *a)
     if (how == NUMBER)
         return true;
     a->size = (size_t)number;
-    a->text = take(m, number);
+    a->text = take_bytes(m, number);
     return a->text != NULL;
 }
 

@@ -8,7 +8,7 @@
 #ifndef RELPOS_LINEAR_H
 #define RELPOS_LINEAR_H
 
-#include "linear/blocks.h"
+#include "linear/block_kinds.h"
 #include <relpos/relpos.h>
 #include <stdbool.h>
 
@@ -21,7 +21,7 @@
  *   LINEAR_INT4  groups of 32 inputs: W[o, i] = scale[o, i / 32] * q[o, i], q in -8 .. 7; inputs as for int8
  *   LINEAR_Q8    like int4 with q in -127 .. 127; inputs are quantised with one scale per group of 32
  *   LINEAR_BLOCKS  rows of one to three tensors, each with its own type: packed, or blocks as they are in a file
- *                (blocks.h), whose inputs are quantised as for q8
+ *                (block_kinds.h), whose inputs are quantised as for q8
  * For int8, int4 and q8, a row of x that is not finite gives NaN in its row of y; a row of W that is not finite gives
  * NaN in its output. */
 typedef enum linear_type {

@@ -25,7 +25,7 @@ static int list_feed(t5_feed *f, linear_weights *to[FEED_MATRICES])
 }
 
 /* Repack a matrix in the draft's type. In the first of two rounds, d->memory is NULL and sizes are only added up. */
-static rp_status take(t5_draft *d, const rp_t5 *m, linear_weights *w)
+static rp_status repack(t5_draft *d, const rp_t5 *m, linear_weights *w)
 {
     const int64_t bytes = linear_packed_bytes(d->type, w->in, w->out);
     if (bytes < 0 || d->bytes > INT64_MAX - bytes)
@@ -51,11 +51,11 @@ static rp_status take_all(t5_draft *d, const rp_t5 *m)
         t5_block *b = &d->blocks[l];
         linear_weights *const own[BLOCK_MATRICES] = {&b->qkv, &b->o, &b->cross_q, &b->cross_o}, *feed[FEED_MATRICES];
         for (int k = 0; status == RP_OK && k < BLOCK_MATRICES; k++)
-            status = take(d, m, own[k]);
+            status = repack(d, m, own[k]);
         for (int64_t e = 0; e < (b->experts != NULL ? m->config.experts : 1); e++) {
             const int n = list_feed(b->experts != NULL ? &b->experts[e] : &b->feed, feed);
             for (int k = 0; status == RP_OK && k < n; k++)
-                status = take(d, m, feed[k]);
+                status = repack(d, m, feed[k]);
         }
     }
     return status;

@@ -1,7 +1,7 @@
 /* packing.c -- packs the weights of a checkpoint, or finds the weights in a packed file and uses them in place.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/weights.h"
-#include "io/blocks.h"
+#include "io/block_types.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -38,7 +38,7 @@ static int64_t widest_input(const t5_config *c)
 }
 
 /* Allocate arrays for n tokens that attend to at most `keys` keys. */
-static rp_status take(pass *p, int64_t n, int64_t keys)
+static rp_status allocate(pass *p, int64_t n, int64_t keys)
 {
     const t5_config *c = &p->m->config;
     const int64_t d = c->d_model, max = widest_input(c), rows = n > keys ? n : keys;
@@ -252,7 +252,7 @@ static double score(const pass *p, const keys *s, const double *q, int64_t h, in
 }
 
 /* Compute p->mixed = softmax(scores over the keys of all sets) times the values. */
-static rp_status attend(pass *p, const keys *set, int n_sets)
+static rp_status attend_to(pass *p, const keys *set, int n_sets)
 {
     const t5_config *c = &p->m->config;
     int64_t n_keys = 0;
@@ -356,7 +356,7 @@ static rp_status self_attention(pass *p, const t5_stack *stack, int64_t layer, b
     for (int n = 0; n < 3 && !encoder && status == RP_OK; n++)
         round_attended(p, p->n, to[n]);
     if (status == RP_OK && !wanted(p, encoder ? RP_T5_ENCODER : RP_T5_DECODER, layer, set)) {
-        status = attend(p, set, n_sets);
+        status = attend_to(p, set, n_sets);
         if (status == RP_OK && !encoder)
             round_attended(p, p->n, p->mixed);
         if (status == RP_OK)
@@ -382,7 +382,7 @@ static rp_status cross_attention(pass *p, const t5_block *b, int64_t layer, int6
     }
     if (status != RP_OK || wanted(p, RP_T5_CROSS, layer, &set))
         return status;
-    status = attend(p, &set, 1);
+    status = attend_to(p, &set, 1);
     if (status == RP_OK)
         round_attended(p, p->n, p->mixed);
     return status == RP_OK ? add(p, &b->cross_o, p->mixed) : status;
@@ -501,7 +501,7 @@ static rp_status run_head(pass *p, double *logits)
 static rp_status run_decoder(pass *p, rp_t5_tokens source, rp_t5_tokens target, const double *hidden, double *logits)
 {
     int32_t *tokens = malloc(((size_t)target.n + 1) * sizeof *tokens);
-    rp_status status = tokens != NULL ? take(p, target.n, source.n) : t5_no_memory();
+    rp_status status = tokens != NULL ? allocate(p, target.n, source.n) : t5_no_memory();
     if (status == RP_OK) {
         tokens[0] = p->m->config.start;
         if (target.n > 1)
@@ -521,7 +521,7 @@ static rp_status run(pass *p, rp_t5_tokens source, rp_t5_tokens target, double *
     const size_t size = (size_t)(source.n * p->m->config.d_model);
     double *encoded = malloc((size + 1) * sizeof *encoded);
     t5_watch_part(p->watch, 0, target.n > 0 ? 0.5 : 1);
-    rp_status status = encoded != NULL ? take(p, source.n, 0) : t5_no_memory();
+    rp_status status = encoded != NULL ? allocate(p, source.n, 0) : t5_no_memory();
     if (status == RP_OK)
         status = run_stack(p, true, source.tokens, 0, NULL);
     if (status == RP_OK)

@@ -6,7 +6,7 @@
 #include "reference/reference.h"
 #include <stdlib.h>
 
-static rp_status attend(rpi_attending *own, const rp_plan *plan, const rp_tensors *t, void *work)
+static rp_status attend_with(rpi_attending *own, const rp_plan *plan, const rp_tensors *t, void *work)
 {
     rpi_args *args = &own->args;
     rp_status status = rpi_args_check(args, plan, t);
@@ -58,7 +58,7 @@ rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work)
     const bool there = plan && work;
     rpi_attending *own = there ? work : rpi_arguments_alloc(sizeof *own);
     const rp_status status =
-        own ? attend(own, plan, t, there ? (char *)work + rpi_arguments_bytes(sizeof *own) : NULL) : RP_E_NOMEM;
+        own ? attend_with(own, plan, t, there ? (char *)work + rpi_arguments_bytes(sizeof *own) : NULL) : RP_E_NOMEM;
     if (!there)
         free(own);
     return status;

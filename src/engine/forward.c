@@ -222,7 +222,7 @@ static bool own_keys_there(const rpi_args *args)
 }
 
 /* Run the call. All memory is already allocated; if the call fails, it has written nothing. */
-static rp_status attend(rpi_forward *f, rp_pool *pool)
+static rp_status run_tasks(rpi_forward *f, rp_pool *pool)
 {
     rpi_call *c = &f->call;
     const rp_desc *d = &c->args->desc;
@@ -267,7 +267,7 @@ rp_status rpi_fast_attend(const rpi_args *args, rp_pool *pool, rpi_progress *pro
         return status;
     place(&f);
     if (d->batch > 0)
-        status = attend(&f, pool);
+        status = run_tasks(&f, pool);
     rpi_arena_free(&f.memory);
     return status == RP_OK ? rpi_progress_status(progress) : status;
 }

@@ -26,7 +26,7 @@ static int64_t times(int64_t a, int64_t b)
 }
 
 /* Allocate n0 * n1 * n2 elements of the arithmetic type from the arena. */
-static void *take(const placing *p, int64_t n0, int64_t n1, int64_t n2)
+static void *allocate(const placing *p, int64_t n0, int64_t n1, int64_t n2)
 {
     return rpi_arena_take3(p->a, n0, n1, n2, p->real);
 }
@@ -46,8 +46,8 @@ static void place_strip(rpi_strip *s, const placing *p)
     s->low = -(e->len_q - 1 + e->max_offset);
     s->head_step = heads > 1 ? s->len : 0;
     s->batch_step = together ? 0 : times(heads, s->len);
-    s->entry = take(p, together ? 1 : d->batch, heads, s->len);
-    s->largest = take(p, together ? 1 : d->batch, 2 * heads, rpi_segments_of(s->len));
+    s->entry = allocate(p, together ? 1 : d->batch, heads, s->len);
+    s->largest = allocate(p, together ? 1 : d->batch, 2 * heads, rpi_segments_of(s->len));
 }
 
 static void place_indices(rpi_indices *x, const rpi_scheme *scheme, const placing *p)
@@ -75,12 +75,12 @@ static bool wants_table(const rpi_source *s, const rp_plan *plan, const rpi_limi
 
 static void *place_table(const rpi_source *s, const placing *p)
 {
-    return wants_table(s, p->plan, p->e) ? take(p, p->plan->desc.heads, p->e->len_q, p->pad_k) : NULL;
+    return wants_table(s, p->plan, p->e) ? allocate(p, p->plan->desc.heads, p->e->len_q, p->pad_k) : NULL;
 }
 
 static void place_gather(rpi_source *s, const placing *p)
 {
-    s->gather.entry = take(p, p->plan->desc.heads, s->gather.index.count, 1);
+    s->gather.entry = allocate(p, p->plan->desc.heads, s->gather.index.count, 1);
     s->gather.table = place_table(s, p);
     place_indices(&s->gather.index, s->scheme, p);
 }
@@ -95,13 +95,13 @@ static void place_columns(rpi_vectors *v, int64_t heads, const placing *p)
 {
     const int64_t wide = rpi_round_up(v->width, p->plan->ops->vl);
     v->columns_step = heads > 1 ? times(v->padded, wide) : 0;
-    v->columns = take(p, heads, v->padded, wide);
+    v->columns = allocate(p, heads, v->padded, wide);
 }
 
 static void place_panels(rpi_run *r, int64_t heads, const placing *p)
 {
     r->panels_step = heads > 1 ? times(r->vectors.padded, r->vectors.width) : 0;
-    r->panels = take(p, heads, r->vectors.padded, r->vectors.width);
+    r->panels = allocate(p, heads, r->vectors.padded, r->vectors.width);
 }
 
 static void place_run(rpi_source *s, const placing *p)
@@ -121,7 +121,7 @@ static void place_keys(rpi_source *s, const placing *p)
     /* + 16: with a power of two, all channels would use the same few sets of the cache */
     k->step = rpi_round_up(k->vectors.count + 2 * p->plan->ops->tile_keys, 64) + 16;
     k->per_head = heads > 1;
-    k->channels = take(p, heads, k->vectors.width, k->step);
+    k->channels = allocate(p, heads, k->vectors.width, k->step);
     if (p->backward)
         place_columns(&k->vectors, heads, p);
 }
@@ -156,7 +156,7 @@ void rpi_sources_place(rpi_sources *l, rpi_arena *a, const rp_plan *plan, const 
         case RPI_GATHER: place_gather(s, &p); break;
         case RPI_ROWS: s->rows.table = place_table(s, &p); break;
         case RPI_RUN: place_run(s, &p); break;
-        case RPI_COLUMN: s->column.product = take(&p, group_heads, p.pad_k, 1); break;
+        case RPI_COLUMN: s->column.product = allocate(&p, group_heads, p.pad_k, 1); break;
         case RPI_KEYS: place_keys(s, &p); break;
         case RPI_VALUES: place_values(s, &p); break;
         }

@@ -37,7 +37,7 @@ static void skip(reader *r)
         r->at++;
 }
 
-static bool take(reader *r, char c)
+static bool take_char(reader *r, char c)
 {
     skip(r);
     const bool there = *r->at == c;
@@ -73,9 +73,9 @@ static void sum(reader *r);
 
 static void factor(reader *r)
 {
-    if (take(r, '(')) {
+    if (take_char(r, '(')) {
         sum(r);
-        r->wrong |= !take(r, ')');
+        r->wrong |= !take_char(r, ')');
         return;
     }
     const char *word = r->at;
@@ -95,10 +95,10 @@ static void product(reader *r)
 {
     factor(r);
     for (;;)
-        if (take(r, '*')) {
+        if (take_char(r, '*')) {
             factor(r);
             step(r, MULTIPLY, 0);
-        } else if (take(r, '/')) {
+        } else if (take_char(r, '/')) {
             factor(r);
             step(r, DIVIDE, 0);
         } else {
@@ -110,10 +110,10 @@ static void sum(reader *r)
 {
     product(r);
     for (;;)
-        if (take(r, '+')) {
+        if (take_char(r, '+')) {
             product(r);
             step(r, ADD, 0);
-        } else if (take(r, '-')) {
+        } else if (take_char(r, '-')) {
             product(r);
             step(r, SUBTRACT, 0);
         } else {
@@ -130,18 +130,18 @@ static void shape(reader *r)
         return;
     }
     int32_t axes = 0, optional = 0; /* number of axes with a question mark, which must come first */
-    r->wrong |= !take(r, '[');
+    r->wrong |= !take_char(r, '[');
     do {
         skip(r);
         const bool heads = r->at[0] == 'H' && strchr("?],", r->at[1]);
         sum(r);
-        const bool omitted = take(r, '?');
+        const bool omitted = take_char(r, '?');
         r->wrong |= omitted && optional != axes;
         optional += omitted;
         step(r, AXIS, omitted ? ONE | OMITTED : heads ? ONE : 0);
         axes++;
-    } while (take(r, ',') && axes < RP_MAX_AXES);
-    r->wrong |= !take(r, ']');
+    } while (take_char(r, ',') && axes < RP_MAX_AXES);
+    r->wrong |= !take_char(r, ']');
 }
 
 /* Read a condition, "KEY" or "KEY=CHOICE". */
@@ -153,7 +153,7 @@ static void condition(reader *r)
         r->at++;
     const size_t n = (size_t)(r->at - word);
     named(r, word, n);
-    if (!take(r, '=')) {
+    if (!take_char(r, '=')) {
         step(r, CONDITION, ANY);
         return;
     }
@@ -179,9 +179,9 @@ bool rpi_parse_shape(rpi_shape_code *to, const char *text, const rp_param *param
         shape(&r);
     } else {
         condition(&r);
-        r.wrong |= !take(&r, '?');
+        r.wrong |= !take_char(&r, '?');
         shape(&r);
-        r.wrong |= !take(&r, ':');
+        r.wrong |= !take_char(&r, ':');
         step(&r, ELSE, 0);
         shape(&r);
     }

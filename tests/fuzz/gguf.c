@@ -1,7 +1,7 @@
 /* gguf.c -- reads the input as a .gguf file: its keys, the numbers of its tensors, its tokenizer, and as a T5 model.
  * Few changed files have the offsets that the reader demands, so each input is read again with offsets and size mended.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "io/blocks.h"
+#include "io/block_types.h"
 #include "io/checkpoint.h"
 #include "tests/fuzz/fuzz.h"
 #include "tokenizer/tokenizer.h"

@@ -1,7 +1,7 @@
 /* test_gguf.c -- .gguf files: the numbers of every type of blocks equal those of the Python package gguf
  * (tests/t5/make_gguf.py wrote them); keys of every type; damaged files.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "io/blocks.h"
+#include "io/block_types.h"
 #include "io/checkpoint.h"
 #include "tests/io/files.h"
 

@@ -1,7 +1,7 @@
 /* test_blocks.c -- products with blocks as they are in a file: every type of blocks and every instruction set of this
  * machine against plain loops in double over the numbers that gguf gives; bits; scales that are not finite; fences.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "io/blocks.h"
+#include "io/block_types.h"
 #include "linear/ops.h"
 #include "tests/helpers.h"
 

@@ -1,7 +1,7 @@
 /* test_t5_gguf.c -- models whose weights are blocks of a .gguf file: their results, and the memory that they take. The
  * files are made here.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "io/blocks.h"
+#include "io/block_types.h"
 #include "tests/io/files.h"
 #include "tests/t5/models.h"
 #ifdef __GLIBC__

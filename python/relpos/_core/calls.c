@@ -248,7 +248,8 @@ static int take_states(const planned *of, problem *p, call *c, const origin *lik
 /* Run one forward call after its options are read. `args` are q, k and v, followed by pages and len_k for a Plan. `of`
  * belongs to the Plan, or is NULL. If torch needs a gradient, a Plan raises; other calls set *record and return NULL
  * without an error. */
-PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *const *option, const planned *of, bool *record)
+PyObject *attend_call(problem *p, call *c, PyObject *const *args, PyObject *const *option, const planned *of,
+                      bool *record)
 {
     const rp_plan *plan = of ? of->plan : NULL;
     origin from[3];
@@ -301,7 +302,7 @@ static PyObject *attend_now(PyObject *module, PyObject *const *args, Py_ssize_t 
     take_progress(&c, args, n, 3 + END_FORWARD);
     c.check_autocast = c.eager = check_torch;
     if (read_options(&p, &c, args + 3) == 0)
-        answer = attend(&p, &c, args, args + 3, NULL, &record);
+        answer = attend_call(&p, &c, args, args + 3, NULL, &record);
     call_end(&c);
     if (c.redirect) {
         PyErr_Clear();

@@ -1,18 +1,18 @@
 /* core.h -- types and functions shared by the files of relpos._core. They use only the library's public headers.
  *
- *     module.c   the function table, the module's state, config()
- *     calls.c    a call from arguments to results: attention, backward          read this first
- *     options.c  keywords -> rp_desc, and the arrays of terms and masks
- *     arrays.c   an array of NumPy, torch or another library -> rp_array; outputs; references kept by a call
- *     torch.c    queries of torch's state, and calls redirected to Python functions
- *     threads.c  the threads of a call: the library's or torch's
- *     term.c     the type Term
- *     plan.c     the type Plan and its calls
- *     ranges.c   ranges of keys of a Plan's calls, and the arrays that go from one range to the next
- *     pages.c    keys and values in pages -> rp_pages
- *     norms.c    relpos.key_norms
- *     explain.c  relpos.explain, matrices of biases, buckets
- *     errors.c   a status of the library or a wrong type -> an exception
+ *     module.c      the function table, the module's state, config()
+ *     calls.c       a call from arguments to results: attention, backward          read this first
+ *     options.c     keywords -> rp_desc, and the arrays of terms and masks
+ *     arrays.c      an array of NumPy, torch or another library -> rp_array; outputs; references kept by a call
+ *     torch.c       queries of torch's state, and calls redirected to Python functions
+ *     threads.c     the threads of a call: the library's or torch's
+ *     term.c        the type Term
+ *     plan.c        the type Plan and its calls
+ *     ranges.c      ranges of keys of a Plan's calls, and the arrays that go from one range to the next
+ *     pages.c       keys and values in pages -> rp_pages
+ *     norms.c       relpos.key_norms
+ *     explanation.c relpos.explain, matrices of biases, buckets
+ *     errors.c      a status of the library or a wrong type -> an exception
  *
  * The module uses the limited API of Python 3.11, so one wheel works with every later version. There is no static
  * state: everything the module keeps is in `state`, one for each interpreter. A call reads its arrays in place, creates
@@ -266,7 +266,8 @@ int take_qkv(problem *p, call *c, PyObject *const *args, origin from[3], int *ab
 PyObject *make_output(call *c, const origin *like, int absent, rp_dtype dtype, int32_t ndim, const int64_t *shape,
                       rp_array *a);
 rp_dtype result_type(rp_dtype dtype);
-PyObject *attend(problem *p, call *c, PyObject *const *args, PyObject *const *option, const planned *of, bool *record);
+PyObject *attend_call(problem *p, call *c, PyObject *const *args, PyObject *const *option, const planned *of,
+                      bool *record);
 PyObject *differentiate(problem *p, call *c, PyObject *const args[4], PyObject *const *option, const planned *of);
 PyObject *core_attention(PyObject *module, PyObject *const *args, Py_ssize_t n);
 PyObject *core_compute(PyObject *module, PyObject *const *args, Py_ssize_t n);
@@ -285,7 +286,7 @@ PyObject *core_plan_sizes(PyObject *module, PyObject *object);
 
 PyObject *core_key_norms(PyObject *module, PyObject *const *args, Py_ssize_t n);
 
-/* ---------------------------------------------------------------------------------------------- explain.c */
+/* ---------------------------------------------------------------------------------------------- explanation.c */
 
 PyObject *core_row(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names);
 PyObject *core_matrix(PyObject *module, PyObject *args);

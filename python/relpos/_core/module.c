@@ -1,5 +1,5 @@
 /* module.c -- the extension module relpos._core: its function table, its state, and config(). The functions are defined
- * in calls.c, plan.c, norms.c, explain.c, options.c and term.c.
+ * in calls.c, plan.c, norms.c, explanation.c, options.c and term.c.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"
 #include <unistd.h>

@@ -177,7 +177,7 @@ PyObject *core_plan_call(PyObject *module, PyObject *const *args, Py_ssize_t n, 
     call_start(&c, st, true);
     take_progress(&c, args, n, 7);
     if (begin_call((const plan_object *)args[0], &p, &c, option, &q_offset, &r, &of) == 0)
-        answer = attend(&p, &c, args + 1, option, &of, &record);
+        answer = attend_call(&p, &c, args + 1, option, &of, &record);
     call_end(&c);
     return answer;
 }

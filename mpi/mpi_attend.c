@@ -1,4 +1,4 @@
-/* attend.c -- attention over a sequence whose rows and keys are divided among processes.
+/* mpi_attend.c -- attention over a sequence whose rows and keys are divided among processes.
  *
  * Every process computes its rows over all stretches of the keys that they need, in the order of the keys, with the
  * states of rp_attend. So the bits are those of one call, for any number of processes.

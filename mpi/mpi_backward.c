@@ -1,5 +1,5 @@
-/* backward.c -- gradients of attention over a sequence whose rows and keys are divided among processes. wave.h has the
- * order in which they are computed.
+/* mpi_backward.c -- gradients of attention over a sequence whose rows and keys are divided among processes. wave.h has
+ * the order in which they are computed.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "wave.h"
 #include <limits.h>

@@ -1,7 +1,7 @@
-/* blocks.h -- types of numbers that are stored in blocks with scales, as in .gguf files.
+/* block_kinds.h -- types of numbers that are stored in blocks with scales, as in .gguf files.
  * SPDX-License-Identifier: Apache-2.0 */
-#ifndef RELPOS_LINEAR_BLOCKS_H
-#define RELPOS_LINEAR_BLOCKS_H
+#ifndef RELPOS_LINEAR_BLOCK_KINDS_H
+#define RELPOS_LINEAR_BLOCK_KINDS_H
 
 #include <stdint.h>
 

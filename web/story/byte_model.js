@@ -1,5 +1,5 @@
-// model.js -- the last step: a trained byte model reads the text of the user. All heads, one row of attention split
-// into content and position, the next byte, and the loss at each byte. SPDX-License-Identifier: Apache-2.0
+// byte_model.js -- the last step: a trained byte model reads the text of the user. All heads, one row of attention
+// split into content and position, the next byte, and the loss at each byte. SPDX-License-Identifier: Apache-2.0
 import {ticks} from '../chart.js';
 import {shell} from '../code.js';
 import {colours, paintScale} from '../heat.js';

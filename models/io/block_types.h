@@ -1,10 +1,10 @@
-/* blocks.h -- types of tensors whose numbers are stored in blocks with scales, as in .gguf files.
+/* block_types.h -- types of tensors whose numbers are stored in blocks with scales, as in .gguf files.
  * SPDX-License-Identifier: Apache-2.0 */
-#ifndef RELPOS_IO_BLOCKS_H
-#define RELPOS_IO_BLOCKS_H
+#ifndef RELPOS_IO_BLOCK_TYPES_H
+#define RELPOS_IO_BLOCK_TYPES_H
 
 #include "io/io.h"
-#include "linear/blocks.h"
+#include "linear/block_kinds.h"
 
 /* Types of mapped tensors, in the order of linear_kind. They are not types of relpos. */
 enum { IO_Q8_0 = 240, IO_Q4_0, IO_Q4_1, IO_Q5_0, IO_Q5_1, IO_Q2_K, IO_Q3_K, IO_Q4_K, IO_Q5_K, IO_Q6_K, IO_BLOCKS_END };

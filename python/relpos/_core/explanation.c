@@ -1,4 +1,4 @@
-/* explain.c -- relpos.explain (one row step by step), the biases of terms as a matrix, and the buckets of offsets.
+/* explanation.c -- relpos.explain (one row step by step), the biases of terms as a matrix, and the buckets of offsets.
  * Attention calls use none of this.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "core.h"

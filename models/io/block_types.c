@@ -1,6 +1,6 @@
-/* blocks.c -- the types of blocks, and their conversion to f32.
+/* block_types.c -- the types of blocks, and their conversion to f32.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "io/blocks.h"
+#include "io/block_types.h"
 #include <string.h>
 
 /* Parameters of linear/split.h for single words. */

@@ -1,4 +1,4 @@
-/* explain.c -- relpos explain: its options, and its output as a picture or JSON. print.c prints the text.
+/* command.c -- relpos explain: its options, and its output as a picture or JSON. print.c prints the text.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/explain/explain.h"
 #include "cli/picture/picture.h"

@@ -1,4 +1,4 @@
-/* api/backward.c -- rp_backward: check the arguments, then run the fast path or the reference path.
+/* api/gradients.c -- rp_backward: check the arguments, then run the fast path or the reference path.
  * The fast path continues with rpi_fast_backward in engine/backward.c; kernels/backward_task.h describes how gradients
  * are computed. Independent of kernels.
  * SPDX-License-Identifier: Apache-2.0 */
