@@ -7,11 +7,12 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
-enum { BLOCK = 1 << 16, HEADER_MAX = 60000 };
+enum { BLOCK = 1 << 16, HEADER_MAX = 60000, TAR = 257 /* where the mark of a tar archive is */ };
 
 /* The bytes of the file. zlib's gzread would end without an error where bytes follow that are no gzip. */
 typedef struct source {
@@ -29,6 +30,7 @@ struct io_fasta {
     bool begun; /* the first header was found */
     bool bad;   /* the last record was refused, and the rest of it was not read */
     bool start; /* the next byte begins a line */
+    bool old;   /* lines end with \r, as on old Macs; the block has \n in its place */
     unsigned char block[BLOCK];
     size_t at, size;     /* the next byte of the block, and its end */
     int64_t line;        /* number of the line of the next byte */
@@ -163,6 +165,17 @@ static int read_text(source *s, unsigned char *to, unsigned room, const char **w
     }
 }
 
+/* Replace every \r by \n. Return true if there was a \n. */
+static bool replace_returns(unsigned char *text, size_t n)
+{
+    bool found = false;
+    for (size_t k = 0; k < n; k++) {
+        found = found || text[k] == '\n';
+        text[k] = text[k] == '\r' ? '\n' : text[k];
+    }
+    return found;
+}
+
 /* Read more bytes after those of the block that were not taken. Return 1, or 0 at the end of the file, or -1. */
 static int read_more(io_fasta *f, char err[IO_ERR_MAX])
 {
@@ -171,6 +184,8 @@ static int read_more(io_fasta *f, char err[IO_ERR_MAX])
     f->size -= f->at;
     f->at = 0;
     const int n = read_text(&f->file, f->block + f->size, (unsigned)(BLOCK - f->size), &why);
+    if (n > 0 && f->old && replace_returns(f->block + f->size, (size_t)n))
+        return io_fail(err, f->path, "some lines end with \\r alone and some with \\n (end all with \\n)");
     f->size += n > 0 ? (size_t)n : 0;
     return n >= 0 ? n > 0 : io_fail(err, f->path, "line %lld: cannot be read: %s", (long long)f->line, why);
 }
@@ -194,34 +209,101 @@ static int check_format(io_fasta *f, char err[IO_ERR_MAX])
 {
 #define UTF16 "text in UTF-16 (convert it to UTF-8 with iconv -f UTF-16 -t UTF-8)"
 #define UTF32 "text in UTF-32 (convert it to UTF-8 with iconv -f UTF-32 -t UTF-8)"
+#define GIVE  " (give the proteins as FASTA)"
     static const struct {
         char bytes[8];
-        unsigned char n;
+        unsigned short n, at;
         const char *what;
     } formats[] = {
-        {"\xff\xfe\0\0", 4, UTF32},
-        {"\0\0\xfe\xff", 4, UTF32},
-        {"\xff\xfe", 2, UTF16},
-        {"\xfe\xff", 2, UTF16},
-        {">\0", 2, UTF16}, /* without a byte order mark */
-        {"\0>", 2, UTF16},
-        {"BZh", 3, "compressed with bzip2 (decompress it with bunzip2)"},
+        {"\xff\xfe\0\0", 4, 0, UTF32},
+        {"\0\0\xfe\xff", 4, 0, UTF32},
+        {"\xff\xfe", 2, 0, UTF16},
+        {"\xfe\xff", 2, 0, UTF16},
+        {">\0", 2, 0, UTF16}, /* without a byte order mark */
+        {"\0>", 2, 0, UTF16},
+        {"BZh", 3, 0, "compressed with bzip2 (decompress it with bunzip2)"},
         {"\xfd"
          "7zXZ",
-         6, "compressed with xz (decompress it with unxz)"},
-        {"\x28\xb5\x2f\xfd", 4, "compressed with Zstandard (decompress it with unzstd)"},
-        {"\x04\x22\x4d\x18", 4, "compressed with LZ4 (decompress it with unlz4)"},
-        {"\x1f\x9d", 2, "compressed with compress (decompress it with uncompress)"},
-        {"\x1f\x8b", 2, "compressed twice with gzip (decompress it once with gunzip)"},
-        {"PK\3\4", 4, "a zip archive (extract it with unzip)"},
-        {"7z\xbc\xaf\x27\x1c", 6, "a 7z archive (extract it with 7z x)"},
+         6, 0, "compressed with xz (decompress it with unxz)"},
+        {"\x5d\0\0", 3, 0, "compressed with LZMA (decompress it with unlzma)"},
+        {"\x28\xb5\x2f\xfd", 4, 0, "compressed with Zstandard (decompress it with unzstd)"},
+        {"\x04\x22\x4d\x18", 4, 0, "compressed with LZ4 (decompress it with unlz4)"},
+        {"\x2a\x4d\x18", 3, 1, "compressed with Zstandard or LZ4 (decompress it with unzstd or unlz4)"},
+        {"LZIP\1", 5, 0, "compressed with lzip (decompress it with lzip -d)"},
+        {"\x1f\x9d", 2, 0, "compressed with compress (decompress it with uncompress)"},
+        {"\x1f\x8b", 2, 0, "compressed twice with gzip (decompress it once with gunzip)"},
+        {"PK\3\4", 4, 0, "a zip archive (extract it with unzip)"},
+        {"7z\xbc\xaf\x27\x1c", 6, 0, "a 7z archive (extract it with 7z x)"},
+        {"Rar!\x1a\7", 6, 0, "a RAR archive (extract it with unrar x)"},
+        {"ustar", 5, TAR, "a tar archive (extract it with tar -xf)"},
+        {"\x89HDF\r\n", 6, 0, "HDF5" GIVE},
+        {"%PDF-", 5, 0, "PDF" GIVE},
     };
-    if (!ahead(f, sizeof formats[0].bytes, err))
+    if (!ahead(f, TAR + 8, err))
         return -1;
     for (size_t k = 0; k < sizeof formats / sizeof *formats; k++)
-        if (begins_with(f, formats[k].bytes, formats[k].n))
+        if (f->size - f->at >= formats[k].at + (size_t)formats[k].n &&
+            memcmp(f->block + f->at + formats[k].at, formats[k].bytes, formats[k].n) == 0)
             return io_fail(err, f->path, "it is not FASTA, but %s", formats[k].what);
     return 0;
+}
+
+/* Refuse other formats of text by name, from their first bytes that are not white space. */
+static int check_text(io_fasta *f, char err[IO_ERR_MAX])
+{
+#define CONVERT " (convert it to FASTA, for example with Biopython)"
+#define PAGE    "a web page (download the file again, from its own address)"
+    static const struct {
+        const char *begin, *what;
+    } formats[] = {
+        {"@HD\t", "SAM" GIVE},
+        {"@SQ\t", "SAM" GIVE},
+        {"@", "FASTQ: reads with qualities (give proteins as FASTA)"},
+        {"LOCUS  ", "GenBank" CONVERT},
+        {"ID   ", "EMBL or UniProt text" CONVERT},
+        {"CLUSTAL", "a Clustal alignment" CONVERT},
+        {"MUSCLE (", "a Clustal alignment" CONVERT},
+        {"# STOCKHOLM", "a Stockholm alignment" CONVERT},
+        {"#NEXUS", "NEXUS" CONVERT},
+        {"!!AA_", "GCG" CONVERT},
+        {">P1;", "PIR" CONVERT}, /* its second line is a title */
+        {">F1;", "PIR" CONVERT},
+        {"HEADER  ", "PDB" CONVERT},
+        {"ATOM  ", "PDB" CONVERT},
+        {"REMARK  ", "PDB" CONVERT},
+        {"TITLE  ", "PDB" CONVERT},
+        {"MODEL  ", "PDB" CONVERT},
+        {"CRYST1", "PDB" CONVERT},
+        {"data_", "mmCIF" CONVERT},
+        {"##gff", "GFF" GIVE},
+        {"{\\rtf", "RTF (save it as plain text)"},
+        {"{", "JSON" GIVE},
+        {"[", "JSON" GIVE},
+        {"<!DOCTYPE html", PAGE},
+        {"<html", PAGE},
+        {"<", "XML" GIVE},
+        {"version https://git-lfs.", "a pointer of Git LFS (run git lfs pull)"},
+    };
+    if (!ahead(f, 32, err))
+        return -1;
+    for (size_t k = 0; k < sizeof formats / sizeof *formats; k++) {
+        const size_t n = strlen(formats[k].begin);
+        if (f->size - f->at >= n && strncasecmp((const char *)f->block + f->at, formats[k].begin, n) == 0)
+            return io_fail(err, f->path, "it is not FASTA, but %s", formats[k].what);
+    }
+    return 0;
+}
+
+/* Find out whether lines end with \r: then the first block has \r and no \n. */
+static int check_line_ends(io_fasta *f, char err[IO_ERR_MAX])
+{
+    int got = 1;
+    while (got > 0 && f->size < BLOCK && memchr(f->block, '\n', f->size) == NULL)
+        got = read_more(f, err);
+    f->old = memchr(f->block, '\n', f->size) == NULL && memchr(f->block, '\r', f->size) != NULL;
+    if (f->old)
+        replace_returns(f->block, f->size);
+    return got < 0 ? -1 : 0;
 }
 
 /* Return the next byte without taking it; -1 at the end of the file, -2 after an error. */
@@ -294,6 +376,11 @@ static int check_header(const io_fasta *f, int64_t line, size_t n, char err[IO_E
 {
     if (n == 0)
         return io_fail(err, f->path, "line %lld: the protein has no name (write one after the >)", (long long)line);
+    if (memchr(f->header, '\r', n) != NULL)
+        return io_fail(err, f->path,
+                       "line %lld: the header contains a carriage return (end all lines with \\n, for example with tr "
+                       "'\\r' '\\n')",
+                       (long long)line);
     for (size_t k = 0; k < n; k++)
         if ((unsigned char)f->header[k] < ' ' && f->header[k] != '\t')
             return io_fail(err, f->path, "line %lld: the header contains the control character 0x%02x (remove it)",
@@ -323,8 +410,6 @@ static int append(io_fasta *f, const unsigned char *letters, int64_t n, char err
 /* Report a byte that is not a residue. */
 static int bad_byte(const io_fasta *f, int c, bool in_record, char err[IO_ERR_MAX])
 {
-    if (!in_record && c == '@')
-        return io_fail(err, f->path, "it is not FASTA, but FASTQ: reads with qualities (give proteins as FASTA)");
     if (!in_record)
         return io_fail(err, f->path, "line %lld: no header comes before it (begin each protein with a line \">NAME\")",
                        (long long)f->line);
@@ -397,7 +482,7 @@ static int read_residues(io_fasta *f, bool keep, int64_t max, int64_t *stops, ch
 static int skip_front(io_fasta *f, char err[IO_ERR_MAX])
 {
     int c;
-    if (check_format(f, err) != 0)
+    if (check_format(f, err) != 0 || check_line_ends(f, err) != 0)
         return -1;
     while ((c = peek_line(f, err)) >= 0 && c != '>') {
         if (c == ';') {
@@ -407,12 +492,12 @@ static int skip_front(io_fasta *f, char err[IO_ERR_MAX])
             f->line += c == '\n';
             f->at++;
         } else {
-            return bad_byte(f, c, false, err);
+            return check_text(f, err) != 0 ? -1 : bad_byte(f, c, false, err);
         }
     }
     if (c == -1)
         return io_fail(err, f->path, "it has no proteins (each begins with a line \">NAME\")");
-    return c == -2 ? -1 : 0;
+    return c == -2 ? -1 : check_text(f, err);
 }
 
 int io_fasta_next(io_fasta *f, bool keep, int64_t max, io_record *record, char err[IO_ERR_MAX])

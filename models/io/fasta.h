@@ -21,7 +21,8 @@ io_fasta *io_fasta_open(const char *path, char err[IO_ERR_MAX]);
 enum { IO_FASTA_LONG = -2 }; /* a record with too many residues */
 
 /* Read the next record. Lower case becomes upper case, and '.' becomes '*'; white space, '-' (gaps) and '*' at the end
- * of a protein (a stop codon) are dropped. Lines that begin with ';' are comments, and byte order marks are skipped.
+ * of a protein (a stop codon) are dropped. Lines that begin with ';' are comments, and byte order marks are skipped. If
+ * the file has \r and no \n, lines end with \r.
  * Any other character, a record without a name or without residues, and a protein of more than `max` residues are
  * errors with the number of the line; the rest of the record is not read. Other formats are named. Without `keep`,
  * residues are only counted, which takes no memory.

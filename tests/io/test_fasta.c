@@ -100,6 +100,47 @@ static void test_formats(void **state)
         {"7z\xbc\xaf\x27\x1c", 6, "! it is not FASTA, but a 7z archive (extract it with 7z x)"},
         {"@read\nACGT\n+\nIIII\n", 19, "! it is not FASTA, but FASTQ: reads with qualities (give proteins as FASTA)"},
         {"\xef\xbb\xbf\n@read\nACGT\n+\nIIII\n", 23, "! it is not FASTA, but FASTQ"},
+        {"\x5d\0\0\x80\0\xff\xff\xff\xff", 9,
+         "! it is not FASTA, but compressed with LZMA (decompress it with unlzma)"},
+        {"\x5d\0\0\0\4\x0b\0\0\0", 9, "! it is not FASTA, but compressed with LZMA"},
+        {"\x5b\x2a\x4d\x18\1\0\0\0x", 9, "! it is not FASTA, but compressed with Zstandard or LZ4"},
+        {"LZIP\1\x0c", 6, "! it is not FASTA, but compressed with lzip (decompress it with lzip -d)"},
+        {"Rar!\x1a\7\1", 7, "! it is not FASTA, but a RAR archive (extract it with unrar x)"},
+        {"\x89HDF\r\n\x1a\n", 8, "! it is not FASTA, but HDF5 (give the proteins as FASTA)"},
+        {"%PDF-1.4\n", 9, "! it is not FASTA, but PDF (give the proteins as FASTA)"},
+    };
+    static const struct {
+        const char *text, *words;
+    } texts[] = {
+        {"LOCUS       AAA 10 aa\n", "GenBank (convert it to FASTA, for example with Biopython)"},
+        {"ID   001R_FRG3G  Reviewed; 256 AA.\n", "EMBL or UniProt text (convert"},
+        {"CLUSTAL W (1.83) multiple sequence alignment\n\na MKV\n", "a Clustal alignment (convert"},
+        {"CLUSTALW\n\na MKV\n", "a Clustal alignment (convert"},
+        {"MUSCLE (3.8) multiple sequence alignment\n", "a Clustal alignment (convert"},
+        {"# STOCKHOLM 1.0\na MKV\n//\n", "a Stockholm alignment (convert"},
+        {"#NEXUS\n", "NEXUS (convert"},
+        {"!!AA_MULTIPLE_ALIGNMENT 1.0\n", "GCG (convert"},
+        {">P1;CRAB\nALPHA CRYSTALLIN\nMDIT*\n", "PIR (convert"},
+        {">F1;CRAB\nALPHA CRYSTALLIN\nMDIT*\n", "PIR (convert"},
+        {"HEADER    OXYGEN TRANSPORT\n", "PDB (convert"},
+        {"ATOM      1  N   MET A   1\n", "PDB (convert"},
+        {"REMARK   1\n", "PDB (convert"},
+        {"TITLE     X\n", "PDB (convert"},
+        {"MODEL        1\n", "PDB (convert"},
+        {"CRYST1   10\n", "PDB (convert"},
+        {"data_1ABC\n#\n", "mmCIF (convert"},
+        {"##gff-version 3\n", "GFF (give the proteins as FASTA)"},
+        {"@HD\tVN:1.6\n", "SAM (give the proteins as FASTA)"},
+        {"@SQ\tSN:x\n", "SAM (give the proteins as FASTA)"},
+        {"{\"a\": \"MKV\"}\n", "JSON (give the proteins as FASTA)"},
+        {"[\"MKV\"]\n", "JSON (give the proteins as FASTA)"},
+        {"{\\rtf1\\ansi", "RTF (save it as plain text)"},
+        {"<!DOCTYPE html>\n", "a web page (download the file again, from its own address)"},
+        {"<!doctype HTML>\n", "a web page (download"},
+        {"<HTML><body>", "a web page (download"},
+        {"<?xml version=\"1.0\"?>", "XML (give the proteins as FASTA)"},
+        {"<uniprot>", "XML (give the proteins as FASTA)"},
+        {"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS (run git lfs pull)"},
     };
     (void)state;
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
@@ -107,6 +148,69 @@ static void test_formats(void **state)
         if (strncmp(found, cases[k].words, strlen(cases[k].words)) != 0)
             fail_msg("%s: %s", cases[k].words, found);
     }
+    for (size_t k = 0; k < sizeof texts / sizeof *texts; k++)
+        for (int before = 0; before < 3; before++) {
+            char text[200], words[200];
+            snprintf(text, sizeof text, "%s%s",
+                     before == 0   ? ""
+                     : before == 1 ? "\xef\xbb\xbf"
+                                   : " \r\n",
+                     texts[k].text);
+            snprintf(words, sizeof words, "! it is not FASTA, but %s", texts[k].words);
+            const char *found = read_text(text, strlen(text), before == 0, 1000);
+            if (strncmp(found, words, strlen(words)) != 0)
+                fail_msg("%s: %s", words, found);
+        }
+    char tar[1024] = "proteins.fasta"; /* the name of the first file */
+    memcpy(tar + 257, "ustar", 5);
+    memcpy(tar + 512, ">a\nMKV\n", 7);
+    const char *words = "! it is not FASTA, but a tar archive (extract it with tar -xf)";
+    assert_int_equal(strncmp(read_text(tar, sizeof tar, true, 1000), words, strlen(words)), 0);
+}
+
+/* Files of old Macs end their lines with \r. A file may not mix that with \n. */
+static void test_line_ends(void **state)
+{
+    enum { BLOCK = 1 << 16 };
+    (void)state;
+    becomes(">a b\rMK\r>c\rL", "a b=MK@1 c=L@3 ");
+    becomes("\r; comment\r\r>a\rM K\r-\rL\r\r>b\rV*\r", "a=MKL@4 b=V@9 ");
+    becomes("\xef\xbb\xbf>a\rM\r\xef\xbb\xbf>b\rK", "a=M@1 b=K@3 ");
+    becomes(">a\rMKV", "a=MKV@1 ");
+    becomes(">a\r\nM\r\n>b\r\r\nK\r\rV\r\n", "a=M@1 b=KV@3 ");
+    char *text = malloc(2 * BLOCK); /* a comment that fills the first block */
+    memset(text, 'x', BLOCK);
+    strcpy(text + BLOCK, "\n>a\nM\n");
+    text[0] = ';';
+    becomes(text, "a=M@2 ");
+    free(text);
+    becomes(
+        ">a x\rMORE\nMKV\n",
+        "! line 1: the header contains a carriage return (end all lines with \\n, for example with tr '\\r' '\\n')");
+    for (int shift = -3; shift <= 3; shift++)
+        for (int last = 0; last < 2; last++) {
+            const size_t n = (size_t)(BLOCK + shift), size = n + 8;
+            text = malloc(size + 1);
+            memset(text, 'A', size);
+            memcpy(text, ">x\r", 3);
+            memcpy(text + n, "\rC\r>y\rM", 7);
+            text[size - 1] = last ? '\n' : '\r';
+            save(in_dir("m.fasta"), text, size);
+            io_record r;
+            io_fasta *f = io_fasta_open(in_dir("m.fasta"), err);
+            const int got = io_fasta_next(f, true, 2 * BLOCK, &r, err);
+            if (last) {
+                assert_int_equal(got, -1);
+                assert_non_null(strstr(err, "some lines end with \\r alone and some with \\n (end all with \\n)"));
+            } else {
+                assert_int_equal(r.n, n - 2);
+                assert_int_equal(io_fasta_next(f, true, 2 * BLOCK, &r, err), 1);
+                assert_int_equal(r.line, 4);
+                assert_int_equal(io_fasta_next(f, true, 2 * BLOCK, &r, err), 0);
+            }
+            io_fasta_close(f);
+            free(text);
+        }
 }
 
 /* After a bad record, the reader goes on to the next one, also where the fault is at the border of a block. */
@@ -465,10 +569,10 @@ static void test_other_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_records),     cmocka_unit_test(test_refusals), cmocka_unit_test(test_formats),
-        cmocka_unit_test(test_skip),        cmocka_unit_test(test_blocks),   cmocka_unit_test(test_append),
-        cmocka_unit_test(test_cut),         cmocka_unit_test(test_damage),   cmocka_unit_test(test_left_out),
-        cmocka_unit_test(test_other_files),
+        cmocka_unit_test(test_records),   cmocka_unit_test(test_refusals),    cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_line_ends), cmocka_unit_test(test_skip),        cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_append),    cmocka_unit_test(test_cut),         cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_left_out),  cmocka_unit_test(test_other_files),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
