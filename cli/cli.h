@@ -101,8 +101,9 @@ int cli_out_of_range(const char *option, int64_t n, int64_t min, int64_t max);
  * printing. */
 int cli_bytes(const char *option, const char *text, int64_t *value);
 
-/* Return the bytes of memory that this process may use: of the machine, its control group and its limits. */
-int64_t cli_memory(void);
+/* Return the bytes of memory that this process may use: of the machine, its control group and its limits. `now`: only
+ * those that are free. INT64_MAX if unknown. */
+int64_t cli_memory(bool now);
 
 /* Return the ending of a noun after a number: "s", or "" after 1. */
 static inline const char *cli_s(int64_t n)

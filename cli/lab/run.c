@@ -10,38 +10,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Return the first number in a file, or, with `label`, the number after that text; -1 if there is none. */
-static double number_in(const char *path, const char *label)
-{
-    char line[256];
-    double found = -1;
-    FILE *f = fopen(path, "re");
-    while (f && found < 0 && fgets(line, sizeof line, f)) {
-        const size_t n = label ? strlen(label) : 0;
-        char *end;
-        if (n && strncmp(line, label, n) != 0)
-            continue;
-        const long long x = strtoll(line + n, &end, 10);
-        found = end > line + n ? (double)x : -1;
-    }
-    if (f)
-        fclose(f);
-    return found;
-}
-
-/* Return the free memory in bytes, as the kernel estimates it and at most what the control group allows; -1 if
- * unknown. */
-static double available_memory(void)
-{
-    const double kib = number_in("/proc/meminfo", "MemAvailable:"), max = number_in("/sys/fs/cgroup/memory.max", NULL),
-                 used = number_in("/sys/fs/cgroup/memory.current", NULL), free = kib < 0 ? -1 : kib * 1024;
-    return max >= 0 && used >= 0 && (free < 0 || max - used < free) ? fmax(max - used, 0) : free;
-}
-
 static int check_available(double activations, double weights, char err[NN_ERR_MAX])
 {
-    const double available = available_memory();
-    if (available < 0 || activations + weights <= available)
+    const double available = (double)cli_memory(true);
+    if (activations + weights <= available)
         return 0;
     return nn_fail(
         err,

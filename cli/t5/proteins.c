@@ -247,7 +247,7 @@ static int limit_lengths(request *r, const char *path)
     o.load = RP_T5_LOAD_TEXT;
     if (rp_t5_open(&model, cli_find_shipped(path, place), &o) != RP_OK)
         return cli_error(CLI_FAILED, "%s", rp_t5_last_error());
-    j->memory = r->memory > 0 ? r->memory : cli_memory();
+    j->memory = r->memory > 0 ? r->memory : cli_memory(false);
     const int64_t fits = longest_that_fits(model, window_of(j->memory), j->memory);
     j->longest = fits > MAX_ROWS ? fits : MAX_ROWS; /* plan() checks short ones */
     rp_t5_close(model);
