@@ -40,7 +40,7 @@ static rp_status check_file(rp_t5 *m, const char *path, const char *text, t5_key
     /* model_max_length may be 10^30, which is no integer of C */
     rp_status status = t5_parse_object(&root, path, text, strlen(text), JSON_DECODE_INT_AS_REAL);
     if (status == RP_OK)
-        status = t5_check_keys(m, keys, path, root);
+        status = t5_check_keys(m, keys, path, root, NULL);
     if (status == RP_OK && keys == T5_KEYS_TOKENIZER)
         m->info.cleans_up = json_is_true(json_object_get(root, "clean_up_tokenization_spaces"));
     json_decref(root);

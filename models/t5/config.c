@@ -314,7 +314,7 @@ rp_status t5_config_read(rp_t5 *m, const char *path, const char *text, size_t si
     reader r = {root, path, CONFIG_REALS, RP_OK};
     read_kind(&r, c);
     if (r.status == RP_OK)
-        r.status = t5_check_keys(m, T5_KEYS_CONFIG, path, root);
+        r.status = t5_check_keys(m, T5_KEYS_CONFIG, path, root, NULL);
     if (r.status == RP_OK)
         read_sizes(&r, c);
     read_activation(&r, c);
@@ -478,13 +478,11 @@ rp_status t5_generation_read(rp_t5 *m, const char *name, const char *path, const
     const char *key = several;
     if (json_number_value(get(&r, "max_length")) == 1 && get(&r, "max_new_tokens") == NULL)
         key = "max_length"; /* the first token of a target counts, so no token could follow */
-    if (r.status == RP_OK && key == NULL)
-        r.status = t5_refused_key(root, &key);
+    if (r.status == RP_OK)  /* the keys of config.json were noted when it was read */
+        r.status = t5_check_keys(m->generation_text != NULL ? m : NULL, T5_KEYS_GENERATION, path, root, &key);
     m->kept.refused_in = name;
     if (r.status == RP_OK && key != NULL && (m->kept.refused = strdup(key)) == NULL)
         r.status = t5_no_memory();
-    if (r.status == RP_OK && m->generation_text != NULL)
-        r.status = t5_check_keys(m, T5_KEYS_GENERATION, path, root);
     if (r.status == RP_OK && c->names_start && c->start != before)
         r.status = t5_add_note(m, "%s: targets begin with token %d, although config.json says %d (%s)", path,
                                (int)c->start, (int)before, start);

@@ -156,7 +156,7 @@ static rp_status note_unknown(rp_t5 *m, const char *path, const unknown *u)
     return t5_add_note(m, "%s", text);
 }
 
-rp_status t5_check_keys(rp_t5 *m, t5_key_file file, const char *path, const json_t *root)
+rp_status t5_check_keys(rp_t5 *m, t5_key_file file, const char *path, const json_t *root, const char **refused)
 {
     unknown u = {.size = 0};
     rp_status status = RP_OK;
@@ -168,28 +168,14 @@ rp_status t5_check_keys(rp_t5 *m, t5_key_file file, const char *path, const json
         bool allowed = true;
         if (r == NULL && (file != T5_KEYS_CONFIG || find_row(T5_KEYS_GENERATION, key) == NULL))
             add_unknown(&u, key);
-        if (status == RP_OK && r != NULL && file != T5_KEYS_GENERATION)
+        if (status == RP_OK && r != NULL)
             status = allows(r, value, &allowed);
-        if (status == RP_OK && !allowed)
+        if (status != RP_OK || allowed)
+            continue;
+        if (refused == NULL)
             status = refuse(r, path, key, value);
-    }
-    return status == RP_OK ? note_unknown(m, path, &u) : status;
-}
-
-rp_status t5_refused_key(const json_t *root, const char **refused)
-{
-    rp_status status = RP_OK;
-    const char *key;
-    json_t *value;
-    *refused = NULL;
-    json_object_foreach((json_t *)(uintptr_t)root, key, value)
-    {
-        const row *r = find_row(T5_KEYS_GENERATION, key);
-        bool allowed = true;
-        if (status == RP_OK && *refused == NULL && r != NULL)
-            status = allows(r, value, &allowed);
-        if (!allowed)
+        else if (*refused == NULL)
             *refused = key;
     }
-    return status;
+    return status == RP_OK && m != NULL ? note_unknown(m, path, &u) : status;
 }

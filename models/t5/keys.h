@@ -26,11 +26,8 @@ rp_status t5_parse_json(json_t **root, const char *path, const char *text, size_
 /* Like t5_parse_json, for a file that must be an object. */
 rp_status t5_parse_object(json_t **root, const char *path, const char *text, size_t size, size_t flags);
 
-/* Check the keys of an object. Add a note about those that the table lacks, and refuse values that relpos does not
- * compute, except those of generation. */
-rp_status t5_check_keys(rp_t5 *m, t5_key_file file, const char *path, const json_t *root);
-
-/* Set *refused to the first key of an object that generation does not support with its value; NULL if there is none. */
-rp_status t5_refused_key(const json_t *root, const char **refused);
+/* Check the keys of an object. Add a note about those that the table lacks, unless m is NULL. Refuse values that relpos
+ * does not compute; or, if `refused` is not NULL, set *refused to the first such key unless it is set. */
+rp_status t5_check_keys(rp_t5 *m, t5_key_file file, const char *path, const json_t *root, const char **refused);
 
 #endif

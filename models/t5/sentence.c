@@ -150,7 +150,7 @@ static bool is_true(const json_t *config, const char *key)
 static rp_status check_keys(rp_t5 *m, t5_key_file file, const char *folder, const char *name, const json_t *root)
 {
     char *path = t5_join(folder, name);
-    const rp_status status = path != NULL ? t5_check_keys(m, file, path, root) : t5_no_memory();
+    const rp_status status = path != NULL ? t5_check_keys(m, file, path, root, NULL) : t5_no_memory();
     free(path);
     return status;
 }
