@@ -189,7 +189,8 @@ static int run(const cli_command *self, int argc, char **argv)
 const cli_command cmd_verify = {
     .name = "verify",
     .summary = "check the fast paths against the reference on this machine",
-    .usage = "[PROBLEM...] [options]      without a problem: a list that covers every term and mask",
+    .usage = "[PROBLEM...] [options]      without a problem: a list that covers every term and mask\n"
+             "Both paths call the same definitions and derivatives of terms, so verify cannot judge those.",
     .example = "  relpos verify\n  relpos verify fwd:f32:b1h8q33k65d64:t5,buckets=32:causal --verbose\n  relpos verify "
                "--random 1000 --seed 1\n",
     .options = options,

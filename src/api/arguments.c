@@ -724,6 +724,9 @@ static rp_status check_term_gradient(rpi_grads *grads, const rpi_args *args, con
     if (!rp_term_array_learned(d->terms[m].kind, x))
         return rpi_fail(RP_E_ARG,
                         "the gradient %s was given, but the array is not learned and has no gradient; omit it", name);
+    const char *lacks = rpi_scheme_lacks(args->plan->scheme[m], true);
+    if (lacks)
+        return rpi_fail(RP_E_UNSUPPORTED, "the gradient %s was given: %s; see src/terms/scheme.h", name, lacks);
     rpi_view v; /* has the axes of the caller's array, unlike the views in args */
     rpi_shape shape;
     rp_array of = t->term[m][x];

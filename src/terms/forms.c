@@ -86,7 +86,7 @@ const char *rpi_form_name(rpi_form form)
     return forms[n].name;
 }
 
-static const char *fault_of_products(const rpi_scheme *s, bool learned)
+static const char *lacks_in_products(const rpi_scheme *s, bool gradient)
 {
     for (int n = 0; n < 2; n++) {
         const rpi_product *p = &s->product[n];
@@ -96,8 +96,36 @@ static const char *fault_of_products(const rpi_scheme *s, bool learned)
             return "a product needs count, vec, and either first or index";
         if (s->form == RPI_VALVEC && !p->width)
             return "the product of VALVEC needs width, the width of the values";
-        if (learned && !p->vec_grad)
+        if (gradient && !p->vec_grad)
             return "a product of a term with a learned array needs vec_grad";
+    }
+    return NULL;
+}
+
+const char *rpi_scheme_lacks(const rpi_scheme *s, bool gradient)
+{
+    static _Thread_local char line[512];
+    char names[256];
+    size_t n = 0;
+    while (forms[n].form != s->form)
+        n++;
+    unsigned required = forms[n].required;
+    if (gradient)
+        required |= required & PAIR ? GRAD : required & ENTRY ? ENTRY_GRAD : 0;
+    const unsigned missing = required & ~functions_of(s);
+    if (missing) {
+        snprintf(line, sizeof line, "form %s requires %s", forms[n].name, names_of(missing, names));
+        return line;
+    }
+    return lacks_in_products(s, gradient);
+}
+
+static const char *fault_of_products(const rpi_scheme *s)
+{
+    for (int n = 0; n < 2; n++) {
+        const rpi_product *p = &s->product[n];
+        if (!p->count)
+            continue;
         if (!p->query != !p->query_grad)
             return "query needs query_grad, and query_grad needs query";
         if (!p->shown)
@@ -143,22 +171,17 @@ const char *rpi_scheme_fault(const rpi_scheme *s)
     bool learned = false;
     for (int x = 0; x < rpi_count_arrays(s); x++)
         learned |= s->array[x].use == RP_USE_LEARNED;
+    const char *fault = rpi_scheme_lacks(s, learned);
+    if (fault)
+        return fault;
     const unsigned has = functions_of(s);
-    for (size_t n = 0; n < sizeof forms / sizeof *forms; n++) {
-        if (forms[n].form != s->form)
-            continue;
-        unsigned required = forms[n].required;
-        if (learned)
-            required |= required & PAIR ? GRAD : required & ENTRY ? ENTRY_GRAD : 0;
-        const unsigned allowed = forms[n].required | forms[n].optional | PREPARE | PREPARE_SIZE;
-        if (required & ~has) {
-            snprintf(line, sizeof line, "form %s requires %s", forms[n].name, names_of(required & ~has, names));
-            return line;
-        }
-        if (has & ~allowed) {
-            snprintf(line, sizeof line, "form %s does not allow %s", forms[n].name, names_of(has & ~allowed, names));
-            return line;
-        }
+    size_t form = 0;
+    while (forms[form].form != s->form)
+        form++;
+    const unsigned excess = has & ~(forms[form].required | forms[form].optional | PREPARE | PREPARE_SIZE);
+    if (excess) {
+        snprintf(line, sizeof line, "form %s does not allow %s", forms[form].name, names_of(excess, names));
+        return line;
     }
     for (size_t n = 0; n < sizeof pairs / sizeof *pairs; n++)
         if (has & pairs[n].has && pairs[n].needs & ~has) {
@@ -175,6 +198,6 @@ const char *rpi_scheme_fault(const rpi_scheme *s)
         return "bias and unscaled are only for form VEC";
     if (s->class_token && s->form != RPI_INDEX)
         return "class_token is only for form INDEX";
-    const char *fault = fault_of_products(s, learned);
+    fault = fault_of_products(s);
     return fault ? fault : fault_of_facts(s);
 }

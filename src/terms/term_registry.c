@@ -140,7 +140,11 @@ int rp_term_array_learned(rp_term_kind kind, int index)
 rp_status rpi_term_check(const rp_desc *desc, rp_term *term, int32_t n)
 {
     const rpi_scheme *s = rpi_scheme_of(term->kind);
+    const char *lacks = rpi_scheme_lacks(s, false);
     char what[32];
+    if (lacks)
+        return rpi_fail(RP_E_UNSUPPORTED, "terms[%d] (of %s): %s; see src/terms/scheme.h", (int)n,
+                        rp_term_name(term->kind), lacks);
     snprintf(what, sizeof what, "terms[%d].", (int)n);
     rp_status status = check_params(what, term, s->params, true);
     if (status == RP_OK && s->check)

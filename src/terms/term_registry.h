@@ -10,6 +10,9 @@
 const rpi_scheme *rpi_scheme_of(rp_term_kind kind);
 /* Check a scheme against the table in scheme.h. Return the first fault as one line, or NULL. */
 const char *rpi_scheme_fault(const rpi_scheme *s);
+/* Return one line if the scheme lacks a function that calls cannot do without, or with `gradient` one that gradients of
+ * its arrays need; else NULL. Fast enough for every plan. */
+const char *rpi_scheme_lacks(const rpi_scheme *s, bool gradient);
 /* Return the name of a form: "OFFSET" for RPI_OFFSET. */
 const char *rpi_form_name(rpi_form form);
 /* Check the parameters of term n, and set those that are unset (0) but can be computed. */

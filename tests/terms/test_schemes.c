@@ -88,6 +88,13 @@ static void faults_are_found(void **state)
             fail_msg("case %d: found \"%s\", and \"%s\" is to be found", (int)n, found ? found : "nothing",
                      all[n].said ? all[n].said : "nothing");
     }
+    /* a call needs pair, and only a gradient needs grad */
+    const rpi_scheme none = {.form = RPI_OFFSET}, forward = {.form = RPI_OFFSET, .pair = pair},
+                     both = {.form = RPI_OFFSET, .pair = pair, .grad = grad};
+    assert_non_null(strstr(rpi_scheme_lacks(&none, false), "requires pair"));
+    assert_null(rpi_scheme_lacks(&forward, false));
+    assert_non_null(strstr(rpi_scheme_lacks(&forward, true), "requires grad"));
+    assert_null(rpi_scheme_lacks(&both, true));
 }
 
 /* If all arrays are finite, so are biases. Only a scheme of form TILE may give -infinity, which masks the pair. Given
