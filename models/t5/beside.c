@@ -2,11 +2,13 @@
  * Their keys are checked for every kind of tokenizer. tokenize.c passes the files to the tokenizer.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/keys.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 const char *const t5_beside_names[T5_BESIDE] = {"added_tokens.json", "tokenizer_config.json",
                                                 "special_tokens_map.json"};
+enum { TOKENIZER_CONFIG = 1 }; /* index of tokenizer_config.json */
 const char *const t5_beside_keys[T5_BESIDE] = {"added_tokens", "tokenizer_config", "special_tokens_map"};
 
 rp_status t5_read_beside(rp_t5 *m, const char *folder)
@@ -47,6 +49,36 @@ static rp_status check_file(rp_t5 *m, const char *path, const char *text, t5_key
     return status;
 }
 
+/* Copy "tokenizer_class" of a file; "" if there is none. Errors of a file are reported where its keys are checked. */
+static rp_status read_class(const char *text, char name[64])
+{
+    json_error_t error;
+    bool no_memory = false;
+    json_t *root = text != NULL ? io_json(text, strlen(text), JSON_DECODE_INT_AS_REAL, &error, &no_memory) : NULL;
+    const char *given = json_string_value(json_object_get(root, "tokenizer_class"));
+    snprintf(name, 64, "%s", given != NULL ? given : "");
+    json_decref(root);
+    return no_memory ? t5_no_memory() : RP_OK;
+}
+
+/* Check the class that config.json names if tokenizer_config.json names none. */
+static rp_status check_class(rp_t5 *m, const char *folder)
+{
+    char class[64];
+    rp_status status = read_class(m->beside_text[TOKENIZER_CONFIG], class);
+    const bool named = *class != 0;
+    if (status == RP_OK)
+        status = read_class(m->config_text, class);
+    if (status != RP_OK || named || *class == 0)
+        return status;
+    char *path = t5_join(folder, "config.json");
+    json_t *root = json_pack("{s:o}", "tokenizer_class", json_string_nocheck(class));
+    status = path != NULL && root != NULL ? t5_check_keys(m, T5_KEYS_TOKENIZER, path, root, NULL) : t5_no_memory();
+    json_decref(root);
+    free(path);
+    return status;
+}
+
 rp_status t5_check_beside(rp_t5 *m, const char *folder)
 {
     static const t5_key_file keys[T5_BESIDE] = {0, T5_KEYS_TOKENIZER, T5_KEYS_SPECIAL};
@@ -58,7 +90,36 @@ rp_status t5_check_beside(rp_t5 *m, const char *folder)
         status = path != NULL ? check_file(m, path, m->beside_text[k], keys[k]) : t5_no_memory();
         free(path);
     }
+    return status == RP_OK ? check_class(m, folder) : status;
+}
+
+/* ------------------------------------------------------------------------------------------------ class */
+
+rp_status t5_find_maker(const rp_t5 *m, t5_maker *maker, bool *named)
+{
+    const t5_kind kind = m->config.kind;
+    char class[64];
+    rp_status status = read_class(m->beside_text[TOKENIZER_CONFIG], class);
+    if (status == RP_OK && *class == 0)
+        status = read_class(m->config_text, class);
+    *named = *class != 0 || m->beside_text[TOKENIZER_CONFIG] != NULL;
+    const size_t size = strlen(class);
+    if (size > 4 && strcmp(class + size - 4, "Fast") == 0)
+        class[size - 4] = 0;
+    if (kind == T5_UMT5 || (*class == 0 && kind == T5_LONG))
+        *maker = T5_MAKER_FILE;
+    else if (*class == 0 || strcmp(class, "T5Tokenizer") == 0)
+        *maker = T5_MAKER_T5;
+    else /* transformers has no MT5Tokenizer, and then uses the rules of the file */
+        *maker = strcmp(class, "ByT5Tokenizer") == 0 ? T5_MAKER_BYTES : T5_MAKER_FILE;
     return status;
+}
+
+rp_status t5_name_maker(rp_t5 *m)
+{
+    free(m->beside_text[TOKENIZER_CONFIG]);
+    m->beside_text[TOKENIZER_CONFIG] = strdup("{\"tokenizer_class\": \"TokenizersBackend\"}");
+    return m->beside_text[TOKENIZER_CONFIG] != NULL ? RP_OK : t5_no_memory();
 }
 
 /* ------------------------------------------------------------------------------------------------ clean-up */

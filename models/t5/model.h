@@ -85,7 +85,6 @@ typedef struct t5_config {
     int64_t experts, capacity;                  /* Switch: experts per layer; tokens per expert and sequence */
     int64_t sparse_encoder, sparse_decoder;     /* every how many layers one has experts; 0: no layer has them */
     int32_t pad, start, eos[T5_MAX_EOS], n_eos; /* token numbers; `start` is the first token of every target */
-    bool bytes;                                 /* ByT5: tokens are bytes, and there is no tokenizer file */
     bool names_start;                           /* config.json has a decoder_start_token_id */
     bool only_encodes;                          /* is_encoder_decoder is false */
     int64_t max_positions;                      /* max_position_embeddings; -1: none */
@@ -249,6 +248,18 @@ rp_status t5_read_beside(rp_t5 *m, const char *folder); /* read these files of a
 rp_status t5_copy_beside(rp_t5 *m);                     /* copy them from a packed file */
 /* Check their keys and set info.cleans_up. `folder` is only used in messages. */
 rp_status t5_check_beside(rp_t5 *m, const char *folder);
+
+/* Who makes the tokens in transformers 5. */
+typedef enum t5_maker {
+    T5_MAKER_FILE,  /* TokenizersBackend: the rules of the tokenizer.json */
+    T5_MAKER_T5,    /* T5Tokenizer: rules of its own for the pieces of the file */
+    T5_MAKER_BYTES, /* ByT5Tokenizer */
+} t5_maker;
+/* Find out as AutoTokenizer does: by "tokenizer_class" of tokenizer_config.json, or else of config.json, or else by the
+ * kind of the model. *named is false if no file names a class and there is no tokenizer_config.json. */
+rp_status t5_find_maker(const rp_t5 *m, t5_maker *maker, bool *named);
+/* Say that a tokenizer given as one file keeps its rules, whatever config.json names. */
+rp_status t5_name_maker(rp_t5 *m);
 /* Remove spaces before punctuation, as clean_up_tokenization of transformers does. Return the new size. */
 int64_t t5_clean_up(char *text, int64_t size);
 

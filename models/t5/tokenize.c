@@ -54,20 +54,29 @@ static rp_status check_rows(rp_t5 *m, const char *name)
     return opened(m, TOK_DAMAGED, why);
 }
 
-static tok_beside files_beside(const rp_t5 *m)
+/* Set *beside to the files beside the tokenizer. Only a file that names a class replaces the rules of a
+ * tokenizer.json. */
+static rp_status files_beside(const rp_t5 *m, tok_beside *beside)
 {
     tok_file files[T5_BESIDE];
+    t5_maker maker;
+    bool named;
     for (int k = 0; k < T5_BESIDE; k++)
         files[k] = (tok_file){m->beside_text[k], m->beside_text[k] != NULL ? (int64_t)strlen(m->beside_text[k]) : 0,
                               t5_beside_names[k]};
-    return (tok_beside){files[0], files[1], files[2]};
+    const rp_status status = t5_find_maker(m, &maker, &named);
+    *beside = (tok_beside){files[0], files[1], files[2], named && maker == T5_MAKER_T5};
+    return status;
 }
 
 static rp_status use_tokenizer(rp_t5 *m, const char *name)
 {
     char err[TOK_ERR_MAX] = "";
     const int32_t extra = m->config.kind == T5_MT5 || m->config.kind == T5_UMT5 ? 0 : T5_EXTRA_IDS;
-    const tok_beside beside = files_beside(m);
+    tok_beside beside;
+    const rp_status status = files_beside(m, &beside);
+    if (status != RP_OK)
+        return status;
     const tok_status made =
         tok_open_beside(&m->tokenizer, m->tokenizer_text, (int64_t)m->tokenizer_size, name, extra, &beside, err);
     return made == TOK_OK ? check_rows(m, name) : opened(m, made, err);
@@ -76,7 +85,10 @@ static rp_status use_tokenizer(rp_t5 *m, const char *name)
 static rp_status use_bytes(rp_t5 *m)
 {
     char err[TOK_ERR_MAX] = "";
-    const tok_beside beside = files_beside(m);
+    tok_beside beside;
+    const rp_status status = files_beside(m, &beside);
+    if (status != RP_OK)
+        return status;
     const tok_status made = tok_open_bytes(&m->tokenizer, BYT5_EXTRA_IDS, &beside, err);
     return made == TOK_OK ? check_rows(m, "the tokenizer of bytes") : opened(m, made, err);
 }
@@ -132,12 +144,42 @@ static rp_status mention_spiece(rp_t5 *m, const char *folder)
     return no_tokenizer(m, why);
 }
 
+/* Add a note if AutoTokenizer of transformers 5 gives other tokens for a tokenizer.json. */
+static rp_status compare(rp_t5 *m, const char *path)
+{
+    t5_maker maker;
+    bool named;
+    const rp_status status = t5_find_maker(m, &maker, &named);
+    if (status != RP_OK || maker != T5_MAKER_T5 || m->tokenizer == NULL || tok_has_t5_rules(m->tokenizer))
+        return status;
+    return named ? t5_add_note(m,
+                               "%s: its rules are used, because no piece begins with U+2581; with T5Tokenizer of "
+                               "transformers 5, every word would begin with <unk>",
+                               path)
+                 : t5_add_note(m,
+                               "%s: its rules are used, because no file names a tokenizer_class; AutoTokenizer of "
+                               "transformers 5 uses those of T5Tokenizer (name the class in tokenizer_config.json)",
+                               path);
+}
+
+/* Use the bytes of a text. transformers adds the added_tokens of a tokenizer.json to them; relpos does not read it. */
+static rp_status use_bytes_of(rp_t5 *m, const char *folder)
+{
+    const rp_status status = use_bytes(m);
+    if (status != RP_OK || !has_file(folder, "tokenizer.json"))
+        return status;
+    return t5_add_note(m, "%s/tokenizer.json: not read, because tokenizer_class is ByT5Tokenizer", folder);
+}
+
 /* Use the tokenizer file of a folder, or none. */
 static rp_status use_folder(rp_t5 *m, const char *folder)
 {
     static const char *const names[] = {"tokenizer.json", "spiece.model"};
-    if (m->config.bytes)
-        return use_bytes(m);
+    t5_maker maker;
+    bool named;
+    const rp_status found = t5_find_maker(m, &maker, &named);
+    if (found != RP_OK || maker == T5_MAKER_BYTES)
+        return found != RP_OK ? found : use_bytes_of(m, folder);
     for (int n = 0; n < 2 && m->tokenizer_text == NULL; n++) {
         char *path = t5_join(folder, names[n]);
         if (path == NULL)
@@ -145,8 +187,8 @@ static rp_status use_folder(rp_t5 *m, const char *folder)
         rp_status status = t5_read_tokenizer(m, path, (char **)&m->tokenizer_text, &m->tokenizer_size);
         if (status == RP_OK && m->tokenizer_text != NULL)
             status = use_tokenizer(m, path);
-        if (status == RP_OK && n == 0 && m->tokenizer_refused)
-            status = mention_spiece(m, folder);
+        if (status == RP_OK && n == 0)
+            status = m->tokenizer_refused ? mention_spiece(m, folder) : compare(m, path);
         free(path);
         if (status != RP_OK)
             return status;
@@ -193,6 +235,8 @@ rp_status t5_given_tokenizer(rp_t5 *m, const char *path)
         if (status == RP_OK && m->tokenizer_text == NULL)
             return t5_fail(RP_E_ARG, "%s: the tokenizer does not exist (check the path)", path);
         if (status == RP_OK)
+            status = t5_name_maker(m);
+        if (status == RP_OK)
             status = use_tokenizer(m, path);
     }
     if (status == RP_OK && m->tokenizer == NULL)
@@ -210,8 +254,11 @@ rp_status t5_embedded_tokenizer(rp_t5 *m, const char *path)
 static rp_status use_packed(rp_t5 *m, const char *path)
 {
     const io_tensor *t = io_checkpoint_find(m->file, T5_TOKENIZER_ARRAY);
-    if (m->config.bytes)
-        return use_bytes(m);
+    t5_maker maker;
+    bool named;
+    const rp_status found = t5_find_maker(m, &maker, &named);
+    if (found != RP_OK || maker == T5_MAKER_BYTES)
+        return found != RP_OK ? found : use_bytes(m);
     if (t == NULL)
         return use_none(m, "it was packed without a tokenizer");
     m->tokenizer_text = malloc(t->bytes + 1);
@@ -249,7 +296,12 @@ static rp_status need_tokenizer(const rp_t5 *m)
 rp_status t5_compact_tokenizer(const rp_t5 *m, char **made, int64_t *size)
 {
     char err[TOK_ERR_MAX] = "";
-    const tok_status status = tok_compact((const char *)m->tokenizer_text, (int64_t)m->tokenizer_size, made, size, err);
+    tok_beside beside;
+    const rp_status found = files_beside(m, &beside);
+    if (found != RP_OK)
+        return found;
+    const tok_status status =
+        tok_compact((const char *)m->tokenizer_text, (int64_t)m->tokenizer_size, &beside, made, size, err);
     return status == TOK_OK ? RP_OK : tokenizer_failed(status, err);
 }
 

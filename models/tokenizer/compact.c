@@ -32,17 +32,17 @@ static tok_status write_compact(const json_t *vocab, const char *json, char **ma
     return TOK_OK;
 }
 
-tok_status tok_compact(const char *data, int64_t size, char **made, int64_t *made_size, char err[TOK_ERR_MAX])
+tok_status tok_compact(const char *data, int64_t size, const tok_beside *beside, char **made, int64_t *made_size,
+                       char err[TOK_ERR_MAX])
 {
     tokenizer *t;
     json_error_t error;
     bool no_memory;
     *made = NULL;
     *made_size = 0;
-    tok_status status = tok_open_memory(&t, data, size, "the tokenizer", 0, err); /* check the file */
-    const bool json = status == TOK_OK && t->kind == TOK_JSON && !tok_is_compact(data, size);
+    tok_status status = tok_open_beside(&t, data, size, "the tokenizer", 0, beside, err); /* check the file */
     tok_close(t);
-    if (!json)
+    if (status != TOK_OK || !tok_is_json(data, size))
         return status;
     json_t *root = io_json(data, (size_t)size, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error, &no_memory);
     json_t *model = json_object_get(root, "model"), *vocab = json_incref(json_object_get(model, "vocab"));

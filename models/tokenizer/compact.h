@@ -11,7 +11,9 @@
 #define TOK_COMPACT_MAGIC "\x89tokens1" /* neither JSON nor a SentencePiece model begins with this */
 enum { TOK_COMPACT_MAGIC_BYTES = 8, TOK_COMPACT_HEAD = TOK_COMPACT_MAGIC_BYTES + 3 * 8 };
 
+bool tok_is_json(const char *data, int64_t size); /* true if the file is a tokenizer.json */
 bool tok_is_compact(const char *data, int64_t size);
-tok_status tok_read_compact(tokenizer *t, const char *data, int64_t size, const char *name, char err[TOK_ERR_MAX]);
+tok_status tok_read_compact(tokenizer *t, const char *data, int64_t size, const char *name, const tok_beside *beside,
+                            char err[TOK_ERR_MAX]);
 
 #endif

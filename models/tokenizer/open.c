@@ -63,6 +63,14 @@ static tok_status finish(tokenizer **made, tokenizer *t, tok_status status, cons
     return status;
 }
 
+bool tok_is_json(const char *data, int64_t size)
+{
+    int64_t at = 0;
+    while (at < size && (data[at] == ' ' || data[at] == '\t' || data[at] == '\r' || data[at] == '\n'))
+        at++;
+    return at < size && data[at] == '{';
+}
+
 /* Open a tokenizer from memory; beside = NULL: as `tokenizers` or SentencePiece reads the file by itself. */
 static tok_status open_memory(tokenizer **made, const void *data, int64_t size, const char *name, int32_t extra_ids,
                               const tok_beside *beside, char err[TOK_ERR_MAX])
@@ -77,23 +85,15 @@ static tok_status open_memory(tokenizer **made, const void *data, int64_t size, 
         return tok_fail(err, TOK_DAMAGED, "%s: the file has %lld bytes; it must have 1 to %lld (download it again)",
                         safe, (long long)size, (long long)TOK_MAX_FILE);
     const char *bytes = data;
-    int64_t at = 0;
-    while (at < size && (bytes[at] == ' ' || bytes[at] == '\t' || bytes[at] == '\r' || bytes[at] == '\n'))
-        at++;
     const char *dot = strrchr(name, '.');
     const bool compact = tok_is_compact(bytes, size),
-               json = (at < size && bytes[at] == '{') || (dot != NULL && strcmp(dot, ".json") == 0);
+               json = tok_is_json(bytes, size) || (dot != NULL && strcmp(dot, ".json") == 0);
     tokenizer *t = empty(json || compact ? TOK_JSON : TOK_SENTENCEPIECE);
     if (t == NULL)
         return tok_fail(err, TOK_FAILED, "%s: out of memory", safe);
-    status = compact ? tok_read_compact(t, bytes, size, safe, err)
-             : json  ? tok_read_json(t, bytes, size, safe, err)
+    status = compact ? tok_read_compact(t, bytes, size, safe, beside, err)
+             : json  ? tok_read_json(t, bytes, size, safe, beside, err)
                      : tok_read_sentencepiece(t, bytes, size, safe, extra_ids, beside, err);
-    int32_t listed = 0; /* a tokenizer.json lists its <extra_id_N> */
-    if (status == TOK_OK && (json || compact) && beside != NULL)
-        status = tok_read_extra_ids(beside, &listed, err);
-    if (status == TOK_OK && (json || compact) && beside != NULL)
-        status = tok_add_beside(t, beside, listed, false, err);
     return finish(made, t, status, safe, err);
 }
 
@@ -177,8 +177,10 @@ static bool fill_bytes(tokenizer *t)
 
 tok_status tok_open_bytes(tokenizer **made, int32_t extra_ids, const tok_beside *beside, char err[TOK_ERR_MAX])
 {
-    static const tok_beside none = {
-        {NULL, 0, "added_tokens.json"}, {NULL, 0, "tokenizer_config.json"}, {NULL, 0, "special_tokens_map.json"}};
+    static const tok_beside none = {{NULL, 0, "added_tokens.json"},
+                                    {NULL, 0, "tokenizer_config.json"},
+                                    {NULL, 0, "special_tokens_map.json"},
+                                    false};
     static const char name[] = "the tokenizer of bytes";
     beside = beside != NULL ? beside : &none;
     *made = NULL;
@@ -194,7 +196,7 @@ tok_status tok_open_bytes(tokenizer **made, int32_t extra_ids, const tok_beside 
     }
     status = tok_tokens_sort(t, name, err);
     if (status == TOK_OK)
-        status = tok_add_beside(t, beside, extra_ids, false, err);
+        status = tok_add_beside(t, beside, extra_ids, TOK_FROM_FILE, NULL, err);
     if (status == TOK_OK && t->eos >= 0)
         t->after[t->n_after++] = t->eos;
     return finish(made, t, status, name, err);

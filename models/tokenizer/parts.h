@@ -150,17 +150,30 @@ tok_status tok_add(tokenizer *t, int32_t id, const tok_listed *token, const char
 /* Prepare the search for added tokens. Call this after sorting the pieces. Return false if out of memory. */
 bool tok_added_finish(tokenizer *t);
 
-/* ---- readers: fill an empty tokenizer. The caller calls tok_close on success and on failure. */
-tok_status tok_read_json(tokenizer *t, const char *data, int64_t size, const char *name, char err[TOK_ERR_MAX]);
-/* beside = NULL: read the model as SentencePiece does. Otherwise read it as transformers does. */
+/* ---- t5_rules.c
+ * Give the tokenizer the rules of T5Tokenizer. Pieces and charsmap must be set. Return false if out of memory. */
+bool tok_set_t5_rules(tokenizer *t);
+
+/* ---- readers: fill an empty tokenizer. The caller calls tok_close on success and on failure.
+ * beside = NULL: read the file as `tokenizers` or SentencePiece does. Otherwise read it as transformers does. */
+tok_status tok_read_json(tokenizer *t, const char *data, int64_t size, const char *name, const tok_beside *beside,
+                         char err[TOK_ERR_MAX]);
 tok_status tok_read_sentencepiece(tokenizer *t, const char *data, int64_t size, const char *name, int32_t extra_ids,
                                   const tok_beside *beside, char err[TOK_ERR_MAX]);
 /* read_beside.c: set *extra_ids if the files contain it. */
 tok_status tok_read_extra_ids(const tok_beside *beside, int32_t *extra_ids, char err[TOK_ERR_MAX]);
-/* Add the tokens that transformers adds for these files, and sort the pieces again. `model`: the pieces are those of a
- * spiece.model, and its special pieces are added too. Without a list of special tokens in the files, extra_ids tokens
- * <extra_id_N> are. If the files name an end token, t->eos becomes its number. */
-tok_status tok_add_beside(tokenizer *t, const tok_beside *beside, int32_t extra_ids, bool model, char err[TOK_ERR_MAX]);
+/* Where the pieces come from. */
+typedef enum tok_source {
+    TOK_FROM_FILE,   /* a tokenizer.json with its own rules, whose added tokens are there already; or ByT5 */
+    TOK_FROM_SPIECE, /* a spiece.model: its special pieces are added too */
+    TOK_FROM_JSON    /* a tokenizer.json with the rules of T5Tokenizer: its added tokens are added too */
+} tok_source;
+struct json_t;
+/* Add the tokens that transformers adds for these files, and sort the pieces again. Without a list of special tokens in
+ * the files, extra_ids tokens <extra_id_N> are added. If the files name an end token, t->eos becomes its number. json:
+ * the contents of the tokenizer.json, or NULL. */
+tok_status tok_add_beside(tokenizer *t, const tok_beside *beside, int32_t extra_ids, tok_source source,
+                          const struct json_t *json, char err[TOK_ERR_MAX]);
 
 /* ---- the state of one call of tok_encode */
 typedef struct tok_node tok_node;

@@ -17,14 +17,19 @@ typedef struct listing {
     tokenizer *t;
     const tok_beside *files;
     json_t *added, *config, *map; /* contents of the files; NULL: there is none */
-    const json_t *numbered;       /* added_tokens_decoder of the config; if there is one, added and map are not read */
-    json_t *index;                /* from the content of a token to its index in tokens */
+    const json_t
+        *numbered;        /* added_tokens_decoder of the config; if there is one, added, map and listed are not read */
+    const json_t *listed; /* added_tokens of a tokenizer.json with the rules of T5Tokenizer */
+    const char *padding;  /* pad_token in "padding" of a tokenizer.json with its own rules */
+    json_t *index;        /* from the content of a token to its index in tokens */
     tok_listed *tokens;
     size_t n, capacity;
     int32_t extra_ids;
-    bool model; /* the pieces are those of a spiece.model */
+    tok_source source;
     char *err;
 } listing;
+
+static const tok_file tokenizer_json = {NULL, 0, "tokenizer.json"};
 
 static const char *name_of(const tok_file *file)
 {
@@ -94,7 +99,9 @@ tok_status tok_read_extra_ids(const tok_beside *beside, int32_t *extra_ids, char
 /* Return the file that numbers tokens. */
 static const tok_file *numbering(const listing *l)
 {
-    return l->numbered != NULL ? &l->files->tokenizer_config : &l->files->added_tokens;
+    return l->numbered != NULL              ? &l->files->tokenizer_config
+           : json_array_size(l->listed) > 0 ? &tokenizer_json
+                                            : &l->files->added_tokens;
 }
 
 /* Fail with the number that the file gives a token, and the reason: `why`, followed by `number`. */
@@ -233,13 +240,13 @@ static const char *const names[] = {"bos_token", "eos_token", "unk_token", "sep_
                                     "pad_token", "cls_token", "mask_token"};
 enum { EOS = 1, UNK = 2, PAD = 4, NAMES = 7 };
 
-/* Return the value of a key of special_tokens_map.json, or else of the config. *file becomes its file. */
+/* Return the value of a key of special_tokens_map.json, or else of the config; it may be null. *file becomes
+ * its file. */
 static const json_t *setting(const listing *l, const char *key, const tok_file **file)
 {
     const json_t *value = l->numbered == NULL ? json_object_get(l->map, key) : NULL;
     *file = value != NULL ? &l->files->special_tokens_map : &l->files->tokenizer_config;
-    value = value != NULL ? value : json_object_get(l->config, key);
-    return json_is_null(value) ? NULL : value;
+    return value != NULL ? value : json_object_get(l->config, key);
 }
 
 static const char *content_of(const json_t *value)
@@ -269,10 +276,35 @@ static bool is_special(const listing *l, const char *content)
     return has(config_list(l), content) || has(json_object_get(l->map, "extra_special_tokens"), content);
 }
 
-/* Read added_tokens.json: {"token": number}. */
+/* Read added_tokens of a tokenizer.json: [token with "id"]. */
+static tok_status list_listed(listing *l)
+{
+    char name[60];
+    tok_status status = TOK_OK;
+    for (size_t k = 0; k < json_array_size(l->listed) && status == TOK_OK; k++) {
+        const json_t *value = json_array_get(l->listed, k), *content = json_object_get(value, "content");
+        tok_listed token = {0};
+        status = read_token(l, &tokenizer_json, value, &token);
+        if (status == TOK_OK && (token.content == NULL || json_string_length(content) != strlen(token.content) ||
+                                 !read_integer(json_object_get(value, "id"), &token.id)))
+            status = tok_fail(l->err, TOK_DAMAGED,
+                              "tokenizer.json: added_tokens[%zu], \"%s\", must have an integer id, and \"content\" "
+                              "without NUL",
+                              k, io_safe(name, sizeof name, token.content != NULL ? token.content : ""));
+        if (status == TOK_OK && *token.content != 0) /* empty ones are ignored */
+            status = put(l, &tokenizer_json, token);
+    }
+    return status == TOK_OK ? sort(l, &tokenizer_json) : status;
+}
+
+/* Read added_tokens.json: {"token": number}. A number that tokenizer.json lists keeps its token. */
 static tok_status list_added(listing *l)
 {
     const tok_file *file = &l->files->added_tokens;
+    const tok_status listed = list_listed(l);
+    const size_t n_listed = l->n;
+    if (listed != TOK_OK)
+        return listed;
     char safe[200], name[60];
     const char *key;
     json_t *value;
@@ -286,7 +318,8 @@ static tok_status list_added(listing *l)
         if (id < 0)
             return refuse(l, key, id, "it must be at least", 0);
         const tok_listed token = {.content = key, .id = id, .normalized = !special, .special = special};
-        const tok_status status = put(l, file, token);
+        const bool known = n_listed > 0 && bsearch(&token, l->tokens, n_listed, sizeof token, by_id) != NULL;
+        const tok_status status = known ? TOK_OK : put(l, file, token);
         if (status != TOK_OK)
             return status;
     }
@@ -319,8 +352,18 @@ static tok_status list_members(listing *l, const tok_file *file, const json_t *o
     return status;
 }
 
-/* Append the special tokens that have a name. The names eos, unk and pad have tokens even if no file lists them; ByT5
- * gives them the numbers 0 to 2, and drops the white space around them. */
+/* Return true if a name that has no token in the files has its usual token. With T5Tokenizer, null means none. */
+static bool has_default(const listing *l, const json_t *value, int name, const char *usual)
+{
+    if (l->source == TOK_FROM_JSON)
+        return value == NULL || name == EOS;
+    return l->t->kind == TOK_BYTES ||
+           (l->source == TOK_FROM_SPIECE && tok_id(l->t, usual, (int64_t)strlen(usual)) >= 0);
+}
+
+/* Append the special tokens that have a name. Except for a tokenizer.json with its own rules, the names eos, unk and
+ * pad have tokens even if no file lists them; ByT5 gives them the numbers 0 to 2, and drops the white space around
+ * them. */
 static tok_status list_named(listing *l)
 {
     static const struct {
@@ -342,9 +385,10 @@ static tok_status list_named(listing *l)
             d++;
         status = read_token(l, file, value, &token);
         token.special = true;
-        if (token.content == NULL && d < 3 &&
-            (bytes || tok_id(l->t, defaults[d].usual, (int64_t)strlen(defaults[d].usual)) >= 0))
+        if (token.content == NULL && d < 3 && has_default(l, value, k, defaults[d].usual))
             token.content = defaults[d].usual;
+        if (token.content == NULL && value == NULL && k == PAD)
+            token.content = l->padding;
         if (bytes && (d == 3 || taken[d] || !json_is_object(value)))
             token.lstrip = token.rstrip = d < 3 && !taken[d];
         if (bytes && d < 3 && !taken[d])
@@ -389,6 +433,16 @@ static tok_status list_pieces(listing *l)
     return status;
 }
 
+static bool has_extra_id(const json_t *list)
+{
+    bool found = false;
+    for (size_t k = 0; k < json_array_size(list) && !found; k++) {
+        const char *content = content_of(json_array_get(list, k));
+        found = content != NULL && strstr(content, "<extra_id_") != NULL;
+    }
+    return found;
+}
+
 static tok_status list_extra_ids(listing *l)
 {
     tok_status status = TOK_OK;
@@ -409,16 +463,20 @@ static tok_status list_others(listing *l)
         extra = json_object_get(l->map, "extra_special_tokens");
         old = json_object_get(l->map, "additional_special_tokens");
     }
+    if (old == NULL && json_is_object(list)) /* the config has both lists, and one has names */
+        old = json_object_get(l->config, "additional_special_tokens");
     tok_status status = list_array(l, config, list);
     if (status == TOK_OK)
         status = list_array(l, map, extra);
     if (status != TOK_OK || (list != NULL && !json_is_object(list)) || json_is_array(extra))
         return status;
-    if (l->model)
+    if (l->source == TOK_FROM_SPIECE)
         status = list_pieces(l);
     else if (json_array_size(old) > 0)
-        return list_array(l, map, old);
-    return status == TOK_OK ? list_extra_ids(l) : status;
+        status = list_array(l, map, old);
+    const bool complete =
+        l->source != TOK_FROM_SPIECE && json_array_size(old) > 0 && (l->t->kind == TOK_BYTES || has_extra_id(old));
+    return status == TOK_OK && !complete ? list_extra_ids(l) : status;
 }
 
 /* ------------------------------------------------------------------------------------------------ adding */
@@ -442,7 +500,7 @@ static tok_status find_number(const listing *l, const tok_listed *token, int32_t
     if (*id > (bytes ? TOK_MAX_EXTRA_IDS : TOK_MAX_TOKENS - 1))
         return refuse(l, token->content, given ? token->id : *id, "it must be at most",
                       bytes ? TOK_MAX_EXTRA_IDS : TOK_MAX_TOKENS - 1);
-    if (known >= 0 && given && token->id != known && l->model)
+    if (known >= 0 && given && token->id != known && l->source != TOK_FROM_FILE)
         return refuse(l, token->content, token->id, "in the model it is token", known);
     if (known < 0 && given && !bytes && token->id != *id)
         return refuse(l, token->content, token->id, "new tokens must have consecutive numbers, and the next is", *id);
@@ -474,7 +532,8 @@ static tok_status add_all(listing *l)
         if (status != TOK_OK)
             break;
         sorted = sorted && t->tokens[id].piece >= 0;
-        if (!l->model && t->tokens[id].added > 0 && l->numbered == NULL) /* a tokenizer.json lists it */
+        if (l->source == TOK_FROM_FILE && t->tokens[id].added > 0 &&
+            l->numbered == NULL) /* a tokenizer.json lists it */
             t->tokens[id].special = t->tokens[id].special || l->tokens[k].named;
         else
             status = tok_add(t, id, &l->tokens[k], safe, l->err);
@@ -494,15 +553,20 @@ static void set_eos(const listing *l)
 {
     const tok_file *file;
     const char *eos = content_of(setting(l, names[EOS], &file));
-    if (eos == NULL && l->t->kind == TOK_BYTES)
+    if (eos == NULL && (l->t->kind == TOK_BYTES || l->source == TOK_FROM_JSON))
         eos = "</s>";
     if (eos != NULL)
         l->t->eos = tok_id(l->t, eos, (int64_t)strlen(eos));
 }
 
-tok_status tok_add_beside(tokenizer *t, const tok_beside *beside, int32_t extra_ids, bool model, char err[TOK_ERR_MAX])
+tok_status tok_add_beside(tokenizer *t, const tok_beside *beside, int32_t extra_ids, tok_source source,
+                          const json_t *json, char err[TOK_ERR_MAX])
 {
-    listing l = {.t = t, .files = beside, .extra_ids = extra_ids, .model = model, .err = err};
+    listing l = {.t = t, .files = beside, .extra_ids = extra_ids, .source = source, .err = err};
+    l.listed = source == TOK_FROM_JSON ? json_object_get(json, "added_tokens") : NULL;
+    l.padding = source == TOK_FROM_FILE
+                    ? json_string_value(json_object_get(json_object_get(json, "padding"), "pad_token"))
+                    : NULL;
     tok_status status = parse(&beside->tokenizer_config, &l.config, err);
     if (status == TOK_OK)
         status = parse(&beside->special_tokens_map, &l.map, err);

@@ -9,7 +9,8 @@ bool tok_is_compact(const char *data, int64_t size)
     return size >= TOK_COMPACT_MAGIC_BYTES && memcmp(data, TOK_COMPACT_MAGIC, TOK_COMPACT_MAGIC_BYTES) == 0;
 }
 
-tok_status tok_read_compact(tokenizer *t, const char *data, int64_t size, const char *name, char err[TOK_ERR_MAX])
+tok_status tok_read_compact(tokenizer *t, const char *data, int64_t size, const char *name, const tok_beside *beside,
+                            char err[TOK_ERR_MAX])
 {
     int64_t head[3] = {-1, -1, -1}, sum = 0;
     const int64_t left = size - TOK_COMPACT_HEAD;
@@ -29,5 +30,5 @@ tok_status tok_read_compact(tokenizer *t, const char *data, int64_t size, const 
                         "%s: the sizes of the packed tokenizer contradict each other (pack the model again)", name);
     const char *pieces = sizes + 4 * head[0];
     const tok_vocab vocab = {(int32_t)head[0], scores, sizes, pieces};
-    return tok_read_json_with(t, pieces + head[1], head[2], &vocab, name, err);
+    return tok_read_json_with(t, pieces + head[1], head[2], &vocab, name, beside, err);
 }

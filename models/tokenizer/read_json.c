@@ -131,10 +131,13 @@ static tok_status read_model(tok_reader *r, const json_t *model)
             tok_reader_fail(r, TOK_DAMAGED, "model \"%s\" is not supported; it must be Unigram, as in T5, mT5 and UMT5",
                             io_safe(safe, sizeof(safe), type));
     }
-    if (status == TOK_OK)
-        status = tok_json_bool(r, model, "model", "byte_fallback", &r->t->byte_fallback);
-    if (status == TOK_OK)
-        status = read_pieces(r, vocab);
+    return status == TOK_OK ? read_pieces(r, vocab) : status;
+}
+
+/* Read how unknown characters become tokens. */
+static tok_status read_unknown(const tok_reader *r, const json_t *model)
+{
+    const tok_status status = tok_json_bool(r, model, "model", "byte_fallback", &r->t->byte_fallback);
     if (status != TOK_OK)
         return status;
     const json_t *unk = json_object_get(model, "unk_id");
@@ -234,7 +237,60 @@ static tok_status refuse_bpe(const tok_reader *r, const json_t *root)
                            bytes ? "byte-level " : "");
 }
 
-static tok_status read_parts(tok_reader *r, const json_t *root)
+/* Read the rules of the file: all but the pieces. */
+static tok_status read_rules(tok_reader *r, const json_t *root)
+{
+    tok_status status = read_unknown(r, json_object_get(root, "model"));
+    if (status == TOK_OK)
+        status = tok_read_normalizer(r, json_object_get(root, "normalizer"));
+    if (status == TOK_OK)
+        status = tok_read_pre_tokenizer(r, json_object_get(root, "pre_tokenizer"));
+    if (status == TOK_OK)
+        status = tok_read_post_processor(r, json_object_get(root, "post_processor"));
+    if (status == TOK_OK)
+        status = tok_read_decoder(r, json_object_get(root, "decoder"));
+    return status == TOK_OK ? read_added(r, json_object_get(root, "added_tokens")) : status;
+}
+
+/* Give the tokenizer the rules of T5Tokenizer, where token 2 is <unk>. */
+static tok_status set_t5_rules(tok_reader *r, const json_t *root)
+{
+    const json_t *added = json_object_get(root, "added_tokens");
+    if (r->t->n_tokens < 3)
+        return tok_reader_fail(r, TOK_DAMAGED, "model.vocab has %d pieces; T5Tokenizer needs at least 3",
+                               r->t->n_tokens);
+    if (added != NULL && !json_is_array(added))
+        return tok_reader_fail(r, TOK_DAMAGED, "added_tokens must be a list");
+    const tok_status status = tok_read_charsmap(r, json_object_get(root, "normalizer"));
+    r->t->unk = 2;
+    return status == TOK_OK && !tok_set_t5_rules(r->t) ? tok_reader_memory(r) : status;
+}
+
+/* Return true if some piece begins a word. */
+static bool begins_words(const tokenizer *t)
+{
+    for (int32_t id = 0; id < t->n_tokens; id++)
+        if (t->tokens[id].size >= TOK_META_SIZE &&
+            memcmp(tok_named(t, t->tokens[id].piece), TOK_META, TOK_META_SIZE) == 0)
+            return true;
+    return false;
+}
+
+/* Add the tokens of the files beside a tokenizer.json. */
+static tok_status add_beside(const tok_reader *r, const tok_beside *beside, bool t5, const json_t *root)
+{
+    enum { T5_EXTRA_IDS = 100 }; /* of T5Tokenizer; with its own rules, the file lists its <extra_id_N> */
+    tokenizer *t = r->t;
+    int32_t extra = t5 ? T5_EXTRA_IDS : 0;
+    tok_status status = t5 ? tok_read_extra_ids(beside, &extra, r->err) : TOK_OK;
+    if (status == TOK_OK)
+        status = tok_add_beside(t, beside, extra, t5 ? TOK_FROM_JSON : TOK_FROM_FILE, root, r->err);
+    if (status == TOK_OK && t5 && t->eos >= 0)
+        t->after[t->n_after++] = t->eos;
+    return status;
+}
+
+static tok_status read_parts(tok_reader *r, const json_t *root, const tok_beside *beside)
 {
     tokenizer *t = r->t;
     const json_t *version = json_object_get(root, "version");
@@ -245,29 +301,23 @@ static tok_status read_parts(tok_reader *r, const json_t *root)
     tok_status status = refuse_bpe(r, root);
     if (status == TOK_OK)
         status = read_model(r, json_object_get(root, "model"));
+    const bool t5 = status == TOK_OK && beside != NULL && beside->t5_rules && begins_words(t);
     if (status == TOK_OK)
-        status = tok_read_normalizer(r, json_object_get(root, "normalizer"));
-    if (status == TOK_OK)
-        status = tok_read_pre_tokenizer(r, json_object_get(root, "pre_tokenizer"));
-    if (status == TOK_OK)
-        status = tok_read_post_processor(r, json_object_get(root, "post_processor"));
-    if (status == TOK_OK)
-        status = tok_read_decoder(r, json_object_get(root, "decoder"));
-    if (status == TOK_OK)
-        status = read_added(r, json_object_get(root, "added_tokens"));
+        status = t5 ? set_t5_rules(r, root) : read_rules(r, root);
     if (status == TOK_OK)
         status = tok_tokens_sort(t, r->name, r->err);
     t->eos = status == TOK_OK ? tok_id(t, "</s>", 4) : -1;
-    return status;
+    return status == TOK_OK && beside != NULL ? add_beside(r, beside, t5, root) : status;
 }
 
-tok_status tok_read_json(tokenizer *t, const char *data, int64_t size, const char *name, char err[TOK_ERR_MAX])
+tok_status tok_read_json(tokenizer *t, const char *data, int64_t size, const char *name, const tok_beside *beside,
+                         char err[TOK_ERR_MAX])
 {
-    return tok_read_json_with(t, data, size, NULL, name, err);
+    return tok_read_json_with(t, data, size, NULL, name, beside, err);
 }
 
 tok_status tok_read_json_with(tokenizer *t, const char *data, int64_t size, const tok_vocab *vocab, const char *name,
-                              char err[TOK_ERR_MAX])
+                              const tok_beside *beside, char err[TOK_ERR_MAX])
 {
     tok_reader r = {t, name, err, vocab};
     json_error_t error;
@@ -280,7 +330,7 @@ tok_status tok_read_json_with(tokenizer *t, const char *data, int64_t size, cons
         io_json_fault(data, (size_t)size, &error, fault);
         return tok_reader_fail(&r, TOK_DAMAGED, "%s", fault);
     }
-    const tok_status status = read_parts(&r, root);
+    const tok_status status = read_parts(&r, root, beside);
     json_decref(root);
     return status;
 }

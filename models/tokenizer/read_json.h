@@ -41,10 +41,12 @@ double tok_json_score(const json_t *score);
 
 /* Read a tokenizer.json. If vocab is not NULL, take the pieces from it. */
 tok_status tok_read_json_with(tokenizer *t, const char *data, int64_t size, const tok_vocab *vocab, const char *name,
-                              char err[TOK_ERR_MAX]);
+                              const tok_beside *beside, char err[TOK_ERR_MAX]);
 
 /* read_steps.c */
 tok_status tok_read_normalizer(tok_reader *r, const json_t *normalizer);
+/* Read only the first Precompiled step of a normalizer, as T5Tokenizer does. */
+tok_status tok_read_charsmap(tok_reader *r, const json_t *normalizer);
 tok_status tok_read_pre_tokenizer(tok_reader *r, const json_t *pre_tokenizer);
 tok_status tok_read_post_processor(tok_reader *r, const json_t *post_processor);
 tok_status tok_read_decoder(tok_reader *r, const json_t *decoder);

@@ -341,29 +341,20 @@ static bool is_t5(const tokenizer *t)
     return t->dummy_prefix && t->remove_extra && t->escape && !t->space_is_suffix;
 }
 
-/* Set the steps of T5Tokenizer. It has no bytes for unknown characters, but a model with them was trained with them. */
-static bool set_steps(tokenizer *t)
+/* Set the rules of T5Tokenizer. It has no bytes for unknown characters, but a model with them was trained with them. */
+static bool set_rules(tokenizer *t)
 {
+    const bool has_bytes = t->byte_fallback;
     t->kind = TOK_JSON;
-    if (t->charsmap.n_units > 0)
-        t->norms[t->n_norms++].kind = TOK_NORM_CHARSMAP;
-    t->white_split = t->meta = t->meta_split = true;
-    t->prepend = TOK_PREPEND_ALWAYS;
-    t->meta_size = TOK_META_SIZE;
-    memcpy(t->meta_text, TOK_META, TOK_META_SIZE);
-    t->steps[t->n_steps++] = (tok_decode_step){.kind = TOK_DECODE_META,
-                                               .drop = true,
-                                               .pattern = strdup(TOK_META),
-                                               .content = strdup(" "),
-                                               .pattern_size = TOK_META_SIZE,
-                                               .content_size = 1};
-    if (t->byte_fallback)
-        t->steps[t->n_steps++].kind = TOK_DECODE_BYTES;
     for (int32_t id = 0; id < t->n_tokens; id++) { /* tok_add_beside finds the special tokens */
         t->min_score = fmin(t->min_score, t->tokens[id].score);
         t->tokens[id].special = false;
     }
-    return t->steps[0].pattern != NULL && t->steps[0].content != NULL && tok_graphemes_open(&t->graphemes);
+    const bool good = tok_set_t5_rules(t) && tok_graphemes_open(&t->graphemes);
+    t->byte_fallback = has_bytes;
+    if (has_bytes)
+        t->steps[t->n_steps++].kind = TOK_DECODE_BYTES;
+    return good;
 }
 
 static tok_status make_parts(reader *r, int32_t extra_ids, const tok_beside *beside)
@@ -378,7 +369,7 @@ static tok_status make_parts(reader *r, int32_t extra_ids, const tok_beside *bes
     const bool given = r->unk_surface.at != NULL;
     t->unk_surface_size = given ? (int32_t)strnlen(r->unk_surface.at, (size_t)(r->unk_surface.end - r->unk_surface.at))
                                 : (int32_t)strlen(usual);
-    if (beside != NULL && is_t5(t) && !set_steps(t))
+    if (beside != NULL && is_t5(t) && !set_rules(t))
         return tok_fail(r->err, TOK_FAILED, "%s: out of memory while reading %d pieces", r->name, t->n_tokens);
     t->unk_surface = tok_name(t, given ? r->unk_surface.at : usual, t->unk_surface_size);
     if (t->unk_surface_size > MAX_SURFACE)
@@ -392,7 +383,7 @@ static tok_status make_parts(reader *r, int32_t extra_ids, const tok_beside *bes
         return tok_fail(r->err, TOK_FAILED, "%s: out of memory while reading %d pieces", r->name, t->n_tokens);
     status = tok_tokens_sort(t, r->name, r->err);
     if (status == TOK_OK && beside != NULL)
-        status = tok_add_beside(t, beside, extra_ids, true, r->err);
+        status = tok_add_beside(t, beside, extra_ids, TOK_FROM_SPIECE, NULL, r->err);
     if (status != TOK_OK)
         return status;
     if (!tok_utf8_valid(tok_named(t, t->unk_surface), t->unk_surface_size))

@@ -166,6 +166,16 @@ tok_status tok_read_normalizer(tok_reader *r, const json_t *normalizer)
     return each(r, normalizer, "normalizer", "normalizers", one_normalizer);
 }
 
+static tok_status only_charsmap(tok_reader *r, const json_t *step, const char *type)
+{
+    return strcmp(type, "Precompiled") == 0 && r->t->charsmap.n_units == 0 ? read_charsmap(r, step) : TOK_OK;
+}
+
+tok_status tok_read_charsmap(tok_reader *r, const json_t *normalizer)
+{
+    return each(r, normalizer, "normalizer", "normalizers", only_charsmap);
+}
+
 /* ---- pre_tokenizer, and the decoder step of the same name */
 
 static tok_status read_meta(const tok_reader *r, const json_t *step, const char **text, int64_t *size,

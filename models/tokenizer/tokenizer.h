@@ -53,19 +53,30 @@ typedef struct tok_beside {
     tok_file added_tokens;     /* added_tokens.json: {"token": number}; numbers continue after the model's tokens */
     tok_file tokenizer_config; /* tokenizer_config.json: added and special tokens; "extra_ids" overrides the argument */
     tok_file special_tokens_map; /* special_tokens_map.json: special tokens */
+    bool t5_rules;               /* a tokenizer.json gets the rules of T5Tokenizer, see tok_open_beside */
 } tok_beside;
 
 /* Like tok_open_memory, but read the files beside the tokenizer too, and find special tokens such as </s> and
  * <extra_id_0> in a text, with the results of T5Tokenizer in transformers (5.24). A spiece.model with T5's rules for
  * spaces gives the tokens that its conversion to a tokenizer.json gives. With other rules for spaces or with bytes for
- * unknown characters, the text between special tokens gives the tokens of SentencePiece. */
+ * unknown characters, the text between special tokens gives the tokens of SentencePiece.
+ *
+ * A tokenizer.json keeps its own rules, as in TokenizersBackend. With beside->t5_rules, T5Tokenizer takes only the
+ * pieces, precompiled_charsmap and added tokens from the file, and has rules of its own for spaces, unknown characters,
+ * the end of a text and decoding. These need pieces that begin with U+2581: without any, the rules of the file stay. */
 tok_status tok_open_beside(tokenizer **made, const void *data, int64_t size, const char *name, int32_t extra_ids,
                            const tok_beside *beside, char err[TOK_ERR_MAX]);
 
-/* Convert a tokenizer.json to a form that tok_open_memory opens several times faster, on machines with the same byte
- * order. *made has *made_size bytes; the caller frees it with free(). Other tokenizers already open fast: for them
- * *made is NULL and *made_size is 0. */
-tok_status tok_compact(const char *data, int64_t size, char **made, int64_t *made_size, char err[TOK_ERR_MAX]);
+/* Return true if the rules of a tokenizer.json, or of a spiece.model that tok_open_beside opened, are those of
+ * T5Tokenizer. */
+bool tok_has_t5_rules(const tokenizer *t);
+
+/* Convert a tokenizer.json to a form that tok_open_memory and tok_open_beside open several times faster, on machines
+ * with the same byte order. The file must be one that tok_open_beside opens; beside = NULL: that tok_open_memory opens.
+ * *made has *made_size bytes; the caller frees it with free(). Other tokenizers already open fast: for them *made is
+ * NULL and *made_size is 0. */
+tok_status tok_compact(const char *data, int64_t size, const tok_beside *beside, char **made, int64_t *made_size,
+                       char err[TOK_ERR_MAX]);
 
 struct io_gguf;
 /* The tokenizer of a .gguf file, as files of a folder. The caller frees the texts. */

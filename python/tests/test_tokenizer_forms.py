@@ -7,6 +7,7 @@ import random
 import shutil
 import struct
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -312,9 +313,9 @@ def test_byt5_has_the_tokens_of_transformers(name, tmp_path):
             check_bytes(f"packed {label}", model, oracle)
 
 
-def check_bytes(label, model, oracle):
-    wanted = [oracle(text).input_ids for text in TEXTS]
-    for text, want, found in zip(TEXTS, wanted, model.tokenize(TEXTS)):
+def check_bytes(label, model, oracle, texts=TEXTS):
+    wanted = [oracle(text).input_ids for text in texts]
+    for text, want, found in zip(texts, wanted, model.tokenize(texts)):
         assert found.tolist() == want, f"{label}: {text!r}"
     for skip in (False, True):
         decoded = [oracle.decode(ids, skip_special_tokens=skip, clean_up_tokenization_spaces=False) for ids in wanted]
@@ -363,3 +364,233 @@ def test_a_tokenizer_that_cannot_be_read_is_not_packed(json_folder, spiece, tmp_
     path.unlink()
     with t5.T5(json_folder) as model:
         assert model.tokenize("</s>").tolist() == [1, 1]
+
+
+# ------------------------------------------------------------------------------------------------ classes of a tokenizer.json
+
+def sequence(*steps, key="pretokenizers"):
+    return {"type": "Sequence", key: list(steps)}
+
+
+def meta(**more):
+    return {"type": "Metaspace", "replacement": "▁", **more}
+
+
+def replaced(pattern, content):
+    return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
+
+
+def converted_by_4(**options):
+    """Return the change to a tokenizer.json that makes it one of a converter of transformers 4.40 to 4.57."""
+    strip = {"type": "Strip", "strip_left": False, "strip_right": True}
+    return lambda x: {"normalizer": sequence(x["normalizer"], strip, replaced(" {2,}", "▁"), key="normalizers"),
+                      "pre_tokenizer": meta(**options), "decoder": meta(**options)}
+
+
+OLD = meta(add_prefix_space=True)
+# What other converters write, as changes to the file that transformers 5 saves. T5Tokenizer replaces all of it.
+CONVERTERS = {
+    "5": lambda x: {},
+    "4.0": lambda x: {"pre_tokenizer": sequence({"type": "WhitespaceSplit"}, OLD), "decoder": OLD,
+                      "model": {k: v for k, v in x["model"].items() if k not in ("byte_fallback", "type")}},
+    "4, always": converted_by_4(prepend_scheme="always", split=True),
+    "4, first": converted_by_4(prepend_scheme="first", split=False),
+    "4, never": converted_by_4(prepend_scheme="never", split=True),
+    "no spaces": lambda x: {"pre_tokenizer": None, "decoder": None},
+    "no end": lambda x: {"post_processor": None},
+    "another end": lambda x: {"post_processor": {
+        "type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "<pad>", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
+        "special_tokens": {"<pad>": {"id": "<pad>", "ids": [0], "tokens": ["<pad>"]}}}},
+    "tokenizers": lambda x: {"normalizer": sequence({"type": "Nmt"}, {"type": "NFKC"}, replaced(" {2,}", " "), key="normalizers"),
+                             "pre_tokenizer": meta(prepend_scheme="always", split=True)},
+    "another order": lambda x: {"normalizer": sequence({"type": "Lowercase"}, x["normalizer"], replaced(r"\s", "▁"), key="normalizers")},
+    "no map": lambda x: {"normalizer": None, "pre_tokenizer": sequence({"type": "WhitespaceSplit"}, meta(prepend_scheme="first", split=True))},
+    "bytes": lambda x: {"model": {**x["model"], "byte_fallback": True},
+                        "decoder": sequence(x["decoder"], {"type": "ByteFallback"}, {"type": "Fuse"}, key="decoders")},
+    "another unknown": lambda x: {"model": {**x["model"], "unk_id": 0}},
+    "padding": lambda x: {"padding": {"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0,
+                                      "pad_token": "<pad>"},
+                          "truncation": {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}}}
+READABLE = [name for name in CONVERTERS if name not in ("tokenizers", "another order")]  # with the rules of the file
+
+TEN = [f"<extra_id_{k}>" for k in range(10)]
+T5 = {"tokenizer_class": "T5Tokenizer"}
+# Files beside a tokenizer.json of 710 pieces, and its additional added tokens, or None for no added tokens at all
+CLASSES = {
+    "class": (T5, None, None),
+    "fast": ({"tokenizer_class": "T5TokenizerFast", "extra_ids": 10}, None, None),
+    "as published": ({**CONFIG, "extra_ids": 10, "additional_special_tokens": TEN}, None,
+                     {"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>", "additional_special_tokens": TEN}),
+    "no class": ({"model_max_length": 512}, None, None),
+    "another end": ({**T5, "extra_ids": 10, "eos_token": "<end>"}, None, None),
+    "an end that is a piece": ({**T5, "extra_ids": 10, "eos_token": "the"}, None, None),
+    "an end in the map": ({**T5, "extra_ids": 10, "eos_token": "<x>"}, None, {"eos_token": flags("<e>", "lstrip")}),
+    "no extra ids": ({**T5, "extra_ids": 0}, None, None),
+    "few extra ids": ({**T5, "extra_ids": 3}, None, None),
+    "no list": ({**T5, "additional_special_tokens": None}, None, None),
+    "a short list": ({**T5, "extra_ids": 10, "additional_special_tokens": ["<sep>"]}, None, None),
+    "an empty list": ({**T5, "extra_ids": 10, "additional_special_tokens": []}, None, None),
+    "a list in the map": ({**T5, "extra_ids": 10}, None, {"additional_special_tokens": ["<sep>", "<x>"]}),
+    "a full list in the map": ({**T5, "extra_ids": 10}, None, {"additional_special_tokens": TEN}),
+    "a new list in the map": ({**T5, "extra_ids": 10}, None, {"extra_special_tokens": ["<sep>"]}),
+    "names": ({**T5, "extra_ids": 10, "extra_special_tokens": {"image_token": "<sep>"}, "sep_token": "<x>"}, None, None),
+    "names and a list": ({**T5, "extra_ids": 10, "extra_special_tokens": {"image_token": "<sep>"}, "additional_special_tokens": ["<y>"]}, None, None),
+    "two lists": ({**T5, "extra_ids": 10, "extra_special_tokens": ["<sep>"], "additional_special_tokens": ["<y>"]}, None, None),
+    "other keys": ({**T5, "extra_ids": 10, "add_eos_token": False, "add_bos_token": True, "bos_token": "<pad>", "add_prefix_space": False,
+                    "legacy": False}, None, None),
+    "null": ({**T5, "extra_ids": 10, "pad_token": None, "unk_token": None}, None, None),
+    "added": ({**T5, "extra_ids": 10}, {"<x>": 710, "<y>": 711}, {"cls_token": "<y>"}),
+    "listed": ({**T5, "extra_ids": 10}, None, {"cls_token": "<y>"}, [
+        flags("<x>", "lstrip"), flags("<y>", "rstrip"), flags("Ab c", "normalized"), flags("①x", "normalized", special=True),
+        flags("is", "single_word", "lstrip")]),
+    "listed and added": ({**T5, "extra_ids": 10}, {"<sep>": 710, "<y>": 711, "<e>": 712}, None, [flags("<x>", "lstrip"), flags("<y>", "rstrip")]),
+    "listed and in the decoder": ({**T5, "extra_ids": 10, "added_tokens_decoder": {
+        "1": flags("</s>", special=True), "700": flags("<extra_id_9>", "lstrip")}}, None, None, [flags("<x>", "lstrip")]),
+    "none are listed": (T5, None, None, None),
+    "rules of the file": ({**CONFIG, "tokenizer_class": "TokenizersBackend"}, None, None),
+    "rules of the file, another end": ({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<end>", "add_eos_token": True}, None, None),
+    "rules of the file, none are listed": ({"tokenizer_class": "TokenizersBackend", "extra_ids": 10}, None, None, None),
+    "only config.json": (None, None, None)}
+
+
+@pytest.fixture
+def class_folder(spiece, tmp_path):
+    """Return a function that writes a folder with a tokenizer.json of a converter, files beside it, and a model."""
+    models = {"bytes": spiece("umt5", byte_fallback=True), "t5": spiece("t5", character_coverage=0.98)}
+
+    def save(model):
+        start = make_folder(tmp_path / model, models[model], ({**CONFIG, "extra_ids": 10}, None, None))
+        return json.loads(transformers.T5Tokenizer.from_pretrained(start).backend_tokenizer.to_str())
+
+    files = {model: save(model) for model in models}
+
+    def write(name, converter, config, added=None, names=None, listed=(), kind="t5", **more):
+        folder = tmp_path / name
+        folder.mkdir()
+        saved = files["bytes" if converter == "bytes" else "t5"]
+        content = {**saved, **CONVERTERS[converter](saved)}
+        numbers = {piece: k for k, (piece, _) in enumerate(content["model"]["vocab"])}
+        for token in listed or ():
+            numbers.setdefault(token["content"], len(numbers))
+        content["added_tokens"] = [] if listed is None else sorted(
+            [*content["added_tokens"], *({"id": numbers[token["content"]], **token} for token in listed)], key=lambda token: token["id"])
+        for file, value in (("tokenizer", content), ("tokenizer_config", config), ("added_tokens", added), ("special_tokens_map", names)):
+            if value is not None:
+                (folder / f"{file}.json").write_text(json.dumps(value), encoding="utf-8")
+        write_model(folder, 900, kind, **more)
+        return folder
+
+    return write
+
+
+def check_packed_too(folder, oracle, texts=TEXTS, same=check, **options):
+    """Check a folder and its packed file. Return the notes that opening the folder gives."""
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        model = t5.T5(folder, **options)
+    with model:
+        same(folder, model, oracle, texts)
+        model.pack(folder / "packed")
+    with t5.T5(folder / "packed") as model:
+        same(f"packed {folder}", model, oracle, texts)
+    return [str(one.message) for one in seen]
+
+
+@pytest.mark.parametrize("converter", CONVERTERS)
+def test_t5tokenizer_replaces_the_rules_of_a_file(converter, class_folder):
+    """AutoTokenizer gives a class with the name T5Tokenizer its own rules, and takes only pieces, characters and added tokens from the file."""
+    folder = class_folder("named", converter, {**T5, "extra_ids": 10})
+    oracle = transformers.AutoTokenizer.from_pretrained(folder)
+    assert isinstance(oracle, transformers.T5Tokenizer)
+    assert check_packed_too(folder, oracle) == []
+    own = transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
+    assert (own(TEXTS).input_ids == oracle(TEXTS).input_ids) == (converter in ("5", "4.0", "padding")), "the test proves nothing"
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("converter", ["4, first", "4.0"])
+def test_files_beside_a_tokenizer_json(converter, name, class_folder):
+    more = {"tokenizer_class": "T5Tokenizer"} if name == "only config.json" else {}
+    folder = class_folder("named", converter, *CLASSES[name], **more)
+    assert check_packed_too(folder, transformers.AutoTokenizer.from_pretrained(folder)) == []
+
+
+@pytest.mark.parametrize("name", [name for name in CLASSES if name.startswith("rules")])
+@pytest.mark.parametrize("converter", READABLE)
+def test_other_classes_keep_the_rules_of_a_file(converter, name, class_folder):
+    folder = class_folder("named", converter, *CLASSES[name])
+    oracle = transformers.AutoTokenizer.from_pretrained(folder)
+    assert type(oracle) is transformers.TokenizersBackend
+    assert check_packed_too(folder, oracle) == []
+
+
+NAMED = ["T5Tokenizer", "T5TokenizerFast", "MT5Tokenizer", "MT5TokenizerFast", "UMT5Tokenizer", "UMT5TokenizerFast", "Umt5Tokenizer",
+         "LongT5TokenizerFast", "SwitchTransformersTokenizer", "PreTrainedTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend",
+         "PythonBackend", None]
+KINDS = {"t5": {}, "mt5": {}, "umt5": {}, "longt5": {"encoder_attention_type": "local", "local_radius": 3}}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_class_that_makes_the_tokens(kind, class_folder):
+    """The class depends on the name, and on the kind of the model: UMT5 has the rules of the file with every name."""
+    seen = set()
+    for file in ("tokenizer_config", "config"):
+        for k, name in enumerate(NAMED):
+            named = {"tokenizer_class": name}
+            if file == "config" and kind == "longt5" and name not in ("T5Tokenizer", "T5TokenizerFast", "TokenizersBackend"):
+                continue  # AutoTokenizer fails for names that transformers lacks
+            folder = class_folder(f"{file}{k}", "4, first", named if file == "tokenizer_config" else {}, kind=kind, **KINDS[kind],
+                                  **(named if file == "config" else {}))
+            if kind == "longt5":
+                weights = {name.replace("SelfAttention", "LocalSelfAttention"): x for name, x in tensors(900).items()}
+                safetensors.save_file(weights, folder / "model.safetensors")
+            oracle = transformers.AutoTokenizer.from_pretrained(folder)
+            assert check_packed_too(folder, oracle, TEXTS[::2]) == [], name
+            seen.add(type(oracle).__name__)
+    assert seen == ({"T5Tokenizer", "TokenizersBackend"} if kind != "umt5" else {"TokenizersBackend"})
+
+
+@pytest.mark.filterwarnings("ignore:This sequence already has")
+def test_byt5tokenizer_beside_a_tokenizer_json(class_folder):
+    for k, name in enumerate(("ByT5Tokenizer", "ByT5TokenizerFast")):
+        folder = class_folder(f"bytes{k}", "5", {"tokenizer_class": name, "extra_ids": 125})
+        assert check_packed_too(folder, transformers.ByT5Tokenizer(), TEXTS, check_bytes) == [
+            f"{folder}/tokenizer.json: not read, because tokenizer_class is ByT5Tokenizer"]
+
+
+def test_a_tokenizer_json_without_a_class_keeps_its_rules(class_folder):
+    """Alone, as a given file, and packed. A note says that AutoTokenizer would replace the rules."""
+    folder = class_folder("alone", "4, first", None)
+    own = transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
+    note, = check_packed_too(folder, own)
+    assert note.startswith(f"{folder}/tokenizer.json: its rules are used, because no file names a tokenizer_class")
+    equal = class_folder("equal", "5", None)
+    assert check_packed_too(equal, transformers.PreTrainedTokenizerFast(tokenizer_file=str(equal / "tokenizer.json"))) == []
+    named = class_folder("named", "5", T5, tokenizer_class="T5Tokenizer")
+    assert check_packed_too(named, own, tokenizer=folder / "tokenizer.json") == []
+    with_class = class_folder("given", "4, first", {**T5, "extra_ids": 10})
+    assert check_packed_too(folder, transformers.AutoTokenizer.from_pretrained(with_class), tokenizer=with_class) == []
+    bytes_too = class_folder("of bytes", "5", None, tokenizer_class="ByT5Tokenizer")
+    assert check_packed_too(bytes_too, own, tokenizer=folder / "tokenizer.json") == []
+
+
+def test_pieces_without_marks_keep_the_rules_of_a_file(class_folder):
+    """T5Tokenizer of transformers 5 reads every word of Ankh as <unk>, because its pieces do not begin with U+2581."""
+    folder = class_folder("unmarked", "no spaces", {**T5, "extra_ids": 10})
+    path = folder / "tokenizer.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["model"]["vocab"] = [[piece.replace("▁", "") or " ", score] if not piece.startswith("▁") or len(piece) == 1 else [f"x{k}", score]
+                                 for k, (piece, score) in enumerate(content["model"]["vocab"])]
+    path.write_text(json.dumps(content), encoding="utf-8")
+    note, = check_packed_too(folder, transformers.PreTrainedTokenizerFast(tokenizer_file=str(path)))
+    assert note.startswith(f"{path}: its rules are used, because no piece begins with U+2581")
+
+
+def test_other_classes_are_refused(class_folder):
+    for k, (config, more) in enumerate((({"tokenizer_class": "LlamaTokenizer"}, {}), ({"tokenizer_class": "BertTokenizerFast"}, {}),
+                                        (None, {"tokenizer_class": "LlamaTokenizer"}), ({}, {"tokenizer_class": "BertTokenizer"}))):
+        folder = class_folder(f"other{k}", "5", config, **more)
+        file = "config.json" if more else "tokenizer_config.json"
+        with t5.T5(folder) as model, pytest.raises(ValueError, match=rf'/{file}: "tokenizer_class" is .*another class'):
+            model.tokenize("a")

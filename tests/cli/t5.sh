@@ -211,12 +211,15 @@ has '^f32   checksum of the file        wrong   FAILED$'
 mkdir -p "$T/made/text"
 sed 's/"vocab_size": 64/"vocab_size": 910/' $data/v11/config.json >"$T/made/text/config.json"
 cp tests/tokenizer/data/t5.json "$T/made/text/tokenizer.json"
+as_it_is='{"tokenizer_class": "TokenizersBackend"}' # the rules of the file are used
+printf '%s\n' "$as_it_is" >"$T/made/text/tokenizer_config.json"
 ok t5 tokenize "$T/made/text" --text 'the text'
 refused 1 'the model accepts only token numbers' t5 tokenize $data/v11 --text gi
 
 # a tokenizer.json is packed as arrays, and packing the result again gives the same bytes
 mkdir "$T/made/words"
 cp $data/v11/config.json $data/v11/model.safetensors "$T/made/words"
+printf '%s\n' "$as_it_is" >"$T/made/words/tokenizer_config.json"
 refused_text='the model accepts only token numbers: .*tokenizer.json: it has 900 pieces, but the embedding has 64 rows \(use the tokenizer of this model\)'
 cp tests/tokenizer/data/t5.json "$T/made/words/tokenizer.json"
 run t5 tokenize "$T/made/words" --text the

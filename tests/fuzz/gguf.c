@@ -119,7 +119,8 @@ static void read_tokenizer(const io_checkpoint *c)
         return;
     }
     const tok_file added = {files.added_tokens, files.added_tokens ? (int64_t)strlen(files.added_tokens) : 0, "a"};
-    const tok_beside beside = {added, {files.tokenizer_config, (int64_t)strlen(files.tokenizer_config), "c"}, {0}};
+    const tok_beside beside = {
+        added, {files.tokenizer_config, (int64_t)strlen(files.tokenizer_config), "c"}, {0}, false};
     if (tok_open_beside(&t, files.spiece, files.spiece_size, "file", 100, &beside, err) != TOK_OK)
         refusal_is_a_line(err, sizeof err);
     tok_close(t);

@@ -51,7 +51,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         refusal_is_a_line(err, sizeof err);
     }
     const tok_file beside = {at + file, (int64_t)text, "beside"}; /* also use the text as a JSON file */
-    if (tok_open_beside(&t, at, (int64_t)file, "x", 4, &(tok_beside){beside, beside, beside}, err) == TOK_OK) {
+    if (tok_open_beside(&t, at, (int64_t)file, "x", 4, &(tok_beside){beside, beside, beside, data[0] & 2}, err) ==
+        TOK_OK) {
         use(t, "a b  c", 6);
         tok_close(t);
     } else {
@@ -59,7 +60,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     char *made = NULL;
     int64_t made_size = 0;
-    if (tok_compact(at, (int64_t)file, &made, &made_size, err) != TOK_OK)
+    if (tok_compact(at, (int64_t)file, NULL, &made, &made_size, err) != TOK_OK)
         refusal_is_a_line(err, sizeof err);
     free(made);
     return 0;

@@ -32,11 +32,11 @@ HELPER file load(const char *path)
     return f;
 }
 
-/* Replace a tokenizer.json by the output of tok_compact, followed by NUL. */
-HELPER void make_compact(file *f)
+/* Replace a tokenizer.json by the output of tok_compact, followed by NUL. beside: as for tok_compact. */
+HELPER void make_compact(file *f, const tok_beside *beside)
 {
     file made;
-    if (tok_compact(f->bytes, f->size, &made.bytes, &made.size, err) != TOK_OK)
+    if (tok_compact(f->bytes, f->size, beside, &made.bytes, &made.size, err) != TOK_OK)
         fail_msg("%s", err);
     assert_true(made.size > 0);
     free(f->bytes);

@@ -15,7 +15,7 @@ import tempfile
 
 import sentencepiece
 import transformers
-from transformers import ByT5Tokenizer, PreTrainedTokenizerFast, T5Tokenizer
+from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerFast, T5Tokenizer
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from hard_texts import hard_texts, special_texts
@@ -50,7 +50,7 @@ def folder(model, files):
     """Write a folder with a model and files beside it."""
     made = pathlib.Path(tempfile.mkdtemp())
     if model:
-        (made / "spiece.model").write_bytes((DATA / model).read_bytes())
+        (made / ("tokenizer.json" if model.endswith(".json") else "spiece.model")).write_bytes((DATA / model).read_bytes())
     for name, content in files.items():
         (made / f"{name}.json").write_text(json.dumps(content))
     return made
@@ -119,6 +119,12 @@ def main():
     files = {"tokenizer_config": {**BASE, "extra_ids": 10, "additional_special_tokens": ["<sep>", *(f"<extra_id_{k}>" for k in range(10))]}}
     t = with_bytes(T5Tokenizer.from_pretrained(folder("umt5.model", files)))
     found.append(cases("bytes for unknown characters", ["umt5.model"], files, t, VALID[:60] + SPECIAL[2::5]))
+    for file, config in (("white.json", {"eos_token": "<pad>"}), ("first.json", {"extra_ids": 10, "add_eos_token": False}),
+                         ("never.json", {"additional_special_tokens": ["<sep>"]}), ("fallback.json", {"eos_token": "<end>", "extra_ids": 0})):
+        files = {"tokenizer_config": {"tokenizer_class": "T5Tokenizer", **config}}
+        t = AutoTokenizer.from_pretrained(folder(file, files))
+        assert type(t) is T5Tokenizer
+        found.append(cases(f"T5Tokenizer for {file}", [file], files, t, VALID[:60:2] + SPECIAL[4::9]) | {"t5_rules": True})
     files = {"tokenizer_config": {"extra_ids": 0}}
     found.append(cases("other rules for spaces", ["fallback.model"], files, Pieces(DATA / "fallback.model", ["</s>", "<unk>", "<ctl>"]),
                        SPECIAL[3::5]))

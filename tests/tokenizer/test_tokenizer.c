@@ -67,9 +67,9 @@ static tokenizer *opened_as(const char *name, bool compact)
         return opened(name);
     snprintf(path, sizeof(path), DATA "%s", name);
     file f = load(path), again;
-    make_compact(&f);
+    make_compact(&f, NULL);
     assert_int_equal(tok_open_memory(&t, f.bytes, f.size, name, 0, err), TOK_OK);
-    assert_int_equal(tok_compact(f.bytes, f.size, &again.bytes, &again.size, err), TOK_OK);
+    assert_int_equal(tok_compact(f.bytes, f.size, NULL, &again.bytes, &again.size, err), TOK_OK);
     assert_true(again.bytes == NULL && again.size == 0);
     free(f.bytes);
     return t;
@@ -112,7 +112,7 @@ static void tokens_and_texts_match_the_oracles(void **state)
 }
 
 /* Open a file with files beside it; a .gguf file has its own. With `compact`, open the output of tok_compact. */
-static tokenizer *opened_beside(const char *name, const json_t *files, bool compact)
+static tokenizer *opened_beside(const char *name, const json_t *files, bool t5_rules, bool compact)
 {
     static const char *const keys[] = {"added_tokens", "tokenizer_config", "special_tokens_map"};
     char path[200], *text[3];
@@ -133,14 +133,14 @@ static tokenizer *opened_beside(const char *name, const json_t *files, bool comp
     } else if (!bytes) {
         f = load(path);
     }
-    if (compact)
-        make_compact(&f);
     for (int k = 0; k < 3; k++) {
         json_t *content = json_object_get(files, keys[k]);
         text[k] = gguf ? (k == 1 ? made.tokenizer_config : NULL) : content != NULL ? json_dumps(content, 0) : NULL;
         beside[k] = (tok_file){text[k], text[k] != NULL ? (int64_t)strlen(text[k]) : 0, keys[k]};
     }
-    const tok_beside all = {beside[0], beside[1], beside[2]};
+    const tok_beside all = {beside[0], beside[1], beside[2], t5_rules};
+    if (compact)
+        make_compact(&f, &all);
     if ((bytes ? tok_open_bytes(&t, 125, &all, err) : tok_open_beside(&t, f.bytes, f.size, name, 100, &all, err)) !=
         TOK_OK)
         fail_msg("%s: %s", name, err);
@@ -154,7 +154,8 @@ static void check_form(const json_t *one, const char *form, bool compact)
 {
     const json_t *texts = json_object_get(one, "texts"), *decoded = json_object_get(one, "decoded");
     char label[100];
-    tokenizer *t = opened_beside(form, json_object_get(one, "files"), compact);
+    tokenizer *t =
+        opened_beside(form, json_object_get(one, "files"), json_is_true(json_object_get(one, "t5_rules")), compact);
     snprintf(label, sizeof label, "%s, %s%s", json_string_value(json_object_get(one, "name")),
              compact ? "compact " : "", form);
     for (size_t k = 0; k < json_array_size(texts); k++) {
@@ -188,7 +189,7 @@ static void every_form_has_the_tokens_of_transformers(void **state)
         }
     }
     print_message("%zu tokenizers, %zu texts\n", json_array_size(cases), texts);
-    assert_true(json_array_size(cases) == 9 && texts > 1000);
+    assert_true(json_array_size(cases) == 13 && texts > 1000);
     json_decref(cases);
 }
 
@@ -204,7 +205,8 @@ static void gguf_has_the_tokens_of_spiece_model(void **state)
         json_error_t error;
         const int extra = k < 2 ? 100 : 0; /* of more than 100 placeholders, the first 100 are <extra_id_N> */
         json_t *files = json_pack("{s:{s:i}}", "tokenizer_config", "extra_ids", extra);
-        tokenizer *model = opened_beside(names_of[k][0], files, false), *t = opened_beside(names_of[k][1], NULL, false);
+        tokenizer *model = opened_beside(names_of[k][0], files, false, false),
+                  *t = opened_beside(names_of[k][1], NULL, false, false);
         snprintf(path, sizeof(path), DATA "%s", names_of[k][2]);
         json_t *cases = json_load_file(path, 0, &error);
         assert_int_equal(tok_size(t), tok_size(model));

@@ -58,7 +58,7 @@ static file load_data(const char *name)
     snprintf(path, sizeof(path), DATA "%s", compact ? name + 8 : name);
     file f = load(path);
     if (compact)
-        make_compact(&f);
+        make_compact(&f, NULL);
     return f;
 }
 
@@ -411,7 +411,8 @@ static tok_status open_beside(tokenizer **t, const char *added, const char *conf
     const file model = load(DATA "added/spiece.model");
     const tok_beside beside = {{added, added != NULL ? (int64_t)strlen(added) : 0, "added.json"},
                                {config, config != NULL ? (int64_t)strlen(config) : 0, "config.json"},
-                               {map, map != NULL ? (int64_t)strlen(map) : 0, "map.json"}};
+                               {map, map != NULL ? (int64_t)strlen(map) : 0, "map.json"},
+                               false};
     const tok_status status = tok_open_beside(t, model.bytes, model.size, "model", 4, &beside, err);
     free(model.bytes);
     return status;
@@ -475,7 +476,7 @@ static void errors_beside_a_model_are_named(void **state)
     for (long k = 1; status != TOK_OK && STARVES; k++) { /* let every allocation fail once */
         const file model = load(DATA "added/spiece.model");
         const tok_file map = {"{\"sep_token\": \"<s>\"}", 20, "map.json"};
-        const tok_beside beside = {{added, sizeof added - 1, "added.json"}, map, map};
+        const tok_beside beside = {{added, sizeof added - 1, "added.json"}, map, map, false};
         starve(k, true);
         status = tok_open_beside(&t, model.bytes, model.size, "model", 4, &beside, err);
         starve_end();
@@ -557,7 +558,7 @@ static void every_allocation_may_fail(void **state)
         for (long n = 1, more = 1; more && !bytes; n += 1 + n / 40) {
             file made;
             starve(n, true);
-            const tok_status status = tok_compact(f.bytes, f.size, &made.bytes, &made.size, err);
+            const tok_status status = tok_compact(f.bytes, f.size, NULL, &made.bytes, &made.size, err);
             more = starve_end() >= n;
             assert_true(status == (more ? TOK_FAILED : TOK_OK));
             free(made.bytes);
