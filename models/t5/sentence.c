@@ -216,7 +216,9 @@ static rp_status copy_tensor(struct t5_sentence *s, const io_checkpoint *file, c
     s->not_finite += io_tensor_not_finite(t);
     return io_tensor_read(t, 0, n, *numbers)
                ? RP_OK
-               : t5_fail(RP_E_ARG, "%s: the tensor %s has no floating-point numbers (give f32 or f16)", folder, name);
+               : t5_fail(RP_E_ARG, "%s: the tensor %s: %s", folder, name,
+                         t->unsupported != NULL ? t->unsupported
+                                                : "it has no floating-point numbers (give f32 or f16)");
 }
 
 static rp_status read_weights(rp_t5 *m, module *d, const json_t *config, const char *folder)
@@ -343,16 +345,26 @@ rp_status t5_find_modules(rp_t5 *m, const char *folder, char **inner)
 /* ------------------------------------------------------------------------------------------------ texts */
 
 /* Find the longest source, as sentence-transformers does: max_seq_length, or model_max_length of the tokenizer and
- * max_position_embeddings of the model. */
+ * max_position_embeddings of the model. The file of the former may have the name of another kind of model. */
 static rp_status read_limit(rp_t5 *m, const char *inner)
 {
-    json_t *config, *tokenizer = NULL;
-    rp_status status = read_json(m, inner, "sentence_bert_config.json", &config);
+    static const char *const names[] = {"sentence_bert_config.json",       "sentence_roberta_config.json",
+                                        "sentence_distilbert_config.json", "sentence_camembert_config.json",
+                                        "sentence_albert_config.json",     "sentence_xlm-roberta_config.json",
+                                        "sentence_xlnet_config.json"};
+    json_t *config = NULL, *tokenizer = NULL;
+    rp_status status = RP_OK;
+    size_t k = 0;
+    for (; k < sizeof names / sizeof *names && status == RP_OK && json_object_size(config) == 0; k++) {
+        json_decref(config);
+        status = read_json(m, inner, names[k], &config);
+    }
+    const char *name = names[k - 1];
     if (status == RP_OK)
-        status = check_keys(m, T5_KEYS_TRANSFORMER, inner, "sentence_bert_config.json", config);
+        status = check_keys(m, T5_KEYS_TRANSFORMER, inner, name, config);
     int64_t n = size_of(config, "max_seq_length");
     if (status == RP_OK && n < 0 && has_key(config, "max_seq_length"))
-        status = not_supported(inner, "sentence_bert_config.json", "a max_seq_length that is not an integer above 0");
+        status = not_supported(inner, name, "a max_seq_length that is not an integer above 0");
     if (status == RP_OK)
         status = read_json(m, inner, "tokenizer_config.json", &tokenizer);
     if (status == RP_OK && !is_text(tokenizer, "truncation_side", "right"))

@@ -86,6 +86,14 @@ numbers "$T/made/v.jsonl" >"$T/found"
 numbers "$data/new.jsonl" null | cut -d ' ' -f 1-3 >"$T/expected"
 close 'truncate_dim' "$T/expected" "$T/found"
 
+# older versions named the file of max_seq_length after the kind of the model, and the first that is not empty is read
+change old
+echo '{}' >"$T/made/bad/0_Transformer/sentence_bert_config.json"
+cp $data/old/0_Transformer/sentence_bert_config.json "$T/made/bad/0_Transformer/sentence_xlnet_config.json"
+ok t5 encode $data/old $data/lines.txt -o "$T/made/a.npz"
+ok t5 encode "$T/made/bad" $data/lines.txt -o "$T/made/b.npz"
+same 'sentence_xlnet_config.json' "$T/made/a.npz" "$T/made/b.npz"
+
 # an unknown key is named once, although every module has it
 change new modules.json 's/"idx"/"new_key": 1, "idx"/'
 run t5 encode "$T/made/bad" --text a -o "$T/made/x.npz"
