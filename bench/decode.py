@@ -32,7 +32,8 @@ def mask_of(term, heads, n, table, dtype):
     return torch.randn(1, heads, 1, n).to(dtype) if table is not None else None  # the values do not change the time
 
 
-def main():
+def arguments():
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("lib")
     parser.add_argument("--other", default=[], action="append", help="another build of the library")
@@ -48,7 +49,11 @@ def main():
     parser.add_argument("--seconds", type=float, default=0.5, help="of each line")
     parser.add_argument("--prepared", action="store_true")
     parser.add_argument("--norms", action="store_true")
-    a = parser.parse_args()
+    return parser.parse_args()
+
+
+def main():
+    a = arguments()
     torch.set_num_threads(a.threads)
     libs = [load(x) for x in [a.lib, *a.other]]
     pools = []

@@ -177,6 +177,22 @@ def inputs_of(model, torch, n=N, batch=2):
         found.append((given, keep))
     if "input_ids" in takes:
         found.append(({"input_ids": ids}, None))
+    add_pictures(found, takes, config, torch, g, ids, batch)
+    if "visual_feats" in takes:
+        given = {"visual_feats": torch.randn(batch, n, sizes(config, "visual_feat_dim"), generator=g,
+                                             dtype=torch.float64),
+                 "visual_pos": torch.rand(batch, n, sizes(config, "visual_pos_dim"), generator=g, dtype=torch.float64)}
+        found.append(({"input_ids": ids, "attention_mask": keep, **given}, keep))
+    if "flattened_patches" in takes:
+        patches = torch.randn(batch, 24, sizes(config, "patch_embed_hidden_size") + 2, generator=g, dtype=torch.float64)
+        patches[..., :2] = torch.stack([torch.arange(24) // 6 + 1, torch.arange(24) % 6 + 1], -1)
+        found.append(({"flattened_patches": patches, "decoder_input_ids": ids, "decoder_attention_mask": keep}, keep))
+    add_series(found, takes, config, torch, g, ids, batch)
+    return found
+
+
+def add_pictures(found, takes, config, torch, g, ids, batch):
+    """Append inputs with pictures or videos."""
     size, channels = sizes(config, "image_size") or 64, sizes(config, "num_channels") or 3
     size = (size, size) if isinstance(size, int) else tuple(size)[-2:]
     if "pixel_values" in takes:
@@ -208,6 +224,10 @@ def inputs_of(model, torch, n=N, batch=2):
         given = {"pixel_values": patches, "spatial_shapes": torch.tensor([[4, 4]] * batch),
                  "pixel_attention_mask": torch.ones(batch, 16).long()}
         found.append((given | ({"input_ids": ids} if "input_ids" in takes else {}), None))
+
+
+def add_series(found, takes, config, torch, g, ids, batch):
+    """Append inputs with time series or sound."""
     if "past_values" in takes:  # time series
         length = sizes(config, "context_length") or sizes(config, "prediction_length") or 32
         many = sizes(config, "num_input_channels")
@@ -218,15 +238,6 @@ def inputs_of(model, torch, n=N, batch=2):
                            "past_time_features": torch.zeros(batch, length, sizes(config, "num_time_features") or 0,
                                                              dtype=torch.float64),
                            "past_observed_mask": torch.ones(batch, length, dtype=torch.float64)}, None))
-    if "visual_feats" in takes:
-        given = {"visual_feats": torch.randn(batch, n, sizes(config, "visual_feat_dim"), generator=g,
-                                             dtype=torch.float64),
-                 "visual_pos": torch.rand(batch, n, sizes(config, "visual_pos_dim"), generator=g, dtype=torch.float64)}
-        found.append(({"input_ids": ids, "attention_mask": keep, **given}, keep))
-    if "flattened_patches" in takes:
-        patches = torch.randn(batch, 24, sizes(config, "patch_embed_hidden_size") + 2, generator=g, dtype=torch.float64)
-        patches[..., :2] = torch.stack([torch.arange(24) // 6 + 1, torch.arange(24) % 6 + 1], -1)
-        found.append(({"flattened_patches": patches, "decoder_input_ids": ids, "decoder_attention_mask": keep}, keep))
     if "input_values" in takes:
         values = torch.randn(batch, 4000, generator=g, dtype=torch.float64)
         found += [({"input_values": x}, None) for x in (values, torch.randn(
@@ -240,7 +251,6 @@ def inputs_of(model, torch, n=N, batch=2):
         for shape in ((batch, bins, frames), (batch, 60, bins)):
             more = {"decoder_input_ids": ids.clamp(max=60)} if "decoder_input_ids" in takes else {}
             found.append(({"input_features": torch.randn(shape, generator=g, dtype=torch.float64), **more}, None))
-    return found
 
 
 def tensors(x, torch, into, depth=0):

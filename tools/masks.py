@@ -22,7 +22,7 @@ def renewed(text, begin, end, new, where):
     return text[:first.start()] + new + text[last.start():]
 
 
-def wrapped(words, first, indent, width=130):
+def wrapped(words, first, indent, width=118):
     return textwrap.fill(", ".join(words), width, initial_indent=first, subsequent_indent=" " * indent,
                          break_long_words=False,
                          break_on_hyphens=False)
@@ -70,7 +70,7 @@ def package(text, masks):
                 said = re.sub(rf"\b{name.upper()}\b", name, said)
         if m["array"]:
             said = f"({m['array']['axes']}) or broadcastable: {said}"
-        lines.append(textwrap.fill(said, 126, initial_indent=f"    {m['name']:<16} ", subsequent_indent=" " * 21)
+        lines.append(textwrap.fill(said, 119, initial_indent=f"    {m['name']:<16} ", subsequent_indent=" " * 21)
                      + "\n")
     return renewed(text, r"(?m)^    causal +(?=\S)", r"(?m)^    scale +(?=\S)", "".join(lines), where)
 

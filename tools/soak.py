@@ -35,7 +35,8 @@ WHAT = {"io": "inputs for the readers of .npz, .npy and .safetensors", "terms": 
         "tokenizer": "tokenizer files, with text to encode", "settings": "configurations of training runs",
         "checkpoint": "checkpoints of training runs and of T5",
         "torch": "pickled weights, pytorch_model.bin", "t5": "packed T5 files", "gguf": "GGUF files",
-        "fasta": "FASTA files, plain or gzip, and archives of a killed run", "sentence": "folders of sentence-transformers",
+        "fasta": "FASTA files, plain or gzip, and archives of a killed run",
+        "sentence": "folders of sentence-transformers",
         "single": "T5 weights without config.json",
         "problem": "problems computed by every instruction set", "command": "command lines",
         "random": "random problems, with every check of `relpos verify` on every instruction set",
@@ -70,7 +71,7 @@ def fuzz(target, seconds):
                           "-timeout=600", "-rss_limit_mb=3000",
                           "-print_final_stats=1", "-max_len=40000", "-close_fd_mask=1",
                           f"-artifact_prefix={HERE}/findings/{target}-", corpus, folder],
-                         capture_output=True, text=True, errors="replace", cwd=HERE)
+                         capture_output=True, text=True, errors="replace", cwd=root)
     done = re.search(r"number_of_executed_units: (\d+)", ran.stderr)
     if ran.returncode != 0:
         (HERE / "findings" / f"{target}.log").write_text(ran.stderr)

@@ -4,6 +4,33 @@ from claims import CLAIMS, FORWARD, FORWARD_BASE
 from results import contended, counted, grouped, is_base, short
 
 
+def row_of_costs(what, some, lengths, starts, claims, fastest, without):
+    """Return the cells of one kind of position: the time at each length, the memory and the weights."""
+    row = [what]
+    for n in lengths:
+        mine = fastest(some[n])
+        if mine is None or fastest(without(mine)) is None:
+            row.append("contended" if some[n] else "")
+            continue
+        if is_base(mine, mine):
+            row.append(f"{mine['ms_per_step']:.1f} ms")
+        else:
+            time = 100 * (mine["ms_per_step"] / fastest(without(mine))["ms_per_step"] - 1)
+            row.append(f"{time:+.1f} %" + (f" ({claims[what]})" if what in claims and n == 512 else ""))
+        if len(some[n]) < starts[n]:
+            row[-1] += f", {counted(len(some[n]))}"
+    mine = next(iter(some[lengths[-1]]), None)
+    if mine is None:
+        row += ["", ""]
+    elif is_base(mine, mine):
+        row += [f"{mine['bytes'] / 1e6:.1f} MB", f"{mine['weights']:,}"]
+    else:
+        base = without(mine)[0]
+        row += [f"{100 * (mine['bytes'] / base['bytes'] - 1):+.1f} %",
+                f"{mine['position_weights']:,}, {100 * mine['position_weights'] / base['weights']:.2f} %"]
+    return row
+
+
 def overhead(page, lines):
     claim, claims = CLAIMS["overhead"]
     lengths = sorted({int(line["experiment"]["length"]) for line in lines})
@@ -40,31 +67,7 @@ def overhead(page, lines):
                                 * any(len(x) > 1 for x in spread.values())
                                 + ["A few % on a step measured once is noise."]
                                 * any(len(x) == 1 for x in spread.values())))
-    rows = []
-    for what, some in cells.items():
-        row = [what]
-        for n in lengths:
-            mine = fastest(some[n])
-            if mine is None or fastest(without(mine)) is None:
-                row.append("contended" if some[n] else "")
-                continue
-            if is_base(mine, mine):
-                row.append(f"{mine['ms_per_step']:.1f} ms")
-            else:
-                time = 100 * (mine["ms_per_step"] / fastest(without(mine))["ms_per_step"] - 1)
-                row.append(f"{time:+.1f} %" + (f" ({claims[what]})" if what in claims and n == 512 else ""))
-            if len(some[n]) < starts[n]:
-                row[-1] += f", {counted(len(some[n]))}"
-        mine = next(iter(some[lengths[-1]]), None)
-        if mine is None:
-            row += ["", ""]
-        elif is_base(mine, mine):
-            row += [f"{mine['bytes'] / 1e6:.1f} MB", f"{mine['weights']:,}"]
-        else:
-            base = without(mine)[0]
-            row += [f"{100 * (mine['bytes'] / base['bytes'] - 1):+.1f} %",
-                    f"{mine['position_weights']:,}, {100 * mine['position_weights'] / base['weights']:.2f} %"]
-        rows.append(row)
+    rows = [row_of_costs(what, some, lengths, starts, claims, fastest, without) for what, some in cells.items()]
     page.table(["", *[f"step at {n:,}" for n in lengths], f"memory at {lengths[-1]:,}", f"weights at {lengths[-1]:,}"],
                rows)
     page.text(f"Printed in other sources: {claim}. A step here is a step of a whole model: forward, backward and "
@@ -76,7 +79,8 @@ def overhead(page, lines):
     if dearer:
         page.text(f"At 512, these positions added 5 % or more: {', '.join(dearer)}. "
                   + (f"Of these, {', '.join(surely)} took longer than any step without positions; the spread of those "
-"steps may explain the others." if surely else "The spread of the steps without positions may explain all of these."))
+                     "steps may explain the others." if surely
+                     else "The spread of the steps without positions may explain all of these."))
 
 
 def forward(page, lines):

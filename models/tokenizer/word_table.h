@@ -1,5 +1,6 @@
-/* word_table.h -- ranges of the characters that belong to words (\w in regular expressions of Unicode), as in the
- * library tokenizers 0.23.3. Made by make_words.py. Data of Unicode, Inc. (https://www.unicode.org/license.txt).
+/* word_table.h -- ranges of the characters that belong to words (\w in regular expressions of Unicode), as
+ * in the library tokenizers 0.23.3. Made by make_words.py. Data of Unicode, Inc.
+ * (https://www.unicode.org/license.txt).
  * SPDX-License-Identifier: Apache-2.0 AND Unicode-3.0 */
 #ifndef RELPOS_WORD_TABLE_H
 #define RELPOS_WORD_TABLE_H

@@ -20,16 +20,18 @@ from ._cache import Cache
 from ._terms import TERMS, Sum, Term, plotter
 
 globals().update({cls.__name__: cls for cls in TERMS.values()})
-__all__ = ["attention", "attention_backward", "explain", "key_norms", "bucket", "show_config", "Plan", "Cache", "Result", "Summary", "Gradients",
-           "Explanation", "Term", "Sum", "TERMS", *(cls.__name__ for cls in TERMS.values())]
+__all__ = [
+    "attention", "attention_backward", "explain", "key_norms", "bucket", "show_config", "Plan", "Cache", "Result",
+    "Summary", "Gradients", "Explanation", "Term", "Sum", "TERMS", *(cls.__name__ for cls in TERMS.values())
+]
 __version__ = _core.config()["version"]
 
 
 class Summary(NamedTuple):
     """A summary of the weights of each head, from `attention(..., summary=True)`.
 
-    profile   (..., Lq + Lk - 1): the mean weight of all pairs with the same offset key - query. Element t belongs to the offset
-              t - (Lq - 1 + q_offset). Masked pairs have weight 0
+    profile   (..., Lq + Lk - 1): the mean weight of all pairs with the same offset key - query. Element t belongs to
+              the offset t - (Lq - 1 + q_offset). Masked pairs have weight 0
     key_mass  (..., Lk): the sum of the weights of each key over all queries
     entropy   (..., Lq): the entropy of each row of weights, in nats
     """
@@ -65,18 +67,23 @@ class _ResultOfDropout(Result):
 
 def attention(q, k, v, *others, bias=None, rope=None, relkey=None, relval=None, sink=None, causal=False, window=None,
               key_mask=None, mask=None, lengths=None, segments=None, starts=None, ends=None, scale=None, softcap=None,
-              softcap_after=False, q_offset=None, dropout=0.0, seed=None, return_weights=False, return_lse=False, summary=False,
-              threads=None, precision="highest", out=None, layout="bhld", key_norms=None, progress=None, **unknown):
-    """Compute attention with relative positions: out = softmax(softcap_after(softcap(scale q k^T + relkey) + bias)) (v + relval).
+              softcap_after=False, q_offset=None, dropout=0.0, seed=None, return_weights=False, return_lse=False,
+              summary=False, threads=None, precision="highest", out=None, layout="bhld", key_norms=None,
+              progress=None, **unknown):
+    """Compute attention with relative positions.
 
-    q is (B, H, Lq, D), k (B, Hk, Lk, D) and v (B, Hk, Lk, Dv), where Hk divides H. You can omit B, or B and H, in all three: (H, L, D)
-    or (L, D). Results then omit the same axes. Arrays can have any strides; if the last axis is not contiguous (for k: neither the
-    last axis nor the axis of keys), relpos reads a copy. Types are float32, float64, float16 and bfloat16 (torch, ml_dtypes); float16
-    and bfloat16 are summed in float32. The offset of a pair is key - query = j - (i + q_offset).
+    out = softmax(softcap_after(softcap(scale q k^T + relkey) + bias)) (v + relval)
+
+    q is (B, H, Lq, D), k (B, Hk, Lk, D) and v (B, Hk, Lk, Dv), where Hk divides H. You can omit B, or B and H, in all
+    three: (H, L, D) or (L, D). Results then omit the same axes. Arrays can have any strides; if the last axis is not
+    contiguous (for k: neither the last axis nor the axis of keys), relpos reads a copy. Types are float32, float64,
+    float16 and bfloat16 (torch, ml_dtypes); float16 and bfloat16 are summed in float32. The offset of a pair is key -
+    query = j - (i + q_offset).
 
     bias             a term, or a sum of terms: relpos.T5(table) + relpos.ALiBi()
     rope             RoPE, which rotates q and k
-    relkey           a term added to the product of q and k: RelKey, XL or another from "Products with vectors" in docs/terms.md
+    relkey           a term added to the product of q and k: RelKey, XL or another from "Products with vectors" in
+                     docs/terms.md
     relval           RelValue, which adds vectors to v
     sink             Sink, an extra logit in each row; the weights of a row then sum to less than one
     causal           only keys at or before the query
@@ -86,32 +93,39 @@ def attention(q, k, v, *others, bias=None, rope=None, relkey=None, relval=None, 
     lengths          (B) or broadcastable: the number of valid keys of each batch entry
     segments         (B, Lk) or broadcastable: labels of packed sequences; a token attends only to its own sequence
     starts           (B, Lq) or broadcastable: the first key of each query, for chunks or windows that differ by query
-    ends             (B, Lq) or broadcastable: one past the last key of each query, for prefixes or images within causal text
+    ends             (B, Lq) or broadcastable: one past the last key of each query, for prefixes or images within
+                     causal text
     scale            factor of q k^T; default 1/sqrt(D)
     softcap          c in c tanh(x/c), applied before the biases
-    softcap_after    c of a softcap after the biases, with or without softcap; True applies softcap after the biases instead
-    q_offset         position of query 0, an integer or an array (B); default 0. With causal=True and fewer queries than keys, pass
-                     Lk - Lq if the queries are the last tokens; without q_offset such a call warns, or raises if Lq is 1
-    dropout, seed    fraction of the weights to drop; the same seed drops the same weights on every machine. Without a seed, each call
-                     draws one: from torch's generator for tensors, so torch.manual_seed applies, else from the system. Result.seed
-                     is the seed that was used
-    threads          number of threads; default: all that this process may use, or torch.get_num_threads() for tensors. The result
-                     does not depend on it
+    softcap_after    c of a softcap after the biases, with or without softcap; True applies softcap after the biases
+                     instead
+    q_offset         position of query 0, an integer or an array (B); default 0. With causal=True and fewer queries than
+                     keys, pass Lk - Lq if the queries are the last tokens; without q_offset such a call warns, or
+                     raises if Lq is 1
+    dropout, seed    fraction of the weights to drop; the same seed drops the same weights on every machine. Without a
+                     seed, each call draws one: from torch's generator for tensors, so torch.manual_seed applies, else
+                     from the system. Result.seed is the seed that was used
+    threads          number of threads; default: all that this process may use, or torch.get_num_threads() for tensors.
+                     The result does not depend on it
     precision        "highest" or "high". With AMX, "high" splits each float32 into two bfloat16 parts instead of three
     out              array for the result
     key_norms        norms from relpos.key_norms, which let a call with few queries skip distant keys
-    progress         True shows the progress of a long call: a tqdm bar if tqdm is installed, else a line on standard error if it is a
-                     terminal. A function is called with the fraction done. Calls outside the main thread report no progress
-    layout           "bhld", or "blhd" if q, k, v and out are (B, L, H, D). The layout of other arrays and results does not change
+    progress         True shows the progress of a long call: a tqdm bar if tqdm is installed, else a line on standard
+                     error if it is a terminal. A function is called with the fraction done. Calls outside the main
+                     thread report no progress
+    layout           "bhld", or "blhd" if q, k, v and out are (B, L, H, D). The layout of other arrays and results does
+                     not change
 
-    Returns out, or a Result with return_weights, return_lse (the log of the sum of exp of each row) or summary (see Summary). These
-    extra results are float64 for float64 inputs, else float32. A query without keys has out 0, weights 0 and lse -inf (with a sink, its
-    logit). Ctrl-C ends a long call; the content of `out` is then undefined. Wrong arguments raise ValueError or TypeError.
+    Returns out, or a Result with return_weights, return_lse (the log of the sum of exp of each row) or summary (see
+    Summary). These extra results are float64 for float64 inputs, else float32. A query without keys has out 0, weights
+    0 and lse -inf (with a sink, its logit). Ctrl-C ends a long call; the content of `out` is then undefined. Wrong
+    arguments raise ValueError or TypeError.
 
-    With torch, out and lse have gradients with respect to q, k, v and the learned arrays of terms. weights and summary have no
-    gradient, and there are no second derivatives: a backward pass through either raises, so use .detach() where you need only the
-    numbers. torch.autocast casts q, k and v unless they are float64, as for torch's scaled_dot_product_attention; learned arrays keep
-    their types. torch.jit.trace records an operator, so `import relpos.torch` before you load a saved trace. ONNX export raises.
+    With torch, out and lse have gradients with respect to q, k, v and the learned arrays of terms. weights and summary
+    have no gradient, and there are no second derivatives: a backward pass through either raises, so use .detach() where
+    you need only the numbers. torch.autocast casts q, k and v unless they are float64, as for torch's
+    scaled_dot_product_attention; learned arrays keep their types. torch.jit.trace records an operator, so `import
+    relpos.torch` before you load a saved trace. ONNX export raises.
 
     >>> import numpy as np, relpos
     >>> q = k = v = np.eye(4, dtype=np.float32).reshape(1, 1, 4, 4)
@@ -136,9 +150,9 @@ def attention(q, k, v, *others, bias=None, rope=None, relkey=None, relval=None, 
     attend = _hints.named(_core.attention, "relpos::attention")
     if _progress.wanted(progress):
         attend = _progress.reporting(attend, "relpos.attention")
-    found = attend(q, k, v, bias, rope, relkey, relval, sink, causal, window, key_mask, mask, lengths, segments, starts, ends,
-                   scale, softcap, softcap_after, q_offset, dropout, seed, threads, precision, out, return_weights, return_lse,
-                   summary, key_norms, progress)
+    found = attend(q, k, v, bias, rope, relkey, relval, sink, causal, window, key_mask, mask, lengths, segments,
+                   starts, ends, scale, softcap, softcap_after, q_offset, dropout, seed, threads, precision, out,
+                   return_weights, return_lse, summary, key_norms, progress)
     if layout != "bhld":
         found = (found[0].swapaxes(-3, -2), *found[1:]) if type(found) is tuple else found.swapaxes(-3, -2)
     return _results(found, seed if _drops(dropout) else None) if type(found) is tuple else found
@@ -147,7 +161,8 @@ def attention(q, k, v, *others, bias=None, rope=None, relkey=None, relval=None, 
 def _hide_others(function):
     """Remove the parameters from the signature that exist for the sake of errors."""
     signature = inspect.signature(function)
-    function.__signature__ = signature.replace(parameters=[x for x in signature.parameters.values() if x.name not in ("others", "unknown")])
+    function.__signature__ = signature.replace(
+        parameters=[x for x in signature.parameters.values() if x.name not in ("others", "unknown")])
 
 
 _hide_others(attention)
@@ -158,7 +173,8 @@ def _refuse_keyword(name):
 
 
 def _drops(dropout):
-    """Return true if a call has dropout. A tensor counts even if it is 0, since torch cannot trace a branch on its value."""
+    """Return true if a call has dropout. A tensor counts even if it is 0, since torch cannot trace a branch on its
+    value."""
     return dropout is not None and not (isinstance(dropout, (int, float)) and dropout == 0)
 
 
@@ -172,33 +188,37 @@ def _draw_seed(of_torch):
 
 def _need_seed(name, options):
     if options.get("seed") is None and _drops(options.get("dropout")):
-        raise TypeError(f"{name}: dropout is given without seed; pass the seed of the call to relpos.attention, as in its Result.seed")
+        raise TypeError(
+            f"{name}: dropout is given without seed; pass the seed of the call to relpos.attention, as in its "
+            "Result.seed"
+        )
 
 
 def _swapped(name, x):
     """View (B, L, H, D) as (B, H, L, D)."""
     if getattr(x, "ndim", 0) < 3:
-        raise ValueError(f'{name} has {getattr(x, "ndim", 0)} axes; with layout="blhd", expected (B, L, H, D) or (L, H, D)')
+        raise ValueError(
+            f'{name} has {getattr(x, "ndim", 0)} axes; with layout="blhd", expected (B, L, H, D) or (L, H, D)')
     return x.swapaxes(-3, -2)
 
 
 def key_norms(k, v, *, norms=None, start=0):
     """Return the largest Euclidean norm in each block of 64 keys, max sqrt(sum_x k[b, h, j, x]^2).
 
-    With these norms, a call with few queries, such as a decoding step, skips keys that are so far away that their weights are 0, as
-    with ALiBi and forget gates. Pass them to `attention` or to a call of a `Plan` as key_norms=; the result keeps the same bits.
-    Compute them again when a key or value changes. If a key or value of a block is NaN or infinite, or an element of a key is beyond
-    1e15, the norm of the block is infinite, and its keys are always read.
+    With these norms, a call with few queries, such as a decoding step, skips keys that are so far away that their
+    weights are 0, as with ALiBi and forget gates. Pass them to `attention` or to a call of a `Plan` as key_norms=; the
+    result keeps the same bits. Compute them again when a key or value changes. If a key or value of a block is NaN or
+    infinite, or an element of a key is beyond 1e15, the norm of the block is infinite, and its keys are always read.
 
-    k and v are as in `attention`: (B, Hk, Lk, D), both without B, or both (Lk, D). The result is float32, (B, Hk, ceil(Lk / 64)),
-    without the axes that k omits.
+    k and v are as in `attention`: (B, Hk, Lk, D), both without B, or both (Lk, D). The result is float32, (B, Hk,
+    ceil(Lk / 64)), without the axes that k omits.
 
     norms    array for the result, float32 or float64; its last axis may be longer, for a cache that grows
     start    number of keys that `norms` already covers; only later keys are read. Must be 0 without norms
 
-    For pages (pages, Hk, keys per page, D) the norms are (pages, Hk, ceil(keys per page / 64)), and a call with a table of pages
-    takes this array. Raises ValueError if the axes of k, v and norms do not match or start is not in 0 to Lk, and TypeError if an
-    array is not floating point.
+    For pages (pages, Hk, keys per page, D) the norms are (pages, Hk, ceil(keys per page / 64)), and a call with a table
+    of pages takes this array. Raises ValueError if the axes of k, v and norms do not match or start is not in 0 to Lk,
+    and TypeError if an array is not floating point.
 
     >>> import numpy as np, relpos
     >>> q, k = np.ones((1, 2, 1, 8), np.float32), np.ones((1, 2, 100, 8), np.float32)
@@ -224,8 +244,9 @@ def _results(found, seed):
 
 
 class Gradients(NamedTuple):
-    """The gradients of one call. A gradient that `wanted` omits is None. `terms` has one dictionary for each term, in the order of the
-    keywords bias, rope, relkey, relval, sink; the dictionary maps the name of each learned array to its gradient."""
+    """The gradients of one call. A gradient that `wanted` omits is None. `terms` has one dictionary for each term, in
+    the order of the keywords bias, rope, relkey, relval, sink; the dictionary maps the name of each learned array to
+    its gradient."""
 
     q: object
     k: object
@@ -234,11 +255,12 @@ class Gradients(NamedTuple):
 
 
 def attention_backward(dout, q, k, v, *others, dlse=None, out=None, lse=None, wanted=None, progress=None, **options):
-    """Compute the gradients of sum(dout * out) with respect to q, k, v and every learned array. torch cannot differentiate them again.
+    """Compute the gradients of sum(dout * out) with respect to q, k, v and every learned array. torch cannot
+    differentiate them again.
 
     dout       (B, H, Lq, Dv), the gradient of the loss with respect to out
-    dlse       (B, H, Lq), the gradient of the loss with respect to lse: sum(dlse * lse) is added to the differentiated sum. A row
-               without keys contributes to neither sum, except that its dlse adds to the gradient of a sink
+    dlse       (B, H, Lq), the gradient of the loss with respect to lse: sum(dlse * lse) is added to the differentiated
+               sum. A row without keys contributes to neither sum, except that its dlse adds to the gradient of a sink
     out, lse   results of the forward call; if you omit them, they are computed again
     wanted     names of the gradients to compute, such as ("q", "table"); default: all
     progress   as in `attention`
@@ -253,7 +275,8 @@ def attention_backward(dout, q, k, v, *others, dlse=None, out=None, lse=None, wa
     _need_seed("relpos.attention_backward", options)
     if others:
         _hints.refuse_positions("attention_backward", "dout, q, k and v", others)
-    call = _progress.reporting(_core.backward, "relpos.attention_backward") if _progress.wanted(progress) else _core.backward
+    call = _progress.reporting(_core.backward,
+                               "relpos.attention_backward") if _progress.wanted(progress) else _core.backward
     return Gradients(*call(dout, q, k, v, progress, dlse=dlse, out=out, lse=lse, wanted=wanted, **options))
 
 
@@ -261,30 +284,32 @@ _hide_others(attention_backward)
 
 
 class Plan:
-    """A prepared problem for many calls, such as the steps of decoding. len_q and len_k are upper bounds. Everything that depends
-    only on positions and learned arrays, such as tables and the cosines of RoPE, is computed once; create a new Plan when a
-    learned array changes.
+    """A prepared problem for many calls, such as the steps of decoding. len_q and len_k are upper bounds. Everything
+    that depends only on positions and learned arrays, such as tables and the cosines of RoPE, is computed once; create
+    a new Plan when a learned array changes.
 
-    kv_heads defaults to heads, and dim_v to dim. `options` are the options of `attention` that define the result. A call takes q, k,
-    v, out, key_norms, progress, return_weights, return_lse and summary as `attention` does, or a `Cache` in place of k and v. It can
-    replace q_offset, and those mask arrays that the plan was created with. All calls of a plan with dropout have one seed.
+    kv_heads defaults to heads, and dim_v to dim. `options` are the options of `attention` that define the result. A
+    call takes q, k, v, out, key_norms, progress, return_weights, return_lse and summary as `attention` does, or a
+    `Cache` in place of k and v. It can replace q_offset, and those mask arrays that the plan was created with. All
+    calls of a plan with dropout have one seed.
 
-    With `pages`, k and v are caches (pages, Hk, keys per page, D), and row b of `pages`, integers (B, n), lists the pages of batch
-    entry b in order. len_k is the number of keys, by default all keys of the listed pages; `lengths` sets it for each batch entry.
-    If your caches are (pages, keys per page, Hk, D), pass k.transpose(1, 2), or k.swapaxes(1, 2) in NumPy.
+    With `pages`, k and v are caches (pages, Hk, keys per page, D), and row b of `pages`, integers (B, n), lists the
+    pages of batch entry b in order. len_k is the number of keys, by default all keys of the listed pages; `lengths`
+    sets it for each batch entry. If your caches are (pages, keys per page, Hk, D), pass k.transpose(1, 2), or
+    k.swapaxes(1, 2) in NumPy.
 
-    A call can compute attention over keys key_from ... key_to - 1 only, so that a call never needs all keys: k and v then have the keys
-    of this range, and len_k of the plan is the number of keys of the sequence. Ranges begin and end at multiples of `key_step`, or at
-    len_k. A call with state_out=True returns the state of the rows, and the next call takes it as state_in; the call over the last keys
-    returns out. Ranges in the order of the keys give the bits of one call. You can leave out ranges that the masks hide from all
-    queries. If biases fall fast, as those of ALiBi, the first call also needs own_keys, the keys (B, Hk, Lq, D) at the positions of the
-    queries, unless its range has them.
+    A call can compute attention over keys key_from ... key_to - 1 only, so that a call never needs all keys: k and v
+    then have the keys of this range, and len_k of the plan is the number of keys of the sequence. Ranges begin and end
+    at multiples of `key_step`, or at len_k. A call with state_out=True returns the state of the rows, and the next call
+    takes it as state_in; the call over the last keys returns out. Ranges in the order of the keys give the bits of one
+    call. You can leave out ranges that the masks hide from all queries. If biases fall fast, as those of ALiBi, the
+    first call also needs own_keys, the keys (B, Hk, Lq, D) at the positions of the queries, unless its range has them.
 
     key_from, key_to     the range; default 0 and len_k
-    row_from, row_to     a range of queries; q, out, states and own_keys then have only its rows, len_q of the plan is the number of all
-                         queries, and arrays of terms and masks are those of all queries
-    state_in, state_out  states (B, H, Lq, numbers), float32 (float64 for float64). state_out is True, or an array to write, which may be
-                         that of state_in
+    row_from, row_to     a range of queries; q, out, states and own_keys then have only its rows, len_q of the plan is
+                         the number of all queries, and arrays of terms and masks are those of all queries
+    state_in, state_out  states (B, H, Lq, numbers), float32 (float64 for float64). state_out is True, or an array to
+                         write, which may be that of state_in
     own_keys             see above
 
     >>> import numpy as np, relpos
@@ -328,39 +353,48 @@ class Plan:
 
     @property
     def key_step(self):
-        """The number of keys at whose multiples ranges begin and end: 512, or 0 if the plan computes all keys in one call."""
+        """The number of keys at whose multiples ranges begin and end: 512, or 0 if the plan computes all keys in one
+        call."""
         return _core.plan_sizes(self._plan)[0]
 
     @property
     def row_step(self):
-        """The number of queries at whose multiples ranges of rows begin and end in `backward`: 96. Other calls allow any range."""
+        """The number of queries at whose multiples ranges of rows begin and end in `backward`: 96. Other calls allow
+        any range."""
         return _core.plan_sizes(self._plan)[1]
 
-    def __call__(self, q, k, v=None, *, pages=None, len_k=None, key_from=None, key_to=None, row_from=None, row_to=None, state_in=None,
-                 state_out=None, own_keys=None, return_weights=False, return_lse=False, summary=False, progress=None, **options):
+    def __call__(self, q, k, v=None, *, pages=None, len_k=None, key_from=None, key_to=None, row_from=None, row_to=None,
+                 state_in=None, state_out=None, own_keys=None, return_weights=False, return_lse=False, summary=False,
+                 progress=None, **options):
         if type(k) is Cache and v is None:
             options["key_norms"] = k.key_norms
             k, v = k.k, k.v
         call = _progress.reporting(_core.plan_call, "relpos.Plan") if _progress.wanted(progress) else _core.plan_call
-        found = call(self._plan, q, k, v, pages, len_k, _range(key_from, key_to, row_from, row_to, state_in, state_out, own_keys), progress,
-                     **options, return_weights=return_weights, return_lse=return_lse, summary=summary)
+        found = call(self._plan, q, k, v, pages, len_k,
+                     _range(key_from, key_to, row_from, row_to, state_in, state_out, own_keys), progress, **options,
+                     return_weights=return_weights, return_lse=return_lse, summary=summary)
         given = self._made[1]
-        return _results(found, given["seed"] if _drops(given.get("dropout")) else None) if type(found) is tuple else found
+        return _results(found,
+                        given["seed"] if _drops(given.get("dropout")) else None) if type(found) is tuple else found
 
-    def backward(self, dout, q, k, v, *, dlse=None, out=None, lse=None, wanted=None, key_from=None, key_to=None, row_from=None, row_to=None,
-                 dq_in=None, dq_out=None, dkv_in=None, dkv_out=None, progress=None, **options):
-        """Compute gradients as `attention_backward` does, of all rows and keys or of a range. A range needs out and lse of its rows, from
-        the call over their last keys. Gradients of k and v are those of the keys of the range, in float32 (float64 for float64). Gradients
-        of arrays of terms are float64, and those of the pairs of the range: add them up.
+    def backward(self, dout, q, k, v, *, dlse=None, out=None, lse=None, wanted=None, key_from=None, key_to=None,
+                 row_from=None, row_to=None, dq_in=None, dq_out=None, dkv_in=None, dkv_out=None, progress=None,
+                 **options):
+        """Compute gradients as `attention_backward` does, of all rows and keys or of a range. A range needs out and lse
+        of its rows, from the call over their last keys. Gradients of k and v are those of the keys of the range, in
+        float32 (float64 for float64). Gradients of arrays of terms are float64, and those of the pairs of the range:
+        add them up.
 
         key_from, key_to   as in a call
         row_from, row_to   as in a call, but multiples of `row_step`, or len_q
-        dq_in, dq_out      sums of dq, which go from range to range of keys as states do. A call with dq_out=True returns them as `q`
-        dkv_in, dkv_out    sums of dk and dv, which go from range to range of rows. A call with dkv_out=True returns them as `k`
+        dq_in, dq_out      sums of dq, which go from range to range of keys as states do. A call with dq_out=True
+                           returns them as `q`
+        dkv_in, dkv_out    sums of dk and dv, which go from range to range of rows. A call with dkv_out=True returns
+                           them as `k`
         options            q_offset and mask arrays, as in a call
 
-        If ranges follow each other, with the sums, the gradients of q, k and v have the bits of one call. Without sums, each is the part
-        of the range.
+        If ranges follow each other, with the sums, the gradients of q, k and v have the bits of one call. Without sums,
+        each is the part of the range.
 
         >>> import numpy as np, relpos
         >>> q, k = np.ones((1, 8, 2, 16), np.float32), np.ones((1, 8, 600, 16), np.float32)
@@ -371,9 +405,11 @@ class Plan:
         >>> g.k.shape, h.k.shape, h.q.shape
         ((1, 8, 512, 16), (1, 8, 88, 16), (1, 8, 2, 16))
         """
-        call = _progress.reporting(_core.plan_backward, "relpos.Plan.backward") if _progress.wanted(progress) else _core.plan_backward
-        return Gradients(*call(self._plan, dout, q, k, v, _range(key_from, key_to, row_from, row_to, dq_in, dq_out, dkv_in, dkv_out), progress,
-                               dlse=dlse, out=out, lse=lse, wanted=wanted, **options))
+        call = _progress.reporting(_core.plan_backward,
+                                   "relpos.Plan.backward") if _progress.wanted(progress) else _core.plan_backward
+        return Gradients(
+            *call(self._plan, dout, q, k, v, _range(key_from, key_to, row_from, row_to, dq_in, dq_out, dkv_in, dkv_out),
+                  progress, dlse=dlse, out=out, lse=lse, wanted=wanted, **options))
 
 
 def _range(*given):
@@ -437,8 +473,9 @@ class Explanation(NamedTuple):
 
 
 def explain(q, k, v, *others, query=-1, head=0, batch=0, **options):
-    """Compute one row of attention step by step, with the shapes and options of `attention`, and return an Explanation, which prints as
-    a table. `query`, `head` and `batch` select the row; negative numbers count from the end. Results have no gradient in torch.
+    """Compute one row of attention step by step, with the shapes and options of `attention`, and return an Explanation,
+    which prints as a table. `query`, `head` and `batch` select the row; negative numbers count from the end. Results
+    have no gradient in torch.
 
     >>> import numpy as np, relpos
     >>> q = k = v = np.ones((1, 1, 3, 4), np.float32)
@@ -461,9 +498,9 @@ _hide_others(explain)
 
 
 def bucket(offsets, *, buckets=32, max_distance=128, bidirectional=True, strategy="log"):
-    """Return the bucket of each offset key - query, as int64 with the shape of `offsets`. strategy="log" gives exactly the buckets of
-    T5 (Raffel et al. 2020, section 2.1). With bidirectional=False, all keys after the query are in bucket 0. Raises TypeError for
-    offsets that are not integers, and ValueError for parameters out of range.
+    """Return the bucket of each offset key - query, as int64 with the shape of `offsets`. strategy="log" gives exactly
+    the buckets of T5 (Raffel et al. 2020, section 2.1). With bidirectional=False, all keys after the query are in
+    bucket 0. Raises TypeError for offsets that are not integers, and ValueError for parameters out of range.
 
     >>> import relpos
     >>> relpos.bucket(range(-9, 10, 3))

@@ -1,5 +1,5 @@
-"""Suggestions for error messages: for arguments that other libraries name differently, and for arguments that must be terms. Also
-has `named`, which shows a call by its name in torch's profiler.
+"""Suggestions for error messages: for arguments that other libraries name differently, and for arguments that must be
+terms. Also has `named`, which shows a call by its name in torch's profiler.
 
 SPDX-License-Identifier: Apache-2.0"""
 import difflib
@@ -40,7 +40,8 @@ _HERE = {
 
 
 def meant(name, known=None):
-    """Return a suggestion for an unknown argument, or "". `known` lists the accepted names, by default the options of attention().
+    """Return a suggestion for an unknown argument, or "". `known` lists the accepted names, by default the options of
+    attention().
 
     >>> meant("is_causal")
     '; use causal'
@@ -58,18 +59,22 @@ def refuse_positions(function, names, others):
 
     >>> refuse_positions("attention", "q, k and v", [None])
     Traceback (most recent call last):
-    TypeError: attention() takes only q, k and v by position, but got 1 more (NoneType); name it, as in mask=x for a mask (true for pairs \
-that attend), or bias=relpos.Dense(x) for numbers to add
+    TypeError: attention() takes only q, k and v by position, but got 1 more (NoneType); name it, as in mask=x \
+for a mask (true for pairs that attend), or bias=relpos.Dense(x) for numbers to add
     """
-    raise TypeError(f"{function}() takes only {names} by position, but got {len(others)} more ({type(others[0]).__name__}); name it, as in mask=x "
-                    "for a mask (true for pairs that attend), or bias=relpos.Dense(x) for numbers to add")
+    raise TypeError(
+        f"{function}() takes only {names} by position, but got {len(others)} more ({type(others[0]).__name__}); "
+        "name it, as in mask=x "
+        "for a mask (true for pairs that attend), or bias=relpos.Dense(x) for numbers to add")
 
 
 _TERMS = {  # keyword: (an example of a term, the suggestion if the caller passes an array)
-    "bias": ("relpos.T5(table)", "use relpos.Dense(x) to add an array x to the scores, or relpos.T5(x) if x is a table of T5"),
+    "bias": ("relpos.T5(table)", "use relpos.Dense(x) to add an array x to the scores, or relpos.T5(x) if x is a "
+             "table of T5"),
     "rope": ("relpos.RoPE()", "use relpos.RoPE(), which computes the angles"),
     "relkey": ("relpos.RelKey(table, left=8, right=8)", "use relpos.RelKey(x, left=r, right=r) for 2 r + 1 vectors x"),
-    "relval": ("relpos.RelValue(table, left=8, right=8)", "use relpos.RelValue(x, left=r, right=r) for 2 r + 1 vectors x"),
+    "relval": ("relpos.RelValue(table, left=8, right=8)", "use relpos.RelValue(x, left=r, right=r) for 2 r + 1 "
+               "vectors x"),
     "sink": ("relpos.Sink(logits)", "use relpos.Sink(x) for one logit per head"),
 }
 
@@ -112,7 +117,8 @@ def term_needed(keyword, given):
         if classes:
             return f"{text}; the list contains the class relpos.{classes[0].__name__}: use {_instance(classes[0])}"
         return f"{text}; use sum(terms) to add up a list of terms"
-    if keyword == "bias" and hasattr(given, "num_embeddings"):  # torch.nn.Embedding, such as T5's relative_attention_bias
+    # torch.nn.Embedding, such as T5's relative_attention_bias
+    if keyword == "bias" and hasattr(given, "num_embeddings"):
         return f"{text}; use relpos.T5(x.weight) if the embedding x is a table of T5"
     if hasattr(given, "shape") or isinstance(given, list):
         return f"{text}; {of_array}"
@@ -122,6 +128,7 @@ def term_needed(keyword, given):
 def named(function, name):
     """Wrap a function so that torch's profiler, if it is recording, shows it under this name."""
     profiler = _modules.get("torch.autograd.profiler")
-    if profiler is None or not profiler._is_profiler_enabled or _modules["torch"].compiler.is_compiling():  # graphs show the operator
+    # graphs show the operator
+    if profiler is None or not profiler._is_profiler_enabled or _modules["torch"].compiler.is_compiling():
         return function
     return profiler.record_function(name)(function)

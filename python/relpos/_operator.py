@@ -1,4 +1,5 @@
-"""relpos.attention as a torch operator, for calls traced by torch.compile, torch.export, torch.jit.trace or fake tensors.
+"""relpos.attention as a torch operator, for calls traced by torch.compile, torch.export, torch.jit.trace or fake
+tensors.
 
 SPDX-License-Identifier: Apache-2.0"""
 import functools
@@ -19,7 +20,8 @@ from . import _core, _terms, _torch, _versions
 
 # The oldest version that the tests run with (tools/python.sh --oldest). Some before it do not trace the terms.
 OLDEST = "2.12"
-_versions.need("PyTorch", torch.__version__, OLDEST, "relpos.torch and traced calls need it; relpos.attention on tensors works without it")
+_versions.need("PyTorch", torch.__version__, OLDEST,
+               "relpos.torch and traced calls need it; relpos.attention on tensors works without it")
 
 
 
@@ -47,7 +49,8 @@ class _After:
 
 
 def _after(name, call):
-    """Call `call` with the module `name`, now if it is loaded, otherwise once someone imports it. Importing it here would take time."""
+    """Call `call` with the module `name`, now if it is loaded, otherwise once someone imports it. Importing it here
+    would take time."""
     if name in sys.modules:
         call(sys.modules[name])
     else:
@@ -57,16 +60,21 @@ def _after(name, call):
 _AT = {name: n for n, name in enumerate(_core.NAMES)}
 _TERMS = ("bias", "rope", "relkey", "relval", "sink")
 _VALUES = {"None": None, "True": True, "False": False}
-_MASKS = {name: (numbers, array) for name, numbers, array in iter(map(_core.mask_info, itertools.count(1)).__next__, None)}
-_NUMBERS, _ARRAYS = [name for name, (n, _) in _MASKS.items() if n], [name for name, (_, array) in _MASKS.items() if array]
-_FLAGS = ("softcap_after", "return_weights", "return_lse", "summary", *(name for name, kind in _MASKS.items() if kind == (0, False)))
+_MASKS = {
+    name: (numbers, array)
+    for name, numbers, array in iter(map(_core.mask_info, itertools.count(1)).__next__, None)
+}
+_NUMBERS = [name for name, (n, _) in _MASKS.items() if n]
+_ARRAYS = [name for name, (_, array) in _MASKS.items() if array]
+_FLAGS = ("softcap_after", "return_weights", "return_lse", "summary",
+          *(name for name, kind in _MASKS.items() if kind == (0, False)))
 _REALS = ("scale", "softcap", "dropout")
 _AS_INTEGER = "given"
 
-# The schema of an operator supports tensors, integers and strings, but not terms. So the options of a call are encoded as a string with
-# one line "name|value|places" for each option. The places are indices into the operator's list of tensors, or "-" for an absent array
-# of a term. q_offset and seed change from call to call, so they are passed as integers; in the string they would cause a new trace each
-# time.
+# The schema of an operator supports tensors, integers and strings, but not terms. So the options of a call are encoded
+# as a string with one line "name|value|places" for each option. The places are indices into the operator's list of
+# tensors, or "-" for an absent array of a term. q_offset and seed change from call to call, so they are passed as
+# integers; in the string they would cause a new trace each time.
 
 
 @functools.lru_cache(256)
@@ -128,13 +136,14 @@ def _plain(x):
     return x if x is None or type(x) is Tensor else x.as_subclass(Tensor)
 
 
-# Each operator has a kernel for autograd, in place of that of torch.library.custom_op, whose operators drop tangents of forward-mode
-# derivatives without an error.
+# Each operator has a kernel for autograd, in place of that of torch.library.custom_op, whose operators drop tangents of
+# forward-mode derivatives without an error.
 _LIBRARY = torch.library.Library("relpos", "FRAGMENT")
 _INPUTS = "Tensor[] arrays, str options, SymInt q_offset, SymInt seed"
 _LIBRARY.define(f"attention(Tensor q, Tensor k, Tensor v, {_INPUTS}) -> Tensor[]", tags=(torch.Tag.pt2_compliant_tag,))
-_LIBRARY.define(f"attention_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor? dlse, Tensor? out, Tensor? lse, {_INPUTS}, "
-                "bool[] wanted, Tensor[] others) -> Tensor[]", tags=(torch.Tag.pt2_compliant_tag,))
+_LIBRARY.define(
+    f"attention_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor? dlse, Tensor? out, Tensor? lse, {_INPUTS}, "
+    "bool[] wanted, Tensor[] others) -> Tensor[]", tags=(torch.Tag.pt2_compliant_tag, ))
 _FORWARD, _BACKWARD = torch.ops.relpos.attention.default, torch.ops.relpos.attention_backward.default
 
 
@@ -149,8 +158,8 @@ def _(q, k, v, arrays, options, q_offset, seed):
 
 @torch.library.register_vmap("relpos::attention", lib=_LIBRARY)
 def _(info, in_dims, q, k, v, arrays, options, q_offset, seed):
-    """Run a call under torch.vmap. If q, k and v are (H, L, D) and only they have the mapped axis, use it as the batch axis of one
-    call; otherwise make one call per index of the mapped axis."""
+    """Run a call under torch.vmap. If q, k and v are (H, L, D) and only they have the mapped axis, use it as the batch
+    axis of one call; otherwise make one call per index of the mapped axis."""
     if any(name == "dropout" and (places or _value(name, value)) for name, value, places in _read(options)):
         raise RuntimeError(_torch.NO_DROPOUT)
     *of_qkv, of_arrays = in_dims[:4]
@@ -183,8 +192,8 @@ def _(q, k, v, arrays, options, q_offset, seed):
 
 @torch.library.impl(_LIBRARY, "attention_backward", "CompositeExplicitAutograd")
 def _(dout, q, k, v, dlse, out, lse, arrays, options, q_offset, seed, wanted, others):
-    """Return the wanted gradients of q, k, v and arrays. `others` are the incoming gradients of weights and summary, which must be
-    zero; a compiled graph passes zeros for results that the loss does not use."""
+    """Return the wanted gradients of q, k, v and arrays. `others` are the incoming gradients of weights and summary,
+    which must be zero; a compiled graph passes zeros for results that the loss does not use."""
     if any(x.any() for x in others):
         raise RuntimeError(_torch.ONLY_OUT)
     dout, q, k, v, dlse, out, lse, *arrays = map(_plain, (dout, q, k, v, dlse, out, lse, *arrays))
@@ -193,7 +202,8 @@ def _(dout, q, k, v, dlse, out, lse, arrays, options, q_offset, seed, wanted, ot
     names = dict(zip(range(3), "qkv")) | {3 + n: name for n, (_, name) in learned.items()}
     if given["q_offset"] is None:
         given["q_offset"] = 0  # avoids a second warning
-    *inner, terms = _core.gradients(dout, q, k, v, tuple(given.values()), dlse, out, lse, [name for n, name in names.items() if wanted[n]])
+    *inner, terms = _core.gradients(dout, q, k, v, tuple(given.values()), dlse, out, lse,
+                                    [name for n, name in names.items() if wanted[n]])
     of_arrays = {n: terms[term][name] for n, (term, name) in learned.items()}
     every = [*inner, *(of_arrays.get(n) for n in range(len(arrays)))]
     return [gradient for gradient, is_wanted in zip(every, wanted) if is_wanted]
@@ -206,8 +216,8 @@ def _(dout, q, k, v, dlse, out, lse, arrays, options, q_offset, seed, wanted, ot
 
 @functools.lru_cache(256)
 def _places(text):
-    """Return {place: (argument, term, name)} of each array, such as ("T5(table)", 0, "table"). `term` is the number of the term, in the
-    order in which _core reads them. term and name are None for arrays that have no gradient."""
+    """Return {place: (argument, term, name)} of each array, such as ("T5(table)", 0, "table"). `term` is the number of
+    the term, in the order in which _core reads them. term and name are None for arrays that have no gradient."""
     lines = _read(text)
     found = {place: (name, None, None) for name, _, places in lines if name not in _TERMS for place in places}
     of_terms = sorted((line for line in lines if line[0] in _TERMS), key=lambda line: _TERMS.index(line[0]))
@@ -231,10 +241,15 @@ def _arguments(text):
 
 
 class _Below:
-    """Run an operator below autograd. Function.apply turns gradients off, for outer transforms of torch.func too, so turn them on."""
+    """Run an operator below autograd. Function.apply turns gradients off, for outer transforms of torch.func too, so
+    turn them on."""
 
     def __enter__(self):
-        self.entered = [torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True), torch._C._AutoDispatchBelowAutograd()]
+        self.entered = [
+            torch.enable_grad(),
+            forward_ad._set_fwd_grad_enabled(True),
+            torch._C._AutoDispatchBelowAutograd()
+        ]
         for x in self.entered:
             x.__enter__()
 
@@ -243,7 +258,8 @@ class _Below:
             x.__exit__(None, None, None)
 
 
-# The dispatcher separates the levels of torch.func before it calls a kernel for autograd, so each Function is for a single level.
+# The dispatcher separates the levels of torch.func before it calls a kernel for autograd, so each Function is for a
+# single level.
 class _Forward(torch.autograd.function._SingleLevelFunction):
     @staticmethod
     def forward(rest, q, k, v, *arrays):
@@ -264,8 +280,10 @@ class _Forward(torch.autograd.function._SingleLevelFunction):
                 _torch.refuse_dual(x)
         half = q.dtype in (torch.float16, torch.bfloat16)  # `out` is rounded to 16 bits, so compute it again
         wanted = list(ctx.needs_input_grad[1:])
-        found = iter(_BACKWARD(torch.zeros_like(out) if dout is None else dout, q, k, v, dlse, None if half else out, None if half else lse,
-                               arrays, *ctx.rest, wanted, [x for x in others if x is not None]))
+        found = iter(
+            _BACKWARD(
+                torch.zeros_like(out) if dout is None else dout, q, k, v, dlse, None if half else out,
+                None if half else lse, arrays, *ctx.rest, wanted, [x for x in others if x is not None]))
         return None, *(next(found) if x else None for x in wanted)
 
     @staticmethod
@@ -278,7 +296,8 @@ class _Gradients(torch.autograd.function._SingleLevelFunction):
     @staticmethod
     def forward(given, rest, *tensors):
         following = iter(tensors)
-        *first, arrays, others = [[next(following) for _ in range(x)] if type(x) is int else next(following) if x else None for x in given]
+        *first, arrays, others = [
+            [next(following) for _ in range(x)] if type(x) is int else next(following) if x else None for x in given]
         with _Below():
             return tuple(_BACKWARD(*first, arrays, *rest, others))
 
@@ -313,11 +332,14 @@ def _(dout, q, k, v, dlse, out, lse, arrays, options, q_offset, seed, wanted, ot
     first = (dout, q, k, v, dlse, out, lse)
     given = *(x is not None for x in first), len(arrays), len(others)
     with enable_single_level_autograd_function():
-        return list(_Gradients.apply(given, (options, q_offset, seed, wanted), *(x for x in first if x is not None), *arrays, *others))
+        return list(
+            _Gradients.apply(given, (options, q_offset, seed, wanted), *(x for x in first if x is not None), *arrays,
+                             *others))
 
 
 def _flops(q, k, v, *_, **__):
-    """Count operations as torch does for scaled_dot_product_attention: count masked pairs too, and ignore the products of terms."""
+    """Count operations as torch does for scaled_dot_product_attention: count masked pairs too, and ignore the products
+    of terms."""
     return 2 * math.prod(q[:-1]) * k[-2] * (q[-1] + v[-1])
 
 
@@ -334,12 +356,13 @@ _after("torch.utils.flop_counter", _register_flops)
 
 
 class TracedTerm(NamedTuple):
-    """A term created while torch.compile traces: its text and arrays. When a compiled function returns one, torch calls _make, which
-    creates the real term."""
+    """A term created while torch.compile traces: its text and arrays. When a compiled function returns one, torch calls
+    _make, which creates the real term."""
 
     text: str
     arrays: tuple
-    not_constant: object  # stops torch.compile from evaluating a sum of constant terms while it traces; it could not return the result
+    # stops torch.compile from evaluating a sum of constant terms while it traces; it could not return the result
+    not_constant: object
 
 
 _NOT_CONSTANT = types.SimpleNamespace()
@@ -361,8 +384,8 @@ def _exports_onnx():
     return torch.onnx.is_in_onnx_export()
 
 
-# Without this attribute, torch.compile treats is_in_onnx_export as the constant False. torch.compiler.assume_constant_result sets the
-# attribute too, but imports torch._dynamo.
+# Without this attribute, torch.compile treats is_in_onnx_export as the constant False.
+# torch.compiler.assume_constant_result sets the attribute too, but imports torch._dynamo.
 _exports_onnx._dynamo_marked_constant = True
 
 
@@ -370,11 +393,13 @@ _NOT_NESTED = (*_ARRAYS, "q_offset", "out", "return_weights", "return_lse", "sum
 
 
 def _nested(q, k, v, *options):
-    """Compute attention of nested tensors (B, H, ragged L, D) as one packed sequence with a segment for each batch entry."""
+    """Compute attention of nested tensors (B, H, ragged L, D) as one packed sequence with a segment for each batch
+    entry."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not x.is_nested or x.layout != torch.jagged or x.dim() != 4 or x._ragged_idx != 2 or x.lengths() is not None:
-            raise TypeError(f"{name}: if one of q, k and v is nested, all must be (B, H, ragged L, D) of layout torch.jagged; use "
-                            "nested_tensor([(L, H, D), ...], layout=torch.jagged).transpose(1, 2)")
+            raise TypeError(
+                f"{name}: if one of q, k and v is nested, all must be (B, H, ragged L, D) of layout torch.jagged; use "
+                "nested_tensor([(L, H, D), ...], layout=torch.jagged).transpose(1, 2)")
         if x.shape[2] != q.shape[2] and not torch.equal(x.offsets(), q.offsets()):
             raise ValueError(f"{name}: its lengths differ from those of q; nested tensors support only self-attention")
     given = list(options)
@@ -391,8 +416,10 @@ def _nested(q, k, v, *options):
 def _refuse_mixed(name, x, *values):
     """Raise for a call with a tensor on the meta device whose argument `name`, x, is not a tensor."""
     meta = next((of for of, tensor in _tensors(values) if tensor.is_meta), "an argument")
-    raise TypeError(f"{meta} is on the meta device, which has no numbers, but {name} is of type {type(x).__name__}; pass tensors with numbers, or "
-                    "only tensors of the meta device")
+    raise TypeError(
+        f"{meta} is on the meta device, which has no numbers, but {name} is of type {type(x).__name__}; pass "
+        "tensors with numbers, or "
+        "only tensors of the meta device")
 
 
 def attention(q, k, v, *options):
@@ -400,8 +427,10 @@ def attention(q, k, v, *options):
     if any(getattr(x, "is_nested", False) for x in (q, k, v)):
         return _nested(q, k, v, *options)
     if _exports_onnx():
-        raise RuntimeError("relpos.attention cannot be exported to ONNX; export the model with another attention, or use torch.export or "
-                           "torch.jit.trace")
+        raise RuntimeError(
+            "relpos.attention cannot be exported to ONNX; export the model with another attention, or use "
+            "torch.export or "
+            "torch.jit.trace")
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, Tensor):
             _refuse_mixed(name, x, q, k, v, *options)
@@ -420,8 +449,10 @@ def attention(q, k, v, *options):
                     if array is not None:
                         arrays.append(array if isinstance(array, Tensor) else torch.as_tensor(array))
                 lines.append(f"{name}|{term._text}|{','.join(places)}")
-        elif name in _ARRAYS or isinstance(value, torch.Tensor) or name == "q_offset" and isinstance(value, (list, tuple)) or (
-                name not in _FLAGS and not isinstance(value, (int, float, str, tuple, list)) and hasattr(value, "ndim")):
+        elif name in _ARRAYS or isinstance(value, torch.Tensor) or name == "q_offset" and isinstance(
+                value, (list, tuple)) or (name not in _FLAGS and not isinstance(value,
+                                                                                (int, float, str, tuple, list)) and
+                                          hasattr(value, "ndim")):
             lines.append(f"{name}||{len(arrays)}")
             arrays.append(value if isinstance(value, Tensor) else torch.as_tensor(value))
         elif name == "seed":  # the schema has only signed integers
@@ -452,15 +483,18 @@ def _tensors(values):
 
 
 def dispatch(*values):
-    """Run a call of _core.attention while a torch dispatch mode, torch.func, torch.jit.trace or forward-mode differentiation is active."""
+    """Run a call of _core.attention while a torch dispatch mode, torch.func, torch.jit.trace or forward-mode
+    differentiation is active."""
     functorch = torch._C._functorch
-    traced = torch._C._len_torch_dispatch_stack() > 0 or torch.jit.is_tracing() or torch._C._are_functorch_transforms_active()
+    traced = (torch._C._len_torch_dispatch_stack() > 0 or torch.jit.is_tracing()
+              or torch._C._are_functorch_transforms_active())
     for name, x in _tensors(values):
         if functorch.is_batchedtensor(x):
             inner = functorch.get_unwrapped(x)
             if functorch.is_functorch_wrapped_tensor(inner) and not functorch.is_batchedtensor(inner):
-                raise TypeError(f"{name} is a tensor of torch.func inside torch.vmap, which relpos.attention does not support; use "
-                                "requires_grad_() and torch.autograd.grad")
+                raise TypeError(
+                    f"{name} is a tensor of torch.func inside torch.vmap, which relpos.attention does not support; use "
+                    "requires_grad_() and torch.autograd.grad")
         elif functorch.is_functorch_wrapped_tensor(x) and not functorch.is_functionaltensor(x):
             raise TypeError(_torch.is_of_func(name))
         elif forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None:

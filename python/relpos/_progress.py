@@ -8,16 +8,19 @@ EVERY = 0.05  # seconds between reports
 
 def wanted(progress):
     """Return true if a call reports its progress."""
-    if progress is not None and progress is not True and not callable(progress) and not (isinstance(progress, int) and progress == 0):
-        raise TypeError(f"progress is of type {type(progress).__name__}, expected True, False, or a function of the fraction done")
+    if progress is not None and progress is not True and not callable(progress) and not (isinstance(progress, int) and
+                                                                                         progress == 0):
+        raise TypeError(
+            f"progress is of type {type(progress).__name__}, expected True, False, or a function of the fraction done")
     return bool(progress)
 
 
 class Shown:
-    """The progress report of one call. As a context manager it yields a function of the fraction done, or None without progress.
+    """The progress report of one call. As a context manager it yields a function of the fraction done, or None without
+    progress.
 
-    progress=True shows a tqdm bar if tqdm is installed, else a line on standard error if it is a terminal. A function is called with
-    the fraction done, at most every EVERY seconds, and with 1.0 when a call succeeds."""
+    progress=True shows a tqdm bar if tqdm is installed, else a line on standard error if it is a terminal. A function
+    is called with the fraction done, at most every EVERY seconds, and with 1.0 when a call succeeds."""
 
     def __init__(self, progress, name):
         self._progress, self._name, self._bar = progress if wanted(progress) else None, name, None
@@ -47,8 +50,8 @@ class Shown:
 
 
 def reporting(call, name):
-    """Wrap a function of _core, whose last positional argument is `progress`, to show its progress. Under torch.compile, return the
-    function unchanged."""
+    """Wrap a function of _core, whose last positional argument is `progress`, to show its progress. Under
+    torch.compile, return the function unchanged."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.compiler.is_compiling():
         return call

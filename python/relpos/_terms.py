@@ -1,4 +1,5 @@
-"""The position terms. The module creates one class for each kind of term, from the description that the C library returns.
+"""The position terms. The module creates one class for each kind of term, from the description that the C library
+returns.
 
 SPDX-License-Identifier: Apache-2.0"""
 import inspect
@@ -15,7 +16,8 @@ _KEYWORDS = {"lambda": "lambda_"}  # C parameters whose names are keywords of Py
 class Term(_core.Term):
     """A position term: the base class of T5, ALiBi, RoPE and the others in `relpos.TERMS`.
 
-    A term is immutable. `a + b` adds two biases. The repr is the call that creates the term, with the type and shape of each array.
+    A term is immutable. `a + b` adds two biases. The repr is the call that creates the term, with the type and shape of
+    each array.
 
     >>> import relpos
     >>> relpos.ALiBi() + relpos.LogDecay(0.5)
@@ -57,8 +59,8 @@ class Term(_core.Term):
         return {key: given.get(key, value) for key, value in _DEFAULTS[type(self)].items()}
 
     def matrix(self, lq, lk=None, **options):
-        """Return the biases as a float64 array (H, lq, lk). lk defaults to lq. Pass `heads` if the biases depend on the number of heads
-        and no array of the term has an axis of heads, as with ALiBi(). `q_offset` is as in `attention`.
+        """Return the biases as a float64 array (H, lq, lk). lk defaults to lq. Pass `heads` if the biases depend on the
+        number of heads and no array of the term has an axis of heads, as with ALiBi(). `q_offset` is as in `attention`.
 
         >>> import relpos
         >>> relpos.LogDecay(1.0).matrix(1, 3).round(2)
@@ -67,7 +69,8 @@ class Term(_core.Term):
         return _matrix(self, lq, lk, **options)
 
     def plot(self, lq=64, lk=None, *, head=0, ax=None, **options):
-        """Draw the biases of one head with matplotlib, and return the axes. `options` are heads and q_offset of `matrix`."""
+        """Draw the biases of one head with matplotlib, and return the axes. `options` are heads and q_offset of
+        `matrix`."""
         return _plot(self, lq, lk, head, ax, options)
 
     def __add__(self, other):
@@ -106,7 +109,8 @@ def _no_array(terms):
     text = f"a term cannot be combined with an array; relpos.attention(q, k, v, {keyword}=term) computes with the term"
     if keyword != "bias":
         return text
-    return f"{text}, term + relpos.Dense(array) adds an array to it, and term.matrix(Lq, Lk) returns its biases as an array"
+    return (f"{text}, term + relpos.Dense(array) adds an array to it, and term.matrix(Lq, Lk) returns its biases as an "
+            "array")
 
 
 class Sum(tuple):
@@ -152,7 +156,8 @@ def _matrix(terms, lq, lk, *, heads=None, q_offset=0):
     lk = lq if lk is None else lk
     found = _core.matrix(terms, lq, lk, heads or 0, q_offset)
     if heads is None and len(found) == 1 and not (_core.matrix(terms, lq, lk, 2, q_offset)[0] == found[0]).all():
-        raise TypeError(f"matrix: {' + '.join(map(repr, terms))} depends on the number of heads; pass it, as in heads=8")
+        raise TypeError(
+            f"matrix: {' + '.join(map(repr, terms))} depends on the number of heads; pass it, as in heads=8")
     return found
 
 
@@ -182,7 +187,8 @@ def _params(text):
 
 
 def _text(value):
-    """Format a parameter for the library: True becomes 1, and (7, 5) becomes 7x5. Numbers of NumPy and torch are accepted."""
+    """Format a parameter for the library: True becomes 1, and (7, 5) becomes 7x5. Numbers of NumPy and torch are
+    accepted."""
     if isinstance(value, (tuple, list)):
         return "x".join(map(_text, value))
     if isinstance(value, str):
@@ -200,8 +206,8 @@ def _text(value):
 
 
 def wants_gradient(value):
-    """Return true if a number is a tensor with a tangent, or one that requires a gradient while gradients are enabled. The caller then
-    raises, because relpos computes no derivatives with respect to numbers."""
+    """Return true if a number is a tensor with a tangent, or one that requires a gradient while gradients are enabled.
+    The caller then raises, because relpos computes no derivatives with respect to numbers."""
     if isinstance(value, (tuple, list)):
         return any(map(wants_gradient, value))
     if isinstance(value, (str, int, float)) or not hasattr(value, "requires_grad"):
@@ -215,9 +221,16 @@ def wants_gradient(value):
 def _parameter(cls, key, value):
     """Format a parameter for the library. Returns None for a default, which the text of a term omits."""
     if wants_gradient(value):
-        raise TypeError(f"{cls.__name__}: {_KEYWORDS.get(key, key)} requires a gradient, which relpos.attention does not compute; use .detach()")
-    if not isinstance(value, (str, int, float, tuple, list)) and (getattr(value, "ndim", 0) or getattr(value, "is_meta", False)):
-        raise TypeError(f"{cls.__name__}: {_KEYWORDS.get(key, key)} is an array ({type(value).__name__} with {value.ndim} axes), expected a number")
+        raise TypeError(
+            f"{cls.__name__}: {_KEYWORDS.get(key, key)} requires a gradient, which relpos.attention does not "
+            "compute; use .detach()"
+        )
+    if not isinstance(value, (str, int, float, tuple, list)) and (getattr(value, "ndim", 0) or
+                                                                  getattr(value, "is_meta", False)):
+        raise TypeError(
+            f"{cls.__name__}: {_KEYWORDS.get(key, key)} is an array ({type(value).__name__} with {value.ndim} "
+            "axes), expected a number"
+        )
     if key not in _REQUIRED[cls] and value is not None and value == _DEFAULTS[cls][key]:
         return None
     try:
@@ -247,18 +260,25 @@ def _info(term):
 
 
 def _signature(info):
-    """Return the positional and the keyword-only arguments of a kind of term, with their defaults. Learned arrays are positional;
-    parameters and other arrays are keyword-only. If a kind has no learned arrays, its first parameter is positional."""
+    """Return the positional and the keyword-only arguments of a kind of term, with their defaults. Learned arrays are
+    positional; parameters and other arrays are keyword-only. If a kind has no learned arrays, its first parameter is
+    positional."""
     arrays = [(a["name"], a["presence"] != "needed", a["use"] == "learned") for a in info["arrays"]]
     by_position = [n if not optional else f"{n}=None" for n, optional, learned in arrays if learned]
-    params = [_KEYWORDS.get(p["key"], p["key"]) + ("" if p["required"] else f"={_value(p['default'])!r}") for p in info["parameters"]]
+    params = [
+        _KEYWORDS.get(p["key"], p["key"]) + ("" if p["required"] else f"={_value(p['default'])!r}")
+        for p in info["parameters"]
+    ]
     by_name = params + [f"{n}=None" for n, _, learned in arrays if not learned]
     return (by_position, by_name) if by_position else (by_name[:1], by_name[1:])
 
 
 def _refuse_model(title, first):
     if title == "T5" and isinstance(first, (str, os.PathLike)):
-        raise TypeError(f"T5: table is {os.fspath(first)!r}, expected an array; relpos.T5 is T5's bias, and relpos.t5.T5 loads a model")
+        raise TypeError(
+            f"T5: table is {os.fspath(first)!r}, expected an array; relpos.T5 is T5's bias, and relpos.t5.T5 loads "
+            "a model"
+        )
 
 
 def _refuse(title, name, names, first):
@@ -266,9 +286,14 @@ def _refuse(title, name, names, first):
     raise TypeError(f"{title}: unknown argument {name!r}{_hints.meant(name, names)}")
 
 
-_NOTES = {"dense": ["Adds an array to the scores, such as a float attn_mask of torch's scaled_dot_product_attention: (Lq, Lk),",
-                    "(H, Lq, Lk) or (B, H, Lq, Lk), where an axis of length 1 broadcasts. The array is not copied, and has a",
-                    "gradient in torch. Its size grows with Lq Lk; a term with a formula, such as T5 or ALiBi, needs less memory.", ""]}
+_NOTES = {
+    "dense": [
+        "Adds an array to the scores, such as a float attn_mask of torch's scaled_dot_product_attention: (Lq, Lk),",
+        "(H, Lq, Lk) or (B, H, Lq, Lk), where an axis of length 1 broadcasts. The array is not copied, and has a",
+        "gradient in torch. Its size grows with Lq Lk; a term with a formula, such as T5 or ALiBi, needs less memory.",
+        ""
+    ]
+}
 
 
 def _doc(info):
@@ -277,19 +302,27 @@ def _doc(info):
         width = max((len(name) for name, _ in rows), default=0) + 2
         return [f"{title}:", "", *(f"{name:<{width}}{text}" for name, text in rows), ""] if rows else []
 
-    uses = {"learned": "learned", "positions": "replaces i + q_offset and j", "truth": "0 for tokens without a position"}
+    uses = {
+        "learned": "learned", "positions": "replaces i + q_offset and j", "truth": "0 for tokens without a position"
+    }
     arrays = [(a["name"], f"{a['shape'].replace('[', '(').replace(']', ')')}: {uses.get(a['use'], a['use'])}" +
                ("" if a["presence"] in ("needed", "conditional") else "; optional")) for a in info["arrays"]]
-    parameters = [(_KEYWORDS.get(p["key"], p["key"]), f"{p['meaning'] or ''}{' (' + ', '.join(p['choices']) + ')' if 'choices' in p else ''}; " +
-                   ("required" if p["required"] else f"default {p['unset'] or p['default']}")) for p in info["parameters"]]
+    parameters = [(_KEYWORDS.get(p["key"], p["key"]),
+                   f"{p['meaning'] or ''}{' (' + ', '.join(p['choices']) + ')' if 'choices' in p else ''}; " +
+                   ("required" if p["required"] else f"default {p['unset'] or p['default']}"))
+                  for p in info["parameters"]]
     title = info["about"] if info["source"] in info["about"] else f"{info['about']}: {info['source']}"
     lines = [f"{title[0].upper()}{title[1:]}.", "", *_NOTES.get(info["name"], ()), f"Formula: `{info['formula']}`", ""]
     lines += listed("Arrays; you can omit axes marked ?", arrays) + listed("Parameters", parameters)
-    lines += ["delta is key - query.", "", f"See {info['name']} in docs/terms.md. Command-line syntax: {info['syntax']}."]
+    lines += [
+        "delta is key - query.", "", f"See {info['name']} in docs/terms.md. Command-line syntax: {info['syntax']}."
+    ]
     if info["name"] in EXAMPLES:
-        lines += ["", ">>> import numpy as np, relpos", ">>> rng = np.random.default_rng(0)",
-                  ">>> q, k, v = rng.normal(size=(3, 1, 2, 48, 16))", f">>> relpos.attention(q, k, v, {EXAMPLES[info['name']]}).shape",
-                  "(1, 2, 48, 16)"]
+        lines += [
+            "", ">>> import numpy as np, relpos", ">>> rng = np.random.default_rng(0)",
+            ">>> q, k, v = rng.normal(size=(3, 1, 2, 48, 16))",
+            f">>> relpos.attention(q, k, v, {EXAMPLES[info['name']]}).shape", "(1, 2, 48, 16)"
+        ]
     return "\n".join(lines)
 
 
@@ -308,7 +341,8 @@ def _make(info):
     names = [x.partition("=")[0] for x in signature if x != "*"]
     space = {"_new": _new, "refuse": lambda name, first: _refuse(title, name, names, first), "__name__": __name__}
     exec(source_text, space)
-    cls = type(title, (Term,), {"__slots__": (), "__new__": space["__new__"], "__doc__": _doc(info), "__module__": "relpos"})
+    cls = type(title, (Term, ),
+               {"__slots__": (), "__new__": space["__new__"], "__doc__": _doc(info), "__module__": "relpos"})
     plain = inspect.signature(space["plain"])
     cls.__new__.__signature__ = plain
     cls.__signature__ = plain.replace(parameters=[*plain.parameters.values()][1:])

@@ -33,7 +33,8 @@ TOLERANCE = {torch.float64: 1e-13, torch.float32: 3e-6, torch.float16: 4e-3, tor
 def test_types(dtype, tolerance):
     q, k, v = tensors(dtype)
     slopes = torch.tensor([0.5, 0.25, 1, 2], dtype=dtype)
-    got = relpos.attention(q, k, v, bias=relpos.ALiBi(slopes), causal=True, return_lse=True, return_weights=True, summary=True)
+    got = relpos.attention(q, k, v, bias=relpos.ALiBi(slopes), causal=True, return_lse=True, return_weights=True,
+                           summary=True)
     assert isinstance(got.out, torch.Tensor) and got.out.dtype == dtype and got.out.shape == (2, 4, 13, 6)
     want = eager(*(x.double() for x in (q, k, v)), -slopes.double()[:, None, None] * R.abs(), R <= 0)
     torch.testing.assert_close(got.out.double(), want, atol=tolerance, rtol=0)
@@ -52,8 +53,8 @@ def test_the_bits_of_numpy():
 def test_types_of_masks(dtype):
     q, k, v = tensors()
     keys = torch.tensor([[1] * 9 + [0] * 8, [0, 1] * 8 + [1]])
-    torch.testing.assert_close(relpos.attention(q, k, v, key_mask=keys.to(dtype)), eager(q, k, v, keep=keys.bool()[:, None, None]),
-                               atol=3e-6, rtol=0)
+    torch.testing.assert_close(relpos.attention(q, k, v, key_mask=keys.to(dtype)),
+                               eager(q, k, v, keep=keys.bool()[:, None, None]), atol=3e-6, rtol=0)
 
 
 def test_strides_and_out():
@@ -66,7 +67,8 @@ def test_strides_and_out():
 
 
 def test_other_ways_in():
-    """A call can mix arrays and tensors. A tensor type without DLPack's exchange API works too, as in older versions of torch."""
+    """A call can mix arrays and tensors. A tensor type without DLPack's exchange API works too, as in older versions of
+    torch."""
     q, k, v = tensors()
     table = np.ones((32, 4), np.float32)
     assert isinstance(relpos.attention(q, k.numpy(), v.numpy(), bias=relpos.T5(table)), torch.Tensor)
@@ -98,7 +100,8 @@ def test_bad_tensors():
     with pytest.raises(TypeError, match="a Plan does not record"):
         relpos.Plan(2, 4, 13, 17, 8, kv_heads=2, dim_v=6)(q, k, v)
     with pytest.raises(TypeError, match="q is not a torch tensor"):
-        relpos.attention(q.detach().numpy(), k.numpy(), v.numpy(), bias=relpos.Dense(torch.zeros(13, 17, requires_grad=True)))
+        relpos.attention(q.detach().numpy(), k.numpy(), v.numpy(),
+                         bias=relpos.Dense(torch.zeros(13, 17, requires_grad=True)))
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -126,7 +129,9 @@ def test_a_gradient_beside_arrays_of_numpy():
     k.requires_grad_()
     torch.autograd.grad(relpos.attention(q, k, values[:, :, ::-1]).sum(), (q, k))
     ml_dtypes = pytest.importorskip("ml_dtypes")
-    with pytest.raises(TypeError, match="k is of type ndarray with elements bfloat16, which torch cannot read; pass k as a tensor"):
+    with pytest.raises(
+            TypeError,
+            match="k is of type ndarray with elements bfloat16, which torch cannot read; pass k as a tensor"):
         relpos.attention(q.bfloat16(), keys.astype(ml_dtypes.bfloat16), v.bfloat16())
 
 
@@ -196,7 +201,8 @@ OTHERS = {"weights": lambda found: found.weights, "entropy": lambda found: found
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_no_gradient_is_dropped_silently(name):
-    """The backward pass of a loss that depends on weights or summary raises. After .detach() they can be used, and out keeps its gradient."""
+    """The backward pass of a loss that depends on weights or summary raises. After .detach() they can be used, and out
+    keeps its gradient."""
     q, k, v = tensors(grad=True)
     call = lambda: relpos.attention(q, k, v, return_weights=True, return_lse=True, summary=True)
     found = call()
@@ -215,20 +221,23 @@ def test_no_gradient_is_dropped_silently(name):
 
 
 def test_gradients_through_lse():
-    """Compare the gradients of lse with finite differences, also for a z-loss. Attention over two halves of the keys, merged by their lse,
-    has the gradients of attention over all keys. A row without keys has gradient 0 for any incoming gradient."""
+    """Compare the gradients of lse with finite differences, also for a z-loss. Attention over two halves of the keys,
+    merged by their lse, has the gradients of attention over all keys. A row without keys has gradient 0 for any
+    incoming gradient."""
     q, k, v = tensors(torch.float64, grad=True)
     table = torch.randn(q.shape[1], 5, dtype=torch.float64, requires_grad=True)
     sink = torch.randn(q.shape[1], dtype=torch.float64, requires_grad=True)
 
     def both(q, k, v, table, sink):
-        found = relpos.attention(q, k, v, bias=relpos.Table(table, left=2, right=2), sink=relpos.Sink(sink), return_lse=True)
+        found = relpos.attention(q, k, v, bias=relpos.Table(table, left=2, right=2), sink=relpos.Sink(sink),
+                                 return_lse=True)
         return found.out, found.lse
 
     assert torch.autograd.gradcheck(both, (q, k, v, table, sink))
     lse = lambda q, k, v: relpos.attention(q, k, v, return_lse=True).lse
     scores = torch.logsumexp(q @ k.repeat_interleave(2, 1).mT / q.shape[-1] ** 0.5, -1)
-    for a, b in zip(torch.autograd.grad(lse(q, k, v).square().sum(), (q, k)), torch.autograd.grad(scores.square().sum(), (q, k))):
+    for a, b in zip(torch.autograd.grad(lse(q, k, v).square().sum(), (q, k)),
+                    torch.autograd.grad(scores.square().sum(), (q, k))):
         torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-12)
     cut = k.shape[2] // 2
     halves = [relpos.attention(q, k[:, :, x], v[:, :, x], return_lse=True) for x in (slice(cut), slice(cut, None))]
@@ -236,7 +245,8 @@ def test_gradients_through_lse():
     merged = sum(x.out * s[..., None] for x, s in zip(halves, share))
     whole = relpos.attention(q, k, v)
     torch.testing.assert_close(merged, whole, atol=1e-12, rtol=1e-12)
-    for a, b in zip(torch.autograd.grad(merged.sin().sum(), (q, k, v)), torch.autograd.grad(whole.sin().sum(), (q, k, v))):
+    for a, b in zip(torch.autograd.grad(merged.sin().sum(), (q, k, v)),
+                    torch.autograd.grad(whole.sin().sum(), (q, k, v))):
         torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-12)
     mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool)
     mask[1] = False
@@ -262,7 +272,8 @@ def test_second_derivatives_are_refused(of, twice):
     """Second derivatives with respect to q and to a learned array raise instead of being zero."""
     q, k, v = tensors(torch.float64)
     table = torch.zeros(32, 4, dtype=torch.float64)
-    f = lambda x: relpos.attention(*(x, k, v) if of == "q" else (q, k, v), bias=relpos.T5(x if of == "table" else table))
+    f = lambda x: relpos.attention(*(x, k, v) if of == "q" else (q, k, v), bias=relpos.T5(x
+                                                                                          if of == "table" else table))
     x = {"q": q, "table": table}[of].requires_grad_()
     with pytest.raises(RuntimeError, match="relpos.attention has no second derivatives"):
         twice(f, x)
@@ -271,10 +282,13 @@ def test_second_derivatives_are_refused(of, twice):
 
 
 DRAWS = {
-    "eager": lambda f: f, "compiled": lambda f: torch.compile(f, backend="aot_eager", fullgraph=True), "inductor": lambda f: torch.compile(f),
+    "eager": lambda f: f, "compiled": lambda f: torch.compile(f, backend="aot_eager", fullgraph=True),
+    "inductor": lambda f: torch.compile(f),
     "checkpoint": lambda f: lambda q: torch.utils.checkpoint.checkpoint(f, q, use_reentrant=False),
-    "make_fx": lambda f: torch.fx.experimental.proxy_tensor.make_fx(f, tracing_mode="fake")(torch.ones(1, 2, 6, 8, dtype=torch.float64)),
-    "functionalize": lambda f: torch.func.functionalize(f), "jit.trace": lambda f: torch.jit.trace(f, torch.ones(1, 2, 6, 8).double(), check_trace=False),
+    "make_fx": lambda f: torch.fx.experimental.proxy_tensor.make_fx(f, tracing_mode="fake")
+    (torch.ones(1, 2, 6, 8, dtype=torch.float64)), "functionalize": lambda f: torch.func.functionalize(f),
+    "jit.trace": lambda f: torch.jit.trace(f,
+                                           torch.ones(1, 2, 6, 8).double(), check_trace=False),
 }
 
 
@@ -377,7 +391,8 @@ def test_arrays_that_take_the_memory_of_others():
         relpos.attention_backward(torch.ones(2, 4, 13, 6), q, k, v, key_mask=Thief(k))
     q, k, v = tensors()
     with pytest.raises(RuntimeError, match="the memory of a tensor changed while another argument was read"):
-        relpos.Plan(2, 4, 13, 17, 8, kv_heads=2, dim_v=6, key_mask=torch.ones(2, 17, dtype=torch.bool))(q, k, v, key_mask=Thief(v))
+        relpos.Plan(2, 4, 13, 17, 8, kv_heads=2, dim_v=6,
+                    key_mask=torch.ones(2, 17, dtype=torch.bool))(q, k, v, key_mask=Thief(v))
 
 
 def test_freed_storage():
@@ -411,22 +426,25 @@ def test_out_is_seen_by_autograd():
 
 
 WITHOUT_GRADIENT = {
-    "scale": lambda s: {"scale": s}, "softcap": lambda s: {"softcap": s}, "softcap after": lambda s: {"softcap": s, "softcap_after": True},
-    "softcap_after": lambda s: {"softcap_after": s},
+    "scale": lambda s: {"scale": s}, "softcap": lambda s: {"softcap": s},
+    "softcap after": lambda s: {"softcap": s, "softcap_after": True}, "softcap_after": lambda s: {"softcap_after": s},
     "lambda": lambda s: {"bias": relpos.LogDecay(s)}, "rates": lambda s: {"bias": relpos.Linear(left=s, right=s)},
     "base": lambda s: {"rope": relpos.RoPE(base=s)},
     "positions": lambda s: {"rope": relpos.RoPE(q_positions=torch.arange(13) * s, k_positions=torch.arange(17) * s)},
-    "positions of a bias": lambda s: {"bias": relpos.ALiBi(q_positions=torch.arange(13) * s, k_positions=torch.arange(17) * s)},
+    "positions of a bias": lambda s:
+    {"bias": relpos.ALiBi(q_positions=torch.arange(13) * s, k_positions=torch.arange(17) * s)},
 }
 
 
 @pytest.mark.parametrize("also", [False, True])
 @pytest.mark.parametrize("name", WITHOUT_GRADIENT)
 def test_what_has_no_gradient_says_so(name, also):
-    """Numbers and positions that require a gradient raise TypeError, even if other inputs have gradients. They do not get a gradient of 0."""
+    """Numbers and positions that require a gradient raise TypeError, even if other inputs have gradients. They do not
+    get a gradient of 0."""
     q, k, v = tensors(grad=also)
     s, options = torch.tensor(0.5, requires_grad=True), WITHOUT_GRADIENT[name]
-    with pytest.raises(TypeError, match=r"requires a gradient, which relpos.attention does not compute; use .detach\(\)"):
+    with pytest.raises(TypeError,
+                       match=r"requires a gradient, which relpos.attention does not compute; use .detach\(\)"):
         relpos.attention(q, k, v, **options(s))
     want = relpos.attention(q, k, v, **options(s.detach()))
     with torch.no_grad():
@@ -437,7 +455,8 @@ def test_what_has_no_gradient_says_so(name, also):
 def test_what_has_no_gradient_says_so_where_it_is_compiled(name):
     import relpos.torch  # noqa: F401
     q, k, v = tensors(grad=True)
-    call = torch.compile(lambda q, k, v, s: relpos.attention(q, k, v, **WITHOUT_GRADIENT[name](s)).sum(), backend="aot_eager")
+    call = torch.compile(lambda q, k, v, s: relpos.attention(q, k, v, **WITHOUT_GRADIENT[name](s)).sum(),
+                         backend="aot_eager")
     with pytest.raises(Exception, match="requires a gradient, which relpos.attention does not compute"):
         call(q, k, v, torch.tensor(0.5, requires_grad=True)).backward()
 
@@ -449,8 +468,8 @@ def test_batched_gradients_are_refused():
 
 
 def test_heads_side_by_side_stay_so():
-    """If q has the memory layout of a projection, the heads of `out` can be joined without a copy. For other layouts of q, and in calls
-    recorded for a backward pass, `out` is contiguous."""
+    """If q has the memory layout of a projection, the heads of `out` can be joined without a copy. For other layouts of
+    q, and in calls recorded for a backward pass, `out` is contiguous."""
     q, k, v = (torch.randn(2, n, 3, 16).transpose(1, 2) for n in (7, 9, 9))
     out = relpos.attention(q, k, v, bias=relpos.ALiBi())
     assert out.shape == (2, 3, 7, 16) and out.transpose(1, 2).is_contiguous()

@@ -990,10 +990,12 @@ def test_an_embedding_as_a_bias():
 
 
 CLASSES = {name: cls for name in rt.__all__ if inspect.isclass(cls := getattr(rt, name))}
-SIZES = {"d_k", "d_v", "dim", "embed_dim", "head_dim", "max_distance", "max_len", "max_seq_len", "num_buckets", "num_heads"}
+SIZES = {"d_k", "d_v", "dim", "embed_dim", "head_dim", "max_distance", "max_len", "max_seq_len", "num_buckets",
+         "num_heads"}
 RATES = {"dropout", "attn_drop", "proj_drop"}
-NOT_NUMBERS = {"self", "parameters", "options", "device", "dtype", "bias", "add_bias_kv", "add_zero_attn", "kdim", "vdim", "batch_first", "learned",
-               "has_relative_bias", "bidirectional", "shared", "layout", "qkv_bias", "seed", "window_size", "bias_scale", "scale", "rope_base", "base"}
+NOT_NUMBERS = {"self", "parameters", "options", "device", "dtype", "bias", "add_bias_kv", "add_zero_attn", "kdim",
+               "vdim", "batch_first", "learned", "has_relative_bias", "bidirectional", "shared", "layout", "qkv_bias",
+               "seed", "window_size", "bias_scale", "scale", "rope_base", "base"}
 GOOD = {"d_k": 4, "d_v": 4, "dim": 16, "embed_dim": 16, "num_heads": 4, "max_distance": 128, "max_len": 8}
 
 
@@ -1015,7 +1017,8 @@ def test_numbers_that_make_no_module(name):
             CLASSES[name](**needed | {p: 0})
 
 
-@pytest.mark.parametrize("numbers, text", [((3, 128), "buckets is 3"), ((1024, 128), "max_distance is 128; it must be above 256"), ((32, 8), "above 8")])
+@pytest.mark.parametrize("numbers, text", [((3, 128), "buckets is 3"), ((32, 8), "above 8"),
+                                           ((1024, 128), "max_distance is 128; it must be above 256")])
 def test_buckets_that_have_no_meaning_make_no_module(numbers, text):
     for make in (lambda: rt.RelativePositionalBias(2, *numbers), lambda: rt.T5Attention(8, 2, *numbers)):
         with pytest.raises(ValueError, match=text):

@@ -1,5 +1,6 @@
-"""What docs/migrate.md promises of each parameter of the functions and layers that relpos replaces. The parameters come from the peers' own
-signatures, so a parameter that a release adds fails here until the list of the page and CHECKS know it.
+"""What docs/migrate.md promises of each parameter of the functions and layers that relpos replaces. The parameters come
+from the peers' own signatures, so a parameter that a release adds fails here until the list of the page and CHECKS know
+it.
 
 SPDX-License-Identifier: Apache-2.0"""
 import inspect
@@ -20,7 +21,8 @@ g = torch.Generator().manual_seed(0)
 x, y = torch.randn(2, L, E, generator=g), torch.randn(2, L + 3, E, generator=g)
 q, k = torch.randn(1, H, L, 8, generator=g), torch.randn(1, H, L + 3, 8, generator=g)
 LAYERS = {
-    "ALiBi": lambda *a, **o: rt.ALiBiMultiheadAttention(*a, **o), "RoPE": lambda *a, **o: rt.RoPEMultiheadAttention(*a, **o),
+    "ALiBi": lambda *a, **o: rt.ALiBiMultiheadAttention(*a, **o),
+    "RoPE": lambda *a, **o: rt.RoPEMultiheadAttention(*a, **o),
     "clipped": lambda *a, **o: rt.ClippedBiasMultiheadAttention(*a, max_distance=3, **o),
     "Shaw": lambda *a, **o: rt.ShawMultiheadAttention(*a, max_distance=3, **o),
     "rel": lambda *a, **o: rt.AdditiveRelMultiheadAttention(*a, max_distance=3, **o),
@@ -65,7 +67,9 @@ BLOCKED = torch.ones(L, L + 3, dtype=torch.bool).triu(2)
 def dropout(name):
     torch.manual_seed(0)
     here = LAYERS[name](E, H, 0.5)
-    assert not torch.equal(here(x, x, x)[0], here(x, x, x)[0]) and torch.equal(here.eval()(x, x, x)[0], here(x, x, x)[0])
+    assert not torch.equal(here(x, x, x)[0],
+                           here(x, x, x)[0]) and torch.equal(here.eval()(x, x, x)[0],
+                                                             here(x, x, x)[0])
 
 
 def batch_first(name):
@@ -115,7 +119,8 @@ def weights(name):
 def refusals(key, good, bad):
     def check(name):
         LAYERS[name](E, H, **{key: good})
-        refused(lambda: LAYERS[name](E, H, **{key: bad}), rf"{key} is {bad}, expected {good if key.startswith('add') else 'None or embed_dim'}")
+        refused(lambda: LAYERS[name](E, H, **{key: bad}),
+                rf"{key} is {bad}, expected {good if key.startswith('add') else 'None or embed_dim'}")
     return check
 
 
@@ -128,7 +133,8 @@ def sdpa(*args, **options):
 
 
 def drops():
-    assert not torch.equal(rt.scaled_dot_product_attention(q, k, k, dropout_p=0.5), rt.scaled_dot_product_attention(q, k, k, dropout_p=0.5))
+    assert not torch.equal(rt.scaled_dot_product_attention(q, k, k, dropout_p=0.5),
+                           rt.scaled_dot_product_attention(q, k, k, dropout_p=0.5))
 
 
 def in_flex(options, **here):
@@ -141,7 +147,8 @@ def timm_layer():
 
 def window(options, *inputs, drop=False):
     torch.manual_seed(0)
-    there, here = timm_layer()(E, H, window_size=(2, 3), **options), rt.WindowAttention(E, H, window_size=(2, 3), **options)
+    there, here = timm_layer()(E, H, window_size=(2, 3),
+                               **options), rt.WindowAttention(E, H, window_size=(2, 3), **options)
     here.load_state_dict(there.state_dict())
     if drop:
         assert not torch.equal(here(x), here(x))
@@ -164,7 +171,9 @@ def t5_layers(bias=True):
     torch.manual_seed(0)
     there, here = t5().T5Attention(config, bias), rt.T5Attention(E, H, has_relative_bias=bias, scale=1)
     names = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "o_proj"}
-    here.load_state_dict({f"{names[n[0]]}{n[1:]}" if n[1] == "." else f"relative_bias.{n}": w for n, w in there.state_dict().items()})
+    here.load_state_dict(
+        {f"{names[n[0]]}{n[1:]}" if n[1] == "." else f"relative_bias.{n}": w
+         for n, w in there.state_dict().items()})
     return there, here
 
 
@@ -180,7 +189,8 @@ def t5_cache():
     with torch.no_grad():
         cache.append(k, v)
         plan = relpos.Plan(2, H, 1, L, 4, bias=here.relative_bias.term(), scale=1)
-        same(plan(q[:, :, -1:], cache, q_offset=L - 1), relpos.attention(q, k, v, bias=here.relative_bias.term(), scale=1)[:, :, -1:])
+        same(plan(q[:, :, -1:], cache, q_offset=L - 1),
+             relpos.attention(q, k, v, bias=here.relative_bias.term(), scale=1)[:, :, -1:])
 
 
 def t5_shares_its_bias():
@@ -191,54 +201,77 @@ def t5_shares_its_bias():
 
 
 T5_MASK = torch.zeros(2, 1, L, L).masked_fill(PAD[:, None, None, :L], -1e9)
-MULTIHEAD, FORWARD, SDPA, FLEX = "MultiheadAttention", "MultiheadAttention.forward", "scaled_dot_product_attention", "flex_attention"
+MULTIHEAD, FORWARD = "MultiheadAttention", "MultiheadAttention.forward"
+SDPA, FLEX = "scaled_dot_product_attention", "flex_attention"
 TIMM, T5 = "timm's WindowAttention", "transformers' T5Attention"
 CHECKS = {
     MULTIHEAD: {
-        "embed_dim": every(lambda name: both(name, x, x, x)), "num_heads": every(lambda name: refused(lambda: LAYERS[name](9, 2), "embed_dim is 9, expected a multiple")),
-        "dropout": every(dropout), "bias": every(lambda name: both(name, x, x, x, make={"bias": False})), "device": every(device_and_dtype),
-        "dtype": every(device_and_dtype), "batch_first": every(batch_first), "add_bias_kv": every(refusals("add_bias_kv", False, True)),
-        "add_zero_attn": every(refusals("add_zero_attn", False, True)), "kdim": every(refusals("kdim", E, 8)), "vdim": every(refusals("vdim", E, 8))},
-    FORWARD: {
-        "query": every(lambda name: both(name, x, y, y)), "key": every(lambda name: both(name, x, y, y + 1)), "value": every(lambda name: both(name, y, x, x)),
-        "key_padding_mask": every(key_masks), "attn_mask": every(attention_masks), "need_weights": every(weights), "is_causal": every(causal),
-        "average_attn_weights": every(lambda name: both(name, x, y, y, need_weights=True, average_attn_weights=False))},
-    SDPA: {
+        "embed_dim": every(lambda name: both(name, x, x, x)),
+        "num_heads": every(lambda name: refused(lambda: LAYERS[name](9, 2), "embed_dim is 9, expected a multiple")),
+        "dropout": every(dropout), "bias": every(lambda name: both(name, x, x, x, make={"bias": False})),
+        "device": every(device_and_dtype), "dtype": every(device_and_dtype), "batch_first": every(batch_first),
+        "add_bias_kv": every(refusals("add_bias_kv", False,
+                                      True)), "add_zero_attn": every(refusals("add_zero_attn", False, True)),
+        "kdim": every(refusals("kdim", E, 8)), "vdim": every(refusals("vdim", E, 8))
+    }, FORWARD: {
+        "query": every(lambda name: both(name, x, y, y)), "key": every(lambda name: both(name, x, y, y + 1)),
+        "value": every(lambda name: both(name, y, x, x)), "key_padding_mask": every(key_masks),
+        "attn_mask": every(attention_masks), "need_weights": every(weights), "is_causal": every(causal),
+        "average_attn_weights": every(lambda name: both(name, x, y, y, need_weights=True, average_attn_weights=False))
+    }, SDPA: {
         "query": lambda: sdpa(q, k, k), "key": lambda: sdpa(q, k + 1, k), "value": lambda: sdpa(q, k, k + 1),
-        "attn_mask": lambda: (sdpa(q, k, k, ~BLOCKED), sdpa(q, k, k, BLOCKED.float())), "dropout_p": drops, "is_causal": lambda: sdpa(q, k, k, None, 0.0, True),
-        "scale": lambda: sdpa(q, k, k, scale=0.3), "enable_gqa": lambda: sdpa(q, k[:, :2], k[:, :2], enable_gqa=True)},
-    FLEX: {
-        "query": lambda: in_flex({}), "key": lambda: in_flex({}), "value": lambda: in_flex({}), "scale": lambda: in_flex({"scale": 0.3}, scale=0.3),
-        "return_lse": lambda: same(relpos.attention(q, k, k, return_lse=True).lse, flex.flex_attention(q, k, k, return_lse=True)[1]),
-        "score_mod": lambda: in_flex({"score_mod": lambda s, b, h, i, j: 5 * torch.tanh((s + i - j) / 5)}, softcap=5, softcap_after=True,
-                                     bias=relpos.Linear(left=-1, right=1)),
-        "block_mask": lambda: in_flex({"block_mask": flex.create_block_mask(lambda b, h, i, j: i >= j, 1, H, L, L + 3, "cpu")}, causal=True, q_offset=0),
-        "enable_gqa": lambda: same(relpos.attention(q, k[:, :2], k[:, :2]), flex.flex_attention(q, k[:, :2], k[:, :2], enable_gqa=True)),
-        "kernel_options": lambda: refused(lambda: relpos.attention(q, k, k, kernel_options={}), "kernel_options", TypeError),
-        "return_aux": lambda: same(relpos.attention(q, k, k, return_lse=True).lse, flex.flex_attention(q, k, k, return_aux=flex.AuxRequest(lse=True))[1].lse)},
-    TIMM: {
-        "dim": lambda: same_position(0), "num_heads": lambda: same_position(1), "head_dim": lambda: window({"head_dim": 8}), "window_size": lambda: window({}),
+        "attn_mask": lambda: (sdpa(q, k, k, ~BLOCKED), sdpa(q, k, k, BLOCKED.float())), "dropout_p": drops,
+        "is_causal": lambda: sdpa(q, k, k, None, 0.0, True), "scale": lambda: sdpa(q, k, k, scale=0.3),
+        "enable_gqa": lambda: sdpa(q, k[:, :2], k[:, :2], enable_gqa=True)
+    }, FLEX: {
+        "query": lambda: in_flex({}), "key": lambda: in_flex({}), "value": lambda: in_flex({}),
+        "scale": lambda: in_flex({"scale": 0.3}, scale=0.3), "return_lse": lambda: same(
+            relpos.attention(q, k, k, return_lse=True).lse,
+            flex.flex_attention(q, k, k, return_lse=True)[1]),
+        "score_mod": lambda: in_flex({"score_mod": lambda s, b, h, i, j: 5 * torch.tanh(
+            (s + i - j) / 5)}, softcap=5, softcap_after=True, bias=relpos.Linear(left=-1, right=1)),
+        "block_mask": lambda: in_flex(
+            {"block_mask": flex.create_block_mask(lambda b, h, i, j: i >= j, 1, H, L, L + 3, "cpu")}, causal=True,
+            q_offset=0), "enable_gqa": lambda: same(relpos.attention(q, k[:, :2], k[:, :2]),
+                                                    flex.flex_attention(q, k[:, :2], k[:, :2], enable_gqa=True)),
+        "kernel_options": lambda: refused(lambda: relpos.attention(q, k, k, kernel_options={}), "kernel_options",
+                                          TypeError), "return_aux": lambda: same(
+                                              relpos.attention(q, k, k, return_lse=True).lse,
+                                              flex.flex_attention(q, k, k, return_aux=flex.AuxRequest(lse=True))[1].lse)
+    }, TIMM: {
+        "dim": lambda: same_position(0), "num_heads": lambda: same_position(1),
+        "head_dim": lambda: window({"head_dim": 8}), "window_size": lambda: window({}),
         "qkv_bias": lambda: window({"qkv_bias": False}), "attn_drop": lambda: window({"attn_drop": 0.5}, drop=True),
-        "proj_drop": lambda: window({"proj_drop": 0.5}, drop=True), "device": lambda: rt.WindowAttention(E, H, device="meta").proj.weight.is_meta or 1 / 0,
-        "dtype": lambda: window({"dtype": torch.float32})},
-    f"{TIMM}.forward": {"x": lambda: window({}), "mask": lambda: window({}, torch.randn(2, L, L, generator=g))},
-    T5: {"config": lambda: t5_call(), "has_relative_attention_bias": lambda: t5_call(False), "layer_idx": lambda: t5_call(), "is_causal": lambda: t5_call()},
-    f"{T5}.forward": {
-        "hidden_states": lambda: t5_call(), "mask": lambda: t5_call(mask=T5_MASK), "key_value_states": lambda: t5_call(False, key_value_states=y),
-        "position_bias": t5_shares_its_bias, "cache": t5_cache, "kwargs": lambda: t5_call(there_options={"mask": T5_MASK}, key_mask=~PAD[:, :L])},
+        "proj_drop": lambda: window({"proj_drop": 0.5}, drop=True),
+        "device": lambda: rt.WindowAttention(E, H, device="meta").proj.weight.is_meta or 1 / 0,
+        "dtype": lambda: window({"dtype": torch.float32})
+    }, f"{TIMM}.forward": {"x": lambda: window({}), "mask": lambda: window({}, torch.randn(2, L, L, generator=g))},
+    T5: {
+        "config": lambda: t5_call(), "has_relative_attention_bias": lambda: t5_call(False),
+        "layer_idx": lambda: t5_call(), "is_causal": lambda: t5_call()
+    }, f"{T5}.forward": {
+        "hidden_states": lambda: t5_call(), "mask": lambda: t5_call(mask=T5_MASK),
+        "key_value_states": lambda: t5_call(False, key_value_states=y), "position_bias": t5_shares_its_bias,
+        "cache": t5_cache, "kwargs": lambda: t5_call(there_options={"mask": T5_MASK}, key_mask=~PAD[:, :L])
+    },
 }
 SIGNATURES = {
-    MULTIHEAD: lambda: inspect.signature(nn.MultiheadAttention).parameters, FORWARD: lambda: inspect.signature(nn.MultiheadAttention.forward).parameters,
-    SDPA: lambda: {a.name: a for a in torch._C._jit_get_schemas_for_operator("aten::scaled_dot_product_attention")[0].arguments},
-    FLEX: lambda: inspect.signature(flex.flex_attention).parameters, TIMM: lambda: inspect.signature(timm_layer()).parameters,
-    f"{TIMM}.forward": lambda: inspect.signature(timm_layer().forward).parameters, T5: lambda: inspect.signature(t5().T5Attention).parameters,
+    MULTIHEAD: lambda: inspect.signature(nn.MultiheadAttention).parameters,
+    FORWARD: lambda: inspect.signature(nn.MultiheadAttention.forward).parameters, SDPA: lambda:
+    {a.name: a
+     for a in torch._C._jit_get_schemas_for_operator("aten::scaled_dot_product_attention")[0].arguments},
+    FLEX: lambda: inspect.signature(flex.flex_attention).parameters,
+    TIMM: lambda: inspect.signature(timm_layer()).parameters,
+    f"{TIMM}.forward": lambda: inspect.signature(timm_layer().forward).parameters,
+    T5: lambda: inspect.signature(t5().T5Attention).parameters,
     f"{T5}.forward": lambda: inspect.signature(t5().T5Attention.forward).parameters,
 }
 
 
 def promised():
     """Return {peer: names} of the list at the end of docs/migrate.md. Names of relpos are in parentheses."""
-    page = (Path(__file__).parents[2] / "docs/migrate.md").read_text(encoding="utf-8").partition("(relpos-parameters)=")[2].partition("```")[0]
+    page = (Path(__file__).parents[2] /
+            "docs/migrate.md").read_text(encoding="utf-8").partition("(relpos-parameters)=")[2].partition("```")[0]
     found = re.findall(r"^- ([^:]+): (.*?)(?=^- |\Z)", page, re.M | re.S)
     return {peer: re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", text)) for peer, text in found}
 
@@ -264,39 +297,45 @@ def test_positional_arguments(layer):
     """Every parameter of torch's layer has the same position here, and forward's too."""
     here = LAYERS[layer](E, H, 0.25, False, False, False, E, E, False, "cpu", torch.float64)
     found = here.attn if hasattr(here, "attn") else here
-    assert (found.dropout, here.batch_first, here.out_proj.bias, here.out_proj.weight.dtype) == (0.25, False, None, torch.float64)
+    assert (found.dropout, here.batch_first, here.out_proj.bias, here.out_proj.weight.dtype) == (0.25, False, None,
+                                                                                                 torch.float64)
     there = inspect.signature(nn.MultiheadAttention.forward).parameters
     assert list(inspect.signature(type(here).forward).parameters)[:len(there)] == list(there)
     if layer == "RoPE":
-        refused(lambda: rt.RoPEMultiheadAttention(E, H, 0.0, True, 500.0), "the fifth argument is 500.0.*pass rope_base by name", TypeError)
+        refused(lambda: rt.RoPEMultiheadAttention(E, H, 0.0, True, 500.0),
+                "the fifth argument is 500.0.*pass rope_base by name", TypeError)
 
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_state_dicts(layer):
     for bias in (True, False):
-        there, here = nn.ModuleDict({"a": nn.MultiheadAttention(E, H, bias=bias)}), nn.ModuleDict({"a": LAYERS[layer](E, H, bias=bias)})
+        there, here = nn.ModuleDict({"a": nn.MultiheadAttention(E, H, bias=bias)
+                                     }), nn.ModuleDict({"a": LAYERS[layer](E, H, bias=bias)})
         for p in here.parameters():
             nn.init.normal_(p)
         before, given = {n: p.clone() for n, p in here.named_parameters()}, there.state_dict()
         here.load_state_dict(given)
         assert given.keys() == there.state_dict().keys()
-        packed = here.a.attn.in_proj_weight if hasattr(here.a, "attn") else torch.cat([here.a.q_proj.weight, here.a.k_proj.weight, here.a.v_proj.weight])
-        assert torch.equal(packed, there.a.in_proj_weight) and torch.equal(here.a.out_proj.weight, there.a.out_proj.weight)
+        packed = here.a.attn.in_proj_weight if hasattr(here.a, "attn") else torch.cat(
+            [here.a.q_proj.weight, here.a.k_proj.weight, here.a.v_proj.weight])
+        assert torch.equal(packed, there.a.in_proj_weight) and torch.equal(here.a.out_proj.weight,
+                                                                           there.a.out_proj.weight)
         for name, p in here.named_parameters():
             if not re.search("proj|attn", name):
                 assert torch.equal(p, before[name])
         own = here.state_dict()
         here.load_state_dict(own)
         with pytest.raises(RuntimeError, match="bias_k"):
-            here.load_state_dict(nn.ModuleDict({"a": nn.MultiheadAttention(E, H, bias=bias, add_bias_kv=True)}).state_dict())
+            here.load_state_dict(
+                nn.ModuleDict({"a": nn.MultiheadAttention(E, H, bias=bias, add_bias_kv=True)}).state_dict())
 
 
 @pytest.mark.filterwarnings("ignore:.*enable_nested_tensor")
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("layer", LAYERS)
 def test_inside_the_transformer_of_torch(layer, first):
-    """The same result in training and evaluation, with and without gradients, before and after the stack is built, equal to a layer whose
-    fast path is off."""
+    """The same result in training and evaluation, with and without gradients, before and after the stack is built,
+    equal to a layer whose fast path is off."""
     make = lambda: LAYERS[layer](E, H, batch_first=first)
     options = dict(d_model=E, nhead=H, dim_feedforward=8, dropout=0.0, batch_first=first)
     one, late = nn.TransformerEncoderLayer(**options), nn.TransformerEncoder(nn.TransformerEncoderLayer(**options), 2)
@@ -306,8 +345,9 @@ def test_inside_the_transformer_of_torch(layer, first):
     early, mask = nn.TransformerEncoder(one, 2), nn.Transformer.generate_square_subsequent_mask(L)
     given = x if first else x.transpose(0, 1)
     for module in (one, early, late):
-        for args, more in (((given,), {}), ((given,), {"src_key_padding_mask": PAD[:, :L]}), ((given, mask), {}), ((given, mask), {"is_causal": True}),
-                           ((x[0],), {}), ((given, mask), {"src_key_padding_mask": PAD[:, :L]})):
+        for args, more in (((given, ), {}), ((given, ), {"src_key_padding_mask": PAD[:, :L]
+                                                         }), ((given, mask), {}), ((given, mask), {"is_causal": True}),
+                           ((x[0], ), {}), ((given, mask), {"src_key_padding_mask": PAD[:, :L]})):
             want = module.train()(*args, **more)
             same(module.eval()(*args, **more), want)
             with torch.no_grad():
@@ -330,9 +370,11 @@ def test_inside_the_transformer_of_torch(layer, first):
 
 def test_what_has_no_meaning_here_says_so():
     here = rt.ALiBiMultiheadAttention(E, H)
-    refused(lambda: nn.init.xavier_uniform_(here.in_proj_weight), "in_proj_weight: the layers of relpos.torch keep it in q_proj", AttributeError)
+    refused(lambda: nn.init.xavier_uniform_(here.in_proj_weight),
+            "in_proj_weight: the layers of relpos.torch keep it in q_proj", AttributeError)
     nested = torch.nested.nested_tensor([x[0], x[1, :3]])
-    refused(lambda: here(nested, nested, nested), "query is a nested tensor; pass a padded tensor and key_padding_mask", TypeError)
+    refused(lambda: here(nested, nested, nested), "query is a nested tensor; pass a padded tensor and key_padding_mask",
+            TypeError)
     p = torch.arange(6.0).requires_grad_()
     for name in LAYERS:
         for side in ("q_positions", "k_positions"):
@@ -348,12 +390,17 @@ EMPTY = [(0, 2, 3, 4), (1, 2, 0, 4), (1, 2, 3, 0), (0, 2, 0, 0), (1, 2, 0, 0), (
 @pytest.mark.parametrize("batch, heads, lq, lk", EMPTY)
 def test_gradients_of_tensors_without_elements(batch, heads, lq, lk, way):
     """They have the shapes of SDPA's, and are zero."""
-    calls = {"plain": lambda q, k, v, t: relpos.attention(q, k, v), "term": lambda q, k, v, t: relpos.attention(q, k, v, bias=relpos.T5(t)),
-             "masked": lambda q, k, v, t: relpos.attention(q, k, v, bias=relpos.T5(t), rope=relpos.RoPE(dim=4), window=(2, 2), q_offset=0, sink=relpos.Sink(t[0]))}
+    calls = {
+        "plain": lambda q, k, v, t: relpos.attention(q, k, v),
+        "term": lambda q, k, v, t: relpos.attention(q, k, v, bias=relpos.T5(t)),
+        "masked": lambda q, k, v, t: relpos.attention(q, k, v, bias=relpos.T5(t), rope=relpos.RoPE(dim=4), window=(
+            2, 2), q_offset=0, sink=relpos.Sink(t[0]))
+    }
     for name, call in calls.items():
         torch._dynamo.reset()
         found = []
-        for f in (torch.compile(call, backend="aot_eager") if way == "compiled" else call, lambda q, k, v, t: F.scaled_dot_product_attention(q, k, v)):
+        for f in (torch.compile(call, backend="aot_eager") if way == "compiled" else call,
+                  lambda q, k, v, t: F.scaled_dot_product_attention(q, k, v)):
             inputs = [torch.ones(batch, heads, n, d, requires_grad=True) for n, d in ((lq, 5), (lk, 5), (lk, 6))]
             table = torch.ones(32, heads, requires_grad=True)
             out = f(*inputs, table)
@@ -363,6 +410,7 @@ def test_gradients_of_tensors_without_elements(batch, heads, lq, lk, way):
         assert found[0] == found[1], name
 
 
-@pytest.mark.parametrize("shape, text", [((1, 0, 3, 4), "q has an axis of length 0"), ((1, 2, 3, 0), "v has an axis of length 0")])
+@pytest.mark.parametrize("shape, text", [((1, 0, 3, 4), "q has an axis of length 0"),
+                                         ((1, 2, 3, 0), "v has an axis of length 0")])
 def test_no_heads_and_no_channels_are_refused(shape, text):
     refused(lambda: relpos.attention(*[torch.ones(shape)] * 3), f"{text}, expected at least one head and one channel")

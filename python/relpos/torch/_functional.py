@@ -9,13 +9,14 @@ import relpos
 from .. import _hooks, _operator  # the import registers relpos.attention as a torch operator, for traced calls
 
 
-def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
-                                 is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False, **options) -> Tensor:
-    """Compute relpos.attention with the arguments of torch.nn.functional.scaled_dot_product_attention. `options` are further arguments
-    of relpos.attention, such as bias.
+def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
+                                 dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
+                                 enable_gqa: bool = False, **options) -> Tensor:
+    """Compute relpos.attention with the arguments of torch.nn.functional.scaled_dot_product_attention. `options` are
+    further arguments of relpos.attention, such as bias.
 
-    Shapes   query (B, H, L, E), key (B, Hk, S, E), value (B, Hk, S, Ev); all three may omit B, or B and H. attn_mask broadcasts to
-             (B, H, L, S): bool, True = attends, or numbers to add. Hk < H requires enable_gqa=True.
+    Shapes   query (B, H, L, E), key (B, Hk, S, E), value (B, Hk, S, Ev); all three may omit B, or B and H. attn_mask
+             broadcasts to (B, H, L, S): bool, True = attends, or numbers to add. Hk < H requires enable_gqa=True.
     Sign     is_causal aligns query 0 with key 0, as in torch, unless q_offset is given.
     Edges    unlike in torch, a query without keys gives zeros, and is_causal can be combined with attn_mask.
     Dropout  torch.manual_seed determines which weights dropout_p drops.
@@ -39,8 +40,10 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
 def _split(x: Tensor, heads: int, head_dim: int = -1) -> Tensor:
     """Reshape (B, L, H D) to (B, H, L, D)."""
     if head_dim != -1 and x.shape[-1] != heads * head_dim:
-        raise ValueError(f"num_heads is {heads} and head_dim is {head_dim}, but the projections give {x.shape[-1]} numbers a token, expected "
-                         f"{heads * head_dim}; set both attributes to match")
+        raise ValueError(
+            f"num_heads is {heads} and head_dim is {head_dim}, but the projections give {x.shape[-1]} numbers a "
+            "token, expected "
+            f"{heads * head_dim}; set both attributes to match")
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
@@ -49,7 +52,8 @@ for _cls in (nn.Embedding, nn.MultiheadAttention):
 
 
 def _unchanged(module, cls: type) -> bool:
-    """Return true if a call of `module` does what `cls` does: its class has the same forward, and it has no hooks of torch."""
+    """Return true if a call of `module` does what `cls` does: its class has the same forward, and it has no hooks of
+    torch."""
     return isinstance(module, cls) and not _hooks.replaced(module, "forward") and not any(
         (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks))
 
@@ -95,8 +99,8 @@ def _added(*biases) -> tuple:
 
 
 def _masked(mask: Tensor | None, bias=None, attend: bool = True, name: str = "mask") -> dict:
-    """Return the options for a bias and a mask. True in a bool mask means attend, or with attend=False, masked. Other masks are added to
-    the scores."""
+    """Return the options for a bias and a mask. True in a bool mask means attend, or with attend=False, masked. Other
+    masks are added to the scores."""
     if mask is None:
         return {"bias": _added(bias)}
     if not _is_bool(name, mask, attend):
@@ -109,6 +113,8 @@ def _is_bool(name: str, mask: Tensor, attend: bool) -> bool:
     if not isinstance(mask, Tensor):
         raise TypeError(f"{name} is of type {type(mask).__name__}, expected a tensor")
     if mask.dtype != torch.bool and not mask.is_floating_point():
-        raise TypeError(f"{name} has elements of {str(mask.dtype).removeprefix('torch.')}, expected bool (True = {'attends' if attend else 'masked'}) "
-                        f"or floating-point numbers to add to the scores; use {name}.bool() or {name} == 0")
+        raise TypeError(
+            f"{name} has elements of {str(mask.dtype).removeprefix('torch.')}, expected bool (True = "
+            f"{'attends' if attend else 'masked'}) "
+            f"or floating-point numbers to add to the scores; use {name}.bool() or {name} == 0")
     return mask.dtype == torch.bool

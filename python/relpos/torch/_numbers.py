@@ -12,7 +12,8 @@ def need_sizes(lowest: int = 1, **sizes) -> None:
         except TypeError:
             fits = None
         if not fits:
-            raise (TypeError if fits is None else ValueError)(f"{name} is {size!r}, expected an integer, {lowest} or more")
+            error = TypeError if fits is None else ValueError
+            raise error(f"{name} is {size!r}, expected an integer, {lowest} or more")
 
 
 def need_dropout(**rates) -> None:

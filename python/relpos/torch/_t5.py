@@ -37,7 +37,8 @@ class RelativePositionalBias(Refusing, nn.Module):
                  bidirectional: bool = True) -> None:
         super().__init__()
         need_sizes(num_heads=num_heads, num_buckets=num_buckets)
-        relpos.bucket(0, buckets=num_buckets, max_distance=max_distance, bidirectional=bidirectional)  # raises for numbers without a meaning
+        # raises for numbers without a meaning
+        relpos.bucket(0, buckets=num_buckets, max_distance=max_distance, bidirectional=bidirectional)
         self.num_heads, self.num_buckets = num_heads, num_buckets
         self.max_distance, self.bidirectional = max_distance, bidirectional
         self.relative_attention_bias = nn.Embedding(num_buckets, num_heads)
