@@ -37,12 +37,10 @@ INLINE void spread(const char *blocks, int64_t row, int64_t words, char *to)
         RPI_UNROLL
         for (int r = 0; r < LINEAR_COLUMN; r += VL) {
             vf x[VL];
-            RPI_UNROLL
-            for (int c = 0; c < VL; c++)
+            FOR (c, VL)
                 x[c] = (vf)vf_bits(blocks + (r + c) * row + 4 * k); /* blocks of 18 bytes are not aligned */
             vf_transpose(x);
-            RPI_UNROLL
-            for (int c = 0; c < VL; c++)
+            FOR (c, VL)
                 vf_store((float *)(void *)(to + (k + c) * LINEAR_COLUMN_BYTES) + r, x[c]);
         }
     }
@@ -128,12 +126,13 @@ INLINE void blocks_offsets(int rows, int n, const tile *t)
 {
     const linear_job *j = t->j;
     const int64_t each = j->blocks->group;
-    inputs x;
-    inputs_begin(&x, rows,
+    walk at = {
+        .line = t->panel + t->first * LINEAR_COLUMN_BYTES, .step = line_step(t), .lines = (t->end - t->from) / each};
+    inputs_begin(&at.x, rows,
                  j->prepared + t->row * j->row_bytes + linear_row_groups(j->in) +
                      4 * (j->in / LINEAR_GROUP + t->from / each),
                  j->row_bytes);
-    f32_products(rows, n, t, &x, t->panel + t->first * LINEAR_COLUMN_BYTES, (t->end - t->from) / each, false);
+    f32_products(rows, n, t, &at, false);
 }
 
 /* Multiply the integer sums of a run by the scales of x and of the weights, and add them to the sums of all rows. */
@@ -141,11 +140,9 @@ INLINE void blocks_add(int rows, int n, const tile *t, const char *scales, const
                        s4 sum[MAX_ROWS][MAX_VECTORS])
 {
     float *to = t->sums;
-    RPI_UNROLL
-    for (int r = 0; r < rows; r++) {
+    FOR (r, rows) {
         const vf a = (vf)vi_set1(inputs_of(x, r));
-        RPI_UNROLL
-        for (int c = 0; c < n; c++) {
+        FOR (c, n) {
             const vf w = vf_load((const float *)(const void *)scales + c * VL);
             vf_store(to + r * LINEAR_PANEL + c * VL,
                      vf_fma(vf_of_vi(s4_sum(sum[r][c])) * a, w, vf_load(to + r * LINEAR_PANEL + c * VL)));
@@ -157,14 +154,11 @@ INLINE void blocks_add(int rows, int n, const tile *t, const char *scales, const
 INLINE void blocks_line(int rows, int n, const inputs *x, const char *line, s4 sum[MAX_ROWS][MAX_VECTORS])
 {
     w4 w[MAX_VECTORS];
-    RPI_UNROLL
-    for (int c = 0; c < n; c++)
+    FOR (c, n)
         w[c] = (w4)vi_load(line + c * VL * 4);
-    RPI_UNROLL
-    for (int r = 0; r < rows; r++) {
+    FOR (r, rows) {
         const x4 a = x4_load(inputs_of(x, r));
-        RPI_UNROLL
-        for (int c = 0; c < n; c++)
+        FOR (c, n)
             sum[r][c] = W4_ADD(sum[r][c], w[c], a);
     }
 }
@@ -187,10 +181,8 @@ INLINE void blocks_tile(int rows, int columns, const tile *t)
                  j->row_bytes);
     for (int64_t k = 0; k < size; k += run) {
         s4 sum[MAX_ROWS][MAX_VECTORS];
-        RPI_UNROLL
-        for (int r = 0; r < rows; r++) {
-            RPI_UNROLL
-            for (int c = 0; c < n; c++)
+        FOR (r, rows) {
+            FOR (c, n)
                 sum[r][c] = (s4){0};
         }
         int64_t i = run;

@@ -39,8 +39,7 @@ static float row_max(const float *x, int64_t n)
 {
     vf max[4] = {vf_set1(0), vf_set1(0), vf_set1(0), vf_set1(0)};
     for (int64_t i = 0; i < n; i += 4 * VL) {
-        RPI_UNROLL
-        for (int c = 0; c < 4; c++)
+        FOR (c, 4)
             max[c] = vf_larger(max[c], vf_abs(row_load(x, i + c * VL, n)));
     }
     return lanes_max(vf_larger(vf_larger(max[0], max[1]), vf_larger(max[2], max[3])));
@@ -98,16 +97,14 @@ static float quantise_group(const linear_job *j, const float *x, int64_t from, i
 {
     vf in[LINEAR_GROUP / VL], most = vf_set1(0);
     int32_t sum = 0;
-    RPI_UNROLL
-    for (int c = 0; c < LINEAR_GROUP / VL; c++) {
+    FOR (c, LINEAR_GROUP / VL) {
         in[c] = row_load(x, from + c * VL, j->in);
         most = vf_larger(most, vf_abs(in[c]));
     }
     const float max = lanes_max(most);
     const bool finite = isfinite(max), zeros = !finite || max < QUANTISED_TINY;
     const vf over = vf_set1(zeros ? 0 : 127 / max), magic = vf_set1(0x1.8p23f);
-    RPI_UNROLL
-    for (int c = 0; c < LINEAR_GROUP / VL; c++)
+    FOR (c, LINEAR_GROUP / VL)
         vi_store_bytes(to + c * VL, (vi)((zeros ? vf_set1(0) : in[c]) * over + magic));
     for (int c = 0; Q8_UNSIGNED && c < LINEAR_GROUP; c++)
         sum -= 128 * to[c];
@@ -206,12 +203,10 @@ INLINE void interleave(const char *from, int64_t step, int64_t n, int64_t words,
     int64_t k = 0;
     for (; (k + VL - 1) * n + VL <= words * n; k += VL) { /* a store also fills VL - n words that the next overwrites */
         vf x[VL];
-        RPI_UNROLL
-        for (int r = 0; r < VL; r++)
+        FOR (r, VL)
             x[r] = vf_load((const float *)(const void *)(from + linear_min(r, n - 1) * step) + k);
         vf_transpose(x);
-        RPI_UNROLL
-        for (int c = 0; c < VL; c++)
+        FOR (c, VL)
             vf_store(to + (k + c) * n, x[c]);
     }
     for (; k < words; k++)

@@ -17,6 +17,11 @@ typedef struct tile {
                            * interleaved inputs, begin and end of that memory */
 } tile;
 
+/* Repeat a statement for i = 0 … n - 1, unrolled; n is a constant. */
+#define FOR(i, n)                                                                                                      \
+    RPI_UNROLL                                                                                                         \
+    for (int i = 0; i < (n); i++)
+
 #define INLINE static inline __attribute__((always_inline))
 
 /* Return the address of line k, at the tile's first column. */

@@ -16,6 +16,14 @@ enum { INT4_LINES = LINEAR_GROUP / 8, Q8_LINES = LINEAR_GROUP / 4 }; /* lines of
 /* For interleaved inputs: lines of an iteration; min rows of a group, since MAX_ROWS + 1 rows are two groups. */
 enum { UNROLLED = 4, MIN_GROUP_ROWS = (MAX_ROWS + 1) / 2 };
 
+/* Add to the sums of all rows the products of the weights of a line and the row's input `a`, of type `type`. */
+#define ADD_ROWS(rows, n, sum, dot, weights, type, a)                                                                  \
+    FOR (r, rows) {                                                                                                    \
+        const type of_row = a;                                                                                         \
+        FOR (c, n)                                                                                                     \
+            sum[r][c] = dot(sum[r][c], weights[c], of_row);                                                            \
+    }
+
 /* Prefetch, at line n of a tile, lines that other tiles will read. */
 INLINE void fetch(const tile *t, int64_t n)
 {
@@ -39,31 +47,27 @@ INLINE const char *fetch_share(const tile *t, const char *ahead)
 
 INLINE void sums_load(int n, vf *sum, const float *from)
 {
-    RPI_UNROLL
-    for (int c = 0; c < n; c++)
+    FOR (c, n)
         sum[c] = vf_load(from + c * VL);
 }
 
 INLINE void sums_store(int n, const vf *sum, float *to)
 {
-    RPI_UNROLL
-    for (int c = 0; c < n; c++)
+    FOR (c, n)
         vf_store(to + c * VL, sum[c]);
 }
 
 /* Load the partial sums of all rows. */
 INLINE void rows_load(int rows, int n, const tile *t, vf sum[MAX_ROWS][MAX_VECTORS])
 {
-    RPI_UNROLL
-    for (int r = 0; r < rows; r++)
+    FOR (r, rows)
         sums_load(n, sum[r], t->sums + r * LINEAR_PANEL);
 }
 
 INLINE void rows_store(int rows, int n, const tile *t, vf sum[MAX_ROWS][MAX_VECTORS])
 {
     float *sums = t->sums;
-    RPI_UNROLL
-    for (int r = 0; r < rows; r++)
+    FOR (r, rows)
         sums_store(n, sum[r], sums + r * LINEAR_PANEL);
 }
 
@@ -96,37 +100,56 @@ INLINE void inputs_step(inputs *x, int rows, int64_t bytes)
     }
 }
 
+/* A walk over the lines of a tile, and the inputs that belong to them. There is at least one line, so loops end with
+ * next_line; if a loop might not run, compilers keep the sums on the stack. */
+typedef struct walk {
+    inputs x;
+    const char *line;
+    int64_t step, k, lines; /* bytes from line to line, the number of this one, and of all */
+} walk;
+
+/* Begin at line t->from. `first` is the first input of row 0, `row` the bytes from row to row. */
+INLINE void walk_begin(walk *w, int rows, const tile *t, const char *first, int64_t row)
+{
+    inputs_begin(&w->x, rows, first, row);
+    w->line = line_at(t, t->from);
+    w->step = line_step(t);
+    w->k = 0;
+    w->lines = t->end - t->from;
+}
+
+/* Go to the next line, whose inputs are `bytes` further on. Return false after the last. */
+INLINE bool next_line(walk *w, int rows, int64_t bytes)
+{
+    inputs_step(&w->x, rows, bytes);
+    w->line += w->step;
+    return ++w->k < w->lines;
+}
+
 /* Add the products of one input per row and the weights of all columns. */
 INLINE void input(int rows, int n, const inputs *x, int64_t k, const vf *w, vf sum[MAX_ROWS][MAX_VECTORS])
 {
-    RPI_UNROLL
-    for (int r = 0; r < rows; r++) {
+    FOR (r, rows) {
         const vf a = vf_set1(((const float *)(const void *)inputs_of(x, r))[k]);
-        RPI_UNROLL
-        for (int c = 0; c < n; c++)
+        FOR (c, n)
             sum[r][c] = vf_fma(a, w[c], sum[r][c]);
     }
 }
 
-/* Add the products of lines of f32 weights, from `line` on, and inputs x. If `fetches` is set, prefetch the tile's part
+/* Add the products of lines of f32 weights. If `fetches` is set, prefetch the tile's part
  * of the next step. */
-INLINE void f32_products(int rows, int n, const tile *t, inputs *x, const char *line, int64_t lines, bool fetches)
+INLINE void f32_products(int rows, int n, const tile *t, walk *at, bool fetches)
 {
-    const int64_t step = line_step(t);
     vf sum[MAX_ROWS][MAX_VECTORS];
     rows_load(rows, n, t, sum);
-    int64_t k = 0;
-    do { /* there is at least one line; if a loop might not run, compilers keep the sums on the stack */
+    do {
         vf w[MAX_VECTORS];
         if (fetches)
-            fetch(t, k);
-        RPI_UNROLL
-        for (int c = 0; c < n; c++)
-            w[c] = vf_load((const float *)(const void *)line + c * VL);
-        input(rows, n, x, 0, w, sum);
-        inputs_step(x, rows, 4);
-        line += step;
-    } while (++k < lines);
+            fetch(t, at->k);
+        FOR (c, n)
+            w[c] = vf_load((const float *)(const void *)at->line + c * VL);
+        input(rows, n, &at->x, 0, w, sum);
+    } while (next_line(at, rows, 4));
     rows_store(rows, n, t, sum);
 }
 
@@ -135,12 +158,10 @@ INLINE void f32_products(int rows, int n, const tile *t, inputs *x, const char *
 INLINE void f32_lines(int lines, int rows, const float *x, const char *line, int64_t step,
                       vf sum[MAX_ROWS][MAX_VECTORS])
 {
-    RPI_UNROLL
-    for (int k = 0; k < lines; k++) {
+    FOR (k, lines) {
         const float *w = (const float *)(const void *)(line + k * step);
         const vf low = vf_load(w), high = vf_load(w + VL);
-        RPI_UNROLL
-        for (int r = 0; r < rows; r++)
+        FOR (r, rows)
             ADD_PRODUCTS(sum[r][0], sum[r][1], x[k * rows + r], low, high);
     }
 }
@@ -149,11 +170,9 @@ INLINE void f32_lines(int lines, int rows, const float *x, const char *line, int
 INLINE void f32_end(int rows, int n, const tile *t, bool add, vf sum[MAX_ROWS][MAX_VECTORS])
 {
     const vf least = vf_set1(t->j->then == LINEAR_RELU ? 0 : -INFINITY);
-    RPI_UNROLL
-    for (int r = 0; r < rows; r++) {
+    FOR (r, rows) {
         float *y = t->y + r * t->j->ldy;
-        RPI_UNROLL
-        for (int c = 0; c < n; c++)
+        FOR (c, n)
             vf_store(y + c * VL, add ? (vf)(vf_load(y + c * VL) + sum[r][c]) : (vf)vf_max(least, sum[r][c]));
     }
 }
@@ -194,9 +213,9 @@ INLINE void f32_tile(int rows, int columns, const tile *t)
         return;
     }
 #endif
-    inputs x;
-    inputs_begin(&x, rows, (const char *)(t->j->x + t->row * t->j->ldx + t->from), t->j->ldx * 4);
-    f32_products(rows, columns * LANES, t, &x, line_at(t, t->from), t->end - t->from, true);
+    walk at;
+    walk_begin(&at, rows, t, (const char *)(t->j->x + t->row * t->j->ldx + t->from), t->j->ldx * 4);
+    f32_products(rows, columns * LANES, t, &at, true);
 }
 
 /* Add in the order of f32, so the bits equal those of f32 with the same weights. If the number of inputs is odd, the
@@ -213,12 +232,10 @@ INLINE void f16_tile(int rows, int columns, const tile *t)
     for (int64_t k = t->from; k < t->end; k++) {
         vf w[MAX_VECTORS];
         fetch(t, k - t->from);
-        RPI_UNROLL
-        for (int odd = 0; odd < 2; odd++) {
+        FOR (odd, 2) {
             if (2 * k + odd == t->j->in)
                 break;
-            RPI_UNROLL
-            for (int c = 0; c < n; c++)
+            FOR (c, n)
                 w[c] = vf_load_f16((const uint16_t *)(const void *)line + (c / LANES * 2 + odd) * LINEAR_COLUMN +
                                    c % LANES * VL);
             input(rows, n, &x, odd, w, sum);
@@ -234,56 +251,37 @@ INLINE void f16_tile(int rows, int columns, const tile *t)
 INLINE void bf16_tile(int rows, int columns, const tile *t)
 {
     const int n = columns * LANES;
-    const char *line = line_at(t, t->from);
-    const int64_t step = line_step(t);
     vf sum[MAX_ROWS][MAX_VECTORS];
-    inputs x;
+    walk at;
     rows_load(rows, n, t, sum);
-    inputs_begin(&x, rows, prepared_row(t->j, t->row) + t->from * 4, t->j->row_bytes);
-    int64_t k = 0;
+    walk_begin(&at, rows, t, prepared_row(t->j, t->row) + t->from * 4, t->j->row_bytes);
     do {
         vi w[MAX_VECTORS];
-        fetch(t, k);
-        RPI_UNROLL
-        for (int c = 0; c < n; c++)
-            w[c] = vi_load(line + c * VL * 4);
-        RPI_UNROLL
-        for (int r = 0; r < rows; r++) {
-            const vi a = vi_set1(inputs_of(&x, r));
-            RPI_UNROLL
-            for (int c = 0; c < n; c++)
-                sum[r][c] = W16_DOT(sum[r][c], w[c], a);
-        }
-        inputs_step(&x, rows, 4);
-        line += step;
-    } while (++k < t->end - t->from);
+        fetch(t, at.k);
+        FOR (c, n)
+            w[c] = vi_load(at.line + c * VL * 4);
+        ADD_ROWS(rows, n, sum, W16_DOT, w, vi, vi_set1(inputs_of(&at.x, r)))
+    } while (next_line(&at, rows, 4));
     rows_store(rows, n, t, sum);
 }
 #else
 INLINE void bf16_tile(int rows, int columns, const tile *t)
 {
     const int n = columns * LANES;
-    const char *line = line_at(t, t->from);
-    const int64_t step = line_step(t);
     vf sum[MAX_ROWS][MAX_VECTORS];
-    inputs x;
+    walk at;
     rows_load(rows, n, t, sum);
-    inputs_begin(&x, rows, prepared_row(t->j, t->row) + t->from * 8, t->j->row_bytes);
-    int64_t k = 0;
+    walk_begin(&at, rows, t, prepared_row(t->j, t->row) + t->from * 8, t->j->row_bytes);
     do {
         vf w[MAX_VECTORS];
-        fetch(t, k);
-        RPI_UNROLL
-        for (int c = 0; c < n; c++)
-            w[c] = (vf)((vu)vi_load(line + c * VL * 4) & 0xffff0000u);
-        input(rows, n, &x, 1, w, sum);
-        RPI_UNROLL
-        for (int c = 0; c < n; c++)
-            w[c] = (vf)((vu)vi_load(line + c * VL * 4) << 16);
-        input(rows, n, &x, 0, w, sum);
-        inputs_step(&x, rows, 8);
-        line += step;
-    } while (++k < t->end - t->from);
+        fetch(t, at.k);
+        FOR (c, n)
+            w[c] = (vf)((vu)vi_load(at.line + c * VL * 4) & 0xffff0000u);
+        input(rows, n, &at.x, 1, w, sum);
+        FOR (c, n)
+            w[c] = (vf)((vu)vi_load(at.line + c * VL * 4) << 16);
+        input(rows, n, &at.x, 0, w, sum);
+    } while (next_line(&at, rows, 8));
     rows_store(rows, n, t, sum);
 }
 #endif
@@ -304,12 +302,10 @@ INLINE void int8_end(int rows, int n, const tile *t, bool add, vi sum[MAX_ROWS][
     const linear_job *j = t->j;
     const float *scale = (const float *)(const void *)t->panel + t->first * LINEAR_COLUMN;
     const vf least = vf_set1(j->then == LINEAR_RELU ? 0 : -INFINITY);
-    RPI_UNROLL
-    for (int r = 0; r < rows; r++) {
+    FOR (r, rows) {
         float *y = t->y + r * j->ldy, x;
         memcpy(&x, j->prepared + (t->row + r) * j->row_bytes, sizeof x);
-        RPI_UNROLL
-        for (int c = 0; c < n; c++) {
+        FOR (c, n) {
             const vf p = vf_of_vi(sum[r][c]) * vf_load(scale + c * VL) * vf_set1(x);
             vf_store(y + c * VL, add ? (vf)(vf_load(y + c * VL) + p) : (vf)vf_max(least, p));
         }
@@ -328,10 +324,8 @@ INLINE void int8_store(int rows, int columns, const tile *t, vi sum[MAX_ROWS][MA
         return;
     }
     float *sums = t->sums;
-    RPI_UNROLL
-    for (int r = 0; r < rows; r++) {
-        RPI_UNROLL
-        for (int c = 0; c < n; c++)
+    FOR (r, rows) {
+        FOR (c, n)
             vi_store(sums + r * LINEAR_PANEL + c * VL, sum[r][c]);
     }
 }
@@ -341,12 +335,10 @@ INLINE void int8_store(int rows, int columns, const tile *t, vi sum[MAX_ROWS][MA
 INLINE void int8_lines(int lines, int rows, const float *x, const char *line, int64_t step, vi ones,
                        vi sum[MAX_ROWS][MAX_VECTORS])
 {
-    RPI_UNROLL
-    for (int k = 0; k < lines; k++) {
+    FOR (k, lines) {
         const vi *w = (const vi *)(const void *)(line + k * step);
         const vi low = w8_load(w).size, high = w8_load(w + 1).size;
-        RPI_UNROLL
-        for (int r = 0; r < rows; r++)
+        FOR (r, rows)
             ADD_BYTES(sum[r][0], sum[r][1], x[k * rows + r], w, low, high, ones);
     }
 }
@@ -375,16 +367,12 @@ INLINE void int8_group(int rows, const tile *t, vi sum[MAX_ROWS][MAX_VECTORS])
 INLINE void int8_tile(int rows, int columns, const tile *t)
 {
     const int n = columns * LANES;
-    const char *line = line_at(t, t->from);
-    const int64_t step = line_step(t);
     vi sum[MAX_ROWS][MAX_VECTORS];
     int64_t row;
     const float *begin = int8_begin(t, &row);
-    inputs x;
-    RPI_UNROLL
-    for (int r = 0; r < rows; r++) {
-        RPI_UNROLL
-        for (int c = 0; c < n; c++)
+    walk at;
+    FOR (r, rows) {
+        FOR (c, n)
             sum[r][c] = vi_load(begin + r * row + c * VL);
     }
 #ifdef GROUPED
@@ -394,24 +382,14 @@ INLINE void int8_tile(int rows, int columns, const tile *t)
         return;
     }
 #endif
-    inputs_begin(&x, rows, prepared_row(t->j, t->row) + t->from * 4 * X8_BYTES, t->j->row_bytes);
-    int64_t k = 0;
+    walk_begin(&at, rows, t, prepared_row(t->j, t->row) + t->from * 4 * X8_BYTES, t->j->row_bytes);
     do {
         w8 w[MAX_VECTORS];
-        fetch(t, k);
-        RPI_UNROLL
-        for (int c = 0; c < n; c++)
-            w[c] = w8_load(line + c * VL * 4);
-        RPI_UNROLL
-        for (int r = 0; r < rows; r++) {
-            const x8 a = x8_load(inputs_of(&x, r));
-            RPI_UNROLL
-            for (int c = 0; c < n; c++)
-                sum[r][c] = W8_DOT(sum[r][c], w[c], a);
-        }
-        inputs_step(&x, rows, 4 * X8_BYTES);
-        line += step;
-    } while (++k < t->end - t->from);
+        fetch(t, at.k);
+        FOR (c, n)
+            w[c] = w8_load(at.line + c * VL * 4);
+        ADD_ROWS(rows, n, sum, W8_DOT, w, x8, x8_load(inputs_of(&at.x, r)))
+    } while (next_line(&at, rows, 4 * X8_BYTES));
     int8_store(rows, columns, t, sum);
 }
 
@@ -421,8 +399,7 @@ INLINE void group_add(int n, const tile *t, const char *scales, int64_t group, i
     const linear_job *j = t->j;
     const vi bias = vi_set1(j->prepared + (t->row + r) * j->row_bytes + linear_row_groups(j->in) + 4 * group);
     float *to = t->sums + r * LINEAR_PANEL;
-    RPI_UNROLL
-    for (int c = 0; c < n; c++) {
+    FOR (c, n) {
         const vf s = (vf)(vu_wide((const uint16_t *)(const void *)scales + c * VL) << 16);
         vf_store(to + c * VL, vf_fma(vf_of_vi(s4_sum(sum[c]) + bias), s, vf_load(to + c * VL)));
     }
@@ -436,27 +413,22 @@ INLINE void int4_tile(int rows, int columns, const tile *t)
         const int64_t group = k / INT4_LINES;
         const char *line = line_at(t, k);
         s4 sum[MAX_ROWS][MAX_VECTORS];
-        RPI_UNROLL
-        for (int r = 0; r < rows; r++) {
-            RPI_UNROLL
-            for (int c = 0; c < n; c++)
+        FOR (r, rows) {
+            FOR (c, n)
                 sum[r][c] = (s4){0};
         }
         for (int l = 0; l < INT4_LINES; l++, line += step) {
             w4 low[MAX_VECTORS], high[MAX_VECTORS];
             fetch(t, k + l - t->from);
-            RPI_UNROLL
-            for (int c = 0; c < n; c++) {
+            FOR (c, n) {
                 const vi w = vi_load(line + c * VL * 4);
                 low[c] = W4_LOW(w);
                 high[c] = W4_HIGH(w);
             }
-            RPI_UNROLL
-            for (int r = 0; r < rows; r++) {
+            FOR (r, rows) {
                 const char *x = prepared_row(t->j, t->row + r) + (k + l) * 8;
                 const x4 a = x4_load(x), b = x4_load(x + 4);
-                RPI_UNROLL
-                for (int c = 0; c < n; c++) {
+                FOR (c, n) {
                     sum[r][c] = W4_DOT(sum[r][c], low[c], a);
                     sum[r][c] = W4_DOT(sum[r][c], high[c], b);
                 }
@@ -464,8 +436,7 @@ INLINE void int4_tile(int rows, int columns, const tile *t)
         }
         const char *scales =
             t->panel + group * linear_group_bytes(LINEAR_INT4, t->columns) + t->first * 2 * LINEAR_COLUMN;
-        RPI_UNROLL
-        for (int r = 0; r < rows; r++)
+        FOR (r, rows)
             group_add(n, t, scales, group, r, sum[r]);
     }
 }
@@ -479,8 +450,7 @@ INLINE void q8_add(int n, const tile *t, const float *scales, int64_t group, int
     const vi bias = vi_set1(at);
     const vf x = (vf)vi_set1(at + 4 * linear_ceil(j->in, LINEAR_GROUP));
     float *to = t->sums + r * LINEAR_PANEL;
-    RPI_UNROLL
-    for (int c = 0; c < n; c++)
+    FOR (c, n)
         vf_store(to + c * VL, vf_fma(vf_of_vi(sum[c] + bias) * x, vf_load(scales + c * VL), vf_load(to + c * VL)));
 }
 
@@ -492,30 +462,20 @@ INLINE void q8_tile(int rows, int columns, const tile *t)
         const int64_t group = k / Q8_LINES;
         const char *line = line_at(t, k);
         vi sum[MAX_ROWS][MAX_VECTORS];
-        RPI_UNROLL
-        for (int r = 0; r < rows; r++) {
-            RPI_UNROLL
-            for (int c = 0; c < n; c++)
+        FOR (r, rows) {
+            FOR (c, n)
                 sum[r][c] = (vi){0};
         }
         for (int l = 0; l < Q8_LINES; l++, line += step) {
             wq w[MAX_VECTORS];
             fetch(t, k + l - t->from);
-            RPI_UNROLL
-            for (int c = 0; c < n; c++)
+            FOR (c, n)
                 w[c] = wq_load(line + c * VL * 4);
-            RPI_UNROLL
-            for (int r = 0; r < rows; r++) {
-                const x4 a = x4_load(prepared_row(t->j, t->row + r) + (k + l) * 4);
-                RPI_UNROLL
-                for (int c = 0; c < n; c++)
-                    sum[r][c] = WQ_DOT(sum[r][c], w[c], a);
-            }
+            ADD_ROWS(rows, n, sum, WQ_DOT, w, x4, x4_load(prepared_row(t->j, t->row + r) + (k + l) * 4))
         }
         const char *scales =
             t->panel + group * linear_group_bytes(LINEAR_Q8, t->columns) + t->first * 4 * LINEAR_COLUMN;
-        RPI_UNROLL
-        for (int r = 0; r < rows; r++)
+        FOR (r, rows)
             q8_add(n, t, (const float *)(const void *)scales, group, r, sum[r]);
     }
 }
