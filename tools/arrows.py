@@ -58,6 +58,7 @@ MAY = {
     "cli/t5": ["models/io", "cli", "cli/explain"],
     "cli/commands": ["models/io", "cli/support", "cli", "cli/picture"],
     "python/relpos/_core": [],
+    "python/relpos/t5/_core": ["python/relpos/_core/signals.h"],
     "web": ["src/sources/sources.h", "src/api/inspect.h", "lab/engine", "cli/support", "cli"],
     "examples": [],
 }

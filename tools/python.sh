@@ -1,6 +1,6 @@
 #!/bin/sh
 # python.sh -- build the wheel of the Python package, install it in a virtual environment under build/, and run its tests and its command.
-# gcc builds the extension module. clang compiles it too, as a check. Warnings are errors.
+# gcc builds the extension modules. clang compiles them too, as a check. Warnings are errors.
 #   tools/python.sh            run the tests without PyTorch
 #   tools/python.sh --torch    test this wheel in a second environment with PyTorch, transformers and timm, which pip downloads once
 #                              (gigabytes). Then run the tests of relpos.hf with the oldest supported transformers
@@ -39,8 +39,8 @@ if [ ! "$wants_torch" ]; then
     environment venv -c bench/requirements.txt scikit-build-core numpy pytest pytest-xdist hypothesis ml_dtypes
 
     include=$($python -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
-    clang -std=c11 -Wall -Wextra -Wpedantic -Wshadow -Werror -DPy_LIMITED_API=0x030b0000 -Iinclude -isystem "$include" \
-        -fsyntax-only python/relpos/_core/*.c
+    clang -std=c11 -Wall -Wextra -Wpedantic -Wshadow -Werror -DPy_LIMITED_API=0x030b0000 -Iinclude -I. -isystem "$include" \
+        -fsyntax-only python/relpos/_core/*.c python/relpos/t5/_core/*.c
 
     rm -rf $place/dist
     $python -m pip wheel -q --disable-pip-version-check --no-build-isolation --no-deps -w $place/dist \

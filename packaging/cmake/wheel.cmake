@@ -1,15 +1,27 @@
-# wheel.cmake -- the Python package: the extension module of python/relpos (limited API of Python 3.11), and settings that keep
-# the wheel small. pyproject.toml puts the component runtime into the package, so one library serves the module and the program.
+# wheel.cmake -- the Python package: the extension modules of python/relpos (limited API of Python 3.11), and settings that keep
+# the wheel small. pyproject.toml puts the component runtime into the package, so one library serves the modules and the program.
 # SPDX-License-Identifier: Apache-2.0
 find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
-file(GLOB python_sources CONFIGURE_DEPENDS python/relpos/_core/*.c)
-add_library(relpos_python MODULE ${python_sources})
-target_compile_options(relpos_python PRIVATE -Os)
-target_compile_definitions(relpos_python PRIVATE Py_LIMITED_API=0x030b0000)
-target_link_libraries(relpos_python PRIVATE relpos relpos_flags Python::Module)
-file(RELATIVE_PATH lib_from_package ${CMAKE_INSTALL_PREFIX}/relpos ${CMAKE_INSTALL_FULL_LIBDIR})
-set_target_properties(relpos_python PROPERTIES OUTPUT_NAME _core PREFIX "" SUFFIX .abi3.so INSTALL_RPATH "${here}/${lib_from_package}")
-install(TARGETS relpos_python LIBRARY DESTINATION relpos COMPONENT python)
+# Options of code that takes little time. It stays in the order of its files, which compresses better than the order of
+# the names of functions.
+set(small -Os -fno-function-sections -fno-data-sections)
+# relpos_extension(TARGET LIBRARY FOLDER): the module _core of a folder of the package, from the C files of FOLDER/_core
+function(relpos_extension target library folder)
+  file(GLOB sources CONFIGURE_DEPENDS python/${folder}/_core/*.c)
+  add_library(${target} MODULE ${sources})
+  set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS "${small}")
+  target_compile_definitions(${target} PRIVATE Py_LIMITED_API=0x030b0000)
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${target} PRIVATE ${library} relpos_flags Python::Module)
+  file(RELATIVE_PATH library_folder ${CMAKE_INSTALL_PREFIX}/${folder} ${CMAKE_INSTALL_FULL_LIBDIR})
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME _core PREFIX "" SUFFIX .abi3.so
+    INSTALL_RPATH "${here}/${library_folder}" LIBRARY_OUTPUT_DIRECTORY python/${folder})
+  install(TARGETS ${target} LIBRARY DESTINATION ${folder} COMPONENT python)
+endfunction()
+relpos_extension(relpos_python relpos relpos)
+if(models)
+  relpos_extension(relpos_python_t5 relpos_t5 relpos/t5)
+endif()
 install(PROGRAMS python/relpos.script DESTINATION ${SKBUILD_SCRIPTS_DIR} RENAME relpos COMPONENT python)
 
 # Both Python and the program need io and the libraries below it. To store them only once, relpos_t5 contains the program.
@@ -28,7 +40,7 @@ if(models)
   set_target_properties(relpos_t5 PROPERTIES VERSION ${soversion})
 endif()
 # Without this, the build folder would be part of each build ID, and wheels from two folders would differ.
-foreach(name relpos relpos_python relpos_t5 relpos_program)
+foreach(name relpos relpos_python relpos_python_t5 relpos_t5 relpos_program)
   if(TARGET ${name})
     set_target_properties(${name} PROPERTIES BUILD_WITH_INSTALL_RPATH ON)
   endif()
@@ -40,9 +52,12 @@ target_compile_options(relpos_flags INTERFACE -fno-asynchronous-unwind-tables -f
 set(drop_unused $<IF:$<BOOL:${APPLE}>,-Wl$<COMMA>-dead_strip,-Wl$<COMMA>--gc-sections>)
 target_link_options(relpos_flags INTERFACE ${drop_unused})
 # Sorting functions by name puts the versions of a function for different instruction sets within the 32 kB window of deflate, which
-# saves 0.07 MB.
+# saves 0.08 MB.
 if(NOT APPLE)
   target_link_options(relpos PRIVATE -Wl,--sort-section=name)
+  if(models)
+    target_link_options(relpos_t5 PRIVATE -Wl,--sort-section=name)
+  endif()
 endif()
 # Emulated AMX tiles are only for tests, and would be a fifth of the wheel.
 target_compile_definitions(relpos PRIVATE RPI_NO_AMX_EMULATED)
@@ -54,12 +69,12 @@ endforeach()
 file(GLOB small_sources src/api/*.c src/reference/*.c)
 list(APPEND small_sources src/terms/facts.c src/terms/forms.c src/terms/shape.c src/terms/term_syntax.c src/sources/choose.c
   src/sources/limits.c src/sources/place.c)
-set_source_files_properties(${small_sources} PROPERTIES COMPILE_OPTIONS -Os)
+set_source_files_properties(${small_sources} PROPERTIES COMPILE_OPTIONS "${small}")
 if(models)
   set_source_files_properties(${linear_set_sources} PROPERTIES COMPILE_OPTIONS "${kernel_options};${unchecked};-Os")
   target_compile_definitions(relpos_linear PRIVATE RPI_NO_AMX_EMULATED)
   list(APPEND emulated ${PROJECT_SOURCE_DIR}/models/linear/sets/amx_emulated.c)
-  target_compile_options(relpos_client INTERFACE -Os) # for files and the program, which take little time
+  target_compile_options(relpos_client INTERFACE ${small}) # for files and the program, which take little time
   set_source_files_properties(models/t5/layers.c models/t5/logits.c models/t5/attention.c PROPERTIES COMPILE_OPTIONS -O2)
 endif()
 set_source_files_properties(${emulated} PROPERTIES HEADER_FILE_ONLY ON)

@@ -81,9 +81,10 @@ def test_equal_sequences_are_computed_once(tmp_path, monkeypatch):
              "other stop": "m.k"}
     with relpos.t5.T5(DATA / "prott5") as model:
         alone = {key: relpos.t5.proteins(model, {key: text}, dtype="float32")[key] for key, text in texts.items()}
-        counts, encode = [], relpos.t5._lib.rp_t5_encode_residues
-        monkeypatch.setattr(relpos.t5._lib, "rp_t5_encode_residues",
-                            lambda handle, n, *rest: (counts.append(n), encode(handle, n, *rest))[1])
+        counts, residues = [], relpos.t5._core.residues
+        monkeypatch.setattr(relpos.t5._core, "residues",
+                            lambda handle, family, texts: (counts.append(len(texts)),
+                                                           residues(handle, family, texts))[1])
         found = relpos.t5.proteins(model, texts, dtype="float32")
     assert sum(counts) == 4 and list(found) == list(texts)
     assert all((found[key] == alone[key]).all() for key in texts)

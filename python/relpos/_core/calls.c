@@ -7,36 +7,15 @@
 #define _GNU_SOURCE /* syscall */
 #endif
 #include "core.h"
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-
-/* Seconds between checks for Ctrl-C and reports of progress. */
-#define SIGNALS_EVERY 0.05
-
-/* Call the caller's progress function with the fraction done. Returns 0, or -1 with the error that it raised. */
-static int report_progress(PyObject *progress, double fraction)
-{
-    PyObject *number = PyFloat_FromDouble(fraction);
-    PyObject *answer = number ? PyObject_CallFunctionObjArgs(progress, number, NULL) : NULL;
-    Py_XDECREF(number);
-    Py_XDECREF(answer);
-    return answer ? 0 : -1;
-}
+#include "signals.h"
 
 /* Handle signals and report progress, at most every SIGNALS_EVERY seconds. An rp_progress callback: the library calls
  * it between blocks of work. It takes the GIL only for these two actions. */
 static int check_signals(void *context, double fraction)
 {
     call *c = context;
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    const double at = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-    if (c->next == 0)
-        c->next = at + SIGNALS_EVERY;
-    if (at < c->next)
+    if (!signals_due(&c->next))
         return 0;
-    c->next = at + SIGNALS_EVERY;
     PyEval_RestoreThread(c->thread);
     c->raised = PyErr_CheckSignals() != 0 || (c->progress && report_progress(c->progress, fraction) != 0);
     c->thread = PyEval_SaveThread();
@@ -49,7 +28,7 @@ static int check_signals(void *context, double fraction)
  * threads take the GIL after the work is done. */
 static int compute(const problem *p, call *c, const rp_plan *plan, const rp_grads *g)
 {
-    if (syscall(SYS_gettid) == getpid()) {
+    if (on_main_thread()) {
         c->t.progress = check_signals;
         c->t.progress_context = c;
     }
