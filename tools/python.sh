@@ -48,7 +48,8 @@ if [ ! "$wants_torch" ]; then
     wheel=$(echo $place/dist/*.whl)
     bytes=$(wc -c <"$wheel")
     echo "$(basename "$wheel"): $bytes bytes"
-    [ "$bytes" -lt 1400000 ] || { echo "the wheel must be smaller than 1,400,000 bytes"; exit 1; }
+    . tools/wheel_limit.sh
+    [ "$bytes" -lt $wheel_limit ] || { echo "the wheel must be smaller than $wheel_limit bytes"; exit 1; }
     $python -m zipfile -l "$wheel" | grep -q relpos/bin/relpos || { echo "the wheel has no program; see $place/wheel.log"; exit 1; }
     [ "$($python -m zipfile -l "$wheel" | grep -c 'relpos/lib/librelpos_t5')" = 1 ] || { echo "the wheel must have one library of T5"; exit 1; }
     tests python/tests
