@@ -143,7 +143,7 @@ class RelativePositionBiasAttention:
         weights, output = row.weights, row.out
         if replaced(self, "forward", "_softmax"):
             weights, output = (x[query_idx] for x in self.forward(Q, K, V))
-        token = tokens[query_idx]
+        token, query = tokens[query_idx], query_idx % len(Q)
         print(f"\n=== Relative Position Bias trace for '{token}' ===")
         print(f"bias_scale = {self.bias_scale}, d_k = {self.d_k}\n")
         for name, numbers in (("Raw scores:   ", row.raw), ("Scaled scores:", row.scaled), ("Bias values:  ", row.bias),
@@ -151,7 +151,7 @@ class RelativePositionBiasAttention:
             print(name, np.round(numbers, 4))
         print("\nAttention weights:")
         for j, (other, w) in enumerate(zip(tokens, weights)):
-            print(f"  A[{token},{other}] = {w:.4f} (d={abs(query_idx - j)}) |{'#' * int(w * 50)}|")
+            print(f"  A[{token},{other}] = {w:.4f} (d={abs(query - j)}) |{'#' * int(w * 50)}|")
         print(f"\nOutput[{token}] = {np.round(output, 4)}")
 
 

@@ -2,6 +2,7 @@
 
 SPDX-License-Identifier: Apache-2.0"""
 import doctest
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,16 @@ def test_printed_trace(capsys):
     assert "Biased scores: [0.     0.7921 0.1704 0.0841 0.2672]\n" in said
     assert "  A[The,cat] = 0.3253 (d=1) |################|\n" in said
     assert said.endswith("Output[The] = [0.2435 0.4215 0.2709 0.2565]\n")
+
+
+@pytest.mark.parametrize("query", range(5))
+def test_the_trace_counts_negative_queries_from_the_end(query, capsys):
+    layer = text.RelativePositionBiasAttention(4)
+    layer.explain(Q, K, V, TOKENS, query_idx=query)
+    said = capsys.readouterr().out
+    assert re.findall(r"\(d=(\d)\)", said) == [str(abs(query - j)) for j in range(5)]
+    layer.explain(Q, K, V, TOKENS, query_idx=query - 5)
+    assert capsys.readouterr().out == said
 
 
 def test_bias_matrix():
