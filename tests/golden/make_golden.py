@@ -422,6 +422,8 @@ def t5():
     window = [t5_bucket(r, 32, 128, True) for r in seen]
     erratum("T5 page, drawing of the query at position 10 (columns: offsets -10 -5 0 5 10 15 20)",
             numbers("8 12 16 20 24 27 29"), [window], 0, [(0, 1), (0, 2), (0, 3), (0, 5), (0, 6)])
+    # pitfall 5: more buckets with one distance than the maximum distance, so the logarithm has the wrong sign
+    assert [t5_bucket(r, 1024, 128, True) for r in (-255, -257, 0, -512, -514)] == [255, 255, 0, 0, -1]
     overhead = [[100 * t / 12.3 for t in (.08, .10, .22, .32)]]
     same("T5 page, overhead in percent", numbers(".65 .81 1.79 2.60"), overhead, 2)
     assert (512 * 768, 2048 * 768, 32 * 12, 32 * 16, 32 * 32, 32 * 96) == (393216, 1572864, 384, 512, 1024, 3072)
