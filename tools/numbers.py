@@ -18,11 +18,13 @@ import statistics  # noqa: E402
 import report  # noqa: E402
 
 sys.path.append(str(root / "lab" / "report"))
+import claims  # noqa: E402
 import costs as costs_of_lab  # noqa: E402
 import intervals  # noqa: E402
 import ranking  # noqa: E402
 import results as lab_results  # noqa: E402
 from page import Page  # noqa: E402
+from sweeps import printed_rise, rise, shown  # noqa: E402
 
 SDPA = "SDPA, bias built before"
 FAR = {"fwd:f32:b32h12q49k49d32:dense": "windows of 49 keys",
@@ -238,6 +240,40 @@ def lab():
     forward = Page(None)
     costs_of_lab.forward(forward, lab_results.read(folder / "forward.jsonl"))
     put("docs/lab-reference.md", forward.finish(), "forward")
+    printed_lengths(ranking.of_schemes(lab_results.read(folder / "ranking-3.jsonl")))
+    printed_buckets(folder)
+
+
+def printed_lengths(groups):
+    """The printed perplexities beyond the trained length in docs/lab-reference.md, beside those of the ranking."""
+    some = groups["t5"][0]
+    trained, tables = int(some["experiment"]["length"]), claims.LENGTHS.items()
+    out = ["| position | " + " | ".join(f"{n} ×: printed for {', '.join(f'{of:,}' for of in claims.LENGTHS)} | "
+                                        f"measured for {trained:,}" for n in (2, 4, 8)) + " |", "|---" * 7 + "|"]
+    for what in next(iter(claims.LENGTHS.values())):
+        cells = []
+        for at, n in enumerate((2, 4, 8), 1):
+            values = ranking.beyond(groups[what], trained, n * trained)
+            cells += [", ".join(printed_rise(table.get(what), at) or "–" for _, table in tables),
+                      intervals.change(values) if values else "no entry"]
+        out.append(f"| {what} | " + " | ".join(cells) + " |")
+    put("docs/lab-reference.md", "\n".join(out), "lengths")
+
+
+def printed_buckets(folder):
+    """The printed perplexities of numbers of buckets and of strategies in docs/lab-reference.md, beside those
+    measured."""
+    out = ["| position | printed as trained | at 2 × | rise | measured at 512 | at 1,024 | rise |", "|---" * 7 + "|"]
+    for stem in ("buckets", "strategies"):
+        groups = lab_results.grouped(lab_results.read(folder / f"{stem}.jsonl"))
+        for what, theirs in claims.CLAIMS[stem][1].items():
+            lines = groups[what]
+            assert [x["length"] for x in lines[0]["lengths"][:2]] == [512, 1024] and len(lines) == 3
+            cells = (shown(lab_results.over(lines, lambda line, n=n: line["lengths"][n]["perplexity"]), 2)
+                     for n in range(2))
+            out.append(f"| `{what}` | {theirs[0]} | {theirs[1]} | {printed_rise(theirs, 1)} | "
+                       + " | ".join(cells) + f" | {intervals.minus(rise(lines, 1))} |")
+    put("docs/lab-reference.md", "\n".join(out), "buckets")
 
 
 def length_models():

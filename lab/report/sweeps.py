@@ -43,6 +43,11 @@ def rise(lines, n):
     return f"{100 * (then / first - 1):+.1f} %" if first and then else "none"
 
 
+def printed_rise(theirs, n):
+    """Return the rise from the first of the printed perplexities to the n-th; "" without them."""
+    return "" if not theirs else "infinite" if not theirs[n] else f"{100 * (theirs[n] / theirs[0] - 1):+.0f} %"
+
+
 def rises(groups, claims, lengths):
     """Return table rows with the rise of each group beyond the first length, and the rise that a tutorial claims, if
     any."""
@@ -51,7 +56,7 @@ def rises(groups, claims, lengths):
         row = [what]
         for n in range(1, len(lengths)):
             theirs = claims.get(what, ())
-            row.append(rise(lines, n) + (f" (claimed {100 * (theirs[n] - 1):+.0f} %)" if n < len(theirs) else ""))
+            row.append(rise(lines, n) + (f" (claimed {printed_rise(theirs, n)})" if n < len(theirs) else ""))
         rows.append(row)
     return rows
 
@@ -81,10 +86,7 @@ def beside_print(page, groups, lengths):
     for what, lines in measured.items():
         row = [what]
         for m in multiples:
-            for table in LENGTHS.values():
-                theirs = table.get(what)
-                at = theirs and theirs[(1, 2, 4, 8).index(m)]
-                row.append("" if not theirs else "infinite" if not at else f"{100 * (at / theirs[0] - 1):+.0f} %")
+            row += [printed_rise(table.get(what), (1, 2, 4, 8).index(m)) for table in LENGTHS.values()]
             row.append(cell(lines, lengths.index(m * lengths[0])))
         rows.append(row)
     page.table(["", *[head for m in multiples for head in (*[f"{m} ×, printed for {of:,}" for of in LENGTHS],
