@@ -363,10 +363,20 @@ class TracedTerm(NamedTuple):
     arrays: tuple
     # stops torch.compile from evaluating a sum of constant terms while it traces; it could not return the result
     not_constant: object
+    sized: tuple | None = None  # the shape and the q_offset of relpos.torch's PositionBias
 
 
 _NOT_CONSTANT = types.SimpleNamespace()
-TracedTerm._make = classmethod(lambda cls, fields: _terms._load(*[*fields][:2]))
+
+
+def _real(cls, fields):
+    text, arrays, _, sized = fields
+    term = _terms._load(text, arrays)
+    return term if sized is None else cls._sized(term, *sized)
+
+
+TracedTerm._make = classmethod(_real)
+TracedTerm.shape = property(lambda self: self.sized[0])
 TracedTerm._text, TracedTerm._arrays = property(lambda self: self.text), property(lambda self: self.arrays)
 TracedTerm.__add__, TracedTerm.__radd__ = _terms.Term.__add__, _terms.Term.__radd__
 
@@ -505,6 +515,16 @@ def dispatch(*values):
 def _substitute(dynamo):
     dynamo.substitute_in_graph(_terms._create)(_create)
     dynamo.substitute_in_graph(_core.attention, skip_signature_check=True)(attention)
+
+
+def trace_sized(function):
+    """Replace `function`, which makes a PositionBias of a term, a shape and a q_offset, while torch.compile traces."""
+    TracedTerm._sized = staticmethod(function)
+
+    def traced(term, shape, q_offset):
+        return TracedTerm(term._text, term._arrays, _NOT_CONSTANT, (shape, q_offset))
+
+    _after("torch._dynamo", lambda dynamo: dynamo.substitute_in_graph(function)(traced))
 
 
 _after("torch._dynamo", _substitute)  # torch.compiler.substitute_in_graph does the same, but imports torch._dynamo

@@ -93,7 +93,7 @@ class Term(_core.Term):
             parts.pop()
         parts += [f"{_KEYWORDS.get(key, key)}={value!r}" for key, value in _params(self._text).items()]
         parts += [f"{name}={_show(array)}" for name, array in arrays.items()]
-        return f"relpos.{type(self).__name__}({', '.join(parts)})"
+        return f"relpos.{_info(self)['class']}({', '.join(parts)})"
 
     def _repr_html_(self):
         return plotter().html_of_terms(self)
@@ -257,6 +257,12 @@ def _create(cls, text, arrays):
 
 def _info(term):
     return _BY_CLASS[type(term)]
+
+
+def register(cls, base):
+    """Register a subclass of the class of a kind of term, `base`."""
+    for facts in (_BY_CLASS, _DEFAULTS, _REQUIRED):
+        facts[cls] = facts[base]
 
 
 def _signature(info):

@@ -340,6 +340,69 @@ def test_a_note_where_a_table_may_be_of_query_minus_key():
         rt.RelativePositionalBias(2).load_state_dict({"relative_attention_bias.weight": torch.zeros(32, 2)})
 
 
+def of_definition(bias, lq, lk, q_offset=0):
+    """Return the biases (1, H, lq, lk) of a RelativePositionalBias, pair by pair."""
+    buckets = relpos.bucket((offsets(lq, lk) - q_offset).numpy(), buckets=bias.num_buckets,
+                            max_distance=bias.max_distance, bidirectional=bias.bidirectional)
+    return bias.relative_attention_bias.weight[torch.from_numpy(buckets)].permute(2, 0, 1)[None]
+
+
+@pytest.mark.parametrize("lq, lk", [(0, 3), (3, 0), (0, 0), (1, 1), (1, 4), (4, 1), (3, 5)])
+def test_biases_of_any_lengths(lq, lk):
+    bias = shake(rt.RelativePositionalBias(HEADS))
+    assert torch.equal(bias(lq, lk), of_definition(bias, lq, lk))
+    for lengths, name in (((-1, lk), "query_length"), ((lq, -2), "key_length")):
+        with pytest.raises(ValueError, match=f"^{name} is -[12], expected an integer, 0 or more"):
+            bias(*lengths)
+
+
+@pytest.mark.parametrize("given", [{}, {"q_offset": 3}, {"keys": 7}])
+def test_the_returned_bias_is_also_an_array(given):
+    """Code of the tutorial slices the bias for decoding, and adds it to scores."""
+    layer = shake(rt.T5Attention(DIM, HEADS, 8, 10))
+    x, keys = draw(B, LQ, DIM), given.get("keys", LQ)
+    options = {"key_value_states": draw(B, keys, DIM)} if "keys" in given else given
+    bias = layer(x, **options)[1]
+    want = of_definition(layer.relative_bias, LQ, keys, given.get("q_offset", 0))
+    scores, table = draw(B, HEADS, LQ, keys), layer.relative_bias.relative_attention_bias.weight
+    assert isinstance(bias, relpos.T5) and (bias.shape, bias.ndim, len(bias)) == (want.shape, 4, 1)
+    assert (bias.dtype, bias.device, bias.size(2), bias.dim()) == (want.dtype, want.device, LQ, 4)
+    for got, expected in (
+            (bias[:, :, -1:], want[:, :, -1:]), (bias[0, 1], want[0, 1]), (bias[..., 1:, None], want[..., 1:, None]),
+            (scores + bias, scores + want), (bias + scores, scores + want), (scores - bias, scores - want),
+            (bias - scores, want - scores), (2 * bias, 2 * want), (bias * scores, want * scores), (-bias, -want),
+            (bias / 2, want / 2), (bias + 1.0, want + 1), (bias.expand(B, -1, -1, -1), want.expand(B, -1, -1, -1)),
+            (torch.cat([bias, bias]), torch.cat([want, want])), (torch.softmax(bias, -1), want.softmax(-1))):
+        assert torch.equal(got, expected)
+        weights = torch.randn(got.shape)
+        for x, y in zip(*(torch.autograd.grad((z * weights).sum(), table, retain_graph=True)
+                          for z in (got, expected))):
+            torch.testing.assert_close(x, y)
+    # it is a term too
+    assert repr(bias) == repr(layer.relative_bias.term()) and repr(bias + relpos.ALiBi()).endswith(" + relpos.ALiBi()")
+    for copied in (copy.deepcopy(bias.detach()), pickle.loads(pickle.dumps(bias))):
+        assert torch.equal(copied[:], want)
+    with pytest.raises(AttributeError, match="no_such"):
+        bias.no_such
+    with pytest.raises(TypeError, match="^q_offset is .*expected|^q_offset is .*needs an integer"):
+        layer(x=draw(B, LQ, DIM), q_offset=torch.arange(B))[1][0]
+
+
+def test_one_sequence_of_t5_attention():
+    layer, later = shake(rt.T5Attention(DIM, HEADS)), shake(rt.T5Attention(DIM, HEADS, has_relative_bias=False))
+    x, memory, mask = draw(LQ, DIM), draw(LK, DIM), torch.rand(LQ, LK) < 0.8
+    (got, bias), (want, _) = layer(x), layer(x[None])
+    assert bias.shape == (1, HEADS, LQ, LQ) and torch.equal(got, want[0])
+    agree(got, want[0], [x, *layer.parameters()])
+    assert torch.equal(later(x, position_bias=bias)[0], later(x[None], position_bias=bias)[0][0])
+    assert torch.equal(layer(x, mask, key_value_states=memory)[0],
+                       layer(x[None], mask, key_value_states=memory[None])[0][0])
+    for given, name in (([x[None, None]], "x"), ([x[0]], "x"), ([x, None, None, memory[None]], "key_value_states")):
+        options = {"key_value_states": given[3]} if len(given) == 4 else {}
+        with pytest.raises(ValueError, match=rf"^{name} has shape \(.*expected \(B, L, dim\), or \(L, dim\)"):
+            layer(given[0], **options)
+
+
 def test_buckets_of_a_subclass_are_refused():
     with pytest.raises(TypeError, match="Mine._relative_position_bucket would never be used.*relpos.Bucket"):
         class Mine(rt.RelativePositionalBias):
@@ -909,7 +972,8 @@ def test_a_bias_out_of_a_compiled_layer():
     first, second = rt.T5Attention(8, 2), rt.T5Attention(8, 2, has_relative_bias=False)
     x = torch.randn(2, 6, 8)
     position_bias = torch.compile(first, fullgraph=True, backend="aot_eager")(x)[1]
-    assert type(position_bias) is relpos.T5 and repr(position_bias) == repr(first(x)[1])
+    assert isinstance(position_bias, relpos.T5) and repr(position_bias) == repr(first(x)[1])
+    assert position_bias.shape == (1, 2, 6, 6) and torch.equal(position_bias[0], first.relative_bias(6, 6)[0])
     assert position_bias.learned["table"] is not None and (position_bias.matrix(4) == first(x)[1].matrix(4)).all()
     assert torch.equal(second(x, position_bias=position_bias)[0], second(x, position_bias=first(x)[1])[0])
 

@@ -5,9 +5,11 @@ import warnings
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 import relpos
 
+from .. import _operator, _terms
 from .._hooks import Refusing, hook, replaced
 from ._functional import _dropout, _join, _masked, _split, _unchanged
 from ._numbers import need_dropout, need_sizes
@@ -111,11 +113,69 @@ class RelativePositionalBias(Refusing, nn.Module):
         """Return the biases as an array (1, num_heads, query_length, key_length), for other code. For relpos.attention,
         use term()."""
         self._check()
-        offsets = range(1 - query_length, key_length)
-        buckets = relpos.bucket(offsets, buckets=self.num_buckets, max_distance=self.max_distance,
-                                bidirectional=self.bidirectional)
-        strip = self.relative_attention_bias(torch.from_numpy(buckets)).T
-        return strip.unfold(1, key_length, 1).flip(1)[None].to(device)
+        need_sizes(0, query_length=query_length, key_length=key_length)
+        return _array(self.relative_attention_bias, query_length, key_length, buckets=self.num_buckets,
+                      max_distance=self.max_distance, bidirectional=self.bidirectional).to(device)
+
+
+def _array(rows, lq: int, lk: int, q_offset: int = 0, **buckets) -> Tensor:
+    """Return the biases (1, H, lq, lk). `rows` returns the rows of the table for given buckets."""
+    offsets = range(1 - max(lq, 1) - q_offset, lk - q_offset)
+    strip = rows(torch.from_numpy(relpos.bucket(offsets, **buckets))).T
+    return strip.unfold(1, lk, 1).flip(1)[None, :, :lq]
+
+
+class PositionBias(relpos.T5):
+    """The biases that T5Attention returns: a term, which also stands for its array (1, H, L, Lk), with a gradient.
+    `shape` needs no array; slices, arithmetic with tensors, functions of torch and the other attributes and methods of
+    a tensor create it."""
+
+    __slots__ = ("shape", "_q_offset")
+
+    def __reduce__(self):
+        return _sized, (_terms._load(self._text, self._arrays), self.shape, self._q_offset)
+
+    def _dense(self) -> Tensor:
+        if not isinstance(self._q_offset, int) or self._q_offset < 0:
+            raise TypeError(f"q_offset is {self._q_offset!r}, but the array of position_bias needs an integer, 0 or "
+                            "more; pass position_bias to the layers as it is")
+        table, params = self.arrays["table"], self.params
+        return _array(lambda at: table[at], *self.shape[2:], self._q_offset,
+                      **{name: params[name] for name in ("buckets", "max_distance", "bidirectional")})
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._dense(), name)
+
+    def __getitem__(self, at):
+        return self._dense()[at]
+
+    def __len__(self):
+        return self.shape[0]
+
+    def __add__(self, other):
+        return self._dense() + other if isinstance(other, (Tensor, int, float)) else super().__add__(other)
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        args, kwargs = tree_map(lambda x: x._dense() if isinstance(x, cls) else x, (args, kwargs or {}))
+        return function(*args, **kwargs)
+
+
+for _name in ("__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__", "__neg__"):
+    setattr(PositionBias, _name, lambda self, *other, name=_name: getattr(self._dense(), name)(*other))
+_terms.register(PositionBias, relpos.T5)
+
+
+def _sized(term: relpos.T5, shape: tuple, q_offset) -> PositionBias:
+    """Return a term as a PositionBias."""
+    found = _terms._create(PositionBias, term._text, term._arrays)
+    found.shape, found._q_offset = torch.Size(shape), 0 if q_offset is None else q_offset
+    return found
+
+
+_operator.trace_sized(_sized)
 
 
 def _biases(relative_bias, query: Tensor, key: Tensor, q_offset=None) -> relpos.Term | Tensor:
@@ -135,7 +195,8 @@ def _biases(relative_bias, query: Tensor, key: Tensor, q_offset=None) -> relpos.
 class T5Attention(nn.Module):
     """Multi-head attention with the biases of T5: softmax(scale Q K^T + bias[bucket(j - i)]) V, projected.
 
-    Shapes   x (B, L, dim); key_value_states (B, Lk, dim), the source of keys and values in cross-attention.
+    Shapes   x (B, L, dim); key_value_states (B, Lk, dim), the source of keys and values in cross-attention; or both
+             without B.
              mask: bool (True = attend) or numbers to add, broadcasts to (B, num_heads, L, Lk).
     Weights  q_proj, k_proj, v_proj (num_heads head_dim, dim), o_proj (dim, num_heads head_dim), without biases, and
              relative_bias.relative_attention_bias.weight (num_buckets, num_heads).
@@ -170,17 +231,28 @@ class T5Attention(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None, position_bias: relpos.Term | Tensor | None = None, *,
                 key_value_states: Tensor | None = None, **options) -> tuple[Tensor, relpos.Term | Tensor | None]:
         """Return (output, position_bias). Pass position_bias to the following layers, which share it. It is a term that
-        contains only the table and works for any lengths; an array (1 or B, num_heads, L, Lk) is accepted too.
-        `options`, such as causal or q_offset, are passed to relpos.attention."""
+        contains only the table and works for any lengths, and a slice of it or its sum with a tensor is that of the
+        array (1, num_heads, L, Lk). An array (1 or B, num_heads, L, Lk) is accepted too. `options`, such as causal or
+        q_offset, are passed to relpos.attention."""
         source = x if key_value_states is None else key_value_states
+        alone = x.dim() == 2
+        for name, given in (("x", x), ("key_value_states", source)):
+            if given.dim() not in (2, 3) or given.dim() != x.dim():
+                raise ValueError(f"{name} has shape {tuple(given.shape)}, expected (B, L, dim), or (L, dim) in both for "
+                                 "one sequence")
+        if alone:
+            x, source = x[None], source[None]
         q, k, v = (_split(x, self.num_heads, self.head_dim)
                    for x in (self.q_proj(x), self.k_proj(source), self.v_proj(source)))
         if position_bias is None and self.has_relative_bias:
             position_bias = _biases(self.relative_bias, q, k, options.get("q_offset"))
+            if not (isinstance(position_bias, Tensor) or replaced(self.relative_bias, "term")):
+                shape = (1, self.num_heads, q.shape[2], k.shape[2])
+                position_bias = _sized(position_bias, shape, options.get("q_offset"))
         out = relpos.attention(q, k, v, scale=self.scale, **_masked(mask, position_bias),
                                **_dropout(self, self.dropout),
                                **options)
-        out = self.o_proj(_join(out))
+        out = self.o_proj(_join(out)[0] if alone else _join(out))
         if out.shape[-1] != self.dim:
             raise ValueError(f"dim is {self.dim}, but o_proj gives {out.shape[-1]} numbers a token")
         return out, position_bias
