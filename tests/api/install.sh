@@ -37,8 +37,11 @@ flags=$(PKG_CONFIG_PATH=$pc pkg-config --cflags --libs relpos)
 for example in examples/0*.c; do
     # shellcheck disable=SC2086
     "$cc" "$example" -o "$work/example" $flags -lm
-    LD_LIBRARY_PATH=$(dirname "$(find "$work/prefix" -name librelpos.so)") "$work/example"
+    LD_LIBRARY_PATH=$(dirname "$(find "$work/prefix" -name librelpos.so)") "$work/example" >"$work/${example##*/}.txt"
+    cat "$work/${example##*/}.txt"
 done
+grep -q '^absolute positions  [1-9]' "$work/04_shift.c.txt"
+grep -qx 'relative positions  0\.00' "$work/04_shift.c.txt"
 
 echo "models of the T5 family"
 cat >"$work/t5.c" <<'END'
