@@ -240,7 +240,6 @@ int cli_bench_ranks(const char *const *texts, int n, int64_t threads, const char
 int cli_attend_ranks(const cli_problem *p, const io_set *in, const char *path, io_format format, rp_dtype type,
                      bool lse, rp_tensors *t);
 
-/* attend.c */
 /* Convert the arrays, which were computed in f32, to bf16 or f16. This is the only rounding to the output type. Return
  * CLI_OK, or CLI_FAILED after printing. */
 int cli_narrow(io_set *out, rp_dtype type);

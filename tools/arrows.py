@@ -80,6 +80,8 @@ ASKS_PROCESSOR = re.compile(r"\b(__get_cpuid\w*|__builtin_cpu_supports|__cpuid\w
 PROCESSOR = "src/processor/processor.h"
 
 
+# Programs that include what they build from.
+NOT_PLACED = ("web/wasi",)
 # Folders that must not show rp_last_error to users, because it names C fields.
 TELLS_USERS = ("lab", "cli", "web", "python")
 
@@ -97,19 +99,20 @@ def resolve(including, name):
     return None
 
 
-def calls():
-    """Yield (file, function, folder that defines it) for each call in src/ that is not allowed."""
-    files = [p for f in MAY if f.startswith("src/") for p in (root / f).glob("*.[ch]")]
+def calls(top, prefix):
+    """Yield (file, function, folder that defines it) for each call in a top folder that is not allowed. Its functions
+    that several files call begin with `prefix`."""
+    files = [p for f in MAY if (f + "/").startswith(top + "/") for p in (root / f).glob("*.[ch]")]
     home = {name: p.parent.relative_to(root).as_posix() for p in files if p.suffix == ".c"
-            for name in re.findall(r"^[a-z][\w *]*?\b(rpi_\w+)\([^;]*?\)\n\{", p.read_text(), re.M | re.S)}
+            for name in re.findall(rf"^[a-z][\w *]*?\b({prefix}\w+)\([^;]*?\)\n\{{", p.read_text(), re.M | re.S)}
     for path in files:
         here = path.relative_to(root).as_posix()
         folder = folder_of(here)
         may = [folder, *MAY[folder], *CALLS.get(folder, [])]
         if path.suffix == ".h" and not folder.startswith("src/kernels"):
             continue  # a header: the check of includes covers its inline calls
-        for name in set(re.findall(r"\b(rpi_\w+)\(", path.read_text())):
-            if name in home and not any(f == home[name] or f.startswith(home[name] + "/") for f in may):
+        for name in set(re.findall(rf"\b({prefix}\w+)\(", path.read_text())):
+            if name in home and not any((f if f in MAY else folder_of(f)) == home[name] for f in may):
                 yield here, name, home[name]
 
 
@@ -189,6 +192,14 @@ def heads():
             yield here, "a licence"
 
 
+def strangers():
+    """Yield each folder with C code that MAY does not list. A folder within a listed one must be listed too."""
+    for top in sorted({folder.split("/")[0] for folder in MAY}):
+        for folder in sorted({p.parent.relative_to(root).as_posix() for p in (root / top).rglob("*.[ch]")}):
+            if folder not in MAY and not folder.startswith(NOT_PLACED):
+                yield folder
+
+
 def upwards():
     """Yield (folder, entry) for each entry of MAY whose folder is further down in MAY and not in UPWARDS."""
     order = {folder: n for n, folder in enumerate(MAY)}
@@ -201,8 +212,10 @@ def upwards():
 
 def main():
     wrong, graph = [f"{here}: its header comment lacks {what}" for here, what in heads()], {}
+    wrong += [f"{folder}: tools/arrows.py does not list this folder; add it, with what it may include"
+              for folder in strangers()]
     wrong += [f"tools/arrows.py: {folder} may include {entry}, which is not below it" for folder, entry in upwards()]
-    for here, name, folder in calls():
+    for here, name, folder in (*calls("src", "rpi_"), *calls("cli", "cli_")):
         wrong.append(f"{here}: calls {name} of {folder}, which is not in its list")
     for path in sorted(p for f in MAY for p in (root / f).glob("*.[ch]")):
         here = path.relative_to(root).as_posix()
@@ -216,7 +229,7 @@ def main():
             if re.search(r"\brp_last_error\(", line) and any((folder + "/").startswith(of + "/") for of in TELLS_USERS):
                 wrong.append(f"{here}:{number}: rp_last_error names C fields (use rp_last_error_in, which has the "
                              "user's words)")
-            found = re.match(r'#include "([^"]+)"', line)
+            found = re.match(r'\s*#\s*include\s*["<]([^">]+)[">]', line)
             if not found:
                 continue
             if ".." in found[1]:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# try_term.sh -- check that the steps in CONTRIBUTING.md suffice to add a term. Add two terms to a copy of the tree, each with one file in
+# try_term.sh -- check that the steps in docs/contributing.md suffice to add a term. Add two terms to a copy of the tree, each with one file in
 # src/terms, one line in terms.def and one text in docs/terms, run `tools/terms.py --write`, and run the tests for every term.
 #   tools/try_term.sh [PLACE]     PLACE: an empty folder for the copy and its build; by default a temporary one, which is removed
 #   PYTHON=…                      an interpreter with scikit-build-core, numpy and pytest; tests the Python package too
@@ -111,8 +111,8 @@ Adds scale ⟨q_i, table[r + 1]⟩ where abs(r) is at most 1.
 **Gradients.** dtable[r + 1] = scale · (sum of ds' q_i over the pairs of r).
 TEXT
 cat >>include/relpos/terms.def <<'DEF'
-RP_X(SLOWLOG, slowlog, "slowlog,a=NAME[,p=0.5]", "an example of CONTRIBUTING.md")
-RP_X(NEARBY, nearby, "nearby,table=NAME", "an example of CONTRIBUTING.md")
+RP_X(SLOWLOG, slowlog, "slowlog,a=NAME[,p=0.5]", "an example of docs/contributing.md")
+RP_X(NEARBY, nearby, "nearby,table=NAME", "an example of docs/contributing.md")
 DEF
 
 say() {

@@ -110,25 +110,6 @@ static int add_output(io_set *out, const char *name, rp_dtype type, int32_t ndim
     return CLI_OK;
 }
 
-int cli_narrow(io_set *out, rp_dtype type)
-{
-    for (size_t n = 0; n < out->n_arrays; n++) {
-        io_array *a = &out->arrays[n];
-        const size_t count = a->bytes / rp_dtype_size(a->dtype);
-        if (a->dtype == type)
-            continue;
-        void *data = malloc(count * rp_dtype_size(type) + 1);
-        if (!data)
-            return cli_error(CLI_FAILED, "%s: out of memory while converting it (close other programs)", a->name);
-        rp_convert(data, type, a->data, a->dtype, (int64_t)count);
-        free(a->data);
-        a->data = data;
-        a->dtype = type;
-        a->bytes = count * rp_dtype_size(type);
-    }
-    return CLI_OK;
-}
-
 /* ------------------------------------------------------------------------------------------------- gradients */
 
 /* One place where the problem uses an array of the file, with the gradient there. */

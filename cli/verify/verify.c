@@ -24,6 +24,7 @@ typedef struct request {
     const char *isa;
     int64_t seed;
     bool verbose, json;
+    bool derivatives; /* a problem asked for the gradient of a term's array */
     int64_t random;
     int64_t checked, failed, total, refused;
     int64_t both,
@@ -115,6 +116,9 @@ static int prepare(const request *r, trial *t, const char *text, char err[512])
 static void verify(request *r, trial *t)
 {
     t->n = problem_size(&t->p.t.out);
+    for (int m = 0; m < t->p.desc.n_terms; m++)
+        for (int x = 0; x < RP_MAX_ARRAYS; x++)
+            r->derivatives |= t->p.g.term[m][x].data != NULL;
     const char *isa, *wrong = verify_reference(t);
     const int shared = t->p.n_memory;
     for (int x = 0; (isa = next_isa(r, &x));) {
@@ -181,6 +185,8 @@ static int run(const cli_command *self, int argc, char **argv)
         printf("%lld problems checked, %lld failed; largest error / bound %.3f; %lld also computed without "
                "skipping tiles: %lld of them skip some by default\n",
                (long long)r.checked, (long long)r.failed, r.worst, (long long)r.both, (long long)r.shortened);
+    if (code == CLI_OK && !r.json && r.derivatives)
+        printf("the derivatives of terms are part of both paths, so they were not judged here\n");
     if (code == CLI_OK && !r.json && r.random)
         printf("%lld random problems were refused with a reason and drawn again\n", (long long)r.refused);
     return code != CLI_OK ? code : r.failed ? CLI_FAILED : CLI_OK;

@@ -126,6 +126,17 @@ static void biases_are_finite(void **state)
         }
 }
 
+/* With a parameter on a bound, biases may exceed the range of double, but are not NaN. */
+static void biases_are_numbers(problem *p, const rp_plan *plan, const char *name, const char *key, double value)
+{
+    const int64_t shape[3] = {p->desc.heads, p->desc.len_q, p->desc.len_k};
+    rp_array to = rp_array_of(problem_alloc(p, (size_t)(shape[0] * shape[1] * shape[2]) * 8), RP_F64, 3, shape);
+    if (rp_bias(plan, &p->t, 0, &to) == RP_OK)
+        for (int64_t n = 0; n < problem_size(&to); n++)
+            if (isnan(((double *)to.data)[n]))
+                fail_msg("%s: with %s = %g, the bias of element %lld is NaN", name, key, value, (long long)n);
+}
+
 /* A parameter outside of its declared bounds is an error that names its field. A parameter exactly on a bound is no
  * such error. */
 static void bounds_hold(void **state)
@@ -159,6 +170,8 @@ static void bounds_hold(void **state)
                     rp_desc d = p.desc;
                     d.terms = &t;
                     const rp_status status = rp_plan_create(&plan, &d);
+                    if (status == RP_OK && rp_term_is_bias(kind))
+                        biases_are_numbers(&p, plan, name, q->key, cases[c].value);
                     rp_plan_destroy(plan);
                     char said[80];
                     snprintf(said, sizeof said, "%s is ", q->type == RP_PARAM_GRID ? "grid_h" : q->field);
