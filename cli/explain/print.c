@@ -176,6 +176,39 @@ static void heaviest(const double *x, int64_t n, int64_t key[TOP])
     }
 }
 
+/* Print how the softmax computes the weights: the largest score is subtracted before exp, as in most programs. */
+static void print_softmax(const view *v)
+{
+    const rp_desc *d = &v->r->problem.desc;
+    const rp_part *sink = explain_part(v->t, RP_PART_SINK);
+    char line[3 * EXPLAIN_TOKEN], note[64];
+    double max = sink ? *sink->value : -INFINITY, x[2][FEW];
+    for (int64_t j = 0; j < d->len_k; j++)
+        max = fmax(max, v->t->row.score[j]);
+    if (v->t->row.lse == -INFINITY) {
+        explain_heading("Attention weights: every key is masked, so there are none");
+        return;
+    }
+    const char *shift = explain_number((char[40]){0}, fabs(max), false),
+               *sum = explain_number((char[40]){0}, exp(v->t->row.lse - max), false);
+    const char sign = max < 0 ? '+' : '-';
+    snprintf(line, sizeof line, "Attention weights: exp(biased score %c %s) / %s, the sum of exp over all keys%s", sign,
+             shift, sum, sink ? " and the sink" : "");
+    explain_heading(line);
+    if (d->len_k > FEW)
+        return;
+    for (int64_t j = 0; j < d->len_k; j++) {
+        x[0][j] = v->t->row.score[j] - max;
+        x[1][j] = exp(x[0][j]);
+    }
+    snprintf(note, sizeof note, "sum %s", sum);
+    table(
+        v,
+        (series[]){{"Shifted scores", "biased - max", x[0], false, false}, {"Exponentials", note, x[1], false, false}},
+        2);
+    putchar('\n');
+}
+
 static void print_weights(const view *v, const char *query)
 {
     const rp_desc *d = &v->r->problem.desc;
@@ -394,10 +427,7 @@ static int print_steps(view *v, const char *query)
     snprintf(line, sizeof line, "The %d heaviest of %lld keys (--all prints every key)", TOP, (long long)d->len_k);
     explain_heading(listed ? line : "Scores");
     table(v, scores, score_lines(v, scores, note));
-    snprintf(line, sizeof line, "Attention weights: exp(biased score) / %s, the sum of exp over all keys%s",
-             row->lse < 700 ? explain_number((char[40]){0}, exp(row->lse), false) : "S",
-             v->sink ? " and the sink" : "");
-    explain_heading(row->lse == -INFINITY ? "Attention weights: every key is masked, so there are none" : line);
+    print_softmax(v);
     print_weights(v, query);
     putchar('\n');
     for (int32_t n = 0; n < v->t->n_parts && explain_part(v->t, RP_PART_VECTORS); n++)

@@ -127,9 +127,14 @@ static void header(FILE *to, const pic_axis *a, int width)
     fputc('\n', to);
 }
 
-/* Print a small matrix as numbers. */
+static const char *number(char out[48], double v, int digits)
+{
+    return pic_number(out, v, fabs(v) < 1e5 ? digits : 4, fabs(v) < 1e5);
+}
+
+/* Print a small matrix as numbers with this many decimals, in columns of this width. */
 static void print_numbers(pen *p, const pic_panel *m, const pic_axis *row, const pic_axis *col, const pic_scale *s,
-                          int gutter, int wide, bool colour)
+                          int gutter, int digits, int wide, bool colour)
 {
     char value[48], label[LABEL];
     spaces(p->to, gutter);
@@ -145,7 +150,7 @@ static void print_numbers(pen *p, const pic_panel *m, const pic_axis *row, const
             const double v = m->value[i * m->cols + j];
             if (colour)
                 set_colours(p, xterm_ink(s, v), xterm(s, v));
-            fprintf(p->to, "%*s%s", wide - 1, pic_number(value, v, 4, fabs(v) < 1e5), colour ? " " : "");
+            fprintf(p->to, "%*s%s", wide - 1, number(value, v, digits), colour ? " " : "");
             if (!colour && j + 1 < m->cols)
                 fputc(' ', p->to);
         }
@@ -187,6 +192,27 @@ static void print_map(pen *p, const pic_panel *m, const pic_axis *row, const pic
     }
 }
 
+/* Return true if every finite number is a whole one, which needs no decimals. */
+static bool are_whole(const pic_panel *m)
+{
+    for (int64_t i = 0; i < m->rows * m->cols; i++)
+        if (isfinite(m->value[i]) && m->value[i] != rint(m->value[i]))
+            return false;
+    return true;
+}
+
+/* Return the number of columns of the widest number. */
+static int number_columns(const pic_panel *m, int digits)
+{
+    char value[48];
+    int wide = 0;
+    for (int64_t i = 0; i < m->rows * m->cols; i++) {
+        const int n = (int)strlen(number(value, m->value[i], digits));
+        wide = n > wide ? n : wide;
+    }
+    return wide;
+}
+
 /* Return the width of the widest label in columns, at most GUTTER. */
 static int label_columns(const pic_axis *a)
 {
@@ -211,17 +237,16 @@ static void print_panel(pen *p, const pic_map *map, const pic_panel *m, const pi
         fputc('\n', p->to);
     }
     if (m->rows <= 12 && m->cols <= 12) {
-        char value[48];
-        int wide = label_columns(col);
-        for (int64_t i = 0; i < m->rows * m->cols; i++) {
-            const int n = (int)strlen(pic_number(value, m->value[i], 4, fabs(m->value[i]) < 1e5));
-            wide = n > wide ? n : wide;
-        }
-        wide += 2;
-        if (wide * m->cols <= space) {
-            print_numbers(p, m, row, col, s, gutter, wide, colour);
-            return;
-        }
+        /* Use the most decimals, and if possible the wider gap, that fit. */
+        const int most = are_whole(m) ? 0 : 4, fewest = most < 2 ? most : 2, labels = label_columns(col) + 2;
+        for (int digits = most; digits >= fewest; digits--)
+            for (int gap = 2; gap > 0; gap--) {
+                const int n = number_columns(m, digits) + gap, wide = n > labels ? n : labels;
+                if (wide * m->cols <= space) {
+                    print_numbers(p, m, row, col, s, gutter, digits, wide, colour);
+                    return;
+                }
+            }
     }
     /* Make the cells about square: a character is twice as high as wide; a half block is square. Enlarge small maps,
      * and limit the height to about one screen. */

@@ -28,11 +28,17 @@ ok bias log log linear,left=1,right=2 --q 1 --k 2 -o -
 check 'terms add up' 0.3,-2.416 "$(awk -F , 'NR == 3 { printf "0.3,%.3f\n", $4 }' "$T/out")"
 ok bias log --q 5 --k 5
 has '^bias of log' '^1  -0\.2079   0\.0000  -0\.2079  -0\.3296  -0\.4159' 'query downward, key to the right'
+ok bias log --q 10 --k 10
+has '^1 -0\.208  0\.000 -0\.208 -0\.330 -0\.416 -0\.483 -0\.538 -0\.584 -0\.624 -0\.659$'
+ok bias log --q 12 --k 12
+has '^ 1 -0\.21  0\.00 -0\.21 -0\.33 -0\.42 -0\.48 -0\.54 -0\.58 -0\.62 -0\.66 -0\.69 -0\.72$'
+run bias table,left=4,right=4 --q 10 --k 10
+has '^5  0  0  1  2  3  4  5  6  7  8$'
 ok bias log
 has '^bias of log' 'query downward, key to the right'
 run bias t5 --q 4 --k 4
 check 'buckets where there is no table' '0 1' "$code $(grep -c '^relpos: t5: no table was given' "$T/err")"
-has '^bucket of t5' '^1   *1\.0000   *0\.0000  *17\.0000  *18\.0000'
+has '^bucket of t5' '^1  *1  *0  *17  *18$'
 ok bias t5,table=t5 --input "$small" --q 3 --k 3 --head 2 --json
 has '"heads": 4'
 ok bias t5,table=t5_table --input "$text" --q 40 --k 40 --head 11

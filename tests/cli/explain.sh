@@ -17,6 +17,7 @@ ok explain --bias log,lambda=0.3 --query 0
 same 'its defaults' tests/golden/explain.txt "$T/out"
 ok explain --query 2
 has "for 'sat' \(query 2 of 0 to 4\)" '^Raw scores  *1\.0000  *2\.0000  *2\.0000  *1\.0000  *1\.5000' \
+    '^Attention weights: exp\(biased score - 1\.0000\) / 3\.3013' '^Exponentials  *0\.4362  *0\.8123  *1\.0000  *0\.4927  *0\.5601' \
     '^ *A\[sat,sat\] = 0\.3029 \(d=0\) \|###############\|$' '^Output\[sat\] = \[0\.2170 0\.3309 0\.3877 0\.2341\]$' \
     '^Difference  *-0\.0198  *-0\.0045  *\+0\.0524  *-0\.0027  *-0\.0254'
 ok explain --json

@@ -215,6 +215,31 @@ static void large_maps_average_their_cells(void **state) /* a checkerboard of 0 
     free(v);
 }
 
+/* A small map is printed as numbers, with fewer decimals if the width requires it. */
+static void decimals_fit_the_width(void **state)
+{
+    (void)state;
+    double v[12 * 12];
+    for (int i = 0; i < 144; i++)
+        v[i] = -(double)(i + 1) / 1024;
+    const pic_panel panel = {v, 12, 12, NULL};
+    const pic_map map = map_of(&panel, 1);
+    static const struct {
+        int width;
+        const char *shown;
+    } cases[] = {{111, " 0  -0.0010  -0.0020 "}, {110, " 0 -0.0010 -0.0020 "}, {99, " 0 -0.0010 -0.0020 "},
+                 {98, " 0 -0.001 -0.002 "},      {87, " 0 -0.001 -0.002 "},    {86, " 0  0.00  0.00 "},
+                 {75, " 0  0.00  0.00 "}};
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        char *s = text_of(&map, cases[n].width, false);
+        assert_non_null(strstr(s, cases[n].shown));
+        free(s);
+    }
+    char *s = text_of(&map, 74, false); /* two decimals do not fit: a map */
+    assert_null(strstr(s, "0.00 "));
+    free(s);
+}
+
 /* Draw any content in every format: no crash, hang or malformed result. Most useful with sanitizers. */
 static void draw_all(const pic_map *map)
 {
@@ -428,15 +453,12 @@ static void test_columns(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(cells_are_in_their_place),
-                                       cmocka_unit_test(zero_is_white),
-                                       cmocka_unit_test(large_maps_average_their_cells),
-                                       cmocka_unit_test(odd_values_are_drawn),
-                                       cmocka_unit_test(panels_of_any_number_are_drawn),
-                                       cmocka_unit_test(hostile_names_are_escaped),
-                                       cmocka_unit_test(numbers_are_shown_in_every_locale),
-                                       cmocka_unit_test(text_maps_have_their_size),
-                                       cmocka_unit_test(test_columns),
-                                       cmocka_unit_test(impossible_pictures_are_refused)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cells_are_in_their_place),       cmocka_unit_test(zero_is_white),
+        cmocka_unit_test(large_maps_average_their_cells), cmocka_unit_test(decimals_fit_the_width),
+        cmocka_unit_test(odd_values_are_drawn),           cmocka_unit_test(panels_of_any_number_are_drawn),
+        cmocka_unit_test(hostile_names_are_escaped),      cmocka_unit_test(numbers_are_shown_in_every_locale),
+        cmocka_unit_test(text_maps_have_their_size),      cmocka_unit_test(test_columns),
+        cmocka_unit_test(impossible_pictures_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
