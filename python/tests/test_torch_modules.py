@@ -844,6 +844,25 @@ def test_window_attention_beside_timm(head_dim, fused):
               ([x, *holder.parameters()], [x, *by_name(peer, holder["a"])]))
 
 
+def test_attributes_of_timms_window_attention():
+    """scale and attn_drop are obeyed as timm obeys them; a learned scale is refused."""
+    timm = pytest.importorskip("timm.models.swin_transformer")
+    module, x = shake(rt.WindowAttention(DIM, HEADS, window_size=(2, 3))), draw(8, 6, DIM)
+    peer = timm.WindowAttention(DIM, HEADS, window_size=(2, 3))
+    peer.load_state_dict(module.state_dict(), strict=False)
+    peer.fused_attn = False
+    assert module.scale == pytest.approx(peer.scale, rel=1e-15)
+    module.scale = peer.scale = 0.7
+    module.attn_drop, peer.attn_drop = nn.Dropout(0.5), nn.Dropout(0.5)
+    module.eval(), peer.eval()
+    agree(module(x), peer(x), ([x], [x]))
+    module.train()
+    assert not torch.equal(module(x), module(x))
+    module.scale = nn.Parameter(torch.tensor(0.7))
+    with pytest.raises(TypeError, match="scale"):
+        module(x)
+
+
 def by_name(peer, module):
     named = dict(peer.named_parameters())
     return [named[name] for name, _ in module.named_parameters()]

@@ -1,6 +1,8 @@
 """Attention in windows of a grid, as in Swin.
 
 SPDX-License-Identifier: Apache-2.0"""
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -38,7 +40,7 @@ class WindowAttention(nn.Module):
         height, width = (window_size, window_size) if isinstance(window_size, int) else window_size
         self.window_size = height, width
         need_sizes(head_dim=head_dim, height=height, width=width)
-        inner = num_heads * head_dim
+        inner, self.scale = num_heads * head_dim, 1 / math.sqrt(head_dim)
         self._make_tables(height, width, **of)
         self.qkv = nn.Linear(dim, 3 * inner, bias=qkv_bias, **of)
         self.proj = nn.Linear(inner, dim, **of)
@@ -58,7 +60,8 @@ class WindowAttention(nn.Module):
         q, k, v = (_split(part, self.num_heads) for part in self.qkv(x).chunk(3, -1))
         if mask is not None:
             mask = mask.repeat(len(x) // len(mask), 1, 1)[:, None]
-        out = relpos.attention(q, k, v, **_masked(mask, self.term()), **_dropout(self, self.attn_drop))
+        drop = self.attn_drop.p if isinstance(self.attn_drop, nn.Dropout) else self.attn_drop  # a module, as in timm
+        out = relpos.attention(q, k, v, scale=self.scale, **_masked(mask, self.term()), **_dropout(self, drop))
         return self.proj_drop(self.proj(_join(out)))
 
     def _load_from_state_dict(self, state_dict, prefix, *args) -> None:
