@@ -201,7 +201,8 @@ int protein_hdf5_write(const char *path, const char *part, uint64_t n, const cha
                  .timeless = H5Pcreate(H5P_DATASET_CREATE),
                  .part = open(part, O_RDONLY | O_CLOEXEC)};
     H5Pset_obj_track_times(w.timeless, false);
-    int result = w.file >= 0 && w.part >= 0 ? io_append_list(part, old_note, sizeof old_note, copy_array, &w, err) : -1;
+    int result =
+        w.file >= 0 && w.part >= 0 ? io_append_list(part, old_note, sizeof old_note, copy_array, &w, NULL, err) : -1;
     if (result == 0 && w.n != n)
         result = io_fail(err, part, "%llu arrays were written, but %llu can be read (check the disk, and start again)",
                          (unsigned long long)n, (unsigned long long)w.n);

@@ -38,7 +38,7 @@ static int list_output(protein_output *o)
 {
     char note[sizeof o->note] = "", err[IO_ERR_MAX], safe[160];
     const int result = o->hdf5 ? protein_hdf5_list(o->path, note, sizeof note, on_found, o, err)
-                               : io_append_list(o->path, note, sizeof note, on_found, o, err);
+                               : io_append_list(o->path, note, sizeof note, on_found, o, &o->end, err);
     if (result != 0)
         return cli_error(CLI_FAILED, "-o: %s", err);
     if (note[0] == 0)

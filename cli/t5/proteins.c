@@ -379,6 +379,7 @@ static int embed(request *r)
 {
     protein_output *o = &r->output;
     protein_job *j = &r->job;
+    char safe[160];
     o->names = &j->names;
     j->output = o;
     int code = describe(r);
@@ -387,11 +388,19 @@ static int embed(request *r)
     if (code != CLI_OK)
         return code;
     count(r);
-    if (!j->counted || r->n_to_do > 0 || access(o->part, F_OK) == 0)
+    const bool open = !j->counted || r->n_to_do > 0 || access(o->part, F_OK) == 0;
+    if (!open && o->end == IO_APPEND_MORE)
+        return cli_error(CLI_FAILED,
+                         "-o: %s: it is damaged: what follows its intact arrays is not their directory (give all of "
+                         "its proteins to compute the others again, or remove it)",
+                         io_safe(safe, sizeof safe, o->path));
+    if (open || o->end == IO_APPEND_MEND)
         code = protein_output_open(o);
     if (code == CLI_OK && o->damaged > 0)
         fprintf(stderr, "t5 proteins: arrays that do not match their checksums, and are left out: %lld\n",
                 (long long)o->damaged);
+    if (code == CLI_OK && o->end == IO_APPEND_MEND)
+        fprintf(stderr, "t5 proteins: the directory of the output is damaged, and is written again\n");
     count(r); /* without those of the .part file */
     if (code == CLI_OK && (!j->counted || r->n_to_do > 0))
         code = plan(r);

@@ -47,6 +47,7 @@ typedef struct protein_output {
     char note[1024]; /* describes how the arrays are made */
     io_append *archive;
     protein_names *names;
+    io_append_end end;        /* of the .npz that an earlier run completed */
     int64_t damaged;          /* arrays of an earlier run whose data does not match its checksum */
     unsigned char *converted; /* one protein in the type of the file */
     size_t converted_size;

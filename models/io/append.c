@@ -178,6 +178,15 @@ static int report(int fd, const char *path, const member *m, io_append_found *fo
     return result == 1 && found(context, &array, m->tag, (off_t)(m->data + end), err) != 0 ? -1 : result;
 }
 
+/* Free the directory and the holes. */
+static void clear(io_append *a)
+{
+    io_zip_free(&a->zip);
+    while (a->n_holes > 0)
+        free(a->holes[--a->n_holes].name);
+    free(a->holes);
+}
+
 /* Remember a damaged member. */
 static bool add_hole(io_append *a, const member *m)
 {
@@ -209,9 +218,9 @@ static int take_member(int fd, const char *path, member *m, io_append *a, io_app
         const io_array damaged = {.name = m->name};
         if (found(context, &damaged, m->tag, IO_APPEND_DAMAGED, err) != 0)
             return -1;
-        return a == NULL || add_hole(a, m) ? 0 : io_fail(err, path, "out of memory");
+        return add_hole(a, m) ? 0 : io_fail(err, path, "out of memory");
     }
-    if (intact == 1 && a != NULL) {
+    if (intact == 1) {
         memcpy(m->name + strlen(m->name), ".npy", 5);
         return io_zip_adopt(&a->zip, m->name, m->start, m->bytes, m->crc, err) == 0 ? 1 : -1;
     }
@@ -219,8 +228,8 @@ static int take_member(int fd, const char *path, member *m, io_append *a, io_app
 }
 
 /* Read the members from the start of a file, which must have been written with `note` unless that is NULL. Call `found`
- * for each. If `a` is not NULL, add the intact ones to its directory, and those before the last intact one that are
- * damaged to its holes. *end receives the end of the last intact member. */
+ * for each. Add the intact ones to the directory of `a`, and those before the last intact one that are damaged to its
+ * holes. *end receives the end of the last intact member. */
 static int walk(int fd, const char *path, uint64_t size, io_append *a, const char *note, io_append_found *found,
                 void *context, uint64_t *end, char err[IO_ERR_MAX])
 {
@@ -249,20 +258,38 @@ static int walk(int fd, const char *path, uint64_t size, io_append *a, const cha
             result = -1;
         if (intact == 1) {
             *end = at;
-            n_holes = a != NULL ? a->n_holes : 0;
+            n_holes = a->n_holes;
         }
     }
-    while (a != NULL && a->n_holes > n_holes)
+    while (a->n_holes > n_holes)
         free(a->holes[--a->n_holes].name);
     free(m);
     return result;
 }
 
+/* Compare the bytes of the file from a->zip.at on with the directory of the intact arrays. */
+static io_status check_end(int fd, uint64_t size, const io_append *a, io_append_end *end, char why[IO_WHY_MAX])
+{
+    const io_zip *z = &a->zip;
+    unsigned char records[IO_ZIP_END_MAX];
+    const size_t n = io_zip_end_records(z, records), all = z->size + n;
+    *end = size - z->at > all ? IO_APPEND_MORE : IO_APPEND_MEND;
+    if (size - z->at != all)
+        return IO_OK;
+    unsigned char *has = malloc(all);
+    const io_status status = has == NULL ? io_no_memory(why) : io_pread(fd, (off_t)z->at, has, all, why);
+    if (status == IO_OK && (z->size == 0 || memcmp(has, z->central, z->size) == 0) &&
+        memcmp(has + z->size, records, n) == 0)
+        *end = IO_APPEND_WHOLE;
+    free(has);
+    return status;
+}
+
 int io_append_list(const char *path, char *note, size_t note_size, io_append_found *found, void *context,
-                   char err[IO_ERR_MAX])
+                   io_append_end *end, char err[IO_ERR_MAX])
 {
     struct stat st;
-    uint64_t end;
+    io_append a = {.out.path = path, .zip.out = &a.out};
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0 || fstat(fd, &st) != 0) {
         io_fail(err, path, "cannot be opened: %s", strerror(errno));
@@ -280,8 +307,11 @@ int io_append_list(const char *path, char *note, size_t note_size, io_append_fou
         strcpy(note, first->note);
     free(first);
     if (result == FOUND)
-        result = walk(fd, path, (uint64_t)st.st_size, NULL, NULL, found, context, &end, err);
+        result = walk(fd, path, (uint64_t)st.st_size, &a, NULL, found, context, &a.zip.at, err);
+    if (end != NULL && result >= 0 && check_end(fd, (uint64_t)st.st_size, &a, end, why) != IO_OK)
+        result = io_fail(err, path, "%s", why);
     close(fd);
+    clear(&a);
     return result < 0 ? -1 : 0;
 }
 
@@ -406,10 +436,7 @@ static int take_up(io_append *a, const char *from, io_append_found *found, void 
 
 static void free_append(io_append *a)
 {
-    io_zip_free(&a->zip);
-    while (a->n_holes > 0)
-        free(a->holes[--a->n_holes].name);
-    free(a->holes);
+    clear(a);
     free(a->out.temp);
     free(a->note);
     free(a);

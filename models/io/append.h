@@ -15,6 +15,10 @@ typedef struct io_append io_append;
  * the array has only a name. Return 0; or -1, after writing to err, to stop. */
 typedef int io_append_found(void *context, const io_array *array, uint64_t tag, off_t at, char err[IO_ERR_MAX]);
 
+/* What follows the intact arrays of an archive: bit for bit their directory; a damaged one, which io_append_open
+ * replaces; or more bytes than that has, such as damaged arrays. Other programs may be unable to read the last two. */
+typedef enum io_append_end { IO_APPEND_WHOLE, IO_APPEND_MEND, IO_APPEND_MORE } io_append_end;
+
 /* Open the file OUT.part, or create it. If it does not exist and `from` does, begin with a copy of the arrays of `from`
  * (NULL: none). `note` describes how the arrays are made; a file with another note, or that relpos did not write, is an
  * error and stays unchanged. Only one process can have the file open. Return NULL on failure. */
@@ -36,8 +40,8 @@ int io_append_flush(io_append *a, char err[IO_ERR_MAX]);
 int io_append_close(io_append *a, const char *to, char err[IO_ERR_MAX]);
 
 /* Call found for each array of a complete archive, or of the complete members of OUT.part. note[note_size] receives
- * its note, "" if it has none. */
+ * its note, "" if it has none; *end, unless `end` is NULL, what follows the intact arrays. */
 int io_append_list(const char *path, char *note, size_t note_size, io_append_found *found, void *context,
-                   char err[IO_ERR_MAX]);
+                   io_append_end *end, char err[IO_ERR_MAX]);
 
 #endif

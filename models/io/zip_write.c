@@ -194,14 +194,11 @@ int io_zip_adopt(io_zip *z, const char *name, uint64_t start, uint64_t bytes, ui
     return describe(z, name, strlen(name)) ? 0 : io_fail(err, z->out->path, "out of memory");
 }
 
-int io_zip_finish(io_zip *z, char err[IO_ERR_MAX])
+size_t io_zip_end_records(const io_zip *z, unsigned char end[IO_ZIP_END_MAX])
 {
-    unsigned char end[56 + 20 + 22], *to = end;
-    const uint64_t start = z->at;
-    if (put(z, z->central, z->size, err) != 0)
-        return -1;
+    unsigned char *to = end;
+    const uint64_t start = z->at, at = start + z->size;
     if (z->members >= LARGE || start >= LARGE32 || z->size >= LARGE32) {
-        const uint64_t at = z->at;
         to = store(to, 0x06064b50, 4);
         to = store(to, 56 - 12, 8);
         to = store(to, (3 << 8) + 45, 2);
@@ -224,7 +221,14 @@ int io_zip_finish(io_zip *z, char err[IO_ERR_MAX])
     to = store(to, clamp32(z->size), 4);
     to = store(to, clamp32(start), 4);
     to = store(to, 0, 2);
-    return put(z, end, (size_t)(to - end), err);
+    return (size_t)(to - end);
+}
+
+int io_zip_finish(io_zip *z, char err[IO_ERR_MAX])
+{
+    unsigned char end[IO_ZIP_END_MAX];
+    const size_t size = io_zip_end_records(z, end);
+    return put(z, z->central, z->size, err) == 0 ? put(z, end, size, err) : -1;
 }
 
 void io_zip_free(io_zip *z)

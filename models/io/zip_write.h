@@ -5,6 +5,8 @@
 
 #include "io/formats.h"
 
+#define IO_ZIP_END_MAX (56 + 20 + 22) /* bytes of the records at the end of an archive, with those of ZIP64 */
+
 /* An archive that is being written. Start from {.out = out}. */
 typedef struct io_zip {
     io_out *out;
@@ -39,7 +41,9 @@ int io_zip_array(io_zip *z, const io_array *array, char err[IO_ERR_MAX]);
 int io_zip_begin_array(io_zip *z, const io_array *array, char err[IO_ERR_MAX]);
 /* Count a member that the file already contains: its header begins at `start`. */
 int io_zip_adopt(io_zip *z, const char *name, uint64_t start, uint64_t bytes, uint32_t crc, char err[IO_ERR_MAX]);
-/* Write the central directory, which ends the archive. */
+/* Return the size of the records that follow the central directory, if that begins at z->at; they go to `end`. */
+size_t io_zip_end_records(const io_zip *z, unsigned char end[IO_ZIP_END_MAX]);
+/* Write the central directory and the records, which end the archive. */
 int io_zip_finish(io_zip *z, char err[IO_ERR_MAX]);
 void io_zip_free(io_zip *z);
 

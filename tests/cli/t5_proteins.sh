@@ -228,6 +228,45 @@ for to in cut.npz.part cut.npz cut.h5.part; do
     same 'an array was damaged' "${whole%.part}" "$T/made/${to%.part}"
 done
 
+# a bit of any byte of a complete file changed: the next run mends it; where nothing is left to compute, it may refuse it
+# flip FROM AT TO: copy a file with a bit of byte AT changed
+flip()
+{
+    byte=$(od -An -tu1 -j "$2" -N 1 "$1")
+    mask=$((1 << $2 % 8))
+    # shellcheck disable=SC2059
+    { head -c "$2" "$1"; printf "\\$(printf %o $((byte & mask ? byte - mask : byte + mask)))"; tail -c +$(($2 + 2)) "$1"; } >"$3"
+}
+printf '>aa\nMKV\n' >"$T/one_protein.fasta"
+printf '>aa\nMKV\n>bb\nMK\n' >"$T/two_proteins.fasta"
+does $model "$T/one_protein.fasta" -o "$T/made/one_protein.npz"
+does $model "$T/two_proteins.fasta" -o "$T/made/two_proteins.npz"
+size=$(wc -c <"$T/made/one_protein.npz")
+at=0
+while [ $at -lt "$size" ]; do
+    flip "$T/made/one_protein.npz" $at "$T/made/flipped.npz"
+    cp "$T/made/flipped.npz" "$T/flipped"
+    run t5 proteins $model "$T/one_protein.fasta" -o "$T/made/flipped.npz"
+    command="t5 proteins with byte $at changed"
+    if [ $code = 1 ]; then
+        says 'it exists, and this command did not write it|it was written with'
+        same 'and stays' "$T/flipped" "$T/made/flipped.npz"
+    else
+        check 'exit code' 0 "$code"
+        same 'mended' "$T/made/one_protein.npz" "$T/made/flipped.npz"
+    fi
+    at=$((at + 1))
+done
+says 'the directory of the output is damaged, and is written again'
+for at in 3 20 185; do # in the header and the data of a protein that is not in the FASTA file
+    flip "$T/made/two_proteins.npz" $((size - 74 + at)) "$T/made/flipped.npz"
+    cp "$T/made/flipped.npz" "$T/flipped"
+    refused 1 'flipped.npz: it is damaged: what follows its intact arrays is not their directory' \
+        t5 proteins $model "$T/one_protein.fasta" -o "$T/made/flipped.npz"
+    same 'and stays' "$T/flipped" "$T/made/flipped.npz"
+done
+rm -f "$T/made/flipped.npz"
+
 # OUT.part replaces OUT, so it may not lack what OUT has
 cp "$T/made/whole.npz" "$T/made/cut.npz"
 hurt "$T/made/whole.npz" "$T/made/cut.npz.part"

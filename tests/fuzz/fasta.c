@@ -63,8 +63,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         PROMISE(strcmp(err, again) == 0, "two errors for one file: %s, %s", err, again);
     }
     size_t found = 0;
+    io_append_end end;
     fuzz_valid += n > 0;
-    if (io_append_list(path, note, sizeof note, look, &found, err) != 0)
+    if (io_append_list(path, note, sizeof note, look, &found, &end, err) != 0)
         refusal_is_a_line(err, sizeof err);
     PROMISE(found <= size / 30, "more arrays than the file has room for");
     return 0;

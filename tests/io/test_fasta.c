@@ -494,12 +494,45 @@ static void test_damage(void **state)
     free(whole.p);
 }
 
+/* With any bit of the file changed, or without its end, or with more after it, a list either fails, or lacks an array,
+ * or says what is wrong. A program that has nothing to add then knows whether others can read the file. */
+static void test_list(void **state)
+{
+    (void)state;
+    const char *out = in_dir("whole.npz"), *hurt = in_dir("hurt.npz");
+    add(in_dir("whole.part"), NULL, 4, false, out);
+    const bytes whole = load_file(out);
+    unsigned char *copy = malloc(whole.n + 1);
+    size_t mended = 0;
+    for (size_t bit = 0; bit <= 8 * whole.n + 2; bit++) {
+        const size_t size = bit < 8 * whole.n ? whole.n : whole.n + 1 - (bit - 8 * whole.n);
+        char note[20];
+        io_append_end end = IO_APPEND_MORE;
+        having h = {.n = 0};
+        memcpy(copy, whole.p, whole.n);
+        copy[whole.n] = 0;
+        if (bit < 8 * whole.n)
+            copy[bit / 8] ^= (unsigned char)(1 << bit % 8);
+        save(hurt, copy, size);
+        const bool ours = io_append_list(hurt, note, sizeof note, count, &h, &end, err) == 0 && note[0] != 0;
+        const bool same = size == whole.n && memcmp(copy, whole.p, size) == 0;
+        assert_int_equal(ours && end == IO_APPEND_WHOLE, same);
+        assert_true(!same || h.n == 4);
+        mended += ours && end == IO_APPEND_MEND;
+        assert_true(end != IO_APPEND_MEND || h.n == 4);
+    }
+    assert_int_equal(mended, 8 * (22 + 4 * (46 + strlen("array0.npy"))) + 1);
+    free(copy);
+    free(whole.p);
+}
+
 /* An array that is not written again is not in the archive. */
 static void test_left_out(void **state)
 {
     (void)state;
     const char *out = in_dir("whole.npz"), *part = in_dir("hurt.part");
     char note[20];
+    io_append_end end;
     add(in_dir("whole.part"), NULL, 4, false, out);
     bytes whole = load_file(out);
     whole.p[whole.n / 4] ^= 1;
@@ -509,7 +542,8 @@ static void test_left_out(void **state)
     assert_int_equal(h.n_damaged, 1);
     check_archive(part, 3);
     h = (having){.n = 0};
-    assert_int_equal(io_append_list(part, note, sizeof note, count, &h, err), 0);
+    assert_int_equal(io_append_list(part, note, sizeof note, count, &h, &end, err), 0);
+    assert_int_equal(end, IO_APPEND_WHOLE);
     assert_int_equal(h.n, 3);
     assert_int_equal(h.n_damaged, 1);
     free(whole.p);
@@ -569,10 +603,10 @@ static void test_other_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_records),   cmocka_unit_test(test_refusals),    cmocka_unit_test(test_formats),
-        cmocka_unit_test(test_line_ends), cmocka_unit_test(test_skip),        cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_append),    cmocka_unit_test(test_cut),         cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_left_out),  cmocka_unit_test(test_other_files),
+        cmocka_unit_test(test_records),   cmocka_unit_test(test_refusals), cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_line_ends), cmocka_unit_test(test_skip),     cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_append),    cmocka_unit_test(test_cut),      cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_list),      cmocka_unit_test(test_left_out), cmocka_unit_test(test_other_files),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
