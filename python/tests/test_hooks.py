@@ -255,9 +255,9 @@ PlainPos.forward = plain_pos_forward
 
 
 class PlainRotary(nn.Module):
-    def __init__(self, dim):
+    def __init__(self, dim, base=10000.0):
         super().__init__()
-        self.dim, self.base, self.inv_freq = dim, 10000.0, 10000.0 ** (-torch.arange(0, dim, 2) / dim)
+        self.dim, self.base, self.inv_freq = dim, base, base ** (-torch.arange(0, dim, 2) / dim)
 
     def forward(self, positions):
         angles = positions[..., None] * self.inv_freq
@@ -266,7 +266,7 @@ class PlainRotary(nn.Module):
     def apply_rope(self, x, positions):
         if x.shape[-1] != self.dim:
             raise ValueError("dim")
-        cos, sin = self(positions)
+        cos, sin = self(positions if positions.dim() == 1 else positions[:, None])
         pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous()) * torch.complex(cos, sin)
         return torch.view_as_real(pairs).flatten(-2)
 
@@ -287,7 +287,7 @@ class PlainRoPE(nn.Module):
         for x, at, mask in (q, q_positions, q_position_mask), (k, k_positions, k_position_mask):
             at = torch.arange(x.shape[2]) if at is None else at
             at = at if mask is None else at.masked_fill(~mask, 0)
-            turned.append(self.rotary_emb.apply_rope(x, at if at.dim() == 1 else at[:, None]))
+            turned.append(self.rotary_emb.apply_rope(x, at))
         scores = turned[0] @ turned[1].mT / self.head_dim ** 0.5
         if is_causal:
             scores = scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1), -torch.inf)
@@ -333,7 +333,7 @@ def run_vectors(x):
     ours = layer.forward(X if isinstance(layer, rn.RelativeSelfAttention) else tensor(X))
     biases = rn.compute_position_biases(Q, x)
     if isinstance(x, nn.Module):
-        np.testing.assert_allclose(rt.compute_position_biases(q, x), biases, atol=1e-12)
+        np.testing.assert_allclose(rt.compute_position_biases(q, x).detach(), biases, atol=1e-12)
     return [*ours, rn.relative_attention_scores(Q, K, x), rn.relative_attention_output(w.numpy(), V, x), biases]
 
 
@@ -475,6 +475,19 @@ def with_hook(name):
     return change
 
 
+def with_new(name, **attributes):
+    """Return a change that sets attributes of a module."""
+    def change(x):
+        for key, value in attributes.items():
+            setattr(getattr(x, name), key, value() if key == "inv_freq" else value)
+    return change
+
+
+def swapped(positions):  # cosines and sines of other angles
+    angles = positions[..., None] * torch.tensor([0.1, 0.2, 0.3, 0.4])
+    return angles.cos(), angles.sin()
+
+
 def array(*shape):
     made = np.random.default_rng(9).standard_normal(shape)
     return lambda x: nn.Parameter(tensor(made)) if isinstance(x,
@@ -547,7 +560,8 @@ ATTRIBUTES = {
     "attn": [attention_like(OtherAttention), with_hook("attn")], "embed_dim": [8, 32], "rel_bias": [array(9)],
     "max_len": [3],
     "pos_emb": [array(12, 16)], "dropout": [0.5],
-    "rotary_emb": [lambda x: PlainRotary(8), lambda x: rt.RotaryEmbedding(8, base=10.0)],
+    "rotary_emb": [lambda x: PlainRotary(8, 10.0), lambda x: rt.RotaryEmbedding(8, base=10.0),
+                   with_new("rotary_emb", inv_freq=lambda: torch.arange(4.0)), with_new("rotary_emb", forward=swapped)],
     "base": [3.0], "inv_freq": [lambda x: torch.arange(4.0)],
     "scale of torch.RelativePositionBiasAttention": [1.0, lambda x: nn.Parameter(torch.tensor(1.5))],
     "bias_scale of torch.RelativePositionBiasAttention": [0.7, lambda x: nn.Parameter(torch.tensor(0.9))],
@@ -679,12 +693,58 @@ def test_offsets_of_replaced_vectors():
         for x, y in zip(near(X, q_offset=offset), want(X, q_offset=offset)):
             np.testing.assert_array_equal(x, y)
     module = rt.ShawMultiheadAttention(8, 2, max_distance=3)
+    plain = copy.deepcopy(module)
+    nn.init.zeros_(plain.rel_embed.a_K)
     module.rel_embed.get_key_embedding = lambda r: torch.zeros(4)
+    real = torch.tensor([0, 1.5, 7, 2.25, 9, 3])
+    for given in {}, {"q_positions": real}, {"k_positions": real, "k_position_mask": real < 5}:
+        found, want = (layer(*[tensor(X)[None]] * 3, **given)[0] for layer in (module, plain))
+        torch.testing.assert_close(found, want)
+    with pytest.raises(ValueError, match="^positions differ by up to .*each offset, up to 65536"):
+        module(*[tensor(X)[None]] * 3, q_positions=real * 1e6)
     with pytest.raises(TypeError, match="get_key_embedding is replaced"):
-        module(*[tensor(X)[None]] * 3)
+        module.rel_embed.terms()
     far.rel_embed.max_distance = 30
     with pytest.raises(ValueError, match="^max_distance is 30, but a_K has 41 rows, expected 61"):
         far(tensor(X))
+
+
+class Tutorials:
+    """The vectors of the tutorial, whose class knows nothing of relpos."""
+
+    def __init__(self, max_distance, d_k, d_v, seed):
+        random = np.random.RandomState(seed)
+        self.max_distance = max_distance
+        self.a_K = random.randn(2 * max_distance + 1, d_k) * np.sqrt(2 / (2 * max_distance + 1 + d_k))
+        self.a_V = random.randn(2 * max_distance + 1, d_v) * np.sqrt(2 / (2 * max_distance + 1 + d_v))
+
+    def get_key_embedding(self, rel_pos):
+        return self.a_K[max(-self.max_distance, min(self.max_distance, rel_pos)) + self.max_distance]
+
+    def get_value_embedding(self, rel_pos):
+        return self.a_V[max(-self.max_distance, min(self.max_distance, rel_pos)) + self.max_distance]
+
+
+def test_the_vectors_of_the_tutorial_where_ours_are_accepted():
+    theirs, ours = Tutorials(3, 4, 4, seed=5), rt.RelativePositionEmbedding(3, 4, 4)
+    ours.a_K, ours.a_V = nn.Parameter(tensor(theirs.a_K)), nn.Parameter(tensor(theirs.a_V))
+    x, positions = tensor(RNG.standard_normal((2, 6, 8))), torch.tensor([0.0, 2, 4, 4.5, 7, 1])
+    for layer, calls in ((rt.RelativeSelfAttention(8, 4, 4, 3), [([x], {}), ([x], {"causal": True})]),
+                         (rt.ShawMultiheadAttention(8, 2, max_distance=3),
+                          [([x] * 3, {}), ([x] * 3, {"q_positions": positions, "k_positions": positions})])):
+        layer.rel_embed = ours
+        want = [layer(*inputs, **options)[0] for inputs, options in calls]
+        layer.rel_embed = theirs
+        assert not any("rel_embed" in name for name in layer.state_dict())
+        for (inputs, options), found in zip(calls, want):
+            torch.testing.assert_close(layer(*inputs, **options)[0], found, atol=1e-13, rtol=0)
+        layer.rel_embed = ours
+        assert "rel_embed.a_K" in layer.state_dict()
+    for function, arrays in ((rt.relative_attention_scores, (Q, K)), (rt.efficient_relative_scores, (Q, K)),
+                             (rt.relative_attention_output, (abs(X[:, :6]), V)), (rt.compute_position_biases, (Q,))):
+        want = getattr(rn, function.__name__)(*arrays, theirs)
+        for vectors in theirs, ours:
+            np.testing.assert_allclose(function(*map(tensor, arrays), vectors).detach(), want, atol=1e-13)
 
 
 def test_biases_of_another_module_at_an_offset():

@@ -229,6 +229,55 @@ def test_xavier():
                        embed.a_K[0]) and torch.equal(embed.get_value_embedding(7), embed.a_V[207])
 
 
+@pytest.mark.parametrize("n, m", [(6, 6), (3, 9), (7, 2), (0, 4), (1, 1)])
+def test_functions_of_relative_vectors(n, m):
+    """Scores and outputs by the loops of the tutorial, with gradients of all inputs; leading axes are batches."""
+    embed = rt.RelativePositionEmbedding(2, 4, 5)
+    q, k, v, w = draw(n, 4), draw(m, 4), draw(m, 5), draw(n, m)
+
+    def loops(of):
+        rows = [torch.stack([of(i, j) for j in range(m)]) for i in range(n)]
+        return torch.stack(rows) if rows else torch.zeros(0, m)
+
+    biases = loops(lambda i, j: q[i] @ embed.get_key_embedding(j - i) / 2)
+    scores = loops(lambda i, j: q[i] @ (k[j] + embed.get_key_embedding(j - i)) / 2)
+    output = loops(lambda i, j: w[i, j] * (v[j] + embed.get_value_embedding(j - i))).sum(1) if n else torch.zeros(0, 5)
+    for function, inputs, want in ((rt.compute_position_biases, (q,), biases),
+                                   (rt.relative_attention_scores, (q, k), scores),
+                                   (rt.efficient_relative_scores, (q, k), scores),
+                                   (rt.relative_attention_output, (w, v), output)):
+        options = {"M": m} if len(inputs) == 1 else {}
+        got, learned = function(*inputs, embed, **options), embed.a_V if inputs[0] is w else embed.a_K
+        if n:
+            agree(got, want, [*inputs, learned])
+        assert got.shape == want.shape
+        twice = function(*(torch.stack([x, 2 * x]) for x in inputs), embed, **options)
+        torch.testing.assert_close(twice[1], function(*(2 * x for x in inputs), embed, **options))
+        single = function(*(x.float() for x in inputs), embed, **options)
+        assert single.dtype == torch.float32
+        torch.testing.assert_close(single.double(), got, atol=1e-5, rtol=0)
+
+
+def test_the_rotation_of_a_rope_layer():
+    layer = rt.RoPEMultiheadAttention(DIM, HEADS, rope_base=50.0)
+    x, p = draw(B, HEADS, LQ, DIM // HEADS), torch.rand(LQ) * 9
+    assert torch.equal(layer.rotary_emb.apply_rope(x, p), rt.RotaryEmbedding(DIM // HEADS, 50.0).apply_rope(x, p))
+    assert not any("rotary" in name for name in layer.state_dict())
+    tokens = draw(B, LQ, DIM)
+    want = layer(tokens, tokens, tokens, q_positions=p, k_positions=p)[0]
+    layer.rotary_emb.register_forward_hook(lambda *_: None)  # now apply_rope is called
+    torch.testing.assert_close(layer(tokens, tokens, tokens, q_positions=p, k_positions=p)[0], want, atol=1e-12, rtol=0)
+    layer.rope_base = 7.0
+    other = rt.RoPEMultiheadAttention(DIM, HEADS, rope_base=7.0)
+    other.load_state_dict(layer.state_dict())
+    assert layer.rotary_emb.base == 7.0 and torch.equal(layer(*[tokens] * 3)[0], other(*[tokens] * 3)[0])
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):  # rounded frequencies are not changed ones
+        assert other.to(dtype)._rotates_by_base()
+    other.rotary_emb.inv_freq.mul_(1.5)
+    assert not other._rotates_by_base()
+    assert rt.RoPEMultiheadAttention(DIM, HEADS, layout="half").rotary_emb is None
+
+
 def test_analysis():
     embed = rt.RelativePositionEmbedding(2, 4, 4)
     q = draw(6, 4)

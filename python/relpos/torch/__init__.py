@@ -27,8 +27,8 @@ from ._multihead import (AdditivePosMultiheadAttention, AdditiveRelMultiheadAtte
                          RoPEMultiheadAttention, RotaryEmbedding, ShawMultiheadAttention)
 from ._t5 import RelativePositionalBias, T5Attention, cross_attention_with_bias
 from ._textbook import (RelativePositionBiasAttention, RelativePositionEmbedding, RelativeSelfAttention,
-                        analyze_position_bias,
-                        compute_position_biases)
+                        analyze_position_bias, compute_position_biases, efficient_relative_scores,
+                        relative_attention_output, relative_attention_scores)
 from ._window import FactorisedWindowAttention, WindowAttention
 
 __all__ = ["RelativePositionBiasAttention", "RelativePositionEmbedding", "RelativeSelfAttention",
@@ -38,6 +38,7 @@ __all__ = ["RelativePositionBiasAttention", "RelativePositionEmbedding", "Relati
            "ShawMultiheadAttention", "RoPEMultiheadAttention", "RotaryEmbedding", "ALiBiMultiheadAttention",
            "WindowAttention",
            "FactorisedWindowAttention", "clip_relative_position", "compute_position_biases", "analyze_position_bias",
+           "relative_attention_scores", "efficient_relative_scores", "relative_attention_output",
            "count_position_pairs", "cross_attention_with_bias", "scaled_dot_product_attention"]
 
 

@@ -12,10 +12,10 @@ import relpos
 
 from .. import _operator, _torch
 from .._hooks import Refusing, hook, replaced
-from ..numpy import first_rows
+from ..numpy import first_rows, vector_terms
 from ._functional import _added, _attend, _causal, _dropout, _is_bool, _join, _masked, _split, _unchanged
 from ._numbers import need_dropout, need_heads, need_sizes
-from ._textbook import RelativePositionEmbedding
+from ._textbook import RelativePositionEmbedding, WithVectors, stack_like
 
 
 def _multihead(module, q: Tensor, k: Tensor, v: Tensor, masks: dict, bias=None,
@@ -437,6 +437,10 @@ class _MultiheadAttention(_WithPositions):
         """Return the terms as arguments of relpos.attention, in a dictionary."""
         raise NotImplementedError
 
+    def _positioned(self, q: Tensor, k: Tensor, positions: dict) -> tuple[Tensor, Tensor, dict]:
+        """Return projected queries and keys (B, L, H D), and the terms as arguments of relpos.attention."""
+        return q, k, self.terms(**positions)
+
     def _positions(self, side: str, x: Tensor, positions: Tensor | None, mask: Tensor | None) -> dict:
         """Return the arguments of terms() for the positions of one side, "q" or "k"."""
         found = {f"{side}_positions": _known(positions, mask)}
@@ -453,7 +457,8 @@ class _MultiheadAttention(_WithPositions):
                 f"embed_dim is {self.embed_dim}, num_heads {self.num_heads} and head_dim {self.head_dim}, but "
                 "q_proj gives "
                 f"{q.shape[-1]} numbers a token; make them match")
-        out, weights = _multihead(self, q, k, v, masks, **self.terms(**positions))
+        q, k, terms = self._positioned(q, k, positions)
+        out, weights = _multihead(self, q, k, v, masks, **terms)
         return self.out_proj(out), weights
 
     def _of_torch(self, found, state_dict, prefix) -> dict:
@@ -494,7 +499,7 @@ class ClippedBiasMultiheadAttention(_MultiheadAttention):
         return {"bias": relpos.Table(table.flip(-1), left=self.max_distance, right=self.max_distance, **positions)}
 
 
-class ShawMultiheadAttention(_MultiheadAttention):
+class ShawMultiheadAttention(WithVectors, _MultiheadAttention):
     """Multi-head attention with vectors for keys and values at each clipped offset, as in RelativeSelfAttention.
 
     Shapes   as in AdditiveRelMultiheadAttention, including infinite positions and position masks: False = no vectors
@@ -513,11 +518,29 @@ class ShawMultiheadAttention(_MultiheadAttention):
     def reset_parameters(self) -> None:
         """Initialize the projections, and draw new vectors."""
         super().reset_parameters()
-        self.rel_embed.reset_parameters()
+        if hasattr(self.rel_embed, "reset_parameters"):
+            self.rel_embed.reset_parameters()
 
     def terms(self, **positions) -> dict:
         """Return the vectors as arguments of relpos.attention, in a dictionary."""
-        return self.rel_embed.terms(**positions)
+        return vector_terms(self.rel_embed, **positions)
+
+    def _positioned(self, q: Tensor, k: Tensor, positions: dict) -> tuple[Tensor, Tensor, dict]:
+        """Call get_key_embedding and get_value_embedding for each offset that may occur, if they are replaced."""
+        if not replaced(self.rel_embed, "get_key_embedding", "get_value_embedding"):
+            return super()._positioned(q, k, positions)
+        (low_q, high_q), (low_k, high_k) = (
+            (0, x.shape[1] - 1) if at is None else (at.min().item(), at.max().item())
+            for x, at in ((q, positions["q_positions"]), (k, positions["k_positions"])))
+        reach = max(high_q - low_k, high_k - low_q, 0)
+        if reach > _MAX_REACH:
+            raise ValueError(f"positions differ by up to {reach:g}, and {type(self.rel_embed).__name__} is called for "
+                             f"each offset, up to {_MAX_REACH}; use a RelativePositionEmbedding of relpos.torch")
+        lengths = (int(reach) + 1,) * 2
+        return q, k, vector_terms(self.rel_embed, lengths, stack_like(q), **positions)
+
+
+_MAX_REACH = 2**16
 
 
 class RoPEMultiheadAttention(_MultiheadAttention):
@@ -525,7 +548,8 @@ class RoPEMultiheadAttention(_MultiheadAttention):
     position p by the angle p / rope_base^(2c / head_dim).
 
     Shapes   as in AdditiveRelMultiheadAttention, but with finite positions. Position masks: False = not rotated.
-             layout="half" pairs channel c with c + head_dim / 2 instead.
+             layout="half" pairs channel c with c + head_dim / 2 instead; rotary_emb is None then.
+             rotary_emb is a RotaryEmbedding. If it is replaced or changed, its apply_rope rotates.
     Weights  q_proj, k_proj, v_proj, out_proj.
     Sign     scores depend only on key - query.
     Errors   ValueError if a position is not finite.
@@ -533,8 +557,7 @@ class RoPEMultiheadAttention(_MultiheadAttention):
     """
 
     _never_used = {
-        **_NOT_CALLED, "rotary_emb": "set rope_base and layout, or rotate in your own code with RotaryEmbedding",
-        **dict.fromkeys(("_split_heads", "_merge_heads", "_merge_masks", "_attention_with_weights"),
+        **_NOT_CALLED, **dict.fromkeys(("_split_heads", "_merge_heads", "_merge_masks", "_attention_with_weights"),
                         "replace forward, and call relpos.attention there")
     }
 
@@ -545,7 +568,40 @@ class RoPEMultiheadAttention(_MultiheadAttention):
                 f"the fifth argument is {parameters[2]!r}, expected add_bias_kv of torch.nn.MultiheadAttention; pass "
                 "rope_base by name")
         super().__init__(embed_dim, num_heads, *parameters, **options)
-        self.rope_base, self.layout = rope_base, layout
+        self.layout, self.rotary_emb = layout, None
+        self.rope_base = rope_base
+
+    @property
+    def rope_base(self) -> float:
+        """The base of the frequencies. A new one creates a new rotary_emb."""
+        return self._rope_base
+
+    @rope_base.setter
+    def rope_base(self, base: float) -> None:
+        self._rope_base = base
+        if self.layout == "interleaved":
+            self.rotary_emb = RotaryEmbedding(self.head_dim, base, device=self.q_proj.weight.device)
+
+    def _rotates_by_base(self) -> bool:
+        """Return true if rotary_emb rotates as the term does."""
+        rotary = self.rotary_emb
+        if rotary is None:
+            return True
+        if not _unchanged(rotary, RotaryEmbedding) or replaced(rotary, "apply_rope"):
+            return False
+        found = rotary.inv_freq
+        if torch.compiler.is_compiling() or found.is_meta:
+            return rotary.base == self.rope_base
+        want = _frequencies(self.head_dim, self.rope_base, device=found.device, dtype=torch.float64)
+        rounded = (want.float().to(dtype).double() for dtype in (torch.float32, torch.bfloat16, torch.float16))
+        return found.shape == want.shape and any(torch.allclose(found.double(), x, rtol=4e-6, atol=0) for x in rounded)
+
+    def _positioned(self, q: Tensor, k: Tensor, positions: dict) -> tuple[Tensor, Tensor, dict]:
+        if self._rotates_by_base():
+            return super()._positioned(q, k, positions)
+        q, k = (_join(self.rotary_emb.apply_rope(_split(x, self.num_heads), _at(x, positions[name], None)))
+                for x, name in ((q, "q_positions"), (k, "k_positions")))
+        return q, k, {}
 
     def _positions(self, side: str, x: Tensor, positions: Tensor | None, mask: Tensor | None) -> dict:
         """Return the positions of one side. Tokens without a position get 0, which means no rotation."""
@@ -559,9 +615,14 @@ class RoPEMultiheadAttention(_MultiheadAttention):
         return {"rope": relpos.RoPE(base=self.rope_base, layout=self.layout, **positions)}
 
 
+def _frequencies(dim: int, base: float, **options) -> Tensor:
+    """Return the angle of each pair of channels at position 1."""
+    return base**(-torch.arange(0, dim, 2, **options) / dim)
+
+
 class RotaryEmbedding(nn.Module):
     """The cosines and sines of RoPE for given positions, and the rotation of vectors, for your own attention code.
-    RoPEMultiheadAttention does not use this class, since relpos.attention rotates.
+    RoPEMultiheadAttention has one as rotary_emb, but relpos.attention rotates unless it is changed.
 
     Shapes   positions (P) or (B, P), integer or real; cosines and sines (..., P, dim/2). apply_rope: x (B, H, P, dim).
     Layout   channels 2c and 2c + 1 form a pair, which is rotated by p / base^(2c / dim).
@@ -575,14 +636,15 @@ class RotaryEmbedding(nn.Module):
         if dim % 2:
             raise ValueError(f"dim is {dim}, expected an even number")
         self.dim, self.base = dim, base
-        self.register_buffer("inv_freq", base**(-torch.arange(0, dim, 2, device=device, dtype=dtype) / dim),
-                             persistent=False)
+        self.register_buffer("inv_freq", _frequencies(dim, base, device=device, dtype=dtype), persistent=False)
 
+    @hook
     def forward(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return (cosines, sines)."""
         angles = positions[..., None] * self.inv_freq
         return angles.cos(), angles.sin()
 
+    @hook
     def apply_rope(self, x: Tensor, positions: Tensor, position_mask: Tensor | None = None) -> Tensor:
         """Rotate x by its positions. Tokens whose mask is False are not rotated."""
         if x.shape[-1] != self.dim:

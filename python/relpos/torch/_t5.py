@@ -238,8 +238,8 @@ class T5Attention(nn.Module):
         alone = x.dim() == 2
         for name, given in (("x", x), ("key_value_states", source)):
             if given.dim() not in (2, 3) or given.dim() != x.dim():
-                raise ValueError(f"{name} has shape {tuple(given.shape)}, expected (B, L, dim), or (L, dim) in both for "
-                                 "one sequence")
+                raise ValueError(f"{name} has shape {tuple(given.shape)}, expected (B, L, dim), or (L, dim) in both "
+                                 "for one sequence")
         if alone:
             x, source = x[None], source[None]
         q, k, v = (_split(x, self.num_heads, self.head_dim)

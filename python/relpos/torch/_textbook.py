@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import relpos
 
 from .._hooks import hook, replaced
-from ..numpy import clip_relative_position, inverse, own_bias, vector_terms
+from ..numpy import clip_relative_position, inverse, own_bias, vector_terms, vectors_of
 from ._functional import _attend, _masked, _need_tensors
 from ._numbers import need_sizes
 
@@ -146,7 +146,17 @@ def _xavier(rows: int, columns: int, seed: int | None = None, at: int = 0) -> nn
     return nn.Parameter(nn.init.xavier_normal_(torch.empty(rows, columns), generator=generator))
 
 
-class RelativeSelfAttention(nn.Module):
+class WithVectors(nn.Module):
+    """A module whose rel_embed may be any object with the methods and attributes of RelativePositionEmbedding, such as
+    a tutorial's own class for arrays. Vectors that are not parameters of a module are not trained."""
+
+    def __setattr__(self, name, value):
+        if name == "rel_embed" and not isinstance(value, nn.Module):
+            self._modules.pop(name, None)  # torch would only replace it by a module
+        super().__setattr__(name, value)
+
+
+class RelativeSelfAttention(WithVectors):
     """One head of self-attention with relative positions in keys and values:
     e[i, j] = <q_i, k_j + a_K[j - i]> / sqrt(d_k), out_i = sum_j softmax(e)[i, j] (v_j + a_V[j - i]), q = X W_q and so
     on.
@@ -172,27 +182,83 @@ class RelativeSelfAttention(nn.Module):
         relpos.attention."""
         _need_tensors("relpos.numpy.RelativeSelfAttention", X=X)
         q, k, v = (x.unsqueeze(-3) for x in (X @ self.W_q, X @ self.W_k, X @ self.W_v))
-        terms = vector_terms(self.rel_embed, (X.shape[-2], X.shape[-2], options.get("q_offset")), _stack_like(q))
+        terms = vector_terms(self.rel_embed, (X.shape[-2], X.shape[-2], options.get("q_offset")), stack_like(q))
         out, weights = _attend(q, k, v, need_weights, terms | options)
         return out.squeeze(-3), None if weights is None else weights.squeeze(-3)
 
 
-def _stack_like(q: Tensor):
+def stack_like(q: Tensor):
     """Return a function that stacks vectors, tensors or arrays, as a tensor of q's type."""
     return lambda rows: torch.stack([torch.as_tensor(x) for x in rows]).to(q)
 
 
-def compute_position_biases(Q: Tensor, rel_embed: RelativePositionEmbedding) -> Tensor:
-    """Compute the position part of the scores, <Q[i], a_K[j - i]> / sqrt(d_k), for every pair, in float64 and without a
-    gradient. Q is (N, d_k), a tensor or an array.
+def _offsets(far: int, N: int, M: int, like: Tensor) -> Tensor:
+    """Return the index of the vectors for each pair, (N, M)."""
+    at = torch.arange(max(N, M), device=like.device)
+    return clip_relative_position(at[:M], at[:N, None], far) + far
+
+
+def _vectors(rel_embed, side: str, lengths: tuple, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the vectors of keys or values in the type of `like`, and their index for each pair."""
+    table, far = vectors_of(rel_embed, side, lengths, stack_like(like))
+    return torch.as_tensor(table).to(like), _offsets(far, *lengths, like)
+
+
+def _position_scores(Q: Tensor, table: Tensor, at: Tensor) -> Tensor:
+    """Compute <Q[i], table[at[i, j]]> / sqrt(d_k), (..., N, M)."""
+    products = Q @ table.T
+    return products.gather(-1, at.expand(*products.shape[:-2], *at.shape)) / math.sqrt(Q.shape[-1])
+
+
+def relative_attention_scores(Q: Tensor, K: Tensor, rel_embed: RelativePositionEmbedding) -> Tensor:
+    """Compute <Q[i], K[j] + a_K[j - i]> / sqrt(d_k) for every pair, from the definition, in the type of Q and with
+    gradients. It uses N M d_k numbers; efficient_relative_scores returns the same scores, up to rounding, with less.
+
+    Shapes   Q (..., N, d_k), K (..., M, d_k), tensors or arrays; result (..., N, M).
+    """
+    Q = torch.as_tensor(Q)
+    K = torch.as_tensor(K).to(Q)
+    table, at = _vectors(rel_embed, "relkey", (Q.shape[-2], K.shape[-2]), Q)
+    return (Q[..., :, None, :] * (K[..., None, :, :] + table[at])).sum(-1) / math.sqrt(Q.shape[-1])
+
+
+def efficient_relative_scores(Q: Tensor, K: Tensor, rel_embed: RelativePositionEmbedding) -> Tensor:
+    """Compute the scores of relative_attention_scores with two matrix products, Q K^T and Q a_K^T. As in the tutorial,
+    this function reads a_K, not get_key_embedding.
+
+    >>> Q, K = torch.randn(2, 6, 4)
+    >>> embed = RelativePositionEmbedding(3, 4, 4)
+    >>> torch.allclose(relative_attention_scores(Q, K, embed), efficient_relative_scores(Q, K, embed), atol=1e-6)
+    True
+    """
+    Q = torch.as_tensor(Q)
+    K = torch.as_tensor(K).to(Q)
+    at = _offsets(rel_embed.max_distance, Q.shape[-2], K.shape[-2], Q)
+    return Q @ K.mT / math.sqrt(Q.shape[-1]) + _position_scores(Q, torch.as_tensor(rel_embed.a_K).to(Q), at)
+
+
+def relative_attention_output(attention_weights: Tensor, V: Tensor, rel_embed: RelativePositionEmbedding) -> Tensor:
+    """Compute sum_j attention_weights[i, j] (V[j] + a_V[j - i]) in the type of V, with gradients. The weights need not
+    sum to one.
+
+    Shapes   attention_weights (..., N, M), V (..., M, d_v), tensors or arrays; result (..., N, d_v).
+    """
+    V = torch.as_tensor(V)
+    w = torch.as_tensor(attention_weights).to(V)
+    table, at = _vectors(rel_embed, "relval", w.shape[-2:], V)
+    by_offset = w.new_zeros(*w.shape[:-1], len(table)).scatter_add(-1, at.expand(w.shape), w)
+    return w @ V + by_offset @ table
+
+
+def compute_position_biases(Q: Tensor, rel_embed: RelativePositionEmbedding, M: int | None = None) -> Tensor:
+    """Compute the position part of the scores, <Q[i], a_K[j - i]> / sqrt(d_k), (..., N, M), in the type of Q and with
+    gradients, for Q (..., N, d_k), a tensor or an array, and M keys. M defaults to N.
 
     >>> compute_position_biases(torch.ones(3, 4), RelativePositionEmbedding(2, 4, 4)).shape
     torch.Size([3, 3])
     """
-    q = torch.as_tensor(Q).detach()[None]
-    key = vector_terms(rel_embed, (len(Q), len(Q)), _stack_like(q))["relkey"]
-    with torch.no_grad():
-        return torch.stack([relpos.explain(q, q, q, query=i, relkey=key).parts["relkey"] for i in range(len(Q))])
+    Q = torch.as_tensor(Q)
+    return _position_scores(Q, *_vectors(rel_embed, "relkey", (Q.shape[-2], Q.shape[-2] if M is None else M), Q))
 
 
 def analyze_position_bias(attention_weights: Tensor, max_offset: int = 5) -> dict[int, float]:
