@@ -364,7 +364,7 @@ def test_a_table_of_query_minus_key(buckets, max_distance):
                 and module.relative_attention_bias.weight.requires_grad)
     assert torch.equal(rt.RelativePositionalBias.from_query_minus_key(
         theirs.new_tensor(range(32))[:, None]).relative_attention_bias.weight[:, 0],
-                       theirs.new_tensor([0, *range(17, 32), 16, *range(1, 16)]))
+                       theirs.new_tensor([0, *range(17, 32), 0, *range(1, 16)]))
 
 
 def test_a_note_where_a_table_may_be_of_query_minus_key():
@@ -386,7 +386,36 @@ def test_a_note_where_a_table_may_be_of_query_minus_key():
         ours.load_state_dict(copy.deepcopy(ours.state_dict()))
     # as safetensors' load_file gives it
     with pytest.warns(UserWarning, match="^relative_attention_bias.weight: the state_dict does not show"):
-        rt.RelativePositionalBias(2).load_state_dict({"relative_attention_bias.weight": torch.zeros(32, 2)})
+        rt.RelativePositionalBias(2).load_state_dict({"relative_attention_bias.weight": torch.ones(32, 2)})
+    # tables of other code with bidirectional=False
+    with pytest.warns(UserWarning, match="^relative_bias.relative_attention_bias.weight: the state_dict does not show"):
+        rt.T5Attention(8, 2, bidirectional=False).load_state_dict(theirs.state_dict(), strict=False)
+
+
+@pytest.mark.parametrize("both", [True, False])
+@pytest.mark.parametrize("buckets", [4, 32])
+def test_no_note_for_a_table_of_relpos(both, buckets, tmp_path):
+    """A trained table that was saved as tensors only is known."""
+    safetensors = pytest.importorskip("safetensors.torch")
+    layer = rt.T5Attention(8, 2, buckets, 64, bidirectional=both)
+    steps = torch.optim.AdamW(layer.parameters(), lr=0.1)
+    for _ in range(3):
+        steps.zero_grad()
+        layer(torch.randn(2, 9, 8))[0].pow(2).sum().backward()
+        steps.step()
+    other = rt.T5Attention(8, 2, buckets, 64, bidirectional=both)
+    safetensors.save_model(layer, tmp_path / "a.safetensors")
+    torch.save(dict(layer.state_dict()), tmp_path / "a.pt")
+    converted = rt.RelativePositionalBias.from_query_minus_key(torch.randn(buckets, 2), 64, both)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        safetensors.load_model(other, tmp_path / "a.safetensors")
+        other.load_state_dict(torch.load(tmp_path / "a.pt"))
+        other.load_state_dict({name: x.clone() for name, x in layer.state_dict().items()})
+        other.half().load_state_dict(dict(layer.half().state_dict()))
+        other.relative_bias.load_state_dict(dict(converted.state_dict()))
+    used = relpos.bucket(range(-300, 300), buckets=buckets, max_distance=64, bidirectional=both)
+    assert (buckets // 2 in used) != both  # the row that is zero is used by no offset
 
 
 def of_definition(bias, lq, lk, q_offset=0):

@@ -19,7 +19,9 @@ class RelativePositionalBias(Refusing, nn.Module):
     """The learned biases of T5, one for each bucket of offsets and each head.
 
     Weights  relative_attention_bias.weight (num_buckets, num_heads). A table trained with offsets query - key has the
-             same name and shape, but its rows are in another order; load it with from_query_minus_key.
+             same name and shape, but its rows are in another order; load it with from_query_minus_key. With
+             bidirectional=True, no offset uses row num_buckets / 2. It is zero in a new table, so that the module knows
+             its own tables in files of tensors without metadata, such as .safetensors.
     Sign     the offset is key - query; with bidirectional=False, keys after the query share bucket 0.
     Memory   T5Attention and cross_attention_with_bias use term(), which needs no array of all pairs. If forward is
              replaced or has hooks, or relative_attention_bias is not a plain torch.nn.Embedding, they call forward and
@@ -45,6 +47,8 @@ class RelativePositionalBias(Refusing, nn.Module):
         self.max_distance, self.bidirectional = max_distance, bidirectional
         self.relative_attention_bias = nn.Embedding(num_buckets, num_heads)
         nn.init.normal_(self.relative_attention_bias.weight, std=0.02)
+        if bidirectional:
+            nn.init.zeros_(self.relative_attention_bias.weight[num_buckets // 2])
 
     @classmethod
     def from_query_minus_key(cls, weight: Tensor, max_distance: int = 128,
@@ -52,19 +56,20 @@ class RelativePositionalBias(Refusing, nn.Module):
         """Create a module from a table (num_buckets, num_heads) that was trained with offsets query - key; T5's offsets
         are key - query.
 
-        The two halves of the buckets are swapped, except bucket 0, which is the query's own key. With
+        The two halves of the buckets are swapped, except bucket 0, which is the query's own key, and the unused bucket
+        num_buckets / 2, which becomes 0. With
         bidirectional=False, code with query - key uses bucket 0 for every key up to the query, so all rows become row
         0; the result is exact under a causal mask.
 
         >>> table = torch.arange(8.0)[:, None]
         >>> RelativePositionalBias.from_query_minus_key(table).relative_attention_bias.weight.flatten().tolist()
-        [0.0, 5.0, 6.0, 7.0, 4.0, 1.0, 2.0, 3.0]
+        [0.0, 5.0, 6.0, 7.0, 0.0, 1.0, 2.0, 3.0]
         """
         buckets, heads = weight.shape
         half = buckets // 2
         weight = weight.detach()
         if bidirectional:
-            weight = torch.cat([weight[:1], weight[half + 1:], weight[half:half + 1], weight[1:half]])
+            weight = torch.cat([weight[:1], weight[half + 1:], torch.zeros_like(weight[:1]), weight[1:half]])
         else:
             weight = weight[:1].repeat(buckets, 1)
         module = cls(heads, buckets, max_distance, bidirectional).to(weight)
@@ -72,7 +77,8 @@ class RelativePositionalBias(Refusing, nn.Module):
         return module
 
     def _load_from_state_dict(self, state_dict, prefix, local_metadata, *args) -> None:
-        if local_metadata.get("version", 1) < self._version and f"{prefix}relative_attention_bias.weight" in state_dict:
+        table = state_dict.get(f"{prefix}relative_attention_bias.weight")
+        if table is not None and not self._is_own(table, local_metadata.get("version")):
             warnings.warn(f"{prefix}relative_attention_bias.weight: the state_dict does not show that this version of "
                           "relpos saved it. If it "
                           "comes from code with offsets query - key, as in some tutorials, its table is mirrored here; "
@@ -81,6 +87,16 @@ class RelativePositionalBias(Refusing, nn.Module):
                           "are right as they are.",
                           stacklevel=2)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *args)
+
+    def _is_own(self, table: Tensor, version: int | None) -> bool:
+        """Return true unless other code may have saved this table. A dictionary without metadata has no version. In one
+        with bidirectional=False, a table of other code has only noise beside row 0, and does little harm."""
+        if version is not None and version >= self._version:
+            return True
+        if not self.bidirectional:
+            return version is None
+        half = self.num_buckets // 2
+        return table.dim() == 2 and len(table) > half and not table[half].any()
 
     def _check(self) -> None:
         self._refuse(self)
