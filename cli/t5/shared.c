@@ -215,8 +215,25 @@ int cli_t5_begin(cli_t5_common *c, cli_t5_lines *l, const char *model, const cha
     return code == CLI_OK ? cli_t5_agree(c) : code;
 }
 
+/* Check the line that was read, of n bytes: the text must not be UTF-16 or UTF-32. Without a byte order mark, these are
+ * known by their NUL bytes. */
+static int check_encoding(const cli_t5_lines *l, int64_t n)
+{
+    const bool marked =
+        l->number == 1 && n >= 2 && (memcmp(l->line, "\xff\xfe", 2) == 0 || memcmp(l->line, "\xfe\xff", 2) == 0);
+    if (!marked && (n <= 0 || memchr(l->line, 0, (size_t)n) == NULL))
+        return CLI_OK;
+    return cli_error(CLI_FAILED,
+                     "line %lld: it %s, as text in UTF-16 or UTF-32 does (give UTF-8, such as from iconv -f UTF-16 -t "
+                     "UTF-8)",
+                     (long long)l->number,
+                     marked ? "begins with the byte order mark FF FE or FE FF" : "has a NUL byte");
+}
+
 int cli_t5_lines_next(cli_t5_lines *l, const char **line, int64_t *length)
 {
+    static const char mark[] = "\xef\xbb\xbf"; /* the byte order mark in UTF-8 */
+    enum { MARK = sizeof mark - 1 };
     *length = -1;
     if (l->file == NULL) {
         *line = l->text;
@@ -240,7 +257,11 @@ int cli_t5_lines_next(cli_t5_lines *l, const char **line, int64_t *length)
     *length = n > 0 && l->line[n - 1] == '\n' ? n - 1 : n;
     if (*length > 0 && *length < n && l->line[*length - 1] == '\r') /* the line ended in CR LF */
         --*length;
-    return CLI_OK;
+    if (l->number == 1 && *length >= MARK && memcmp(l->line, mark, MARK) == 0) {
+        *line += MARK;
+        *length = n == MARK ? -1 : *length - MARK; /* a file of nothing else has no lines */
+    }
+    return check_encoding(l, n);
 }
 
 void cli_t5_show_lines(cli_progress *p, const cli_t5_lines *l, FILE *to)

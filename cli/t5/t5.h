@@ -125,7 +125,8 @@ int cli_t5_lines_open(cli_t5_lines *l, const char *path, const char *text);
  * all processes agree. output = NULL means standard output. Only rank 0 has lines. */
 int cli_t5_begin(cli_t5_common *c, cli_t5_lines *l, const char *model, const char *lines, const char *text,
                  const char *output);
-/* Read the next line, without its "\n" or "\r\n". *length is -1 after the last line. Ctrl-C is an error. */
+/* Read the next line, without its "\n" or "\r\n", or a byte order mark before the first. *length is -1 after the last
+ * line. Ctrl-C and UTF-16 are errors. */
 int cli_t5_lines_next(cli_t5_lines *l, const char **line, int64_t *length);
 void cli_t5_lines_close(cli_t5_lines *l);
 

@@ -295,6 +295,41 @@ has '^weights .* ([0-9]{1,2}|100) % of the memory.s [0-9.]+ GB/s$|^weights .* mo
 run t5 generate lab/model/phonemes "$T/words" --threads 1 --type f32 --stats
 says ', weights [0-9.]+ GB/s: (([0-9]{1,2}|100) % of the memory.s bandwidth|more than the memory.s bandwidth, so they are in a cache, or not all are read)$'
 
+# lines are UTF-8: a byte order mark before the first is not text, and UTF-16 and UTF-32 are refused
+printf 'one\ttwo\n\303\251\ttwo\n' >"$T/utf8"
+printf '\357\273\277one\ttwo\n\303\251\ttwo\n' >"$T/marked"
+printf '\357\273\277' >"$T/mark"
+for encoding in UTF-16 UTF-16BE UTF-16LE UTF-32LE; do
+    iconv -f UTF-8 -t $encoding "$T/utf8" >"$T/$encoding"
+done
+printf '\376\377\000o\000n\000e' >"$T/BE"
+printf '\377\376\000\001' >"$T/LE"
+printf 'one\ttwo\n\000o\n' >"$T/later"
+printf '\377\376' >"$T/only"
+for words in tokenize 'generate --max-new-tokens 3' "encode -o $T/made/hidden.jsonl" score; do
+    verb=${words%% *} options=${words#"$verb"}
+    # shellcheck disable=SC2086
+    {
+        ok t5 $verb $data/byt5 "$T/utf8" $options
+        [ $verb = encode ] && mv "$T/made/hidden.jsonl" "$T/out"
+        cp "$T/out" "$T/without"
+        ok t5 $verb $data/byt5 "$T/marked" $options
+        [ $verb = encode ] && mv "$T/made/hidden.jsonl" "$T/out"
+        same "$verb with a byte order mark" "$T/without" "$T/out"
+        for encoding in UTF-16 UTF-16BE UTF-16LE UTF-32LE BE LE only; do
+            refused 1 'line 1: it (begins with the byte order mark FF FE or FE FF|has a NUL byte), as text in UTF-16 .*iconv' \
+                t5 $verb $data/byt5 "$T/$encoding" $options
+        done
+        run t5 $verb $data/byt5 $options <"$T/later"
+        check 'exit code' 1 "$code"
+        says 'line 2: it has a NUL byte, as text in UTF-16'
+    }
+done
+ok t5 tokenize $data/byt5 "$T/mark"
+check 'no lines' 0 "$(wc -c <"$T/out" | tr -d ' ')"
+printf '\200\n' >"$T/raw" # ByT5 takes any other bytes
+prints '131 1' t5 tokenize $data/byt5 "$T/raw"
+
 # generate -o writes the same lines to a file
 ok t5 generate $data/v11 "$T/lines" --tokens --max-new-tokens 6 -o "$T/made/lines.txt"
 check 'nothing is printed' 0 "$(wc -c <"$T/out" | tr -d ' ')"
