@@ -81,8 +81,6 @@ static rp_status find_candidates(beams *b, search *s, bool first)
         if (n == 0 || !first) {
             const t5_prefix p = {r->tokens, r->n, b->forced};
             const double all = t5_log_sum_exp(scores, vocab);
-            if (!isfinite(all))
-                return t5_not_finite(b->m, "logits");
             t5_add(scores, vocab, (float)-all);
             t5_process(b->m, b->g, &p, scores);
         }

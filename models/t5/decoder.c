@@ -396,6 +396,20 @@ static rp_status apply_head(rp_t5_session *s, int64_t rows, const float *hidden,
     return t5_linear(&s->work, &s->m->weights.head, rows, hidden, ld, logits, s->m->config.vocab, LINEAR_STORE);
 }
 
+rp_status t5_check_logits(const rp_t5 *m, const float *logits)
+{
+    return t5_finite(logits, m->config.vocab) ? RP_OK : t5_not_finite(m, "logits");
+}
+
+/* Compute rows of logits, and check them. */
+static rp_status finite_logits(rp_t5_session *s, int64_t rows, const float *hidden, int64_t ld, float *logits)
+{
+    rp_status status = apply_head(s, rows, hidden, ld, logits);
+    for (int64_t r = 0; status == RP_OK && r < rows; r++)
+        status = t5_check_logits(s->m, logits + r * s->m->config.vocab);
+    return status;
+}
+
 const float *t5_hidden(const rp_t5_session *s, int64_t r, int64_t position)
 {
     return (const float *)s->work.normed.data + (r * s->taken + position) * s->m->config.d_model;
@@ -415,7 +429,7 @@ int64_t t5_length(const rp_t5_session *s)
 
 rp_status t5_logits_of(rp_t5_session *s, const float *hidden, float *logits)
 {
-    return apply_head(s, 1, hidden, s->m->config.d_model, logits);
+    return finite_logits(s, 1, hidden, s->m->config.d_model, logits);
 }
 
 static rp_status visit_all(rp_t5_session *s, int64_t n, t5_visit *visit, void *context)
@@ -448,7 +462,7 @@ static rp_status run_step(step *p, const int32_t *tokens, float *logits, t5_visi
         return visit_all(s, p->n, visit, context);
     if (logits == NULL)
         return RP_OK;
-    return apply_head(s, s->n_rows, t5_hidden(s, 0, p->n - 1), p->n * s->m->config.d_model, logits);
+    return finite_logits(s, s->n_rows, t5_hidden(s, 0, p->n - 1), p->n * s->m->config.d_model, logits);
 }
 
 static rp_status decode_by(const t5_block *blocks, rp_t5_session *s, int64_t rows, const int32_t *parents, int64_t n,

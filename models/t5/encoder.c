@@ -331,10 +331,7 @@ rp_status rp_t5_encode(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *so
 
 rp_status t5_check_hidden(const rp_t5 *m, const float *rows, int64_t n)
 {
-    bool finite = true;
-    for (int64_t k = 0; k < n * m->config.d_model; k++)
-        finite &= isfinite(rows[k]) != 0;
-    return finite ? RP_OK : t5_not_finite(m, "hidden states");
+    return t5_finite(rows, n * m->config.d_model) ? RP_OK : t5_not_finite(m, "hidden states");
 }
 
 int64_t rp_t5_encode_bytes(const rp_t5 *m, int64_t tokens, int64_t longest)

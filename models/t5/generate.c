@@ -59,8 +59,6 @@ static rp_status choose(run *r, target *t, float *scores)
 {
     const t5_prefix p = {t->tokens, t->n, r->forced};
     int32_t token;
-    if (!isfinite(t5_largest(scores, r->m->config.vocab)))
-        return t5_not_finite(r->m, "logits");
     t5_process(r->m, r->g, &p, scores);
     const double all = r->g->scores ? t5_log_sum_exp(scores, r->m->config.vocab) : 0;
     if (isnan(all))
@@ -195,6 +193,9 @@ static rp_status visit_check(void *context, int64_t row, int64_t position, const
     (void)row, (void)position;
     if (d->over)
         return RP_OK;
+    const rp_status status = t5_check_logits(d->r->m, logits);
+    if (status != RP_OK)
+        return status;
     memcpy(d->r->logits, logits, (size_t)d->r->m->config.vocab * sizeof *logits);
     return check(d, d->r->logits);
 }

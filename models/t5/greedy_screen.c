@@ -6,9 +6,12 @@
  * processed bounds enclose the processed logit. A token with the largest processed logit has an upper bound that is at
  * least the largest lower bound; hence it is among the candidates. If several tokens share the largest logit, the first
  * wins.
+ *
+ * Where the bounds are finite, so are all logits. Where they are not, the whole head is read, which checks the logits.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 #include "src/processor/clones.h"
+#include <math.h>
 #include <stdlib.h>
 
 enum {
@@ -44,12 +47,13 @@ rp_status t5_screen_logits(rp_t5_session *s, const rp_t5 *m, const float *hidden
 {
     const int64_t vocab = m->config.vocab, fraction = vocab / CANDIDATES_IN;
     const int64_t max = fraction > MIN_CANDIDATES ? fraction : MIN_CANDIDATES;
+    const bool bounded = isfinite(*bounds); /* if not, no bound of the row is finite (linear_screen_bounds) */
     t5_process(m, g, p, bounds);
     t5_process(m, g, p, bounds + vocab);
     int32_t *tokens = malloc((size_t)max * (sizeof(int32_t) + sizeof(float)));
     if (tokens == NULL)
         return t5_no_memory();
-    const int64_t n = candidates(bounds, bounds + vocab, vocab, max, tokens);
+    const int64_t n = bounded ? candidates(bounds, bounds + vocab, vocab, max, tokens) : max + 1;
     m->screen->rows++;
     rp_status status;
     if (n > max) {

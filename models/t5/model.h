@@ -336,6 +336,7 @@ rp_status t5_feed_forward(t5_work *w, const t5_block *b, bool sparse, int64_t n_
 /* Return log(sum(exp(x))) over n numbers. */
 double t5_log_sum_exp(const float *x, int64_t n);
 float t5_largest(const float *x, int64_t n);
+bool t5_finite(const float *x, int64_t n);  /* no number is NaN or infinite */
 void t5_add(float *x, int64_t n, float by); /* x += by */
 /* Return the index of the largest of n numbers (the first if several are equal). */
 int64_t t5_argmax(const float *x, int64_t n);
@@ -409,11 +410,13 @@ void t5_set_watch(rp_t5_session *s, t5_watch *watch);
 
 /* Feed n tokens to each of `rows` rows. parents[r] is the row of the previous call that row r continues; in the first
  * call it is a source. Then compute the logits [rows, vocab] of each row's last token. With `visit`, instead pass the
- * logits of every token to `visit`. If both are NULL, compute only hidden states. */
+ * logits of every token to `visit`, which must check them. If both are NULL, compute only hidden states. */
 typedef rp_status t5_visit(void *context, int64_t row, int64_t position, const float *logits);
 rp_status t5_decode(rp_t5_session *s, int64_t rows, const int32_t *parents, int64_t n, const int32_t *tokens,
                     float *logits, t5_visit *visit, void *context);
 
+/* Report an error if a row of logits has a number that is not finite. */
+rp_status t5_check_logits(const rp_t5 *m, const float *logits);
 /* Return the head's input for one token of row r in the last call. Consecutive tokens are d_model elements apart. */
 const float *t5_hidden(const rp_t5_session *s, int64_t r, int64_t position);
 /* Compute all logits for one hidden state. */

@@ -1,7 +1,6 @@
 /* score.c -- log-probabilities of a given target, computed in one step for all of its tokens.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,10 +14,11 @@ typedef struct scoring {
 static rp_status visit_score(void *context, int64_t r, int64_t position, const float *logits)
 {
     scoring *k = context;
-    const double p = (double)logits[k->target[position]] - t5_log_sum_exp(logits, k->vocab);
     (void)r;
-    if (!isfinite(p))
-        return t5_not_finite(k->m, "logits");
+    const rp_status status = t5_check_logits(k->m, logits);
+    if (status != RP_OK)
+        return status;
+    const double p = (double)logits[k->target[position]] - t5_log_sum_exp(logits, k->vocab);
     k->total += p;
     if (k->each != NULL)
         k->each[position] = p;

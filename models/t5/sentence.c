@@ -556,9 +556,7 @@ rp_status rp_t5_vector(const rp_t5 *m, const char *prompt, int64_t n, const floa
         for (int64_t c = 0; c < d; c++)
             x[p * d + c] = s->pool[p]->column(hidden + c, d, first, n);
     const float *made = apply_modules(s, d * s->n_pools, x, x + widest);
-    bool finite = true;
-    for (int64_t k = 0; k < s->kept; k++)
-        finite &= isfinite(made[k]) != 0;
+    const bool finite = t5_finite(made, s->kept);
     if (finite)
         memcpy(vector, made, (size_t)s->kept * sizeof *vector);
     free(x);
