@@ -139,7 +139,7 @@ static int settings(const request *r, rp_t5_generation *g)
         g->beams = (int32_t)r->integer[BEAMS], g->sample = r->given[SAMPLE];
     if (r->given[RETURN])
         g->returned = (int32_t)r->integer[RETURN];
-    else if (!g->sample && g->returned > g->beams)
+    else if (r->given[BEAMS] && !g->sample && g->returned > g->beams)
         g->returned = g->beams;
     if (r->given[NEW])
         g->max_new_tokens = r->integer[NEW];

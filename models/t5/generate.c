@@ -341,8 +341,19 @@ static rp_status out_of_range(const char *field, double value, const char *bound
     return t5_fail(RP_E_RANGE, "%s is %g; it must be %s", field, value, bound);
 }
 
+/* The same for a setting that a file of the model may have, with the value `own`: name the file and the key. */
+static rp_status out_of_range_of(const rp_t5 *m, const char *key, const char *field, double value, double own,
+                                 const char *bound)
+{
+    if (value != own || m->kept.refused_in == NULL)
+        return out_of_range(field, value, bound);
+    return t5_fail(RP_E_RANGE, "%s: \"%s\" is %g; it must be %s (give another value, or change it there)",
+                   m->kept.refused_in, key, value, bound);
+}
+
 static rp_status check_generation(const rp_t5 *m, const rp_t5_generation *g)
 {
+    const rp_t5_generation *own = &m->generation;
     if (g == NULL || g->size != sizeof *g)
         return t5_fail(RP_E_ARG,
                        "generation is NULL, or was not created by rp_t5_generation_of; create it with that function");
@@ -356,22 +367,25 @@ static rp_status check_generation(const rp_t5 *m, const rp_t5_generation *g)
     if (g->min_new_tokens < 0 || g->min_new_tokens > g->max_new_tokens)
         return out_of_range("min_new_tokens", (double)g->min_new_tokens, "0 to max_new_tokens");
     if (g->beams < 1 || g->beams > 4096 || 2 * (int64_t)g->beams > m->config.vocab)
-        return out_of_range("beams", g->beams, "1 to 4096, and at most half of the vocabulary");
+        return out_of_range_of(m, "num_beams", "beams", g->beams, own->beams,
+                               "1 to 4096, and at most half of the vocabulary");
     if (g->returned < 1 || g->returned > 4096 || (!g->sample && g->returned > g->beams))
-        return out_of_range("returned", g->returned, "1 to 4096, and without sampling at most the number of beams");
+        return out_of_range_of(m, "num_return_sequences", "returned", g->returned, own->returned,
+                               "1 to 4096, and without sampling at most the number of beams");
     if (g->sample && g->beams > 1)
         return t5_fail(RP_E_UNSUPPORTED, "sampling with %d beams is not supported (use one beam)", (int)g->beams);
     if (!(g->length_penalty >= -100 && g->length_penalty <= 100))
         return out_of_range("length_penalty", g->length_penalty, "-100 to 100");
     if ((unsigned)g->early_stopping > RP_T5_STOP_NEVER_EARLY)
         return out_of_range("early_stopping", (double)g->early_stopping, "one of rp_t5_stopping");
-    if (!(g->temperature > 0 && g->temperature <= 1e6))
-        return out_of_range("temperature", g->temperature,
-                            "above 0 and at most 1e6 (without sampling, the likeliest token is chosen)");
+    /* without sampling, temperature and top_p of the model have no effect, and transformers accepts them */
+    if ((g->sample || g->temperature != own->temperature) && !(g->temperature > 0 && g->temperature <= 1e6))
+        return out_of_range_of(m, "temperature", "temperature", g->temperature, own->temperature,
+                               "above 0 and at most 1e6; without sampling, the likeliest token is chosen");
     if (g->top_k < 0)
         return out_of_range("top_k", (double)g->top_k, "at least 0");
-    if (!(g->top_p > 0 && g->top_p <= 1))
-        return out_of_range("top_p", g->top_p, "above 0 and at most 1");
+    if ((g->sample || g->top_p != own->top_p) && !(g->top_p > 0 && g->top_p <= 1))
+        return out_of_range_of(m, "top_p", "top_p", g->top_p, own->top_p, "above 0 and at most 1");
     if (!(g->repetition_penalty >= T5_MIN_PENALTY && g->repetition_penalty <= T5_MAX_PENALTY))
         return out_of_range("repetition_penalty", g->repetition_penalty, "1e-6 to 1e6");
     if (g->no_repeat_ngram < 0)

@@ -388,6 +388,27 @@ def test_a_length_without_space_is_refused(tmp_path):
             ours.generate(tokens=[SOURCE])
 
 
+@pytest.mark.parametrize("given", [{}, {"num_beams": 2}, {"num_beams": 3}, {"do_sample": True}, {"temperature": 0.0},
+                                   {"num_beams": 2, "top_p": 0.5}])
+def test_numbers_of_results(given, tmp_path):
+    """relpos refuses num_return_sequences where transformers does, and gives as many results elsewhere."""
+    make_model("t5", tmp_path)
+    about = json.loads((tmp_path / "generation_config.json").read_text())
+    returned = 3 if "temperature" not in given else 1
+    about |= given | {"num_return_sequences": returned, "max_new_tokens": 4}
+    (tmp_path / "generation_config.json").write_text(json.dumps(about))
+    with quiet(), relpos.t5.T5(tmp_path, type="f32", threads=1) as ours:
+        try:
+            model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path).eval()
+            wanted = len(model.generate(torch.tensor([SOURCE])))
+        except ValueError:
+            with pytest.raises(ValueError, match='generation_config.json: "num_return_sequences" is 3'):
+                ours.generate(tokens=[SOURCE])
+        else:
+            found = ours.generate(tokens=[SOURCE])[0]
+            assert (len(found) if returned > 1 else 1) == wanted == returned
+
+
 # ---------------------------------------------------------------------------------------------- notes, kinds
 
 def test_an_unknown_key_is_named_once(tmp_path):

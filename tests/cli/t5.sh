@@ -379,13 +379,22 @@ has '^7 [0-9]+ [0-9]+$'
 settings mt5 '"suppress_tokens": [4]'
 prints '4 56 21' t5 generate "$T/made/set" --tokens --text "$source" --max-new-tokens 3 --suppress-tokens ''
 
-# settings of generation_config.json: the number of results is limited to the number of beams; stop texts; a forced first
+# settings of generation_config.json: the number of results is limited to the number of --beams; stop texts; a forced first
 # token with several beams
 settings v11 '"num_beams": 4, "num_return_sequences": 4'
 for beams in 1 2 4 5; do
     ok t5 generate "$T/made/set" --tokens --text "$source" --max-new-tokens 6 --beams $beams
     check "results of $beams beams" "$((beams < 4 ? beams : 4))" "$(wc -l <"$T/out" | tr -d ' ')"
 done
+for keys in '"num_return_sequences": 3' '"num_return_sequences": 3, "num_beams": 2'; do # as in transformers
+    settings v11 "$keys"
+    refused 1 'generation_config.json: "num_return_sequences" is 3' t5 generate "$T/made/set" --tokens --text "$source"
+    ok t5 generate "$T/made/set" --tokens --text "$source" --return 1
+    ok t5 generate "$T/made/set" --tokens --text "$source" --beams 1
+    ok t5 generate "$T/made/set" --tokens --text "$source" --beams 1 --sample
+    check 'three samples' 3 "$(wc -l <"$T/out" | tr -d ' ')"
+done
+settings v11 '"num_beams": 4, "num_return_sequences": 4'
 refused 2 '--exact: it needs one beam, but the search has 4' t5 generate "$T/made/set" --tokens --text "$source" --exact
 ok t5 generate $data/byt5 --text hello --max-new-tokens 40
 cp "$T/out" "$T/whole"

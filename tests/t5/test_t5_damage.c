@@ -194,6 +194,51 @@ static void test_unsupported(void **state)
     rp_t5_close(m);
 }
 
+/* A value of generation_config.json that is out of range is an error that names the file and the key, if the value has
+ * an effect. */
+static void test_settings(void **state)
+{
+    static const struct {
+        const char *text, *words;
+        int32_t sample, beams;
+        rp_status status;
+    } cases[] = {
+        {"\"num_return_sequences\": 3", "\"num_return_sequences\" is 3; it must be 1 to 4096, and", 0, 1, RP_E_RANGE},
+        {"\"num_return_sequences\": 3", "\"num_return_sequences\" is 3; it must be 1 to 4096, and", 0, 2, RP_E_RANGE},
+        {"\"num_return_sequences\": 3", NULL, 0, 3, RP_OK},
+        {"\"num_return_sequences\": 3", NULL, 1, 1, RP_OK},
+        {"\"num_beams\": 33", "\"num_beams\" is 33; it must be 1 to 4096, and", 0, 33, RP_E_RANGE},
+        {"\"temperature\": 0", "\"temperature\" is 0; it must be above 0", 1, 1, RP_E_RANGE},
+        {"\"temperature\": 0.0", NULL, 0, 1, RP_OK},
+        {"\"temperature\": 0.0", NULL, 0, 2, RP_OK},
+        {"\"top_p\": 0", "\"top_p\" is 0; it must be above 0", 1, 1, RP_E_RANGE},
+        {"\"top_p\": 0", NULL, 0, 1, RP_OK},
+    };
+    const int32_t token = 5;
+    const rp_t5_tokens source = {&token, 1};
+    (void)state;
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        char text[200], words[200] = "";
+        rp_t5_results *r;
+        rp_t5 *m;
+        snprintf(text, sizeof text, "\"pad_token_id\": 0, %s", cases[n].text);
+        copy_model("v11");
+        edit("generation_config.json", "\"pad_token_id\": 0", text);
+        fine(rp_t5_open(&m, folder, NULL));
+        rp_t5_generation g = settings_of(m);
+        g.sample = cases[n].sample;
+        g.beams = cases[n].beams;
+        const rp_status status = rp_t5_generate(m, 1, &source, &g, &r);
+        if (cases[n].words != NULL)
+            snprintf(words, sizeof words, "generation_config.json: %s", cases[n].words);
+        if (status != cases[n].status || (status != RP_OK && strstr(rp_t5_last_error(), words) == NULL))
+            fail_msg("%s: %s: '%s' does not contain '%s'", cases[n].text, rp_status_name(status), rp_t5_last_error(),
+                     words);
+        rp_t5_results_free(r);
+        rp_t5_close(m);
+    }
+}
+
 /* ------------------------------------------------------------------------------------------------ tensors */
 
 static void test_tensors(void **state)
@@ -880,15 +925,25 @@ static void test_out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_config),     cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_start),      cmocka_unit_test(test_unsupported),
-        cmocka_unit_test(test_tensors),    cmocka_unit_test(test_second_embeddings),
-        cmocka_unit_test(test_truncated),  cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_f8),         cmocka_unit_test(test_f16),
-        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_packed),
-        cmocka_unit_test(test_single),     cmocka_unit_test(test_single_without),
-        cmocka_unit_test(test_checksum),   cmocka_unit_test(test_arguments),
-        cmocka_unit_test(test_loading),    cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_config),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_start),
+        cmocka_unit_test(test_unsupported),
+        cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_tensors),
+        cmocka_unit_test(test_second_embeddings),
+        cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_f8),
+        cmocka_unit_test(test_f16),
+        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_packed),
+        cmocka_unit_test(test_single),
+        cmocka_unit_test(test_single_without),
+        cmocka_unit_test(test_checksum),
+        cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_loading),
+        cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

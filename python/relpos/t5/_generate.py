@@ -45,7 +45,7 @@ def settings(model, arguments):
             raise ValueError(f"{name} is {given[name]!r}, but only sampling uses it (pass do_sample=True)")
     if max_length is not None and "max_new_tokens" in given:
         raise TypeError("max_length and max_new_tokens were both given (give only one of them)")
-    if "num_return_sequences" not in given and not g.sample:
+    if "num_beams" in given and "num_return_sequences" not in given and not g.sample:
         g.returned = min(g.returned, g.beams)
     if "min_new_tokens" not in given and max_length is None:
         g.min_new_tokens = min(g.min_new_tokens, g.max_new_tokens)
