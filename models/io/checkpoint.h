@@ -43,6 +43,7 @@ io_status io_checkpoint_rename(io_checkpoint *c, io_renamer *rename, const void 
 size_t io_checkpoint_size(const io_checkpoint *c);
 const io_tensor *io_checkpoint_at(const io_checkpoint *c, size_t n); /* sorted by name */
 const io_tensor *io_checkpoint_find(const io_checkpoint *c, const char *name);
+const char *io_checkpoint_note(const io_checkpoint *c); /* which tensors were left out; NULL: none, or several files */
 const char *io_checkpoint_meta(const io_checkpoint *c, const char *key); /* NULL if absent or in several files */
 const io_gguf *io_checkpoint_keys(const io_checkpoint *c);               /* NULL if it is no .gguf file */
 /* Return true for tensors of floating-point numbers and of blocks (io/block_types.h). */

@@ -394,6 +394,7 @@ void io_free(io_set *set)
     free(set->arrays);
     free(set->meta_keys);
     free(set->meta_values);
+    free(set->note);
     if (set->parts_file > 0)
         close(set->parts_file - 1);
     memset(set, 0, sizeof *set);

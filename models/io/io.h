@@ -37,6 +37,7 @@ typedef struct io_set {
     size_t n_arrays;
     char **meta_keys, **meta_values; /* __metadata__ of safetensors; strings of .npz as JSON lists */
     size_t n_meta;
+    char *note; /* which tensors of a file of torch.save were left out; NULL: none */
 } io_set;
 
 /* Status of a call. On failure, err contains one line, "<path>: <reason> (<what to do>)". */

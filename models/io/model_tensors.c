@@ -227,6 +227,11 @@ const char *io_checkpoint_meta(const io_checkpoint *c, const char *key)
     return c->n_shards == 1 ? io_meta(&c->shards[0].set, key) : NULL;
 }
 
+const char *io_checkpoint_note(const io_checkpoint *c)
+{
+    return c->n_shards == 1 ? c->shards[0].set.note : NULL;
+}
+
 const io_gguf *io_checkpoint_keys(const io_checkpoint *c)
 {
     return c->n_shards == 1 && c->shards[0].gguf ? &c->shards[0].keys : NULL;

@@ -64,6 +64,7 @@ typedef struct machine {
     LIST(tensor) tensors;
     LIST(entry) entries;
     size_t dicts;
+    bool *has_tensors; /* [dicts] at the end: that dictionary has */
     bool stopped;
     void *grown; /* used by APPEND */
     char *why;
@@ -600,33 +601,97 @@ static io_status visit_tensor(const machine *m, const entry *e, io_pickle_visito
     return visit(context, &found, m->why);
 }
 
-static bool has_tensors(const machine *m, size_t dict)
+/* Return true if an entry is a dictionary with tensors. */
+static bool is_weights(const machine *m, const entry *e)
 {
+    return e->value.kind == DICT && m->has_tensors[e->value.is.at];
+}
+
+/* Find the member of `dict` with this name that has tensors. */
+static const entry *find_weights(const machine *m, size_t dict, const char *name)
+{
+    for (size_t k = 0; k < m->entries.n; k++) {
+        const entry *e = &m->entries.at[k];
+        if (e->dict == dict && equals(e->key.is.text, e->key.n, name) && is_weights(m, e))
+            return e;
+    }
+    return NULL;
+}
+
+/* Return the name of a member for a message. */
+static const char *name_of(const entry *e, char *safe, size_t size)
+{
+    char name[64];
+    const size_t n = e->key.n < sizeof name - 1 ? e->key.n : sizeof name - 1;
+    memcpy(name, e->key.is.text, n);
+    name[n] = 0;
+    return io_safe(safe, size, name);
+}
+
+/* Choose the dictionary of tensors: `dict`, or a member of it, which is then in *member. Fail if only others have
+ * tensors. */
+static io_status choose_dict(const machine *m, size_t *dict, const entry **member)
+{
+    static const char *const names[] = {"state_dict", "model", "model_state_dict", "module"};
+    char safe[80];
+    *member = NULL;
+    if (m->has_tensors[*dict])
+        return IO_OK;
+    for (size_t n = 0; n < sizeof names / sizeof *names && *member == NULL; n++)
+        *member = find_weights(m, *dict, names[n]);
+    if (*member != NULL) {
+        *dict = (*member)->value.is.at;
+        return IO_OK;
+    }
     for (size_t k = 0; k < m->entries.n; k++)
-        if (m->entries.at[k].dict == dict && m->entries.at[k].value.kind == TENSOR)
-            return true;
-    return false;
+        if (is_weights(m, &m->entries.at[k]))
+            return io_why(m->why,
+                          "its tensors are in a member '%s', which is not read (load it with torch.load, and save that "
+                          "member with torch.save or safetensors)",
+                          name_of(&m->entries.at[k], safe, sizeof safe));
+    return IO_OK;
 }
 
-/* Choose the dictionary of tensors: `dict`, or a member of it. */
-static size_t choose_dict(const machine *m, size_t dict)
+/* Write which members of the dictionary `all` have tensors that are not in `dict`. */
+static void note_others(const machine *m, size_t all, size_t dict, const entry *member, char note[IO_WHY_MAX])
 {
-    static const char *const names[] = {"state_dict", "model"};
-    for (size_t n = 0; n < sizeof names / sizeof *names && !has_tensors(m, dict); n++)
-        for (size_t k = 0; k < m->entries.n; k++) {
-            const entry *e = &m->entries.at[k];
-            if (e->dict == dict && e->value.kind == DICT && equals(e->key.is.text, e->key.n, names[n]))
-                return e->value.is.at;
+    char safe[80];
+    size_t n = 0;
+    note[0] = 0;
+    for (size_t k = 0; k < m->entries.n; k++) {
+        const entry *e = &m->entries.at[k];
+        if (e->dict != all || !is_weights(m, e) || e->value.is.at == dict || e->value.is.at == all)
+            continue;
+        if (n == 0 && member != NULL)
+            n = (size_t)snprintf(note, IO_WHY_MAX, "the tensors of its member '%s' are read; not those of",
+                                 name_of(member, safe, sizeof safe));
+        else if (n == 0)
+            n = (size_t)snprintf(note, IO_WHY_MAX, "its own tensors are read; not those of its members");
+        name_of(e, safe, sizeof safe);
+        if (n + strlen(safe) + sizeof " '', ..." > IO_WHY_MAX) {
+            snprintf(note + n, IO_WHY_MAX - n, " ...");
+            return;
         }
-    return dict;
+        n += (size_t)snprintf(note + n, IO_WHY_MAX - n, "%s '%s'", note[n - 1] == '\'' ? "," : "", safe);
+    }
 }
 
-static io_status visit_all(const machine *m, io_pickle_visitor *visit, void *context)
+static io_status visit_all(machine *m, io_pickle_visitor *visit, void *context, char note[IO_WHY_MAX])
 {
-    io_status status = IO_OK;
+    const entry *member;
     if (m->stack.n != 1 || m->stack.at[0].kind != DICT)
         return io_why(m->why, "its pickle holds no dictionary of tensors " ADVICE);
-    const size_t dict = choose_dict(m, m->stack.at[0].is.at);
+    m->has_tensors = calloc(m->dicts, sizeof *m->has_tensors);
+    if (m->has_tensors == NULL)
+        return io_no_memory(m->why);
+    for (size_t k = 0; k < m->entries.n; k++)
+        if (m->entries.at[k].value.kind == TENSOR)
+            m->has_tensors[m->entries.at[k].dict] = true;
+    const size_t all = m->stack.at[0].is.at;
+    size_t dict = all;
+    io_status status = choose_dict(m, &dict, &member);
+    if (status == IO_OK)
+        note_others(m, all, dict, member, note);
     for (size_t k = 0; k < m->entries.n && status == IO_OK; k++)
         if (m->entries.at[k].dict == dict && m->entries.at[k].value.kind == TENSOR)
             status = visit_tensor(m, &m->entries.at[k], visit, context);
@@ -634,7 +699,7 @@ static io_status visit_all(const machine *m, io_pickle_visitor *visit, void *con
 }
 
 io_status io_pickle_read(const unsigned char *data, size_t size, io_pickle_visitor *visit, void *context,
-                         char why[IO_WHY_MAX])
+                         char note[IO_WHY_MAX], char why[IO_WHY_MAX])
 {
     machine all = {.data = data, .size = size, .why = why}, *m = &all;
     if (size > PICKLE_MAX)
@@ -643,12 +708,13 @@ io_status io_pickle_read(const unsigned char *data, size_t size, io_pickle_visit
     while (status == IO_OK && !m->stopped)
         status = m->at < m->size ? step(m) : fault(m, "it is cut short");
     if (status == IO_OK)
-        status = visit_all(m, visit, context);
+        status = visit_all(m, visit, context, note);
     free(m->stack.at);
     free(m->memo.at);
     free(m->items.at);
     free(m->storages.at);
     free(m->tensors.at);
     free(m->entries.at);
+    free(m->has_tensors);
     return status;
 }

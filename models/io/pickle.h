@@ -21,9 +21,10 @@ typedef struct io_pickle_tensor {
 typedef io_status io_pickle_visitor(void *context, const io_pickle_tensor *t, char why[IO_WHY_MAX]);
 
 /* Visit the tensors of the dictionary that the pickle holds; or, if it holds no tensors itself, those of its member
- * "state_dict" or "model". Memory is proportional to the size of the pickle. */
+ * "state_dict", "model", "model_state_dict" or "module", the first that has tensors. `note` receives a text about other
+ * members that have tensors, "" if there are none. Memory is proportional to the size of the pickle. */
 io_status io_pickle_read(const unsigned char *data, size_t size, io_pickle_visitor *visit, void *context,
-                         char why[IO_WHY_MAX]);
+                         char note[IO_WHY_MAX], char why[IO_WHY_MAX]);
 
 /* Return the bytes of one element; 0 for an invalid type. */
 size_t io_pickle_element(rp_dtype dtype);

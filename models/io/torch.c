@@ -130,7 +130,7 @@ static io_status read_members(reader *r, char why[IO_WHY_MAX])
 {
     const io_zip_member *order, *pickle;
     const char *twice;
-    char safe[80];
+    char safe[80], note[IO_WHY_MAX];
     io_status status = find_folder(r, why);
     if (status == IO_OK)
         status = find_member(r, "byteorder", "", 0, &order, why);
@@ -139,10 +139,10 @@ static io_status read_members(reader *r, char why[IO_WHY_MAX])
     if (status == IO_OK)
         status = find_member(r, "data.pkl", "", 0, &pickle, why);
     if (status == IO_OK)
-        status = io_pickle_read(pickle->data, pickle->size, add_tensor, r, why);
+        status = io_pickle_read(pickle->data, pickle->size, add_tensor, r, note, why);
     if (status != IO_OK)
         return status;
-    if (!io_duplicate(r->set, false, &twice))
+    if (!io_duplicate(r->set, false, &twice) || (note[0] != 0 && (r->set->note = strdup(note)) == NULL))
         return io_no_memory(why);
     return twice == NULL ? IO_OK : io_why(why, "two tensors are named '%s'", io_safe(safe, sizeof safe, twice));
 }

@@ -221,7 +221,8 @@ rp_status t5_note_checkpoint(rp_t5 *m, const io_checkpoint *file, const char *fo
 
 /* ------------------------------------------------------------------------------------------------ prefixes.c */
 
-/* Remove the prefixes that the names of all tensors share, such as "module.", and add a note about them. */
+/* Add a note about tensors of the file that are left out. Remove the prefixes that the names of all tensors share, such
+ * as "module.", and add a note about them. */
 rp_status t5_strip_prefixes(rp_t5 *m, const char *path);
 /* Refuse tensors of an adapter, names with another prefix, and a prefix that only some names have. Other
  * missing tensors are reported by packing. */

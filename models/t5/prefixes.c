@@ -51,6 +51,9 @@ static bool remove_prefix(const void *context, const char *name, char *to, size_
 rp_status t5_strip_prefixes(rp_t5 *m, const char *path)
 {
     char prefix[PREFIX] = "", err[IO_ERR_MAX] = "";
+    const char *left_out = io_checkpoint_note(m->file);
+    if (left_out != NULL && t5_add_note(m, "%s: %s", path, left_out) != RP_OK)
+        return RP_E_NOMEM;
     while (extend(m->file, prefix))
         ;
     if (prefix[0] == 0)

@@ -145,6 +145,9 @@ static void bad_pickles_are_refused(void **state)
         {"operation 0x82", TEXT(PROTOCOL "\x82\1.")}, /* an extension, which names no global */
         {"no dictionary of tensors", TEXT(PROTOCOL "K\1.")},
         {"no dictionary of tensors", TEXT(PROTOCOL "}}.")},
+        {"its tensors are in a member 'ema', which", TEXT(PROTOCOL "}X\3\0\0\0ema}" NAMED(TENSOR) "ss.")},
+        {"its tensors are in a member 'deep'", /* one level */
+         TEXT(PROTOCOL "}X\5\0\0\0model}X\4\0\0\0deep}" NAMED(TENSOR) "sss.")},
         {"bytes after its end", TEXT(PROTOCOL "}..")},
         {"cut short", TEXT(PROTOCOL "}")},
         {"cut short", TEXT(PROTOCOL "X\xff\xff\xff\xff")},
@@ -214,13 +217,46 @@ static void good_pickles_are_read(void **state)
         {1, TEXT(PROTOCOL "}X\5\0\0\0model}" NAMED(TENSOR) "ss.")},
         {1,
          TEXT(PROTOCOL "}(X\5\0\0\0model}X\1\0\0\0y" TENSOR "s" NAMED(TENSOR) "u.")}, /* its own tensors come first */
-        {0, TEXT(PROTOCOL "}X\5\0\0\0model}X\5\0\0\0model}" NAMED(TENSOR) "sss.")},   /* one level */
         {1, TEXT(PROTOCOL "}K\1K\1sK\2]K\3asX\1\0\0\0x" TENSOR "s.")},
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         bytes file = archive_of(cases[k].pickle, cases[k].n, storage, sizeof storage);
         if (tensors_in(file.p, file.n) != cases[k].tensors)
             fail_msg("case %zu: '%s'", k, err);
+        free(file.p);
+    }
+}
+
+#define MEMBER(SIZE, NAME) "X" SIZE "\0\0\0" NAME "}" NAMED(TENSOR) "s"
+
+/* The member with the weights is read, and a note names the others that have tensors. */
+static void members_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *note, *pickle; /* note: NULL if none */
+        size_t n;
+    } cases[] = {
+        {NULL, TEXT(PROTOCOL "}" MEMBER("\5", "model") "s.")},
+        {NULL, TEXT(PROTOCOL "}" MEMBER("\6", "module") "s.")},
+        {NULL, TEXT(PROTOCOL "}(" MEMBER("\20", "model_state_dict") "X\5\0\0\0epochK\1u.")},
+        {NULL, TEXT(PROTOCOL "}(" MEMBER("\12", "state_dict") "X\5\0\0\0model}u.")},
+        {NULL, TEXT(PROTOCOL "}(X\12\0\0\0state_dict}" MEMBER("\5", "model") "u.")}, /* the first has no tensors */
+        {"the tensors of its member 'model' are read; not those of 'ema', 'b'",
+         TEXT(PROTOCOL "}(" MEMBER("\3", "ema") MEMBER("\5", "model") MEMBER("\1", "b") "u.")},
+        {"the tensors of its member 'state_dict' are read; not those of 'model'",
+         TEXT(PROTOCOL "}(" MEMBER("\5", "model") MEMBER("\12", "state_dict") "u.")},
+        {"its own tensors are read; not those of its members 'model'",
+         TEXT(PROTOCOL "}(" NAMED(TENSOR) MEMBER("\5", "model") "u.")},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        bytes file = archive_of(cases[k].pickle, cases[k].n, storage, sizeof storage);
+        io_set set = {0};
+        if (io_torch_in_place("x.pt", file.p, file.n, &set, err) != IO_OK)
+            fail_msg("case %zu: '%s'", k, err);
+        assert_int_equal(set.n_arrays, 1);
+        assert_string_equal(set.note != NULL ? set.note : "", cases[k].note != NULL ? cases[k].note : "");
+        io_free(&set);
         free(file.p);
     }
 }
@@ -386,11 +422,17 @@ static void lack_of_memory_is_not_damage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_type_is_read),           cmocka_unit_test(a_training_checkpoint_has_its_state_dict),
-        cmocka_unit_test(bad_pickles_are_refused),      cmocka_unit_test(good_pickles_are_read),
-        cmocka_unit_test(enormous_pickles_are_refused), cmocka_unit_test(sharing_is_limited),
-        cmocka_unit_test(zip64_fields_are_read),        cmocka_unit_test(bad_archives_are_refused),
-        cmocka_unit_test(damaged_bytes_do_no_harm),     cmocka_unit_test(lack_of_memory_is_not_damage),
+        cmocka_unit_test(every_type_is_read),
+        cmocka_unit_test(a_training_checkpoint_has_its_state_dict),
+        cmocka_unit_test(bad_pickles_are_refused),
+        cmocka_unit_test(good_pickles_are_read),
+        cmocka_unit_test(enormous_pickles_are_refused),
+        cmocka_unit_test(sharing_is_limited),
+        cmocka_unit_test(zip64_fields_are_read),
+        cmocka_unit_test(bad_archives_are_refused),
+        cmocka_unit_test(members_are_named),
+        cmocka_unit_test(damaged_bytes_do_no_harm),
+        cmocka_unit_test(lack_of_memory_is_not_damage),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
