@@ -3,6 +3,8 @@
 SPDX-License-Identifier: Apache-2.0"""
 import operator
 
+from torch import Tensor
+
 
 def need_sizes(lowest: int = 1, **sizes) -> None:
     """Raise unless each size is an integer, `lowest` or more."""
@@ -17,8 +19,10 @@ def need_sizes(lowest: int = 1, **sizes) -> None:
 
 
 def need_dropout(**rates) -> None:
-    """Raise unless each rate is a number from 0 up to, but not including, 1."""
+    """Raise unless each rate is a number from 0 up to, but not including, 1. relpos.attention checks tensors."""
     for name, rate in rates.items():
+        if isinstance(rate, Tensor):
+            continue
         if isinstance(rate, bool) or not isinstance(rate, (int, float)):
             raise TypeError(f"{name} is {rate!r}, expected a number")
         if not 0 <= rate < 1:
