@@ -59,7 +59,8 @@ def text():
         words += ["*", *(argument(x, kinds) for x in by_name)] if by_name else []
         parts.append(f"\nclass {cls.__name__}(Term):\n    def __init__({', '.join(words)}) -> None: ...\n")
     parts.append("\n# The types of the keywords of relpos.attention.\n")
-    for keyword in dict.fromkeys(info["keyword"] for info in _terms._BY_CLASS.values()):
-        classes = [cls.__name__ for cls, info in _terms._BY_CLASS.items() if info["keyword"] == keyword]
+    keywords = {cls.__name__: _terms._BY_CLASS[cls]["keyword"] for cls in TERMS.values()}  # without classes of relpos.torch
+    for keyword in dict.fromkeys(keywords.values()):
+        classes = [name for name, of in keywords.items() if of == keyword]
         parts.append(f"_{keyword.capitalize()} = {' | '.join(classes)}\n")
     return "".join(parts)
