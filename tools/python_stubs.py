@@ -59,7 +59,8 @@ def text():
         words += ["*", *(argument(x, kinds) for x in by_name)] if by_name else []
         parts.append(f"\nclass {cls.__name__}(Term):\n    def __init__({', '.join(words)}) -> None: ...\n")
     parts.append("\n# The types of the keywords of relpos.attention.\n")
-    keywords = {cls.__name__: _terms._BY_CLASS[cls]["keyword"] for cls in TERMS.values()}  # without classes of relpos.torch
+    # relpos.torch registers more classes, which are not part of relpos
+    keywords = {cls.__name__: _terms._BY_CLASS[cls]["keyword"] for cls in TERMS.values()}
     for keyword in dict.fromkeys(keywords.values()):
         classes = [name for name, of in keywords.items() if of == keyword]
         parts.append(f"_{keyword.capitalize()} = {' | '.join(classes)}\n")
