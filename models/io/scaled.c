@@ -220,15 +220,16 @@ static void read_scale(pass *p, io_tensor *weight, const io_tensor *scale, int64
         weight->scales = s;
 }
 
-/* Return true if the file has the mark of scaled weights, with a prefix that the weight has too. */
-static bool is_marked(const pass *p, const char *weight)
+/* Return true if the file has the mark of scaled weights, with a prefix that the layer has too. */
+static bool is_marked(const pass *p, const char *layer)
 {
-    for (size_t k = 0; k < p->n; k++) {
-        const char *name = p->tensors[k].name;
-        if (is_mark(name) && strncmp(weight, name, strlen(name) - strlen(MARK)) == 0)
-            return true;
+    char prefix[NAME];
+    bool found = find(p, "", MARK) != NULL;
+    for (const char *dot = strchr(layer, '.'); dot != NULL && !found; dot = strchr(dot + 1, '.')) {
+        snprintf(prefix, NAME, "%.*s", (int)(dot + 1 - layer), layer);
+        found = find(p, prefix, MARK) != NULL;
     }
-    return false;
+    return found || find(p, layer, "." MARK) != NULL;
 }
 
 /* Read what belongs to the weight of a layer. */
@@ -256,7 +257,7 @@ static void read_layer(pass *p, io_tensor *weight, const char *layer)
         read_scale(p, weight, scale, group);
     else if (where != NULL)
         refuse(p, weight, "it has a %s, but no weight_scale", where);
-    else if (io_tensor_is_f8(weight) && is_marked(p, weight->name))
+    else if (io_tensor_is_f8(weight) && is_marked(p, layer))
         refuse(p, weight, "its file has scaled_fp8, but it has no weight_scale");
 }
 
