@@ -61,15 +61,23 @@ static rp_status read_class(const char *text, char name[64])
     return no_memory ? t5_no_memory() : RP_OK;
 }
 
+/* Find the class that tokenizer_config.json names, or else config.json, which then sets *by_config. */
+static rp_status find_class(const rp_t5 *m, char name[64], bool *by_config)
+{
+    rp_status status = read_class(m->beside_text[TOKENIZER_CONFIG], name);
+    *by_config = status == RP_OK && *name == 0;
+    if (*by_config)
+        status = read_class(m->config_text, name);
+    return status;
+}
+
 /* Check the class that config.json names if tokenizer_config.json names none. */
 static rp_status check_class(rp_t5 *m, const char *folder)
 {
     char class[64];
-    rp_status status = read_class(m->beside_text[TOKENIZER_CONFIG], class);
-    const bool named = *class != 0;
-    if (status == RP_OK)
-        status = read_class(m->config_text, class);
-    if (status != RP_OK || named || *class == 0)
+    bool by_config;
+    rp_status status = find_class(m, class, &by_config);
+    if (status != RP_OK || !by_config || *class == 0)
         return status;
     char *path = t5_join(folder, "config.json");
     json_t *root = json_pack("{s:o}", "tokenizer_class", json_string_nocheck(class));
@@ -99,9 +107,8 @@ rp_status t5_find_maker(const rp_t5 *m, t5_maker *maker, bool *named)
 {
     const t5_kind kind = m->config.kind;
     char class[64];
-    rp_status status = read_class(m->beside_text[TOKENIZER_CONFIG], class);
-    if (status == RP_OK && *class == 0)
-        status = read_class(m->config_text, class);
+    bool by_config;
+    const rp_status status = find_class(m, class, &by_config);
     *named = *class != 0 || m->beside_text[TOKENIZER_CONFIG] != NULL;
     const size_t size = strlen(class);
     if (size > 4 && strcmp(class + size - 4, "Fast") == 0)

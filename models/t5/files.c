@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 char *t5_join(const char *folder, const char *name)
 {
@@ -15,6 +16,14 @@ char *t5_join(const char *folder, const char *name)
     if (path != NULL)
         snprintf(path, n, "%s/%s", folder, name);
     return path;
+}
+
+bool t5_has_file(const char *folder, const char *name)
+{
+    char *path = t5_join(folder, name);
+    const bool found = path != NULL && access(path, F_OK) == 0;
+    free(path);
+    return found;
 }
 
 static bool find_id(const char *path, t5_file_id *id)

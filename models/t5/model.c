@@ -14,14 +14,6 @@
 
 /* ------------------------------------------------------------------------------------------------ files of a folder */
 
-static bool has_file(const char *folder, const char *name)
-{
-    char *path = t5_join(folder, name);
-    const bool found = path != NULL && access(path, F_OK) == 0;
-    free(path);
-    return found;
-}
-
 /* The files of an adapter of PEFT. transformers recognizes it by the first. */
 static const char *const adapter_names[] = {"adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"};
 enum { ADAPTER_NAMES = 3 };
@@ -30,7 +22,7 @@ static bool has_adapter(const char *folder)
 {
     bool found = false;
     for (int n = 0; n < ADAPTER_NAMES; n++)
-        found = found || has_file(folder, adapter_names[n]);
+        found = found || t5_has_file(folder, adapter_names[n]);
     return found;
 }
 
@@ -41,13 +33,13 @@ static rp_status note_unread(rp_t5 *m, const char *folder)
     char index[64];
     rp_status status = RP_OK;
     snprintf(index, sizeof index, "%.40s.index.json", weights);
-    if (has_file(folder, index))
+    if (t5_has_file(folder, index))
         status = t5_add_note(m, "%s: %s is read, so %s is not", folder, weights, index);
     for (int n = 1; n < ADAPTER_NAMES && status == RP_OK; n++)
-        if (has_file(folder, adapter_names[n]))
+        if (t5_has_file(folder, adapter_names[n]))
             status = t5_add_note(m, "%s: %s is not read, because there is no %s", folder, adapter_names[n],
                                  adapter_names[0]);
-    if (status == RP_OK && has_file(folder, "custom_generate/generate.py"))
+    if (status == RP_OK && t5_has_file(folder, "custom_generate/generate.py"))
         status = t5_add_note(m, "%s: custom_generate/generate.py is not run", folder);
     return status;
 }
@@ -288,7 +280,7 @@ static rp_status open_weights(rp_t5 *m, const char *folder)
         return t5_refuse_adapter(folder);
     if (status != IO_OK)
         return t5_fail(RP_E_ARG, "%s", err);
-    if (has_file(folder, adapter_names[0]))
+    if (t5_has_file(folder, adapter_names[0]))
         return t5_fail(RP_E_UNSUPPORTED,
                        "%s: it has an adapter of PEFT beside the model (load it with peft, call merge_and_unload and "
                        "then save_pretrained, and give that folder; or remove adapter_config.json to use the model "

@@ -209,6 +209,7 @@ struct rp_t5 {
 /* ------------------------------------------------------------------------------------------------ files.c */
 
 char *t5_join(const char *folder, const char *name); /* return "folder/name"; the caller frees it */
+bool t5_has_file(const char *folder, const char *name);
 #define T5_MAX_JSON (8 << 20) /* max bytes of a JSON file other than a tokenizer; config.json usually has 1 kB */
 /* Read a whole file of the model and append a null byte; the caller frees *text. If the file does not exist, *text is
  * NULL and the status is RP_OK. A JSON file has at most T5_MAX_JSON bytes, a tokenizer TOK_MAX_FILE. */

@@ -5,9 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { T5_EXTRA_IDS = 100, BYT5_EXTRA_IDS = 125, BYT5_VOCAB = 384 };
+enum { BYT5_EXTRA_IDS = 125, BYT5_VOCAB = 384 };
 
 static rp_status tokenizer_failed(tok_status status, const char *err)
 {
@@ -72,7 +71,7 @@ static rp_status files_beside(const rp_t5 *m, tok_beside *beside)
 static rp_status use_tokenizer(rp_t5 *m, const char *name)
 {
     char err[TOK_ERR_MAX] = "";
-    const int32_t extra = m->config.kind == T5_MT5 || m->config.kind == T5_UMT5 ? 0 : T5_EXTRA_IDS;
+    const int32_t extra = m->config.kind == T5_MT5 || m->config.kind == T5_UMT5 ? 0 : TOK_T5_EXTRA_IDS;
     tok_beside beside;
     const rp_status status = files_beside(m, &beside);
     if (status != RP_OK)
@@ -100,19 +99,11 @@ static rp_status use_none(rp_t5 *m, const char *why)
     return m->config.vocab == BYT5_VOCAB ? use_bytes(m) : no_tokenizer(m, why);
 }
 
-static bool has_file(const char *folder, const char *name)
-{
-    char *path = t5_join(folder, name);
-    const bool found = path != NULL && access(path, F_OK) == 0;
-    free(path);
-    return found;
-}
-
 /* Handle a folder without a tokenizer that can be read. vocab.json and merges.txt are those of CodeT5 or FRED-T5. */
 static rp_status use_none_of(rp_t5 *m, const char *folder)
 {
     char why[TOK_ERR_MAX], safe[200];
-    if (!has_file(folder, "vocab.json") || !has_file(folder, "merges.txt"))
+    if (!t5_has_file(folder, "vocab.json") || !t5_has_file(folder, "merges.txt"))
         return use_none(m, "its folder has no tokenizer.json or spiece.model");
     snprintf(why, sizeof why,
              "%s: vocab.json and merges.txt are a byte-level BPE, which is not supported; it must be Unigram, as in T5",
@@ -138,7 +129,7 @@ static rp_status check_beside(rp_t5 *m, const char *folder)
 static rp_status mention_spiece(rp_t5 *m, const char *folder)
 {
     char why[TOK_ERR_MAX + 80];
-    if (!has_file(folder, "spiece.model"))
+    if (!t5_has_file(folder, "spiece.model"))
         return RP_OK;
     snprintf(why, sizeof why, "%s; or remove the file, to use spiece.model of the same folder", m->why_no_tokenizer);
     return no_tokenizer(m, why);
@@ -166,7 +157,7 @@ static rp_status compare(rp_t5 *m, const char *path)
 static rp_status use_bytes_of(rp_t5 *m, const char *folder)
 {
     const rp_status status = use_bytes(m);
-    if (status != RP_OK || !has_file(folder, "tokenizer.json"))
+    if (status != RP_OK || !t5_has_file(folder, "tokenizer.json"))
         return status;
     return t5_add_note(m, "%s/tokenizer.json: not read, because tokenizer_class is ByT5Tokenizer", folder);
 }

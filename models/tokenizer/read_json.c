@@ -279,9 +279,8 @@ static bool begins_words(const tokenizer *t)
 /* Add the tokens of the files beside a tokenizer.json. */
 static tok_status add_beside(const tok_reader *r, const tok_beside *beside, bool t5, const json_t *root)
 {
-    enum { T5_EXTRA_IDS = 100 }; /* of T5Tokenizer; with its own rules, the file lists its <extra_id_N> */
     tokenizer *t = r->t;
-    int32_t extra = t5 ? T5_EXTRA_IDS : 0;
+    int32_t extra = t5 ? TOK_T5_EXTRA_IDS : 0; /* with its own rules, the file lists its <extra_id_N> */
     tok_status status = t5 ? tok_read_extra_ids(beside, &extra, r->err) : TOK_OK;
     if (status == TOK_OK)
         status = tok_add_beside(t, beside, extra, t5 ? TOK_FROM_JSON : TOK_FROM_FILE, root, r->err);

@@ -25,6 +25,8 @@ typedef enum tok_status {
     TOK_CANCELLED = -5 /* the callback cancelled the call */
 } tok_status;
 
+enum { TOK_T5_EXTRA_IDS = 100 }; /* the extra_ids of T5 */
+
 /* Read a tokenizer from a file, or from a directory with a tokenizer.json or, if there is none, a spiece.model. A file
  * that begins with "{" is read as a tokenizer.json; any other file as a SentencePiece model or as the output of
  * tok_compact.
