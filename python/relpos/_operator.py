@@ -428,8 +428,7 @@ def _refuse_mixed(name, x, *values):
     meta = next((of for of, tensor in _tensors(values) if tensor.is_meta), "an argument")
     raise TypeError(
         f"{meta} is on the meta device, which has no numbers, but {name} is of type {type(x).__name__}; pass "
-        "tensors with numbers, or "
-        "only tensors of the meta device")
+        "tensors with numbers, or only tensors of the meta device")
 
 
 def attention(q, k, v, *options):
@@ -439,8 +438,7 @@ def attention(q, k, v, *options):
     if _exports_onnx():
         raise RuntimeError(
             "relpos.attention cannot be exported to ONNX; export the model with another attention, or use "
-            "torch.export or "
-            "torch.jit.trace")
+            "torch.export or torch.jit.trace")
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not isinstance(x, Tensor):
             _refuse_mixed(name, x, q, k, v, *options)
@@ -459,10 +457,10 @@ def attention(q, k, v, *options):
                     if array is not None:
                         arrays.append(array if isinstance(array, Tensor) else torch.as_tensor(array))
                 lines.append(f"{name}|{term._text}|{','.join(places)}")
-        elif name in _ARRAYS or isinstance(value, torch.Tensor) or name == "q_offset" and isinstance(
-                value, (list, tuple)) or (name not in _FLAGS and not isinstance(value,
-                                                                                (int, float, str, tuple, list)) and
-                                          hasattr(value, "ndim")):
+        elif (name in _ARRAYS or isinstance(value, torch.Tensor)
+              or name == "q_offset" and isinstance(value, (list, tuple))
+              or (name not in _FLAGS and not isinstance(value, (int, float, str, tuple, list))
+                  and hasattr(value, "ndim"))):
             lines.append(f"{name}||{len(arrays)}")
             arrays.append(value if isinstance(value, Tensor) else torch.as_tensor(value))
         elif name == "seed":  # the schema has only signed integers

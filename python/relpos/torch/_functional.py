@@ -42,8 +42,7 @@ def _split(x: Tensor, heads: int, head_dim: int = -1) -> Tensor:
     if head_dim != -1 and x.shape[-1] != heads * head_dim:
         raise ValueError(
             f"num_heads is {heads} and head_dim is {head_dim}, but the projections give {x.shape[-1]} numbers a "
-            "token, expected "
-            f"{heads * head_dim}; set both attributes to match")
+            f"token, expected {heads * head_dim}; set both attributes to match")
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
@@ -115,6 +114,6 @@ def _is_bool(name: str, mask: Tensor, attend: bool) -> bool:
     if mask.dtype != torch.bool and not mask.is_floating_point():
         raise TypeError(
             f"{name} has elements of {str(mask.dtype).removeprefix('torch.')}, expected bool (True = "
-            f"{'attends' if attend else 'masked'}) "
-            f"or floating-point numbers to add to the scores; use {name}.bool() or {name} == 0")
+            f"{'attends' if attend else 'masked'}) or floating-point numbers to add to the scores; use "
+            f"{name}.bool() or {name} == 0")
     return mask.dtype == torch.bool

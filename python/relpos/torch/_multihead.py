@@ -42,8 +42,8 @@ def _four_axes(mask: Tensor, batch: int, heads: int, lq: int, lk: int) -> Tensor
     """Reshape an attn_mask of torch.nn.MultiheadAttention, in which any axis may be 1, to a mask that broadcasts to (B,
     H, Lq, Lk)."""
     front = mask.shape[0] if mask.dim() == 3 else 1
-    if mask.dim() in (2, 3) and mask.shape[-2] in (1, lq) and mask.shape[-1] in (1, lk) and front in (1, batch,
-                                                                                                      batch * heads):
+    if (mask.dim() in (2, 3) and mask.shape[-2] in (1, lq) and mask.shape[-1] in (1, lk)
+            and front in (1, batch, batch * heads)):
         mask = mask.expand(*mask.shape[:-2], lq, lk)
         if mask.dim() == 2:
             return mask
@@ -228,9 +228,8 @@ class _Wrapping(_WithPositions):
 
     def _of_torch(self, found, state_dict, prefix) -> dict:
         outer = [name for name in ("out_proj.weight", "out_proj.bias") if prefix + name in state_dict]
-        return {f"attn.in_proj_{name}": x
-                for name, x in found.items()} | {f"attn.{name}": state_dict.pop(prefix + name)
-                                                 for name in outer}
+        inner = {f"attn.in_proj_{name}": x for name, x in found.items()}
+        return inner | {f"attn.{name}": state_dict.pop(prefix + name) for name in outer}
 
     def _attended(self, query: Tensor, key: Tensor, value: Tensor, masks: dict,
                   bias=None) -> tuple[Tensor, Tensor | None]:
@@ -289,8 +288,8 @@ class AdditiveRelMultiheadAttention(_Wrapping):
         super().reset_parameters()
         nn.init.zeros_(self.rel_bias)
 
-    def _compute(self, query: Tensor, key: Tensor, value: Tensor, masks: dict, *positions:
-                 Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def _compute(self, query: Tensor, key: Tensor, value: Tensor, masks: dict,
+                 *positions: Tensor | None) -> tuple[Tensor, Tensor | None]:
         return self._attended(query, key, value, masks, self._term(query, key, *positions))
 
     def _term(self, query: Tensor, key: Tensor, q_positions: Tensor | None, k_positions: Tensor | None,
@@ -298,21 +297,22 @@ class AdditiveRelMultiheadAttention(_Wrapping):
         """Return the bias, which is a Dense term if it cannot be a Real term."""
         at_q, at_k = _at(query, q_positions, q_position_mask), _at(key, k_positions, k_position_mask)
         masks = q_position_mask, k_position_mask
-        if replaced(self, "_relative_bias",
-                    "_relative_bias_values") or not _unchanged(self.attn, nn.MultiheadAttention):
+        if (replaced(self, "_relative_bias", "_relative_bias_values")
+                or not _unchanged(self.attn, nn.MultiheadAttention)):
             batch, lq, lk = len(query), query.shape[1], key.shape[1]
             bias = self._relative_bias(at_q, at_k, *masks, batch_size=batch, tgt_len=lq, src_len=lk,
                                        target_dtype=query.dtype)
-            return None if bias is None else relpos.Dense(-bias if bias.dim() ==
-                                                          2 else -bias.unflatten(0, (batch, self.num_heads)))
+            if bias is None:
+                return None
+            return relpos.Dense(-bias if bias.dim() == 2 else -bias.unflatten(0, (batch, self.num_heads)))
         if (q_positions is not None or k_positions is not None) and _rounds(at_q, at_k):
             bias = self._pairs(at_q, at_k, *masks)
             return relpos.Dense(-bias if bias.dim() == 2 else -bias[:, None])
         table = first_rows("rel_bias", self.rel_bias, 2 * self.max_distance + 1, f"max_distance is {self.max_distance}")
         return relpos.Real(table[None], max_distance=self.max_distance,
-                           q_positions=_known(q_positions,
-                                              q_position_mask), k_positions=_known(k_positions, k_position_mask),
-                           q_position_mask=q_position_mask, k_position_mask=k_position_mask)
+                           q_positions=_known(q_positions, q_position_mask),
+                           k_positions=_known(k_positions, k_position_mask), q_position_mask=q_position_mask,
+                           k_position_mask=k_position_mask)
 
     @hook
     def _relative_bias_values(self, rel_positions: Tensor) -> Tensor:
@@ -383,8 +383,7 @@ class AdditivePosMultiheadAttention(_Wrapping):
         except IndexError:
             raise IndexError(
                 f"{side}positions has {at.min().item():g} to {at.max().item():g}, expected 0 to "
-                f"{len(self.pos_emb) - 1}, finite; "
-                "use a larger max_len, or a position mask to skip tokens") from None
+                f"{len(self.pos_emb) - 1}, finite; use a larger max_len, or a position mask to skip tokens") from None
         return added if mask is None else added * mask[..., None]
 
     def _compute(self, query: Tensor, key: Tensor, value: Tensor, masks: dict, q_positions: Tensor | None,
@@ -455,8 +454,7 @@ class _MultiheadAttention(_WithPositions):
         if not q.shape[-1] == self.embed_dim == self.num_heads * self.head_dim:
             raise ValueError(
                 f"embed_dim is {self.embed_dim}, num_heads {self.num_heads} and head_dim {self.head_dim}, but "
-                "q_proj gives "
-                f"{q.shape[-1]} numbers a token; make them match")
+                f"q_proj gives {q.shape[-1]} numbers a token; make them match")
         q, k, terms = self._positioned(q, k, positions)
         out, weights = _multihead(self, q, k, v, masks, **terms)
         return self.out_proj(out), weights

@@ -29,8 +29,8 @@ def need_dropout(**rates) -> None:
             raise ValueError(f"{name} is {rate}, expected 0 or more and below 1")
 
 
-def need_heads(embed_dim: int, num_heads: int, name: str = "embed_dim") -> None:
-    """Raise unless the width, called `name`, is a multiple of num_heads."""
-    need_sizes(**{name: embed_dim, "num_heads": num_heads})
+def need_heads(embed_dim: int, num_heads: int) -> None:
+    """Raise unless embed_dim is a multiple of num_heads."""
+    need_sizes(embed_dim=embed_dim, num_heads=num_heads)
     if embed_dim % num_heads != 0:
-        raise ValueError(f"{name} is {embed_dim}, expected a multiple of num_heads, {num_heads}")
+        raise ValueError(f"embed_dim is {embed_dim}, expected a multiple of num_heads, {num_heads}")

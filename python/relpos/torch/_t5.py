@@ -57,9 +57,8 @@ class RelativePositionalBias(Refusing, nn.Module):
         are key - query.
 
         The two halves of the buckets are swapped, except bucket 0, which is the query's own key, and the unused bucket
-        num_buckets / 2, which becomes 0. With
-        bidirectional=False, code with query - key uses bucket 0 for every key up to the query, so all rows become row
-        0; the result is exact under a causal mask.
+        num_buckets / 2, which becomes 0. With bidirectional=False, code with query - key uses bucket 0 for every key up
+        to the query, so all rows become row 0; the result is exact under a causal mask.
 
         >>> table = torch.arange(8.0)[:, None]
         >>> RelativePositionalBias.from_query_minus_key(table).relative_attention_bias.weight.flatten().tolist()

@@ -28,7 +28,7 @@
 
 /* ---------------------------------------------------------------------------------------------- watch.c */
 
-/* A call of the library that runs without the GIL. Set the callbacks and call watch_begin. */
+/* A call of the library that runs without the GIL. Set on_token and flag, and call watch_begin. */
 typedef struct watch {
     PyObject *progress; /* borrowed function of the fraction done; NULL: none */
     PyObject *on_token; /* borrowed function of source, index and token; it returns True to end the call. NULL: none */
@@ -39,7 +39,7 @@ typedef struct watch {
     PyThreadState *thread;
 } watch;
 
-void watch_begin(watch *w);
+void watch_begin(watch *w, PyObject *progress);
 int watch_end(watch *w, rp_status status);
 int on_progress(void *context, double fraction);
 int on_token(void *context, int64_t source, int32_t index, int32_t token);

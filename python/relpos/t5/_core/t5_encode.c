@@ -18,8 +18,7 @@ PyObject *core_encode(PyObject *module, PyObject *args)
     bool ok = take_rows(sources, &r) == 0 &&
               take_numbers(out, true, sizeof(float), r.total * rp_t5_about(m->t5)->d_model, &view) == 0;
     if (ok) {
-        w.progress = progress == Py_None ? NULL : progress;
-        watch_begin(&w);
+        watch_begin(&w, progress);
         ok = watch_end(&w, rp_t5_encode(m->t5, r.n, r.tokens, view.buf, on_progress, &w)) == 0;
     }
     PyBuffer_Release(&view);
@@ -88,8 +87,7 @@ PyObject *core_score(PyObject *module, PyObject *args)
         return NULL;
     use(m);
     if (take_pair(pair, &r) == 0 && take_numbers(each, true, sizeof(double), r.tokens[1].n, &view) == 0) {
-        w.progress = progress == Py_None ? NULL : progress;
-        watch_begin(&w);
+        watch_begin(&w, progress);
         if (watch_end(&w, rp_t5_score(m->t5, r.tokens[0], r.tokens[1], &total, view.buf, on_progress, &w)) == 0)
             answer = PyFloat_FromDouble(total);
     }
@@ -136,8 +134,7 @@ PyObject *core_attention(PyObject *module, PyObject *args)
     use(m);
     if (take_pair(pair, &r) == 0) {
         rp_t5_attention *made = NULL;
-        w.progress = progress == Py_None ? NULL : progress;
-        watch_begin(&w);
+        watch_begin(&w, progress);
         const rp_status status =
             rp_t5_attention_of(m->t5, (rp_t5_part)part, layer, r.tokens[0], r.tokens[1], &made, on_progress, &w);
         if (watch_end(&w, status) == 0)

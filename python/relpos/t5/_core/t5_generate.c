@@ -128,7 +128,7 @@ PyObject *core_generate(PyObject *module, PyObject *args)
         }
         c.g.cancelled = is_cancelled;
         c.g.context = &w;
-        watch_begin(&w);
+        watch_begin(&w, Py_None);
         const rp_status status = rp_t5_generate(m->t5, r.n, r.tokens, &c.g, &results);
         if (watch_end(&w, status) == 0)
             answer = take_results(m, results);

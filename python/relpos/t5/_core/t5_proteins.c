@@ -69,8 +69,7 @@ PyObject *core_encode_residues(PyObject *module, PyObject *args)
     if (!b || take_numbers(out, true, sizeof(float), total * rp_t5_about(m->t5)->d_model, &view) != 0)
         return NULL;
     use(m);
-    w.progress = progress == Py_None ? NULL : progress;
-    watch_begin(&w);
+    watch_begin(&w, progress);
     const rp_status status = rp_t5_encode_residues(m->t5, b->n, b->protein, view.buf, on_progress, &w);
     const bool ok = watch_end(&w, status) == 0;
     PyBuffer_Release(&view);
@@ -81,6 +80,12 @@ PyObject *core_encode_residues(PyObject *module, PyObject *args)
 static void close_fasta(PyObject *capsule)
 {
     rp_t5_fasta_close(PyCapsule_GetPointer(capsule, FASTA));
+}
+
+/* Convert a capsule to its FASTA file. A converter of PyArg_ParseTuple. */
+static int to_fasta(PyObject *capsule, void *file)
+{
+    return (*(rp_t5_fasta **)file = PyCapsule_GetPointer(capsule, FASTA)) != NULL;
 }
 
 /* fasta(path): open a FASTA file. It is closed with the last reference to the capsule. */
@@ -107,11 +112,10 @@ PyObject *core_fasta(PyObject *module, PyObject *args)
 PyObject *core_fasta_next(PyObject *module, PyObject *args)
 {
     (void)module;
-    PyObject *capsule;
+    rp_t5_fasta *file;
     rp_t5_record record;
     rp_status status;
-    rp_t5_fasta *file;
-    if (!PyArg_ParseTuple(args, "O", &capsule) || !(file = PyCapsule_GetPointer(capsule, FASTA)))
+    if (!PyArg_ParseTuple(args, "O&", to_fasta, &file))
         return NULL;
     Py_BEGIN_ALLOW_THREADS
     status = rp_t5_fasta_next(file, 1, INT32_MAX - 2, &record);
@@ -128,11 +132,10 @@ PyObject *core_fasta_next(PyObject *module, PyObject *args)
 PyObject *core_fasta_skip(PyObject *module, PyObject *args)
 {
     (void)module;
-    PyObject *capsule;
+    rp_t5_fasta *file;
     rp_t5_record record;
     rp_status status;
-    rp_t5_fasta *file;
-    if (!PyArg_ParseTuple(args, "O", &capsule) || !(file = PyCapsule_GetPointer(capsule, FASTA)))
+    if (!PyArg_ParseTuple(args, "O&", to_fasta, &file))
         return NULL;
     Py_BEGIN_ALLOW_THREADS
     status = rp_t5_fasta_skip(file, &record);

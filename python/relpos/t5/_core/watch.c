@@ -31,9 +31,10 @@ void *raise_error(rp_status status, PyObject *refused)
     return raise_line(status, refused, rp_t5_last_error());
 }
 
-/* Release the GIL. The library calls the callbacks on this thread. */
-void watch_begin(watch *w)
+/* Release the GIL. The library calls the callbacks on this thread; progress may be None. */
+void watch_begin(watch *w, PyObject *progress)
 {
+    w->progress = progress == Py_None ? NULL : progress;
     w->main = on_main_thread();
     w->thread = PyEval_SaveThread();
 }
