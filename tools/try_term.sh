@@ -125,7 +125,7 @@ relpos=build/dev/relpos
 say "a term without its derivative, and one without pair"
 try() { # build the program, and verify slowlog as it is now in a forward or a backward pass
     cmake --build --preset dev -j 2 --target relpos_program >build.log 2>&1 || { tail -n 40 build.log; exit 1; }
-    $relpos verify "$1:f32:b1h2q8k8d8:slowlog" 2>&1 || true
+    $relpos verify "$1:f32:b1h2q8k8d8:slowlog" 2>&1
 }
 cp src/terms/slowlog.h whole.h
 sed -i 's/, \.grad = slowlog_grad//; /^static void slowlog_grad/,/^}/d' src/terms/slowlog.h
