@@ -7,6 +7,17 @@ add_library(relpos_linear STATIC ${linear_sources} ${linear_set_sources})
 target_include_directories(relpos_linear PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/models PRIVATE src)
 target_link_libraries(relpos_linear PUBLIC relpos PRIVATE relpos_flags Threads::Threads m)
 
+# The arithmetic of layers, in f32 and f64.
+set(vector_loops -O3 -fno-math-errno -fno-trapping-math)
+set(numeric_sources models/layers/gemm.c models/layers/linear.c models/layers/rows.c)
+set_source_files_properties(models/layers/rows.c PROPERTIES COMPILE_OPTIONS "${vector_loops}")
+foreach(type f32 f64)
+  add_library(relpos_layers_${type} STATIC ${numeric_sources})
+  target_include_directories(relpos_layers_${type} PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/models PRIVATE src)
+  target_link_libraries(relpos_layers_${type} PUBLIC relpos PRIVATE relpos_flags m)
+endforeach()
+target_compile_definitions(relpos_layers_f64 PUBLIC LAYERS_F64)
+
 set(io_libraries PkgConfig::io)
 if(program)
   list(APPEND io_libraries PkgConfig::png)

@@ -1,5 +1,5 @@
-/* gemm.c -- the matrix product of the laboratory's linear layers for WebAssembly, where no CBLAS can be loaded. Only
- * the product of the forward pass, c = a b^T, is implemented.
+/* gemm.c -- the matrix product of linear layers for WebAssembly, with vectors of its size. Only the product of the
+ * forward pass, c = a b^T, is implemented.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 
@@ -34,8 +34,8 @@ static void tile(int m, int n, int k, const float *a, int lda, const float *b, i
 static void multiply(int order, int transa, int transb, int m, int n, int k, real alpha, const real *a, int lda,
                      const real *b, int ldb, real beta, real *c, int ldc)
 {
-    if (order != NN_ROW_MAJOR || transa != NN_NO_TRANS || transb != NN_TRANS || alpha < 1 || alpha > 1 || beta < 0 ||
-        beta > 0)
+    if (order != LAYERS_ROW_MAJOR || transa != LAYERS_NO_TRANS || transb != LAYERS_TRANS || alpha < 1 || alpha > 1 ||
+        beta < 0 || beta > 0)
         __builtin_trap();
     for (int i = 0; i < m; i += MR)
         for (int j = 0; j < n; j += NR)
@@ -43,4 +43,7 @@ static void multiply(int order, int transa, int transb, int m, int n, int k, rea
                  c + (size_t)i * (size_t)ldc + j, ldc);
 }
 
-nn_gemm *nn_blas_gemm = multiply;
+__attribute__((constructor)) static void use(void)
+{
+    layers_multiply = multiply;
+}

@@ -125,7 +125,7 @@ int x_model_run(const char *position, const int32_t *tokens, int n, float *logit
     for (int i = 0; i < n; i++)
         target[i] = i + 1 < n ? tokens[i + 1] : -1;
     memcpy(scratch, logits, (size_t)(n * vocab) * sizeof *scratch);
-    nn_softmax_loss(NULL, n, vocab, scratch, target, 0, loss, NULL);
+    layers_softmax_loss(NULL, n, vocab, scratch, target, 0, loss, NULL);
     free(target);
     return 0;
 }
@@ -206,6 +206,6 @@ EXPORT(reader_next) int x_reader_next(int n, const int32_t *tokens, int count, d
     struct reader *r = &readers[n];
     if (!r->net || nn_net_all_logits(r->net, count, tokens, r->logits, err) != 0)
         return r->net ? -1 : nn_fail(err, "the reader has no text");
-    nn_softmax_loss(NULL, count, r->vocab, r->logits, tokens + 1, 0, loss, NULL);
+    layers_softmax_loss(NULL, count, r->vocab, r->logits, tokens + 1, 0, loss, NULL);
     return 0;
 }

@@ -153,7 +153,7 @@ int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, const lab_pla
                           : nn_net_loss(net, length, input, target, 0, loss, &mean, err);
         if (code == 0 && classifier) {
             count_classes(logits, target, batch, classes, to);
-            nn_softmax_loss(pool, batch, classes, logits, target, 0, loss, NULL);
+            layers_softmax_loss(pool, batch, classes, logits, target, 0, loss, NULL);
         }
         for (int64_t x = 0; code == 0 && x < targets; x++) {
             const int64_t w = first + x / length;

@@ -33,7 +33,7 @@ static int keep(const nn_model *m, const char *path, int64_t step, char err[NN_E
 {
     nn_model weights = *m; /* without the optimizer's moving averages */
     weights.m = weights.v = NULL;
-    return nn_checkpoint_save(&weights, path, step, NN_REAL, err);
+    return nn_checkpoint_save(&weights, path, step, LAYERS_REAL, err);
 }
 
 static const cli_option sweep_options[] = {

@@ -12,7 +12,7 @@ double nn_rate(const nn_config *c, int64_t step)
     return c->lr_min + (c->lr - c->lr_min) * 0.5 * (1 + cos(3.141592653589793 * fmin(done, 1)));
 }
 
-#ifdef NN_DOUBLE
+#ifdef LAYERS_F64
 #define root sqrt
 #else
 #define root sqrtf

@@ -8,14 +8,13 @@
 #include <string.h>
 #include <strings.h>
 
-#ifdef NN_DOUBLE
+#ifdef LAYERS_F64
 #define GEMM "cblas_dgemm"
 #else
 #define GEMM "cblas_sgemm"
 #endif
 
-nn_gemm *nn_blas_gemm;
-static char name[256], note[256];
+static char name[256], note[256]; /* name: "" until a library is loaded */
 
 /* Look up a function in a library. ISO C cannot cast void * to a function pointer, but POSIX allows copying it. */
 static void find(void *library, const char *symbol, void *function, size_t size)
@@ -144,7 +143,8 @@ int nn_blas_memory(int32_t threads, char err[NN_ERR_MAX])
 int nn_blas_open(char err[NN_ERR_MAX])
 {
     const char *path = getenv("RELPOS_BLAS");
-    if (nn_blas_gemm)
+    layers_gemm *gemm;
+    if (*name)
         return 0;
     path = path && *path ? path : NULL;
     setenv("OPENBLAS_NUM_THREADS", "1", 1);
@@ -153,10 +153,11 @@ int nn_blas_open(char err[NN_ERR_MAX])
         return nn_fail(
             err, "lab: %.100s cannot be loaded: %s (install Debian's libopenblas0, or name a CBLAS in RELPOS_BLAS)",
             path ? path : "libopenblas.so.0", not_loaded);
-    find(library, GEMM, &nn_blas_gemm, sizeof nn_blas_gemm);
-    if (!nn_blas_gemm)
+    find(library, GEMM, &gemm, sizeof gemm);
+    if (!gemm)
         return nn_fail(err, "lab: %s has no " GEMM " (install Debian's libopenblas0, or name a CBLAS in RELPOS_BLAS)",
                        path ? path : "libopenblas");
+    layers_multiply = gemm;
     void (*set_threads)(int);
     char *(*config)(void);
     find(library, "openblas_set_num_threads", &set_threads, sizeof set_threads);

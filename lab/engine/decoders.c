@@ -26,7 +26,7 @@ static int form_of(const nn_model *m, form *to, char err[NN_ERR_MAX])
     const nn_config *c = &m->c;
     const nn_stack *s = &m->stack[0];
     const rp_term *rope = s->n_terms == 1 && s->terms[0].term.kind == RP_TERM_ROPE ? &s->terms[0].term : NULL;
-    const bool added = s->sinusoidal || s->learned, gated = c->act == NN_SWIGLU || c->act == NN_GEGLU;
+    const bool added = s->sinusoidal || s->learned, gated = c->act == LAYERS_SWIGLU || c->act == LAYERS_GEGLU;
     const int64_t D = c->width / c->heads;
     if (c->task != NN_DECODER)
         return nn_fail(err, "task = classifier: transformers has no class for it (set task = decoder, or use --model)");
@@ -53,7 +53,7 @@ static int form_of(const nn_model *m, form *to, char err[NN_ERR_MAX])
                        "position = %.100s: no decoder of transformers has it (set position = none, sinusoidal, learned "
                        "or rope, or use --model)",
                        c->position);
-    *to = !rope ? GPT2 : c->norm == NN_LAYERNORM ? NEOX : LLAMA;
+    *to = !rope ? GPT2 : c->norm == LAYERS_LAYERNORM ? NEOX : LLAMA;
     if (rope && (rope->layout != 0 || rope->scaling != 0))
         return nn_fail(err,
                        "position = %.100s: in transformers rope must have layout=half and scaling=none (change rope, "
@@ -68,17 +68,17 @@ static int form_of(const nn_model *m, form *to, char err[NN_ERR_MAX])
     if (*to == LLAMA && dim != D)
         return nn_fail(err, "position: rope has dim=%lld; Llama rotates all %lld channels (remove dim, or use --model)",
                        (long long)dim, (long long)D);
-    if (*to != LLAMA && c->norm != NN_LAYERNORM)
+    if (*to != LLAMA && c->norm != LAYERS_LAYERNORM)
         return nn_fail(err, "norm = rmsnorm: without rope the class is GPT-2, which has layernorm (set norm = "
                             "layernorm, or use --model)");
     if (*to != LLAMA && gated)
         return nn_fail(err, "activation = %s: %s has no gated MLP (set activation = gelu or relu, or use --model)",
-                       c->act == NN_SWIGLU ? "swiglu" : "geglu", *to == GPT2 ? "GPT-2" : "GPT-NeoX");
+                       c->act == LAYERS_SWIGLU ? "swiglu" : "geglu", *to == GPT2 ? "GPT-2" : "GPT-NeoX");
     return *to == LLAMA && !gated
                ? nn_fail(err,
                          "activation = %s: with rope and rmsnorm the class is Llama, which has a gated MLP (set "
                          "activation = swiglu or geglu, or norm = layernorm, or use --model)",
-                         c->act == NN_GELU ? "gelu" : "relu")
+                         c->act == LAYERS_GELU ? "gelu" : "relu")
                : 0;
 }
 
@@ -235,10 +235,10 @@ static int write_config(const nn_model *m, form f, const char *dir, rp_dtype typ
     const rp_term *rope = &m->stack[0].terms[0].term;
     const int64_t D = c->width / c->heads;
     char text[4096], own[2048], eps[NN_REAL_MAX], dropout[NN_REAL_MAX], base[NN_REAL_MAX], part[NN_REAL_MAX], bos[32];
-    const char *act = c->act == NN_RELU     ? "relu"
-                      : c->act == NN_SWIGLU ? "silu"
-                      : f == LLAMA          ? "gelu_pytorch_tanh"
-                                            : "gelu_new";
+    const char *act = c->act == LAYERS_RELU     ? "relu"
+                      : c->act == LAYERS_SWIGLU ? "silu"
+                      : f == LLAMA              ? "gelu_pytorch_tanh"
+                                                : "gelu_new";
     nn_print_real(eps, c->norm_eps);
     nn_print_real(dropout, c->dropout);
     nn_print_real(base, f == GPT2 ? 1 : rope->base);

@@ -18,11 +18,11 @@ static const rp_term *table_of(const nn_stack *s)
 static int check_shape(const nn_model *m, char err[NN_ERR_MAX])
 {
     const nn_config *c = &m->c;
-    if (c->norm != NN_RMSNORM)
+    if (c->norm != LAYERS_RMSNORM)
         return nn_fail(err, "norm = layernorm: T5 has rmsnorm (set norm = rmsnorm, or use --model)");
-    if (c->act != NN_RELU && c->act != NN_GEGLU)
+    if (c->act != LAYERS_RELU && c->act != LAYERS_GEGLU)
         return nn_fail(err, "activation = %s: T5 has relu or geglu (set activation to one of them, or use --model)",
-                       c->act == NN_GELU ? "gelu" : "swiglu");
+                       c->act == LAYERS_GELU ? "gelu" : "swiglu");
     if (nn_embedding_scale(c) != 1)
         return nn_fail(err,
                        "embedding_scale = %g: T5 does not scale embeddings (set embedding_scale = 1, or use --model)",
@@ -131,7 +131,7 @@ static int add_stack(io_set *set, const nn_model *m, const nn_stack *s, rp_dtype
     for (int64_t l = 0; l < s->layers; l++)
         if (add_group(set, m, s, l, attention, type, err) != 0 ||
             (s->cross && add_group(set, m, s, l, cross, type, err) != 0) ||
-            add_group(set, m, s, l, m->c.act == NN_GEGLU ? gated_mlp : plain_mlp, type, err) != 0)
+            add_group(set, m, s, l, m->c.act == LAYERS_GEGLU ? gated_mlp : plain_mlp, type, err) != 0)
             return -1;
     snprintf(ours, sizeof ours, "%snorm.weight", s->prefix);
     snprintf(theirs, sizeof theirs, "%sfinal_layer_norm.weight", s->prefix);
@@ -172,7 +172,7 @@ static bool print_config(const nn_model *m, rp_dtype type, char *text, size_t si
                     "  \"tokenizer_class\": \"ByT5Tokenizer\",\n  \"dtype\": \"%s\"\n}\n",
                     (long long)c->width, (long long)(c->width / c->heads), (long long)c->mlp, (long long)c->heads,
                     (long long)m->stack[0].layers, (long long)m->stack[1].layers, (long long)table->buckets,
-                    (long long)table->max_distance, c->act == NN_GEGLU ? "gated-gelu" : "relu", eps, dropout,
+                    (long long)table->max_distance, c->act == LAYERS_GEGLU ? "gated-gelu" : "relu", eps, dropout,
                     (long long)c->vocab, c->tied ? "true" : "false", NN_PAD, NN_END, NN_PAD, nn_torch_type(type)) >= 0;
 }
 

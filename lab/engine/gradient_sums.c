@@ -14,7 +14,7 @@
 static void add_last(nn_sums *s, nn_model *m, rp_pool *pool)
 {
     const nn_sum *last = &s->before[--s->n_before];
-    nn_axpy(pool, m->n_weights, last->g, m->g);
+    layers_axpy(pool, m->n_weights, last->g, m->g);
     s->first = last->first;
     s->count += last->count;
     s->spare[s->n_spare++] = last->g;

@@ -132,7 +132,7 @@ static bool reserve_all(nn_net *n, bool allocate)
     const int64_t rows = n->batch * longest, vocab = m->params[n->nodes[n->n_nodes - 1].param[0]].shape[0];
     if (n->train) {
         n->scratch = reserve(n, allocate, n->n_scratch + scratch, &enough);
-        n->partial = reserve(n, allocate, 2 * d * (rows / NN_ROWS + 1), &enough);
+        n->partial = reserve(n, allocate, 2 * d * (rows / LAYERS_ROWS + 1), &enough);
     }
     if (pairs > 0)
         n->pairs = reserve(n, allocate, pairs, &enough);
@@ -406,7 +406,7 @@ static const slot *run_body(nn_net *n, int64_t length, const int32_t *tokens, ch
 static void logits_of(nn_net *n, int64_t rows, const slot *in, const real *from, int64_t ld, real *logits)
 {
     const nn_param *p = &n->m->params[n->nodes[n->n_nodes - 1].param[0]];
-    nn_linear(n->pool, rows, in->width, p->shape[0], from, ld, n->m->w + p->offset, logits, p->shape[0]);
+    layers_linear(n->pool, rows, in->width, p->shape[0], from, ld, n->m->w + p->offset, logits, p->shape[0]);
 }
 
 int nn_net_logits(nn_net *n, int64_t length, const int32_t *tokens, real *logits, char err[NN_ERR_MAX])

@@ -12,7 +12,7 @@
 static rp_array heads_view(const nn_net *n, real *data, int64_t heads, int64_t length, int64_t width, int64_t ld)
 {
     const int64_t shape[4] = {n->batch, heads, length, width};
-    rp_array a = rp_array_of(data, NN_REAL, 4, shape);
+    rp_array a = rp_array_of(data, LAYERS_REAL, 4, shape);
     a.stride[0] = length * ld;
     a.stride[1] = width;
     a.stride[2] = ld;
@@ -47,17 +47,17 @@ static void term_arrays(nn_net *n, const node *e, real *qkv, real *r, bool gradi
         for (int x = 0; x < RP_MAX_ARRAYS; x++)
             if (s->terms[t].source[x] == NN_LEARNED) {
                 const nn_param *p = &m->params[e->array[t][x]];
-                to[t][x] = rp_array_of(gradients ? scratch : m->w + p->offset, NN_REAL, p->ndim, p->shape);
+                to[t][x] = rp_array_of(gradients ? scratch : m->w + p->offset, LAYERS_REAL, p->ndim, p->shape);
                 if (gradients)
                     scratch += p->size;
             } else if (s->terms[t].source[x] == NN_SINUSOID) {
                 const int64_t shape[3] = {heads, nn_offsets(n, e->stack), d / heads};
-                to[t][x] = rp_array_of(r, NN_REAL, 3, shape);
+                to[t][x] = rp_array_of(r, LAYERS_REAL, 3, shape);
                 to[t][x].stride[0] = d / heads;
                 to[t][x].stride[1] = d;
             } else if (s->terms[t].source[x] == NN_GATE) {
                 const int64_t shape[3] = {n->batch, heads, keys_of(n, e)}, step = nn_cache_rows(n, e);
-                to[t][x] = rp_array_of(gradients ? scratch : e->gate, NN_REAL, 3, shape);
+                to[t][x] = rp_array_of(gradients ? scratch : e->gate, LAYERS_REAL, 3, shape);
                 if (gradients) {
                     scratch += rows * heads;
                     continue;
@@ -88,7 +88,7 @@ rp_desc nn_model_attention(const nn_model *m, int32_t stack, int64_t batch, int6
     desc.n_terms = s->n_terms;
     desc.masks = mask;
     desc.n_masks = s->causal || s->padded;
-    desc.dtype = NN_REAL;
+    desc.dtype = LAYERS_REAL;
     desc.scale = m->c.scale > 0 ? m->c.scale : RP_SCALE_AUTO;
     return desc;
 }
@@ -258,7 +258,7 @@ int nn_attention_call(nn_net *n, const node *e, rp_plan **plan, rp_tensors *t, r
     }
     t->out = heads_view(n, out->data, heads, length, D, d);
     if (n->train)
-        t->lse = rp_array_of(e->aux, NN_REAL, 3, shape);
+        t->lse = rp_array_of(e->aux, LAYERS_REAL, 3, shape);
     term_arrays(n, e, in->data, e->r, false, t->term);
     t->pool = n->pool;
     if (g) {
@@ -293,7 +293,7 @@ int nn_attention_forward(nn_net *n, const node *e)
     rp_tensors t;
     int32_t param;
     if (nn_uses_sinusoids(nn_stack_of(n, e), e, &param))
-        nn_linear(n->pool, nn_offsets(n, e->stack), d, d, q->sinusoids, d, nn_weight(n, param), e->r, d);
+        layers_linear(n->pool, nn_offsets(n, e->stack), d, d, q->sinusoids, d, nn_weight(n, param), e->r, d);
     for (int64_t r = 0; r < n->batch * q->length && e->cache; r++) {
         const int64_t to = r / q->length * nn_cache_rows(n, e) + n->cached + r % q->length;
         memcpy(e->cache + to * 2 * d, n->slots[e->in].data + r * ld + d, 2 * (size_t)d * sizeof(real));
@@ -345,7 +345,7 @@ int nn_attention_backward(nn_net *n, const node *e)
         for (int y = 0; y < RP_MAX_ARRAYS; y++)
             if (s->terms[x].source[y] == NN_LEARNED) {
                 const nn_param *p = &m->params[e->array[x][y]];
-                nn_axpy(n->pool, p->size, scratch, m->g + p->offset);
+                layers_axpy(n->pool, p->size, scratch, m->g + p->offset);
                 scratch += p->size;
             } else if (s->terms[x].source[y] == NN_GATE) {
                 real *to = nn_grad(n, e->in) + rows * s->terms[x].column[y];
@@ -358,8 +358,8 @@ int nn_attention_backward(nn_net *n, const node *e)
     if (m->c.log_scale != NN_LOG_NONE)
         rp_pool_run(n->pool, m->c.heads, unscale_head, &(heads_job){.n = n, .e = e, .to = nn_grad(n, e->in)});
     if (nn_uses_sinusoids(s, e, &param))
-        nn_linear_dw(n->pool, nn_offsets(n, e->stack), d, d, n->scratch + n->n_scratch, d, n->of[e->stack].sinusoids, d,
-                     nn_gradient(n, param));
+        layers_linear_dw(n->pool, nn_offsets(n, e->stack), d, d, n->scratch + n->n_scratch, d,
+                         n->of[e->stack].sinusoids, d, nn_gradient(n, param));
     return 0;
 }
 
@@ -384,7 +384,7 @@ static int cross_call(nn_net *n, const node *e, rp_plan **plan, rp_tensors *t, r
     t->mask[0] = lengths_of(n, 0);
     t->pool = n->pool;
     if (n->train)
-        t->lse = rp_array_of(e->aux, NN_REAL, 3, shape);
+        t->lse = rp_array_of(e->aux, LAYERS_REAL, 3, shape);
     if (g) {
         real *dkv = nn_grad(n, e->in2);
         *g = rp_grads_init();

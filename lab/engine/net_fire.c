@@ -277,7 +277,7 @@ static rp_status compute_pairs(nn_net *n, const node *e, const rp_plan *plan, co
     rp_tensors of_rows = *t;
     rp_grads to = rp_grads_init();
     rp_array *bias = &of_rows.term[e->n_terms][0];
-    *bias = rp_array_of(zeros, NN_REAL, 4, all);
+    *bias = rp_array_of(zeros, LAYERS_REAL, 4, all);
     bias->stride[0] = bias->stride[1] = bias->stride[2] = 0;
     of_rows.q = rows_of(t->q, from, rows);
     of_rows.out = rows_of(t->out, from, rows);
@@ -285,7 +285,7 @@ static rp_status compute_pairs(nn_net *n, const node *e, const rp_plan *plan, co
     of_rows.row_from = from;
     of_rows.row_to = from + rows;
     to.dout = rows_of(g->dout, from, rows);
-    to.term[e->n_terms][0] = rp_array_of(n->pairs, NN_REAL, 4, block);
+    to.term[e->n_terms][0] = rp_array_of(n->pairs, LAYERS_REAL, 4, block);
     return rp_backward(plan, &of_rows, &to, n->work);
 }
 

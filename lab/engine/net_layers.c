@@ -32,7 +32,7 @@ static void embed_rows(void *context, int64_t t, int32_t worker)
     const real scale = (real)nn_embedding_scale(&n->m->c);
     const real *table = nn_weight(n, e->param[0]), *positions = nn_weight(n, e->param[1]);
     (void)worker;
-    for (int64_t r = t * NN_ROWS; r < rows && r < (t + 1) * NN_ROWS; r++) {
+    for (int64_t r = t * LAYERS_ROWS; r < rows && r < (t + 1) * LAYERS_ROWS; r++) {
         const int64_t token = before + r % q->length, at = q->positions ? q->positions[token] : token;
         const real *from = table + q->tokens[r] * d;
         real *to = n->slots[e->out].data + r * d;
@@ -46,8 +46,10 @@ static void embed_rows(void *context, int64_t t, int32_t worker)
 static int embed_forward(nn_net *n, const node *e)
 {
     embed_job j = {n, e};
-    return rp_pool_run(n->pool, (nn_rows(n, &n->slots[e->out]) + NN_ROWS - 1) / NN_ROWS, embed_rows, &j) == RP_OK ? 0
-                                                                                                                  : -1;
+    return rp_pool_run(n->pool, (nn_rows(n, &n->slots[e->out]) + LAYERS_ROWS - 1) / LAYERS_ROWS, embed_rows, &j) ==
+                   RP_OK
+               ? 0
+               : -1;
 }
 
 /* Add the gradients of a range of channels, for all tokens in order. Tasks are divided by channel, not by token,
@@ -58,8 +60,8 @@ static void embed_channels(void *context, int64_t t, int32_t worker)
     const nn_net *n = j->n;
     const node *e = j->e;
     const sequence *q = &n->of[e->stack];
-    const int64_t d = n->m->c.width, rows = n->batch * q->length, from = t * NN_ROWS;
-    const int64_t to = from + NN_ROWS < d ? from + NN_ROWS : d;
+    const int64_t d = n->m->c.width, rows = n->batch * q->length, from = t * LAYERS_ROWS;
+    const int64_t to = from + LAYERS_ROWS < d ? from + LAYERS_ROWS : d;
     real *table = nn_gradient(n, e->param[0]), *positions = nn_gradient(n, e->param[1]);
     const real *dy = nn_grad(n, e->out), scale = (real)nn_embedding_scale(&n->m->c);
     (void)worker;
@@ -76,7 +78,7 @@ static void embed_channels(void *context, int64_t t, int32_t worker)
 static int embed_backward(nn_net *n, const node *e)
 {
     embed_job j = {n, e};
-    return rp_pool_run(n->pool, (n->m->c.width + NN_ROWS - 1) / NN_ROWS, embed_channels, &j) == RP_OK ? 0 : -1;
+    return rp_pool_run(n->pool, (n->m->c.width + LAYERS_ROWS - 1) / LAYERS_ROWS, embed_channels, &j) == RP_OK ? 0 : -1;
 }
 
 /* ------------------------------------------------------------------------------------- norm, linear, act, add, pool */
@@ -84,25 +86,25 @@ static int embed_backward(nn_net *n, const node *e)
 static int norm_forward(nn_net *n, const node *e)
 {
     const slot *in = &n->slots[e->in];
-    nn_norm_forward(n->pool, n->m->c.norm, n->m->c.norm_eps, nn_rows(n, in), in->width, in->data,
-                    nn_weight(n, e->param[0]), nn_weight(n, e->param[1]), n->slots[e->out].data, e->aux);
+    layers_norm_forward(n->pool, n->m->c.norm, n->m->c.norm_eps, nn_rows(n, in), in->width, in->data,
+                        nn_weight(n, e->param[0]), nn_weight(n, e->param[1]), n->slots[e->out].data, e->aux);
     return 0;
 }
 
 static int norm_backward(nn_net *n, const node *e)
 {
     const slot *in = &n->slots[e->in];
-    nn_norm_backward(n->pool, n->m->c.norm, nn_rows(n, in), in->width, in->data, nn_weight(n, e->param[0]), e->aux,
-                     nn_grad(n, e->out), e->add, nn_grad(n, e->in), nn_gradient(n, e->param[0]),
-                     nn_gradient(n, e->param[1]), n->partial);
+    layers_norm_backward(n->pool, n->m->c.norm, nn_rows(n, in), in->width, in->data, nn_weight(n, e->param[0]), e->aux,
+                         nn_grad(n, e->out), e->add, nn_grad(n, e->in), nn_gradient(n, e->param[0]),
+                         nn_gradient(n, e->param[1]), n->partial);
     return 0;
 }
 
 static int linear_forward(nn_net *n, const node *e)
 {
     const slot *in = &n->slots[e->in], *out = &n->slots[e->out];
-    nn_linear(n->pool, nn_rows(n, in), in->width, out->width, in->data, in->width, nn_weight(n, e->param[0]), out->data,
-              out->width);
+    layers_linear(n->pool, nn_rows(n, in), in->width, out->width, in->data, in->width, nn_weight(n, e->param[0]),
+                  out->data, out->width);
     return 0;
 }
 
@@ -113,9 +115,9 @@ static int linear_backward(nn_net *n, const node *e)
     for (int32_t p = 0, first = 0; p < out->n_splits; first += (int32_t)out->split[p++]) {
         const real *dy = nn_grad(n, e->out) + rows * first;
         const int64_t width = out->split[p];
-        nn_linear_dw(n->pool, rows, d, width, dy, width, in->data, d, nn_gradient(n, e->param[0]) + first * d);
-        nn_linear_dx(n->pool, rows, d, width, dy, width, nn_weight(n, e->param[0]) + first * d, p > 0 || e->add,
-                     nn_grad(n, e->in), d);
+        layers_linear_dw(n->pool, rows, d, width, dy, width, in->data, d, nn_gradient(n, e->param[0]) + first * d);
+        layers_linear_dx(n->pool, rows, d, width, dy, width, nn_weight(n, e->param[0]) + first * d, p > 0 || e->add,
+                         nn_grad(n, e->in), d);
     }
     return 0;
 }
@@ -123,23 +125,23 @@ static int linear_backward(nn_net *n, const node *e)
 static int act_forward(nn_net *n, const node *e)
 {
     const slot *out = &n->slots[e->out];
-    nn_act_forward(n->pool, n->m->c.act, nn_rows(n, out), out->width, n->slots[e->in].data, out->data);
+    layers_act_forward(n->pool, n->m->c.act, nn_rows(n, out), out->width, n->slots[e->in].data, out->data);
     return 0;
 }
 
 static int act_backward(nn_net *n, const node *e)
 {
     const slot *out = &n->slots[e->out];
-    nn_act_backward(n->pool, n->m->c.act, nn_rows(n, out), out->width, n->slots[e->in].data, nn_grad(n, e->out),
-                    nn_grad(n, e->in));
+    layers_act_backward(n->pool, n->m->c.act, nn_rows(n, out), out->width, n->slots[e->in].data, nn_grad(n, e->out),
+                        nn_grad(n, e->in));
     return 0;
 }
 
 static int add_forward(nn_net *n, const node *e)
 {
     const slot *out = &n->slots[e->out];
-    nn_add_forward(n->pool, nn_rows(n, out), out->width, n->slots[e->in].data, n->slots[e->in2].data, nn_dropout(n),
-                   nn_seed(n, e), out->data);
+    layers_add_forward(n->pool, nn_rows(n, out), out->width, n->slots[e->in].data, n->slots[e->in2].data, nn_dropout(n),
+                       nn_seed(n, e), out->data);
     return 0;
 }
 
@@ -149,8 +151,8 @@ static int add_backward(nn_net *n, const node *e)
     if (n->slots[e->in2].grad == out->grad) /* in, in2 and out share one gradient buffer: nothing to copy */
         return 0;
     if (nn_dropout(n) > 0)
-        nn_add_backward(n->pool, nn_rows(n, out), out->width, nn_dropout(n), nn_seed(n, e), nn_grad(n, e->out),
-                        nn_grad(n, e->in2));
+        layers_add_backward(n->pool, nn_rows(n, out), out->width, nn_dropout(n), nn_seed(n, e), nn_grad(n, e->out),
+                            nn_grad(n, e->in2));
     else
         memcpy(nn_grad(n, e->in2), nn_grad(n, e->out), (size_t)(nn_rows(n, out) * out->width) * sizeof(real));
     return 0;
@@ -215,14 +217,16 @@ static int head_forward(nn_net *n, const node *e)
         targets += n->target[r] >= 0;
     for (int64_t from = 0; from < rows; from += HEAD_ROWS) {
         const int64_t count = rows - from < HEAD_ROWS ? rows - from : HEAD_ROWS;
-        nn_linear(n->pool, count, d, vocab, in->data + from * d, d, nn_weight(n, e->param[0]), n->logits, vocab);
-        nn_softmax_loss(n->pool, count, vocab, n->logits, n->target + from, targets ? n->factor / (double)targets : 0,
-                        n->loss + from, n->right ? n->right + from : NULL);
+        layers_linear(n->pool, count, d, vocab, in->data + from * d, d, nn_weight(n, e->param[0]), n->logits, vocab);
+        layers_softmax_loss(n->pool, count, vocab, n->logits, n->target + from,
+                            targets ? n->factor / (double)targets : 0, n->loss + from,
+                            n->right ? n->right + from : NULL);
         if (!n->train)
             continue;
-        nn_linear_dw(n->pool, count, d, vocab, n->logits, vocab, in->data + from * d, d, nn_gradient(n, e->param[0]));
-        nn_linear_dx(n->pool, count, d, vocab, n->logits, vocab, nn_weight(n, e->param[0]), 0,
-                     nn_grad(n, e->in) + from * d, d);
+        layers_linear_dw(n->pool, count, d, vocab, n->logits, vocab, in->data + from * d, d,
+                         nn_gradient(n, e->param[0]));
+        layers_linear_dx(n->pool, count, d, vocab, n->logits, vocab, nn_weight(n, e->param[0]), 0,
+                         nn_grad(n, e->in) + from * d, d);
     }
     return 0;
 }

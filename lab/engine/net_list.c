@@ -110,7 +110,7 @@ static int32_t add_stack(nn_net *n, int32_t stack, int32_t memory)
     const nn_config *c = &n->m->c;
     const nn_stack *s = &n->m->stack[stack];
     const char *in = s->prefix;
-    const int64_t d = c->width, up = nn_act_columns(c->act, c->mlp);
+    const int64_t d = c->width, up = layers_act_columns(c->act, c->mlp);
     char name[96];
     int32_t x = add_node(n, EMBED, -1, d, 0, "embedding"), y;
     n->nodes[n->n_nodes - 1].stack = n->slots[x].stack = stack;

@@ -16,18 +16,7 @@
 #ifndef RELPOS_NN_H
 #define RELPOS_NN_H
 
-#include <relpos/relpos.h>
-#include <stdbool.h>
-
-/* The type of weights and activations. The tests also build the engine in double, because finite differences need that
- * precision. */
-#ifdef NN_DOUBLE
-typedef double real;
-#define NN_REAL RP_F64
-#else
-typedef float real;
-#define NN_REAL RP_F32
-#endif
+#include "layers/numeric.h"
 
 #define NN_ERR_MAX 512
 
@@ -52,8 +41,6 @@ unsigned char *nn_read_file(const char *path, size_t *size, char err[NN_ERR_MAX]
 /* ------------------------------------------------------------------------------------------------ configuration */
 
 typedef enum nn_task { NN_DECODER = 0, NN_CLASSIFIER = 1, NN_ENCODER_DECODER = 2 } nn_task;
-typedef enum nn_norm { NN_LAYERNORM = 0, NN_RMSNORM = 1 } nn_norm;
-typedef enum nn_act { NN_GELU = 0, NN_RELU = 1, NN_SWIGLU = 2, NN_GEGLU = 3 } nn_act;
 
 /* Tasks with generated lines (task_lines.c). */
 typedef enum nn_generate {
@@ -72,7 +59,7 @@ typedef enum nn_log_scale { NN_LOG_NONE = 0, NN_LOG_FIXED = 1, NN_LOG_LEARNED = 
  * it. */
 typedef struct nn_config {
     /* the model */
-    int32_t task, norm, act; /* nn_task, nn_norm, nn_act */
+    int32_t task, norm, act; /* nn_task, layers_norm, layers_act */
     int64_t layers, decoder_layers, width, heads, mlp, vocab, classes;
     int32_t tied, bos;
     int32_t generate;      /* nn_generate */
@@ -133,10 +120,6 @@ bool nn_config_key(int index, const char **key, const char **value, const char *
  * the work. If OpenBLAS would choose kernels for an older core than this processor, set OPENBLAS_CORETYPE to a better
  * core and load it again, unless the user has set that variable. */
 int nn_blas_open(char err[NN_ERR_MAX]);
-enum { NN_ROW_MAJOR = 101, NN_NO_TRANS = 111, NN_TRANS = 112 }; /* constants of the CBLAS interface */
-typedef void nn_gemm(int order, int transa, int transb, int m, int n, int k, real alpha, const real *a, int lda,
-                     const real *b, int ldb, real beta, real *c, int ldc);
-extern nn_gemm *nn_blas_gemm; /* cblas_sgemm (cblas_dgemm with NN_DOUBLE); NULL before nn_blas_open */
 /* Check that there is memory for the CBLAS buffers, one per thread. Without this check OpenBLAS, when memory is short,
  * would retry its allocation forever. */
 int nn_blas_memory(int32_t threads, char err[NN_ERR_MAX]);
@@ -145,44 +128,6 @@ const char *nn_blas_note(void); /* warning that the CBLAS uses slower kernels th
 /* Return a core with wider vectors than `core` that a processor with these instruction sets can run; NULL if `core` is
  * already wide enough. */
 const char *nn_blas_core(const char *core, bool avx2, bool avx512);
-
-/* Arrays are row-major: y [rows, out], x [rows, in], w [out, in] as in torch.nn.Linear. ld.. is the number of elements
- * from one row to the next. */
-void nn_linear(rp_pool *pool, int64_t rows, int64_t in, int64_t out, const real *x, int64_t ldx, const real *w, real *y,
-               int64_t ldy); /* y = x w^T */
-void nn_linear_dx(rp_pool *pool, int64_t rows, int64_t in, int64_t out, const real *dy, int64_t lddy, const real *w,
-                  real beta, real *dx, int64_t lddx); /* dx = beta dx + dy w */
-void nn_linear_dw(rp_pool *pool, int64_t rows, int64_t in, int64_t out, const real *dy, int64_t lddy, const real *x,
-                  int64_t ldx, real *dw); /* dw += dy^T x */
-
-/* ------------------------------------------------------------------------------------------------ rows */
-
-enum { NN_ROWS = 64 }; /* rows per chunk */
-
-/* Normalise each row. eps is added to the variance under the square root. stat [rows, 2] receives the mean and the
- * factor of each row. */
-void nn_norm_forward(rp_pool *pool, int32_t kind, double eps, int64_t rows, int64_t n, const real *x, const real *gamma,
-                     const real *beta, real *y, real *stat);
-/* Compute the gradients of a norm. dx is overwritten or, with `add`, added to; dgamma and dbeta (may be NULL) are
- * always added to. partial is scratch for 2 n (rows / NN_ROWS + 1) numbers. */
-void nn_norm_backward(rp_pool *pool, int32_t kind, int64_t rows, int64_t n, const real *x, const real *gamma,
-                      const real *stat, const real *dy, bool add, real *dx, real *dgamma, real *dbeta, real *partial);
-/* Return the number of columns of h for n columns of y: 2 n for a gated activation (the gates, then the values they
- * multiply), otherwise n. */
-int64_t nn_act_columns(int32_t kind, int64_t n);
-void nn_act_forward(rp_pool *pool, int32_t kind, int64_t rows, int64_t n, const real *h, real *y);
-void nn_act_backward(rp_pool *pool, int32_t kind, int64_t rows, int64_t n, const real *h, const real *dy, real *dh);
-/* Add with dropout of probability p: y = x + keep z / (1 - p), dz = keep dy / (1 - p). keep is 0 or 1 and depends only
- * on seed, row and column. */
-void nn_add_forward(rp_pool *pool, int64_t rows, int64_t n, const real *x, const real *z, double p, uint64_t seed,
-                    real *y);
-void nn_add_backward(rp_pool *pool, int64_t rows, int64_t n, double p, uint64_t seed, const real *dy, real *dz);
-/* Compute the cross-entropy of each row of logits in nats, and replace the logits by their gradient times `factor`.
- * Rows with a negative target have loss 0. right[r] (right may be NULL) becomes true if the target is the likeliest
- * class; among equally likely classes, the first wins. */
-void nn_softmax_loss(rp_pool *pool, int64_t rows, int64_t n, real *logits, const int32_t *target, double factor,
-                     double *loss, bool *right);
-void nn_axpy(rp_pool *pool, int64_t n, const real *x, real *y); /* y += x */
 
 /* ------------------------------------------------------------------------------------------------ text */
 

@@ -152,7 +152,7 @@ static int shape_at(const nn_model *m, const nn_stack *s, int32_t term, int x, i
         terms[n] = s->terms[n].term;
     d.terms = terms;
     d.n_terms = s->n_terms;
-    d.dtype = NN_REAL;
+    d.dtype = LAYERS_REAL;
     if (rp_term_shape(&d, term, x, ndim, shape) != RP_OK)
         return nn_fail(err, "position: %s", NN_WORDS(&d));
     return 0;
@@ -302,7 +302,7 @@ static int add_norm(nn_model *m, const char *name, char err[NN_ERR_MAX])
     const int64_t d = m->c.width;
     if (add_param(m, err, false, 1, &d, "%s.weight", name) != 0)
         return -1;
-    return m->c.norm == NN_LAYERNORM ? add_param(m, err, false, 1, &d, "%s.bias", name) : 0;
+    return m->c.norm == LAYERS_LAYERNORM ? add_param(m, err, false, 1, &d, "%s.bias", name) : 0;
 }
 
 /* Add the parameters of cross-attention, which has no position terms: queries from the decoder's tokens, keys and
@@ -348,7 +348,7 @@ static int add_layer(nn_model *m, nn_stack *s, int64_t layer, bool named[][RP_MA
         code = add_norm(m, name, err);
     snprintf(name, sizeof name, "%slayers.%lld.mlp", s->prefix, (long long)layer);
     if (code == 0)
-        code = add_param(m, err, true, 2, (int64_t[]){nn_act_columns(c->act, c->mlp), d}, "%s.up.weight", name);
+        code = add_param(m, err, true, 2, (int64_t[]){layers_act_columns(c->act, c->mlp), d}, "%s.up.weight", name);
     return code == 0 ? add_param(m, err, true, 2, (int64_t[]){d, c->mlp}, "%s.down.weight", name) : -1;
 }
 

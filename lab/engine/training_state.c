@@ -52,8 +52,8 @@ static uint64_t set_checksum(const nn_model *m, const io_set *set, const char *c
     return tokenizer ? io_checksum(z, tokenizer->data, tokenizer->bytes) : z;
 }
 
-/* Add the weights, averages and tokenizer to the set. The set borrows arrays of type NN_REAL; for other types it owns
- * converted copies. */
+/* Add the weights, averages and tokenizer to the set. The set borrows arrays of type LAYERS_REAL; for other types it
+ * owns converted copies. */
 static int add_arrays(io_set *set, const nn_model *m, rp_dtype type, char err[NN_ERR_MAX])
 {
     real *const arenas[] = {m->w, m->m, m->v};
@@ -64,7 +64,7 @@ static int add_arrays(io_set *set, const nn_model *m, rp_dtype type, char err[NN
             real *from = arenas[a] + p->offset;
             char name[128];
             snprintf(name, sizeof name, "%s%s", prefixes[a], p->name);
-            if (type == NN_REAL) {
+            if (type == LAYERS_REAL) {
                 if (io_add(set, name, type, p->ndim, p->shape, from, true) != 0)
                     return -1;
                 continue;
@@ -74,7 +74,7 @@ static int add_arrays(io_set *set, const nn_model *m, rp_dtype type, char err[NN
                     return nn_fail(err, "%s: %g does not fit in f16, whose values are below 65520 (use bf16)", name,
                                    (double)from[x]);
             void *to = malloc((size_t)p->size * rp_dtype_size(type) + 1);
-            if (!to || rp_convert(to, type, from, NN_REAL, p->size) != RP_OK ||
+            if (!to || rp_convert(to, type, from, LAYERS_REAL, p->size) != RP_OK ||
                 io_add(set, name, type, p->ndim, p->shape, to, false) != 0) {
                 free(to);
                 return -1;
@@ -127,7 +127,7 @@ int nn_checkpoint_write(const nn_model *m, const char *dir, int64_t step, char e
     snprintf(before, sizeof before, "%s/" PREVIOUS, dir);
     snprintf(next, sizeof next, "%s/next.safetensors", dir);
     snprintf(link_name, sizeof link_name, "%s/.previous.tmp", dir);
-    if (save(m, next, step, NN_REAL, io_replace, err) != 0)
+    if (save(m, next, step, LAYERS_REAL, io_replace, err) != 0)
         return -1;
     /* Some complete file is always called CURRENT: first the old file gets a second name, then the new file is renamed
      * to CURRENT. */
@@ -204,13 +204,13 @@ static io_status read_arrays(nn_model *m, const io_set *set, const char *path, b
                 continue;
             }
             const bool half = from && a == 0 && (from->dtype == RP_F16 || from->dtype == RP_BF16);
-            bool fits = from && (half || from->dtype == NN_REAL) && from->ndim == p->ndim;
+            bool fits = from && (half || from->dtype == LAYERS_REAL) && from->ndim == p->ndim;
             for (int32_t x = 0; fits && x < p->ndim; x++)
                 fits = from->shape[x] == p->shape[x];
             if (!fits)
                 return damaged(err, "%.300s: array \"%s\" %s (a damaged file, or one of another version)", path, name,
                                from ? "has another shape or type" : "is missing");
-            rp_convert(arenas[a] + p->offset, NN_REAL, from->data, from->dtype, p->size);
+            rp_convert(arenas[a] + p->offset, LAYERS_REAL, from->data, from->dtype, p->size);
             for (int64_t x = 0; x < p->size; x++)
                 if (!isfinite(arenas[a][p->offset + x]))
                     return damaged(err,

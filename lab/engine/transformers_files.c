@@ -16,7 +16,7 @@ int nn_add_tensor(io_set *set, const char *name, int32_t ndim, const int64_t *sh
             return nn_fail(err, "%s: %g does not fit in f16, whose values are below 65520 (use bf16)", name,
                            (double)from[x]);
     void *to = malloc((size_t)size * rp_dtype_size(type) + 1);
-    if (to && rp_convert(to, type, from, NN_REAL, size) == RP_OK &&
+    if (to && rp_convert(to, type, from, LAYERS_REAL, size) == RP_OK &&
         io_add(set, name, type, ndim, shape, to, false) == 0)
         return 0;
     free(to);

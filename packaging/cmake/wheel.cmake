@@ -84,5 +84,5 @@ if(CMAKE_C_COMPILER_ID STREQUAL GNU)
 else()
   set(vectors -O3)
 endif()
-set_source_files_properties(lab/engine/rows.c lab/engine/adamw.c PROPERTIES COMPILE_OPTIONS "${vectors};-fno-math-errno;-fno-trapping-math"
+set_source_files_properties(models/layers/rows.c lab/engine/adamw.c PROPERTIES COMPILE_OPTIONS "${vectors};-fno-math-errno;-fno-trapping-math"
   COMPILE_DEFINITIONS RPI_TWO_CLONES)

@@ -42,8 +42,8 @@ static void activations_keep_their_bounds(void **state)
         h[x] = (float)(x - N / 2) * 0.01f;
         dy[x] = (float)nn_normal(1, 1, (uint64_t)x);
     }
-    nn_act_forward(NULL, NN_GELU, 1, N, h, y);
-    nn_act_backward(NULL, NN_GELU, 1, N, h, dy, dh);
+    layers_act_forward(NULL, LAYERS_GELU, 1, N, h, y);
+    layers_act_backward(NULL, LAYERS_GELU, 1, N, h, dy, dh);
     for (int x = 0; x < N; x++) {
         const double z = (double)h[x], u = a * (z + b * z * z * z), s = sigma(u), du = a * (1 + 3 * b * z * z);
         within("gelu", (double)y[x], z * s, fabs(z) * sigma_bound(u));
@@ -51,14 +51,14 @@ static void activations_keep_their_bounds(void **state)
                fabs((double)dy[x]) *
                    (sigma_bound(u) * (1 + 2 * fabs(z) * du) + 8 * eps * (s + fabs(z) * s * (1 - s) * du)));
     }
-    nn_act_forward(NULL, NN_RELU, 1, N, h, y);
-    nn_act_backward(NULL, NN_RELU, 1, N, h, dy, dh);
+    layers_act_forward(NULL, LAYERS_RELU, 1, N, h, y);
+    layers_act_backward(NULL, LAYERS_RELU, 1, N, h, dy, dh);
     for (int x = 0; x < N; x++)
         assert_true(y[x] == (h[x] < 0 ? 0 : h[x]) && dh[x] == (h[x] > 0 ? dy[x] : 0));
     for (int x = 0; x < N; x++) /* first the gates, then the values that they multiply */
         h[N + x] = (float)nn_normal(1, 2, (uint64_t)x);
-    nn_act_forward(NULL, NN_SWIGLU, 1, N, h, y);
-    nn_act_backward(NULL, NN_SWIGLU, 1, N, h, dy, dh);
+    layers_act_forward(NULL, LAYERS_SWIGLU, 1, N, h, y);
+    layers_act_backward(NULL, LAYERS_SWIGLU, 1, N, h, dy, dh);
     for (int x = 0; x < N; x++) {
         const double g = (double)h[x], up = (double)h[N + x], s = sigma(g), d = fabs((double)dy[x]);
         within("swiglu", (double)y[x], g * s * up, fabs(g * up) * (sigma_bound(g) + 2 * eps * s));
@@ -84,17 +84,17 @@ static void norms_keep_their_bounds(void **state)
         gamma[c] = (float)nn_normal(2, 3, (uint64_t)c);
         beta[c] = (float)nn_normal(2, 4, (uint64_t)c);
     }
-    for (int kind = NN_LAYERNORM; kind <= NN_RMSNORM; kind++) {
+    for (int kind = LAYERS_LAYERNORM; kind <= LAYERS_RMSNORM; kind++) {
         double want_gamma[N] = {0}, size_gamma[N] = {0};
         memset(dgamma, 0, sizeof dgamma);
         memset(dbeta, 0, sizeof dbeta);
-        nn_norm_forward(NULL, kind, 1e-5, ROWS, N, x, gamma, kind == NN_LAYERNORM ? beta : NULL, y, stat);
-        nn_norm_backward(NULL, kind, ROWS, N, x, gamma, stat, dy, false, dx, dgamma,
-                         kind == NN_LAYERNORM ? dbeta : NULL, partial);
+        layers_norm_forward(NULL, kind, 1e-5, ROWS, N, x, gamma, kind == LAYERS_LAYERNORM ? beta : NULL, y, stat);
+        layers_norm_backward(NULL, kind, ROWS, N, x, gamma, stat, dy, false, dx, dgamma,
+                             kind == LAYERS_LAYERNORM ? dbeta : NULL, partial);
         for (int r = 0; r < ROWS; r++) {
             double mean = 0, square = 0, most = 0, first = 0, second = 0, first_size = 0;
             for (int c = 0; c < N; c++) {
-                mean += kind == NN_LAYERNORM ? (double)x[r * N + c] / N : 0;
+                mean += kind == LAYERS_LAYERNORM ? (double)x[r * N + c] / N : 0;
                 most = fmax(most, fabs((double)x[r * N + c]));
             }
             for (int c = 0; c < N; c++)
@@ -105,13 +105,13 @@ static void norms_keep_their_bounds(void **state)
             for (int c = 0; c < N; c++) {
                 const double u = ((double)x[r * N + c] - mean) * s, a = (double)dy[r * N + c] * (double)gamma[c];
                 within("norm", (double)y[r * N + c],
-                       u * (double)gamma[c] + (kind == NN_LAYERNORM ? (double)beta[c] : 0),
+                       u * (double)gamma[c] + (kind == LAYERS_LAYERNORM ? (double)beta[c] : 0),
                        fabs((double)gamma[c]) * u_error + eps * (fabs(u * (double)gamma[c]) + fabs((double)beta[c])));
-                first += kind == NN_LAYERNORM ? a / N : 0;
+                first += kind == LAYERS_LAYERNORM ? a / N : 0;
                 first_size += fabs(a) / N;
                 second += a * u / N;
                 want_gamma[c] += (double)dy[r * N + c] * u;
-                size_gamma[c] += fabs((double)dy[r * N + c]) * (u_error + (NN_ROWS + 4) * eps * u_most);
+                size_gamma[c] += fabs((double)dy[r * N + c]) * (u_error + (LAYERS_ROWS + 4) * eps * u_most);
             }
             for (int c = 0; c < N; c++) {
                 const double u = ((double)x[r * N + c] - mean) * s, a = (double)dy[r * N + c] * (double)gamma[c];
@@ -142,7 +142,7 @@ static void cross_entropy_keeps_its_bound(void **state)
     given[9 * N + target[9]] = z[9 * N + target[9]] = 100;
     given[0] = z[0] = z[1] = given[1] = z[N] = given[N] = 50; /* of two equal maxima, the first is chosen */
     given[N + target[1]] = z[N + target[1]] = 50;
-    nn_softmax_loss(NULL, ROWS, N, z, target, 0.25, loss, right);
+    layers_softmax_loss(NULL, ROWS, N, z, target, 0.25, loss, right);
     for (int r = 0; r < ROWS; r++) {
         double sum = 0, most = -INFINITY;
         for (int c = 0; c < N; c++) /* gcc 12 for AArch64 crashes on fmax here */
@@ -180,15 +180,15 @@ static void dropout_is_the_same_forward_and_backward(void **state)
         x[n] = (float)n;
         z[n] = 1;
     }
-    nn_add_forward(NULL, ROWS, N, x, z, 0.25, 17, y);
-    nn_add_backward(NULL, ROWS, N, 0.25, 17, z, dz);
+    layers_add_forward(NULL, ROWS, N, x, z, 0.25, 17, y);
+    layers_add_backward(NULL, ROWS, N, 0.25, 17, z, dz);
     for (int n = 0; n < ROWS * N; n++) {
         assert_true(y[n] == x[n] || y[n] == x[n] + 1 / 0.75f);
         assert_true((dz[n] != 0) == (y[n] != x[n]));
         kept += dz[n] != 0;
     }
     assert_true(abs(kept - 7500) < 5 * 44); /* five standard deviations */
-    nn_add_forward(NULL, ROWS, N, x, z, 0, 17, y);
+    layers_add_forward(NULL, ROWS, N, x, z, 0, 17, y);
     for (int n = 0; n < ROWS * N; n++)
         assert_true(y[n] == x[n] + 1);
 }

@@ -212,8 +212,8 @@ static void gradients_of_samples_equal_differences(void **state)
 static void gradients_of_every_layer_equal_differences(void **state)
 {
     (void)state;
-    for (int act = NN_GELU; act <= NN_GEGLU; act++)
-        for (int norm = NN_LAYERNORM; norm <= NN_RMSNORM; norm++)
+    for (int act = LAYERS_GELU; act <= LAYERS_GEGLU; act++)
+        for (int norm = LAYERS_LAYERNORM; norm <= LAYERS_RMSNORM; norm++)
             for (int task = NN_DECODER; task <= NN_ENCODER_DECODER; task++)
                 for (int drop = 0; drop < 2; drop++) {
                     nn_config c = small("position", "t5,buckets=8,max_distance=9", NULL);

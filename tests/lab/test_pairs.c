@@ -171,8 +171,8 @@ static void a_directory_has_every_weight(void **state)
     nn_config c = pairs_config(16, 0);
     (void)state;
     assert_int_equal(nn_config_set(&c, "preset", "t5", err), 0);
-    c.norm = NN_RMSNORM;
-    c.act = NN_GEGLU;
+    c.norm = LAYERS_RMSNORM;
+    c.act = LAYERS_GEGLU;
     c.layers = 2;
     c.decoder_layers = 1;
     c.tied = 0;
@@ -227,8 +227,8 @@ static void other_shapes_are_refused(void **state)
         char err[NN_ERR_MAX] = "";
         nn_config c = pairs_config(16, 0);
         nn_model m;
-        c.norm = NN_RMSNORM;
-        c.act = NN_RELU;
+        c.norm = LAYERS_RMSNORM;
+        c.act = LAYERS_RELU;
         assert_int_equal(nn_config_set(&c, "preset", "t5", err), 0);
         assert_int_equal(nn_config_set(&c, cases[n].key, cases[n].value, err), 0);
         assert_int_equal(nn_model_create(&m, &c, false, err), 0);

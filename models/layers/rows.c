@@ -3,7 +3,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "src/base/random.h"
 #include "src/processor/clones.h"
-#include "lab/engine/nn.h"
+#include "layers/numeric.h"
 #include <math.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@ enum { LANES = 16 };
 
 #define INLINE static inline __attribute__((always_inline))
 
-#ifdef NN_DOUBLE
+#ifdef LAYERS_F64
 INLINE real exp_of(real x)
 {
     return exp(x);
@@ -93,7 +93,7 @@ static void rows_task(void *context, int64_t t, int32_t worker)
 
 static void run_rows(rp_pool *pool, rows_job *j)
 {
-    j->step = j->step ? j->step : NN_ROWS;
+    j->step = j->step ? j->step : LAYERS_ROWS;
     rp_pool_run(pool, (j->rows + j->step - 1) / j->step, rows_task, j);
 }
 
@@ -106,7 +106,7 @@ RPI_CLONES static void norm_forward(const rows_job *j, int64_t chunk, int64_t fr
     for (int64_t r = from; r < to; r++) {
         const real *in = j->x + r * n, *gamma = j->gamma, *beta = j->beta;
         real *out = j->out + r * n, mean = 0, square;
-        if (j->kind == NN_LAYERNORM) {
+        if (j->kind == LAYERS_LAYERNORM) {
             SUM(mean, n, in[x]);
             mean /= (real)n;
         }
@@ -123,8 +123,8 @@ RPI_CLONES static void norm_forward(const rows_job *j, int64_t chunk, int64_t fr
     }
 }
 
-void nn_norm_forward(rp_pool *pool, int32_t kind, double eps, int64_t rows, int64_t n, const real *x, const real *gamma,
-                     const real *beta, real *y, real *stat)
+void layers_norm_forward(rp_pool *pool, int32_t kind, double eps, int64_t rows, int64_t n, const real *x,
+                         const real *gamma, const real *beta, real *y, real *stat)
 {
     run_rows(pool, &(rows_job){.run = norm_forward,
                                .p = eps,
@@ -149,7 +149,7 @@ RPI_CLONES static void norm_backward(const rows_job *j, int64_t chunk, int64_t f
         const real *in = j->x + r * n, *dy = j->in + r * n, *gamma = j->gamma;
         const real mean = j->stat[2 * r], s = j->stat[2 * r + 1];
         real *dx = j->out + r * n, first = 0, second;
-        if (j->kind == NN_LAYERNORM)
+        if (j->kind == LAYERS_LAYERNORM)
             SUM(first, n, dy[x] * gamma[x]);
         SUM(second, n, dy[x] * gamma[x] * ((in[x] - mean) * s));
         first /= (real)n;
@@ -167,8 +167,9 @@ RPI_CLONES static void norm_backward(const rows_job *j, int64_t chunk, int64_t f
     }
 }
 
-void nn_norm_backward(rp_pool *pool, int32_t kind, int64_t rows, int64_t n, const real *x, const real *gamma,
-                      const real *stat, const real *dy, bool add, real *dx, real *dgamma, real *dbeta, real *partial)
+void layers_norm_backward(rp_pool *pool, int32_t kind, int64_t rows, int64_t n, const real *x, const real *gamma,
+                          const real *stat, const real *dy, bool add, real *dx, real *dgamma, real *dbeta,
+                          real *partial)
 {
     run_rows(pool, &(rows_job){.run = norm_backward,
                                .rows = rows,
@@ -181,7 +182,7 @@ void nn_norm_backward(rp_pool *pool, int32_t kind, int64_t rows, int64_t n, cons
                                .in = dy,
                                .out = dx,
                                .partial = partial});
-    for (int64_t chunk = 0; chunk * NN_ROWS < rows; chunk++)
+    for (int64_t chunk = 0; chunk * LAYERS_ROWS < rows; chunk++)
         for (int64_t c = 0; c < n; c++) {
             dgamma[c] += partial[chunk * 2 * n + c];
             if (dbeta)
@@ -213,10 +214,10 @@ INLINE real gelu_slope(real x)
 
 INLINE bool gated(int32_t kind)
 {
-    return kind == NN_SWIGLU || kind == NN_GEGLU;
+    return kind == LAYERS_SWIGLU || kind == LAYERS_GEGLU;
 }
 
-int64_t nn_act_columns(int32_t kind, int64_t n)
+int64_t layers_act_columns(int32_t kind, int64_t n)
 {
     return gated(kind) ? 2 * n : n;
 }
@@ -228,7 +229,7 @@ RPI_CLONES static void act_forward(const rows_job *j, int64_t chunk, int64_t fro
     for (int64_t r = from; r < to && gated(j->kind); r++) {
         const real *gate = j->x + r * 2 * n, *up = gate + n;
         real *y = j->out + r * n;
-        if (j->kind == NN_SWIGLU)
+        if (j->kind == LAYERS_SWIGLU)
             for (int64_t x = 0; x < n; x++)
                 y[x] = gate[x] * sigmoid(gate[x]) * up[x];
         else
@@ -240,7 +241,7 @@ RPI_CLONES static void act_forward(const rows_job *j, int64_t chunk, int64_t fro
     const real *h = j->x + from * n;
     real *y = j->out + from * n;
     const int64_t all = (to - from) * n;
-    if (j->kind == NN_GELU)
+    if (j->kind == LAYERS_GELU)
         for (int64_t x = 0; x < all; x++)
             y[x] = gelu(h[x]);
     else
@@ -255,7 +256,7 @@ RPI_CLONES static void act_backward(const rows_job *j, int64_t chunk, int64_t fr
     for (int64_t r = from; r < to && gated(j->kind); r++) {
         const real *gate = j->x + r * 2 * n, *up = gate + n, *dy = j->in + r * n;
         real *dgate = j->out + r * 2 * n, *dup = dgate + n;
-        if (j->kind == NN_SWIGLU)
+        if (j->kind == LAYERS_SWIGLU)
             for (int64_t x = 0; x < n; x++) {
                 const real s = sigmoid(gate[x]);
                 dup[x] = dy[x] * gate[x] * s;
@@ -272,7 +273,7 @@ RPI_CLONES static void act_backward(const rows_job *j, int64_t chunk, int64_t fr
     const real *h = j->x + from * n, *dy = j->in + from * n;
     real *dh = j->out + from * n;
     const int64_t all = (to - from) * n;
-    if (j->kind == NN_GELU)
+    if (j->kind == LAYERS_GELU)
         for (int64_t x = 0; x < all; x++)
             dh[x] = dy[x] * gelu_slope(h[x]);
     else
@@ -280,12 +281,12 @@ RPI_CLONES static void act_backward(const rows_job *j, int64_t chunk, int64_t fr
             dh[x] = h[x] > 0 ? dy[x] : 0;
 }
 
-void nn_act_forward(rp_pool *pool, int32_t kind, int64_t rows, int64_t n, const real *h, real *y)
+void layers_act_forward(rp_pool *pool, int32_t kind, int64_t rows, int64_t n, const real *h, real *y)
 {
     run_rows(pool, &(rows_job){.run = act_forward, .rows = rows, .n = n, .kind = kind, .x = h, .out = y});
 }
 
-void nn_act_backward(rp_pool *pool, int32_t kind, int64_t rows, int64_t n, const real *h, const real *dy, real *dh)
+void layers_act_backward(rp_pool *pool, int32_t kind, int64_t rows, int64_t n, const real *h, const real *dy, real *dh)
 {
     run_rows(pool, &(rows_job){.run = act_backward, .rows = rows, .n = n, .kind = kind, .x = h, .in = dy, .out = dh});
 }
@@ -316,13 +317,13 @@ RPI_CLONES static void add_run(const rows_job *j, int64_t chunk, int64_t from, i
     }
 }
 
-void nn_add_forward(rp_pool *pool, int64_t rows, int64_t n, const real *x, const real *z, double p, uint64_t seed,
-                    real *y)
+void layers_add_forward(rp_pool *pool, int64_t rows, int64_t n, const real *x, const real *z, double p, uint64_t seed,
+                        real *y)
 {
     run_rows(pool, &(rows_job){.run = add_run, .rows = rows, .n = n, .x = x, .in = z, .p = p, .seed = seed, .out = y});
 }
 
-void nn_add_backward(rp_pool *pool, int64_t rows, int64_t n, double p, uint64_t seed, const real *dy, real *dz)
+void layers_add_backward(rp_pool *pool, int64_t rows, int64_t n, double p, uint64_t seed, const real *dy, real *dz)
 {
     run_rows(pool, &(rows_job){.run = add_run, .rows = rows, .n = n, .in = dy, .p = p, .seed = seed, .out = dz});
 }
@@ -334,7 +335,7 @@ RPI_CLONES static void axpy_run(const rows_job *j, int64_t chunk, int64_t from, 
         j->out[x] += j->x[x];
 }
 
-void nn_axpy(rp_pool *pool, int64_t n, const real *x, real *y)
+void layers_axpy(rp_pool *pool, int64_t n, const real *x, real *y)
 {
     run_rows(pool, &(rows_job){.run = axpy_run, .rows = n, .step = 1 << 15, .x = x, .out = y});
 }
@@ -375,8 +376,8 @@ RPI_CLONES static void loss_run(const rows_job *j, int64_t chunk, int64_t from, 
     }
 }
 
-void nn_softmax_loss(rp_pool *pool, int64_t rows, int64_t n, real *logits, const int32_t *target, double factor,
-                     double *loss, bool *right)
+void layers_softmax_loss(rp_pool *pool, int64_t rows, int64_t n, real *logits, const int32_t *target, double factor,
+                         double *loss, bool *right)
 {
     run_rows(pool, &(rows_job){.run = loss_run,
                                .rows = rows,
