@@ -7,6 +7,99 @@ import {controls, h, minus, table} from '../ui.js';
 
 const marked = [1, 5, 10, 50, 100];
 
+/** Return the bucket of every offset up to `reach` on both sides of the query: {of(offset), reach, x: offsets, y: their
+ * buckets, runs of offsets that share a bucket, exact: how many distances have a separate bucket, shared: the first
+ * distance in the last bucket}. */
+function bucketsOf(core, {buckets, max, bidirectional}, strategy) {
+  const of = delta => core.bucket(delta, {buckets, maxDistance: max, bidirectional, strategy});
+  const reach = Math.max(max + Math.ceil(max / 4), 12), x = [], y = [], runs = [];
+  for (let delta = -reach; delta <= reach; delta++) x.push(delta), y.push(of(delta));
+  x.forEach((delta, n) => {
+    if (n && y[n] === y[n - 1]) runs.at(-1).last = delta;
+    else runs.push({first: delta, last: delta, bucket: y[n]});
+  });
+  return {of, reach, x, y, runs, exact: core.bucketExact({buckets, bidirectional, strategy}), shared: -runs[0].last};
+}
+
+/** Return how the buckets grow beyond the exact ones, as a word. */
+const growth = strategy => strategy === 'log' ? 'logarithmic' : strategy;
+
+/** Return the zones of the chart from left to right; if not bidirectional, bucket 0 holds all keys after the query. */
+function zonesOf({exact, reach}, {bidirectional, strategy}) {
+  const edge = exact - 0.5, far = growth(strategy);
+  return exact ?
+    [
+      {from: -reach, to: -edge, text: far}, {from: -edge, to: bidirectional ? edge : 0.5, text: 'exact'},
+      bidirectional ? {from: edge, to: reach, text: far} : {from: 0.5, to: reach, text: 'one bucket'}
+    ] :
+    [];
+}
+
+function chartOf(found, state, change) {
+  const {of, reach, x, y} = found, {buckets, max, bidirectional, strategy, offset} = state;
+  return chart({
+    title: `The bucket of every offset: ${strategy}, ${buckets} buckets, maximum distance ${max}${
+      bidirectional ? '' : ', causal'}`,
+    xLabel: 'offset = key − query',
+    yLabel: 'bucket',
+    low: 0,
+    series: [{name: '', x, y, steps: true, style: x.length > 120 ? undefined : 'bars'}],
+    zones: zonesOf(found, state),
+    marks: [{x: Math.min(Math.max(offset, -reach), reach), text: minus(`${offset} → ${of(offset)}`)}],
+    onpick: at => change({offset: Math.round(at)})
+  });
+}
+
+/** Return the offsets of a run as words. */
+const words = (run, reach) => minus(run.first === -reach ? `${run.last} and before` :
+    run.last === reach ? `${run.first} and after` :
+    run.first === run.last ? run.first :
+                             `${run.first} to ${run.last}`);
+
+/** Return which offsets share the bucket of the chosen one, and which buckets are exact, as sentences. */
+function sentences({of, reach, runs, exact, shared}, {max, strategy, offset}) {
+  const own = of(offset), same = runs.filter(run => run.bucket === own);
+  return `Offset ${minus(offset)} falls in bucket ${own}, with the offsets ${
+    same.map(run => words(run, reach)).join(', ')}. ${
+    exact ? `${exact > 1 ? `Each distance from 0 to ${exact - 1}` : 'Distance 0'} has a separate bucket;${
+              shared > exact ? ` from ${exact} the spacing is ${growth(strategy)}, and` :
+                               ''} distances of ${shared} and more share the last bucket.` :
+            `No distances are exact: the buckets divide ${max} distances evenly, and distances of ${
+              shared} and more share the last bucket.`}`;
+}
+
+function tablesOf({of, reach, runs}, offset) {
+  const endless = run => run.first === -reach || run.last === reach;
+  return [
+    h('h3', {}, 'Marked distances'),
+    table(['distance', ...marked.map(String)],
+      [
+        ['before the query', ...marked.map(d => String(of(-d)))], ['after the query', ...marked.map(d => String(of(d)))]
+      ]),
+    h('h3', {}, 'Every run of offsets'),
+    table(['bucket', 'offsets', 'number'],
+      runs.map(
+        run => [String(run.bucket), words(run, reach), endless(run) ? 'no limit' : String(run.last - run.first + 1)]),
+      {mark: r => runs[r].bucket === of(offset) ? 'mark' : ''})
+  ];
+}
+
+function codeOf({buckets, max, bidirectional, strategy, offset}, offsets, reach) {
+  const options = [
+    '--buckets', buckets, '--max-distance', max, bidirectional ? null : '--causal',
+    ...(strategy === 'log' ? [] : ['--strategy', strategy])
+  ];
+  return {
+    CLI: `${shell(['relpos', 'bucket', ...options, '--',
+      ...offsets])}\n${shell(['relpos', 'bucket', ...options, '--', offset])}\n`,
+    Python: `import relpos\nprint(relpos.bucket([${[...offsets, offset].join(', ')}], buckets=${
+      buckets}, max_distance=${max}, bidirectional=${bidirectional ? 'True' : 'False'}, strategy="${strategy}"))\n`,
+    C: `#include <relpos/relpos.h>\n#include <stdio.h>\n\nint main(void)\n{\n    for (int delta = -${reach}; delta <= ${
+      reach}; delta++)\n        printf("%d %lld\\n", delta, (long long)rp_bucket(delta, ${buckets}, ${max}, ${
+      bidirectional ? 1 : 0}, RP_STRATEGY_${strategy.toUpperCase()}));\n    return 0;\n}\n`,
+  };
+}
+
 export const buckets = {
   id: 'buckets',
   title: 'Buckets: which offsets share an entry',
@@ -29,81 +122,21 @@ export const buckets = {
     const output = h('div', {}, picture, said, tables);
 
     const compute = state => {
-      const {buckets, max, bidirectional, strategy, offset} = state;
+      const {strategy, offset} = state;
       settings.set(state);
-      const of = delta =>
-        core.bucket(delta, {buckets, maxDistance: max, bidirectional, strategy: strategies.indexOf(strategy)});
-      const reach = Math.max(max + Math.ceil(max / 4), 12), x = [], y = [], runs = [];
-      for (let delta = -reach; delta <= reach; delta++) x.push(delta), y.push(of(delta));
-      x.forEach((delta, n) => {  // runs of offsets that share a bucket
-        if (n && y[n] === y[n - 1]) runs.at(-1).last = delta;
-        else runs.push({first: delta, last: delta, bucket: y[n]});
-      });
-      const exact = core.bucketExact({buckets, bidirectional, strategy: strategies.indexOf(strategy)}),
-            edge = exact - 0.5, far = strategy === 'log' ? 'logarithmic' : strategy;
-      // zones from left to right; if not bidirectional, bucket 0 holds all keys after the query
-      const zones = exact ?
-        [
-          {from: -reach, to: -edge, text: far}, {from: -edge, to: bidirectional ? edge : 0.5, text: 'exact'},
-          bidirectional ? {from: edge, to: reach, text: far} : {from: 0.5, to: reach, text: 'one bucket'}
-        ] :
-        [];
-      const own = of(offset), same = runs.filter(run => run.bucket === own),
-            endless = run => run.first === -reach || run.last === reach, shared = -runs[0].last;
-      const word = run => minus(run.first === -reach ? `${run.last} and before` :
-          run.last === reach ? `${run.first} and after` :
-          run.first === run.last ? run.first :
-                                   `${run.first} to ${run.last}`);
-      const figure = chart({
-        title: `The bucket of every offset: ${strategy}, ${buckets} buckets, maximum distance ${max}${
-          bidirectional ? '' : ', causal'}`,
-        xLabel: 'offset = key − query',
-        yLabel: 'bucket',
-        low: 0,
-        series: [{name: '', x, y, steps: true, style: x.length > 120 ? undefined : 'bars'}],
-        zones,
-        marks: [{x: Math.min(Math.max(offset, -reach), reach), text: minus(`${offset} → ${own}`)}],
-        onpick: at => change({offset: Math.round(at)})
-      });
+      const found = bucketsOf(core, state, strategies.indexOf(strategy)), {of, x, y, runs, exact} = found;
+      const figure = chartOf(found, state, change);
       picture.replaceChildren(figure);
-      said.textContent =
-        `Offset ${minus(offset)} falls in bucket ${own}, with the offsets ${same.map(word).join(', ')}. ${
-          exact ? `${exact > 1 ? `Each distance from 0 to ${exact - 1}` : 'Distance 0'} has a separate bucket;${
-                    shared > exact ? ` from ${exact} the spacing is ${far}, and` :
-                                     ''} distances of ${shared} and more share the last bucket.` :
-                  `No distances are exact: the buckets divide ${max} distances evenly, and distances of ${
-                    shared} and more share the last bucket.`}`;
-      tables.replaceChildren(h('h3', {}, 'Marked distances'),
-        table(['distance', ...marked.map(String)],
-          [
-            ['before the query', ...marked.map(d => String(of(-d)))],
-            ['after the query', ...marked.map(d => String(of(d)))]
-          ]),
-        h('h3', {}, 'Every run of offsets'),
-        table(['bucket', 'offsets', 'number'],
-          runs.map(
-            run => [String(run.bucket), word(run), endless(run) ? 'no limit' : String(run.last - run.first + 1)]),
-          {mark: r => runs[r].bucket === own ? 'mark' : ''}));
-      const offsets = [...marked.map(d => -d).reverse(), 0, ...marked], options = [
-        '--buckets', buckets, '--max-distance', max, bidirectional ? null : '--causal',
-        ...(strategy === 'log' ? [] : ['--strategy', strategy])
-      ];
+      said.textContent = sentences(found, state);
+      tables.replaceChildren(...tablesOf(found, offset));
+      const offsets = [...marked.map(d => -d).reverse(), 0, ...marked];
       return {
         name: 'buckets',
         figure: ofChart(figure),
         csv: () => [['offset', 'bucket'], ...x.map((delta, n) => [delta, y[n]])],
         docs: [strategy === 'log' ? 't5' : 'bucket'],
-        numbers: {exact, marked: offsets.map(delta => [delta, of(delta)]), offset: own, runs},
-        code: {
-          CLI: `${shell(['relpos', 'bucket', ...options, '--',
-            ...offsets])}\n${shell(['relpos', 'bucket', ...options, '--', offset])}\n`,
-          Python: `import relpos\nprint(relpos.bucket([${[...offsets, offset].join(', ')}], buckets=${
-            buckets}, max_distance=${max}, bidirectional=${bidirectional ? 'True' : 'False'}, strategy="${
-            strategy}"))\n`,
-          C: `#include <relpos/relpos.h>\n#include <stdio.h>\n\nint main(void)\n{\n    for (int delta = -${
-            reach}; delta <= ${reach}; delta++)\n        printf("%d %lld\\n", delta, (long long)rp_bucket(delta, ${
-            buckets}, ${max}, ${bidirectional ? 1 : 0}, RP_STRATEGY_${strategy.toUpperCase()}));\n    return 0;\n}\n`,
-        },
+        numbers: {exact, marked: offsets.map(delta => [delta, of(delta)]), offset: of(offset), runs},
+        code: codeOf(state, offsets, found.reach)
       };
     };
     return frame({
