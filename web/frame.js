@@ -89,7 +89,7 @@ export function frame({title, about, formula, settings, output, facts, compute, 
       for (const section of sections)
         section.hidden = false;  // show the sections now, because figures measure their width
       try {
-        last = compute(state);
+        last = compute({...state});  // what it draws remains that of this state
       } catch (error) { failed = error.message || String(error); }
       problem.textContent = failed &&
         (last ? `${failed.replace(/[^.?!]$/, '$&.')} Below are the picture and numbers of the last valid settings.` :
