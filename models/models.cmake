@@ -1,4 +1,4 @@
-# models.cmake -- the libraries relpos_linear, relpos_io, relpos_tokenizer and relpos_t5. The last contains the others.
+# models.cmake -- the libraries relpos_layers and relpos_t5, and those that they contain: relpos_linear, relpos_io, relpos_tokenizer.
 # SPDX-License-Identifier: Apache-2.0
 file(GLOB linear_sources CONFIGURE_DEPENDS models/linear/*.c)
 file(GLOB linear_set_sources CONFIGURE_DEPENDS models/linear/sets/*.c)
@@ -9,14 +9,14 @@ target_link_libraries(relpos_linear PUBLIC relpos PRIVATE relpos_flags Threads::
 
 # The arithmetic of layers, in f32 and f64.
 set(vector_loops -O3 -fno-math-errno -fno-trapping-math)
-set(numeric_sources models/layers/gemm.c models/layers/linear.c models/layers/rows.c)
+set(numeric_sources models/layers/gemm.c models/layers/linear.c models/layers/project.c models/layers/rows.c)
 set_source_files_properties(models/layers/rows.c PROPERTIES COMPILE_OPTIONS "${vector_loops}")
 foreach(type f32 f64)
   add_library(relpos_layers_${type} STATIC ${numeric_sources})
   target_include_directories(relpos_layers_${type} PUBLIC ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/models PRIVATE src)
   target_link_libraries(relpos_layers_${type} PUBLIC relpos PRIVATE relpos_flags m)
 endforeach()
-target_compile_definitions(relpos_layers_f64 PUBLIC LAYERS_F64)
+target_compile_definitions(relpos_layers_f64 PRIVATE LAYERS_F64)
 
 set(io_libraries PkgConfig::io)
 if(program)
@@ -55,10 +55,23 @@ if(RELPOS_BUILD_PYTHON)
   install(TARGETS relpos_t5 LIBRARY COMPONENT runtime NAMELINK_SKIP)
   return()
 endif()
-if(BUILD_SHARED_LIBS) # a static relpos_t5 would need io, tokenizer and linear installed too
-  install(TARGETS relpos_t5 EXPORT relpos LIBRARY COMPONENT runtime NAMELINK_COMPONENT dev)
-  configure_file(packaging/cmake/relpos_t5.pc.in relpos_t5.pc @ONLY)
-  install(FILES ${PROJECT_BINARY_DIR}/relpos_t5.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
+file(GLOB layers_sources CONFIGURE_DEPENDS models/layers/*.c)
+list(TRANSFORM numeric_sources PREPEND ${PROJECT_SOURCE_DIR}/ OUTPUT_VARIABLE numeric_paths)
+list(REMOVE_ITEM layers_sources ${numeric_paths})
+add_library(relpos_layers ${layers_sources})
+add_library(relpos::layers ALIAS relpos_layers)
+target_link_libraries(relpos_layers PUBLIC relpos PRIVATE $<BUILD_INTERFACE:relpos_flags> $<BUILD_INTERFACE:relpos_io>
+  $<BUILD_INTERFACE:relpos_layers_f32> $<BUILD_INTERFACE:relpos_layers_f64> m)
+set_target_properties(relpos_layers PROPERTIES SOVERSION ${soversion} VERSION ${PROJECT_VERSION} EXPORT_NAME layers
+                                               INSTALL_RPATH ${here})
+relpos_exports(relpos_layers)
+
+if(BUILD_SHARED_LIBS) # static libraries would need io, tokenizer and linear installed too
+  install(TARGETS relpos_t5 relpos_layers EXPORT relpos LIBRARY COMPONENT runtime NAMELINK_COMPONENT dev)
+  foreach(name t5 layers)
+    configure_file(packaging/cmake/relpos_${name}.pc.in relpos_${name}.pc @ONLY)
+    install(FILES ${PROJECT_BINARY_DIR}/relpos_${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
+  endforeach()
 endif()
 
 add_executable(bench_screen EXCLUDE_FROM_ALL bench/screen.c)

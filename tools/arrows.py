@@ -41,14 +41,14 @@ MAY = {
     "models/linear": ["src/processor/clones.h"],
     "models/linear/kernels": ["src/processor", "models/linear"],  # templates; sets/*.c include linear/ops.h before them
     "models/linear/sets": ["src/processor", "models/linear", "models/linear/kernels"],
-    "models/layers": ["src/processor/clones.h", "src/base/random.h"],
     "models/io": ["src/base/random.h", "models/linear/block_kinds.h", "models/linear/split.h"],
+    "models/layers": ["src/processor/clones.h", "src/base/random.h", "models/io"],
     "models/tokenizer": ["models/io"],
     "models/t5": ["src/processor/clones.h", "src/base/random.h", "models/io", "models/linear/linear.h",
                   "models/tokenizer/tokenizer.h", "models/tokenizer/from_gguf.h"],
     "mpi": [],
     "lab/engine": ["src/processor/clones.h", "src/base/edits.h", "src/base/random.h", "models/io",
-                   "models/layers/numeric.h", "models/layers/real.h",
+                   "models/layers/numeric.h", "models/layers/real.h", "models/layers/normal.h",
                    "models/tokenizer/tokenizer.h"],
     # the program
     "cli/support": [],

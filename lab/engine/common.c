@@ -1,7 +1,7 @@
 /* common.c -- helpers for all files of lab/engine: error messages, random numbers, reading a file.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "src/base/random.h"
 #include "lab/engine/nn.h"
+#include "layers/normal.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -28,20 +28,17 @@ const char *nn_library_error(const rp_desc *desc, char text[NN_ERR_MAX])
 
 uint64_t nn_random(uint64_t seed, uint64_t stream, uint64_t n)
 {
-    return rpi_mix64(rpi_mix64(rpi_mix64(seed + 0x9e3779b97f4a7c15u) ^ (stream + 0xd1b54a32d192ed03u)) ^
-                     (n + 0x8cb92ba72f3d8dd7u));
+    return layers_random(seed, stream, n);
 }
 
 double nn_uniform(uint64_t seed, uint64_t stream, uint64_t n)
 {
-    return (double)(nn_random(seed, stream, n) >> 11) * 0x1p-53;
+    return layers_uniform(seed, stream, n);
 }
 
 double nn_normal(uint64_t seed, uint64_t stream, uint64_t n)
 {
-    const double u = 1 - nn_uniform(seed, stream, 2 * n),
-                 v = nn_uniform(seed, stream, 2 * n + 1); /* Box, Muller 1958 */
-    return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
+    return layers_normal(seed, stream, n);
 }
 
 unsigned char *nn_read_file(const char *path, size_t *size, char err[NN_ERR_MAX])

@@ -39,7 +39,7 @@ static inline __attribute__((always_inline)) void tile(vector sum[MR][VECTORS], 
     memcpy(sum, s, sizeof s);
 }
 
-RPI_CLONES static void plain(int order, int transa, int transb, int m, int n, int k, real alpha, const real *a, int lda,
+RPI_CLONES void layers_plain(int order, int transa, int transb, int m, int n, int k, real alpha, const real *a, int lda,
                              const real *b, int ldb, real beta, real *c, int ldc)
 {
     const size_t a_row = transa == LAYERS_TRANS ? 1 : (size_t)lda, a_k = transa == LAYERS_TRANS ? (size_t)lda : 1;
@@ -71,4 +71,4 @@ RPI_CLONES static void plain(int order, int transa, int transb, int m, int n, in
         }
 }
 
-layers_gemm *layers_multiply = plain;
+layers_gemm *layers_multiply = layers_plain;

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 
 #define layers_multiply      LAYERS_TYPED(layers_multiply)
+#define layers_plain         LAYERS_TYPED(layers_plain)
 #define layers_matmul        LAYERS_TYPED(layers_matmul)
 #define layers_linear        LAYERS_TYPED(layers_linear)
 #define layers_linear_dx     LAYERS_TYPED(layers_linear_dx)
@@ -28,10 +29,10 @@
 enum { LAYERS_ROW_MAJOR = 101, LAYERS_NO_TRANS = 111, LAYERS_TRANS = 112 }; /* constants of the CBLAS interface */
 typedef void layers_gemm(int order, int transa, int transb, int m, int n, int k, real alpha, const real *a, int lda,
                          const real *b, int ldb, real beta, real *c, int ldc);
-/* The function that computes matrix products: plain loops, unless a program replaces it by cblas_sgemm or cblas_dgemm.
- * Plain loops add each element's k products in order, without fused multiply-adds, so every machine computes the same
- * bits. They need order = LAYERS_ROW_MAJOR and alpha = 1. */
-extern layers_gemm *layers_multiply;
+/* The function that computes matrix products: plain loops (layers_plain), unless a program replaces it by cblas_sgemm
+ * or cblas_dgemm. Plain loops add each element's k products in order, without fused multiply-adds, so every machine
+ * computes the same bits. They need order = LAYERS_ROW_MAJOR and alpha = 1. */
+extern layers_gemm *layers_multiply, layers_plain;
 
 /* Compute c = a b + beta c for row-major arrays, where a or b may be transposed; c is [m, n], and k is the length of
  * the sums. ld.. is the number of elements from one row to the next. */

@@ -28,7 +28,7 @@ install(PROGRAMS python/relpos.script DESTINATION ${SKBUILD_SCRIPTS_DIR} RENAME 
 if(program)
   set_target_properties(relpos_cli PROPERTIES EXCLUDE_FROM_ALL ON)
   target_sources(relpos_t5 PRIVATE $<TARGET_OBJECTS:relpos_cli>)
-  target_link_libraries(relpos_t5 PRIVATE relpos_client ${CMAKE_DL_LIBS})
+  target_link_libraries(relpos_t5 PRIVATE relpos_layers_f32 relpos_client ${CMAKE_DL_LIBS})
   target_link_options(relpos_t5 PRIVATE -Wl,--exclude-libs,ALL)
   set_target_properties(relpos_program PROPERTIES LINK_LIBRARIES "relpos_t5;relpos_flags")
   target_include_directories(relpos_program PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/models)

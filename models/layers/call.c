@@ -1,0 +1,336 @@
+/* call.c -- a call of a layer: checks its arrays, describes its attention, and computes the forward pass.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "layers/layer.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+rp_layer_call rp_layer_call_init(void)
+{
+    rp_layer_call c;
+    memset(&c, 0, sizeof c);
+    c.size = sizeof c;
+    return c;
+}
+
+void rp_layer_saved_free(rp_layer_saved *saved)
+{
+    for (int x = 0; saved && x < LAYERS_ARRAYS; x++)
+        if (saved->owned[x])
+            free(saved->data[x]);
+    free(saved);
+}
+
+/* ------------------------------------------------------------------------------------------------ checks */
+
+static void print_shape(char *to, size_t size, int32_t ndim, const int64_t *shape)
+{
+    size_t n = (size_t)snprintf(to, size, "(");
+    for (int32_t x = 0; x < ndim && x < RP_MAX_AXES && n < size; x++)
+        n += (size_t)snprintf(to + n, size - n, "%s%lld", x ? ", " : "", (long long)shape[x]);
+    if (n < size)
+        snprintf(to + n, size - n, ")");
+}
+
+rp_status layers_check_array(const char *name, const rp_array *a, rp_dtype dtype, int32_t ndim, const int64_t *shape)
+{
+    char has[128], wants[128];
+    int64_t step = 1;
+    if (a->dtype != dtype)
+        return layers_fail(RP_E_ARG, "%s is of type %s; this layer needs %s", name, rp_dtype_name(a->dtype),
+                           rp_dtype_name(dtype));
+    if (a->ndim != ndim || memcmp(a->shape, shape, (size_t)ndim * sizeof *shape) != 0) {
+        print_shape(has, sizeof has, a->ndim, a->shape);
+        print_shape(wants, sizeof wants, ndim, shape);
+        return layers_fail(RP_E_SHAPE, "%s has shape %s; expected %s", name, has, wants);
+    }
+    if (layers_count(ndim, shape) < 0)
+        return layers_fail(RP_E_OVERFLOW, "the number of bytes of %s does not fit in 63 bits", name);
+    for (int32_t x = ndim - 1; x >= 0; x--) {
+        if (shape[x] > 1 && a->stride[x] != step)
+            return layers_fail(RP_E_STRIDE,
+                               "%s is not contiguous: axis %d has stride %lld, expected %lld (copy it first)", name,
+                               (int)x, (long long)a->stride[x], (long long)step);
+        step *= shape[x];
+    }
+    return RP_OK;
+}
+
+static rp_status check_input(const char *name, const rp_layer *l, const rp_array *a, int64_t batch, int64_t len,
+                             int64_t width)
+{
+    const int64_t shape[3] = {batch, len, width};
+    return layers_check_array(name, a, l->d.dtype, 3, shape);
+}
+
+/* Return the array that a call uses for keys, or for values. */
+static const rp_array *key_of(const rp_layer_call *c)
+{
+    return c->key.ndim ? &c->key : &c->query;
+}
+
+static const rp_array *value_of(const rp_layer_call *c)
+{
+    return c->value.ndim ? &c->value : key_of(c);
+}
+
+static rp_status check_outputs(const rp_layer *l, const rp_layer_call *c, const rp_layer_saved *s)
+{
+    const int64_t full[4] = {s->batch, l->d.heads, s->len_q, s->len_k}, mean[3] = {s->batch, s->len_q, s->len_k};
+    rp_status status = RP_OK;
+    if (c->out.ndim)
+        status = check_input("out", l, &c->out, s->batch, s->len_q, l->d.out_width);
+    if (status == RP_OK && c->weights.ndim)
+        status = layers_check_array("weights", &c->weights, l->d.dtype, c->weights.ndim == 3 ? 3 : 4,
+                                    c->weights.ndim == 3 ? mean : full);
+    if (status == RP_OK && !c->out.ndim && !c->weights.ndim)
+        status = layers_fail(RP_E_ARG, "the call has neither out nor weights; pass one of them");
+    return status;
+}
+
+static rp_status check_cache(const rp_layer *l, const rp_layer_call *c, rp_layer_saved *s)
+{
+    const rp_layer_cache *cache = c->cache;
+    if (!cache)
+        return RP_OK;
+    if (cache->ops != l->ops || cache->width_k != l->out[RP_K] || cache->width_v != l->out[RP_V])
+        return layers_fail(RP_E_ARG,
+                           "the cache belongs to a layer of another type or width; create one for this layer");
+    if (cache->batch != s->batch)
+        return layers_fail(RP_E_SHAPE, "query has %lld batch entries, but the cache has %lld", (long long)s->batch,
+                           (long long)cache->batch);
+    if (s->len_k > cache->capacity - cache->length)
+        return layers_fail(
+            RP_E_RANGE, "the cache has %lld tokens and a capacity of %lld; %lld more do not fit (create a larger one)",
+            (long long)cache->length, (long long)cache->capacity, (long long)s->len_k);
+    s->len_k += cache->length;
+    return RP_OK;
+}
+
+static rp_status check_shared(const rp_layer *l, const rp_layer_call *c)
+{
+    const rp_layer *other = c->terms_of;
+    if (other && (other->d.dtype != l->d.dtype || other->d.heads != l->d.heads))
+        return layers_fail(RP_E_ARG, "terms_of is a layer of %lld heads in %s; this layer has %lld in %s",
+                           (long long)other->d.heads, rp_dtype_name(other->d.dtype), (long long)l->d.heads,
+                           rp_dtype_name(l->d.dtype));
+    return RP_OK;
+}
+
+rp_status layers_check_call(const rp_layer *l, const rp_layer_call *c, rp_layer_saved *s)
+{
+    rp_status status;
+    if (!l || !c || c->size != sizeof *c)
+        return layers_fail(RP_E_ARG,
+                           "layer or call is NULL, or call of another version; start from rp_layer_call_init");
+    const rp_array *key = key_of(c), *value = value_of(c);
+    s->batch = c->query.shape[0];
+    s->len_q = c->query.shape[1];
+    s->len_k = key->shape[1];
+    if ((status = check_input("query", l, &c->query, s->batch, s->len_q, l->d.width)) != RP_OK ||
+        (status = check_input(c->key.ndim ? "key" : "query, in place of an absent key,", l, key, s->batch, s->len_k,
+                              l->d.key_width)) != RP_OK ||
+        (status = check_input(c->value.ndim ? "value" : "key, in place of an absent value,", l, value, s->batch,
+                              s->len_k, l->d.value_width)) != RP_OK ||
+        (status = check_shared(l, c)) != RP_OK || (status = check_cache(l, c, s)) != RP_OK)
+        return status;
+    return check_outputs(l, c, s);
+}
+
+/* ------------------------------------------------------------------------------------------------ attention */
+
+rp_array layers_heads(const rp_layer *l, void *data, int64_t batch, int64_t heads, int64_t len, int64_t dim,
+                      int64_t rows)
+{
+    const int64_t shape[4] = {batch, heads, len, dim};
+    rp_array a = rp_array_of(data, l->d.dtype, 4, shape);
+    a.stride[0] = rows * heads * dim;
+    a.stride[1] = dim;
+    a.stride[2] = heads * dim;
+    return a;
+}
+
+static void add_terms(layers_attention *a, const rp_layer *l, const rp_layer_call *c)
+{
+    for (int32_t t = 0; t < l->d.n_terms; t++) {
+        const int32_t at = a->desc.n_terms++;
+        a->term[at] = l->d.term[t];
+        for (int32_t x = 0; x < RP_MAX_ARRAYS; x++)
+            a->t.term[at][x] = l->term_param[t][x] >= 0 ? l->term[t][x] : c->term[at][x];
+    }
+}
+
+void layers_attention_of(layers_attention *a, const rp_layer *l, const rp_layer_call *c, const rp_layer_saved *s)
+{
+    const rp_layer_desc *d = &l->d;
+    const int64_t shape[3] = {s->batch, d->heads, s->len_q};
+    const int64_t rows_k = c->cache ? c->cache->capacity : s->len_k;
+    a->desc = rp_desc_init(s->batch, d->heads, s->len_q, s->len_k, d->dim_k);
+    a->desc.kv_heads = d->kv_heads;
+    a->desc.dim_v = d->dim_v;
+    a->desc.dtype = d->dtype;
+    a->desc.scale = d->scale;
+    a->desc.softcap = d->softcap;
+    a->desc.q_offset = c->q_offset + (c->cache ? c->cache->length : 0);
+    a->desc.terms = a->term;
+    a->desc.masks = d->mask;
+    a->desc.n_masks = d->n_masks;
+    a->desc.dropout = c->train ? d->dropout : 0;
+    a->desc.seed = c->seed;
+    a->t = rp_tensors_init();
+    add_terms(a, l, c);
+    if (c->terms_of)
+        add_terms(a, c->terms_of, c);
+    memcpy(a->t.mask, c->mask, sizeof c->mask);
+    a->t.pool = c->pool;
+    a->t.q = layers_heads(l, s->data[LAYERS_Q], s->batch, d->heads, s->len_q, d->dim_k, s->len_q);
+    a->t.k = layers_heads(l, s->data[LAYERS_K], s->batch, d->kv_heads, s->len_k, d->dim_k, rows_k);
+    a->t.v = layers_heads(l, s->data[LAYERS_V], s->batch, d->kv_heads, s->len_k, d->dim_v, rows_k);
+    a->t.out = layers_heads(l, s->data[LAYERS_OUT], s->batch, d->heads, s->len_q, d->dim_v, s->len_q);
+    if (s->data[LAYERS_LSE])
+        a->t.lse = rp_array_of(s->data[LAYERS_LSE], d->dtype, 3, shape);
+}
+
+/* ------------------------------------------------------------------------------------------------ forward */
+
+/* Project rows of an input. Without weights, use the input as it is: *to becomes its data, or, if it has a place in a
+ * cache already, a copy of the data. */
+static void project(const rp_layer *l, const rp_layer_call *c, int which, int64_t rows, const void *x, void *to)
+{
+    const void *w = layers_at(l, l->weight[which]);
+    if (w)
+        l->ops->project(c->pool, rows, l->in[which], l->out[which], x, w, l->d.transposed, layers_at(l, l->bias[which]),
+                        to);
+    else if (to != x && rows > 0)
+        memcpy(to, x, (size_t)(rows * l->out[which]) * l->ops->size);
+}
+
+/* Append the projections of keys or values to the cache, after its last token. */
+static void append(const rp_layer *l, const rp_layer_call *c, int which, const rp_array *from, void *cache)
+{
+    const size_t size = l->ops->size;
+    const int64_t rows = from->shape[1], width = l->out[which];
+    for (int64_t b = 0; b < from->shape[0]; b++)
+        project(l, c, which, rows, (const char *)from->data + (size_t)(b * rows * l->in[which]) * size,
+                (char *)cache + (size_t)((b * c->cache->capacity + c->cache->length) * width) * size);
+}
+
+/* Get memory for an array of s, unless `given` holds it already. */
+static bool place(rp_layer_saved *s, layers_array which, int64_t n, size_t size, void *given)
+{
+    s->data[which] = given ? given : malloc((size_t)n * size + 1);
+    s->owned[which] = !given;
+    return s->data[which] != NULL;
+}
+
+static bool place_arrays(const rp_layer *l, const rp_layer_call *c, rp_layer_saved *s)
+{
+    const size_t size = l->ops->size;
+    const int64_t rows_q = s->batch * s->len_q, rows_k = s->batch * s->len_k;
+    return place(s, LAYERS_Q, rows_q * l->out[RP_Q], size, l->d.weight[RP_Q] ? NULL : c->query.data) &&
+           place(s, LAYERS_K, rows_k * l->out[RP_K], size,
+                 c->cache            ? c->cache->k
+                 : l->d.weight[RP_K] ? NULL
+                                     : key_of(c)->data) &&
+           place(s, LAYERS_V, rows_k * l->out[RP_V], size,
+                 c->cache            ? c->cache->v
+                 : l->d.weight[RP_V] ? NULL
+                                     : value_of(c)->data) &&
+           place(s, LAYERS_OUT, rows_q * l->in[RP_O], size, !l->d.weight[RP_O] && c->out.ndim ? c->out.data : NULL) &&
+           place(s, LAYERS_LSE, rows_q * l->d.heads, size, NULL);
+}
+
+static rp_status attend(const rp_layer *l, const rp_layer_call *c, const rp_layer_saved *s)
+{
+    const int64_t shape[4] = {s->batch, l->d.heads, s->len_q, s->len_k};
+    layers_attention a;
+    rp_plan *plan;
+    void *full = NULL;
+    layers_attention_of(&a, l, c, s);
+    if (c->weights.ndim == 3) {
+        const int64_t n = layers_count(4, shape);
+        full = n < 0 ? NULL : malloc((size_t)n * l->ops->size + 1);
+        if (!full)
+            return layers_no_memory("attention weights of all heads");
+        a.t.weights = rp_array_of(full, l->d.dtype, 4, shape);
+    } else if (c->weights.ndim) {
+        a.t.weights = c->weights;
+    }
+    rp_status status = rp_plan_create(&plan, &a.desc);
+    if (status == RP_OK)
+        status = rp_attend(plan, &a.t, NULL);
+    if (status != RP_OK)
+        layers_core_failed(status, &a.desc);
+    else if (full)
+        l->ops->mean(s->batch, l->d.heads, s->len_q * s->len_k, full, c->weights.data);
+    rp_plan_destroy(plan);
+    free(full);
+    return status;
+}
+
+static rp_status run(const rp_layer *l, const rp_layer_call *c, rp_layer_saved *s)
+{
+    const rp_array *key = key_of(c), *value = value_of(c);
+    if (!place_arrays(l, c, s))
+        return layers_no_memory("the activations of a layer");
+    project(l, c, RP_Q, s->batch * s->len_q, c->query.data, s->data[LAYERS_Q]);
+    if (c->cache) {
+        append(l, c, RP_K, key, s->data[LAYERS_K]);
+        append(l, c, RP_V, value, s->data[LAYERS_V]);
+    } else {
+        project(l, c, RP_K, s->batch * s->len_k, key->data, s->data[LAYERS_K]);
+        project(l, c, RP_V, s->batch * s->len_k, value->data, s->data[LAYERS_V]);
+    }
+    const rp_status status = attend(l, c, s);
+    if (status == RP_OK && c->out.ndim)
+        project(l, c, RP_O, s->batch * s->len_q, s->data[LAYERS_OUT], c->out.data);
+    if (status == RP_OK && c->cache)
+        c->cache->length = s->len_k;
+    return status;
+}
+
+rp_status rp_layer_forward(const rp_layer *layer, const rp_layer_call *call, rp_layer_saved **saved)
+{
+    rp_layer_saved *s = calloc(1, sizeof *s);
+    if (saved)
+        *saved = NULL;
+    if (!s)
+        return layers_no_memory("a call");
+    rp_status status = layers_check_call(layer, call, s);
+    if (status == RP_OK && saved && call->cache)
+        status =
+            layers_fail(RP_E_UNSUPPORTED, "a call with a cache has no gradients; pass NULL for saved, or no cache");
+    if (status == RP_OK)
+        status = run(layer, call, s);
+    if (status == RP_OK && saved)
+        *saved = s;
+    else
+        rp_layer_saved_free(s);
+    return status;
+}
+
+rp_status rp_layer_biases(const rp_layer *layer, int64_t q_offset, const rp_array *bias)
+{
+    rp_layer_saved s = {.batch = 1};
+    rp_layer_call call = rp_layer_call_init();
+    layers_attention a;
+    rp_plan *plan;
+    if (!layer || !bias)
+        return layers_fail(RP_E_ARG, "layer or bias is NULL; pass both");
+    const int64_t shape[4] = {1, layer->d.heads, bias->shape[2], bias->shape[3]};
+    rp_status status = layers_check_array("bias", bias, layer->d.dtype, 4, shape);
+    if (status != RP_OK)
+        return status;
+    s.len_q = shape[2];
+    s.len_k = shape[3];
+    call.q_offset = q_offset;
+    layers_attention_of(&a, layer, &call, &s);
+    a.t.q.data = a.t.k.data = a.t.v.data = a.t.out.data = NULL;
+    a.desc.n_masks = 0;
+    const rp_array to = rp_array_of(bias->data, layer->d.dtype, 3, shape + 1);
+    status = rp_plan_create(&plan, &a.desc);
+    if (status == RP_OK)
+        status = rp_bias(plan, &a.t, 0, &to);
+    rp_plan_destroy(plan);
+    return status == RP_OK ? RP_OK : layers_core_failed(status, &a.desc);
+}
