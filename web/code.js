@@ -117,6 +117,13 @@ export function cArrays(core, terms) {
   })));
 }
 
+/** Return lines for `program` that print the weights of a query over n keys. width: of the output, if it is computed
+ * too. */
+export const printedWeights = (query, n, width = 0) => [`double weights[${n}]${width ? `, out[${width}]` : ''};`,
+  `rp_row row = {.weights = weights${width ? ', .out = out' : ''}};`,
+  `if (rp_attend_row(plan, &t, 0, 0, ${query}, &row) != RP_OK)`, '    return puts(rp_last_error()), 1;',
+  `for (int j = 0; j < ${n}; j++)`, '    printf("%.4f ", weights[j]);', 'puts("");'];
+
 /** Return a C function that computes scores and weights of one query from arrays that its caller provides. terms:
  * [{text, arrays: [{index, name, shape}]}]; a scale of NaN means 1/sqrt(width). */
 export function rowFunction(
