@@ -124,6 +124,12 @@ export const printedWeights = (query, n, width = 0) => [`double weights[${n}]${w
   `if (rp_attend_row(plan, &t, 0, 0, ${query}, &row) != RP_OK)`, '    return puts(rp_last_error()), 1;',
   `for (int j = 0; j < ${n}; j++)`, '    printf("%.4f ", weights[j]);', 'puts("");'];
 
+/** Return lines for `program` that print the biases of a head and a query. */
+export const printedBiases = ({heads, lenQ, lenK, head, query}) => [`static double bias[${heads}][${lenQ}][${lenK}];`,
+  `rp_array to = rp_array_of(bias, RP_F64, 3, (int64_t[]){${heads}, ${lenQ}, ${lenK}});`,
+  'if (rp_bias(plan, &t, 0, &to) != RP_OK)', '    return puts(rp_last_error()), 1;',
+  `for (int j = 0; j < ${lenK}; j++)`, `    printf("%.4f ", bias[${head}][${query}][j]);`, 'puts("");'];
+
 /** Return a C function that computes scores and weights of one query from arrays that its caller provides. terms:
  * [{text, arrays: [{index, name, shape}]}]; a scale of NaN means 1/sqrt(width). */
 export function rowFunction(
