@@ -69,6 +69,630 @@ function inTurns() {
   };
 }
 
+const bytes = text => Uint8Array.from(atob(text), c => c.charCodeAt(0));
+
+/** Return arrays that bundle.py packed, as f16 or as rows of integers with a scale. */
+const unpacked = (core, facts, arrays) => new Map(Object.entries(arrays).map(([name, {shape, f16, bytes: at}]) => {
+  if (f16) return [name, {shape, type: 'f16', bytes: bytes(f16)}];
+  const columns = shape.at(-1), rows = shape.reduce((a, b) => a * b, 1) / columns;
+  return [
+    name, {shape, type: 'f32', bytes: new Uint8Array(core.scaled(facts.bytes.subarray(...at), rows, columns).buffer)}
+  ];
+}));
+
+/** Return the sources that come with the page: {name, title, about, read(), start}. */
+const builtIn = (core, facts) => ({
+  minilm: {
+    name: 'all-MiniLM-L6-v2, layer 3',
+    title: 'all-MiniLM-L6-v2 on the Gettysburg Address, layer 3',
+    about: 'A trained sentence encoder without a position term in its attention, its queries and keys rounded to 7 ' +
+      'bits: add a term to see which words its heads then attend to. The table here is not trained; it has the ' +
+      'shape of a T5 table.',
+    read: () => take(core, {arrays: unpacked(core, facts, facts.model.arrays), tokens: facts.model.tokens}),
+    start: {a: 't5,table=t5_table', head: 3, query: 17}
+  },
+  ...Object.fromEntries(facts.lab.layers.map((arrays, layer) => [`lab${layer}`, {
+    name: `byte model, layer ${layer}`,
+    title: `a byte model of the laboratory, layer ${layer} (0 is the first of ${facts.lab.layers.length})`,
+    about: 'Trained by relpos lab on documentation such as man pages and Vim’s help, with a separate T5 table in ' +
+      'each layer; this text was not in the training data. The curves show the bias that each head has learned ' +
+      'for each offset.',
+    read: () =>
+      take(core, {arrays: unpacked(core, facts, arrays), tokens: facts.lab.tokens, options: facts.lab.options}),
+    start: {head: 1, query: facts.lab.tokens.length - 1}
+  }]))
+});
+
+/** Create a source from a file's arrays: take the first batch entry of q and k as doubles, and the other arrays. */
+function take(core, {arrays, tokens, options = ''}, title) {
+  const [q, k] = ['q', 'k'].map(name => arrays.get(name) ?? (() => {
+    throw new Error(`the file cannot be used: it has no array ${name} (it has ${
+        [...arrays.keys()].join(', ') || 'none with floating-point numbers'})`);
+  })());
+  for (const [name, x] of [['q', q], ['k', k]])
+    if (x.shape.length !== 4 || x.shape.some(n => n < 1))
+      throw new Error(
+        `the file cannot be used: ${name} has the shape ${x.shape.join('×')}, expected (batch, heads, length, width)`);
+  const [batch, heads, lenQ, dim] = q.shape, [, kvHeads, lenK, dimK] = k.shape;
+  if (dim !== dimK || heads % kvHeads)
+    throw new Error(`the file cannot be used: q is ${q.shape.join('×')} and k ${
+      k.shape.join('×')}; their widths must be equal, and the heads of k must divide those of q`);
+  if (lenQ > maxTokens || lenK > maxTokens)
+    throw new Error(
+      `the file cannot be used: it has ${Math.max(lenQ, lenK)} tokens, this page shows at most ${maxTokens}`);
+  const data = (x, n) => core.doubles(x.bytes, x.type, n), others = Object.create(null);
+  for (const [name, x] of arrays)
+    if (!['q', 'k', 'v', 'out'].includes(name) && x.shape.length <= 4)
+      others[name] = {shape: x.shape, data: data(x, x.shape.reduce((a, b) => a * b, 1))};
+  const v = arrays.get('v'), out = arrays.get('out'), dimV = v?.shape[3];
+  for (const [name, x, ...axes] of [
+         ['k', k, batch], ['v', v, batch, kvHeads, lenK], ['out', out, batch, heads, lenQ, dimV]])
+    if (x && !(x.shape.length === 4 && axes.every((n, axis) => n === x.shape[axis]) && x.shape[3] > 0))
+      throw new Error(`the file cannot be used: ${name} has the shape ${x.shape.join('×')}, which does not fit q ${
+        q.shape.join('×')} and k ${k.shape.join('×')}`);
+  const names = tokens?.length === lenK ? tokens : [...Array(lenK).keys()].map(String);
+  const source = {
+    title,
+    heads,
+    kvHeads,
+    lenQ,
+    lenK,
+    dim,
+    q: data(q, heads * lenQ * dim),
+    k: data(k, kvHeads * lenK * dim),
+    v: v ? data(v, kvHeads * lenK * dimV) : null,
+    dimV: v ? dimV : dim,
+    out: v && out ? data(out, heads * lenQ * dimV) : null,
+    others,
+    tokens: names
+  };
+  const arraysIn = {q: source.q, k: source.k, v: source.v ?? [], out: source.out ?? []};
+  for (const [name, {data}] of Object.entries(others)) arraysIn[name] = data;
+  const nonfinite = Object.entries(arraysIn)
+                      .map(([name, data]) => [name, data.reduce((sum, x) => sum + !Number.isFinite(x), 0)])
+                      .filter(([, n]) => n)
+                      .map(([name, n]) => `${n} of ${name}`);
+  if (nonfinite.length)
+    source.warning = `Not every number of the file is finite: ${nonfinite.join(', ')} are infinite or not a number.`;
+  return {...source, options: optionsOf(core, options, source)};
+}
+
+/** Return the options that the metadata of a file contains, or that the names of its arrays imply: {terms, masks,
+ * scale, note}. */
+function optionsOf(core, text, source) {
+  const {others} = source, checked = read => {
+    const found = read();
+    rowsOf(core, {head: 0, ...startOf({options: found})}, source);
+    return found;
+  };
+  if (text) try {
+      return checked(() => readOptions(core, text));
+    } catch (error) { return {note: `The options in the file cannot be used: ${error.message}. Choose a term.`}; }
+  const named =
+    core.kinds
+      .map(({name, arrays}) => [name,
+             ...arrays.filter(a => Object.hasOwn(others, `${name}.${a.name}`)).map(a => `${a.name}=${name}.${a.name}`)]
+                                 .join(','))
+      .filter(text => text.includes(','));
+  const called = `Its arrays are named like those of ${named.map(nameOf).join(' and ')}`;
+  try {
+    return named.length ?
+      checked(() => ({terms: named.slice(0, 2), note: `${called}; the other parameters have their defaults.`})) :
+      {};
+  } catch (error) { return {note: `${called}, but cannot be used: ${error.message}. Choose a term.`}; }
+}
+
+/** Return the arrays of a file that a term's text names. */
+function arraysOf(core, text, others) {
+  const names = core.kindOf[nameOf(text)] ? namesIn(core, text) : {};
+  return Object.fromEntries(core.kindOf[nameOf(text)]?.arrays.flatMap(({name, optional}) => {
+    const named = names[name];
+    if (!named && optional) return [];
+    if (!named)
+      throw new Error(`${nameOf(text)} needs an array: write ,${name}=NAME with an array of the file (${
+        Object.keys(others).join(', ') || 'it has none'})`);
+    if (!Object.hasOwn(others, named))
+      throw new Error(
+        `no array of the file is called ${named} (there are: ${Object.keys(others).join(', ') || 'none'})`);
+    return [[name, others[named]]];
+  }) ??
+    []);
+}
+
+/** Return what computes rows of a head without (0) and with (1) the terms of a state. Errors in a file are thrown
+ * here, before anything is drawn. */
+function rowsOf(core, {head, a, b, masks, scale}, source) {
+  const {heads, kvHeads, lenQ, lenK, dim, dimV, q, k, v, out, others} = source, terms = [a,
+    b].filter(Boolean).map(text => ({text, arrays: arraysOf(core, text, others)})),
+                                                              kept = readMasks(core, masks);
+  const of = (data, head, size) => data.subarray(head * size, (head + 1) * size),
+        group = Math.floor(head / (heads / kvHeads));
+  const set = n => core.problem({
+    heads,
+    kvHeads,
+    lenQ,
+    lenK,
+    dimK: dim,
+    dimV,
+    scale: scale > 0 ? scale : NaN,
+    terms: n ? terms : [],
+    masks: kept,
+    q: of(q, head, lenQ * dim),
+    k: of(k, group, lenK * dim),
+    ...(out ? {v: of(v, group, lenK * dimV)} : {})
+  });
+  const known = [new Map(), new Map()];  // rows that have already been shown
+  const rowOf = (n, i) => known[n].get(i) ?? known[n].set(i, set(n).row(head, i)).get(i);
+  for (const n of terms.length ? [0, 1] : [0]) rowOf(n, 0);
+  return {terms, rowOf, rows: (n, what, i, count, to) => set(n).rows(what, head, i, count, to)};
+}
+
+/** Return the initial state of a source. */
+function startOf(found) {
+  const {terms = [], masks = '', scale = 0} = found.options;
+  return {a: terms[0] ?? '', b: terms[1] ?? '', masks, scale, head: 0, query: 0, ...found.start};
+}
+
+/** Return the sources of heads: {built, opened: those that were read, of(name)}. */
+function sourcesOf(core, facts) {
+  const built = builtIn(core, facts), opened = {};
+  return {
+    built,
+    opened,
+    of(name) {
+      if (name === 'file' && !opened.file)
+        throw new Error('This address needs a file of yours, which it does not contain: drop the file again.');
+      return opened[name] ??= {...built[name].read(), ...built[name]};
+    }
+  };
+}
+
+const scratch = new Float64Array(2 ** 14);
+/** Return the magnitude that a hundredth of the numbers other than 0 exceeds, of at most 2¹⁴ of them that are
+ * evenly spread. */
+function cap(data) {
+  let n = 0;
+  for (let at = 0, step = Math.ceil(data.length / scratch.length) | 1; at < data.length; at += step) {
+    const x = Math.abs(data[at]);
+    if (x > 0 && x < Infinity) scratch[n++] = x;
+  }
+  return nth(scratch.subarray(0, n), Math.floor(n * 0.99)) || 1;
+}
+
+/** Compute the weights of a head without (first) and with the terms (found) in pieces, and how far the outputs are from
+ * those of the file; part(data, i, n): n rows of a map. */
+function* computeMaps(found, first, {head}, part) {
+  const {source, rows} = found, {lenQ, lenK, dimV, out} = source, all = found.with, last = all ? 1 : 0,
+                 many = Math.max(1, Math.floor(2e6 / lenK / source.dim));
+  for (; first.known < lenQ; first.known += many) {
+    const n = Math.min(many, lenQ - first.known);
+    rows(0, 'masked', first.known, n, part(first.all, first.known, n));
+    yield;
+  }
+  for (let i = 0; i < lenQ && (last || out); i += many) {
+    const n = Math.min(many, lenQ - i);
+    if (last) rows(1, 'masked', i, n, part(all, i, n));
+    if (out) {
+      const got = rows(last, 'out', i, n), want = out.subarray((head * lenQ + i) * dimV);
+      for (let x = 0; x < got.length; x++) found.far = Math.max(found.far, Math.abs(got[x] - want[x]));
+    }
+    if (last) subtract(found.difference, all, first.all, i * lenK, (i + n) * lenK);
+    yield;
+  }
+  if (first.cap === undefined) yield first.cap = cap(first.all);
+  found.high = Math.max(first.cap, last ? cap(all) : 0);
+  yield;
+  if (last) found.highest = cap(found.difference);
+  yield;
+}
+
+/** Return {weightsOf(state, source), isDrawn(weights)}. weightsOf returns the weights of a head without and with the
+ * terms of a state: all queries are computed in pieces, the chosen ones at once. */
+function weighing(core) {
+  let drawn = null, plain = null;
+  const arrays = {plain: inTurns(), all: inTurns(), difference: inTurns()};
+  const weightsOf = (state, source) => {
+    const {head, a, b, masks, scale} = state, {lenQ, lenK} = source, id = [head, masks, scale].join(' '),
+                              key = JSON.stringify([id, a, b]);
+    if (drawn?.key === key && drawn.source === source) return drawn;  // the weights of all queries are already known
+    const found = rowsOf(core, state, source), {terms} = found, cells = lenQ * lenK;
+    if (plain?.id !== id || plain.source !== source) plain = {id, source, known: 0, all: arrays.plain(cells)};
+    const first = plain, part = (data, i, n) => data.subarray(i * lenK, (i + n) * lenK);
+    const result = {
+      ...found,
+      key,
+      source,
+      plain: first.all,
+      with: terms.length ? arrays.all(cells) : null,
+      difference: terms.length ? arrays.difference(cells) : null,
+      far: 0
+    };
+    result.steps = () => computeMaps(result, first, state, part);
+    return drawn = result;
+  };
+  return {weightsOf, isDrawn: found => drawn === found};
+}
+
+/** Return the editors of two terms. A term starts with arrays of the source that have its name or its shape. */
+function editorsOf({core, facts, change, view}) {
+  const tabled = core.kinds.filter(kind => kind.bias && kind.arrays[0]?.name === 'table' && 'buckets' in kind.defaults)
+                   .map(kind => kind.name);
+  return [['a', 'Term'], ['b', 'Second term']].map(([key, legend]) => termEditor({
+    core,
+    facts,
+    key,
+    legend,
+    names: core.kinds.map(kind => kind.name),
+    none: true,
+    change,
+    start: name => {
+      const {others} = view.source ?? {others: {}}, named = {};
+      for (const {name: array} of core.kindOf[name].arrays) {
+        const own = [`${name}.${array}`, ...(tabled.includes(name) && array === 'table' ? Object.keys(others) : [])];
+        const found = own.find(x => Object.hasOwn(others, x));
+        if (found) named[array] = found;
+      }
+      return withNames(startText(core, facts, name), named);
+    }
+  }));
+}
+
+/** Return what the state becomes when a file is opened: the settings of the file, or those of before that work with it.
+ * Throw an Error if the file cannot be shown. */
+function stateFor(core, now, found) {
+  const works = terms => {
+    try {
+      rowsOf(core, {...now, head: 0, a: '', b: '', ...terms}, found);
+      return true;
+    } catch { return false; }
+  };
+  const query = Math.min(now.query, found.lenQ - 1), kept = ['a', 'b'].filter(key => works({[key]: now[key]})),
+        patch = found.options.terms ?
+    startOf({...found, start: {query: found.lenQ - 1}}) :
+    {head: 0, query, a: kept.includes('a') ? now.a : '', b: kept.includes('b') ? now.b : ''};
+  rowsOf(core, {...now, ...patch}, found);
+  return patch;
+}
+
+/** Open a file, or say in `problem` why it cannot be used. */
+async function openFile(file, {core, change, current, sources, problem, title}) {
+  try {
+    const found = take(core, await readArrays(file));  // if this throws an error, the page does not change
+    if (!title.isConnected) return;                    // the user has gone to another view
+    const patch = stateFor(core, current(), found);
+    sources.opened.file = {...found, title: file.name, about: 'Your file. It is not sent anywhere.'};
+    problem.textContent = '';
+    change({source: 'file', ...patch});
+  } catch (error) {
+    problem.textContent = error instanceof RangeError ? 'the file cannot be used: it refers to bytes beyond its end' :
+      error.message.startsWith('the file ')           ? error.message :
+                                                        `the file cannot be used: ${error.message}`;
+  }
+}
+
+/** Return the place where the reader drops a file. problem: the element that says why a file cannot be used; save():
+ * saves the arrays. */
+function dropPlace(open, problem, save) {
+  const input = h('input', {
+    type: 'file',
+    accept: '.safetensors,.npz',
+    id: 'file',
+    onchange: () => {
+      if (input.files[0]) open(input.files[0]);
+      input.value = '';
+    }
+  });
+  const drop = h('div', {
+    class: 'drop',
+    ondragover: event => {
+      event.preventDefault();
+      drop.classList.add('over');
+    },
+    ondragleave: () => drop.classList.remove('over'),
+    ondrop: event => {
+      event.preventDefault();
+      drop.classList.remove('over');
+      if (event.dataTransfer.files[0]) open(event.dataTransfer.files[0]);
+    }
+  },
+    h('label',
+      {for: 'file'
+      },
+      'Your heads: drop a .safetensors or .npz file with q and k (batch, heads, length, width), such as a file of ' +
+        'relpos lab export. It is not sent anywhere. The text of a term can name its arrays: ' +
+        'relkey,table=NAME,left=8,right=8.'),
+    input, problem, h('div', {class: 'row'}, h('button', {type: 'button', onclick: save}, 'Save the arrays')));
+  return drop;
+}
+
+/** Return a file with the arrays of a source. */
+const fileOf = source => safetensorsOf({
+  q: {shape: [1, source.heads, source.lenQ, source.dim], data: source.q},
+  k: {shape: [1, source.kvHeads, source.lenK, source.dim], data: source.k},
+  v: {shape: [1, source.kvHeads, source.lenK, source.dimV], data: source.v ?? source.k},
+  ...(source.out ? {out: {shape: [1, source.heads, source.lenQ, source.dimV], data: source.out}} : {}),
+  ...source.others
+},
+  source.tokens);
+
+/** Return the controls of the view. */
+const settingsOf =
+  ({change, sources, editors, maskSet, view}, drop) =>
+    controls(
+      [
+        {
+          key: 'source',
+          label: 'Model and text',
+          type: 'select',
+          options:
+            [...Object.entries(sources.built).map(([name, {name: text}]) => [name, text]), ['file', 'your file']],
+          change: (_, name) => change({source: name, ...startOf(sources.of(name))})
+        },
+        {key: 'head', label: 'Head', type: 'range', min: 0, max: 11, lower: 0, limit: () => view.source.heads - 1},
+        {
+          key: 'query',
+          label: 'Query word',
+          type: 'range',
+          min: 0,
+          max: 330,
+          lower: 0,
+          limit: () => view.source.lenQ - 1
+        },
+        {key: 'scale', label: 'Scale of q · k (0: 1/√width)', type: 'range', min: 0, max: 2, step: 0.01, lower: 0},
+      ],
+      change, [...editors.map(editor => editor.element), maskSet.element], drop);
+
+/** Return the parts of the view and what they work with. */
+function viewOf({core, facts, change, current}) {
+  const view = {core, facts, change, current, sources: sourcesOf(core, facts), ...weighing(core)};
+  view.source = view.sources.of(model.defaults.source);
+  view.editors = editorsOf({core, facts, change, view});
+  view.maskSet = maskEditor({core, key: 'masks', change});
+  view.problem = h('p', {class: 'problem', role: 'alert'});
+  view.title = h('p', {class: 'note', role: 'status'});
+  view.open = file => openFile(file, view);
+  view.settings = settingsOf({...view, view},
+    dropPlace(view.open, view.problem, () => download('relpos-heads.safetensors', fileOf(view.source))));
+  view.dropped = view.settings.element.querySelector('option[value=file]');
+  view.words =
+    h('div', {class: 'words', role: 'group', 'aria-label': 'Words; darker means more weight. Choose the query'});
+  for (const name of ['heavy', 'profile', 'curves']) view[name] = h('div');
+  view.said = h('p', {class: 'note'});
+  view.maps = HeatMap.link(['Without a term', 'With the term', 'Difference'].map(
+    name => new HeatMap({title: name, value: 'weight', onpick: r => change({query: r})})));
+  view.panels = h('div', {class: 'panels aligned'}, view.maps.map(map => map.element));
+  view.mark = marker([view.panels]);
+  view.output = h('div', {}, view.words, view.panels, view.title, view.said, view.heavy, view.profile, view.curves);
+  view.follow = followChosen(view.words);
+  view.calculate = () => '';
+  view.words.addEventListener('pointerover', event => {
+    const at = [...view.words.children].indexOf(event.target);
+    if (at >= 0) event.target.title = view.calculate(at);
+  });
+  return view;
+}
+
+/** Return how a weight is computed without (n = 0) or with (1) the terms, or how their difference (2) is. */
+function expressionOf(rowOf, n, i, j) {
+  if (n === 2)
+    return rowOf(1, i).score[j] === -Infinity ? 'masked' : differenceOf(rowOf(1, i).weights[j], rowOf(0, i).weights[j]);
+  const row = rowOf(n, i);
+  const whole =
+    row.bias[j] && Math.abs(row.scaled[j] + row.bias[j] - row.score[j]) < 1e-9;  // the score has no other part
+  return weightOf(row, j, whole ? `${fixed(row.scaled[j])} + ${inner(row.bias[j])}` : fixed(row.score[j]));
+}
+
+/** Show the words; darker means more weight. */
+function showWords(view, {rowOf, terms}, row, query) {
+  const {words, source} = view, {tokens} = source, top = extent([row])[1] || 1;
+  wordButtons(words, tokens, query, j => view.change({query: Math.min(j, view.source.lenQ - 1)}));
+  view.follow();
+  [...words.children].forEach((button, j) => {
+    const now =
+      j === query ? '' : `color-mix(in srgb, var(--s1) ${3 * Math.round(15 * Math.sqrt(row[j] / top))}%, var(--bg))`;
+    if (button.now === now) return;
+    button.now = button.style.background = now;
+    button.removeAttribute('title');
+  });
+  view.calculate = j => [`${tokens[j]}: ${expressionOf(rowOf, terms.length ? 1 : 0, query, j)}`,
+    ...(terms.length ? [`without a term: ${expressionOf(rowOf, 0, query, j)}`] : [])]
+                          .join('\n');
+}
+
+/** Return the table of the heaviest keys without and with the terms. */
+function heaviestKeys({rowOf}, tokens, plain, row, a, query) {
+  const order = data => [...data.keys()].sort((x, y) => data[y] - data[x]).slice(0, 8), before = order(plain),
+        after = order(row);
+  return table(['', 'without a term', 'offset', 'weight', a ? `with ${nameOf(a)}` : '', 'offset', 'weight'],
+    before.map((j, n) => [String(n + 1), tokens[j], String(j - query), fixed(plain[j]), tokens[after[n]],
+                 String(after[n] - query), fixed(row[after[n]])]),
+    {
+      calculation: (r, c) => `“${tokens[c < 3 ? before[r] : after[r]]}”: ${
+        expressionOf(rowOf, c < 3 ? 0 : 1, query, c < 3 ? before[r] : after[r])}`
+    });
+}
+
+/** Return the offsets of n keys from a query. */
+const offsetsOf = (n, query) => Float64Array.from({length: n}, (_, j) => j - query);
+
+function profileChart(texts, plain, row, query) {
+  const x = offsetsOf(row.length, query);
+  return chart({
+    title: `Weights of query ${query} over the offset`,
+    xLabel: 'offset = key − query',
+    yLabel: 'weight',
+    low: 0,
+    series: [{name: 'without a term', x, y: plain}, ...(texts.length ? [{name: texts.join(' + '), x, y: row}] : [])]
+  });
+}
+
+/** Compute all weights and then show the maps, in pieces. */
+function* showMaps({maps, panels, mark, current}, found) {
+  const {lenQ, lenK, tokens} = found.source, data = [found.plain, found.with ?? found.plain, found.difference];
+  yield* found.steps();
+  for (let n = 0; n < 3; n++) {
+    maps[n].element.hidden = n > 0 && !found.terms.length;
+    if (maps[n].element.hidden) continue;
+    maps[n].show({
+      data: data[n],
+      rows: lenQ,
+      columns: lenK,
+      cursor: [Math.min(current().query, lenQ - 1), maps[n].cursor[1]],
+      places: {rows: lenQ === lenK ? tokens : undefined, columns: tokens},
+      label: (r, c) =>
+        `“${tokens[r] ?? r}” → “${tokens[c]}”, offset ${minus(c - r)}: ${expressionOf(found.rowOf, n, r, c)}`,
+      ...(n < 2 ? {low: 0, high: found.high, diverging: false} :
+                  {low: -found.highest, high: found.highest, diverging: true})
+    });
+    yield;
+  }
+  panels.removeAttribute('aria-busy');
+  mark(false);
+}
+
+/** Show the maps of other weights soon, and of the same weights with another query now. say: of what was computed. */
+function updateMaps(view, found, query, say) {
+  const {panels, mark} = view;
+  if (!found.job) {
+    panels.setAttribute('aria-busy', true);
+    mark(true);
+    found.job = inPieces(showMaps(view, found), () => view.isDrawn(found) && panels.isConnected, say);
+  } else {
+    found.job.go();
+    for (const map of found.job.done ? view.maps : []) {
+      map.cursor = [query, map.cursor[1]];
+      map.paint();
+    }
+  }
+}
+
+/** Return what there is to say about a source, and how far its output is from that in the file. */
+function remarks({about, warning, options, out}, found, head) {
+  return [
+    about, warning, options.note,
+    out && found.job.done &&
+      (Number.isFinite(found.far) ?
+          `The output of head ${head} differs from that in the file by at most ${found.far.toPrecision(2)}.` :
+          `The output of head ${head}, or that in the file, is not finite.`)
+  ].filter(Boolean)
+    .join(' ');
+}
+
+/** Return the biases of the query by the terms, of each head or of some: {bias: [[head, biases]], some: a note}. */
+function biasesOf(core, {heads, kvHeads, lenQ, lenK, dim, q, k}, terms, head, query) {
+  const biases = terms.some(({text}) => core.kindOf[nameOf(text)].bias), {shown, note: some} = someHeads(heads, head);
+  if (biases) core.problem({heads, kvHeads, lenQ, lenK, dimK: dim, terms, q, k});
+  return {some, bias: biases ? shown.map(n => [n, core.rows('bias', n, query, 1)]) : []};
+}
+
+const biasChart = ({bias, some}, query) => chart({
+  title: `Bias of each head over the offset, query ${query}${some}`,
+  xLabel: 'offset = key − query',
+  yLabel: 'bias',
+  series: bias.map(([n, y]) => ({name: `head ${n}`, x: offsetsOf(y.length, query), y}))
+});
+
+const numbersOf = (found, plain, row, bias, file) => ({
+  row: [...row],
+  plain: [...plain],
+  weights: () => (found.job.finish(), [...found.with ?? found.plain]),
+  without: () => (found.job.finish(), [...found.plain]),
+  bias: () => bias.map(([n, y]) => [n, ...y]),
+  get far() {
+    found.job.finish();
+    return found.far;
+  },
+  file
+});
+
+function csvOf({tokens}, query, plain, row, own) {
+  return [
+    ['key', 'word', 'offset', 'without', 'with', ...(own ? ['bias'] : [])],
+    ...tokens.map((word, j) => [j, word, j - query, plain[j], row[j], ...(own ? [own[j]] : [])])
+  ];
+}
+
+function codeOf(core, facts, {heads, kvHeads, lenQ, lenK, dim, v}, terms, {head, query, scale, masks}) {
+  const common = ['--input', 'relpos-heads.safetensors'], texts = terms.map(term => term.text),
+        biases = texts.some(text => core.kindOf[nameOf(text)].bias);
+  return {
+    CLI: `# “Save the arrays” writes relpos-heads.safetensors${
+      v ? '' : ' with k in place of v, because only weights are shown'}\n${shell([
+      'relpos', 'explain', ...common, '--head', head, '--query', query,
+      ...(texts.length ? texts.flatMap(text => optionOf(core, text)) : ['--no-bias']), ...maskOptions(masks),
+      ...(scale > 0 ? ['--scale', scale] : []), '--brief'
+    ])}\n${
+      biases ? shell([
+        'relpos', 'bias', ...texts.filter(text => core.kindOf[nameOf(text)].bias), ...common, '--q', lenQ, '--k', lenK,
+        '--heads', heads, '--head', head
+      ]) + '\n' :
+               ''}`,
+    Python: `import relpos\nfrom safetensors.numpy import load_file\nfile = load_file("relpos-heads.safetensors")\n` +
+      `print(relpos.explain(${
+          ['file["q"]', 'file["k"]', 'file["v"]', `query=${query}`, `head=${head}`, ...maskKeywords(masks),
+            ...(scale > 0 ? [`scale=${scale}`] : []), ...pythonOptions(core, facts, terms.map(({text}) => ({
+              text,
+              arrays: Object.fromEntries(
+                Object.entries(namesIn(core, text)).map(([name, x]) => [name, `file[${pythonString(x)}]`]))
+            })))]
+            .join(', ')}))\n`,
+    C: rowFunction({
+      heads,
+      kvHeads,
+      lenQ,
+      lenK,
+      dim,
+      head,
+      query,
+      scale: scale > 0 ? scale : NaN,
+      masks,
+      terms: terms.map(({text, arrays}) => {
+        const names = namesIn(core, text), known = core.kindOf[nameOf(text)].arrays.map(x => x.name);
+        return {
+          text,
+          arrays:
+            Object.entries(arrays).map(([name, {shape}]) => ({index: known.indexOf(name), name: names[name], shape}))
+        };
+      })
+    }),
+  };
+}
+
+/** Show a state in the view. Return what the page saves. */
+function compute(view, state) {
+  const {core, facts, settings, sources} = view;
+  settings.set(state);
+  view.editors.forEach(editor => editor.set(state));
+  view.maskSet.set(state);
+  const masks = readMasks(core, state.masks);
+  view.dropped.hidden = !sources.opened.file;
+  const next = sources.of(state.source), head = Math.min(state.head, next.heads - 1);
+  const found = view.weightsOf({...state, head}, next), {rowOf, terms} = found;
+  const source = view.source = next, query = Math.min(state.query, source.lenQ - 1), {tokens, lenQ, lenK} = source,
+        texts = terms.map(term => term.text);
+  settings.set({...state, head, query});
+  const biases = biasesOf(core, source, terms, head, query), {bias} = biases;
+  const [plain, row] = [0, terms.length ? 1 : 0].map(n => rowOf(n, query).weights);
+  view.title.textContent = `${source.title}: ${source.heads} heads, ${lenK} tokens. Query ${query}: “${
+    tokens[lenQ === lenK ? query : 0] ?? query}”.`;
+  const say = () => view.said.textContent = remarks(source, found, head);
+  showWords(view, found, row, query);
+  view.heavy.replaceChildren(h('h3', {}, 'The heaviest keys'), heaviestKeys(found, tokens, plain, row, state.a, query));
+  view.profile.replaceChildren(profileChart(texts, plain, row, query));
+  updateMaps(view, found, query, say);
+  say();
+  view.curves.replaceChildren(...(bias.length ? [biasChart(biases, query)] : []));
+  const own = bias.find(([n]) => n === head)?.[1];
+  return {
+    name: 'model',
+    figure: view.maps[terms.length ? 1 : 0],
+    docs: texts.map(nameOf),
+    numbers: numbersOf(found, plain, row, bias, () => fileOf(view.source)),
+    csv: () => csvOf(source, query, plain, row, own),
+    code: codeOf(core, facts, source, terms, {head, query, scale: state.scale, masks})
+  };
+}
+
 export const model = {
   id: 'model',
   title: 'A trained model: its heads without and with a term',
@@ -85,517 +709,13 @@ export const model = {
   },
 
   make({core, facts, change, state: current}) {
-    const bytes = text => Uint8Array.from(atob(text), c => c.charCodeAt(0));
-    /** Return arrays that bundle.py packed, as f16 or as rows of integers with a scale. */
-    const unpacked = arrays => new Map(Object.entries(arrays).map(([name, {shape, f16, bytes: at}]) => {
-      if (f16) return [name, {shape, type: 'f16', bytes: bytes(f16)}];
-      const columns = shape.at(-1), rows = shape.reduce((a, b) => a * b, 1) / columns;
-      return [
-        name,
-        {shape, type: 'f32', bytes: new Uint8Array(core.scaled(facts.bytes.subarray(...at), rows, columns).buffer)}
-      ];
-    }));
-    const built = {
-      minilm: {
-        name: 'all-MiniLM-L6-v2, layer 3',
-        title: 'all-MiniLM-L6-v2 on the Gettysburg Address, layer 3',
-        about:
-          'A trained sentence encoder without a position term in its attention, its queries and keys rounded to 7 ' +
-          'bits: add a term to see which words its heads then attend to. The table here is not trained; it has the ' +
-          'shape of a T5 table.',
-        read: () => take({arrays: unpacked(facts.model.arrays), tokens: facts.model.tokens}),
-        start: {a: 't5,table=t5_table', head: 3, query: 17}
-      },
-      ...Object.fromEntries(facts.lab.layers.map((arrays, layer) => [`lab${layer}`, {
-        name: `byte model, layer ${layer}`,
-        title: `a byte model of the laboratory, layer ${layer} (0 is the first of ${facts.lab.layers.length})`,
-        about: 'Trained by relpos lab on documentation such as man pages and Vim’s help, with a separate T5 table in ' +
-          'each layer; this text was not in the training data. The curves show the bias that each head has learned ' +
-          'for each offset.',
-        read: () => take({arrays: unpacked(arrays), tokens: facts.lab.tokens, options: facts.lab.options}),
-        start: {head: 1, query: facts.lab.tokens.length - 1}
-      }]))
-    };
-    /** Create a source from a file's arrays: take the first batch entry of q and k as doubles, and the other arrays. */
-    const take = ({arrays, tokens, options = ''}, title) => {
-      const [q, k] = ['q', 'k'].map(name => arrays.get(name) ?? (() => {
-        throw new Error(`the file cannot be used: it has no array ${name} (it has ${
-            [...arrays.keys()].join(', ') || 'none with floating-point numbers'})`);
-      })());
-      for (const [name, x] of [['q', q], ['k', k]])
-        if (x.shape.length !== 4 || x.shape.some(n => n < 1))
-          throw new Error(`the file cannot be used: ${name} has the shape ${
-            x.shape.join('×')}, expected (batch, heads, length, width)`);
-      const [batch, heads, lenQ, dim] = q.shape, [, kvHeads, lenK, dimK] = k.shape;
-      if (dim !== dimK || heads % kvHeads)
-        throw new Error(`the file cannot be used: q is ${q.shape.join('×')} and k ${
-          k.shape.join('×')}; their widths must be equal, and the heads of k must divide those of q`);
-      if (lenQ > maxTokens || lenK > maxTokens)
-        throw new Error(
-          `the file cannot be used: it has ${Math.max(lenQ, lenK)} tokens, this page shows at most ${maxTokens}`);
-      const data = (x, n) => core.doubles(x.bytes, x.type, n), others = Object.create(null);
-      for (const [name, x] of arrays)
-        if (!['q', 'k', 'v', 'out'].includes(name) && x.shape.length <= 4)
-          others[name] = {shape: x.shape, data: data(x, x.shape.reduce((a, b) => a * b, 1))};
-      const v = arrays.get('v'), out = arrays.get('out'), dimV = v?.shape[3];
-      for (const [name, x, ...axes] of [
-             ['k', k, batch], ['v', v, batch, kvHeads, lenK], ['out', out, batch, heads, lenQ, dimV]])
-        if (x && !(x.shape.length === 4 && axes.every((n, axis) => n === x.shape[axis]) && x.shape[3] > 0))
-          throw new Error(`the file cannot be used: ${name} has the shape ${x.shape.join('×')}, which does not fit q ${
-            q.shape.join('×')} and k ${k.shape.join('×')}`);
-      const names = tokens?.length === lenK ? tokens : [...Array(lenK).keys()].map(String);
-      const source = {
-        title,
-        heads,
-        kvHeads,
-        lenQ,
-        lenK,
-        dim,
-        q: data(q, heads * lenQ * dim),
-        k: data(k, kvHeads * lenK * dim),
-        v: v ? data(v, kvHeads * lenK * dimV) : null,
-        dimV: v ? dimV : dim,
-        out: v && out ? data(out, heads * lenQ * dimV) : null,
-        others,
-        tokens: names
-      };
-      const arraysIn = {q: source.q, k: source.k, v: source.v ?? [], out: source.out ?? []};
-      for (const [name, {data}] of Object.entries(others)) arraysIn[name] = data;
-      const nonfinite = Object.entries(arraysIn)
-                          .map(([name, data]) => [name, data.reduce((sum, x) => sum + !Number.isFinite(x), 0)])
-                          .filter(([, n]) => n)
-                          .map(([name, n]) => `${n} of ${name}`);
-      if (nonfinite.length)
-        source.warning =
-          `Not every number of the file is finite: ${nonfinite.join(', ')} are infinite or not a number.`;
-      return {...source, options: optionsOf(options, source)};
-    };
-    /** Return the options that the metadata of a file contains, or that the names of its arrays imply: {terms, masks,
-     * scale, note}. */
-    const optionsOf = (text, source) => {
-      const {others} = source, checked = read => {
-        const found = read();
-        rowsOf({head: 0, ...startOf({options: found})}, source);
-        return found;
-      };
-      if (text) try {
-          return checked(() => readOptions(core, text));
-        } catch (error) { return {note: `The options in the file cannot be used: ${error.message}. Choose a term.`}; }
-      const named =
-        core.kinds
-          .map(
-            ({name, arrays}) => [name,
-              ...arrays.filter(a => Object.hasOwn(others, `${name}.${a.name}`)).map(a => `${a.name}=${name}.${a.name}`)]
-                                  .join(','))
-          .filter(text => text.includes(','));
-      const called = `Its arrays are named like those of ${named.map(nameOf).join(' and ')}`;
-      try {
-        return named.length ?
-          checked(() => ({terms: named.slice(0, 2), note: `${called}; the other parameters have their defaults.`})) :
-          {};
-      } catch (error) { return {note: `${called}, but cannot be used: ${error.message}. Choose a term.`}; }
-    };
-    /** Return the arrays of a file that a term's text names. */
-    const arraysOf = (text, others) => {
-      const names = core.kindOf[nameOf(text)] ? namesIn(core, text) : {};
-      return Object.fromEntries(core.kindOf[nameOf(text)]?.arrays.flatMap(({name, optional}) => {
-        const named = names[name];
-        if (!named && optional) return [];
-        if (!named)
-          throw new Error(`${nameOf(text)} needs an array: write ,${name}=NAME with an array of the file (${
-            Object.keys(others).join(', ') || 'it has none'})`);
-        if (!Object.hasOwn(others, named))
-          throw new Error(
-            `no array of the file is called ${named} (there are: ${Object.keys(others).join(', ') || 'none'})`);
-        return [[name, others[named]]];
-      }) ??
-        []);
-    };
-    /** Return what computes rows of a head without (0) and with (1) the terms of a state. Errors in a file are thrown
-     * here, before anything is drawn. */
-    const rowsOf = ({head, a, b, masks, scale}, source) => {
-      const {heads, kvHeads, lenQ, lenK, dim, dimV, q, k, v, out, others} = source, terms = [a,
-        b].filter(Boolean).map(text => ({text, arrays: arraysOf(text, others)})),
-                                                                  kept = readMasks(core, masks);
-      const of = (data, head, size) => data.subarray(head * size, (head + 1) * size),
-            group = Math.floor(head / (heads / kvHeads));
-      const set = n => core.problem({
-        heads,
-        kvHeads,
-        lenQ,
-        lenK,
-        dimK: dim,
-        dimV,
-        scale: scale > 0 ? scale : NaN,
-        terms: n ? terms : [],
-        masks: kept,
-        q: of(q, head, lenQ * dim),
-        k: of(k, group, lenK * dim),
-        ...(out ? {v: of(v, group, lenK * dimV)} : {})
-      });
-      const known = [new Map(), new Map()];  // rows that have already been shown
-      const rowOf = (n, i) => known[n].get(i) ?? known[n].set(i, set(n).row(head, i)).get(i);
-      for (const n of terms.length ? [0, 1] : [0]) rowOf(n, 0);
-      return {terms, rowOf, rows: (n, what, i, count, to) => set(n).rows(what, head, i, count, to)};
-    };
-    const scratch = new Float64Array(2 ** 14);
-    /** Return the magnitude that a hundredth of the numbers other than 0 exceeds, of at most 2¹⁴ of them that are
-     * evenly spread. */
-    const cap = data => {
-      let n = 0;
-      for (let at = 0, step = Math.ceil(data.length / scratch.length) | 1; at < data.length; at += step) {
-        const x = Math.abs(data[at]);
-        if (x > 0 && x < Infinity) scratch[n++] = x;
-      }
-      return nth(scratch.subarray(0, n), Math.floor(n * 0.99)) || 1;
-    };
-    let drawn = null, plain = null;
-    const arrays = {plain: inTurns(), all: inTurns(), difference: inTurns()};
-    /** Return the weights of a head without and with the terms of a state: all queries are computed in pieces, the
-     * chosen ones at once. */
-    const weightsOf = (state, source) => {
-      const {head, a, b, masks, scale} = state, {lenQ, lenK, dimV, out} = source, id = [head, masks, scale].join(' '),
-                                key = JSON.stringify([id, a, b]);
-      if (drawn?.key === key && drawn.source === source) return drawn;  // the weights of all queries are already known
-      const found = rowsOf(state, source), {terms, rows} = found, cells = lenQ * lenK,
-            many = Math.max(1, Math.floor(2e6 / lenK / source.dim));
-      if (plain?.id !== id || plain.source !== source) plain = {id, source, known: 0, all: arrays.plain(cells)};
-      const first = plain, all = terms.length ? arrays.all(cells) : first.all,
-            difference = terms.length ? arrays.difference(cells) : null,
-            part = (data, i, n) => data.subarray(i * lenK, (i + n) * lenK);
-      const result = {...found, key, source, plain: first.all, with: terms.length ? all : null, difference, far: 0};
-      const last = terms.length ? 1 : 0;
-      result.steps = function*() {
-        for (; first.known < lenQ; first.known += many) {
-          const n = Math.min(many, lenQ - first.known);
-          rows(0, 'masked', first.known, n, part(first.all, first.known, n));
-          yield;
-        }
-        for (let i = 0; i < lenQ && (last || out); i += many) {
-          const n = Math.min(many, lenQ - i);
-          if (last) rows(1, 'masked', i, n, part(all, i, n));
-          if (out) {
-            const got = rows(last, 'out', i, n), want = out.subarray((head * lenQ + i) * dimV);
-            for (let x = 0; x < got.length; x++) result.far = Math.max(result.far, Math.abs(got[x] - want[x]));
-          }
-          if (last) subtract(difference, all, first.all, i * lenK, (i + n) * lenK);
-          yield;
-        }
-        if (first.cap === undefined) yield first.cap = cap(first.all);
-        result.high = Math.max(first.cap, last ? cap(all) : 0);
-        yield;
-        if (last) result.highest = cap(difference);
-        yield;
-      };
-      return drawn = result;
-    };
-    const opened = {};
-    const sourceOf = name => {
-      if (name === 'file' && !opened.file)
-        throw new Error('This address needs a file of yours, which it does not contain: drop the file again.');
-      return opened[name] ??= {...built[name].read(), ...built[name]};
-    };
-    /** Return the initial state of a source. */
-    const startOf = found => {
-      const {terms = [], masks = '', scale = 0} = found.options;
-      return {a: terms[0] ?? '', b: terms[1] ?? '', masks, scale, head: 0, query: 0, ...found.start};
-    };
-    const tabled =
-      core.kinds.filter(kind => kind.bias && kind.arrays[0]?.name === 'table' && 'buckets' in kind.defaults)
-        .map(kind => kind.name);
-    const editors = [['a', 'Term'], ['b', 'Second term']].map(([key, legend]) => termEditor({
-      core,
-      facts,
-      key,
-      legend,
-      names: core.kinds.map(kind => kind.name),
-      none: true,
-      change,
-      start: name => {
-        const {others} = source ?? {others: {}}, named = {};
-        for (const {name: array} of core.kindOf[name].arrays) {
-          const own = [`${name}.${array}`, ...(tabled.includes(name) && array === 'table' ? Object.keys(others) : [])];
-          const found = own.find(x => Object.hasOwn(others, x));
-          if (found) named[array] = found;
-        }
-        return withNames(startText(core, facts, name), named);
-      }
-    }));
-    const problem = h('p', {class: 'problem', role: 'alert'}), title = h('p', {class: 'note', role: 'status'});
-    const open = async file => {
-      try {
-        const found = take(await readArrays(file));  // if this throws an error, the page does not change
-        if (!title.isConnected) return;              // the user has gone to another view
-        const now = current(), works = terms => {
-          try {
-            rowsOf({...now, head: 0, a: '', b: '', ...terms}, found);
-            return true;
-          } catch { return false; }
-        };
-        const query = Math.min(now.query, found.lenQ - 1), kept = ['a', 'b'].filter(key => works({[key]: now[key]})),
-              patch = found.options.terms ?
-          startOf({...found, start: {query: found.lenQ - 1}}) :
-          {head: 0, query, a: kept.includes('a') ? now.a : '', b: kept.includes('b') ? now.b : ''};
-        rowsOf({...now, ...patch}, found);
-        opened.file = {...found, title: file.name, about: 'Your file. It is not sent anywhere.'};
-        problem.textContent = '';
-        change({source: 'file', ...patch});
-      } catch (error) {
-        problem.textContent = error instanceof RangeError ?
-          'the file cannot be used: it refers to bytes beyond its end' :
-          error.message.startsWith('the file ') ? error.message :
-                                                  `the file cannot be used: ${error.message}`;
-      }
-    };
-    const input = h('input', {
-      type: 'file',
-      accept: '.safetensors,.npz',
-      id: 'file',
-      onchange: () => {
-        if (input.files[0]) open(input.files[0]);
-        input.value = '';
-      }
-    });
-    const drop = h('div', {
-      class: 'drop',
-      ondragover: event => {
-        event.preventDefault();
-        drop.classList.add('over');
-      },
-      ondragleave: () => drop.classList.remove('over'),
-      ondrop: event => {
-        event.preventDefault();
-        drop.classList.remove('over');
-        if (event.dataTransfer.files[0]) open(event.dataTransfer.files[0]);
-      }
-    },
-      h('label',
-        {for: 'file'
-        },
-        'Your heads: drop a .safetensors or .npz file with q and k (batch, heads, length, width), such as a file of ' +
-          'relpos lab export. It is not sent anywhere. The text of a term can name its arrays: ' +
-          'relkey,table=NAME,left=8,right=8.'),
-      input, problem,
-      h('div', {class: 'row'},
-        h('button', {type: 'button', onclick: () => download('relpos-heads.safetensors', file())}, 'Save the arrays')));
-    const file = () => safetensorsOf({
-      q: {shape: [1, source.heads, source.lenQ, source.dim], data: source.q},
-      k: {shape: [1, source.kvHeads, source.lenK, source.dim], data: source.k},
-      v: {shape: [1, source.kvHeads, source.lenK, source.dimV], data: source.v ?? source.k},
-      ...(source.out ? {out: {shape: [1, source.heads, source.lenQ, source.dimV], data: source.out}} : {}),
-      ...source.others
-    },
-      source.tokens);
-    const maskSet = maskEditor({core, key: 'masks', change});
-    const settings = controls(
-      [
-        {
-          key: 'source',
-          label: 'Model and text',
-          type: 'select',
-          options: [...Object.entries(built).map(([name, {name: text}]) => [name, text]), ['file', 'your file']],
-          change: (_, name) => change({source: name, ...startOf(sourceOf(name))})
-        },
-        {key: 'head', label: 'Head', type: 'range', min: 0, max: 11, lower: 0, limit: () => source.heads - 1},
-        {key: 'query', label: 'Query word', type: 'range', min: 0, max: 330, lower: 0, limit: () => source.lenQ - 1},
-        {key: 'scale', label: 'Scale of q · k (0: 1/√width)', type: 'range', min: 0, max: 2, step: 0.01, lower: 0},
-      ],
-      change, [...editors.map(editor => editor.element), maskSet.element], drop);
-    const dropped = settings.element.querySelector('option[value=file]');
-    const words = h(
-            'div', {class: 'words', role: 'group', 'aria-label': 'Words; darker means more weight. Choose the query'}),
-          heavy = h('div'), profile = h('div'), curves = h('div'), said = h('p', {class: 'note'});
-    const maps = HeatMap.link(['Without a term', 'With the term', 'Difference'].map(
-      name => new HeatMap({title: name, value: 'weight', onpick: r => change({query: r})})));
-    const panels = h('div', {class: 'panels aligned'}, maps.map(map => map.element)), mark = marker([panels]);
-    const output = h('div', {}, words, panels, title, said, heavy, profile, curves);
-    const follow = followChosen(words);
-    let calculate = () => '';
-    words.addEventListener('pointerover', event => {
-      const at = [...words.children].indexOf(event.target);
-      if (at >= 0) event.target.title = calculate(at);
-    });
-    let source = sourceOf(model.defaults.source);
-
-    const compute = state => {
-      settings.set(state);
-      editors.forEach(editor => editor.set(state));
-      maskSet.set(state);
-      const masks = readMasks(core, state.masks);
-      dropped.hidden = !opened.file;
-      const next = sourceOf(state.source), head = Math.min(state.head, next.heads - 1);
-      const found = weightsOf({...state, head}, next), {rowOf} = found;
-      source = next;
-      const {heads, kvHeads, lenQ, lenK, dim, q, k, v, tokens, out} = source, {terms} = found,
-                                                               query = Math.min(state.query, lenQ - 1),
-                                                               {a, scale} = state, texts = terms.map(term => term.text);
-      settings.set({...state, head, query});
-      const kindsOf = texts.map(nameOf), biases = kindsOf.some(name => core.kindOf[name].bias);
-      const {shown, note: some} = someHeads(heads, head);
-      if (biases) core.problem({heads, kvHeads, lenQ, lenK, dimK: dim, terms, q, k});
-      const bias = biases ? shown.map(n => [n, core.rows('bias', n, query, 1)]) : [];
-      const [plain, row] = [0, terms.length ? 1 : 0].map(n => rowOf(n, query).weights);
-      title.textContent = `${source.title}: ${heads} heads, ${lenK} tokens. Query ${query}: “${
-        tokens[lenQ === lenK ? query : 0] ?? query}”.`;
-      const {options} = source;
-      const say = () => said.textContent = [
-        source.about, source.warning, options.note,
-        out && found.job.done &&
-          (Number.isFinite(found.far) ?
-              `The output of head ${head} differs from that in the file by at most ${found.far.toPrecision(2)}.` :
-              `The output of head ${head}, or that in the file, is not finite.`)
-      ].filter(Boolean).join(' ');
-      /** Return how a weight is computed without (0) or with (1) the terms, or how their difference (2) is. */
-      const expression = (n, i, j) => {
-        if (n === 2)
-          return rowOf(1, i).score[j] === -Infinity ? 'masked' :
-                                                      differenceOf(rowOf(1, i).weights[j], rowOf(0, i).weights[j]);
-        const row = rowOf(n, i);
-        const whole =
-          row.bias[j] && Math.abs(row.scaled[j] + row.bias[j] - row.score[j]) < 1e-9;  // the score has no other part
-        return weightOf(row, j, whole ? `${fixed(row.scaled[j])} + ${inner(row.bias[j])}` : fixed(row.score[j]));
-      };
-      const top = extent([row])[1] || 1;
-      wordButtons(words, tokens, query, j => change({query: Math.min(j, source.lenQ - 1)}));
-      follow();
-      [...words.children].forEach((button, j) => {
-        const now = j === query ?
-          '' :
-          `color-mix(in srgb, var(--s1) ${3 * Math.round(15 * Math.sqrt(row[j] / top))}%, var(--bg))`;
-        if (button.now === now) return;
-        button.now = button.style.background = now;
-        button.removeAttribute('title');
-      });
-      calculate = j => [`${tokens[j]}: ${expression(terms.length ? 1 : 0, query, j)}`,
-        ...(terms.length ? [`without a term: ${expression(0, query, j)}`] : [])]
-                         .join('\n');
-      const order = data => [...data.keys()].sort((x, y) => data[y] - data[x]).slice(0, 8), before = order(plain),
-            after = order(row);
-      heavy.replaceChildren(h('h3', {}, 'The heaviest keys'),
-        table(['', 'without a term', 'offset', 'weight', a ? `with ${nameOf(a)}` : '', 'offset', 'weight'],
-          before.map((j, n) => [String(n + 1), tokens[j], String(j - query), fixed(plain[j]), tokens[after[n]],
-                       String(after[n] - query), fixed(row[after[n]])]),
-          {
-            calculation: (r, c) => `“${tokens[c < 3 ? before[r] : after[r]]}”: ${
-              expression(c < 3 ? 0 : 1, query, c < 3 ? before[r] : after[r])}`
-          }));
-      const x = Float64Array.from({length: lenK}, (_, j) => j - query), figure = chart({
-        title: `Weights of query ${query} over the offset`,
-        xLabel: 'offset = key − query',
-        yLabel: 'weight',
-        low: 0,
-        series: [{name: 'without a term', x, y: plain}, ...(terms.length ? [{name: texts.join(' + '), x, y: row}] : [])]
-      });
-      profile.replaceChildren(figure);
-      if (!found.job) {
-        const data = [found.plain, found.with ?? found.plain, found.difference];
-        const show = function*() {
-          yield* found.steps();
-          for (let n = 0; n < 3; n++) {
-            maps[n].element.hidden = n > 0 && !terms.length;
-            if (maps[n].element.hidden) continue;
-            maps[n].show({
-              data: data[n],
-              rows: lenQ,
-              columns: lenK,
-              cursor: [Math.min(current().query, lenQ - 1), maps[n].cursor[1]],
-              places: {rows: lenQ === lenK ? tokens : undefined, columns: tokens},
-              label: (r, c) => `“${tokens[r] ?? r}” → “${tokens[c]}”, offset ${minus(c - r)}: ${expression(n, r, c)}`,
-              ...(n < 2 ? {low: 0, high: found.high, diverging: false} :
-                          {low: -found.highest, high: found.highest, diverging: true})
-            });
-            yield;
-          }
-          panels.removeAttribute('aria-busy');
-          mark(false);
-        };
-        panels.setAttribute('aria-busy', true);
-        mark(true);
-        found.job = inPieces(show(), () => drawn === found && panels.isConnected, say);
-      } else {
-        found.job.go();
-        for (const map of found.job.done ? maps : []) {
-          map.cursor = [query, map.cursor[1]];
-          map.paint();
-        }
-      }
-      say();
-      curves.replaceChildren(...(bias.length ? [chart({
-        title: `Bias of each head over the offset, query ${query}${some}`,
-        xLabel: 'offset = key − query',
-        yLabel: 'bias',
-        series: bias.map(([n, y]) => ({name: `head ${n}`, x, y}))
-      })] :
-                                               []));
-      const own = bias.find(([n]) => n === head)?.[1], common = ['--input', 'relpos-heads.safetensors'];
-      return {
-        name: 'model',
-        figure: maps[terms.length ? 1 : 0],
-        docs: kindsOf,
-        numbers: {
-          row: [...row],
-          plain: [...plain],
-          weights: () => (found.job.finish(), [...found.with ?? found.plain]),
-          without: () => (found.job.finish(), [...found.plain]),
-          bias: () => bias.map(([n, y]) => [n, ...y]),
-          get far() {
-            found.job.finish();
-            return found.far;
-          },
-          file
-        },
-        csv: () => [['key', 'word', 'offset', 'without', 'with', ...(own ? ['bias'] : [])],
-          ...tokens.map((word, j) => [j, word, j - query, plain[j], row[j], ...(own ? [own[j]] : [])])],
-        code: {
-          CLI: `# “Save the arrays” writes relpos-heads.safetensors${
-            v ? '' : ' with k in place of v, because only weights are shown'}\n${shell([
-            'relpos', 'explain', ...common, '--head', head, '--query', query,
-            ...(texts.length ? texts.flatMap(text => optionOf(core, text)) : ['--no-bias']), ...maskOptions(masks),
-            ...(scale > 0 ? ['--scale', scale] : []), '--brief'
-          ])}\n${
-            biases ? shell([
-              'relpos', 'bias', ...texts.filter(text => core.kindOf[nameOf(text)].bias), ...common, '--q', lenQ, '--k',
-              lenK, '--heads', heads, '--head', head
-            ]) + '\n' :
-                     ''}`,
-          Python:
-            `import relpos\nfrom safetensors.numpy import load_file\nfile = load_file("relpos-heads.safetensors")\n` +
-            `print(relpos.explain(${
-                ['file["q"]', 'file["k"]', 'file["v"]', `query=${query}`, `head=${head}`, ...maskKeywords(masks),
-                  ...(scale > 0 ? [`scale=${scale}`] : []), ...pythonOptions(core, facts, terms.map(({text}) => ({
-                    text,
-                    arrays: Object.fromEntries(
-                      Object.entries(namesIn(core, text)).map(([name, x]) => [name, `file[${pythonString(x)}]`]))
-                  })))]
-                  .join(', ')}))\n`,
-          C: rowFunction({
-            heads,
-            kvHeads,
-            lenQ,
-            lenK,
-            dim,
-            head,
-            query,
-            scale: scale > 0 ? scale : NaN,
-            masks,
-            terms: terms.map(({text, arrays}) => {
-              const names = namesIn(core, text), known = core.kindOf[nameOf(text)].arrays.map(x => x.name);
-              return {
-                text,
-                arrays: Object.entries(arrays).map(
-                  ([name, {shape}]) => ({index: known.indexOf(name), name: names[name], shape}))
-              };
-            })
-          }),
-        },
-      };
-    };
+    const view = viewOf({core, facts, change, current});
     const page = frame({
       title: this.title,
       facts,
-      compute,
-      output,
-      settings,
+      compute: state => compute(view, state),
+      output: view.output,
+      settings: view.settings,
       about: [
         'The queries and keys of a trained model on a text, or those of your file: the weights of each head, their ' +
           'change by a term, and the bias of each head over the offset. To see a model read a text of yours, open ',
@@ -603,6 +723,7 @@ export const model = {
       ],
       formula: 'w = softmax(Q Kᵀ / √d + B)'
     });
-    return {...page, open, start: ({source}) => Object.hasOwn(built, source) ? startOf(sourceOf(source)) : {}};
+    const {sources: {built, of}, open} = view;
+    return {...page, open, start: ({source}) => Object.hasOwn(built, source) ? startOf(of(source)) : {}};
   },
 };
