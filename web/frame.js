@@ -23,25 +23,22 @@ export function docs(facts, names) {
   });
 }
 
-/** Return the page of a view. compute(state) returns {name, figure, csv() or saves: {key: {figure, csv()}}, code: {CLI,
- * Python, C} or only {CLI}, docs: [...]}. If compute throws an error, the page shows it, and dims the previous output
- * after a moment. update returns the error or ''. */
-export function frame({title, about, formula, settings, output, facts, compute, saves, change}) {
-  const problem = h('p', {class: 'problem', role: 'alert'}), text = h('pre', {tabindex: 0, 'aria-label': 'code'}),
-        meaning = h('div');
-  let last = null, language = 'CLI';
+/** Return the section with the code of a view, in one language at a time: {element, show(code)}. */
+function codeSection() {
+  const text = h('pre', {tabindex: 0, 'aria-label': 'code'}), summary = h('summary');
+  let known = {}, language = 'CLI';
   const choices = ['CLI', 'Python', 'C'].map(name => h('button', {
     type: 'button',
     'aria-pressed': name === language,
     onclick: () => {
       language = name;
-      code();
+      write();
     }
   },
                                                name));
   const copied = h('span', {class: 'note', role: 'status'});
-  const code = () => {
-    const known = last?.code ?? {}, shown = known[language] === undefined ? 'CLI' : language;
+  const write = () => {
+    const shown = known[language] === undefined ? 'CLI' : language;
     for (const button of choices) {
       button.setAttribute('aria-pressed', button.textContent === shown);
       button.hidden = known[button.textContent] === undefined;
@@ -50,17 +47,21 @@ export function frame({title, about, formula, settings, output, facts, compute, 
     summary.textContent =
       `The same numbers with the command${known.Python === undefined ? '' : ', in Python and in C'}`;
   };
-  // saves: {key: name} lists the figures that can be saved, if there are several; compute returns the figures for the
-  // current state
-  const which = saves && {key: 'save', label: 'What to save', type: 'select', options: Object.entries(saves)},
-        choice = which && control(which, change), save = exporter(() => last, choice?.element);
-  const summary = h('summary'),
-        elsewhere = h('details', {open: true}, summary,
-          h('div', {class: 'row', role: 'group', 'aria-label': 'Language'}, choices,
-            copyButton('Copy', () => text.textContent, copied, 'select the text'), copied),
-          text);
+  const element = h('details', {open: true}, summary,
+    h('div', {class: 'row', role: 'group', 'aria-label': 'Language'}, choices,
+      copyButton('Copy', () => text.textContent, copied, 'select the text'), copied),
+    text);
+  const show = code => {
+    known = code;
+    write();
+  };
+  return {element, show};
+}
+
+/** Return the settings and what the view shows, beside the output: {opening: the first sentence of that, side: the
+ * elements}. On a wide page, the first sentence is below the title. */
+function sideOf(about, settings, output) {
   const sheet = h('details', {class: 'sheet', open: !narrow.matches}, h('summary', {}, 'Settings'), settings.element);
-  // on a wide page, the first sentence is below the title
   const [first, ...rest] = [about].flat(), end = first.search(/\. /) + 1 || first.length, opening = first.slice(0, end);
   const said = h('details', {class: 'about', open: !narrow.matches}, h('summary', {}, 'What this view shows'),
     h('span', {class: 'first'}, opening, ' '), first.slice(end), rest);
@@ -71,19 +72,58 @@ export function frame({title, about, formula, settings, output, facts, compute, 
     if (narrow.matches && sheet.open && pictures.length)
       scrollBy(0, top(pictures.reduce((a, b) => top(b) < top(a) ? b : a)) - 8);
   });
-  const source =
-    h('details', {open: sources[0]?.open, ontoggle: () => sources.forEach(other => other.open = source.open)},
-      h('summary', {}, 'Formula and source'), h('pre', {tabindex: 0, 'aria-label': 'formula'}, formula), meaning);
-  sources.push(source);
+  return {opening, side: [sheet, said]};
+}
+
+/** Return the section with the formula of a view and the documentation of its terms: {element, show(names)}. */
+function sourceSection(formula, facts) {
+  const meaning = h('div'),
+        element =
+          h('details', {open: sources[0]?.open, ontoggle: () => sources.forEach(other => other.open = element.open)},
+            h('summary', {}, 'Formula and source'), h('pre', {tabindex: 0, 'aria-label': 'formula'}, formula), meaning);
+  sources.push(element);
+  let documented = '';
+  const show = names => {
+    if (names.join() === documented) return;
+    documented = names.join();
+    meaning.replaceChildren(...docs(facts, names));
+  };
+  return {element, show};
+}
+
+/** Return what chooses among the figures that a view can save: {specs: its settings, element, show(found, state): put
+ * the chosen figure into what compute returned}. saves: {key: name}, or undefined if there is one figure. */
+function savedChoice(saves, change) {
+  if (!saves) return {specs: [], show: () => {}};
+  const spec = {key: 'save', label: 'What to save', type: 'select', options: Object.entries(saves)},
+        {element, set} = control(spec, change);
+  const show = (found, state) => {
+    const key = Object.hasOwn(found.saves, state.save) ? state.save : Object.keys(found.saves)[0];
+    set(key);
+    element.hidden = Object.keys(found.saves).length < 2;
+    for (const option of element.querySelectorAll('option')) option.hidden = !Object.hasOwn(found.saves, option.value);
+    Object.assign(found, found.saves[key]);
+  };
+  return {specs: [spec], element, show};
+}
+
+/** Return the page of a view. compute(state) returns {name, figure, csv() or saves: {key: {figure, csv()}}, code: {CLI,
+ * Python, C} or only {CLI}, docs: [...]}. saves: {key: name} lists the figures that can be saved, if there are several;
+ * compute returns those of the current state. If compute throws an error, the page shows it, and dims the previous
+ * output after a moment. update returns the error or ''. */
+export function frame({title, about, formula, settings, output, facts, compute, saves, change}) {
+  let last = null;
+  const problem = h('p', {class: 'problem', role: 'alert'}), code = codeSection(), choice = savedChoice(saves, change),
+        save = exporter(() => last, choice.element), {opening, side} = sideOf(about, settings, output),
+        source = sourceSection(formula, facts);
   const root =
     h('section', {'aria-labelledby': 'title'}, h('h2', {id: 'title'}, title), h('p', {class: 'opening'}, opening),
-      h('div', {class: 'work'}, h('div', {class: 'side'}, sheet, said),
-        h('div', {class: 'main'}, problem, output, save, source, elsewhere)));
-  const sections = [output, save, elsewhere], mark = marker(sections);
-  let documented = '';
+      h('div', {class: 'work'}, h('div', {class: 'side'}, side),
+        h('div', {class: 'main'}, problem, output, save, source.element, code.element)));
+  const sections = [output, save, code.element], mark = marker(sections);
   return {
     root,
-    specs: [...settings.specs, ...(which ? [which] : [])],
+    specs: [...settings.specs, ...choice.specs],
     update(state) {
       let failed = '';
       for (const section of sections)
@@ -97,20 +137,9 @@ export function frame({title, about, formula, settings, output, facts, compute, 
       for (const section of sections) section.hidden = !last;
       mark(failed !== '');
       if (failed) return failed;
-      if (which) {
-        const key = Object.hasOwn(last.saves, state.save) ? state.save : Object.keys(last.saves)[0];
-        choice.set(key);
-        choice.element.hidden = Object.keys(last.saves).length < 2;
-        for (const option of choice.element.querySelectorAll('option'))
-          option.hidden = !Object.hasOwn(last.saves, option.value);
-        Object.assign(last, last.saves[key]);
-      }
-      code();
-      const names = (last.docs ?? []).join();
-      if (names !== documented) {
-        documented = names;
-        meaning.replaceChildren(...docs(facts, last.docs ?? []));
-      }
+      choice.show(last, state);
+      code.show(last.code ?? {});
+      source.show(last.docs ?? []);
       for (const hint of [...output.querySelectorAll('.hint')].slice(1)) hint.textContent = '';  // one is enough
       return '';
     },
