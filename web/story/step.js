@@ -124,6 +124,82 @@ function question({ask, choices, right, because, reveal}) {
  * */
 export const coverOf = text => h('div', {class: 'cover'}, h('button', {type: 'button'}, text));
 
+const link = (step, content, more) => h('a', {href: `#${step.id}`, 'data-view': step.id, ...more}, content);
+const views = text => h('a', {href: '#length', 'data-view': 'length', class: 'next'}, text);
+
+/** Return the links above a step: to every step, and to the next. */
+const wayOf = (story, at, after) => h('nav', {class: 'steps', 'aria-label': 'Steps of the story'},
+  h('ol', {}, story.map((step, k) => h('li', {}, link(step, String(k + 1), {
+    title: step.title,
+    'aria-label': `Step ${k + 1}: ${step.title}`,
+    'aria-current': k === at ? 'step' : undefined
+  })))),
+  after ? link(after, 'Next →', {class: 'next', 'aria-label': `Next: ${after.name}`}) : views('Views →'),
+  at ? null : h('span', {class: 'note'}, 'Positions in attention, in eight figures'));
+
+/** Return the links below a step. */
+const turnOf = (before, after) =>
+  h('nav', {class: 'turn', 'aria-label': 'Previous and next step'}, before && link(before, `← ${before.name}`),
+    after ? link(after, `Next: ${after.name} →`, {class: 'next'}) : views('To the views →'));
+
+/** Remove a cover with its button and with arrow keys in the picture. Return a function that removes it. */
+function uncovering(cover, picture) {
+  const uncover = () => cover && (cover.hidden = true);
+  if (cover) {
+    cover.firstChild.addEventListener('click', () => {
+      uncover();
+      picture.querySelector('[tabindex="0"]').focus({preventScroll: true});
+    });
+    picture.addEventListener('keydown', ({key}) => /^(Arrow|Home|End|Page)/.test(key) && uncover());
+  }
+  return uncover;
+}
+
+/** Return the numbers of a sentence that can be dragged: {drag: see `step`, set(state)}. */
+function draggedNumbers(specs, change) {
+  const numbers = new Map(), drag = (key, options) => {
+    const spec = specs.find(spec => spec.key === key), made = number(spec, spec.change ?? change, options);
+    numbers.set(key, made);
+    return made.element;
+  };
+  return {
+    drag,
+    set: state => {
+      for (const [key, {set}] of numbers) set(state[key]);
+    }
+  };
+}
+
+/** Return the explanation of a step: {prose, why: what is folded, or null}. */
+function explanation(text, fold) {
+  const prose = text.map(part => h('p', {}, part)), folded = prose.splice(fold);
+  return {prose, why: folded.length ? h('details', {class: 'why'}, h('summary', {}, 'Why?'), folded) : null};
+}
+
+/** Keep the settings before the picture where the page has one column: Tab goes from left to right. */
+function arrange(picture, move) {
+  const place = () => narrow.matches ? picture.after(move) : picture.before(move);
+  place();
+  narrow.addEventListener('change', place);
+}
+
+/** Call draw() after the width of a picture has changed. */
+function redrawn(picture, draw) {
+  let width = 0;
+  new ResizeObserver(([{contentRect}]) => {
+    const changed = width && contentRect.width !== width;
+    width = contentRect.width;
+    if (changed) draw();
+  }).observe(picture);
+}
+
+/** Return the sections below the explanation of a step; code: an element; of(): what is saved. */
+const appendix = ({papers, workshop, notes, save}, turn, of,
+  code) => [h('p', {class: 'note'}, 'Read: ', papers.flatMap((paper, k) => k ? ['; ', paper] : [paper]),
+              '. Try: ', workshop, '.'),
+  turn, exporter(of, undefined, save), h('details', {}, h('summary', {}, 'Notes'), notes.map(note => h('p', {}, note))),
+  h('details', {}, h('summary', {}, 'The same numbers with the command'), code)];
+
 /** Return the page of a step. lead: the sentences above the figure, or a function of `drag` that returns them;
  * drag(key, options) creates a number.js for a setting. text: paragraphs; those from `fold` on answer the question, so
  * they are folded until the reader guesses or opens them. extra, save: buttons, below the question and beside those
@@ -132,61 +208,17 @@ export const coverOf = text => h('div', {class: 'cover'}, h('button', {type: 'bu
  * that differs from its default. settings: beside the picture, unless they are in the figure. compute(state) returns
  * {said, cut, csv(), code: {CLI}, numbers}; `said` is the sentence above the settings, and `cut` says which part of the
  * reader's text is shown, if not all of it. If the width changes, the figure is drawn again. */
-export function step({id, title, defaults}, {
-  story,
-  lead,
-  guess,
-  cover,
-  figure,
-  settings,
-  extra = [],
-  save,
-  text,
-  fold = Infinity,
-  formula,
-  papers,
-  notes,
-  workshop,
-  compute,
-  state,
-  change
-}) {
+export function step({id, title, defaults}, of) {
+  const {story, lead, guess, cover, figure, settings, extra = [], text, fold = Infinity, formula, compute, state} = of;
   const problem = h('p', {class: 'problem', role: 'alert'}), said = h('p', {class: 'said', role: 'status'}),
         code = h('pre', {tabindex: 0, 'aria-label': 'command'});
-  const at = story.findIndex(step => step.id === id),
-        link = (step, content, more) => h('a', {href: `#${step.id}`, 'data-view': step.id, ...more}, content);
-  const before = story[at - 1], after = story[at + 1],
-        views = text => h('a', {href: '#length', 'data-view': 'length', class: 'next'}, text);
-  const way = h('nav', {class: 'steps', 'aria-label': 'Steps of the story'},
-    h('ol', {}, story.map((step, k) => h('li', {}, link(step, String(k + 1), {
-      title: step.title,
-      'aria-label': `Step ${k + 1}: ${step.title}`,
-      'aria-current': k === at ? 'step' : undefined
-    })))),
-    after ? link(after, 'Next →', {class: 'next', 'aria-label': `Next: ${after.name}`}) : views('Views →'),
-    before ? null : h('span', {class: 'note'}, 'Positions in attention, in eight figures'));
-  const turn =
-    h('nav', {class: 'turn', 'aria-label': 'Previous and next step'}, before && link(before, `← ${before.name}`),
-      after ? link(after, `Next: ${after.name} →`, {class: 'next'}) : views('To the views →'));
-  let last = null, width = 0;
-  const numbers = new Map(), drag = (key, options) => {
-    const spec = settings.specs.find(spec => spec.key === key), made = number(spec, spec.change ?? change, options);
-    numbers.set(key, made);
-    return made.element;
-  };
+  const at = story.findIndex(step => step.id === id), before = story[at - 1], after = story[at + 1];
+  let last = null;
+  const {drag, set} = draggedNumbers(settings.specs, of.change);
   const picture = h('div', {class: 'picture'}, figure),
         written = h('p', {class: 'formula', tabindex: 0, role: 'group', 'aria-label': 'formula'},
           typeof formula === 'function' ? [] : formula),
-        uncover = () => cover && (cover.hidden = true);
-  if (cover) {
-    cover.firstChild.addEventListener('click', () => {
-      uncover();
-      picture.querySelector('[tabindex="0"]').focus({preventScroll: true});
-    });
-    picture.addEventListener('keydown', ({key}) => /^(Arrow|Home|End|Page)/.test(key) && uncover());
-  }
-  const prose = text.map(part => h('p', {}, part)), folded = prose.splice(fold),
-        why = folded.length ? h('details', {class: 'why'}, h('summary', {}, 'Why?'), folded) : null;
+        uncover = uncovering(cover, picture), {prose, why} = explanation(text, fold);
   const reveal = right => {
     uncover();
     if (why) why.open = true;
@@ -195,25 +227,20 @@ export function step({id, title, defaults}, {
   const asked = question({...guess, reveal});
   const move = h('div', {class: 'move'}, asked.element, extra.length ? h('div', {class: 'row'}, extra) : null, problem,
     said, figure.contains(settings.element) ? null : settings.element);
-  const root = h('section', {class: 'story', 'aria-labelledby': 'title'}, way, h('h2', {id: 'title'}, title),
-    h('p', {class: 'lead'}, typeof lead === 'function' ? lead(drag) : lead), picture, move,
+  const root = h('section', {class: 'story', 'aria-labelledby': 'title'}, wayOf(story, at, after),
+    h('h2', {id: 'title'}, title), h('p', {class: 'lead'}, typeof lead === 'function' ? lead(drag) : lead), picture,
+    move,
     h('div', {class: 'text'}, prose, why, written,
-      h('p', {class: 'note'}, 'Read: ', papers.flatMap((paper, k) => k ? ['; ', paper] : [paper]), '. Try: ', workshop,
-        '.'),
-      turn, exporter(() => ({name: id, figure: ofElement(picture, title), csv: last.csv}), undefined, save),
-      h('details', {}, h('summary', {}, 'Notes'), notes.map(note => h('p', {}, note))),
-      h('details', {}, h('summary', {}, 'The same numbers with the command'), code)));
-  const arrange = () => narrow.matches ? picture.after(move) : picture.before(move);  // Tab goes from left to right
-  arrange();
-  narrow.addEventListener('change', arrange);
+      appendix(of, turnOf(before, after), () => ({name: id, figure: ofElement(picture, title), csv: last.csv}), code)));
+  arrange(picture, move);
   const mark = marker([picture, said]);
   const update = state => {
     let failed = '';
     if (Object.keys(defaults).some(key => key !== 'text' && state[key] !== defaults[key])) uncover();
     asked.set(state.text);
-    for (const [key, {set}] of numbers) set(state[key]);
+    set(state);
     try {
-      last = compute(state);
+      last = compute({...state});  // what it draws remains that of this state
       said.replaceChildren(...[last.said].flat(), last.cut ? ` ${last.cut}` : '');
       code.textContent = last.code.CLI;
       if (typeof formula === 'function') written.replaceChildren(...formula(state));
@@ -222,11 +249,7 @@ export function step({id, title, defaults}, {
     mark(failed !== '');
     return failed;
   };
-  new ResizeObserver(([{contentRect}]) => {
-    const changed = width && contentRect.width !== width;
-    width = contentRect.width;
-    if (changed && root.isConnected) update(state());
-  }).observe(picture);
+  redrawn(picture, () => root.isConnected && update(state()));
   return {
     root,
     specs: settings.specs,
