@@ -340,6 +340,309 @@ class Next {
   }
 }
 
+const bytesOf = text => [...new TextEncoder().encode(text)];
+
+/** Return what recognizes the text and the positions that were read. */
+const idOf = ({scheme, text}) => `${scheme} ${textOf(text)}`;
+
+/** Return what is shown of n bytes before the model is loaded: zeros in the shapes of what a text gives. */
+const blank = (tokens, n) => ({
+  tokens,
+  n,
+  loss: new Float64Array(n - 1),
+  maps: Array(layers).fill(new Float64Array(perLayer * n * n)),
+  habits: Array(layers * perLayer).fill(''),
+  rowOf: () => ({content: new Float64Array(n), score: new Float64Array(n), weights: new Float64Array(n)}),
+  after: () => new Float64Array(256)
+});
+
+/** The trained model, once it is loaded, and the last text that it has read. */
+class ByteModel {
+  /** onload(): the model was loaded, or failed to load. */
+  constructor(core, onload) {
+    this.trained = this.failed = null;
+    this.found = {};
+    Trained.load(core).then(loaded => this.trained = loaded, error => this.failed = error).then(onload);
+  }
+
+  /** Run the model on a text, unless that was the last text. */
+  read(text, scheme) {
+    const {trained, found} = this, id = idOf({scheme, text}), tokens = bytesOf(text), n = tokens.length;
+    if (!trained) return blank(tokens, n);
+    if (found.id === id) return found;
+    this.found = {};
+    const plain = scheme && trained.run(tokens).loss, {loss, logits} = trained.run(tokens, scheme || trained.position);
+    const maps = Array.from({length: layers}, (_, layer) => trained.maps(layer));
+    return this.found = {
+      id,
+      tokens,
+      n,
+      plain,
+      loss,
+      maps,
+      habits: maps.flatMap(data => Array.from({length: perLayer}, (_, head) => habit(data, head * n * n, n))),
+      rowOf: (layer, head, at) => trained.row(layer, head, at),
+      after: at => probabilities(logits, at)
+    };
+  }
+
+  /** Return the perplexity of a text with the positions of each scheme. */
+  perplexities(tokens) {
+    const {trained} = this;
+    this.found = {};  // the module then has the numbers of another run
+    return schemes.map(([position]) => perplexity(trained.run(tokens, position || trained.position).loss));
+  }
+}
+
+/** Return the controls; choose(scheme): called when the reader chooses positions. */
+function settingsOf(change, choose) {
+  const last = ({text}) => bytesOf(textOf(text)).length - 1;
+  return controls(
+    [
+      {
+        key: 'scheme',
+        label: 'Positions',
+        type: 'select',
+        options: schemes.map(([value, , text]) => [value, text]),
+        change: (_, scheme) => choose(scheme)
+      },
+      {key: 'text', type: 'text'}, {key: 'head', lower: 0, upper: 15},
+      {key: 'at', lower: -1, upper: most - 1, limit: last}, {key: 'key', lower: -1, upper: most - 1, limit: last}
+    ],
+    change);
+}
+
+/** Return the field for the reader's text. */
+function textField(edit) {
+  const input = h('input', {
+    type: 'text',
+    id: 'own-text',
+    'aria-label': 'Your text',
+    spellcheck: 'false',
+    autocomplete: 'off',
+    autocapitalize: 'off',
+    placeholder: example,
+    'data-key': 'text',
+    oninput: () => edit({text: input.value})
+  });
+  return input;
+}
+
+/** Return buttons that replace the text by an example. */
+const triesOf = edit =>
+  h('div', {class: 'tries', role: 'group', 'aria-label': 'Example texts', 'data-unsaved': ''}, h('span', {}, 'Try:'),
+    Object.entries(samples).map(([name, text]) => h('button', {type: 'button', onclick: () => edit({text})}, name)));
+
+/** Return the button that appends bytes, each as often as the model expects it. appended(byte): the new text. */
+function writeButton({state, change, edit, reader, appended, sample}) {
+  let written = 0, rest = 0;  // bytes, and milliseconds since the last
+  const write = player({
+    key: 'text',
+    state,
+    change,
+    text: 'Write on',
+    next(text, ms) {
+      const {found} = reader;
+      if (written === writes) return null;
+      if ((rest += ms) < 120 || found.id !== idOf(state())) return text;
+      rest = 0, written++;
+      return appended(sample(found.after(found.n - 1)));
+    }
+  });
+  write.addEventListener('click', () => {
+    written = 0;
+    edit({});
+  });
+  write.dataset.unsaved = '';
+  return write;
+}
+
+/** Return the parts of the step and what they work with. */
+function viewOf({core, change, state}) {
+  let guessed = false;  // the positions are those that a guess has shown: another text is read with T5 again
+  const choose = (scheme, by = false) => {
+    guessed = by;
+    change({scheme});
+  };
+  const edit = patch => {
+    change(guessed ? {...patch, scheme: ''} : patch);
+    guessed = false;
+  };
+  const appended = byte => (state().text || example) + String.fromCharCode(byte);
+  const settings = settingsOf(change, choose), input = textField(edit), tries = triesOf(edit),
+        reader = new ByteModel(core, () => change({}));
+  const write = writeButton({state, change, edit, reader, appended, sample: p => next.sample(p)});
+  const strip = new Strip(at => change({at, key: -1})), sums = new Row(key => change({key})),
+        next = new Next(byte => edit({text: appended(byte)}), write),
+        heads = new Heads(head => change({head, key: -1}));
+  const box = h('div', {class: 'live'}, h('div', {class: 'typing'}, input, settings.element, tries), strip.element,
+    strip.legend, heads.element, h('div', {class: 'two'}, sums.element, next.element));
+  return {settings, input, reader, strip, sums, next, heads, box, choose};
+}
+
+/** Return the question of the step. */
+function guessOf({reader, choose}, state) {
+  let all = [];  // the perplexity of each scheme
+  return {
+    ask: 'the model was trained with T5. With which other scheme does it read your text best?',
+    choices: schemes.slice(1).map(([, name]) => name),
+    right: () => {
+      const tokens = bytesOf(textOf(state().text));
+      if (!reader.trained || tokens.length < 2) return [];
+      all = reader.perplexities(tokens);
+      const [, ...others] = all.map(digits), best = digits(Math.min(...all.slice(1)));
+      return [...others.keys()].filter(n => others[n] === best);
+    },
+    because: () =>
+      `The perplexities of your text: ${schemes.map(([, name], n) => `${name} ${digits(all[n])}`).join(', ')}.`,
+    reveal: ([best]) => choose(schemes[1 + best][0], true)
+  };
+}
+
+/** Return the paragraphs of the step. */
+const paragraphs =
+  () => ['You see its surprise, its 16 heads (named layer.head), and the bytes that it expects; “Write on” appends ' +
+      '40 of them, each as often as it expects it. Click a map to choose a head, and a letter to choose the ' +
+      'query. Each score is a sum: what the two bytes are (content) and how far apart they are (position). The ' +
+      'softmax turns the scores into weights.',
+    [
+      'Here it reads up to 256 bytes, the length in training: ', viewLink({id: 'length'}, 'read on to 8,192 bytes'), '.'
+    ],
+    'Take the positions away, or replace T5’s learned table by ALiBi or RoPE; the model is not trained again. ' +
+      'It then reads texts like those of its training, Vim’s help, worse; it may read other texts better.'];
+
+function formulaOf({scheme}) {
+  const distance = [o('('), i('i'), o('−'), i('j'), o(')')],
+        turned = (x, at) => scheme === 'rope' ? [sub(i('R'), i(at)), sub(i(x), i(at))] : [sub(i(x), i(at))];
+  const position = {
+    '': [o('+'), sub(words('table'), row(words('bucket'), ...distance, o(','), i('h')))],
+    alibi: [o('−'), sub(i('m'), i('h')), ...distance]
+  }[scheme] ??
+    [];
+  return [
+    math(sub(i('s'), row(i('i'), i('j'))), o('='),
+      frac(row(...turned('q', 'i'), o('·'), ...turned('k', 'j')), root(i('d'))), ...position),
+    math(words('loss'), o('='), o('−'), named('log', i('p')), o('('), words('next byte'), o(')'))
+  ];
+}
+
+function notesOf({lengths}) {
+  const [whole, rounded] = lengths.rounding.vim.map(x => fixed(x, 3));
+  return [
+    `The model has 4 layers of 4 heads and 822,016 weights. It learned from a part of Vim’s help, so it expects ` +
+      `that style. Its weights are rounded to 5 bits here, which raises the perplexity on the held-out text from ${
+        whole} to ${rounded}. The laboratory’s own code runs the model in this page.`,
+    'A map has a row for each query and a column for each key. Bright is large; the middle of the scale is 1/√n ' +
+      'for n bytes, and equal weights have a quarter of it. The surprise is the loss, in nats; guessing among ' +
+      '256 ' +
+      'bytes has 5.55. With other positions, a short line marks the loss with T5.',
+    '“Save the model” writes the file that the commands read.'
+  ];
+}
+
+/** Return the title of the row, as long as the width allows. */
+const rowTitle = (width, layer, head, at, byte) => width > 520 ?
+  `Head ${layer}.${head} at byte ${at}, “${nameOf(byte)}”: content + position = score → weight` :
+  width > 390 ? `Head ${layer}.${head}, “${nameOf(byte)}”: content + position → weight` :
+                `Head ${layer}.${head} at byte ${at}`;
+
+/** Return the perplexity of a text as a sentence: now, and old with the positions of the training. */
+function sentence(chosen, n, now, old) {
+  const predicted = n > 2 ? `the ${n - 1} bytes after the first` : 'the second byte',
+        size = h('strong', {}, digits(now));
+  if (!chosen) {
+    const choices = now < 10 ? fixed(now, 1) : Math.round(now), rare = now > 12 ? ' It has seen little such text.' : '';
+    return [
+      `The perplexity of ${predicted} is `, size,
+      now > 256 ? ': worse than guessing among all 256 bytes. The model does not know such text.' :
+                  `: at each byte, the model is as unsure as among ${choices} equally likely bytes.${rare}`
+    ];
+  }
+  const scheme = schemes.find(([value]) => value === chosen)[1], few = n < 32 ? ' A few bytes say little.' : '';
+  return [
+    `With ${scheme === 'none' ? 'no positions' : scheme}, the perplexity of ${predicted} is `, size,
+    digits(now) === digits(old) ? ', the same as with T5, which the model was trained with.' :
+      now < old ? `, lower than with T5 (${digits(old)}), although the model was trained with T5.${few}` :
+                  `, with T5 it is ${digits(old)}: the model was trained with T5.`
+  ];
+}
+
+const codeOf = ({text, scheme}, n, layer, head) => ({
+  CLI: [
+    `printf %s ${shell([text])} >text.txt`, shell([
+      'relpos', 'lab', 'eval', modelFile, '--text', 'text.txt', '--lengths', n - 1,
+      ...(scheme ? ['--position', scheme] : [])
+    ]),
+    ...(scheme ? [] : [shell([
+      'relpos', 'explain', '--model', modelFile, '--text', text, '--layer', layer, '--head', head, '--json'
+    ])])
+  ].join('\n')
+});
+
+/** Show the settings and the reader's text in a box that is wide or low. */
+function showText({box, settings, input}, state, wide, low) {
+  box.classList.toggle('wide', wide), box.classList.toggle('low', low);
+  settings.set(state);
+  if (input.value !== state.text) {
+    input.value = state.text;
+    input.scrollLeft = input.scrollWidth;  // its end is in sight
+  }
+}
+
+/** Show what the model has read in all figures: found, with the byte `at`, the head and the key of the state. Return
+ * {layer, head, line: the row, p: the probabilities of the next byte}. */
+function showRead({box, strip, heads, sums, next}, state, found, at, {all, screen, wide, low, width}) {
+  const {tokens, n, plain, loss, maps, habits, rowOf, after} = found,
+                                                      {letter, bar, across, height, hidden} =
+                                                        layout({n, all, screen, wide, low, plain});
+  heads.element.style.setProperty('--maps', `${across}px`);
+  box.classList.toggle('brief', across < 0.9 * all);
+  const layer = Math.floor(state.head / perLayer), head = state.head % perLayer, line = rowOf(layer, head, at),
+        p = after(at), weights = line.weights.subarray(0, at + 1), heaviest = weights.indexOf(Math.max(...weights)),
+        key = state.key < 0 ? heaviest : Math.min(state.key, at);
+  strip.element.style.setProperty('--bar', `${bar}rem`);
+  strip.show({tokens, loss, other: plain, chosen: at, weights, follow: hidden, letter, wide});
+  heads.show({maps, habits}, n, state.head);
+  sums.show({tokens, row: line, i: at, key, width, height, title: rowTitle(width, layer, head, at, tokens[at])});
+  next.show(
+    p, {said: at === n - 1 ? 'Next byte' : `After byte ${at}`, append: at === n - 1, few: wide && height < 165});
+  return {layer, head, line, p};
+}
+
+/** Show a state in the view. Return what the page says and saves. */
+function compute(view, state) {
+  // before the page changes: later, the browser would compute the layout
+  const {box, reader} = view, all = widthOf(box), wide = all > 560, screen = heightOf(box), low = screen < 500,
+              width = all - (wide ? 214 : 0);
+  showText(view, state, wide, low);
+  if (reader.failed) throw reader.failed;
+  const one = /^[\0-\x7f]$/.test(state.text);  // the first letter of a text that the reader begins to type
+  box.classList.toggle('waiting', one);
+  const nothing = {csv: () => [], code: {CLI: ''}, numbers: {}};
+  if (one) return {said: 'Type on: the model predicts each byte from those before.', ...nothing};
+  const start = performance.now(), text = textOf(state.text), whole = bytesOf(state.text).length,
+        found = reader.read(text, state.scheme), {tokens, n, plain, loss, maps} = found,
+        at = state.at < 0 ? n - 1 : Math.min(state.at, n - 1),
+        {layer, head, line, p} = showRead(view, state, found, at, {all, screen, wide, low, width});
+  const now = perplexity(loss), old = plain && perplexity(plain), ms = performance.now() - start;
+  if (!reader.trained) return {said: 'The model is being unpacked …', ...nothing};
+  return {
+    said: sentence(state.scheme, n, now, old),
+    cut: whole > n ? `Your text has ${count(whole)} bytes; these are the last ${n}.` : '',
+    numbers: {
+      perplexity: now,
+      ms,
+      get loss() { return [...loss]; },
+      get probabilities() { return [...p]; },
+      get maps() { return maps.map(map => [...map]); }
+    },
+    csv: () => [['byte', 'loss', 'content', 'score', 'weight'],
+      ...tokens.map((byte, j) => [nameOf(byte), j ? loss[j - 1] : '',
+                      ...j > at ? ['', '', ''] : [line.content[j], line.score[j], line.weights[j]]])],
+    code: codeOf({text, scheme: state.scheme}, n, layer, head)
+  };
+}
+
 export const model = {
   id: 'story-model',
   title: 'A model reads your text',
@@ -347,262 +650,28 @@ export const model = {
   defaults: {text: '', scheme: '', head: 8, at: -1, key: -1},
   resets: ['at', 'key'],
   make({core, facts, change, state, story}) {
-    const bytesOf = text => [...new TextEncoder().encode(text)], last = ({text}) => bytesOf(textOf(text)).length - 1;
-    let guessed = false;  // the positions are those that a guess has shown: another text is read with T5 again
-    const choose = (scheme, by = false) => {
-      guessed = by;
-      change({scheme});
-    };
-    const edit = patch => {
-      change(guessed ? {...patch, scheme: ''} : patch);
-      guessed = false;
-    };
-    const settings = controls(
-      [
-        {
-          key: 'scheme',
-          label: 'Positions',
-          type: 'select',
-          options: schemes.map(([value, , text]) => [value, text]),
-          change: (_, scheme) => choose(scheme)
-        },
-        {key: 'text', type: 'text'}, {key: 'head', lower: 0, upper: 15},
-        {key: 'at', lower: -1, upper: most - 1, limit: last}, {key: 'key', lower: -1, upper: most - 1, limit: last}
-      ],
-      change);
-    const [whole, rounded] = facts.lengths.rounding.vim.map(x => fixed(x, 3));
-    let trained = null, failed = null, found = {}, all = [];
-    const idOf = ({scheme, text}) => `${scheme} ${textOf(text)}`;  // of what has been read
-    const input = h('input', {
-      type: 'text',
-      id: 'own-text',
-      'aria-label': 'Your text',
-      spellcheck: 'false',
-      autocomplete: 'off',
-      autocapitalize: 'off',
-      placeholder: example,
-      'data-key': 'text',
-      oninput: () => edit({text: input.value})
-    });
-    const tries = h('div', {class: 'tries', role: 'group', 'aria-label': 'Example texts', 'data-unsaved': ''},
-      h('span', {}, 'Try:'),
-      Object.entries(samples).map(([name, text]) => h('button', {type: 'button', onclick: () => edit({text})}, name)));
-    const appended = byte => (state().text || example) + String.fromCharCode(byte);
-    let written = 0, rest = 0;  // bytes, and milliseconds since the last
-    const write = player({
-      key: 'text',
-      state,
-      change,
-      text: 'Write on',
-      next(text, ms) {
-        if (written === writes) return null;
-        if ((rest += ms) < 120 || found.id !== idOf(state())) return text;
-        rest = 0, written++;
-        return appended(next.sample(found.after(found.n - 1)));
-      }
-    });
-    write.addEventListener('click', () => {
-      written = 0;
-      edit({});
-    });
-    write.dataset.unsaved = '';
-    const strip = new Strip(at => change({at, key: -1})), sums = new Row(key => change({key})),
-          next = new Next(byte => edit({text: appended(byte)}), write),
-          heads = new Heads(head => change({head, key: -1}));
-    const box = h('div', {class: 'live'}, h('div', {class: 'typing'}, input, settings.element, tries), strip.element,
-      strip.legend, heads.element, h('div', {class: 'two'}, sums.element, next.element));
-    Trained.load(core).then(loaded => trained = loaded, error => failed = error).then(() => change({}));
-    /** Run the model on a text, unless that was the last text. Before the model is loaded, return zeros of the same
-     * shapes. */
-    const read = (text, scheme) => {
-      const id = idOf({scheme, text}), tokens = bytesOf(text), n = tokens.length;
-      if (!trained)
-        return {
-          tokens,
-          n,
-          loss: new Float64Array(n - 1),
-          maps: Array(layers).fill(new Float64Array(perLayer * n * n)),
-          habits: Array(layers * perLayer).fill(''),
-          rowOf: () => ({content: new Float64Array(n), score: new Float64Array(n), weights: new Float64Array(n)}),
-          after: () => new Float64Array(256)
-        };
-      if (found.id === id) return found;
-      found = {};
-      const plain = scheme && trained.run(tokens).loss,
-            {loss, logits} = trained.run(tokens, scheme || trained.position);
-      const maps = Array.from({length: layers}, (_, layer) => trained.maps(layer));
-      return found = {
-        id,
-        tokens,
-        n,
-        plain,
-        loss,
-        maps,
-        habits: maps.flatMap(data => Array.from({length: perLayer}, (_, head) => habit(data, head * n * n, n))),
-        rowOf: (layer, head, at) => trained.row(layer, head, at),
-        after: at => probabilities(logits, at)
-      };
-    };
+    const view = viewOf({core, change, state}), {reader} = view;
     return step(this, {
       story,
-      settings,
+      settings: view.settings,
       state,
       change,
-      figure: box,
-      save:
-        h('button', {type: 'button', onclick: () => trained && download(modelFile, trained.file())}, 'Save the model'),
-      guess: {
-        ask: 'the model was trained with T5. With which other scheme does it read your text best?',
-        choices: schemes.slice(1).map(([, name]) => name),
-        right: () => {
-          const tokens = bytesOf(textOf(state().text));
-          if (!trained || tokens.length < 2) return [];
-          all = schemes.map(([position]) => perplexity(trained.run(tokens, position || trained.position).loss));
-          found = {};  // the module has the numbers of another run
-          const [, ...others] = all.map(digits), best = digits(Math.min(...all.slice(1)));
-          return [...others.keys()].filter(n => others[n] === best);
-        },
-        because: () =>
-          `The perplexities of your text: ${schemes.map(([, name], n) => `${name} ${digits(all[n])}`).join(', ')}.`,
-        reveal: ([best]) => choose(schemes[1 + best][0], true)
-      },
+      figure: view.box,
+      save: h('button', {type: 'button', onclick: () => reader.trained && download(modelFile, reader.trained.file())},
+        'Save the model'),
+      guess: guessOf(view, state),
       lead: [
         'Type a text. A model reads it.',
         h('span', {class: 'more'}, ' It is tiny: four layers of four heads, which have seen nothing but Vim’s help.')
       ],
       fold: 2,
-      text: [
-        'You see its surprise, its 16 heads (named layer.head), and the bytes that it expects; “Write on” appends ' +
-          '40 of them, each as often as it expects it. Click a map to choose a head, and a letter to choose the ' +
-          'query. Each score is a sum: what the two bytes are (content) and how far apart they are (position). The ' +
-          'softmax turns the scores into weights.',
-        [
-          'Here it reads up to 256 bytes, the length in training: ', viewLink({id: 'length'}, 'read on to 8,192 bytes'),
-          '.'
-        ],
-        'Take the positions away, or replace T5’s learned table by ALiBi or RoPE; the model is not trained again. ' +
-          'It then reads texts like those of its training, Vim’s help, worse; it may read other texts better.'
-      ],
-      formula: ({scheme}) => {
-        const distance = [o('('), i('i'), o('−'), i('j'), o(')')],
-              turned = (x, at) => scheme === 'rope' ? [sub(i('R'), i(at)), sub(i(x), i(at))] : [sub(i(x), i(at))];
-        const position = {
-          '': [o('+'), sub(words('table'), row(words('bucket'), ...distance, o(','), i('h')))],
-          alibi: [o('−'), sub(i('m'), i('h')), ...distance]
-        }[scheme] ??
-          [];
-        return [
-          math(sub(i('s'), row(i('i'), i('j'))), o('='),
-            frac(row(...turned('q', 'i'), o('·'), ...turned('k', 'j')), root(i('d'))), ...position),
-          math(words('loss'), o('='), o('−'), named('log', i('p')), o('('), words('next byte'), o(')'))
-        ];
-      },
+      text: paragraphs(),
+      formula: formulaOf,
       papers:
         [paper('Raffel et al. 2020, T5', '1910.10683'), paper('Cho et al. 2024, Transformer Explainer', '2408.04619')],
       workshop: viewLink({id: 'model'}, 'heads of other models'),
-      notes: [
-        `The model has 4 layers of 4 heads and 822,016 weights. It learned from a part of Vim’s help, so it expects ` +
-          `that style. Its weights are rounded to 5 bits here, which raises the perplexity on the held-out text from ${
-            whole} to ${rounded}. The laboratory’s own code runs the model in this page.`,
-        'A map has a row for each query and a column for each key. Bright is large; the middle of the scale is 1/√n ' +
-          'for n bytes, and equal weights have a quarter of it. The surprise is the loss, in nats; guessing among ' +
-          '256 ' +
-          'bytes has 5.55. With other positions, a short line marks the loss with T5.',
-        '“Save the model” writes the file that the commands read.'
-      ],
-      compute(state) {
-        // before the page changes: later, the browser would compute the layout
-        const all = widthOf(box), wide = all > 560, screen = heightOf(box), low = screen < 500,
-              width = all - (wide ? 214 : 0);
-        box.classList.toggle('wide', wide), box.classList.toggle('low', low);
-        settings.set(state);
-        if (input.value !== state.text) {
-          input.value = state.text;
-          input.scrollLeft = input.scrollWidth;  // its end is in sight
-        }
-        if (failed) throw failed;
-        const one = /^[\0-\x7f]$/.test(state.text);  // the first letter of a text that the reader begins to type
-        box.classList.toggle('waiting', one);
-        if (one)
-          return {
-            said: 'Type on: the model predicts each byte from those before.',
-            csv: () => [],
-            code: {CLI: ''},
-            numbers: {}
-          };
-        const start = performance.now(), text = textOf(state.text), whole = bytesOf(state.text).length,
-              {tokens, n, plain, loss, maps, habits, rowOf, after} = read(text, state.scheme),
-              {letter, bar, across, height, hidden} = layout({n, all, screen, wide, low, plain});
-        heads.element.style.setProperty('--maps', `${across}px`);
-        box.classList.toggle('brief', across < 0.9 * all);
-        const at = state.at < 0 ? n - 1 : Math.min(state.at, n - 1), layer = Math.floor(state.head / perLayer),
-              head = state.head % perLayer, line = rowOf(layer, head, at), p = after(at);
-        const weights = line.weights.subarray(0, at + 1), heaviest = weights.indexOf(Math.max(...weights)),
-              key = state.key < 0 ? heaviest : Math.min(state.key, at);
-        strip.element.style.setProperty('--bar', `${bar}rem`);
-        strip.show({tokens, loss, other: plain, chosen: at, weights, follow: hidden, letter, wide});
-        heads.show({maps, habits}, n, state.head);
-        sums.show({
-          tokens,
-          row: line,
-          i: at,
-          key,
-          width,
-          height,
-          title: width > 520 ?
-            `Head ${layer}.${head} at byte ${at}, “${nameOf(tokens[at])}”: content + position = score → weight` :
-            width > 390 ? `Head ${layer}.${head}, “${nameOf(tokens[at])}”: content + position → weight` :
-                          `Head ${layer}.${head} at byte ${at}`
-        });
-        next.show(
-          p, {said: at === n - 1 ? 'Next byte' : `After byte ${at}`, append: at === n - 1, few: wide && height < 165});
-        const now = perplexity(loss), old = plain && perplexity(plain),
-              scheme = schemes.find(([value]) => value === state.scheme)[1],
-              predicted = n > 2 ? `the ${n - 1} bytes after the first` : 'the second byte';
-        const ms = performance.now() - start;
-        if (!trained) return {said: 'The model is being unpacked …', csv: () => [], code: {CLI: ''}, numbers: {}};
-        return {
-          said: state.scheme ?
-            [
-              `With ${scheme === 'none' ? 'no positions' : scheme}, the perplexity of ${predicted} is `,
-              h('strong', {}, digits(now)),
-              digits(now) === digits(old) ? ', the same as with T5, which the model was trained with.' :
-                now < old ? `, lower than with T5 (${digits(old)}), although the model was trained with T5.${
-                              n < 32 ? ' A few bytes say little.' : ''}` :
-                            `, with T5 it is ${digits(old)}: the model was trained with T5.`
-            ] :
-            [
-              `The perplexity of ${predicted} is `, h('strong', {}, digits(now)),
-              now > 256 ?
-                ': worse than guessing among all 256 bytes. The model does not know such text.' :
-                `: at each byte, the model is as unsure as among ${
-                  now < 10 ? fixed(now, 1) :
-                             Math.round(now)} equally likely bytes.${now > 12 ? ' It has seen little such text.' : ''}`
-            ],
-          cut: whole > n ? `Your text has ${count(whole)} bytes; these are the last ${n}.` : '',
-          numbers: {
-            perplexity: now,
-            ms,
-            get loss() { return [...loss]; },
-            get probabilities() { return [...p]; },
-            get maps() { return maps.map(map => [...map]); }
-          },
-          csv: () => [['byte', 'loss', 'content', 'score', 'weight'],
-            ...tokens.map((byte, j) => [nameOf(byte), j ? loss[j - 1] : '',
-                            ...j > at ? ['', '', ''] : [line.content[j], line.score[j], line.weights[j]]])],
-          code: {
-            CLI: [
-              `printf %s ${shell([text])} >text.txt`, shell([
-                'relpos', 'lab', 'eval', modelFile, '--text', 'text.txt', '--lengths', n - 1,
-                ...(state.scheme ? ['--position', state.scheme] : [])
-              ]),
-              ...(state.scheme ? [] : [shell([
-                'relpos', 'explain', '--model', modelFile, '--text', text, '--layer', layer, '--head', head, '--json'
-              ])])
-            ].join('\n')
-          }
-        };
-      }
+      notes: notesOf(facts),
+      compute: state => compute(view, state)
     });
   }
 };
