@@ -36,20 +36,51 @@ const orders = words => {
   return [...count.values()].reduce((all, c) => all / factorial(c), factorial(words.length));
 };
 
+/** Return the controls; more: further ones. */
+const settingsOf = (more, change) => controls(
+  [
+    {
+      key: 'order',
+      type: 'text',
+      want: (order, {text}) => readOrder(order, wordsOf(text).length).join('.') === order || !order ?
+        '' :
+        `the places of ${wordsOf(text).length} words, such as ${wordsOf(text).map((_, k) => k).reverse().join('.')}`
+    },
+    {key: 'word', lower: 0, upper: maxWords - 1, limit: ({text}) => wordsOf(text).length - 1}, ...more,
+    {key: 'text', label: 'Your words', type: 'text', placeholder: example}
+  ],
+  change);
+
+/** Return what there is to say about a state, and what can be saved; found: the attention, plain: that without the
+ * term. */
+function resultOf(it, {words, order, chosen, count, terms}, found, first, plain, strength) {
+  const place = order.indexOf(chosen), sentence = order.map(word => words[word]),
+        moved = farthest(found.weights, first.weights), movedOutput = farthest(found.outputs, first.outputs);
+  return {
+    said: it.said({
+      moved,
+      added: plain && farthest([found.weights[chosen]], [plain.weights[chosen]]),
+      movedOutput,
+      words,
+      count,
+      chosen,
+      same: order.every((x, k) => x === k),
+      strength
+    }),
+    numbers: {moved, movedOutput, orders: count},
+    csv: () => [['key', 'weight', 'bias'],
+      ...order.map((word, at) => [words[word], found.weights[chosen][word], found.biases[at]])],
+    code: {
+      CLI: shell([
+        'relpos', 'explain', '--query', place, ...(terms.length ? ['--bias', terms[0]] : ['--no-bias']), '--all', '--',
+        sentence.join(' ')
+      ])
+    }
+  };
+}
+
 function page(it, {core, change, state, story}, {term, more = [], ...said}) {
-  const settings = controls(
-    [
-      {
-        key: 'order',
-        type: 'text',
-        want: (order, {text}) => readOrder(order, wordsOf(text).length).join('.') === order || !order ?
-          '' :
-          `the places of ${wordsOf(text).length} words, such as ${wordsOf(text).map((_, k) => k).reverse().join('.')}`
-      },
-      {key: 'word', lower: 0, upper: maxWords - 1, limit: ({text}) => wordsOf(text).length - 1}, ...more,
-      {key: 'text', label: 'Your words', type: 'text', placeholder: example}
-    ],
-    change);
+  const settings = settingsOf(more, change);
   const figure = new Words({onorder: order => change({order: order.join('.')}), onpick: word => change({word})});
   let now = [];
   const button = (text, order, more) =>
@@ -70,15 +101,13 @@ function page(it, {core, change, state, story}, {term, more = [], ...said}) {
     compute(state) {
       const words = wordsOf(state.text), {length} = words;
       const order = readOrder(state.order, length), chosen = Math.min(state.word, length - 1),
-            terms = term ? [term(state)] : [];
+            terms = term ? [term(state)] : [], count = orders(words);
       now = order;
-      const count = orders(words);
       for (const button of moves) button.disabled = count === 1;
       settings.set(state);
       const found = attend(core, words, order, terms, chosen),
             first = attend(core, words, words.map((_, k) => k), terms, chosen),
-            plain = term && attend(core, words, order, [], chosen), moved = farthest(found.weights, first.weights),
-            movedOutput = farthest(found.outputs, first.outputs);
+            plain = term && attend(core, words, order, [], chosen);
       figure.show({
         words,
         order,
@@ -87,29 +116,8 @@ function page(it, {core, change, state, story}, {term, more = [], ...said}) {
         ghosts: plain?.weights[chosen],
         biases: term && found.biases
       });
-      const place = order.indexOf(chosen), sentence = order.map(word => words[word]);
-      return {
-        said: it.said({
-          moved,
-          added: plain && farthest([found.weights[chosen]], [plain.weights[chosen]]),
-          movedOutput,
-          words,
-          count,
-          chosen,
-          same: order.every((x, k) => x === k),
-          strength: state.strength
-        }),
-        cut: cutOf(state.text),
-        numbers: {moved, movedOutput, orders: count},
-        csv: () => [['key', 'weight', 'bias'],
-          ...order.map((word, at) => [words[word], found.weights[chosen][word], found.biases[at]])],
-        code: {
-          CLI: shell([
-            'relpos', 'explain', '--query', place, ...(terms.length ? ['--bias', terms[0]] : ['--no-bias']), '--all',
-            '--', sentence.join(' ')
-          ])
-        }
-      };
+      const result = resultOf(it, {words, order, chosen, count, terms}, found, first, plain, state.strength);
+      return {...result, cut: cutOf(state.text)};
     }
   });
 }
