@@ -103,6 +103,20 @@ static void count_classes(const real *logits, const int32_t *target, int64_t bat
     }
 }
 
+/* Add the losses of a batch that begins with the window `first` to their sum, and to those by position and by piece. */
+static void add_losses(const double *loss, int64_t targets, int64_t length, int64_t first, int64_t windows,
+                       int64_t each, double *sum, lab_measure *to)
+{
+    for (int64_t x = 0; x < targets; x++) {
+        const int64_t w = first + x / length;
+        *sum += loss[x];
+        if (to->by_position)
+            to->by_position[x % length] += loss[x];
+        if (to->by_piece && w < windows)
+            to->by_piece[w / each] += loss[x];
+    }
+}
+
 int64_t lab_batch(int64_t length, int64_t windows)
 {
     enum { ROWS = 2048 }; /* max tokens in a batch of several windows */
@@ -155,14 +169,8 @@ int lab_measure_text(nn_model *m, rp_pool *pool, const nn_text *t, const lab_pla
             count_classes(logits, target, batch, classes, to);
             layers_softmax_loss(pool, batch, classes, logits, target, 0, loss, NULL);
         }
-        for (int64_t x = 0; code == 0 && x < targets; x++) {
-            const int64_t w = first + x / length;
-            sum += loss[x];
-            if (to->by_position)
-                to->by_position[x % length] += loss[x];
-            if (to->by_piece && w < windows)
-                to->by_piece[w / each] += loss[x];
-        }
+        if (code == 0)
+            add_losses(loss, targets, length, first, windows, each, &sum, to);
     }
     to->windows = windows;
     to->tokens = windows * step;
