@@ -29,7 +29,7 @@ static void even_keep(const rpi_mask_row *row, int64_t j0, int64_t count, uint8_
 
 RPI_PAIRS(EVEN, even_keep, .same_rows = true, .info.text = "only keys with an even number")
 END
-echo 'RP_X(EVEN, even_keys, "j % 2 == 0")' >>include/relpos/masks.def
+echo 'RP_X(RP_MASK_EVEN, even_keys, "j % 2 == 0")' >>include/relpos/masks.def
 
 step 'build'
 tests='test_masks test_gradients test_option_words'

@@ -111,8 +111,8 @@ Adds scale ⟨q_i, table[r + 1]⟩ where abs(r) is at most 1.
 **Gradients.** dtable[r + 1] = scale · (sum of ds' q_i over the pairs of r).
 TEXT
 cat >>include/relpos/terms.def <<'DEF'
-RP_X(SLOWLOG, slowlog, "slowlog,a=NAME[,p=0.5]", "an example of docs/contributing.md")
-RP_X(NEARBY, nearby, "nearby,table=NAME", "an example of docs/contributing.md")
+RP_X(RP_TERM_SLOWLOG, slowlog, "slowlog,a=NAME[,p=0.5]", "an example of docs/contributing.md")
+RP_X(RP_TERM_NEARBY, nearby, "nearby,table=NAME", "an example of docs/contributing.md")
 DEF
 
 say() {

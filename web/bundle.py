@@ -258,8 +258,8 @@ def modules(name, done):
 
 
 def without_exports(text):
-    """Return the text of a module without the word export, comments and indentation. A template literal must not contain a
-    line end, except within ${ and }."""
+    """Return the text of a module without the word export, comments and indentation. A template literal must not
+    contain a line end, except within ${ and }."""
     text = re.sub(r"^ *(?:/\*\*(?:(?!\*/).)*\*/|//[^\n]*)\n", "", re.sub(r"^export ", "", text, flags=re.M),
                   flags=re.M | re.S)
     return re.sub(r"\n\s+", "\n", text)

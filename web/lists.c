@@ -53,7 +53,7 @@ EXPORT(mask_text) const char *x_mask_text(int kind)
 EXPORT(mask_constant) const char *x_mask_constant(int kind)
 {
     static const char *const constant[] = {
-#define RP_X(ENUM, name, meaning) [RP_MASK_##ENUM] = "RP_MASK_" #ENUM,
+#define RP_X(ENUM, name, meaning) [ENUM] = #ENUM,
 #include <relpos/masks.def>
 #undef RP_X
     };

@@ -185,7 +185,7 @@ static inline rp_array rp_array_of(const void *data, rp_dtype dtype, int32_t ndi
 /* The kinds of mask; masks.def has the condition of each. */
 typedef enum rp_mask_kind {
     RP_MASK_NONE = 0,
-#define RP_X(ENUM, name, meaning) RP_MASK_##ENUM,
+#define RP_X(ENUM, name, meaning) ENUM,
 #include "masks.def"
 #undef RP_X
     RP_MASK_COUNT /* one more than the last kind */

@@ -13,7 +13,7 @@
 /* The kinds of position terms; terms.def has the syntax and source of each. */
 typedef enum rp_term_kind {
     RP_TERM_NONE = 0,
-#define RP_X(ENUM, name, syntax, source) RP_TERM_##ENUM,
+#define RP_X(ENUM, name, syntax, source) ENUM,
 #include "terms.def"
 #undef RP_X
     RP_TERM_COUNT /* one more than the last kind */

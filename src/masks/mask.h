@@ -2,7 +2,7 @@
  *
  *     a function with its entry, in intervals.h or pairs.h     static void even_keep(…) { … }
  *                                                              RPI_PAIRS(EVEN, even_keep, …)
- *     a line at the end of include/relpos/masks.def            RP_X(EVEN, even_keys, "j % 2 == 0")
+ *     a line at the end of include/relpos/masks.def            RP_X(RP_MASK_EVEN, even_keys, "j % 2 == 0")
  *
  * and run `tools/masks.py`, which writes the options of the command line and of Python, help and manuals. `relpos
  * verify`, the tests and problem strings get the mask from the registry. Independent of terms and kernels.

@@ -9,13 +9,14 @@
 #include <relpos/masks.def>
 #undef RP_X
 #define RPI_MASK(ENUM, ...)                                                                                            \
-    static const rpi_mask_entry mask_##ENUM = {.info.name = name_##ENUM, .info.meaning = meaning_##ENUM, __VA_ARGS__};
+    static const rpi_mask_entry mask_RP_MASK_##ENUM = {                                                                \
+        .info.name = name_RP_MASK_##ENUM, .info.meaning = meaning_RP_MASK_##ENUM, __VA_ARGS__};
 
 #include "pairs.h"
 #include "intervals.h"
 
 static const rpi_mask_entry *const registry[] = {
-#define RP_X(ENUM, name, meaning) [RP_MASK_##ENUM] = &mask_##ENUM,
+#define RP_X(ENUM, name, meaning) [ENUM] = &mask_##ENUM,
 #include <relpos/masks.def>
 #undef RP_X
 };

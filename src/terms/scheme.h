@@ -2,11 +2,11 @@
  *
  *     RPI_SCHEME(NAME, .form = RPI_OFFSET, .facts = {…}, .array = {…}, .params = …, .pair = …, .grad = …)
  *
- * Register it with the line RP_X(NAME, name, "name,…", "source") at the end of include/relpos/terms.def, describe it in
- * docs/terms/name.md, build, and run `python3 tools/terms.py --write`, which updates the files generated from terms.
- * Write `pair` first: with `pair` alone the term runs on every instruction set. alibi.h is a short example. common.h,
- * clip.h and grid.h contain code shared by several schemes. A scheme may use only these headers, base/arena.h,
- * base/array.h and the public headers.
+ * Register it with the line RP_X(RP_TERM_NAME, name, "name,…", "source") at the end of include/relpos/terms.def,
+ * describe it in docs/terms/name.md, build, and run `python3 tools/terms.py --write`, which updates the files generated
+ * from terms. Write `pair` first: with `pair` alone the term runs on every instruction set. alibi.h is a short example.
+ * common.h, clip.h and grid.h contain code shared by several schemes. A scheme may use only these headers,
+ * base/arena.h, base/array.h and the public headers.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_SCHEME_H
 #define RELPOS_SCHEME_H

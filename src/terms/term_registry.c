@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* Define the scheme of one kind. Its name, syntax and source are in terms.def. */
-#define RPI_SCHEME(ENUM, ...) static const rpi_scheme scheme_##ENUM = {__VA_ARGS__};
+#define RPI_SCHEME(ENUM, ...) static const rpi_scheme scheme_RP_TERM_##ENUM = {__VA_ARGS__};
 
 /* Code shared by several schemes. */
 #include "common.h"
@@ -23,7 +23,7 @@ static const struct {
     const char *name, *syntax, *source;
     const rpi_scheme *scheme;
 } registry[] = {
-#define RP_X(ENUM, name, syntax, source) [RP_TERM_##ENUM] = {#name, syntax, source, &scheme_##ENUM},
+#define RP_X(ENUM, name, syntax, source) [ENUM] = {#name, syntax, source, &scheme_##ENUM},
 #include <relpos/terms.def>
 #undef RP_X
 };

@@ -44,23 +44,11 @@ grep -q '^absolute positions  [1-9]' "$work/04_shift.c.txt"
 grep -qx 'relative positions  0\.00' "$work/04_shift.c.txt"
 
 echo "layers"
-cat >"$work/layer.c" <<'END'
-#include <relpos/layers.h>
-#include <stdio.h>
-int main(void)
-{
-    const rp_layer_desc desc = rp_layer_t5_attention(8, 2, 32, 128, 1, 1);
-    rp_layer *layer;
-    if (rp_layer_create(&layer, &desc) != RP_OK)
-        return puts(rp_layer_last_error()), 1;
-    const int missing = !rp_layer_param_named(layer, "relative_bias.relative_attention_bias.weight");
-    rp_layer_destroy(layer);
-    return missing;
-}
-END
-# shellcheck disable=SC2086
-"$cc" "$work/layer.c" -std=c99 -Wall -Wextra -Wpedantic -Werror -o "$work/layer" $(PKG_CONFIG_PATH=$pc pkg-config --cflags --libs relpos_layers)
-LD_LIBRARY_PATH=$(dirname "$(find "$work/prefix" -name librelpos_layers.so)") "$work/layer"
+for name in s0 s1 s2 s3 s4; do
+    # shellcheck disable=SC2086
+    "$cc" "examples/$name.c" -std=c99 -Wall -Wextra -Wpedantic -Werror -o "$work/$name" $(PKG_CONFIG_PATH=$pc pkg-config --cflags --libs relpos_layers relpos) -lm
+done
+LD_LIBRARY_PATH=$(dirname "$(find "$work/prefix" -name librelpos_layers.so)") python3 tests/api/texts.py "$work"
 if nm -D --defined-only "$(find "$work/prefix" -name librelpos_layers.so)" | awk '$2 ~ /[TDBR]/ {print $3}' | grep -vxFf "$work/declared"; then
     echo "the names above are exported by librelpos_layers"
     exit 1

@@ -11,7 +11,7 @@ const char *const option_names[N_NAMES] = {
     [RELKEY] = "relkey",
     [RELVAL] = "relval",
     [SINK] = "sink",
-#define RP_X(ENUM, name, meaning) [MASKS + RP_MASK_##ENUM - 1] = #name,
+#define RP_X(ENUM, name, meaning) [MASKS + ENUM - 1] = #name,
 #include <relpos/masks.def>
 #undef RP_X
     [SCALE] = "scale",
