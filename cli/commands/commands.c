@@ -2,9 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 
-extern const cli_command cmd_attend, cmd_explain, cmd_bias, cmd_bucket, cmd_verify, cmd_bench, cmd_info, cmd_lab,
-    cmd_explore, cmd_t5;
+extern const cli_command cmd_attend, cmd_explain, cmd_bias, cmd_bucket, cmd_shift, cmd_verify, cmd_bench, cmd_info,
+    cmd_lab, cmd_explore, cmd_t5;
 
-const cli_command *const cli_commands[] = {&cmd_attend,  &cmd_explain, &cmd_bias, &cmd_bucket,
-                                           &cmd_verify,  &cmd_bench,   &cmd_info, &cmd_lab,
-                                           &cmd_explore, &cmd_t5,      NULL};
+const cli_command *const cli_commands[] = {&cmd_attend, &cmd_explain, &cmd_bias, &cmd_bucket,  &cmd_shift, &cmd_verify,
+                                           &cmd_bench,  &cmd_info,    &cmd_lab,  &cmd_explore, &cmd_t5,    NULL};

@@ -11,8 +11,8 @@ const double sample_vectors[3][SAMPLE_WORDS][SAMPLE_WIDTH] = {
     {{0, 1, 0, 1}, {1, 0, 1, 0}, {1, 1, 0, 0}, {0, 0, 1, 1}, {1, 0, 0.5, 0.5}},
     {{1, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 0}, {0, 0, 0, 1}, {0.5, 0.5, 0.5, 0.5}}};
 
-/* Return a number in (-1, 1) that depends only on `seed` and `place`. splitmix64: Steele, Lea, Flood 2014. */
-static double random_at(uint64_t seed, uint64_t place)
+/* splitmix64: Steele, Lea, Flood 2014 */
+double sample_number(uint64_t seed, uint64_t place)
 {
     uint64_t z = seed + (place + 1) * 0x9e3779b97f4a7c15u;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
@@ -30,7 +30,7 @@ void sample_word(const char *word, size_t length, double *q, double *k, double *
         for (uint64_t row = 0; row < WORD_WIDTH; row++) {
             to[m][row] = 0;
             for (uint64_t c = 0; c < WORD_WIDTH; c++)
-                to[m][row] += random_at(m + 1, row * WORD_WIDTH + c) * random_at(hash, c);
+                to[m][row] += sample_number(m + 1, row * WORD_WIDTH + c) * sample_number(hash, c);
         }
 }
 

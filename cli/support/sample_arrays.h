@@ -13,6 +13,9 @@ enum { SAMPLE_WORDS = 5, SAMPLE_WIDTH = 4, WORD_WIDTH = 8 };
 extern const char *const sample_words[SAMPLE_WORDS];
 extern const double sample_vectors[3][SAMPLE_WORDS][SAMPLE_WIDTH];
 
+/* Return a number in (-1, 1) that depends only on `seed` and `place`. */
+double sample_number(uint64_t seed, uint64_t place);
+
 /* Compute q, k and v of a word of `length` bytes. The FNV-1a hash of the word seeds WORD_WIDTH random numbers; three
  * fixed matrices map these to q, k and v. */
 void sample_word(const char *word, size_t length, double *q, double *k, double *v);

@@ -98,6 +98,7 @@ COMMANDS = [
     ("bias csv", "bias alibi --q 4 --k 4 -o out/a.csv"),
     ("bias npz", "bias alibi --q 4 --k 4 -o out/a.npz"),
     ("bucket", "bucket --buckets 16 --json"),
+    ("shift", "shift --grid 3 --json"),
     ("explain", "explain"),
     ("explain file", "explain --input in.safetensors --head 1 --query 2 --bias alibi --brief -o out/a.png"),
     ("explain model", "explain --model run --text Four --layer 0 --head 1"),
