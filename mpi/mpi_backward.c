@@ -70,7 +70,9 @@ static rp_status compute(call *c, const rpi_meeting *x, rpi_held *s)
                last_keys = rpi_wave_beside(&c->wave, x->block, x->stretch, 1) < 0, last_rows = x->block == k->to,
                wants_keys = c->wave.grads->dk.data != NULL || c->wave.grads->dv.data != NULL;
     rp_tensors t = *c->wave.local;
-    rp_grads g = *c->wave.grads;
+    rp_grads g = rp_grads_init();
+    memcpy(&g, c->wave.grads, c->wave.grads->size); /* the caller's struct may be an older, shorter one */
+    g.size = sizeof g;
     t.q = rpi_wave_view(w, RPI_Q, s, n), t.out = rpi_wave_view(w, RPI_OUT, s, n),
     t.lse = rpi_wave_view(w, RPI_LSE, s, n);
     t.k = rpi_slice(&t.k, k->first, keys), t.v = rpi_slice(&t.v, k->first, keys);
@@ -289,7 +291,8 @@ static rp_status prepare(call *c)
     const rp_desc *d = &c->wave.m->desc;
     const rp_tensors *t = c->wave.local;
     const rp_grads *g = c->wave.grads;
-    if (t == NULL || t->size != sizeof *t || g == NULL || g->size != sizeof *g)
+    if (t == NULL || t->size != sizeof *t || g == NULL ||
+        (g->size != sizeof *g && g->size != offsetof(rp_grads, dweights)))
         return rpi_mpi_fail(RP_E_ARG, "tensors or grads are NULL or have another size; start from rp_tensors_init and "
                                       "rp_grads_init");
     if (d->len_k == 0)
@@ -298,6 +301,10 @@ static rp_status prepare(call *c)
         g->dkv_in.data || g->dkv_out.data || t->pages.k != NULL)
         return rpi_mpi_fail(RP_E_UNSUPPORTED, "ranges, sums or pages were given, but rp_mpi_backward does not support "
                                               "them; omit them");
+    if (g->size == sizeof *g && (g->dweights.data || g->dprofile.data || g->dkey_mass.data || g->dentropy.data))
+        return rpi_mpi_fail(RP_E_UNSUPPORTED,
+                            "dweights, dprofile, dkey_mass or dentropy was given, but rp_mpi_backward does not support "
+                            "them; omit them, or use one process");
     const rpi_field fields[RPI_FIELDS] = {[RPI_Q] = {&t->q, d->dtype, d->dim_k},
                                           [RPI_OUT] = {&t->out, d->dtype, d->dim_v},
                                           [RPI_DOUT] = {&g->dout, g->dout.dtype, d->dim_v},

@@ -218,6 +218,21 @@ HELPER const char *gradient_name(const problem *p, int n)
     return name;
 }
 
+/* The gradients of the outputs other than out, which are inputs of a backward call. */
+enum { OUTPUT_GRADIENTS = 5 };
+
+HELPER rp_array *output_gradient(rp_grads *g, int n)
+{
+    return (rp_array *const[]){&g->dlse, &g->dweights, &g->dprofile, &g->dkey_mass, &g->dentropy}[n];
+}
+
+/* Leave out the gradients that need all keys in one call. */
+HELPER void drop_weight_gradients(problem *p)
+{
+    for (int n = 1; n < OUTPUT_GRADIENTS; n++)
+        output_gradient(&p->g, n)->data = NULL;
+}
+
 /* Allocate gradients with the same shapes in the given type. */
 HELPER rp_grads gradients_like(problem *p, rp_dtype type)
 {

@@ -155,6 +155,12 @@ static void draw_settings(problem_dice *d, const tokens *g, const char *terms, c
         add(text, "%swild", *text ? "+" : "");
     if (once_in(d, 3))
         add(text, "%sdlse", *text ? "+" : "");
+    problem_dice copy = *d; /* not *d itself, so that all other choices are those of earlier versions */
+    copy.seed = ~copy.seed;
+    if (once_in(&copy, 6))
+        add(text, "%sdweights", *text ? "+" : "");
+    if (once_in(&copy, 6))
+        add(text, "%sdsummary", *text ? "+" : "");
 }
 
 void problem_draw(problem_dice *d, int64_t work, char text[512])

@@ -135,11 +135,9 @@ static int read_setting(problem *p, char *text, char *err)
     const struct {
         const char *name;
         bool *to;
-    } flags[] = {{"q_offsets", &p->q_offsets},
-                 {"positions", &p->positions},
-                 {"high", &p->high},
-                 {"wild", &p->wild},
-                 {"dlse", &p->dlse}};
+    } flags[] = {{"q_offsets", &p->q_offsets}, {"positions", &p->positions}, {"high", &p->high},
+                 {"wild", &p->wild},           {"dlse", &p->dlse},           {"dweights", &p->dweights},
+                 {"dsummary", &p->dsummary}};
     for (size_t n = 0; n < sizeof reals / sizeof *reals; n++) {
         char *stop;
         if (strcmp(text, reals[n].name) != 0)
@@ -170,7 +168,8 @@ static int read_setting(problem *p, char *text, char *err)
     for (int k = RP_MASK_NONE + 1; k < RP_MASK_COUNT; k++)
         if (strcmp(rp_mask_name((rp_mask_kind)k), text) == 0)
             return read_mask(p, (rp_mask_kind)k, text, value, err);
-    char names[512] = "scale=S, softcap=C, softcap_after=C, dropout=P, seed=N, q_offsets, positions, high, wild, dlse";
+    char names[512] = "scale=S, softcap=C, softcap_after=C, dropout=P, seed=N, q_offsets, positions, high, wild, dlse, "
+                      "dweights, dsummary";
     for (int k = RP_MASK_NONE + 1; k < RP_MASK_COUNT; k++) {
         strncat(names, ", ", sizeof names - strlen(names) - 1);
         strncat(names, problem_mask((rp_mask_kind)k).text, sizeof names - strlen(names) - 1);
@@ -485,10 +484,19 @@ static int make_gradients(problem *p, uint64_t *state)
     const rp_dtype type = p->desc.dtype;
     const rp_array *const of[3] = {&p->t.q, &p->t.k, &p->t.v};
     rp_array *const to[3] = {&p->g.dq, &p->g.dk, &p->g.dv};
+    const rp_desc *d = &p->desc;
+    const int64_t pairs[4] = {d->batch, d->heads, d->len_q, d->len_k}, keys[3] = {d->batch, d->heads, d->len_k},
+                  offsets[3] = {d->batch, d->heads, d->len_q + d->len_k > 0 ? d->len_q + d->len_k - 1 : 0};
     int bad = fill(p, &p->g.dout, 4, p->t.out.shape, &plain, NULL, state) |
               make(p, &p->t.lse, type == RP_F64 ? RP_F64 : RP_F32, 3, p->t.out.shape);
     if (!bad && p->dlse)
         bad |= fill(p, &p->g.dlse, 3, p->t.out.shape, &plain, NULL, state);
+    if (!bad && p->dweights)
+        bad |= fill(p, &p->g.dweights, 4, pairs, &plain, NULL, state);
+    if (!bad && p->dsummary)
+        bad |= fill(p, &p->g.dprofile, 3, offsets, &plain, NULL, state) |
+               fill(p, &p->g.dkey_mass, 3, keys, &plain, NULL, state) |
+               fill(p, &p->g.dentropy, 3, p->t.out.shape, &plain, NULL, state);
     for (int n = 0; !bad && n < 3; n++)
         bad |= make(p, to[n], type, of[n]->ndim, of[n]->shape);
     for (int32_t n = 0; !bad && n < p->desc.n_terms; n++)

@@ -12,8 +12,8 @@
  * Masks    names, with whole numbers as parameters: causal, window=40,3. Their arrays are generated.
  * Settings scale=S, softcap=C, softcap_after=C, dropout=P, seed=N, q_offsets (a different one for each batch entry),
  *          positions (real positions for every term that accepts them), high (f32 numbers as sums of two bf16 on AMX),
- *          wild (a fifth of the numbers of q, k, v, dout and dlse are zero, tiny or large),
- *          dlse (lse also has a gradient).
+ *          wild (a fifth of the numbers of q, k, v, dout, … are zero, tiny or large), dlse (lse also has a gradient),
+ *          dweights (the weights also have one), dsummary (profile, key_mass and entropy also have one).
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_PROBLEM_H
 #define RELPOS_PROBLEM_H
@@ -30,8 +30,8 @@ typedef struct problem {
     rp_term terms[RP_MAX_TERMS];
     rp_mask masks[RP_MAX_MASKS];
     bool named[RP_MAX_TERMS][RP_MAX_ARRAYS]; /* arrays that the text names */
-    bool high, q_offsets, positions, wild, dlse;
-    const void *given[9]; /* fields whose settings occur in the text */
+    bool high, q_offsets, positions, wild, dlse, dweights, dsummary;
+    const void *given[12]; /* fields whose settings occur in the text */
     int n_given;
     rp_tensors t; /* set by problem_fill; includes lse for a backward pass */
     rp_grads g;   /* for a backward pass, in the problem's type */

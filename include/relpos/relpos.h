@@ -600,11 +600,13 @@ RP_API size_t rp_plan_work_size(const rp_plan *plan, const rp_pool *pool);
  * Source   Dao 2022, algorithm 1; running maximum: Milakov and Gimelshein 2018. */
 RP_API rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work);
 
-/* The gradients of one backward call. Start from rp_grads_init. Gradients whose arrays are absent are not computed.
+/* The gradients of one backward call. Start from rp_grads_init. Gradients whose arrays are absent are not computed. The
+ * struct may also end before dweights, as in earlier versions.
  *
  * Shapes   dout [B,H,Lq,Dv], dlse [B,H,Lq], dq [B,H,Lq,Dk], dk [B,Hk,Lk,Dk], dv [B,Hk,Lk,Dv]. term[n][x] has the same
- *          shape as rp_tensors.term[n][x]; gradients are summed over axes that broadcast. All may have any floating
- *          type: they are summed in f32 or f64 and rounded once, so f32 gradients of bf16 arrays lose no precision. */
+ *          shape as rp_tensors.term[n][x]; gradients are summed over axes that broadcast. dweights, dprofile, dkey_mass
+ *          and dentropy have the shapes of these outputs. All may have any floating type: they are summed in f32 or f64
+ *          and rounded once, so f32 gradients of bf16 arrays lose no precision. */
 typedef struct rp_grads {
     size_t size;                                /* sizeof(rp_grads) */
     rp_array dout;                              /* gradient of the loss with respect to out */
@@ -617,6 +619,11 @@ typedef struct rp_grads {
     rp_array dq_out;                            /* output, instead of dq: the sums including the range */
     rp_array dkv_in;                            /* ranges of rows: sums of dk and dv over the rows before the range */
     rp_array dkv_out;                           /* output, instead of dk and dv: the sums including the range */
+    /* gradients of the loss with respect to the other outputs, of any strides; absent = 0 */
+    rp_array dweights;  /* only the rows of the range, if there is one */
+    rp_array dprofile;  /* of all rows */
+    rp_array dkey_mass; /* of all rows */
+    rp_array dentropy;  /* only the rows of the range, if there is one */
 } rp_grads;
 
 /* Return gradients with every array absent. */
@@ -647,9 +654,12 @@ RP_API int64_t rp_plan_dkv_width(const rp_plan *plan);
 RP_API size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool);
 
 /* Compute the gradients of sum(dout * out) + sum(dlse * lse) with respect to q, k, v and the learned arrays. The
- * weights are recomputed.
+ * weights are recomputed. If dweights, dprofile, dkey_mass or dentropy is given, its product with that output of
+ * rp_attend is added to the sum.
  *
- *     dp[i,j] = <dout_i, v_j + relval(i,j)>     ds = w (dp - sum_j w dp + dlse_i)
+ *     dp[i,j] = <dout_i, v_j + relval(i,j)> + dweights[i,j] + dprofile[t] / (number of pairs with the offset of t)
+ *               + dkey_mass[j] - dentropy_i (1 + log w[i,j])
+ *     ds = w (dp - sum_j w dp + dlse_i), with dropout applied to the first two summands of dp
  *     dq_i = scale sum_j ds k_j     dk_j = scale sum_i ds q_i
  *     dv_j = sum_i w dout_i     array of a bias: the sum of ds times the derivative of the bias
  *
@@ -676,8 +686,11 @@ RP_API size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool);
  *          keys and the rows before. The gradient of a vector that multiplies all keys (u of xl) is complete in the
  *          calls that have dkv_in and compute dk. The gradient of a dense bias [B, H, Lq, Lk] may have only the rows of
  *          the range.
+ *          dweights, dprofile, dkey_mass and dentropy need all keys in one call; ranges of rows may be combined with
+ *          them, so that no call needs dweights of all rows.
  * Memory   as rp_attend: work has rp_plan_backward_size bytes, or is NULL. Gradients of offsets are summed along
- *          diagonals.
+ *          diagonals. With dweights, dprofile, dkey_mass or dentropy, the call computes all scores twice, first for
+ *          sum_j w dp, and skips no tiles.
  * Threads  the bits do not depend on the pool.
  * Returns as rp_attend; RP_E_ARG if you request the gradient of an array that is absent or not learned.
  * Accuracy docs/numerics.md.

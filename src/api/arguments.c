@@ -770,15 +770,45 @@ static rp_status check_output_gradients(rpi_grads *grads, const rpi_args *args, 
     return s;
 }
 
+/* Check the gradients of the loss with respect to the weights and their summaries. */
+static rp_status check_weight_gradients(rpi_grads *grads, const rpi_args *args, const rp_grads *g)
+{
+    const rp_desc *d = &args->desc;
+    const int64_t rows = args->row_to - args->row_from, offsets = rpi_max(d->len_q + d->len_k - 1, 0);
+    const struct {
+        rpi_view *view;
+        int32_t ndim;
+        int64_t shape[4];
+    } to[RPI_WEIGHT_GRADIENTS] = {{&grads->dweights, 4, {d->batch, d->heads, rows, d->len_k}},
+                                  {&grads->dprofile, 3, {d->batch, d->heads, offsets}},
+                                  {&grads->dkey_mass, 3, {d->batch, d->heads, d->len_k}},
+                                  {&grads->dentropy, 3, {d->batch, d->heads, rows}}};
+    for (int n = 0; n < RPI_WEIGHT_GRADIENTS; n++) {
+        const char *name;
+        const rp_array *a = rpi_weight_gradient(g, n, &name);
+        if (!a->data)
+            continue;
+        if (args->key_from > 0 || args->key_to < d->len_k)
+            return rpi_fail(RP_E_UNSUPPORTED, "%s needs all keys in one call; omit key_from and key_to, or %s", name,
+                            name);
+        const rp_status s = check_array(to[n].view, a, to[n].ndim, to[n].shape, RP_BOOL, name);
+        if (s != RP_OK)
+            return s;
+        grads->of_weights = true;
+    }
+    return RP_OK;
+}
+
 static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const rp_tensors *t, const rp_grads *g)
 {
     const rp_desc *d = &args->desc;
     memset(grads, 0, sizeof *grads);
-    if (!g || g->size != sizeof *g)
+    if (!g || (g->size != sizeof *g && g->size != offsetof(rp_grads, dweights)))
         return rpi_fail(RP_E_ARG, "grads %s; start from rp_grads_init", g ? "has another size" : "is NULL");
     rp_status s;
     if ((s = refuse_forward_only(t)) != RP_OK || (s = check_row_step(args)) != RP_OK ||
         (s = check_output_gradients(grads, args, g)) != RP_OK ||
+        (s = check_weight_gradients(grads, args, g)) != RP_OK ||
         (s = require(&t->v, d->batch * (args->key_to - args->key_from), "v")) != RP_OK ||
         (s = check_gradient(&grads->dq, &g->dq, &t->q, true, "dq")) != RP_OK ||
         (s = check_gradient(&grads->dk, &g->dk, &t->k, true, "dk")) != RP_OK ||
@@ -789,7 +819,8 @@ static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const r
     rpi_shift_keys(args, &grads->dv, 1);
     rpi_shift_keys(args, &grads->dkv_in, 1);
     rpi_shift_keys(args, &grads->dkv_out, 1);
-    rpi_view *const views[] = {&grads->dout, &grads->dlse, &grads->dq, &grads->dq_in, &grads->dq_out};
+    rpi_view *const views[] = {&grads->dout,   &grads->dlse,     &grads->dq,      &grads->dq_in,
+                               &grads->dq_out, &grads->dweights, &grads->dentropy};
     shift_rows(args, views, sizeof views / sizeof *views);
     for (int32_t m = 0; m < d->n_terms; m++)
         for (int32_t x = 0; s == RP_OK && x < RP_MAX_ARRAYS; x++)

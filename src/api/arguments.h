@@ -24,6 +24,17 @@ rp_status rpi_args_check_keys(rpi_args *args, const rp_plan *plan, const rp_tens
 /* Check all arguments of a backward call. */
 rp_status rpi_backward_check(rpi_args *args, rpi_grads *grads, const rp_plan *plan, const rp_tensors *t,
                              const rp_grads *g);
+/* Return g->dweights (0), dprofile (1), dkey_mass (2) or dentropy (3), and its name; or an absent array, if the struct
+ * of an earlier version lacks it. */
+enum { RPI_WEIGHT_GRADIENTS = 4 };
+static inline const rp_array *rpi_weight_gradient(const rp_grads *g, int n, const char **name)
+{
+    static const rp_array absent;
+    static const char *const names[RPI_WEIGHT_GRADIENTS] = {"dweights", "dprofile", "dkey_mass", "dentropy"};
+    *name = names[n];
+    return g->size < sizeof *g ? &absent
+                               : (const rp_array *const[]){&g->dweights, &g->dprofile, &g->dkey_mass, &g->dentropy}[n];
+}
 /* Shift the view of an array that has one row for `keys` keys, so that row j is of key j of the sequence. */
 void rpi_shift_keys(const rpi_args *args, rpi_view *v, int64_t keys);
 rp_status rpi_compare_norms(const rpi_args *args);               /* for RELPOS_SKIP=check; in norms.c */

@@ -32,7 +32,7 @@ typedef struct listed {
     int32_t term, x, mask; /* indices of the term, of its array, of the mask; -1 if not one */
     const rp_array *a;
 } listed;
-#define MAX_LISTED (16 + 2 * RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS)
+#define MAX_LISTED (20 + 2 * RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS)
 
 static void list(listed *all, int *n, const char *name, const rp_array *a)
 {
@@ -167,6 +167,11 @@ rp_status rpi_gradients_overlap(const rp_plan *plan, const rp_tensors *t, const 
     list(all, &n, "dlse", &g->dlse);
     list(all, &n, "dq_in", &g->dq_in);
     list(all, &n, "dkv_in", &g->dkv_in);
+    for (int x = 0; x < RPI_WEIGHT_GRADIENTS; x++) {
+        const char *name;
+        const rp_array *a = rpi_weight_gradient(g, x, &name);
+        list(all, &n, name, a);
+    }
     list(all, &n, "out", &t->out);
     list(all, &n, "lse", &t->lse);
     list_inputs(all, &n, plan, t);

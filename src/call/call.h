@@ -61,7 +61,8 @@ typedef struct rpi_backward {
     /* [head of the group][rows][Dk padded] gradient of the rotated queries, without scale */
     void *dq;
     void *run_dq[RPI_MAX_SOURCES]; /* [head of the group][rows][width padded] gradient of each RUN source's queries */
-    /* [B * H][rows][3] largest score, log of the sum (lse is the sum of both), and <dout, out> - dlse */
+    /* [B * H][rows][3] largest score, log of the sum (lse is the sum of both), and sum_j w dp - dlse, which is
+     * <dout, out> - dlse if the loss depends on the weights only through out */
     double *row_stats;
     /* [B * H][blocks][2] bounds of each block of rows: the largest norm of a scaled query, and the smallest lse
      * (-infinity if an element of the block is non-finite or large); NULL if no tiles are skipped. */
@@ -82,7 +83,8 @@ typedef struct rpi_backward {
     atomic_llong *ticket_head;                                  /* [H] */
     atomic_llong *ticket_pairs;                                 /* [blocks][key_blocks], counts heads */
     atomic_llong ticket_task;
-    bool any_head; /* some source has sums for each head */
+    bool any_head;  /* some source has sums for each head */
+    bool sums_only; /* the tasks add to the third number of row_stats, and compute no gradients */
 } rpi_backward;
 
 /* Return the row_stats of row i of a head, counted over batch * heads. */

@@ -459,6 +459,24 @@ static void free_sums(gradients *g)
     rpi_arena_free(&g->back.sums.memory);
 }
 
+/* Set the sums of a group to zero, and all of its tickets. */
+static void clear_group(gradients *g)
+{
+    memset(g->memory.base + g->group_from, 0, (size_t)(g->group_to - g->group_from));
+}
+
+/* Add the sums sum_j w dp of the group's rows to row_stats, as far as dp does not come from dout. Return false if the
+ * call has been cancelled. */
+static bool add_weight_sums(gradients *g, rp_pool *pool)
+{
+    rpi_call *c = &g->call;
+    g->back.sums_only = true;
+    rpi_pool_run_until(pool, c->groups * g->back.key_blocks, key_task, c, &c->progress->stop);
+    g->back.sums_only = false;
+    clear_group(g);
+    return !atomic_load(&c->progress->stop);
+}
+
 /* Run the call. It cannot fail, because all memory is already allocated. */
 static void backward(gradients *g, rp_pool *pool)
 {
@@ -474,6 +492,8 @@ static void backward(gradients *g, rp_pool *pool)
         serial |= bw->run_dq[n] && s->run.vectors.product->query;
     }
     rpi_call_fill(c, &g->sources, pool);
+    if (c->grads->of_weights) /* dp may be infinite where the weight is 0 */
+        c->skips = false;
     if (rpi_is_range(c->args))
         clear_outside(c);
     rpi_pool_run(pool, d->batch * d->heads * tasks, stats_task, c);
@@ -481,10 +501,12 @@ static void backward(gradients *g, rp_pool *pool)
         rpi_pool_run(pool, d->batch * d->heads * bw->blocks, bounds_task, c);
     for (c->g0 = 0; c->g0 < kv; c->g0 += g->groups) {
         c->groups = rpi_min(g->groups, kv - c->g0);
-        memset(g->memory.base + g->group_from, 0, (size_t)(g->group_to - g->group_from));
+        clear_group(g);
+        rpi_columns_fill(c, pool);
+        if (c->grads->of_weights && !add_weight_sums(g, pool))
+            return;
         if (c->grads->dq_in.data)
             rpi_pool_run(pool, c->groups * per_kv * tasks, load_rows_task, c);
-        rpi_columns_fill(c, pool);
         rpi_pool_run_until(pool, c->groups * bw->key_blocks, key_task, c, stop);
         if (atomic_load(stop))
             return;
@@ -560,7 +582,7 @@ rp_status rpi_fast_backward(rpi_args *args, const rpi_grads *grads, rp_pool *poo
     g->call.grads = grads;
     g->call.progress = progress;
     set_pairs(g, grads);
-    progress->total += args->desc.batch * args->desc.kv_heads * g->back.key_blocks;
+    progress->total += (grads->of_weights ? 2 : 1) * args->desc.batch * args->desc.kv_heads * g->back.key_blocks;
     /* Allocate memory first, so that a call that cannot finish writes nothing. */
     rp_status status = rpi_work_begin(&g->memory, work ? (char *)work + rpi_arguments_bytes(sizeof *g) : NULL, size);
     if (status == RP_OK)

@@ -124,7 +124,7 @@ static void summary_task(void *context, int64_t head, int32_t worker)
         for (int64_t chunk = 0; chunk < chunks; chunk++)
             sum += c->partial[(head * c->chunks + chunk) * sums + n];
         if (n < offsets && profile->data) {
-            const int64_t pairs = rpi_min(d->len_q - 1, offsets - 1 - n) - rpi_max(0, d->len_q - 1 - n) + 1;
+            const int64_t pairs = rpi_offset_pairs(d, n);
             rpi_put(profile->data, profile->dtype, rpi_index(profile, b, h, n, 0), pairs > 0 ? sum / (double)pairs : 0);
         } else if (n >= offsets && key_mass->data) {
             rpi_put(key_mass->data, key_mass->dtype, rpi_index(key_mass, b, h, n - offsets, 0), sum);

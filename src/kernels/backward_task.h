@@ -8,6 +8,9 @@
  *     scores s, weights p = exp(s - lse)       dp = dout v^T       ds = p (dp - <dout, out>)
  *     dv += p^T dout     dk += ds^T q          dq += ds k          biases: sums of ds
  *
+ * If the caller gives gradients of weights or their summaries, dp has more summands (weight_gradients.h). Then the
+ * tasks run twice: first to add sum_j w dp of these summands to row_stats (bw->sums_only), then for the gradients.
+ *
  * Only this task writes dk and dv of its keys. Several tasks add to dq, to the sums of a head and to the sums of pairs.
  * Tickets make them add in the order of the tasks. Tasks start in the same order, so a task only waits for tasks that
  * have already started.
@@ -199,6 +202,43 @@ static inline void pass_empty_tickets(backward_scratch *w, int64_t j0, int64_t b
     }
 }
 
+/* Begin a block of rows of query head k->h, and open the tile of the task's keys. Return false if no row attends to
+ * them. */
+static inline bool open_block(backward_scratch *w, int64_t row0, int64_t j0, int64_t keys, tile *t)
+{
+    block *k = &w->k;
+    const rpi_call *c = k->c;
+    k->row0 = row0;
+    k->rows = rpi_min(BLOCK_ROWS, c->args->row_to - row0);
+    k->groups = (k->rows + MR - 1) / MR;
+    k->large_q = false;
+    k->bounds = c->skips ? c->backward->bounds +
+                               2 * ((k->b * c->args->desc.heads + k->h) * c->backward->blocks + row_block_of(c, row0))
+                         : NULL;
+    if (c->skips && is_far(k, j0, j0 + keys))
+        return false;
+    find_intervals(k);
+    return open_tile(k, t, j0, BACKWARD_KEYS, w->large_k, w->large_v) && !(c->skips && narrow_tile(k, t));
+}
+
+/* Add the sums of all blocks of rows of query head k->h over the task's keys to row_stats, in the order of tasks. */
+static inline void head_sums(backward_scratch *w, int64_t head, int64_t j0, int64_t keys, int64_t key_block)
+{
+    block *k = &w->k;
+    const rpi_call *c = k->c;
+    for (int64_t row0 = c->args->row_from; row0 < c->args->row_to; row0 += BLOCK_ROWS) {
+        atomic_llong *ticket = &c->backward->ticket_rows[head * c->backward->blocks + row_block_of(c, row0)];
+        tile t;
+        const bool some = open_block(w, row0, j0, keys, &t);
+        if (some)
+            tile_sums(w, &t);
+        rpi_ticket_wait(ticket, key_block);
+        for (int64_t r = 0; some && r < k->rows; r++)
+            rpi_row_stats(c, k->b * c->args->desc.heads + k->h, row0 + r)[2] += (double)k->weight_sum[r];
+        rpi_ticket_pass(ticket);
+    }
+}
+
 /* Compute all blocks of rows of query head k->h against the task's keys, with one call of tile_backward
  * (backward_tile.h) for each tile. `head` is the head's index in the group. */
 static inline void head_blocks(backward_scratch *w, int64_t head, int64_t j0, int64_t keys, int64_t key_block)
@@ -208,18 +248,10 @@ static inline void head_blocks(backward_scratch *w, int64_t head, int64_t j0, in
     rpi_backward *bw = c->backward;
     const rp_desc *d = &c->args->desc;
     const int64_t wide_k = rpi_round_up(d->dim_k, VL);
-    for (k->row0 = c->args->row_from; k->row0 < c->args->row_to; k->row0 += BLOCK_ROWS) {
-        const int64_t row_block = row_block_of(c, k->row0), block_n = head * bw->blocks + row_block;
+    for (int64_t row0 = c->args->row_from; row0 < c->args->row_to; row0 += BLOCK_ROWS) {
+        const int64_t row_block = row_block_of(c, row0), block_n = head * bw->blocks + row_block;
         tile t;
-        k->rows = rpi_min(BLOCK_ROWS, c->args->row_to - k->row0);
-        k->groups = (k->rows + MR - 1) / MR;
-        k->large_q = false;
-        k->bounds = c->skips ? bw->bounds + 2 * ((k->b * d->heads + k->h) * bw->blocks + row_block) : NULL;
-        bool some = !(c->skips && is_far(k, j0, j0 + keys));
-        if (some) {
-            find_intervals(k);
-            some = open_tile(k, &t, j0, BACKWARD_KEYS, w->large_k, w->large_v) && !(c->skips && narrow_tile(k, &t));
-        }
+        const bool some = open_block(w, row0, j0, keys, &t);
         if (some)
             tile_backward(w, &t, head);
         else
@@ -281,6 +313,10 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
         find_key_norms(&w, g, j0, keys);
     for (int64_t n = 0; n < per_kv; n++) {
         k->h = g * per_kv + n;
+        if (bw->sums_only) {
+            head_sums(&w, kv * per_kv + n, j0, keys, key_block);
+            continue;
+        }
         begin_head(&w, j0);
         begin_key_sums(&w, j0, keys);
         head_blocks(&w, kv * per_kv + n, j0, keys, key_block);
@@ -291,9 +327,9 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
         if (bw->any_head)
             merge_head(&w, j0, key_block);
     }
-    if (!c->grads->dkv_out.data)
+    if (!c->grads->dkv_out.data && !bw->sums_only)
         store_keys(&w, j0, keys, g);
-    if (w.private_sums)
+    if (w.private_sums && !bw->sums_only)
         merge_private_sums(&w, (c->g0 + kv) * bw->key_blocks + key_block);
     amx_end();
     rpi_float_end(before);

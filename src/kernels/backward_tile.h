@@ -3,7 +3,7 @@
  * Parameters: BLOCK_ROWS, ROW_STEP.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "backward_terms.h" /* lets an editor parse this file on its own */
+#include "weight_gradients.h" /* lets an editor parse this file on its own */
 #endif
 
 /* Compute the products of dout with the vectors that a VALUES term adds to the values. Set rows[r] to the products of
@@ -47,8 +47,7 @@ static void row_gradient(backward_scratch *w, const tile *t, int64_t r, const do
     const vf top = vf_set1((real)(stats[0] == -HUGE_VAL ? 0 : stats[0])), rest = vf_set1((real)stats[1]);
     const vf average = vf_set1((real)stats[2]);
     const vf lowest = vf_set1(-REAL_MAX), zero = vf_set1(0);
-    if (d->dropout > 0 && from < to)
-        apply_dropout(k, t, r, from, to, dp);
+    finish_dp(w, t, r, from, to, top, rest);
     for (int64_t j = from; j < to; j += VL) {
         const vf x = vf_load(s + j), p = vf_below(x, lowest, zero, vf_exp((x - top) - rest));
         vf_store(dp + j, vf_below(x, lowest, zero, p * (vf_load(dp + j) - average)));
@@ -76,6 +75,18 @@ static void multiply_ds(backward_scratch *w, const tile *t, const real *slope)
         }
 }
 
+/* Load the queries of a block, and compute the scores of a tile. */
+static void backward_scores(backward_scratch *w, tile *t)
+{
+    block *k = &w->k;
+    load_queries(k);
+    if (k->large_q) /* open again: with large queries, biases of -infinity must clear keep */
+        open_tile(k, t, t->tile0, BACKWARD_KEYS, w->large_k, w->large_v);
+    tile_scores(k, t, w->packed_keys);
+    if (k->c->grads->of_weights)
+        load_summary_gradients(k, t);
+}
+
 /* Compute all gradients of one tile. terms_gradient (backward_terms.h) adds up the gradients of the terms. */
 static void tile_backward(backward_scratch *w, tile *t, int64_t head)
 {
@@ -84,11 +95,8 @@ static void tile_backward(backward_scratch *w, tile *t, int64_t head)
     const rp_desc *d = &c->args->desc;
     const double *stats = rpi_row_stats(c, k->b * d->heads + k->h, k->row0);
     const real *products[BLOCK_ROWS];
-    load_queries(k);
-    if (k->large_q) /* open again: with large queries, biases of -infinity must clear keep */
-        open_tile(k, t, t->tile0, BACKWARD_KEYS, w->large_k, w->large_v);
+    backward_scores(w, t);
     load_dout(w);
-    tile_scores(k, t, w->packed_keys);
     if (c->value_vectors)
         value_products(w, t, products);
     dp_products(w, t, c->value_vectors ? products : NULL);
@@ -109,4 +117,14 @@ static void tile_backward(backward_scratch *w, tile *t, int64_t head)
         dk_products(w, t);
     if (c->limits->dq)
         dq_products(w, t);
+}
+
+/* Compute k->weight_sum of each row of one tile: its part of sum_j w dp, as far as dp does not come from dout. */
+static void tile_sums(backward_scratch *w, tile *t)
+{
+    block *k = &w->k;
+    const double *stats = rpi_row_stats(k->c, k->b * k->c->args->desc.heads + k->h, k->row0);
+    backward_scores(w, t);
+    for (int64_t r = 0; r < k->rows; r++)
+        sum_weighted(w, t, r, stats + 3 * r);
 }

@@ -148,6 +148,8 @@
 
 #include "backward_terms.h"
 
+#include "weight_gradients.h"
+
 #include "backward_tile.h"
 
 #include "backward_task.h"

@@ -63,6 +63,13 @@ typedef struct rpi_args {
     bool prepared_only;       /* for rp_prepare: only the arrays of OFFSET and ROTATE terms are set */
 } rpi_args;
 
+/* Return the number of pairs with offset index t of rp_tensors.profile: rows i from max(0, Lq-1-t) to
+ * min(Lq-1, Lq+Lk-2-t). */
+static inline int64_t rpi_offset_pairs(const rp_desc *d, int64_t t)
+{
+    return rpi_min(d->len_q - 1, d->len_q + d->len_k - 2 - t) - rpi_max(0, d->len_q - 1 - t) + 1;
+}
+
 /* Compute the shape of array x of a term for a call with description d. */
 static inline void rpi_array_shape(const rp_plan *plan, const rp_desc *d, int32_t term, int32_t x, rpi_shape *shape)
 {
@@ -167,6 +174,8 @@ void rpi_mask_keep(const rpi_args *args, int64_t b, int64_t h, int64_t i, int64_
 /* The checked gradients of one backward call. */
 typedef struct rpi_grads {
     rpi_view dout, dlse, dq, dk, dv, dq_in, dq_out, dkv_in, dkv_out;
+    rpi_view dweights, dprofile, dkey_mass, dentropy;
+    bool of_weights; /* one of the last four is present: the loss depends on the weights not only through out */
     rpi_view term[RP_MAX_TERMS][RP_MAX_ARRAYS];
 } rpi_grads;
 

@@ -185,6 +185,25 @@ static double weight_gradient(const kv_gradients *s, const rpi_view *dout, int64
     return sum;
 }
 
+/* Return the derivative of the loss with respect to the weight of key j, except through out: the gradients of weights
+ * and their summaries that the caller gives. Set *size to the sum of absolute values. */
+static double given_gradient(const kv_gradients *s, const rpi_grads *g, int64_t j, double *size)
+{
+    const rpi_row *r = &s->row;
+    const rp_desc *d = &r->args->desc;
+    const int64_t t = j - r->i + d->len_q - 1; /* index in profile */
+    const double factor = rpi_row_dropout(r, j), log_weight = r->score[j] - r->lse;
+    double part[4] = {0};
+    if (r->score[j] != -INFINITY) {
+        part[0] = g->dweights.data && factor != 0 ? factor * rpi_at(&g->dweights, r->b, r->h, r->i, j) : 0;
+        part[1] = g->dprofile.data ? rpi_at(&g->dprofile, r->b, r->h, t, 0) / (double)rpi_offset_pairs(d, t) : 0;
+        part[2] = g->dkey_mass.data ? rpi_at(&g->dkey_mass, r->b, r->h, j, 0) : 0;
+        part[3] = g->dentropy.data ? -rpi_at(&g->dentropy, r->b, r->h, r->i, 0) * (1 + log_weight) : 0;
+    }
+    *size = fabs(part[0]) + fabs(part[1]) + fabs(part[2]) + fabs(part[3]);
+    return part[0] + part[1] + part[2] + part[3];
+}
+
 /* Return the largest value that out can store without overflow. */
 static double stored_most(const rp_desc *d)
 {
@@ -203,9 +222,43 @@ static double recomputed_weight_error(const rpi_row *r, double score, double eta
     return off + (w + off) * expm1(2.02 * rpi_unit(d) * (argument + lse + sum + 2)) + 0x1p-126;
 }
 
-/* Compute ds and dw of one row, or bounds on their errors (docs/numerics.md, "Gradients"). */
-static void row_backward(kv_gradients *s, const rpi_view *dout, const rpi_view *dlse)
+/* Return a bound on the error of given_gradient, and set *size as it does. The error comes from roundings, numbers
+ * treated as 0, and the logarithm of the weight, whose score is off by up to eta. */
+static double given_error(const kv_gradients *s, const rpi_grads *g, int64_t j, double eta, double *size)
 {
+    const rpi_row *r = &s->row;
+    const rp_desc *d = &r->args->desc;
+    *size = 0;
+    if (!g->of_weights || r->score[j] == -INFINITY)
+        return 0;
+    given_gradient(s, g, j, size);
+    const double of_entropy = g->dentropy.data ? fabs(rpi_at(&g->dentropy, r->b, r->h, r->i, 0)) : 0,
+                 numbers = fabs(r->score[j] - r->lse) + 2 * eta + fabs(r->lse) + log1p((double)d->len_k) + 2,
+                 log_error = 2 * eta + 2.02 * rpi_unit(d) * numbers;
+    return *size > rpi_max_sum(d) ? INFINITY : 8 * rpi_unit(d) * *size + of_entropy * log_error + 16 * tiny(d);
+}
+
+/* Return a bound on the error of the sum of the weights times given_gradient. */
+static double given_sum_error(const kv_gradients *s, const rpi_grads *g, double eta)
+{
+    const rpi_row *r = &s->row;
+    const double u = rpi_unit(&r->args->desc);
+    double error = 0;
+    for (int64_t j = 0; g->of_weights && j < r->args->desc.len_k; j++) {
+        double size;
+        if (!r->keep[j])
+            continue;
+        const double one = given_error(s, g, j, eta, &size), w = r->weight[j],
+                     off = recomputed_weight_error(r, r->score[j], eta, w, s->size.weight[j]);
+        error += off * size + (w + off) * (one + 1.01 * u * (512 + 16) * size) + tiny(&r->args->desc);
+    }
+    return error;
+}
+
+/* Compute ds and dw of one row, or bounds on their errors (docs/numerics.md, "Gradients"). */
+static void row_backward(kv_gradients *s, const rpi_grads *g)
+{
+    const rpi_view *dout = &g->dout, *dlse = &g->dlse;
     rpi_row *r = &s->row;
     const rp_desc *d = &r->args->desc;
     const int64_t D = d->dim_k, Dv = d->dim_v;
@@ -223,6 +276,11 @@ static void row_backward(kv_gradients *s, const rpi_view *dout, const rpi_view *
         size[j] = loss[j] = 0;
         s->dw[j] = r->score[j] == -INFINITY ? 0 : r->weight[j] * rpi_row_dropout(r, j);
         s->ds[j] = r->keep[j] && r->lse != -INFINITY ? weight_gradient(s, dout, j, &size[j], &loss[j]) : 0;
+        if (g->of_weights && r->keep[j] && r->lse != -INFINITY) {
+            double given;
+            s->ds[j] += given_gradient(s, g, j, &given);
+            size[j] += given;
+        }
         if (r->keep[j]) /* a weight of 0 times an infinite value gives NaN, as in out */
             mean += r->weight[j] * s->ds[j];
     }
@@ -250,9 +308,11 @@ static void row_backward(kv_gradients *s, const rpi_view *dout, const rpi_view *
                 fmin(out + bound[c], 1.01 * largest) <= stored_most(d) ? bound[c] + rpi_stored(d) * out : INFINITY;
             mean_error += fabs(rpi_at(dout, r->b, r->h, r->i, c)) * error;
         }
+        mean_error += given_sum_error(s, g, max_eta);
         if (!(fabs(mean) <= rpi_max_sum(d)))
             mean_error = INFINITY;
         for (int64_t j = 0; j < d->len_k; j++) {
+            double given;
             if (!r->keep[j])
                 continue;
             const double w = r->weight[j], off = recomputed_weight_error(r, r->score[j], max_eta, w, weight_error[j]),
@@ -262,7 +322,7 @@ static void row_backward(kv_gradients *s, const rpi_view *dout, const rpi_view *
                                         : (1.01 * u * (2 * (double)Dv + rpi_tile_roundings(r->plan, Dv) + 8) +
                                            rpi_bf16_error(d) + rpi_f16_error(r->plan)) *
                                                   size[j] +
-                                              loss[j];
+                                              loss[j] + given_error(s, g, j, max_eta, &given);
             /* roundings of the later sums over keys, over queries, and over blocks of both */
             const double group = (double)(d->heads / d->kv_heads);
             const double n = 1.01 * u * (2 * 512 + group * (double)(d->len_k + d->len_q) / 96 + 16 + (double)(2 * D)) +
@@ -381,7 +441,7 @@ static rp_status run(const rp_plan *plan, const rpi_args *args, const rpi_grads 
             const int64_t h = g * group + n / d->len_q, i = n % d->len_q;
             rpi_row_at(&s.row, b, h, i);
             rpi_row_at(&s.size, b, h, i);
-            row_backward(&s, &grads->dout, &grads->dlse);
+            row_backward(&s, grads);
             rpi_row_rotate(bound ? &s.size : &s.row, s.dq_rotated, false, i, -1);
             store(&s, &grads->dq, h, i, D, s.dq_rotated, s.dq);
         }

@@ -392,8 +392,7 @@ static void summary_task(void *context, int64_t n, int32_t worker)
         }
     }
     for (int64_t t = 0; t < offsets && j->args->profile.data; t++) {
-        /* number of pairs with offset index t: i from max(0, Lq-1-t) to min(Lq-1, Lq+Lk-2-t) */
-        const int64_t pairs = rpi_min(d->len_q - 1, offsets - 1 - t) - rpi_max(0, d->len_q - 1 - t) + 1;
+        const int64_t pairs = rpi_offset_pairs(d, t);
         put(&j->args->profile, b, h, t, 0, pairs > 0 ? profile[t] / (double)pairs : 0);
     }
     for (int64_t c = 0; c < d->len_k && j->args->key_mass.data; c++)

@@ -4,7 +4,7 @@
 #include "tests/api/refusals.h"
 
 static const char *const slip_text =
-    "bwd:f32:b2h4g2q5k7d8v6:t5,buckets=8,q_positions=x+dense+relkey,left=2,right=1+alibi:mask";
+    "bwd:f32:b2h4g2q5k7d8v6:t5,buckets=8,q_positions=x+dense+relkey,left=2,right=1+alibi:mask+dweights+dsummary";
 static double room[4096];
 
 static void absent_arrays_are_named(void **state)
@@ -30,6 +30,10 @@ static const struct {
     size_t offset;
 } all[] = {
     {"dout", offsetof(rp_grads, dout)},
+    {"dweights", offsetof(rp_grads, dweights)},
+    {"dprofile", offsetof(rp_grads, dprofile)},
+    {"dkey_mass", offsetof(rp_grads, dkey_mass)},
+    {"dentropy", offsetof(rp_grads, dentropy)},
     {"dq", offsetof(rp_grads, dq)},
     {"dk", offsetof(rp_grads, dk)},
     {"dv", offsetof(rp_grads, dv)},
@@ -37,7 +41,7 @@ static const struct {
     {"term[1].bias", offsetof(rp_grads, term) + sizeof(rp_array) * RP_MAX_ARRAYS},
     {"term[2].table", offsetof(rp_grads, term) + 2 * sizeof(rp_array) * RP_MAX_ARRAYS},
 };
-enum { DQ = 1, ALL = sizeof all / sizeof *all }; /* all[DQ] is the first output */
+enum { DQ = 5, ALL = sizeof all / sizeof *all }; /* all[DQ] is the first output */
 
 #define ARRAY ((rp_array *)(void *)((char *)g + all[n].offset))
 
@@ -55,7 +59,7 @@ static void each_gradient_is_checked(void **state)
         SLIP(ARRAY->dtype = (rp_dtype)13, RP_E_ARG, name, NULL);
         SLIP(ARRAY->data = (char *)ARRAY->data + 2, RP_E_ARG, name, NULL);
         SLIP(ARRAY->stride[0] = INT64_MAX, RP_E_OVERFLOW, name, NULL);
-        if (n < 4)
+        if (n == 0 || (n >= DQ && n < DQ + 3))
             SLIP(ARRAY->stride[3] = 2, RP_E_STRIDE, name, NULL);
     }
 }
@@ -72,8 +76,10 @@ static void gradients_overlap_nothing(void **state)
         SLIP(ARRAY->data = (char *)t->term[1][0].data + 4, RP_E_OVERLAP, "overlaps", NULL);
         SLIP(ARRAY->data = t->out.data, RP_E_OVERLAP, "overlaps", NULL);
         SLIP(ARRAY->data = g->dout.data, RP_E_OVERLAP, "overlaps", NULL);
+        SLIP(ARRAY->data = g->dweights.data, RP_E_OVERLAP, "overlaps dweights", NULL);
+        SLIP(ARRAY->data = g->dentropy.data, RP_E_OVERLAP, "overlaps dentropy", NULL);
         SLIP(ARRAY->data = t->mask[0].data, RP_E_OVERLAP, "overlaps", NULL);
-        SLIP(ARRAY->data = n == 1 ? g->dk.data : g->dq.data, RP_E_OVERLAP, "overlaps", NULL);
+        SLIP(ARRAY->data = n == DQ ? g->dk.data : g->dq.data, RP_E_OVERLAP, "overlaps", NULL);
     }
 }
 
@@ -115,6 +121,54 @@ static void backward_scratch_has_the_reported_size(void **state)
     problem_free(&p);
 }
 
+/* The struct of an earlier version ends before dweights, and the library reads no further. */
+static void a_shorter_struct_has_no_gradients_of_weights(void **state)
+{
+    problem p;
+    const size_t bytes = offsetof(rp_grads, dweights);
+    (void)state;
+    EACH_PATH(path)
+    {
+        pose(&p, 1, "%s", slip_text);
+        rp_grads one = gradients_like(&p, RP_F32);
+        fence f = fence_of(bytes, true);
+        memcpy(f.data, &p.g, bytes);
+        rp_grads *shorter = (rp_grads *)(void *)f.data;
+        shorter->size = bytes;
+        backward(&p, path, shorter, true);
+        drop_weight_gradients(&p);
+        for (int n = 0; n < OUTPUT_GRADIENTS; n++)
+            *output_gradient(&one, n) = *output_gradient(&p.g, n);
+        backward(&p, path, &one, true);
+        for (int n = 0; n < GRADIENTS; n++)
+            if (gradient(&one, n)->data)
+                same_bits(&p, path, gradient_name(&p, n), gradient(&one, n)->data, gradient(&p.g, n)->data,
+                          (size_t)problem_size(gradient(&one, n)) * sizeof(float));
+        fence_free(&f);
+        problem_free(&p);
+    }
+}
+
+static void gradients_of_weights_need_all_keys(void **state)
+{
+    static const char *const names[OUTPUT_GRADIENTS] = {"", "dweights", "dprofile", "dkey_mass", "dentropy"};
+    (void)state;
+    for (int n = 1; n < OUTPUT_GRADIENTS; n++) {
+        problem p;
+        char want[64];
+        pose(&p, 1, "bwd:f32:b1h2q5k600d4::dweights+dsummary");
+        const rp_array one = *output_gradient(&p.g, n);
+        drop_weight_gradients(&p);
+        *output_gradient(&p.g, n) = one;
+        p.t.key_from = 512, p.t.key_to = 600;
+        p.t.k.shape[2] = p.t.v.shape[2] = p.g.dk.shape[2] = p.g.dv.shape[2] = 88;
+        assert_int_equal(attempt_backward(&p, "generic", &p.g, true), RP_E_UNSUPPORTED);
+        snprintf(want, sizeof want, "%s needs all keys in one call", names[n]);
+        assert_non_null(strstr(rp_last_error(), want));
+        problem_free(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -123,6 +177,8 @@ int main(void)
         cmocka_unit_test(gradients_overlap_nothing),
         cmocka_unit_test(null_pointers_are_refused),
         cmocka_unit_test(backward_scratch_has_the_reported_size),
+        cmocka_unit_test(a_shorter_struct_has_no_gradients_of_weights),
+        cmocka_unit_test(gradients_of_weights_need_all_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -73,7 +73,10 @@ HELPER const char *const settings[] = {"",
                                        "mask+dropout=0.2+seed=9+softcap_after=3",
                                        "window=4,-1+key_mask+q_offsets",
                                        "dlse",
-                                       "dlse+lengths+softcap=2+dropout=0.2+seed=3"};
+                                       "dlse+lengths+softcap=2+dropout=0.2+seed=3",
+                                       "dweights+key_mask+dropout=0.3+seed=4",
+                                       "dsummary+causal+dropout=0.2+seed=6",
+                                       "dweights+dsummary+dlse+softcap=2+softcap_after=3"};
 
 HELPER const char *const small[] = {"b2h4g2q5k7d4v3o2", "b1h2q6k9d6v5o-2", "b2h2q7k4d8v2", "b1h3g1q1k8d2o6"};
 
@@ -99,6 +102,9 @@ HELPER const char *const sums[] = {
     "b2h2g1q99k99d6v6:swin,grid=9x11+axialkey,grid=9x11:dropout=0.2+seed=3",
     "b2h2g1q20k260d6v6:relkey,left=9,right=9+t5,buckets=8,max_distance=20:positions+softcap_after=3",
     "b2h2g1q40k60d1v1:relval,left=9,right=2:causal", /* rows of one channel */
+    "b2h4g2q97k300d6v5:t5,buckets=8,max_distance=20+relval,left=3,right=9+sink:causal+dweights+dropout=0.2+seed=3",
+    "b2h2g1q99k280d6v6o30:alibi,slopes=x+dense+forget:dsummary+softcap=2+lengths",
+    "b2h2g1q97k300d6v6:deberta,span=9:dweights+dsummary+dlse+mask",
 };
 
 enum { SUMS = sizeof sums / sizeof *sums };

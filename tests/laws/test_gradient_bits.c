@@ -110,8 +110,9 @@ static void strides_change_no_bit(void **state)
             rp_grads apart = p.g, kept = p.g, packed = gradients_like(&p, p.desc.dtype);
             rp_tensors t = p.t;
             apart.dout = scattered(&p, &p.g.dout, true);
-            if (p.g.dlse.data)
-                apart.dlse = scattered(&p, &p.g.dlse, false);
+            for (int m = 0; m < OUTPUT_GRADIENTS; m++)
+                if (output_gradient(&p.g, m)->data)
+                    *output_gradient(&apart, m) = scattered(&p, output_gradient(&p.g, m), false);
             p.t.q = scattered(&p, &t.q, true);
             p.t.k = n % 2 ? transposed(&p, &t.k) : scattered(&p, &t.k, true);
             p.t.v = scattered(&p, &t.v, true);
@@ -152,14 +153,16 @@ static void a_single_entry_has_the_same_gradients(void **state)
             for (int64_t b = 0; b < whole.batch; b++) {
                 int32_t ndim;
                 int64_t before[RP_MAX_AXES], after[RP_MAX_AXES];
-                rp_array *const fixed[] = {&p.t.q, &p.t.k, &p.t.v, &p.t.out, &p.t.lse, &alone.dout, &alone.dlse};
-                const rp_array *const from[] = {&t.q, &t.k, &t.v, &t.out, &t.lse, &p.g.dout, &p.g.dlse};
-                for (int x = 0; x < 7; x++) {
-                    if (!from[x]->data)
+                rp_array *const fixed[] = {&p.t.q, &p.t.k, &p.t.v, &p.t.out, &p.t.lse, &alone.dout};
+                const rp_array *const from[] = {&t.q, &t.k, &t.v, &t.out, &t.lse, &p.g.dout};
+                for (int x = 0; x < 6 + OUTPUT_GRADIENTS; x++) {
+                    rp_array *to = x < 6 ? fixed[x] : output_gradient(&alone, x - 6);
+                    const rp_array *of = x < 6 ? from[x] : output_gradient(&p.g, x - 6);
+                    if (!of->data)
                         continue;
-                    *fixed[x] = *from[x];
-                    fixed[x]->shape[0] = 1;
-                    fixed[x]->data = (char *)from[x]->data + b * from[x]->stride[0] * 4;
+                    *to = *of;
+                    to->shape[0] = 1;
+                    to->data = (char *)of->data + b * of->stride[0] * 4;
                 }
                 p.desc.batch = 1;
                 for (int m = 0; m < GRADIENTS; m++) {

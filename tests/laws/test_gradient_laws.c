@@ -53,11 +53,15 @@ static void masked_pairs_have_zero_gradients(void **state)
     for (size_t n = 0; n < sizeof texts / sizeof *texts; n++)
         EACH_PATH(path)
         {
-            pose(&p, 11, "bwd:f32:b1h2q%dk%dd6v5:%s:mask%s", L, L, texts[n], n % 2 ? "+softcap=2" : "+dlse");
+            pose(&p, 11, "bwd:f32:b1h2q%dk%dd6v5:%s:mask%s", L, L, texts[n],
+                 n % 2 ? "+softcap=2" : "+dlse+dweights+dsummary");
             uint8_t *mask = p.t.mask[0].data;
             for (int64_t x = 0; x < 2 * L * L; x++)
-                if (x % L == KEY || x / L % L == ROW)
+                if (x % L == KEY || x / L % L == ROW) {
                     mask[x] = 0;
+                    if (p.g.dweights.data)
+                        ((float *)p.g.dweights.data)[x] = x % 2 ? NAN : INFINITY;
+                }
             rp_grads first = gradients_like(&p, RP_F32);
             for (int given = 0; given < 2; given++) {
                 backward(&p, path, &first, given);
@@ -69,6 +73,10 @@ static void masked_pairs_have_zero_gradients(void **state)
                     }
                     if (p.g.dlse.data && strcmp(texts[n], "sink") != 0) /* in this case lse is the lse of the sink */
                         ((float *)p.g.dlse.data)[h * L + ROW] = NAN;
+                    if (p.dsummary) {
+                        ((float *)p.g.dentropy.data)[h * L + ROW] = INFINITY;
+                        ((float *)p.g.dkey_mass.data)[h * L + KEY] = NAN;
+                    }
                     for (int64_t c = 0; c < 5; c++) {
                         ((float *)p.t.v.data)[(h * L + KEY) * 5 + c] = c % 2 ? INFINITY : NAN;
                         ((float *)p.g.dout.data)[(h * L + ROW) * 5 + c] = c ? NAN : INFINITY;

@@ -1,5 +1,5 @@
-/* test_gradients.c -- compares gradients in f64 with central differences of the loss sum(dout * out) + sum(dlse * lse),
- * which the reference computes.
+/* test_gradients.c -- compares gradients in f64 with central differences of the loss: the sum of the products of out,
+ * lse, weights and their summaries with given gradients, computed by the reference.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/laws/gradients.h"
 
@@ -19,23 +19,26 @@ static double along(const probe *r, int64_t x, int64_t size)
     return ((double)(draw(&state) >> 11) * 0x1p-52 - 1) * sqrt(3 / (double)size);
 }
 
-/* Return the loss. Set *size to the sum of the absolute values of its summands. */
-static double loss(problem *p, const rp_plan *plan, double *size)
+/* Return the sum of the products of an output with its gradient. Add the sum of their absolute values to *size. */
+static double part_of_loss(const rp_array *output, const rp_array *of, double *size)
 {
     double sum = 0;
-    good(rp_attend(plan, &p->t, NULL));
-    *size = 0;
-    for (int64_t x = 0; x < problem_size(&p->t.out); x++) {
-        const double part = at(&p->g.dout, x) * at(&p->t.out, x);
-        sum += part;
-        *size += fabs(part);
-    }
-    for (int64_t x = 0; p->g.dlse.data && x < problem_size(&p->t.lse); x++) {
-        const double lse = at(&p->t.lse, x), part = lse == -HUGE_VAL ? 0 : at(&p->g.dlse, x) * lse;
+    for (int64_t x = 0; of->data && x < problem_size(output); x++) {
+        const double value = at(output, x), part = value == -HUGE_VAL ? 0 : at(of, x) * value;
         sum += part;
         *size += fabs(part);
     }
     return sum;
+}
+
+/* Return the loss. Set *size to the sum of the absolute values of its summands. */
+static double loss(problem *p, const rp_plan *plan, double *size)
+{
+    good(rp_attend(plan, &p->t, NULL));
+    *size = 0;
+    return part_of_loss(&p->t.out, &p->g.dout, size) + part_of_loss(&p->t.lse, &p->g.dlse, size) +
+           part_of_loss(&p->t.weights, &p->g.dweights, size) + part_of_loss(&p->t.profile, &p->g.dprofile, size) +
+           part_of_loss(&p->t.key_mass, &p->g.dkey_mass, size) + part_of_loss(&p->t.entropy, &p->g.dentropy, size);
 }
 
 /* Return the derivative of the loss along r, extrapolated from differences over h and h/2. Set *size as `loss` does. */
@@ -72,6 +75,7 @@ static void differences_of(problem *p)
         if (p->terms[n].kind == RP_TERM_FIRE) /* fire is smooth only between the kinks of its ReLU */
             h = 0x1p-15;
     p->desc.isa = "reference";
+    also(p, (p->dweights ? WITH_WEIGHTS : 0) | (p->dsummary ? WITH_SUMMARY : 0), RP_F64);
     good(rp_plan_create(&plan, &p->desc));
     for (int n = 0; n < GRADIENTS; n++) {
         const int64_t elements = problem_size(gradient(&p->g, n));
@@ -84,6 +88,7 @@ static void differences_of(problem *p)
         }
     }
     rp_plan_destroy(plan);
+    p->t.weights.data = p->t.profile.data = p->t.key_mass.data = p->t.entropy.data = NULL;
     EACH_PATH(path)
     for (int given = 0; given < 2; given++) {
         for (int n = 0; n < GRADIENTS; n++)

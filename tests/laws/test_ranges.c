@@ -264,6 +264,7 @@ static bool cut_backward(problem *p, const char *isa, uint64_t *state, bool term
     rp_plan *plan;
     cutting c;
     rp_status status = RP_OK;
+    drop_weight_gradients(p);
     rp_grads one = gradients_like(p, RP_F64), sum = gradients_like(p, RP_F64);
     change_pool(p, state);
     backward(p, isa, &one, true);

@@ -78,6 +78,8 @@ static rp_status backward_cell(grid *g, int64_t n, int64_t s, rp_grads *sum)
     rp_array dq_next, dkv_next;
     c.dout = part_of(c.dout, t.row_from, t.row_to);
     c.dlse = part_of(c.dlse, t.row_from, t.row_to);
+    c.dweights = part_of(c.dweights, t.row_from, t.row_to);
+    c.dentropy = part_of(c.dentropy, t.row_from, t.row_to);
     c.dq_in = sums_so_far(&g->dq[n], &dq_next);
     c.dkv_in = sums_so_far(&g->dkv[s], &dkv_next);
     c.dq = last_keys ? part_of(sum->dq, t.row_from, t.row_to) : none;
@@ -108,7 +110,8 @@ static void cut_problem(grid *g, problem *p, uint64_t *state)
     memset(g, 0, sizeof *g);
     g->p = p;
     g->rows = cut_axis(g->row, p->desc.len_q, ROW_STEP, 4, state);
-    g->keys = cut_axis(g->key, p->desc.len_k, KEY_STEP, 2, state);
+    /* gradients of weights need all keys */
+    g->keys = cut_axis(g->key, p->desc.len_k, p->dweights || p->dsummary ? p->desc.len_k : KEY_STEP, 2, state);
     good(rp_plan_create(&g->plan, &p->desc));
     assert_int_equal(rp_plan_row_step(g->plan), ROW_STEP);
     for (int64_t n = 0; n < g->rows; n++)
@@ -169,6 +172,8 @@ static const char *const texts[] = {
     "f64:b1h2q576k576d16:axialkey,grid=24x24+rope:",
     "f32:b1h4g2q700k700d16:forget+rope:segments",
     "f32:b1h4g2q300k700d16:t5:dropout=0.3",
+    "f32:b2h2g1q300k500d16o100:t5:causal+dropout=0.3+dweights+dsummary", /* these have a single range of keys */
+    "f64:b1h2q500k300d9:alibi:dsummary+dlse+mask",
 };
 
 static void named_problems_have_the_same_bits(void **unused)
