@@ -58,6 +58,7 @@ MAY = {
     "cli/lab": ["models/io", "lab/engine", "cli/support", "cli"],
     "cli/explain": ["models/io", "lab/engine", "cli/support", "cli", "cli/picture", "cli/lab"],
     "cli/t5": ["models/io", "cli", "cli/explain"],
+    "cli/tutorial": ["models/io", "cli"],
     "cli/commands": ["models/io", "cli/support", "cli", "cli/picture"],
     "python/relpos/_core": [],
     "python/relpos/t5/_core": ["python/relpos/_core/signals.h"],

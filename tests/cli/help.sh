@@ -7,7 +7,7 @@
 . "$(dirname "$0")/../shared/checks.sh"
 small=examples/data/gettysburg.safetensors
 
-commands='attend explain bias bucket shift verify bench info explore'
+commands='attend explain bias bucket shift verify bench info explore tutorial'
 prints "relpos $(sed -n 's/.*RP_VERSION_STRING "\(.*\)"/\1/p' include/relpos/relpos.h)" --version
 ok --help
 for name in $commands; do
