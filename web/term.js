@@ -124,3 +124,11 @@ export function termEditor(
       },
     };
 }
+
+/** Return the row of one query and one key that RoPE, `text`, rotates from their positions. */
+export function rotatedRow(core, text, {q, k}, from, to) {
+    const at = position => ({shape: [1], data: [position]});
+    core.problem(
+      {lenQ: 1, lenK: 1, dimK: q.length, terms: [{text, arrays: {q_positions: at(from), k_positions: at(to)}}], q, k});
+    return core.row(0, 0);
+}

@@ -423,6 +423,19 @@ export const addressOf = fragment => location.href.split('#')[0] + fragment;
 /** Create a link to a view with its last state. */
 export const viewLink = (view, text) => h('a', {href: addressOf(`#${view.id}`), 'data-view': view.id}, text);
 
+/** Create a field that opens a file: open(file). */
+export function fileField(attributes, open) {
+  const input = h('input', {
+    type: 'file',
+    ...attributes,
+    onchange: () => {
+      if (input.files[0]) open(input.files[0]);
+      input.value = '';
+    }
+  });
+  return input;
+}
+
 export function download(name, blob) {
   const url = URL.createObjectURL(blob), link = h('a', {href: url, download: name});
   document.body.append(link);

@@ -3,6 +3,7 @@
 import {chart, legendOf} from '../chart.js';
 import {nested, shell} from '../code.js';
 import {dial, sums} from '../dial.js';
+import {rotatedRow} from '../term.js';
 import {controls, fixed, h, minus, viewLink} from '../ui.js';
 
 import {i, math, o, row, sub, sup} from './mathml.js';
@@ -85,13 +86,10 @@ function dialsOf({q, k}, frequency, m, at) {
 /** Return score(position of the query, position of the key, dial): the score, or the part of a dial, which is the score
  * if other channels of the query are 0. */
 function scoring(core, {q, k}, text) {
-  const width = q.length, pairs = width / 2;
-  const term = {text, arrays: {q_positions: {shape: [1], data: [0]}, k_positions: {shape: [1], data: [0]}}};
+  const pairs = q.length / 2;
   return (query, key, dial = -1) => {
-    term.arrays.q_positions.data = [query], term.arrays.k_positions.data = [key];
     const only = dial < 0 ? q : q.map((x, c) => c % pairs === dial ? x : 0);
-    core.problem({lenQ: 1, lenK: 1, dimK: width, terms: [term], q: only, k});
-    return core.row(0, 0).scaled[0];
+    return rotatedRow(core, text, {q: only, k}, query, key).scaled[0];
   };
 }
 

@@ -8,7 +8,7 @@ import {frame} from '../frame.js';
 import {Reader} from '../reader.js';
 import {doubling, player} from '../story/step.js';
 import {allModels, modelFile, Trained} from '../trained.js';
-import {controls, count, download, extent, fixed, folded, h, table} from '../ui.js';
+import {controls, count, download, extent, fileField, fixed, folded, h, table} from '../ui.js';
 
 const min = 64, max = 8192, trainedAt = 256;
 const textFile = 'relpos-text.txt';
@@ -268,20 +268,6 @@ function textField(change) {
   return words;
 }
 
-/** Return the field that opens a text file. */
-function fileField(open) {
-  const input = h('input', {
-    type: 'file',
-    accept: '.txt,text/plain',
-    'aria-label': 'Open a text file',
-    onchange: () => {
-      if (input.files[0]) open(input.files[0]);
-      input.value = '';
-    }
-  });
-  return input;
-}
-
 /** Return the controls; longest(state): the largest length; words, input: fields for the reader's text. */
 const settingsOf = (change, longest, part, words, input) => controls(
   [
@@ -357,7 +343,8 @@ function viewOf({core, facts, change, current}) {
   const {reading, picture} = view, {part} = reading;
   view.open = file => openFile(file, picture, change);
   view.words = textField(change);
-  view.settings = settingsOf(change, state => reading.longest(state), part, view.words, fileField(view.open));
+  view.settings = settingsOf(change, state => reading.longest(state), part, view.words,
+    fileField({accept: '.txt,text/plain', 'aria-label': 'Open a text file'}, view.open));
   view.said = h('p', {role: 'status'});
   view.numbers = h('div', {class: 'lines'});
   view.starts = h('p', {class: 'note'},

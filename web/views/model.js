@@ -12,6 +12,7 @@ import {
   differenceOf,
   download,
   extent,
+  fileField,
   fixed,
   followChosen,
   h,
@@ -373,15 +374,6 @@ async function openFile(file, {core, change, current, sources, problem, title}) 
 /** Return the place where the reader drops a file. problem: the element that says why a file cannot be used; save():
  * saves the arrays. */
 function dropPlace(open, problem, save) {
-  const input = h('input', {
-    type: 'file',
-    accept: '.safetensors,.npz',
-    id: 'file',
-    onchange: () => {
-      if (input.files[0]) open(input.files[0]);
-      input.value = '';
-    }
-  });
   const drop = h('div', {
     class: 'drop',
     ondragover: event => {
@@ -401,7 +393,8 @@ function dropPlace(open, problem, save) {
       'Your heads: drop a .safetensors or .npz file with q and k (batch, heads, length, width), such as a file of ' +
         'relpos lab export. It is not sent anywhere. The text of a term can name its arrays: ' +
         'relkey,table=NAME,left=8,right=8.'),
-    input, problem, h('div', {class: 'row'}, h('button', {type: 'button', onclick: save}, 'Save the arrays')));
+    fileField({accept: '.safetensors,.npz', id: 'file'}, open), problem,
+    h('div', {class: 'row'}, h('button', {type: 'button', onclick: save}, 'Save the arrays')));
   return drop;
 }
 

@@ -5,6 +5,7 @@ import {nested, program, real, shell} from '../code.js';
 import {dial} from '../dial.js';
 import {ofChart} from '../export.js';
 import {frame} from '../frame.js';
+import {rotatedRow} from '../term.js';
 import {controls, fixed, h, minus, table} from '../ui.js';
 
 const reach = 64;  // offsets of the curve on both sides of the query
@@ -66,12 +67,7 @@ function dials({width, q, k}, {layout, m, n, shift}, frequency) {
 /** Return the products of query and key: {score(position of the query, that of the key), here: at the positions, there:
  * after the shift, unrotated, line: offsets, product: at these offsets}. */
 function productsOf(core, {width, q, k}, text, {m, n, shift}) {
-  const term = {text, arrays: {q_positions: {shape: [1], data: [0]}, k_positions: {shape: [1], data: [0]}}};
-  const score = (from, to) => {
-    term.arrays.q_positions.data = [from], term.arrays.k_positions.data = [to];
-    core.problem({lenQ: 1, lenK: 1, dimK: width, terms: [term], q, k});
-    return core.row(0, 0).raw[0];
-  };
+  const score = (from, to) => rotatedRow(core, text, {q, k}, from, to).raw[0];
   core.problem({lenQ: 1, lenK: 1, dimK: width, q, k});
   const unrotated = core.row(0, 0).raw[0], here = score(m, n), there = score(m + shift, n + shift),
         line = [...Array(2 * reach + 1).keys()].map(t => t - reach),
