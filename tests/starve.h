@@ -4,6 +4,7 @@
 #ifndef RELPOS_TESTS_STARVE_H
 #define RELPOS_TESTS_STARVE_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -37,7 +38,10 @@ static bool starved(void)
     if (starve_n == 0)
         return false;
     starve_count++;
-    return starve_count == starve_n || (starve_ever && starve_count > starve_n);
+    if (starve_count != starve_n && (!starve_ever || starve_count < starve_n))
+        return false;
+    errno = ENOMEM;
+    return true;
 }
 
 void *malloc(size_t size)

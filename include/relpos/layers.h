@@ -207,7 +207,8 @@ RP_API void rp_layer_cache_truncate(rp_layer_cache *cache, int64_t length);
  *
  * Shapes   query [B, Lq, width], key [B, Lk, key_width], value [B, Lk, value_width], out [B, Lq, out_width]; weights
  *          [B, H, Lq, Lk], or [B, Lq, Lk] for their mean over the heads. An absent key is the query (self-attention);
- *          an absent value is the key. */
+ *          an absent value is the key. B Lq and B Lk must be less than 2^31.
+ * Memory   outputs must not overlap other arrays. */
 typedef struct rp_layer_call {
     size_t size;      /* sizeof(rp_layer_call) */
     rp_array query;   /* queries come from this array */
@@ -245,8 +246,9 @@ RP_API void rp_layer_saved_free(rp_layer_saved *saved);
  * Edges    a row that may attend to no key has out = bo, or 0 without bo. An error leaves the cache as it was. */
 RP_API rp_status rp_layer_forward(const rp_layer *layer, const rp_layer_call *call, rp_layer_saved **saved);
 
-/* The gradients of a call. Start from rp_layer_grads_init. Absent outputs are not computed. dquery includes the part of
- * keys and values if call.key or call.value is absent.
+/* The gradients of a call. Start from rp_layer_grads_init. Absent outputs are not computed; outputs must not overlap
+ * other arrays. If call.key is absent, dquery includes the gradient of the keys. If call.value is absent, the gradient
+ * of the array in its place includes that of the values.
  *
  * Shapes   those of the arrays of the call; dout is an input. */
 typedef struct rp_layer_grads {
@@ -285,7 +287,7 @@ RP_API void rp_layers_use_blas(rp_sgemm *sgemm, rp_dgemm *dgemm);
 /* ------------------------------------------------------------------------------ images: patches, tables and windows */
 
 /* Arrays of images are contiguous f32 or f64, and both arrays of a call have one type. Each function returns RP_OK,
- * RP_E_ARG, RP_E_SHAPE or RP_E_OVERLAP. */
+ * RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_RANGE, RP_E_OVERLAP, RP_E_OVERFLOW or RP_E_NOMEM. */
 
 /* Cut images into patches of size x size pixels: patches[b, y n + x, (c, dy, dx)] = images[b, c, y size + dy, x size +
  * dx], with n patches in a row. A product with the weights of a convolution of the same stride embeds them, as in a

@@ -39,6 +39,26 @@ static rp_status check_gradient(const char *name, const rp_layer *l, const rp_ar
     return layers_check_array(name, g, l->d.dtype, 3, of->shape);
 }
 
+/* Check that the outputs have no memory in common with other arrays. */
+static rp_status check_apart(const rp_layer_call *c, const rp_layer_grads *g)
+{
+    const struct {
+        const char *name;
+        const rp_array *a;
+    } outputs[] = {{"dquery", &g->dquery}, {"dkey", &g->dkey}, {"dvalue", &g->dvalue}};
+    rp_status status = RP_OK;
+    for (int x = 0; x < 3 && status == RP_OK; x++) {
+        status = layers_check_output(outputs[x].name, outputs[x].a, c);
+        if (status == RP_OK)
+            status = layers_check_apart(outputs[x].name, outputs[x].a, "dout", &g->dout);
+        if (status == RP_OK)
+            status = layers_check_apart(outputs[x].name, outputs[x].a, "out", &c->out);
+        for (int y = 0; y < x && status == RP_OK; y++)
+            status = layers_check_apart(outputs[x].name, outputs[x].a, outputs[y].name, outputs[y].a);
+    }
+    return status;
+}
+
 static rp_status check(const rp_layer *l, const rp_layer_call *c, const rp_layer_saved *s, const rp_layer_grads *g,
                        rp_layer_saved *sizes)
 {
@@ -47,6 +67,8 @@ static rp_status check(const rp_layer *l, const rp_layer_call *c, const rp_layer
         return status;
     if (!s || !g || g->size != sizeof *g)
         return layers_fail(RP_E_ARG, "saved or g is NULL, or g of another version; start from rp_layer_grads_init");
+    if (s->layer != l)
+        return layers_fail(RP_E_ARG, "saved belongs to another layer; pass the result of rp_layer_forward of this one");
     if (s->batch != sizes->batch || s->len_q != sizes->len_q || s->len_k != sizes->len_k || c->cache)
         return layers_fail(RP_E_ARG, "saved belongs to a call with other sizes; pass the call of rp_layer_forward");
     const int64_t shape[3] = {s->batch, s->len_q, l->d.out_width};
@@ -54,7 +76,10 @@ static rp_status check(const rp_layer *l, const rp_layer_call *c, const rp_layer
         (status = check_gradient("dquery", l, &g->dquery, &c->query)) != RP_OK ||
         (status = check_gradient("dkey", l, &g->dkey, &c->key)) != RP_OK)
         return status;
-    return check_gradient("dvalue", l, &g->dvalue, &c->value);
+    if ((status = check_gradient("dvalue", l, &g->dvalue, &c->value)) != RP_OK ||
+        (status = layers_check_terms(l, c, g->term)) != RP_OK)
+        return status;
+    return check_apart(c, g);
 }
 
 /* Set the gradients of the arrays of a layer's terms: scratch memory for its weights, arrays of g for those of the

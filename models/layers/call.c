@@ -23,13 +23,15 @@ void rp_layer_saved_free(rp_layer_saved *saved)
 
 /* ------------------------------------------------------------------------------------------------ checks */
 
-static void print_shape(char *to, size_t size, int32_t ndim, const int64_t *shape)
+const char *layers_print_shape(char to[128], int32_t ndim, const int64_t *shape)
 {
+    const size_t size = 128;
     size_t n = (size_t)snprintf(to, size, "(");
-    for (int32_t x = 0; x < ndim && x < RP_MAX_AXES && n < size; x++)
+    for (int32_t x = 0; x < ndim && n < size; x++)
         n += (size_t)snprintf(to + n, size - n, "%s%lld", x ? ", " : "", (long long)shape[x]);
     if (n < size)
         snprintf(to + n, size - n, ")");
+    return to;
 }
 
 rp_status layers_check_array(const char *name, const rp_array *a, rp_dtype dtype, int32_t ndim, const int64_t *shape)
@@ -39,13 +41,18 @@ rp_status layers_check_array(const char *name, const rp_array *a, rp_dtype dtype
     if (a->dtype != dtype)
         return layers_fail(RP_E_ARG, "%s is of type %s; this layer needs %s", name, rp_dtype_name(a->dtype),
                            rp_dtype_name(dtype));
-    if (a->ndim != ndim || memcmp(a->shape, shape, (size_t)ndim * sizeof *shape) != 0) {
-        print_shape(has, sizeof has, a->ndim, a->shape);
-        print_shape(wants, sizeof wants, ndim, shape);
-        return layers_fail(RP_E_SHAPE, "%s has shape %s; expected %s", name, has, wants);
-    }
+    if (a->ndim != ndim)
+        return layers_fail(RP_E_SHAPE, "%s has %d axes; expected %d", name, (int)a->ndim, (int)ndim);
+    if (memcmp(a->shape, shape, (size_t)ndim * sizeof *shape) != 0)
+        return layers_fail(RP_E_SHAPE, "%s has shape %s; expected %s", name, layers_print_shape(has, ndim, a->shape),
+                           layers_print_shape(wants, ndim, shape));
+    for (int32_t x = 0; x < ndim; x++)
+        if (shape[x] < 0)
+            return layers_fail(RP_E_SHAPE, "%s has shape %s; sizes must be 0 or more", name,
+                               layers_print_shape(has, ndim, shape));
     if (layers_count(ndim, shape) < 0)
-        return layers_fail(RP_E_OVERFLOW, "the number of bytes of %s does not fit in 63 bits", name);
+        return layers_fail(RP_E_OVERFLOW, "%s has shape %s; its number of bytes does not fit in 63 bits", name,
+                           layers_print_shape(has, ndim, shape));
     for (int32_t x = ndim - 1; x >= 0; x--) {
         if (shape[x] > 1 && a->stride[x] != step)
             return layers_fail(RP_E_STRIDE,
@@ -53,6 +60,82 @@ rp_status layers_check_array(const char *name, const rp_array *a, rp_dtype dtype
                                (int)x, (long long)a->stride[x], (long long)step);
         step *= shape[x];
     }
+    if (!a->data && layers_count(ndim, shape) > 0)
+        return layers_fail(RP_E_ARG, "%s has shape %s but no data; pass a pointer to its elements", name,
+                           layers_print_shape(has, ndim, shape));
+    return RP_OK;
+}
+
+/* Return the bytes from the first to the last element of an array, and set *first. */
+static uintptr_t extent(const rp_array *a, uintptr_t *first)
+{
+    const uintptr_t size = rp_dtype_size(a->dtype);
+    uintptr_t low = (uintptr_t)a->data, high = low + size;
+    for (int32_t x = 0; x < a->ndim && x < RP_MAX_AXES; x++) {
+        if (a->shape[x] < 1)
+            return 0;
+        if (a->shape[x] > 1) /* otherwise the stride may have any value */
+            *(a->stride[x] < 0 ? &low : &high) += (uintptr_t)(a->shape[x] - 1) * (uintptr_t)a->stride[x] * size;
+    }
+    *first = low;
+    return high - low;
+}
+
+rp_status layers_check_apart(const char *a_name, const rp_array *a, const char *b_name, const rp_array *b)
+{
+    uintptr_t first_a, first_b;
+    const uintptr_t n_a = a->data ? extent(a, &first_a) : 0, n_b = b->data ? extent(b, &first_b) : 0;
+    if (n_a > 0 && n_b > 0 && first_a < first_b + n_b && first_b < first_a + n_a)
+        return layers_fail(RP_E_OVERLAP, "%s and %s share memory; use separate arrays", a_name, b_name);
+    return RP_OK;
+}
+
+rp_status layers_check_output(const char *name, const rp_array *output, const rp_layer_call *c)
+{
+    rp_status status;
+    char text[32];
+    if ((status = layers_check_apart(name, output, "query", &c->query)) != RP_OK ||
+        (status = layers_check_apart(name, output, "key", &c->key)) != RP_OK ||
+        (status = layers_check_apart(name, output, "value", &c->value)) != RP_OK)
+        return status;
+    for (int t = 0; t < 2 * RP_LAYER_TERMS; t++)
+        for (int x = 0; x < RP_MAX_ARRAYS; x++) {
+            snprintf(text, sizeof text, "term[%d][%d]", t, x);
+            if ((status = layers_check_apart(name, output, text, &c->term[t][x])) != RP_OK)
+                return status;
+        }
+    for (int m = 0; m < RP_LAYER_MASKS && status == RP_OK; m++) {
+        snprintf(text, sizeof text, "mask[%d]", m);
+        status = layers_check_apart(name, output, text, &c->mask[m]);
+    }
+    return status;
+}
+
+rp_status layers_check_terms(const rp_layer *l, const rp_layer_call *c,
+                             const rp_array term[2 * RP_LAYER_TERMS][RP_MAX_ARRAYS])
+{
+    for (int32_t at = 0; at < 2 * RP_LAYER_TERMS; at++)
+        for (int32_t x = 0; x < RP_MAX_ARRAYS; x++) {
+            const rp_layer *of = at < l->d.n_terms ? l : c->terms_of;
+            const int32_t t = at < l->d.n_terms ? at : at - l->d.n_terms;
+            if (!term[at][x].data)
+                continue;
+            if (!of || t >= of->d.n_terms || !rp_term_array(of->d.term[t].kind, x))
+                return layers_fail(RP_E_ARG, "term[%d][%d] is present, but the terms of the call have no such array",
+                                   (int)at, (int)x);
+            if (of->term_param[t][x] >= 0)
+                return layers_fail(RP_E_ARG, "term[%d][%d] is present, but it is the weight %s of the layer; set that",
+                                   (int)at, (int)x, of->params[of->term_param[t][x]].name);
+        }
+    return RP_OK;
+}
+
+static rp_status check_masks(const rp_layer *l, const rp_layer_call *c)
+{
+    for (int32_t m = l->d.n_masks; m < RP_LAYER_MASKS; m++)
+        if (c->mask[m].data)
+            return layers_fail(RP_E_ARG, "mask[%d] is present, but the layer has %d masks; add it to the description",
+                               (int)m, (int)l->d.n_masks);
     return RP_OK;
 }
 
@@ -85,7 +168,11 @@ static rp_status check_outputs(const rp_layer *l, const rp_layer_call *c, const 
                                     c->weights.ndim == 3 ? mean : full);
     if (status == RP_OK && !c->out.ndim && !c->weights.ndim)
         status = layers_fail(RP_E_ARG, "the call has neither out nor weights; pass one of them");
-    return status;
+    if (status == RP_OK)
+        status = layers_check_apart("out", &c->out, "weights", &c->weights);
+    if (status == RP_OK)
+        status = layers_check_output("out", &c->out, c);
+    return status == RP_OK ? layers_check_output("weights", &c->weights, c) : status;
 }
 
 static rp_status check_cache(const rp_layer *l, const rp_layer_call *c, rp_layer_saved *s)
@@ -103,7 +190,31 @@ static rp_status check_cache(const rp_layer *l, const rp_layer_call *c, rp_layer
         return layers_fail(
             RP_E_RANGE, "the cache has %lld tokens and a capacity of %lld; %lld more do not fit (create a larger one)",
             (long long)cache->length, (long long)cache->capacity, (long long)s->len_k);
+    if (c->q_offset > INT64_MAX - cache->length)
+        return layers_fail(RP_E_RANGE, "q_offset is %lld; it must be at most 2^60", (long long)c->q_offset);
     s->len_k += cache->length;
+    return RP_OK;
+}
+
+/* Check the sizes of the arrays between the input and the output. The loops over rows count in 32 bits. */
+static rp_status check_sizes(const rp_layer *l, const rp_layer_saved *s)
+{
+    const int64_t sizes[][3] = {{s->batch, s->len_q, l->out[RP_Q]},
+                                {s->batch, s->len_k, l->out[RP_K]},
+                                {s->batch, s->len_k, l->out[RP_V]},
+                                {s->batch, s->len_q, l->in[RP_O]}};
+    for (size_t x = 0; x < sizeof sizes / sizeof *sizes; x++) {
+        if (layers_count(3, sizes[x]) < 0)
+            return layers_fail(RP_E_OVERFLOW,
+                               "the activations of a batch of %lld sequences of %lld tokens do not fit "
+                               "in 63 bits; use a smaller batch or shorter sequences",
+                               (long long)s->batch, (long long)sizes[x][1]);
+        if (sizes[x][0] * sizes[x][1] > INT32_MAX)
+            return layers_fail(RP_E_RANGE,
+                               "the batch has %lld sequences of %lld tokens; their product must be at most "
+                               "%d (use a smaller batch)",
+                               (long long)s->batch, (long long)sizes[x][1], INT32_MAX);
+    }
     return RP_OK;
 }
 
@@ -124,6 +235,7 @@ rp_status layers_check_call(const rp_layer *l, const rp_layer_call *c, rp_layer_
         return layers_fail(RP_E_ARG,
                            "layer or call is NULL, or call of another version; start from rp_layer_call_init");
     const rp_array *key = key_of(c), *value = value_of(c);
+    s->layer = l;
     s->batch = c->query.shape[0];
     s->len_q = c->query.shape[1];
     s->len_k = key->shape[1];
@@ -132,7 +244,9 @@ rp_status layers_check_call(const rp_layer *l, const rp_layer_call *c, rp_layer_
                               l->d.key_width)) != RP_OK ||
         (status = check_input(c->value.ndim ? "value" : "key, in place of an absent value,", l, value, s->batch,
                               s->len_k, l->d.value_width)) != RP_OK ||
-        (status = check_shared(l, c)) != RP_OK || (status = check_cache(l, c, s)) != RP_OK)
+        (status = check_shared(l, c)) != RP_OK || (status = layers_check_terms(l, c, c->term)) != RP_OK ||
+        (status = check_masks(l, c)) != RP_OK || (status = check_cache(l, c, s)) != RP_OK ||
+        (status = check_sizes(l, s)) != RP_OK)
         return status;
     return check_outputs(l, c, s);
 }

@@ -20,13 +20,13 @@ static rp_status find_arrays(const rp_layer *l, const char *path, const io_set *
         if (!a)
             return layers_fail(RP_E_SHAPE, "%s: %s", path, err);
         if (!is_floating(a->dtype))
-            return layers_fail(RP_E_SHAPE, "%s: %s is of type %s, expected f32, f64, f16 or bf16", path, p->name,
+            return layers_fail(RP_E_SHAPE, "%s: %s is of type %s; expected f32, f64, f16 or bf16", path, p->name,
                                rp_dtype_name(a->dtype));
         if (a->ndim != p->ndim || memcmp(a->shape, p->shape, (size_t)p->ndim * sizeof *p->shape) != 0) {
-            const int64_t *s = p->shape;
-            return layers_fail(RP_E_SHAPE, "%s: %s has %d axes and %lld elements, expected shape (%lld%s%.0lld)", path,
-                               p->name, (int)a->ndim, (long long)(a->bytes / rp_dtype_size(a->dtype)), (long long)s[0],
-                               p->ndim > 1 ? ", " : "", p->ndim > 1 ? (long long)s[1] : 0LL);
+            char has[128], wants[128];
+            return layers_fail(RP_E_SHAPE, "%s: %s has shape %s; expected %s", path, p->name,
+                               layers_print_shape(has, a->ndim, a->shape),
+                               layers_print_shape(wants, p->ndim, p->shape));
         }
         found[x] = a;
     }

@@ -46,21 +46,21 @@ RPI_CLONES void layers_plain(int order, int transa, int transb, int m, int n, in
     const size_t b_k = transb == LAYERS_TRANS ? 1 : (size_t)ldb, b_column = transb == LAYERS_TRANS ? (size_t)ldb : 1;
     panel p;
     (void)order, (void)alpha;
-    for (int i = 0; i < m; i++)
-        for (int j = 0; j < n; j++) {
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
             real *to = c + (size_t)i * (size_t)ldc + j;
             *to = beta == 0 ? 0 : *to * beta; /* c may be uninitialized */
         }
-    for (int t = 0; t < k; t += KC)
-        for (int j = 0; j < n; j += NR) {
-            const int depth = k - t < KC ? k - t : KC, columns = n - j < NR ? n - j : NR;
+    for (int64_t t = 0; t < k; t += KC)
+        for (int64_t j = 0; j < n; j += NR) {
+            const int depth = k - t < KC ? (int)(k - t) : KC, columns = n - j < NR ? (int)(n - j) : NR;
             pack(&p, depth, columns, b + (size_t)t * b_k + (size_t)j * b_column, b_k, b_column);
-            for (int i = 0; i < m; i += MR) {
+            for (int64_t i = 0; i < m; i += MR) {
                 real sum[MR][NR] = {{0}};
                 const real *rows[MR];
-                const int height = m - i < MR ? m - i : MR;
+                const int height = m - i < MR ? (int)(m - i) : MR;
                 for (int r = 0; r < MR; r++) { /* rows beyond m repeat the last one and are not stored */
-                    const int at = i + (r < height ? r : height - 1);
+                    const int64_t at = i + (r < height ? r : height - 1);
                     rows[r] = a + (size_t)at * a_row + (size_t)t * a_k;
                     memcpy(sum[r], c + (size_t)at * (size_t)ldc + j, (size_t)columns * sizeof(real));
                 }

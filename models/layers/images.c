@@ -17,15 +17,7 @@ static rp_status check_pair(const char *from_name, const rp_array *from, int32_t
         status = layers_check_array(to_name, to, from->dtype, to_ndim, to_shape);
     if (status != RP_OK)
         return status;
-    const size_t size = rp_dtype_size(from->dtype);
-    const char *a = from->data, *b = to->data;
-    const size_t na = (size_t)layers_count(from_ndim, from_shape) * size;
-    const size_t nb = (size_t)layers_count(to_ndim, to_shape) * size;
-    if (na > 0 && nb > 0 && (!a || !b))
-        return layers_fail(RP_E_ARG, "%s has no data; pass an array", a ? to_name : from_name);
-    if (na > 0 && nb > 0 && (uintptr_t)a < (uintptr_t)b + nb && (uintptr_t)b < (uintptr_t)a + na)
-        return layers_fail(RP_E_OVERLAP, "%s and %s share memory; use separate arrays", from_name, to_name);
-    return RP_OK;
+    return layers_check_apart(from_name, from, to_name, to);
 }
 
 /* ------------------------------------------------------------------------------------------------ patches */
@@ -42,6 +34,12 @@ static rp_status cut(const rp_array *images, int64_t size, const rp_array *patch
             "images has %d axes, %lld rows and %lld columns, and size is %lld; expected 4 axes, and rows "
             "and columns that are multiples of size (crop or pad the images)",
             (int)images->ndim, (long long)h, (long long)w, (long long)size);
+    const int64_t each[3] = {c, size, size};
+    if (layers_count(4, images->shape) < 0 || layers_count(3, each) < 0)
+        return layers_fail(RP_E_SHAPE,
+                           "images has %lld images of %lld channels, %lld rows and %lld columns; sizes must "
+                           "be 0 or more, and numbers of bytes must fit in 63 bits",
+                           (long long)b, (long long)c, (long long)h, (long long)w);
     const int64_t rows = h / size, columns = w / size, shape[3] = {b, rows * columns, c * size * size};
     const rp_status status = to_patches ? check_pair("images", images, 4, images->shape, "patches", patches, 3, shape)
                                         : check_pair("patches", patches, 3, shape, "images", images, 4, images->shape);
@@ -230,7 +228,13 @@ static rp_status move(const rp_array *tokens, const rp_windows *o, const rp_arra
     if (!tokens || !windows)
         return layers_fail(RP_E_ARG, "grids or windows is NULL; pass both");
     const int64_t b = tokens->shape[0], c = tokens->shape[3], n = (o->h / o->window_h) * (o->w / o->window_w);
-    const int64_t each = o->window_h * o->window_w, grid[4] = {b, o->h, o->w, c}, cut_shape[3] = {b * n, each, c};
+    const int64_t each = o->window_h * o->window_w, grid[4] = {b, o->h, o->w, c};
+    if (layers_count(4, grid) < 0)
+        return layers_fail(RP_E_SHAPE,
+                           "grids has %lld grids of %lld x %lld tokens of width %lld; sizes must be 0 or "
+                           "more, and the number of bytes must fit in 63 bits",
+                           (long long)b, (long long)o->h, (long long)o->w, (long long)c);
+    const int64_t cut_shape[3] = {b * n, each, c};
     status = to_windows ? check_pair("grids", tokens, 4, grid, "windows", windows, 3, cut_shape)
                         : check_pair("windows", windows, 3, cut_shape, "grids", tokens, 4, grid);
     if (status != RP_OK)

@@ -27,10 +27,13 @@ rp_layer_desc rp_layer_desc_init(int64_t width, int64_t heads)
 int64_t layers_count(int32_t ndim, const int64_t *shape)
 {
     int64_t n = 1;
-    for (int32_t x = 0; x < ndim; x++)
-        if (__builtin_mul_overflow(n, shape[x], &n) || n > INT64_MAX / 8)
+    bool empty = false;
+    for (int32_t x = 0; x < ndim; x++) {
+        empty = empty || shape[x] == 0;
+        if (shape[x] < 0 || __builtin_mul_overflow(n, shape[x] ? shape[x] : 1, &n) || n > INT64_MAX / 8)
             return -1;
-    return n;
+    }
+    return empty ? 0 : n;
 }
 
 void *layers_at(const rp_layer *layer, layers_place place)
@@ -45,14 +48,16 @@ void *layers_grad_at(const rp_layer *layer, layers_place place)
 
 /* ------------------------------------------------------------------------------------------------ the description */
 
-/* Replace zeros that stand for defaults, and compute the widths of the projections. */
+/* Replace zeros that stand for defaults, and compute the widths of the projections. dim_k stays 0 if width is not a
+ * multiple of heads. */
 static void resolve(rp_layer *l)
 {
     rp_layer_desc *d = &l->d;
     d->key_width = d->key_width ? d->key_width : d->width;
     d->value_width = d->value_width ? d->value_width : d->key_width;
     d->kv_heads = d->kv_heads ? d->kv_heads : d->heads;
-    d->dim_k = d->dim_k ? d->dim_k : d->width / (d->heads > 0 ? d->heads : 1);
+    if (d->dim_k == 0 && d->heads > 0 && d->width % d->heads == 0)
+        d->dim_k = d->width / d->heads;
     d->dim_v = d->dim_v ? d->dim_v : d->dim_k;
     l->in[RP_Q] = d->width, l->in[RP_K] = d->key_width, l->in[RP_V] = d->value_width;
 }
@@ -66,6 +71,10 @@ static rp_status check_sizes(rp_layer *l)
     } sizes[] = {{"width", d->width}, {"key_width", d->key_width}, {"value_width", d->value_width},
                  {"heads", d->heads}, {"kv_heads", d->kv_heads},   {"dim_k", d->dim_k},
                  {"dim_v", d->dim_v}};
+    if (d->dim_k == 0 && d->width > 0 && d->heads > 0)
+        return layers_fail(RP_E_SHAPE,
+                           "width is %lld, which is not a multiple of heads, %lld; change one, or set dim_k",
+                           (long long)d->width, (long long)d->heads);
     for (size_t x = 0; x < sizeof sizes / sizeof *sizes; x++)
         if (sizes[x].value < 1 || sizes[x].value > INT32_MAX)
             return layers_fail(RP_E_RANGE, "%s is %lld; it must be from 1 to %d", sizes[x].name,
@@ -116,6 +125,9 @@ static rp_status add_param(rp_layer *l, const char *name, int32_t ndim, const in
     const int64_t n = layers_count(ndim, shape);
     rp_layer_param *p = &l->params[l->n_params];
     char *to = l->names[l->n_params];
+    if (!*name || strlen(name) >= RP_NAME_MAX)
+        return layers_fail(RP_E_RANGE, "the name \"%.32s\" of a weight has %zu bytes; it must have 1 to %d", name,
+                           strlen(name), RP_NAME_MAX - 1);
     snprintf(to, RP_NAME_MAX, "%s", name);
     for (int32_t x = 0; x < l->n_params; x++)
         if (strcmp(l->params[x].name, to) == 0)
@@ -300,7 +312,7 @@ rp_layer_param *rp_layer_param_named(rp_layer *layer, const char *name)
 
 void rp_layer_random(rp_layer *layer, uint64_t seed)
 {
-    for (int32_t x = 0; x < layer->n_params; x++) {
+    for (int32_t x = 0; layer && x < layer->n_params; x++) {
         const rp_layer_param *p = &layer->params[x];
         double deviation = p->ndim == 1 ? 0 : sqrt(2.0 / (double)(p->shape[p->ndim - 2] + p->shape[p->ndim - 1]));
         for (int32_t t = 0; t < layer->d.n_terms; t++)
@@ -313,13 +325,13 @@ void rp_layer_random(rp_layer *layer, uint64_t seed)
 
 void rp_layer_zero_grad(rp_layer *layer)
 {
-    for (int32_t x = 0; x < layer->n_params; x++)
+    for (int32_t x = 0; layer && x < layer->n_params; x++)
         memset(layer->params[x].grad, 0, (size_t)layer->params[x].n * layer->ops->size);
 }
 
 void rp_layer_step(rp_layer *layer, double rate)
 {
-    for (int32_t x = 0; x < layer->n_params; x++)
+    for (int32_t x = 0; layer && x < layer->n_params; x++)
         layer->ops->add(layer->params[x].n, -rate, layer->params[x].grad, layer->params[x].data);
     rp_layer_zero_grad(layer);
 }

@@ -63,6 +63,7 @@ struct rp_layer_cache {
 typedef enum layers_array { LAYERS_Q, LAYERS_K, LAYERS_V, LAYERS_OUT, LAYERS_LSE, LAYERS_ARRAYS } layers_array;
 
 struct rp_layer_saved {
+    const rp_layer *layer;
     int64_t batch, len_q, len_k;
     void *data[LAYERS_ARRAYS];
     bool owned[LAYERS_ARRAYS]; /* false: data is an array of the call */
@@ -82,9 +83,19 @@ rp_array layers_heads(const rp_layer *layer, void *data, int64_t batch, int64_t 
                       int64_t rows);
 /* Check the arrays of a call, and set the sizes of s. */
 rp_status layers_check_call(const rp_layer *layer, const rp_layer_call *call, rp_layer_saved *s);
-/* Check that an array is contiguous and has this type and shape. */
+/* Write a shape, such as "(2, 3)". Return `to`. */
+const char *layers_print_shape(char to[128], int32_t ndim, const int64_t *shape);
+/* Check that an array is contiguous, and has data and this type and shape. */
 rp_status layers_check_array(const char *name, const rp_array *a, rp_dtype dtype, int32_t ndim, const int64_t *shape);
-/* Return the number of elements of an array of that shape; -1 if it overflows a size in bytes of 8-byte numbers. */
+/* Check that two arrays have no memory in common. */
+rp_status layers_check_apart(const char *a_name, const rp_array *a, const char *b_name, const rp_array *b);
+/* Check that an output has no memory in common with an input of the call. */
+rp_status layers_check_output(const char *name, const rp_array *output, const rp_layer_call *call);
+/* Check that the call's arrays of terms, or their gradients, belong to terms and are not weights. */
+rp_status layers_check_terms(const rp_layer *layer, const rp_layer_call *call,
+                             const rp_array term[2 * RP_LAYER_TERMS][RP_MAX_ARRAYS]);
+/* Return the number of elements of an array of that shape; -1 if a size is negative, or if the product of the sizes
+ * other than 0 overflows a size in bytes of 8-byte numbers. */
 int64_t layers_count(int32_t ndim, const int64_t *shape);
 
 #endif

@@ -268,8 +268,8 @@ def images():
     embedded = F.conv2d(x, kernel, stride=2).flatten(2).transpose(1, 2)
     dout = draw(*embedded.shape)
     dx, dkernel = torch.autograd.grad((embedded * dout).sum(), (x, kernel))
-    arrays = {"images": x.half(), "kernel": kernel.half(), "dembedded": dout.half(), "embedded": embedded, "dimages": dx,
-              "dkernel": dkernel}
+    arrays = {"images": x.half(), "kernel": kernel.half(), "dembedded": dout.half(), "embedded": embedded,
+              "dimages": dx, "dkernel": dkernel}
     for name, mode, extra, size, to in (("linear_up", "bilinear", 1, (3, 4), (5, 7)),
                                         ("linear_down", "bilinear", 0, (5, 4), (2, 3)),
                                         ("cubic_up", "bicubic", 2, (3, 4), (7, 5)),
