@@ -40,7 +40,7 @@ says 'GFLOP/s' bench fwd:f32:b1h1q64k64d16:none --seconds 0.01
 "$bin/python" -c 'import numpy as np; x = np.ones((1, 1, 4, 8), np.float32); np.savez("in.npz", q=x, k=x, v=x)'
 runs attend in.npz -o out.npz --bias alibi
 "$bin/python" -c 'import numpy as np; assert (np.load("out.npz")["out"] == 1).all()'
-says 'A.The,cat. = 0.3253' explain --input examples/data/cat.npz # the wheel includes this file, because docs/texts.md begins with it
+says 'A.The,cat. = 0.3253' explain --input examples/data/cat.npz # the wheel includes this file, because docs/texts.md names it
 runs attend examples/data/shaw.npz -o shaw.npz --relkey table=a_k,left=3,right=3 --relval table=a_v,left=3,right=3 --weights --summary
 runs bias alibi --q 8 --k 8 -o alibi.png
 head -c 4 alibi.png | grep -q PNG

@@ -40,7 +40,7 @@ def test_printed_trace(capsys):
     said = capsys.readouterr().out
     assert said.startswith("\n=== Relative Position Bias trace for 'The' ===\nbias_scale = 0.3, d_k = 4\n\nRaw scores: "
                            "   [0.  2.  1.  1.  1.5]\n")
-    assert "Bias values:   [ 0.     -0.2079 -0.3296 -0.4159 -0.4828]\n" in said  # see docs/errata.md
+    assert "Bias values:   [ 0.     -0.2079 -0.3296 -0.4159 -0.4828]\n" in said  # see docs/texts/s0.md
     assert "Biased scores: [0.     0.7921 0.1704 0.0841 0.2672]\n" in said
     assert "  A[The,cat] = 0.3253 (d=1) |################|\n" in said
     assert said.endswith("Output[The] = [0.2435 0.4215 0.2709 0.2565]\n")

@@ -165,12 +165,12 @@ def test_readme():
 
 def test_examples_of_the_texts_run_alone():
     """Each block runs without the others."""
-    page = open(os.path.join(ROOT, "docs", "texts.md"), encoding="utf-8").read()
-    blocks = re.findall(r"^```{doctest}\n(.*?)^```", page, re.M | re.S)
-    assert len(blocks) >= 13
-    runner = doctest.DocTestRunner()
-    for n, block in enumerate(blocks):
-        runner.run(doctest.DocTestParser().get_doctest(block, {}, f"block {n + 1} of texts.md", None, 0))
+    runner, n = doctest.DocTestRunner(), 0
+    for name in ("s0", "s1", "s2", "s3", "s4"):
+        page = open(os.path.join(ROOT, "docs", "texts", f"{name}.md"), encoding="utf-8").read()
+        for n, block in enumerate(re.findall(r"^```{doctest}\n(.*?)^```", page, re.M | re.S), n + 1):
+            runner.run(doctest.DocTestParser().get_doctest(block, {}, f"block {n} of the texts, in {name}.md", None, 0))
+    assert n >= 18
     assert runner.failures == 0
 
 

@@ -79,7 +79,7 @@ formulas 29
 ok shift --grid 20 --object 16 --by 4 --json # the largest object
 has '"object": 16' '"relative": \{"pairs": 0, "change": 0\}'
 
-# The text has the numbers of JSON, and docs/texts.md has the text.
+# The text has the numbers of JSON, and docs/texts/s2.md has the text.
 ok shift --json
 cp "$T/out" "$T/json"
 ok shift
@@ -89,7 +89,7 @@ for s in json.load(open(sys.argv[1]))["shifts"]:
     print(s["by"], f'{s["absolute"]["change"]:.4f} {s["relative"]["change"]:.4f}', s["windows"]["pairs"], s["shifted_windows"]["pairs"])
 END
 check 'the rows of the text' "$(cat "$T/rows")" "$(sed -nE 's/ +/ /g; s/^ ([0-9])/\1/p' "$T/out")"
-check 'docs/texts.md' "$(cat "$T/out")" "$(sed -n '/^\$ relpos shift$/,/^```$/{//d;p;}' docs/texts.md)"
+check 'docs/texts/s2.md' "$(cat "$T/out")" "$(sed -n '/^\$ relpos shift$/,/^```$/{//d;p;}' docs/texts/s2.md)"
 ok shift --by 3
 check 'one shift' 1 "$(grep -cE '^ +[0-9]+ +[0-9]+\.[0-9]{4} ' "$T/out")"
 refusals shift <<'END'

@@ -8,7 +8,7 @@
 Every printed number below was copied from its source, and the script recomputes it. It asserts that a correct number
 equals the value of the formula to the last printed digit, and that a wrong matrix is wrong in exactly the listed cells.
 NumPy provides the legacy random numbers of one source. Sums are exact (math.fsum), so the file does not depend on a
-BLAS. docs/errata.md explains the errors.
+BLAS. docs/texts explains the errors.
 
 SPDX-License-Identifier: Apache-2.0
 """

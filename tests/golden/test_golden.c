@@ -1,7 +1,7 @@
 /* test_golden.c -- recomputes published worked examples through the public interface and compares the results with the
  * printed digits.
  *
- * golden.h contains the examples (docs/errata.md lists them, with the printed numbers that are wrong); t5_buckets.h
+ * golden.h contains the examples (docs/texts lists them, with the printed numbers that are wrong); t5_buckets.h
  * contains the buckets of Hugging Face's T5. Every check prints the largest error and its tolerance. The plain loops in
  * this file follow the formulas. The stored numbers, the plain loops and the library must all agree.
  * SPDX-License-Identifier: Apache-2.0 */
@@ -191,7 +191,7 @@ static void an_offset_stands_for_unseen_pairs(void **state)
         pairs_of_one += i + 1 < SHAW_PAIRS[0];
     assert_int_equal(unseen, SHAW_PAIRS[2]);
     assert_int_equal(total, SHAW_PAIRS[3]);
-    assert_int_equal(pairs_of_one, 127); /* the source says thousands (docs/errata.md) */
+    assert_int_equal(pairs_of_one, 127); /* the source says thousands (docs/texts/s1.md) */
 }
 
 /* ------------------------------------------------------------------------------------------------ vision notes */

@@ -11,7 +11,7 @@ const n = 3;  // tokens
 const names = [...Array(n).keys()].map(i => `token ${i}`);
 // rows and columns of the map of content against position
 const contents = [...Array(21).keys()].map(r => r / 5), strengths = [...Array(21).keys()].map(c => c - 10);
-// cells whose numbers in the notes are wrong: docs/errata.md
+// cells whose numbers in the notes are wrong: docs/texts/s2.md
 const errata = {
   rotary: ['0,2', '2,0', '1,2', '2,1']
 };

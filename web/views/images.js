@@ -140,7 +140,7 @@ function fourPatches(core, {VIT4_X: X, VIT4_PLACED: P, VIT4_BIAS: B}) {
 
 /** Return the tables of the example of four patches. */
 function fourTables(four) {
-  // cells whose numbers in the vision notes are wrong: docs/errata.md
+  // cells whose numbers in the vision notes are wrong: docs/texts/s2.md
   const errata = {
     content: ['2,3', '3,2'],
     absolute: ['1,1', '1,2', '1,3', '2,1', '2,2', '3,1', '3,3'],
@@ -154,7 +154,7 @@ function fourTables(four) {
   return h('div', {},
     h('p', {class: 'note'},
       'The example of the notes on vision transformers: a 2 × 2 grid with the patches [1, 0], [0, 1], [1, 1], [0, ' +
-        '0]. In the shaded cells the notes have wrong numbers, which are corrected here (docs/errata.md).'),
+        '0]. In the shaded cells the notes have wrong numbers, which are corrected here (docs/texts/s2.md).'),
     h('div', {class: 'panels pairs'},
       Object.entries(four).map(
         ([key, rows]) => h('div', {},
