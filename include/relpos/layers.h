@@ -250,7 +250,7 @@ RP_API rp_status rp_layer_forward(const rp_layer *layer, const rp_layer_call *ca
  * other arrays. If call.key is absent, dquery includes the gradient of the keys. If call.value is absent, the gradient
  * of the array in its place includes that of the values.
  *
- * Shapes   those of the arrays of the call; dout is an input. */
+ * Shapes   those of the arrays of the call. dout and dweights are inputs. */
 typedef struct rp_layer_grads {
     size_t size;                                      /* sizeof(rp_layer_grads) */
     rp_array dout;                                    /* gradient of the loss with respect to out */
@@ -258,13 +258,17 @@ typedef struct rp_layer_grads {
     rp_array dkey;                                    /* output; absent if call.key is absent */
     rp_array dvalue;                                  /* output; absent if call.value is absent */
     rp_array term[2 * RP_LAYER_TERMS][RP_MAX_ARRAYS]; /* outputs: gradients of learned arrays of call.term */
+    /* gradient of the loss with respect to the attention weights, [B, H, Lq, Lk], or [B, Lq, Lk] for those of their
+     * mean over the heads; absent = 0. The backward pass then takes about twice as long. */
+    rp_array dweights;
 } rp_layer_grads;
 
 /* Return gradients with every array absent. */
 RP_API rp_layer_grads rp_layer_grads_init(void);
 
-/* Compute the gradients of sum(dout * out). The gradients of the weights are added to rp_layer_param.grad; those of the
- * inputs are written. `call` is that of the forward call, and the weights and arrays must not have changed. */
+/* Compute the gradients of sum(dout * out) + sum(dweights * weights). Those of the weights of the layer are added to
+ * rp_layer_param.grad; those of the inputs are written. `call` is that of the forward call, and the weights and arrays
+ * must not have changed. */
 RP_API rp_status rp_layer_backward(rp_layer *layer, const rp_layer_call *call, const rp_layer_saved *saved,
                                    const rp_layer_grads *g);
 

@@ -16,6 +16,7 @@ rp_layer_grads rp_layer_grads_init(void)
 typedef struct scratch {
     void *data[LAYERS_ARRAYS];
     void *term[2 * RP_LAYER_TERMS][RP_MAX_ARRAYS];
+    void *dweights; /* the gradient of a mean of weights, divided by the number of heads */
 } scratch;
 
 static void free_scratch(scratch *s)
@@ -25,6 +26,7 @@ static void free_scratch(scratch *s)
     for (int t = 0; t < 2 * RP_LAYER_TERMS; t++)
         for (int x = 0; x < RP_MAX_ARRAYS; x++)
             free(s->term[t][x]);
+    free(s->dweights);
 }
 
 static rp_status check_gradient(const char *name, const rp_layer *l, const rp_array *g, const rp_array *of)
@@ -37,6 +39,14 @@ static rp_status check_gradient(const char *name, const rp_layer *l, const rp_ar
                            "gradient of the array in its place",
                            name);
     return layers_check_array(name, g, l->d.dtype, 3, of->shape);
+}
+
+static rp_status check_dweights(const rp_layer *l, const rp_layer_saved *s, const rp_array *g)
+{
+    const int64_t each[4] = {s->batch, l->d.heads, s->len_q, s->len_k}, mean[3] = {s->batch, s->len_q, s->len_k};
+    return !g->ndim       ? RP_OK
+           : g->ndim == 3 ? layers_check_array("dweights", g, l->d.dtype, 3, mean)
+                          : layers_check_array("dweights", g, l->d.dtype, 4, each);
 }
 
 /* Check that the outputs have no memory in common with other arrays. */
@@ -53,6 +63,8 @@ static rp_status check_apart(const rp_layer_call *c, const rp_layer_grads *g)
             status = layers_check_apart(outputs[x].name, outputs[x].a, "dout", &g->dout);
         if (status == RP_OK)
             status = layers_check_apart(outputs[x].name, outputs[x].a, "out", &c->out);
+        if (status == RP_OK)
+            status = layers_check_apart(outputs[x].name, outputs[x].a, "dweights", &g->dweights);
         for (int y = 0; y < x && status == RP_OK; y++)
             status = layers_check_apart(outputs[x].name, outputs[x].a, outputs[y].name, outputs[y].a);
     }
@@ -72,6 +84,8 @@ static rp_status check(const rp_layer *l, const rp_layer_call *c, const rp_layer
     if (s->batch != sizes->batch || s->len_q != sizes->len_q || s->len_k != sizes->len_k || c->cache)
         return layers_fail(RP_E_ARG, "saved belongs to a call with other sizes; pass the call of rp_layer_forward");
     const int64_t shape[3] = {s->batch, s->len_q, l->d.out_width};
+    if ((status = check_dweights(l, s, &g->dweights)) != RP_OK)
+        return status;
     if ((status = layers_check_array("dout", &g->dout, l->d.dtype, 3, shape)) != RP_OK ||
         (status = check_gradient("dquery", l, &g->dquery, &c->query)) != RP_OK ||
         (status = check_gradient("dkey", l, &g->dkey, &c->key)) != RP_OK)
@@ -111,6 +125,25 @@ static void add_terms(rp_layer *l, int32_t first, const scratch *s)
             }
 }
 
+/* Set the gradient of the weights: an array of the caller, or for the mean over the heads, a copy of it divided by
+ * their number, which all heads share. */
+static bool place_dweights(const rp_layer *l, const rp_array *given, scratch *d, rp_grads *to)
+{
+    to->dweights = *given;
+    if (given->ndim != 3)
+        return true;
+    const int64_t n = layers_count(3, given->shape);
+    const int64_t shape[4] = {given->shape[0], l->d.heads, given->shape[1], given->shape[2]};
+    d->dweights = calloc((size_t)n + 1, l->ops->size);
+    if (!d->dweights)
+        return false;
+    l->ops->add(n, 1.0 / (double)l->d.heads, given->data, d->dweights);
+    to->dweights = rp_array_of(d->dweights, l->d.dtype, 4, shape);
+    to->dweights.stride[0] = given->shape[1] * given->shape[2];
+    to->dweights.stride[1] = 0;
+    return true;
+}
+
 /* Compute the gradients of q, k, v and of the terms from that of the output of attention. */
 static rp_status attend_back(rp_layer *l, const rp_layer_call *c, const rp_layer_saved *s, const rp_layer_grads *given,
                              scratch *d)
@@ -123,7 +156,8 @@ static rp_status attend_back(rp_layer *l, const rp_layer_call *c, const rp_layer
     g.dq = layers_heads(l, d->data[LAYERS_Q], s->batch, l->d.heads, s->len_q, l->d.dim_k, s->len_q);
     g.dk = layers_heads(l, d->data[LAYERS_K], s->batch, l->d.kv_heads, s->len_k, l->d.dim_k, s->len_k);
     g.dv = layers_heads(l, d->data[LAYERS_V], s->batch, l->d.kv_heads, s->len_k, l->d.dim_v, s->len_k);
-    if (!place_terms(l, 0, given, d, &g) || (c->terms_of && !place_terms(c->terms_of, l->d.n_terms, given, d, &g)))
+    if (!place_dweights(l, &given->dweights, d, &g) || !place_terms(l, 0, given, d, &g) ||
+        (c->terms_of && !place_terms(c->terms_of, l->d.n_terms, given, d, &g)))
         return layers_no_memory("gradients of terms");
     rp_status status = rp_plan_create(&plan, &a.desc);
     if (status == RP_OK)
@@ -176,7 +210,7 @@ rp_status rp_layer_backward(rp_layer *layer, const rp_layer_call *call, const rp
 {
     rp_layer *l = layer;
     rp_layer_saved sizes = {0};
-    scratch d = {{0}, {{0}}};
+    scratch d = {{0}, {{0}}, NULL};
     rp_status status = check(l, call, saved, g, &sizes);
     if (status != RP_OK)
         return status;

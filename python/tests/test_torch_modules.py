@@ -96,8 +96,8 @@ def test_relative_position_bias_attention(learned, front):
 
 
 def test_relative_position_bias_attention_of_the_worked_example(capsys):
-    """Check the weights of the query "The" among the five tokens in docs/texts/s0.md, without a decay and with a decay of
-    0.3."""
+    """Check the weights of the query "The" among the five tokens in docs/texts/s0.md, without a decay and with a decay
+    of 0.3."""
     q = torch.tensor([[1., 0, 1, 0], [0, 2, 0, 1], [1, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 1]])
     k = torch.tensor([[0., 1, 0, 1], [1, 0, 1, 0], [1, 1, 0, 0], [0, 0, 1, 1], [1, 0, .5, .5]])
     v = torch.cat([torch.eye(4), torch.full((1, 4), 0.5)])

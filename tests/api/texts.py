@@ -33,8 +33,8 @@ def softmax(row):
 
 
 def attend(q, k, v, bias, vectors=None, scale=None, keys=None):
-    """Return (weights, output) of one head. bias(i, j) is added to a score; vectors(i, j) returns vectors that are added
-    to the key and to the value; keys(i, j) is false where masked."""
+    """Return (weights, output) of one head. bias(i, j) is added to a score; vectors(i, j) returns vectors that are
+    added to the key and to the value; keys(i, j) is false where masked."""
     scale = scale or 1 / math.sqrt(len(q[0]))
     weights, out = [], []
     for i, query in enumerate(q):
@@ -207,7 +207,8 @@ def s2(first):
             q, k, v = (heads_of([row[4 * n:4 * n + 4] for row in qkv], 2) for n in range(3))
             heads = []
             for h in range(2):
-                table = lambda i, j: weights[4][(tokens[i][0] - tokens[j][0] + 1) * 3 + tokens[i][1] - tokens[j][1] + 1][h]
+                entry = lambda i, j: (tokens[i][0] - tokens[j][0] + 1) * 3 + tokens[i][1] - tokens[j][1] + 1
+                table = lambda i, j: weights[4][entry(i, j)][h]
                 heads.append(attend(q[h], k[h], v[h], table, keys=lambda i, j: part[i] == part[j])[1])
             out += plus(matmul(joined(heads), transposed(weights[2])), weights[3][0])
         return out

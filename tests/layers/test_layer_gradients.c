@@ -69,6 +69,24 @@ static void of_published_classes(void **state)
     }
 }
 
+/* A loss that also depends on the attention weights of each head, or on their mean. */
+static void of_attention_weights(void **state)
+{
+    (void)state;
+    for (int n = 0; n < TRIALS; n++)
+        for (int mean = 0; mean < 2; mean++) {
+            trial t;
+            published(&t, n, RP_F64);
+            const int64_t b = t.call.query.shape[0], lq = t.call.query.shape[1];
+            const int64_t lk = t.call.key.ndim ? t.call.key.shape[1] : lq;
+            rp_array *const both[] = {&t.call.weights, &t.g.dweights};
+            for (int x = 0; x < 2; x++)
+                *both[x] = mean ? ZEROS(&t.memory, RP_F64, b, lq, lk) : ZEROS(&t.memory, RP_F64, b, t.d.heads, lq, lk);
+            fill_normal(&t.g.dweights, &t.random);
+            check(&t, INT64_MAX);
+        }
+}
+
 static void of_each_term(void **state)
 {
     (void)state;
@@ -81,6 +99,7 @@ static void of_each_term(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(of_published_classes), cmocka_unit_test(of_each_term)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(of_published_classes), cmocka_unit_test(of_attention_weights),
+                                       cmocka_unit_test(of_each_term)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

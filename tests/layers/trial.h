@@ -191,6 +191,8 @@ HELPER double loss_of(const trial *t)
     fine(rp_layer_forward(t->layer, &t->call, NULL));
     for (int64_t x = 0; x < problem_size(&t->call.out); x++)
         sum += at(&t->call.out, x) * at(&t->g.dout, x);
+    for (int64_t x = 0; t->g.dweights.ndim && x < problem_size(&t->call.weights); x++)
+        sum += at(&t->call.weights, x) * at(&t->g.dweights, x);
     return sum;
 }
 
