@@ -1,5 +1,6 @@
-/* starve.h -- makes allocations fail: the n-th after a call of starve, alone or with all later ones. Include this file
- * once per program, because it defines malloc. With sanitizers, which define their own malloc, no allocation fails.
+/* starve.h -- makes allocations fail: the n-th after a call of starve, alone or with all later ones. Also counts the
+ * allocated blocks, so that a test can find those that a failed call does not free. Include this file once per program,
+ * because it defines malloc. With sanitizers, which define their own malloc, no allocation fails and no block counts.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_STARVE_H
 #define RELPOS_TESTS_STARVE_H
@@ -10,6 +11,7 @@
 
 static long starve_n, starve_count;
 static bool starve_ever;
+static _Atomic long starve_blocks; /* number of allocated blocks */
 
 static inline void starve(long n, bool ever)
 {
@@ -31,6 +33,7 @@ void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *p, size_t size);
 void *__libc_memalign(size_t alignment, size_t size);
+void __libc_free(void *p);
 
 #pragma GCC visibility push(default) /* shared libraries of the program call these functions too */
 static bool starved(void)
@@ -44,24 +47,38 @@ static bool starved(void)
     return true;
 }
 
+static void *counted(void *block)
+{
+    starve_blocks += block != NULL;
+    return block;
+}
+
 void *malloc(size_t size)
 {
-    return starved() ? NULL : __libc_malloc(size);
+    return starved() ? NULL : counted(__libc_malloc(size));
 }
 
 void *calloc(size_t n, size_t size)
 {
-    return starved() ? NULL : __libc_calloc(n, size);
+    return starved() ? NULL : counted(__libc_calloc(n, size));
 }
 
 void *realloc(void *p, size_t size)
 {
+    if (!p)
+        return malloc(size);
     return starved() ? NULL : __libc_realloc(p, size);
 }
 
 void *aligned_alloc(size_t alignment, size_t size)
 {
-    return starved() ? NULL : __libc_memalign(alignment, size);
+    return starved() ? NULL : counted(__libc_memalign(alignment, size));
+}
+
+void free(void *p)
+{
+    starve_blocks -= p != NULL;
+    __libc_free(p);
 }
 #pragma GCC visibility pop
 #else

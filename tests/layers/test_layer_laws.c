@@ -3,6 +3,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/layers/trial.h"
 #include "tests/memory_limit.h"
+#include <pthread.h>
 #include <sys/wait.h>
 
 #define EACH_TYPE(type) for (rp_dtype type = RP_F32; type <= RP_F64; type++)
@@ -191,6 +192,79 @@ static void decoding_equals_one_pass(void **state)
             end_trial(&t);
         }
     }
+}
+
+/* Calls with `train` drop weights, by the seed, and divide the others by 1 - p. */
+static void dropout_depends_on_the_seed(void **state)
+{
+    trial t;
+    (void)state;
+    published(&t, TRIALS - 1, RP_F64);
+    const rp_array plain = ZEROS(&t.memory, RP_F64, 2, 3, 6, 6);
+    const rp_array dropped[] = {ZEROS(&t.memory, RP_F64, 2, 3, 6, 6), ZEROS(&t.memory, RP_F64, 2, 3, 6, 6)};
+    t.call.train = 0;
+    t.call.weights = plain;
+    fine(rp_layer_forward(t.layer, &t.call, NULL));
+    t.call.train = 1;
+    for (int n = 0; n < 2; n++) {
+        int64_t zeros = 0;
+        t.call.seed = (uint64_t)n;
+        t.call.weights = dropped[n];
+        fine(rp_layer_forward(t.layer, &t.call, NULL));
+        for (int64_t x = 0; x < problem_size(&plain); x++) {
+            const double w = at(&dropped[n], x), want = at(&plain, x) / 0.7;
+            zeros += w == 0;
+            assert_true(at(&plain, x) > 0 && (w == 0 || fabs(w - want) <= 4 * DBL_EPSILON * want));
+        }
+        /* of 216 weights, 65 are dropped on average, with a deviation of 6.7 */
+        assert_in_range(zeros, 65 - 34, 65 + 34);
+    }
+    assert_true(memcmp(dropped[0].data, dropped[1].data, bytes_of(&plain)) != 0);
+    end_trial(&t);
+}
+
+typedef struct caller {
+    const trial *t;
+    rp_array out;
+    int n;
+    bool right;
+} caller;
+
+static void *call_often(void *data)
+{
+    caller *c = data;
+    rp_layer_call call = c->t->call, wrong = rp_layer_call_init();
+    char line[80];
+    call.out = c->out;
+    snprintf(line, sizeof line, "query has %d axes; expected 3", c->n + 10);
+    wrong.query.ndim = c->n + 10;
+    c->right = rp_layer_forward(c->t->layer, &wrong, NULL) == RP_E_SHAPE;
+    for (int n = 0; n < 50; n++)
+        c->right = c->right && rp_layer_forward(c->t->layer, &call, NULL) == RP_OK;
+    c->right = c->right && strcmp(rp_layer_last_error(), line) == 0;
+    return NULL;
+}
+
+/* Threads that call one layer at the same time get the same bits, and each has its own error. */
+static void threads_share_a_layer(void **state)
+{
+    enum { CALLERS = 4 };
+    pthread_t threads[CALLERS];
+    caller callers[CALLERS];
+    trial t;
+    (void)state;
+    published(&t, 5, RP_F32);
+    fine(rp_layer_forward(t.layer, &t.call, NULL));
+    for (int n = 0; n < CALLERS; n++) {
+        callers[n] = (caller){&t, array_in(&t.memory, RP_F32, 3, t.call.out.shape), n, false};
+        assert_int_equal(pthread_create(&threads[n], NULL, call_often, &callers[n]), 0);
+    }
+    for (int n = 0; n < CALLERS; n++) {
+        assert_int_equal(pthread_join(threads[n], NULL), 0);
+        assert_true(callers[n].right);
+        same(t.name, "out on several threads", t.call.out.data, callers[n].out.data, bytes_of(&t.call.out));
+    }
+    end_trial(&t);
 }
 
 /* ------------------------------------------------------------------------------------------------ gradients */
@@ -534,6 +608,8 @@ int main(void)
         cmocka_unit_test(threads_do_not_matter),
         cmocka_unit_test(other_entries_do_not_matter),
         cmocka_unit_test(decoding_equals_one_pass),
+        cmocka_unit_test(dropout_depends_on_the_seed),
+        cmocka_unit_test(threads_share_a_layer),
         cmocka_unit_test(steps_of_descent),
         cmocka_unit_test(absent_inputs_add_up),
         cmocka_unit_test(masked_rows),
