@@ -38,10 +38,10 @@
 extern "C" {
 #endif
 
+/* ------------------------------------------------------------------------------ descriptions: what a layer computes */
+
 /* Return one line about the last failure of this library on this thread, or "" if there was none. */
 RP_API const char *rp_layer_last_error(void);
-
-/* ------------------------------------------------------------------------------------------- descriptions of layers */
 
 #define RP_LAYER_TERMS 4 /* largest number of terms of a layer */
 #define RP_LAYER_MASKS 4 /* largest number of masks of a layer */
