@@ -42,6 +42,17 @@ if [ ! "$wants_torch" ]; then
     clang -std=c11 -Wall -Wextra -Wpedantic -Wshadow -Werror -DPy_LIMITED_API=0x030b0000 -Iinclude -I. -isystem "$include" \
         -fsyntax-only python/relpos/_core/*.c python/relpos/t5/_core/*.c
 
+    # Without the libraries of the program, pip stops. With the option that the message names, CMake needs none of them.
+    rm -rf $place/alone
+    if PKG_CONFIG_LIBDIR=/nowhere $python -m pip wheel -q --disable-pip-version-check --no-build-isolation --no-deps -w $place/alone \
+        -C build-dir=$place/alone . >$place/alone.log 2>&1; then
+        echo "pip built a wheel without jansson, libzip and libpng; see $place/alone.log"
+        exit 1
+    fi
+    option=$(sed -n 's/.* pip install \. -C cmake\.define\.//p' $place/alone.log)
+    PKG_CONFIG_LIBDIR=/nowhere cmake -D "$option" $place/alone >>$place/alone.log 2>&1 || { tail -n 40 $place/alone.log; exit 1; }
+    [ "$(cmake --build $place/alone --target help | sed -n 's/^\(relpos_[a-z0-9]*\): .*/\1/p' | tr '\n' ' ')" = 'relpos_python ' ]
+
     rm -rf $place/dist
     $python -m pip wheel -q --disable-pip-version-check --no-build-isolation --no-deps -w $place/dist \
         --config-settings=cmake.define.RELPOS_WERROR=ON . >$place/wheel.log 2>&1 || { tail -n 60 $place/wheel.log; exit 1; }

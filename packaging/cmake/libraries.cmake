@@ -1,6 +1,6 @@
 # libraries.cmake -- find the libraries that the models, the program and the tests need. The library relpos needs none of them.
 # Sets models, program and RELPOS_BUILD_TESTS. If a library is missing, the targets that need it are turned off, and
-# relpos_report_skipped lists them.
+# relpos_report_skipped lists them. With RELPOS_COMPLETE, and in a wheel, a missing library is an error.
 # SPDX-License-Identifier: Apache-2.0
 set(models OFF) # build relpos_t5 and the libraries that it contains
 set(skipped)
@@ -38,9 +38,6 @@ if(RELPOS_BUILD_CLI OR RELPOS_BUILD_TESTS)
   endif()
   if(NOT png_FOUND AND models)
     set(skipped "the program relpos and the tests")
-    if(RELPOS_BUILD_PYTHON) # in a wheel, relpos_t5 contains the program
-      set(models OFF)
-    endif()
   endif()
   if(NOT io_FOUND OR NOT png_FOUND)
     set(RELPOS_BUILD_CLI OFF)
@@ -57,18 +54,26 @@ function(relpos_report_skipped)
     return()
   endif()
   list(JOIN missing ", " names)
-  set(mode NOTICE)
-  if(RELPOS_COMPLETE)
-    set(mode FATAL_ERROR)
-  elseif(RELPOS_BUILD_PYTHON)
-    set(mode WARNING)
-    set(skipped "the program relpos and the module relpos.t5; the rest of the Python package needs none of these libraries")
-  endif()
   set(debian)
   foreach(name ${missing})
     string(REGEX REPLACE "^(lib)?(jansson|zip|png|cmocka)$" "lib\\2-dev" package ${name})
     string(REPLACE zlib zlib1g-dev package "${package}")
     string(APPEND debian " ${package}")
   endforeach()
+  if(RELPOS_BUILD_PYTHON)
+    # CMake prints indented lines as they are and wraps the others, so the commands have lines of their own.
+    message(FATAL_ERROR "relpos: not found: ${names}, which the command relpos and the module relpos.t5 need. "
+      "On Debian or Ubuntu, install the packages as root, and run pip again:\n"
+      "    apt install${debian}\n"
+      "Or build attention alone, without the command and relpos.t5:\n"
+      "    pip install . -C cmake.define.RELPOS_BUILD_CLI=OFF")
+  endif()
+  set(mode NOTICE)
+  if(RELPOS_COMPLETE)
+    set(mode FATAL_ERROR)
+  endif()
   message(${mode} "relpos: skipped: ${skipped}. Not found: ${names} (Debian: apt install${debian}; then configure again).")
 endfunction()
+if(RELPOS_COMPLETE OR RELPOS_BUILD_PYTHON) # stop before anything else is looked for
+  relpos_report_skipped()
+endif()

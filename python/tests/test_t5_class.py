@@ -18,7 +18,7 @@ import relpos
 
 try:
     import relpos.t5
-except ImportError as why:  # built without jansson, libzip or libpng
+except ImportError as why:  # built with RELPOS_BUILD_CLI=OFF
     pytest.skip(str(why), allow_module_level=True)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

@@ -1,5 +1,6 @@
 #!/bin/sh
 # skipped_targets.sh BUILD -- configure without some libraries. The targets that need them are skipped, and CMake prints how to install the libraries.
+# A wheel without them is an error.
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 build=$1
@@ -50,3 +51,19 @@ if PKG_CONFIG_LIBDIR=$work/nothing.pc cmake -G Ninja -S . -B "$work/complete" -D
     exit 1
 fi
 grep -q 'skipped: the library relpos_t5' "$work/log"
+
+# in a wheel too: CMake names the packages, and the option with which tools/python.sh configures without them
+for hidden in jansson libzip zlib libpng; do
+    package=$(echo "lib${hidden#lib}-dev" | sed s/libzlib-dev/zlib1g-dev/)
+    rm -rf "$work/wheel.pc" "$work/wheel" # CMake remembers what pkg-config found
+    cp -r "$work/all" "$work/wheel.pc"
+    rm -f "$work/wheel.pc/$hidden"*.pc
+    if PKG_CONFIG_LIBDIR=$work/wheel.pc cmake -G Ninja -S . -B "$work/wheel" -DCMAKE_C_COMPILER="$cc" -DRELPOS_BUILD_PYTHON=ON -DRELPOS_BUILD_TESTS=OFF \
+        >"$work/log" 2>&1; then
+        echo "a wheel was configured without $hidden"
+        exit 1
+    fi
+    is "$hidden in a wheel" 1 "$(grep -c '^CMake Error' "$work/log")"
+    grep -qx " *apt install .*$package.*" "$work/log" && grep -qx ' *pip install \. -C cmake.define.RELPOS_BUILD_CLI=OFF' "$work/log" ||
+        { cat "$work/log"; exit 1; }
+done

@@ -16,9 +16,9 @@ import numpy as np
 try:
     import relpos.t5._core as _core
 except ModuleNotFoundError:
-    raise ImportError("relpos.t5: this wheel was built without the T5 library, because jansson, libzip or libpng was "
-                      "missing (Debian: apt-get install pkg-config libjansson-dev libzip-dev libpng-dev, then rebuild "
-                      "the package by pip install . in the source folder)") from None
+    raise ImportError("relpos.t5: this wheel was built with RELPOS_BUILD_CLI=OFF, so it has attention alone (Debian: "
+                      "apt-get install pkg-config libjansson-dev libzip-dev libpng-dev, then rebuild the package by "
+                      "pip install . in the source folder)") from None
 
 from . import _arguments, _encode, _generate, _proteins
 
