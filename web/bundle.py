@@ -259,10 +259,10 @@ def modules(name, done):
 
 def without_exports(text):
     """Return the text of a module without the word export, comments and indentation. A template literal must not
-    contain a line end, except within ${ and }."""
+    contain a line end, except within ${ and }. A comment after code follows two spaces."""
     text = re.sub(r"^ *(?:/\*\*(?:(?!\*/).)*\*/|//[^\n]*)\n", "", re.sub(r"^export ", "", text, flags=re.M),
                   flags=re.M | re.S)
-    return re.sub(r"\n\s+", "\n", text)
+    return re.sub(r"\n\s+", "\n", re.sub(r"(?<=\S)  // .*$", "", text, flags=re.M))
 
 
 def script():
@@ -321,8 +321,8 @@ def packed(data):
 
 
 def style(name):
-    """Return a style sheet without indentation."""
-    return re.sub(r"\n\s+", "\n", (web / name).read_text())
+    """Return a style sheet without comments and indentation."""
+    return re.sub(r"\n\s+", "\n", re.sub(r"/\*.*?\*/", "", (web / name).read_text(), flags=re.S))
 
 
 def held_out():
