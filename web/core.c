@@ -11,6 +11,7 @@
 #include "src/sources/sources.h"
 #include "cli/support/sample_problem.h"
 #include "cli/support/sample_arrays.h"
+#include "cli/support/shift_image.h"
 #include "web/export.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -555,6 +556,26 @@ EXPORT(frequencies) int x_frequencies(const char *text, double longest, double *
     rp_term t;
     const int code = answer(rp_term_parse(text, &t, given));
     return code < 0 ? code : answer(rp_rope_frequencies(&t, longest, NULL, NULL, to, to + t.dim / 2));
+}
+
+/* Move the object of `relpos shift` by some patches. For each kind of positions, write the largest change of a score,
+ * the number of pairs that attend in only one place, and the scores [object^2, object^2] before and after. */
+EXPORT(shift) int x_shift(int grid, int object, int window, int seed, int by, double *to)
+{
+    const int64_t n = (int64_t)object * object * object * object;
+    shift_image image;
+    rp_status status = shift_begin(&image, grid, object, window, (uint64_t)seed) ? RP_OK : RP_E_NOMEM;
+    for (int kind = 0; kind < SHIFT_KINDS && status == RP_OK; kind++, to += 2 * n + 2) {
+        status = shift_scores(&image, (shift_kind)kind, 0, to + 2);
+        if (status == RP_OK)
+            status = shift_scores(&image, (shift_kind)kind, by, to + 2 + n);
+        if (status == RP_OK) {
+            const shift_change change = shift_compare(n, to + 2, to + 2 + n);
+            to[0] = change.largest, to[1] = (double)change.pairs;
+        }
+    }
+    shift_end(&image);
+    return status == RP_OK ? 0 : refuse("out of memory for the object: close other tabs");
 }
 
 /* Convert n elements of any floating type to doubles. */

@@ -354,6 +354,19 @@ export class Core {
     return {q, k, v, width: 8};
   }
 
+  /** Move an object over a grid of patches, as `relpos shift` does. Return, for absolute positions, relative ones,
+   * windows and shifted windows, {change, pairs, before, after}: the largest change of a score, the number of pairs
+   * that attend in only one place, and the scores among the object's patches. */
+  shift({grid, object, window, seed}, by) {
+    this.clear();
+    const n = object ** 4, each = 2 * n + 2, at = this.allocate(8 * 4 * each);
+    this.check(this.x.shift(grid, object, window, seed, by, at));
+    return [0, 1, 2, 3].map(kind => {
+      const [change, pairs, ...scores] = this.read(at + 8 * each * kind, each);
+      return {change, pairs, before: scores.slice(0, n), after: scores.slice(n)};
+    });
+  }
+
   example() {
     const all = this.read(this.x.example(), 60), words = [0, 1, 2, 3, 4].map(n => this.string(this.x.example_word(n)));
     return {words, q: all.slice(0, 20), k: all.slice(20, 40), v: all.slice(40), width: 4};

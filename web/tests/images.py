@@ -68,6 +68,42 @@ def offsets(page):
                                                            "=> b.classList.contains('look'))") == 7)
 
 
+def moved(page):
+    """Compare the object that moves with `relpos shift`: every number, and what the page shows for each shift."""
+    kinds = ("absolute", "relative", "windows", "shifted_windows")
+    said = page.p.locator("main div > svg[role=img] ~ p[role=status]")
+    page.show("images", save="moved")
+    line = page.p.locator("main code", has_text="relpos shift").text_content()
+    full = json.loads(command(line[:line.index(" --by")] + " --json"))
+    expected = [[s["by"], *(s[kind]["pairs" if "windows" in kind else "change"] for kind in kinds)]
+                for s in full["shifts"]]
+    found = page.csv()[1:]
+    check("images: the numbers of relpos shift", len(found) == 7 and np.allclose(found, expected, rtol=1e-12, atol=0),
+          f"{found} {expected}")
+    check("images: only absolute positions change scores", all(row[2] == 0 for row in found)
+          and all(row[1] > 0.1 for row in found[1:]), found)
+    for by, row in enumerate(expected):
+        page.show("images", moved=by)
+        line = page.p.locator("main code", has_text="relpos shift").text_content()
+        one = json.loads(command(line + " --json"))["shifts"]
+        check(f"images, moved by {by}: the command", [s["by"] for s in one] == [by], line)
+        shown = [*fixed(row[1:3]), *map(str, row[3:])]
+        numbers = re.findall(r"\d+\.\d{4}|\d+(?= of 16 pairs)|\d+(?=\.$)", said.text_content())
+        check(f"images, moved by {by}: the sentence", numbers == shown, f"{said.text_content()} {shown}")
+        maps = page.p.evaluate("relpos.page().numbers().moved")
+        check(f"images, moved by {by}: the maps", [len(x) for x in maps] == [16, 16]
+              and np.allclose(np.abs(maps).max(axis=1), row[1:3], rtol=1e-12, atol=0), maps)
+        marked = page.p.locator("main th.mark").all_text_contents()
+        check(f"images, moved by {by}: the marked row", marked == [str(by)], marked)
+        label = page.p.locator("main svg[role=img][aria-label^='A grid of 8 × 8']").get_attribute("aria-label")
+        check(f"images, moved by {by}: the picture", f"rows and columns {by} to {by + 1}." in label, label)
+    page.p.get_by_label("Object moved by").first.focus()
+    page.p.keyboard.press("ArrowLeft")
+    page.frames()
+    check("images: the arrow keys move the object", page.p.evaluate("relpos.state().moved") == 5
+          and said.text_content().startswith("Moved by 5: "), said.text_content())
+
+
 def images(page):
     for state in ({}, {"table": "entries", "rows": 4, "columns": 4, "patch": 5},
                   {"rows": 3, "columns": 5, "extra": 1, "patch": 0},
@@ -89,6 +125,7 @@ def images(page):
             f"{shown[:5]} {fixed(found['bias'][0][query], digits)[:5]}",
         )
     offsets(page)
+    moved(page)
     page.show("images", fresh=True, save="patches")
     bias = (json.loads(command(page.code().splitlines()[0] + "\n" + page.code().splitlines()[2]))["bias"][0][24]
             if len(page.code().splitlines()) > 2 else None)

@@ -6,6 +6,8 @@ import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {calculation, controls, fixed, h, minus, table} from '../ui.js';
 
+import {furthest, movedObject} from './moved.js';
+
 /** Tables with structures that training can also find, as functions of the offset in rows and columns. The heads of a
  * trained table are added below. */
 const tables = {
@@ -88,6 +90,7 @@ function settingsOf({core, facts, change}, everyTable) {
         lower: 0,
         limit: state => sizeOf(core, state, side).n - 1
       },
+      {key: 'moved', label: 'Object moved by', type: 'range', min: 0, max: furthest, lower: 0, upper: furthest},
     ],
     change);
 }
@@ -112,14 +115,14 @@ function mapsOf(links, change) {
 
 /** Arrange the picture with its patches, the maps and the numbers on the page. shape: the grid for which the picture
  * has buttons; scene: the image behind them. */
-function pageOf({matrix, offsets}, example) {
+function pageOf({matrix, offsets}, moved, example) {
   const patches =
           h('div', {class: 'grid', role: 'group', 'aria-label': 'Patches: the bias of each for the chosen patch'}),
         classes = h('div', {class: 'row'}), said = h('p', {class: 'readout', role: 'status'}),
         note = h('p', {class: 'note'}), heading = h('h3'), numbers = h('div'), picture = h('div', {}, classes, patches);
   const output =
     h('div', {}, h('div', {class: 'panels'}, h('div', {}, heading, picture, said), offsets.element, matrix.element),
-      note, h('details', {}, h('summary', {}, 'The numbers of the chosen patch'), numbers),
+      note, h('details', {}, h('summary', {}, 'The numbers of the chosen patch'), numbers), moved.element,
       h('h3', {}, 'Four patches: absolute against relative'), example);
   return {output, heading, picture, classes, patches, said, note, numbers, shape: '', scene: ''};
 }
@@ -367,7 +370,7 @@ const originText = ({random, given, trained}, {side, errors}) => random ?
           'Without a table, entry c is the number c. Pairs with the same number read the same learned entry.';
 
 /** Return the figures that can be saved. */
-function savesOf({maps, picture, grid, biases, offsets, row}) {
+function savesOf({maps, picture, grid, biases, offsets, row, moved}) {
   const {rows, columns, n, wide, query, place} = grid, {text, data, value} = biases, {at, seen, weight, sum} = row;
   return {
     pairs: {
@@ -383,6 +386,10 @@ function savesOf({maps, picture, grid, biases, offsets, row}) {
       figure: maps.offsets,
       csv: () => [['rows', 'columns', 'bias'],
         ...[...offsets].map((x, m) => [Math.floor(m / wide) - rows + 1, m % wide - columns + 1, x])]
+    },
+    moved: {
+      figure: moved.maps[0],
+      csv: () => [['moved by', 'absolute', 'relative', 'windows', 'shifted windows'], ...moved.rows]
     }
   };
 }
@@ -412,14 +419,25 @@ export const images = {
   title: 'Images: offsets by row and column',
   name: 'Images',
   terms: ['swin', 'axial'],  // for these terms, the view of biases has a link to this view
-  defaults:
-    {kind: 'swin', table: 'trained2', rows: 7, columns: 7, extra: false, patch: 24, down: 0, right: 0, save: 'pairs'},
+  defaults: {
+    kind: 'swin',
+    table: 'trained2',
+    rows: 7,
+    columns: 7,
+    extra: false,
+    patch: 24,
+    down: 0,
+    right: 0,
+    moved: 1,
+    save: 'pairs'
+  },
 
   make({core, facts, change}) {
     const learned = facts.window, everyTable = {...tables, ...trainedTables(learned)},
-          settings = settingsOf({core, facts, change}, everyTable), four = fourPatches(core, facts.golden);
+          settings = settingsOf({core, facts, change}, everyTable), four = fourPatches(core, facts.golden),
+          moved = movedObject(core, settings.of('moved').element);
     const links = {},  // what linksOf returned for the last picture
-      maps = mapsOf(links, change), page = pageOf(maps, fourTables(four));
+      maps = mapsOf(links, change), page = pageOf(maps, moved, fourTables(four));
     const compute = state => {
       const {kind} = state, size = sizeOf(core, state, learned.side), {rows, columns, n} = size,
             query = Math.min(state.patch, n - 1), grid = placesOf(size, query),
@@ -439,6 +457,7 @@ export const images = {
       paintButtons(page, grid, value, row);
       showNumbers(page.numbers, grid, value, row);
       page.patches.dataset.query = query;
+      moved.show(state.moved);
       core.problem(biases.problem);
       const random = randomArrays(core, text);
       page.said.textContent = rangeText(grid.place(query), value, row);
@@ -448,9 +467,10 @@ export const images = {
         docs: [kind],
         numbers: {
           data: [...data],
+          moved: moved.maps.map(map => map.data),
           four: Object.fromEntries(Object.entries(four).map(([key, rows]) => [key, rows.map(row => [...row.score])]))
         },
-        saves: savesOf({maps, picture: page.picture, grid, biases, offsets, row}),
+        saves: savesOf({maps, picture: page.picture, grid, biases, offsets, row, moved}),
         code: codeOf({core, facts}, grid, biases, random)
       };
     };
@@ -460,7 +480,12 @@ export const images = {
       compute,
       output: page.output,
       settings,
-      saves: {pairs: 'the map of pairs', offsets: 'the map of offsets', patches: 'the picture with its patches'},
+      saves: {
+        pairs: 'the map of pairs',
+        offsets: 'the map of offsets',
+        patches: 'the picture with its patches',
+        moved: 'the object that moves'
+      },
       change,
       about:
         'The patches of an image, or of a window of an image, are tokens on a grid. The bias of a pair depends on ' +
