@@ -45,34 +45,19 @@ target_link_libraries(relpos_tokenizer PUBLIC relpos_io PRIVATE relpos_client)
 
 file(GLOB t5_sources CONFIGURE_DEPENDS models/t5/*.c)
 add_library(relpos_t5 ${t5_sources})
-add_library(relpos::t5 ALIAS relpos_t5)
 target_link_libraries(relpos_t5 PUBLIC relpos PRIVATE $<BUILD_INTERFACE:relpos_flags> $<BUILD_INTERFACE:relpos_tokenizer>
   $<BUILD_INTERFACE:relpos_linear> $<BUILD_INTERFACE:relpos_io> m)
-set_target_properties(relpos_t5 PROPERTIES SOVERSION ${soversion} VERSION ${PROJECT_VERSION} EXPORT_NAME t5
-                                           INSTALL_RPATH ${here}) # it finds librelpos next to itself
-relpos_exports(relpos_t5)
+relpos_part(t5 "Models of the T5 family")
 if(RELPOS_BUILD_PYTHON)
-  install(TARGETS relpos_t5 LIBRARY COMPONENT runtime NAMELINK_SKIP)
   return()
 endif()
 file(GLOB layers_sources CONFIGURE_DEPENDS models/layers/*.c)
 list(TRANSFORM numeric_sources PREPEND ${PROJECT_SOURCE_DIR}/ OUTPUT_VARIABLE numeric_paths)
 list(REMOVE_ITEM layers_sources ${numeric_paths})
 add_library(relpos_layers ${layers_sources})
-add_library(relpos::layers ALIAS relpos_layers)
 target_link_libraries(relpos_layers PUBLIC relpos PRIVATE $<BUILD_INTERFACE:relpos_flags> $<BUILD_INTERFACE:relpos_io>
   $<BUILD_INTERFACE:relpos_layers_f32> $<BUILD_INTERFACE:relpos_layers_f64> m)
-set_target_properties(relpos_layers PROPERTIES SOVERSION ${soversion} VERSION ${PROJECT_VERSION} EXPORT_NAME layers
-                                               INSTALL_RPATH ${here})
-relpos_exports(relpos_layers)
-
-if(BUILD_SHARED_LIBS) # static libraries would need io, tokenizer and linear installed too
-  install(TARGETS relpos_t5 relpos_layers EXPORT relpos LIBRARY COMPONENT runtime NAMELINK_COMPONENT dev)
-  foreach(name t5 layers)
-    configure_file(packaging/cmake/relpos_${name}.pc.in relpos_${name}.pc @ONLY)
-    install(FILES ${PROJECT_BINARY_DIR}/relpos_${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
-  endforeach()
-endif()
+relpos_part(layers "Attention layers with relative positions and gradients")
 
 add_executable(bench_screen EXCLUDE_FROM_ALL bench/screen.c)
 target_link_libraries(bench_screen PRIVATE relpos_t5 relpos_linear relpos_io relpos_flags m)

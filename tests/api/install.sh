@@ -17,19 +17,82 @@ if grep -vxFf "$work/declared" "$work/exported"; then
 fi
 test "$(wc -l <"$work/exported")" -gt 20
 
-echo "CMake package"
+echo "CMake package, with a component for each library above relpos"
+libraries=$(dirname "$(find "$work/prefix" -name librelpos.so)")
+parts='t5 layers'
+[ ! -e "$libraries/librelpos_mpi.so" ] || parts='t5 layers mpi'
 mkdir "$work/user"
-cp examples/01_attend.c "$work/user/"
-cat >"$work/user/CMakeLists.txt" <<'END'
-cmake_minimum_required(VERSION 3.25)
-project(user LANGUAGES C)
-find_package(relpos 0.2 REQUIRED)
-add_executable(attend 01_attend.c)
-target_link_libraries(attend PRIVATE relpos::relpos)
+cat >"$work/mpi.c" <<'END'
+#include <mpi.h>
+#include <relpos/mpi.h>
+#include <stdio.h>
+int main(int argc, char **argv)
+{
+    const rp_desc desc = rp_desc_init(1, 1, 1024, 1024, 16);
+    rp_mpi_plan *plan;
+    int level;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &level);
+    const rp_status status = rp_mpi_plan_create(&plan, MPI_COMM_WORLD, &desc);
+    puts(status == RP_OK ? rp_version() : rp_mpi_last_error());
+    rp_mpi_plan_destroy(plan);
+    MPI_Finalize();
+    return status != RP_OK;
+}
 END
-cmake -G Ninja -S "$work/user" -B "$work/user/build" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_C_COMPILER="$cc" >"$work/log" 2>&1 &&
-    cmake --build "$work/user/build" >>"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
-"$work/user/build/attend"
+cp examples/01_attend.c examples/t5_generate.c examples/s0.c "$work/mpi.c" "$work/user/"
+# package LANGUAGE COMPONENT...: configure a project that needs these components, with the installation in $prefix
+prefix=$work/prefix
+package()
+{
+    language=$1
+    shift
+    cat >"$work/user/CMakeLists.txt" <<END
+cmake_minimum_required(VERSION 3.25)
+project(user LANGUAGES $language)
+find_package(relpos 0.2 REQUIRED${*:+ COMPONENTS }$*)
+foreach(program 01_attend,relpos t5_generate,t5 s0,layers mpi,mpi)
+  string(REGEX MATCH "(.*),(.*)" program \${program})
+  if(TARGET relpos::\${CMAKE_MATCH_2})
+    add_executable(\${CMAKE_MATCH_1} \${CMAKE_MATCH_1}.c)
+    target_link_libraries(\${CMAKE_MATCH_1} PRIVATE relpos::\${CMAKE_MATCH_2})
+  endif()
+endforeach()
+END
+    rm -rf "$work/user/build"
+    cmake -G Ninja -S "$work/user" -B "$work/user/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" >"$work/log" 2>&1
+}
+# no_package REASON LANGUAGE COMPONENT...: the same must fail for this reason
+no_package()
+{
+    reason=$1
+    shift
+    if package "$@" || ! tr -s ' \n' ' ' <"$work/log" | grep -q "$reason"; then
+        echo "find_package with $*: expected an error with \"$reason\""
+        cat "$work/log"
+        exit 1
+    fi
+}
+package C && cmake --build "$work/user/build" >>"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+"$work/user/build/01_attend"
+# shellcheck disable=SC2086
+package C $parts && cmake --build "$work/user/build" >>"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+for part in $parts; do
+    program=$(echo "$part" | sed 's/t5/t5_generate/; s/layers/s0/')
+    [ -x "$work/user/build/$program" ] || { echo "the component $part gave no target relpos::$part"; exit 1; }
+done
+[ ! -x "$work/user/build/mpi" ] || mv "$work/user/build/mpi" "$work/user.mpi"
+cp -r "$work/prefix" "$work/bare"
+rm "$work"/bare/lib*/cmake/relpos/relpos_*.cmake || rm "$work"/bare/lib/*/cmake/relpos/relpos_*.cmake
+prefix=$work/bare
+for part in t5 layers mpi; do
+    no_package "built without the component $part; build relpos again, with " C $part
+done
+package C && cmake --build "$work/user/build" >>"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+prefix=$work/prefix
+no_package 'relpos has no component T5; choose from t5, layers and mpi' C T5
+case $parts in *mpi)
+    no_package 'component mpi needs MPI for C, which CMake did not find' CXX mpi ;;
+esac
 
 echo "pkg-config"
 pc=$(dirname "$(find "$work/prefix" -name relpos.pc)")
@@ -53,6 +116,16 @@ if nm -D --defined-only "$(find "$work/prefix" -name librelpos_layers.so)" | awk
     echo "the names above are exported by librelpos_layers"
     exit 1
 fi
+
+case $parts in *mpi)
+    echo "several processes"
+    # shellcheck disable=SC2046
+    "$cc" "$work/mpi.c" -o "$work/mpi" $(PKG_CONFIG_PATH=$pc pkg-config --cflags --libs relpos_mpi)
+    for program in "$work/user.mpi" "$work/mpi"; do
+        LD_LIBRARY_PATH=$libraries OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun -q -n 2 --oversubscribe "$program" >"$work/log"
+        test "$(grep -c '^0\.2\.' "$work/log")" = 2
+    done ;;
+esac
 
 echo "models of the T5 family"
 cat >"$work/t5.c" <<'END'
