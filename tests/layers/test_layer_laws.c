@@ -225,6 +225,7 @@ static void dropout_depends_on_the_seed(void **state)
 
 typedef struct caller {
     const trial *t;
+    pthread_barrier_t *failed; /* all threads have made their mistake */
     rp_array out;
     int n;
     bool right;
@@ -239,6 +240,7 @@ static void *call_often(void *data)
     snprintf(line, sizeof line, "query has %d axes; expected 3", c->n + 10);
     wrong.query.ndim = c->n + 10;
     c->right = rp_layer_forward(c->t->layer, &wrong, NULL) == RP_E_SHAPE;
+    pthread_barrier_wait(c->failed);
     for (int n = 0; n < 50; n++)
         c->right = c->right && rp_layer_forward(c->t->layer, &call, NULL) == RP_OK;
     c->right = c->right && strcmp(rp_layer_last_error(), line) == 0;
@@ -250,13 +252,15 @@ static void threads_share_a_layer(void **state)
 {
     enum { CALLERS = 4 };
     pthread_t threads[CALLERS];
+    pthread_barrier_t failed;
     caller callers[CALLERS];
     trial t;
     (void)state;
+    assert_int_equal(pthread_barrier_init(&failed, NULL, CALLERS), 0);
     published(&t, 5, RP_F32);
     fine(rp_layer_forward(t.layer, &t.call, NULL));
     for (int n = 0; n < CALLERS; n++) {
-        callers[n] = (caller){&t, array_in(&t.memory, RP_F32, 3, t.call.out.shape), n, false};
+        callers[n] = (caller){&t, &failed, array_in(&t.memory, RP_F32, 3, t.call.out.shape), n, false};
         assert_int_equal(pthread_create(&threads[n], NULL, call_often, &callers[n]), 0);
     }
     for (int n = 0; n < CALLERS; n++) {
@@ -264,6 +268,7 @@ static void threads_share_a_layer(void **state)
         assert_true(callers[n].right);
         same(t.name, "out on several threads", t.call.out.data, callers[n].out.data, bytes_of(&t.call.out));
     }
+    pthread_barrier_destroy(&failed);
     end_trial(&t);
 }
 
