@@ -24,8 +24,9 @@ static void stop_on(rp_status status)
     }
 }
 
-static void print(const char *title, int rows, int columns, const double *x)
+static void print(const char *title, int rows, int columns, const void *numbers)
 {
+    const double *x = numbers;
     printf("\n%s:\n", title);
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < columns; j++)
@@ -72,8 +73,9 @@ static void train(void)
         double loss = 0;
         stop_on(rp_layer_forward(layer, &call, &saved));
         for (int i = 0; i < N * D; i++) {
-            dout[0][i] = out[0][i] - V[0][i];
-            loss += dout[0][i] * dout[0][i] / 2;
+            const int token = i / D, channel = i % D;
+            dout[token][channel] = out[token][channel] - V[token][channel];
+            loss += dout[token][channel] * dout[token][channel] / 2;
         }
         printf("loss %.6f\n", loss);
         g.dout = rp_array_of(dout, RP_F64, 3, shape);
@@ -93,8 +95,8 @@ int main(int argc, char **argv)
     attend(0.3, out, weights);
     attend(0.0, plain_out, plain);
     printf("=== Relative Position Bias Attention ===");
-    print("Weights", N, N, weights[0]);
-    print("Output", N, D, out[0]);
+    print("Weights", N, N, weights);
+    print("Output", N, D, out);
     printf("\nAttention weights of The:\n");
     for (int j = 0; j < N; j++)
         printf("  A[The,%s] = %.4f (d=%d) |%.*s|\n", tokens[j], weights[0][j], j, (int)(weights[0][j] * 50),

@@ -94,7 +94,7 @@ int main(int argc, char **argv)
     stop_on(rp_layer_create(&layer, &desc));
     seed(argc > 1 ? (uint32_t)atoi(argv[1]) : 42);
     for (int i = 0; i < N * WIDTH; i++)
-        X[0][i] = normal();
+        X[i / WIDTH][i % WIDTH] = normal();
     draw_weights(layer);
     call.query = rp_array_of(X, RP_F64, 3, in);
     call.out = g.dout = rp_array_of(out, RP_F64, 3, to); /* the gradient of the loss sum(out^2) / 2 is out */
@@ -105,9 +105,9 @@ int main(int argc, char **argv)
         stop_on(rp_layer_forward(layer, &call, &saved));
         printf("%s", step ? "" : "Attention weights (rows sum to 1):\n");
         for (int i = 0; step == 0 && i < N * N; i++)
-            printf("%s%.3f%s", i % N ? " " : "  ", weights[0][i], i % N == N - 1 ? "\n" : "");
+            printf("%s%.3f%s", i % N ? " " : "  ", weights[i / N][i % N], i % N == N - 1 ? "\n" : "");
         for (int i = 0; i < N * D; i++)
-            loss += out[0][i] * out[0][i] / 2;
+            loss += out[i / D][i % D] * out[i / D][i % D] / 2;
         printf("loss sum(out^2)/2 %s: %.6f\n", step ? "after one step" : "before", loss);
         stop_on(rp_layer_backward(layer, &call, saved, &g));
         rp_layer_step(layer, 0.1);

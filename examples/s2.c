@@ -54,10 +54,11 @@ static void windows(double first)
     const rp_windows of = {SIDE, SIDE, WINDOW, WINDOW, 1, 1};
     const int64_t image_shape[4] = {1, 1, IMAGE, IMAGE}, patch_shape[3] = {1, SIDE * SIDE, WIDTH};
     const int64_t grid_shape[4] = {1, SIDE, SIDE, WIDTH}, shape[3] = {SIDE, WINDOW * WINDOW, WIDTH};
-    double image[IMAGE][IMAGE], patches[SIDE * SIDE][WIDTH], cut[SIDE * SIDE][WIDTH], out[SIDE * SIDE][WIDTH];
-    int32_t labels[SIDE * SIDE];
+    double image[IMAGE][IMAGE], patches[SIDE * SIDE][WIDTH] = {{0}}, cut[SIDE * SIDE][WIDTH] = {{0}};
+    double out[SIDE * SIDE][WIDTH];
+    int32_t labels[SIDE * SIDE] = {0};
     for (int i = 0; i < IMAGE * IMAGE; i++)
-        image[0][i] = sin(i) + (i == 0 ? first : 0);
+        image[i / IMAGE][i % IMAGE] = sin(i) + (i == 0 ? first : 0);
     const rp_array pixels = rp_array_of(image, RP_F64, 4, image_shape),
                    flat = rp_array_of(patches, RP_F64, 3, patch_shape);
     const rp_array grid = rp_array_of(patches, RP_F64, 4, grid_shape), tokens = rp_array_of(cut, RP_F64, 3, shape);
@@ -87,7 +88,7 @@ static void windows(double first)
         double loss = 0;
         stop_on(rp_layer_forward(layer, &call, &saved));
         for (int i = 0; i < SIDE * SIDE * WIDTH; i++)
-            loss += out[0][i] * out[0][i] / 2;
+            loss += out[i / WIDTH][i % WIDTH] * out[i / WIDTH][i % WIDTH] / 2;
         printf("  loss %.6f\n", loss);
         stop_on(rp_layer_backward(layer, &call, saved, &g));
         rp_layer_step(layer, 0.01);

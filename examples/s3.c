@@ -71,7 +71,7 @@ int main(int argc, char **argv)
     rp_layer_call one = rp_layer_call_init(), two = rp_layer_call_init();
     rp_layer_grads of_one = rp_layer_grads_init(), of_two = rp_layer_grads_init();
     for (int i = 0; i < L * DIM; i++)
-        x[0][i] = sin(i) + (i == 0 && argc > 1 ? atof(argv[1]) : 0);
+        x[i / DIM][i % DIM] = sin(i) + (i == 0 && argc > 1 ? atof(argv[1]) : 0);
     print_buckets();
     print_biases(first);
 
@@ -87,7 +87,7 @@ int main(int argc, char **argv)
         stop_on(rp_layer_forward(first, &one, &saved[0]));
         stop_on(rp_layer_forward(second, &two, &saved[1]));
         for (int i = 0; i < L * DIM; i++)
-            loss += out[0][i] * out[0][i] / 2;
+            loss += out[i / DIM][i % DIM] * out[i / DIM][i % DIM] / 2;
         printf("  loss %.6f\n", loss);
         stop_on(rp_layer_backward(second, &two, saved[1], &of_two)); /* adds its part to the table of the first */
         stop_on(rp_layer_backward(first, &one, saved[0], &of_one));

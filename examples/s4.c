@@ -21,8 +21,9 @@ static void stop_on(rp_status status)
     }
 }
 
-static void fill(double *x, int64_t n, double from)
+static void fill(void *numbers, int64_t n, double from)
 {
+    double *x = numbers;
     for (int64_t i = 0; i < n; i++)
         x[i] = cos((double)i + from) / 2;
 }
@@ -46,8 +47,8 @@ int main(int argc, char **argv)
         fill(p->data, p->n, 10 * n);
         printf("  %-22s %lld numbers\n", p->name, (long long)p->n);
     }
-    fill(query[0], LQ * DIM, 100);
-    fill(key[0], LK * DIM, 200);
+    fill(query, LQ * DIM, 100);
+    fill(key, LK * DIM, 200);
     for (int i = 0; i < LQ; i++)
         q_positions[i] += shift;
     for (int j = 0; j < LK; j++)
@@ -66,9 +67,9 @@ int main(int argc, char **argv)
         stop_on(rp_layer_forward(layer, &call, &saved));
         printf("%s", step ? "" : "attention weights, mean over the heads:\n");
         for (int i = 0; step == 0 && i < LQ * LK; i++)
-            printf("%s%.4f%s", i % LK ? " " : "  ", weights[0][i], i % LK == LK - 1 ? "\n" : "");
+            printf("%s%.4f%s", i % LK ? " " : "  ", weights[i / LK][i % LK], i % LK == LK - 1 ? "\n" : "");
         for (int i = 0; i < LQ * DIM; i++)
-            loss += out[0][i] * out[0][i] / 2;
+            loss += out[i / DIM][i % DIM] * out[i / DIM][i % DIM] / 2;
         printf("loss %.6f\n", loss);
         stop_on(rp_layer_backward(layer, &call, saved, &g));
         const double *rel_bias = rp_layer_param_named(layer, "rel_bias")->grad;

@@ -99,7 +99,7 @@ pc=$(dirname "$(find "$work/prefix" -name relpos.pc)")
 flags=$(PKG_CONFIG_PATH=$pc pkg-config --cflags --libs relpos)
 for example in examples/0*.c; do
     # shellcheck disable=SC2086
-    "$cc" "$example" -o "$work/example" $flags -lm
+    "$cc" -O2 -Wall -Wextra -Wpedantic -Werror "$example" -o "$work/example" $flags -lm
     LD_LIBRARY_PATH=$(dirname "$(find "$work/prefix" -name librelpos.so)") "$work/example" >"$work/${example##*/}.txt"
     cat "$work/${example##*/}.txt"
 done
@@ -109,7 +109,7 @@ grep -qx 'relative positions  0\.00' "$work/04_shift.c.txt"
 echo "layers"
 for name in s0 s1 s2 s3 s4; do
     # shellcheck disable=SC2086
-    "$cc" "examples/$name.c" -std=c99 -Wall -Wextra -Wpedantic -Werror -o "$work/$name" $(PKG_CONFIG_PATH=$pc pkg-config --cflags --libs relpos_layers relpos) -lm
+    "$cc" "examples/$name.c" -O2 -std=c99 -Wall -Wextra -Wpedantic -Werror -o "$work/$name" $(PKG_CONFIG_PATH=$pc pkg-config --cflags --libs relpos_layers relpos) -lm
 done
 LD_LIBRARY_PATH=$(dirname "$(find "$work/prefix" -name librelpos_layers.so)") python3 tests/api/texts.py "$work"
 if nm -D --defined-only "$(find "$work/prefix" -name librelpos_layers.so)" | awk '$2 ~ /[TDBR]/ {print $3}' | grep -vxFf "$work/declared"; then
