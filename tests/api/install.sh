@@ -2,7 +2,7 @@
 # install.sh BUILD -- install into a prefix and build the examples against it, through CMake and through pkg-config.
 # SPDX-License-Identifier: Apache-2.0
 set -eu
-build=$1
+build=$(cd "$1" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cmake --install "$build" --prefix "$work/prefix" >"$work/log" || { cat "$work/log"; exit 1; }
@@ -93,6 +93,19 @@ no_package 'relpos has no component T5; choose from t5, layers and mpi' C T5
 case $parts in *mpi)
     no_package 'component mpi needs MPI for C, which CMake did not find' CXX mpi ;;
 esac
+
+echo "the lines of the documentation, with nothing but HOME and PATH"
+mkdir "$work/clone" "$work/home"
+ln -s "$build" "$work/clone/build"
+ln -s "$PWD/examples" "$work/clone/examples"
+for page in docs/c.md docs/index.md docs/texts/*.md; do # c.md installs what the others use
+    awk '/^```sh$/ {block = ""; inside = 1; next} /^```$/ {if (inside && block ~ /pkg-config/) printf "%s", block; inside = 0} inside {block = block $0 "\n"}' "$page"
+done >"$work/lines"
+(cd "$work/clone" && env -i HOME="$work/home" PATH="$PATH" sh -eu "$work/lines" >"$work/log" 2>&1) || { cat "$work/lines" "$work/log"; exit 1; }
+test "$(grep -c '^head 0, slope 0.5 ' "$work/log")" = 2
+grep -o -- '-o [a-z0-9_]*' "$work/lines" | sort -u | cut -c 4- >"$work/programs"
+test "$(wc -l <"$work/programs")" = 6
+while read -r program; do test -x "$work/clone/$program"; done <"$work/programs"
 
 echo "pkg-config"
 pc=$(dirname "$(find "$work/prefix" -name relpos.pc)")
