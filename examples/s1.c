@@ -1,6 +1,6 @@
 /* s1.c -- the example of "Relative Position Encoding: Distance-Based Attention for Transformers", a tutorial on Shaw
- * 2018: a layer of self-attention with learned vectors for each offset, on six random tokens. It prints what the
- * tutorial prints, then takes one step of gradient descent.
+ * 2018: a layer of self-attention with learned vectors for each offset, on six random tokens. It prints the
+ * weights of the tutorial, then takes one step of gradient descent.
  *
  *     cc s1.c $(pkg-config --cflags --libs relpos_layers relpos) -lm -o s1 && ./s1
  *

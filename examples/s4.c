@@ -4,7 +4,8 @@
  *
  *     cc s4.c $(pkg-config --cflags --libs relpos_layers relpos) -lm -o s4 && ./s4
  *
- * An argument is added to all positions, which changes nothing: ./s4 100
+ * An argument is added to all positions. It changes nothing, unless rounding moves a difference of positions across an
+ * integer: ./s4 100
  * SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 #include <relpos/layers.h>
@@ -34,7 +35,7 @@ int main(int argc, char **argv)
     const double shift = argc > 1 ? atof(argv[1]) : 0;
     const int64_t q[3] = {1, LQ, DIM}, k[3] = {1, LK, DIM}, mean[3] = {1, LQ, LK}, n_q = LQ, n_k = LK;
     double query[LQ][DIM], key[LK][DIM], out[LQ][DIM], weights[LQ][LK];
-    double q_positions[LQ] = {0.5, 1.25, 4}, k_positions[LK] = {0, 0.75, 1.5, 2.25, 9};
+    double q_positions[LQ] = {0.5, 1.3, 4.1}, k_positions[LK] = {0, 0.8, 1.7, 2.2, 9};
     const uint8_t k_position_mask[LK] = {1, 1, 1, 1, 0}; /* the last key has no position: its bias is 0 */
     rp_layer *layer;
     rp_layer_call call = rp_layer_call_init();

@@ -47,9 +47,13 @@ static void print_step_json(const tutorial_step *s, bool first)
     printf("}");
 }
 
-/* Print rows of numbers, aligned. */
+/* Print words as they are, and rows of numbers aligned. */
 static void print_rows(const char *title, const char *text)
 {
+    if (strpbrk(text, "abcdefghijklmnopqrstuvwxyz")) {
+        printf("  %-12s %s\n", title, text);
+        return;
+    }
     printf("  %s\n    ", title);
     for (size_t word = 0; *text; text += word) {
         word = strcspn(text, " \n");
@@ -69,11 +73,12 @@ static void print_step(const tutorial_step *s, int number)
     const bool equal = s->printed && strcmp(s->printed, right) == 0;
     printf("\n%d. %s\n", number, s->what);
     if (s->printed && !equal)
-        print_rows("printed", s->printed);
+        print_rows("the text", s->printed);
     print_rows(equal ? "as printed" : "right", right);
     if (s->why)
-        printf("  why     %s\n", s->why);
-    printf("  again   %s\n", s->command);
+        printf("  why          %s\n", s->why);
+    if (s->command)
+        printf("  again        %s\n", s->command);
 }
 
 static void list(bool json)

@@ -201,24 +201,19 @@ static void pairs(char *text, size_t size)
 
 static const tutorial_step steps[] = {
     {"pairs of positions in 256 tokens that training with 128 never saw", "49152 of 65536", unseen, NULL,
-     "python -c 'print(256**2 - 128**2)'"},
+     "python3 -c 'print(256**2 - 128**2)'"},
     {"clipped offsets of keys 0 to 9, query 5, k = 4", "-4 -4 -3 -2 -1 0 1 2 3 4", clip, NULL,
-     "python -c 'import relpos.numpy as r; print([r.clip_relative_position(j, 5, 4) for j in range(10)])'"},
-    {"offsets of the clip table that exceed the limit 4", "-5 -4", beyond, "-4 is the limit itself",
-     "python -c 'import relpos.numpy as r; print(r.clip_relative_position(1, 5, 4))'"},
+     "python3 -c 'import relpos.numpy as r; print([r.clip_relative_position(j, 5, 4) for j in range(10)])'"},
+    {"offsets of the clip table that exceed the limit 4", "-5 -4", beyond, "-4 is the limit itself", NULL},
     {"weights of the layer (seeds 42 and 123)",
      "0.008 0.028 0.001 0.120 0.620 0.223\n0.260 0.098 0.350 0.157 0.052 0.083\n0.794 0.002 0.077 0.122 0.002 0.002\n"
      "0.016 0.394 0.025 0.108 0.356 0.101\n0.475 0.023 0.002 0.130 0.069 0.301\n0.002 0.227 0.001 0.014 0.660 0.097",
-     weights, NULL,
-     "relpos attend examples/data/shaw.npz -o out.npz --relkey table=a_k,left=3,right=3 --relval "
-     "table=a_v,left=3,right=3 --weights"},
+     weights, NULL, "examples/s1.c"},
     {"offset with the largest mean weight", "0", profile,
-     "the mean over i of the weights (i, i + 4) is 0.3518, and 0.0763 for offset 0",
-     "relpos attend examples/data/shaw.npz -o out.npz --relkey table=a_k,left=3,right=3 --relval "
-     "table=a_v,left=3,right=3 --summary"},
+     "the mean over i of the weights (i, i + 4) is 0.3518, and 0.0763 for offset 0", NULL},
     {"pairs with offset +1 in 128 tokens", "thousands", pairs, "offset r has 128 - |r| pairs",
-     "python -c 'print(128 - 1)'"},
-    {"parameters for k = 64, d_k = d_v = 64", "16512", parameters, NULL, "relpos info --json"},
+     "python3 -c 'print(128 - 1)'"},
+    {"parameters for k = 64, d_k = d_v = 64", "16512", parameters, NULL, NULL},
     {0},
 };
 

@@ -33,6 +33,11 @@ static void drawing(char *text, size_t size)
     print(text, size, (const int[]){-5, 0, 5, 15, 20}, 5, 1);
 }
 
+static void patterns(char *text, size_t size)
+{
+    print(text, size, (const int[]){-1, 1, -50}, 3, 1);
+}
+
 static void exact(char *text, size_t size)
 {
     int n = 0;
@@ -45,7 +50,7 @@ static void exact(char *text, size_t size)
 static void parameters(char *text, size_t size)
 {
     rp_term term = rp_term_init(RP_TERM_T5);
-    rp_desc desc = rp_desc_init(1, 8, 1, 1, 1);
+    rp_desc desc = rp_desc_init(1, 12, 1, 1, 1);
     int64_t shape[RP_MAX_AXES] = {0};
     int32_t ndim;
     desc.terms = &term;
@@ -63,7 +68,7 @@ static void refused(char *text, size_t size)
 }
 
 static const tutorial_step steps[] = {
-    {"parameters of 32 buckets for 8 heads", "256", parameters, NULL, "relpos info"},
+    {"parameters of 32 buckets for 12 heads", "384", parameters, NULL, NULL},
     {"buckets of -1, 0, 1 and 10, 32 buckets to 128", "15 16 17 24", first_table,
      "offset 0 is in bucket 0 and -1 in bucket 1; keys before the query are in buckets 1 to 15, counted by distance",
      "relpos bucket -- -1 0 1 10"},
@@ -75,8 +80,11 @@ static const tutorial_step steps[] = {
      "relpos bucket --causal -- -100 -50 -10 -5 -1 0 1 5 10 50 100"},
     {"drawing of a query at position 10: offsets -5 0 5 15 20", "12 16 20 27 29", drawing,
      "as above: 5 before the query is exact, and 0 is in bucket 0", "relpos bucket -- -5 0 5 15 20"},
+    {"drawing of learned patterns: buckets of the previous token, the next token, and 50 tokens before", "1 1 10",
+     patterns, "the next token has a bucket of its own, 17, and distance 50 is in bucket 13",
+     "relpos bucket -- -1 1 -50"},
     {"exact distances in each direction", "0 to 15", exact,
-     "32 buckets are 16 for each direction, and half of them are exact", "relpos bucket"},
+     "32 buckets are 16 for each direction, and half of them are exact", NULL},
     {"pitfall 5: 1024 buckets with maximum distance 128", "used, but wasteful", refused,
      "256 distances are exact, more than 128, so the logarithm is negative and buckets count backwards from 257 on",
      "relpos bucket --buckets 1024 --max-distance 128 257"},

@@ -10,10 +10,11 @@
 /* One step of a text. Numbers are written as the text writes them: rows separated by line feeds. */
 typedef struct tutorial_step {
     const char *what;
-    const char *printed;                      /* the numbers of the text; NULL: it prints none */
+    const char *printed;                      /* what the text says, with its numbers; NULL: it says nothing */
     void (*compute)(char *text, size_t size); /* write the right numbers */
     const char *why;                          /* why printed numbers are wrong; NULL: they are right */
-    const char *command;                      /* a command that prints these numbers */
+    const char *command; /* a command that prints these numbers (of a matrix, at least the first row), or the C program
+                            that computes them; NULL: there is none */
 } tutorial_step;
 
 /* A text. */

@@ -6,14 +6,15 @@
  * where attention is that of relpos.h, with the terms and masks of a description. Each projection and each bias vector
  * may be absent.
  *
- *     rp_layer_desc d = rp_layer_t5_attention(512, 8, 32, 128, 1, 1);
+ *     rp_layer_desc d = rp_layer_t5_attention(512, 8, 32, 128, 1, 1);       f32; d.dtype = RP_F64 for f64
+ *     d.mask[d.n_masks++] = rp_mask_init(RP_MASK_CAUSAL);                   for a decoder
  *     rp_layer     *layer;
  *     if (rp_layer_create(&layer, &d) != RP_OK) { puts(rp_layer_last_error()); exit(1); }
  *     rp_layer_random(layer, 1);                                            or rp_layer_read(layer, "t5.safetensors")
  *     rp_layer_call call = rp_layer_call_init();
  *     call.query = rp_array_of(x, RP_F32, 3, shape);  call.out = rp_array_of(y, RP_F32, 3, shape);
  *     rp_layer_saved *saved;
- *     rp_layer_forward(layer, &call, &saved);
+ *     if (rp_layer_forward(layer, &call, &saved) != RP_OK) { puts(rp_layer_last_error()); exit(1); }
  *     rp_layer_grads g = rp_layer_grads_init();
  *     g.dout = rp_array_of(dy, RP_F32, 3, shape);
  *     rp_layer_backward(layer, &call, saved, &g);                           adds to the gradients of the weights
@@ -130,8 +131,8 @@ RP_API rp_layer_desc rp_layer_relative_positional_bias(int64_t num_heads, int64_
 /* AdditiveRelMultiheadAttention(embed_dim, num_heads, max_distance, dropout, bias) of symm_learning: the weights of
  * torch.nn.MultiheadAttention (attn.in_proj_weight, attn.out_proj.weight and, with `bias`, their bias vectors), and
  * rel_bias [2 max_distance + 1], which is subtracted: scores - rel_bias[trunc(clamp(p_q - p_k)) + max_distance]. Real
- * positions q_positions, k_positions [B?, L] and their masks are arrays 1 to 4 of rp_layer_call.term[0]; without them,
- * positions are indices. */
+ * positions are arrays of each call, rp_layer_call.term[0][1] for queries and [2] for keys, [L] or [B, L]; [3] and [4]
+ * are their masks, 0 where a token has no position. Without them, positions are indices. */
 RP_API rp_layer_desc rp_layer_additive_rel_attention(int64_t embed_dim, int64_t num_heads, int64_t max_distance,
                                                      double dropout, int bias);
 

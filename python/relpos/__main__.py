@@ -10,7 +10,7 @@ places = importlib.util.find_spec("relpos").submodule_search_locations  # an edi
 programs = [path for path in (os.path.join(place, "bin", "relpos") for place in places) if os.path.exists(path)]
 if not programs:
     sys.exit("relpos: this package was built with RELPOS_BUILD_CLI=OFF, so it has attention alone (Debian: apt-get "
-             "install pkg-config libjansson-dev libzip-dev libpng-dev, then rebuild the package by pip install . in the "
-             "source folder)")
+             "install pkg-config libjansson-dev libzip-dev libpng-dev, then rebuild the package by pip install . in "
+             "the source folder)")
 os.environ.setdefault("RELPOS_PYTHON", sys.executable)  # used by relpos lab report
 os.execv(programs[0], ["relpos", *sys.argv[1:]])

@@ -245,7 +245,7 @@ def s3(first):
 
 def s4(shift):
     weights = cosines([(12, 4), (1, 12), (4, 4), (1, 4), (1, 5)])
-    at = [0.5, 1.25, 4], [0, 0.75, 1.5, 2.25, 9]
+    at = [0.5, 1.3, 4.1], [0, 0.8, 1.7, 2.2, 9]
     query, key = ([[math.cos(4 * i + c + start) / 2 for c in range(4)] for i in range(rows)]
                   for rows, start in ((3, 100), (5, 200)))
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # tutorial.sh -- test relpos tutorial: steps without an explanation have the printed numbers, and steps with one do not. The commands
-# that a step names can be run.
+# that a step names print the first row of its numbers.
 #
 #     tests/cli/tutorial.sh PATH/TO/relpos
 #
@@ -23,16 +23,9 @@ for name in s0 s1 s2 s3 s4; do
     check 'steps of the text and of JSON' "$steps" "$(grep -c '^[0-9]*\. ' "$T/text")"
     check 'steps that are said to be wrong' "$(grep -c '^  why' "$T/text")" \
         "$(sed -n 's/^[0-9]* steps; \([0-9]*\) .* wrong in the text\.$/\1/p' "$T/text")"
-    sed -n 's/^  again   relpos //p' "$T/text" | sort -u | sed "s,out\.npz,$T/out.npz," >"$T/commands"
-    while read -r line; do
-        expected=0
-        case $line in *1024*) expected=2 ;; esac
-        # shellcheck disable=SC2086
-        run $line
-        check 'the exit code of a command' $expected "$code"
-    done <"$T/commands"
+    command="the commands of relpos tutorial $name"
+    check 'each prints the first row of its numbers' '' "$(python3 tests/cli/tutorial.py "$program" "$T/json")"
 done
-# The weights of the course chapter, from the command that its step names.
 ok tutorial s0
 check 'a row of weights' '1' "$(grep -c '^     0.1473  0.3253  0.1747  0.1603  0.1924$' "$T/out")"
 refused 2 'tutorial: no text is called "s9"' tutorial s9
