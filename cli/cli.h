@@ -151,6 +151,8 @@ enum {
     {                                                                                                                  \
         "", CLI_TERM, NULL, "cli_options replaces this entry by one option for each term other than a bias"            \
     }
+/* The default of --threads, for help texts. */
+#define CLI_ALL_THREADS "default: RELPOS_THREADS, else all that the process may use"
 /* cli_options replaces this entry by one option for each mask, for example "key-mask" for the mask key_mask. */
 #define CLI_MASK_OPTIONS                                                                                               \
     {                                                                                                                  \

@@ -27,7 +27,8 @@ int cli_team_run(const cli_command *self, int argc, char **argv,
 int32_t cli_team_rank(void);
 /* Return the number of processes; 1 without a team. */
 int32_t cli_team_ranks(void);
-/* Return the number of threads for this process by default: its share of the machine. 0: all. */
+/* Return the default number of threads of this process under mpirun: its share of the machine. 0: that of the default
+ * pool, because there is no team or RELPOS_THREADS is set. */
 int64_t cli_team_threads(void);
 /* Something that must be equal in all processes. */
 typedef struct cli_team_fact {

@@ -23,10 +23,10 @@ static const cli_option options[] = {
      "also write the gradients dq, dk, dv, and dNAME of each learned array; the file must have dout (B,H,Lq,Dv) and "
      "may have dlse"},
     {"dtype", DTYPE, "TYPE", "compute and write in f32, f64, bf16 or f16; default: the type of q"},
-    {"threads", THREADS, "N", "use N threads; default: one for each processor that the process may use"},
+    {"threads", THREADS, "N", "use N threads; " CLI_ALL_THREADS},
     {"memory", MEMORY, "SIZE",
      "use at most SIZE bytes, such as 512M or 2G: read keys and values range by range from a .safetensors file"},
-    {"isa", ISA, "NAME", "use this instruction set (relpos info lists them); default: the best found"},
+    {"isa", ISA, "NAME", "use this instruction set (relpos info lists them); default: RELPOS_ISA, else the best found"},
     {0},
 };
 

@@ -12,7 +12,7 @@ enum { THREADS = CLI_FIRST_KEY, ISA, JSON, SECONDS, PROCESSOR, MPI };
 
 static const cli_option options[] = {
     {"threads", THREADS, "N", "use N threads; default 1"},
-    {"isa", ISA, "NAME", "use this instruction set (relpos info lists them); default: the best found"},
+    {"isa", ISA, "NAME", "use this instruction set (relpos info lists them); default: RELPOS_ISA, else the best found"},
     {"seconds", SECONDS, "S", "spend S seconds on all problems together; default: 5 for each"},
     {"processor", PROCESSOR, NULL, "measure processor time instead of wall time, for a machine that others use"},
     {"mpi", MPI, NULL, "time each problem over all processes that mpirun started, and in one of them"},

@@ -187,7 +187,7 @@ static void report(shared *s, int64_t threads, bool json)
            s->p.text, median, s->ms[0], s->ms[s->runs - 1], s->runs, gflops, (double)s->sent * 1e-6,
            (double)s->max_sent * 1e-6);
     if (s->one_ms > 0)
-        printf("  one process: %.3f ms, %.2f times as long", s->one_ms, s->one_ms / s->ms[0]);
+        printf("  one process: %.3f ms; all together are %.2f × as fast", s->one_ms, s->one_ms / s->ms[0]);
     printf("\n");
 }
 

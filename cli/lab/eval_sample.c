@@ -77,11 +77,10 @@ int lab_open_any(nn_model *m, const char *path, int64_t *step, int64_t threads, 
         nn_model_destroy(m);
         return code;
     }
-    if (rp_pool_create(pool, (int32_t)threads) != RP_OK) {
+    const int code = lab_pool(pool, threads);
+    if (code != CLI_OK)
         nn_model_destroy(m);
-        return cli_refused(CLI_FAILED, "lab", NULL, "use fewer --threads");
-    }
-    return CLI_OK;
+    return code;
 }
 
 int lab_open(nn_model *m, const char *path, int64_t *step, int64_t threads, rp_pool **pool)
@@ -147,7 +146,7 @@ static const cli_option eval_options[] = {
     {"ngrams", NGRAMS, "N", "also measure Kneser-Ney n-grams of 1 to N bytes, counted on the training text"},
     {"position", POSITION, "TERMS",
      "measure with these terms and the same weights, such as a rope with scaling, or none; default: the trained terms"},
-    {"threads", THREADS, "N", "use N threads; default: all available"},
+    {"threads", THREADS, "N", "use N threads; " CLI_ALL_THREADS},
     {"json", JSON, NULL, "print one JSON object"},
     {0},
 };
@@ -363,7 +362,7 @@ static const cli_option sample_options[] = {
      "divide the logits by T; 0: always choose the likeliest token; default 0.8, or 0 for an encoder-decoder"},
     {"top-k", TOP_K, "K", "choose among the K likeliest tokens; default 0: all"},
     {"seed", SEED, "N", "draw tokens with this seed; the same seed writes the same text; default 1"},
-    {"threads", THREADS, "N", "use N threads; default: all available"},
+    {"threads", THREADS, "N", "use N threads; " CLI_ALL_THREADS},
     {0},
 };
 

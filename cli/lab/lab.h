@@ -164,6 +164,9 @@ int lab_held_out(const nn_model *m, const char *files, nn_text *held_out, char e
 /* Load the CBLAS, and check that there is memory for its buffers. threads = 0 means all threads. Print the warning of
  * nn_blas_note once. */
 int lab_blas(int64_t threads, char err[NN_ERR_MAX]);
+/* Create a pool of `threads` threads. 0 means those of the default pool (RELPOS_THREADS, else every processor that the
+ * process may use), or the share of this process under mpirun. Return CLI_OK, or CLI_FAILED after printing an error. */
+int lab_pool(rp_pool **pool, int64_t threads);
 /* Describe the machine for logs: processor, cores, version, isa, blas (with its warning, if any), threads. */
 json_t *lab_machine(const rp_pool *pool);
 /* Read a model from a run's folder or a file, and create a pool. Print the warning of nn_checkpoint_read. Return

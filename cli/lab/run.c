@@ -261,6 +261,14 @@ int lab_blas(int64_t threads, char err[NN_ERR_MAX])
     return 0;
 }
 
+int lab_pool(rp_pool **pool, int64_t threads)
+{
+    const int64_t n = threads > 0 ? threads : cli_team_threads();
+    if (rp_pool_create(pool, n > 0 ? (int32_t)n : rp_pool_threads(NULL)) == RP_OK)
+        return CLI_OK;
+    return cli_refused(CLI_FAILED, "lab", NULL, "use fewer --threads");
+}
+
 json_t *lab_machine(const rp_pool *pool)
 {
     char line[256], cpu[200] = "";

@@ -47,7 +47,7 @@ static const cli_option sweep_options[] = {
     {"list", LIST, NULL, "print the experiments without running them"},
     {"state", STATE, NULL,
      "print which experiments are done, how far the current one is, and how long the others may take"},
-    {"threads", THREADS, "N", "use N threads, which changes times but not losses; default: all available"},
+    {"threads", THREADS, "N", "use N threads, which changes times but not losses; " CLI_ALL_THREADS},
     {0},
 };
 
@@ -473,8 +473,8 @@ static int run_in_team(const cli_command *self, int argc, char **argv)
                          n ? "no file for the results was given" : "no experiment was given");
     s.q.threads = s.q.threads > 0 ? s.q.threads : cli_team_threads();
     code = read_experiments(&s, path);
-    if (code == CLI_OK && rp_pool_create(&s.pool, (int32_t)s.q.threads) != RP_OK)
-        code = cli_refused(CLI_FAILED, "lab sweep", NULL, "use fewer --threads");
+    if (code == CLI_OK)
+        code = lab_pool(&s.pool, s.q.threads);
     if (code == CLI_OK) {
         cli_catch_signals(true);
         code = sweep(&s);

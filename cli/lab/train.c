@@ -23,7 +23,7 @@ static const cli_option options[] = {
      "copy the arrays with the same name and shape from another run or model, and list the others, which keep their "
      "initial values"},
     {"until", UNTIL, "STEP", "stop at this step and write a checkpoint; 0: write the initial weights"},
-    {"threads", THREADS, "N", "use N threads, which does not change the results; default: all available"},
+    {"threads", THREADS, "N", "use N threads, which does not change the results; " CLI_ALL_THREADS},
     {0},
 };
 
@@ -475,8 +475,8 @@ static int run_in_team(const cli_command *self, int argc, char **argv)
         return cli_error(code, "%s", err);
     if ((code = lab_share(&t.r)) != CLI_OK)
         return code;
-    if (rp_pool_create(&t.r.pool, (int32_t)(q.threads > 0 ? q.threads : cli_team_threads())) != RP_OK)
-        return cli_refused(CLI_FAILED, "lab train", NULL, "use fewer --threads");
+    if ((code = lab_pool(&t.r.pool, q.threads)) != CLI_OK)
+        return code;
     code = cli_team_rank() == 0 ? lead(&t) : follow(&t.r);
     json_decref(t.init);
     lab_end(&t.r);

@@ -36,10 +36,12 @@ enum {
     T5_OWN
 };
 #define T5_COMMON_OPTIONS                                                                                              \
-    {"type", T5_TYPE, "T", "keep weights as f32, f16, bf16, int8, int4 or q8; default: the type of the file"},         \
+    T5_COMMON_OPTIONS_WITH("default: the narrowest that represents the file's numbers exactly", CLI_ALL_THREADS)
+#define T5_COMMON_OPTIONS_WITH(of_type, of_threads)                                                                    \
+    {"type", T5_TYPE, "T", "keep weights as f32, f16, bf16, int8, int4 or q8; " of_type},                              \
         {"tokenizer", T5_TOKENIZER, "DIR|FILE", "read the tokenizer from DIR or FILE; default: the model's"},          \
     {                                                                                                                  \
-        "threads", T5_THREADS, "N", "use N threads; default: all that the process may use"                             \
+        "threads", T5_THREADS, "N", "use N threads; " of_threads                                                       \
     }
 #define T5_DRAFT_OPTIONS                                                                                               \
     {"exact", T5_EXACT, NULL, "write the same text and scores faster: int4 weights propose, the model checks"},        \

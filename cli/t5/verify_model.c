@@ -13,7 +13,7 @@ static const cli_option options[] = {
     {"text", T5_TEXT, "TEXT", "read one line from the command line instead of a file; default: three short lines"},
     {"json", JSON, NULL, "print one JSON object for each check"},
     T5_TOKENS_OPTION,
-    T5_COMMON_OPTIONS,
+    T5_COMMON_OPTIONS_WITH("default: one after the other, or that of a file", "default 3"),
     {0},
 };
 

@@ -67,4 +67,11 @@ done <<END
 $(cat "$T/terms" "$T/masks")
 END
 
+# The default of --threads: the number of RELPOS_THREADS, or a fixed number.
+for name in attend bench 'lab train' 'lab sweep' 'lab eval' 'lab sample' 't5 generate' 't5 encode' 't5 proteins' 't5 verify' 't5 bench'; do
+    # shellcheck disable=SC2086
+    ok $name --help
+    has '^ +--threads N .*(default: RELPOS_THREADS, else|default [0-9])'
+done
+
 finish

@@ -18,6 +18,8 @@ check 'the loss falls' 1 "$(awk -v a="$first" -v b="$last" 'BEGIN {print (a - b 
 check 'lines of the log' '8' "$(wc -l <"$T/run/log.jsonl")" # one line for the experiment, six for training steps, one for a measurement
 ok lab train "$T/small.lab" -o "$T/two" --threads 3
 same 'the same bytes' "$T/run/checkpoint.safetensors" "$T/two/checkpoint.safetensors"
+RELPOS_THREADS=5 run lab train "$T/small.lab" -o "$T/five" --until 1
+check 'RELPOS_THREADS is the default of --threads' '0 "threads":5' "$code $(grep -o '"threads":[0-9]*' "$T/five/log.jsonl")"
 
 # If the user requests a core of OpenBLAS, it is used. If a faster core is possible, a note on standard error and in the
 # log says so.
