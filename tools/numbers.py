@@ -78,7 +78,7 @@ def speed():
         slower.append(f"{len(report.slower(rows))} of {len(rows)} with {report.ISAS[m['isa']]}{older}")
         if "not_measured" in m:
             first, *more = m["not_measured"]
-            not_counted.append(f"Not counted with {report.ISAS[m['isa']]}: {first.lower()}{''.join(more)}")
+            not_counted.append(f"Not counted with {report.ISAS[m['isa']]}: {first}{''.join(more)}")
     train = {r["implementation"]: r for r in report.training()[0]["results"] if r["length"] == 4096}
     better = min(("eager", "sdpa"), key=lambda name: train[name]["seconds"])
     added = {name: r["peak_bytes"] - r["start_bytes"] for name, r in train.items()}
@@ -102,11 +102,11 @@ def whole_models():
                      for generates in (False, True))
     name = lambda r: f"{r['ratio']:.2f} ({r['model']}, {r['problem']})"  # noqa: E731
     cpu = re.sub(r"\(R\)|\(TM\)| Processor", "", data["machine"]["cpu"]["Model name"])
-    return [f"- {len({r['model'] for r in rows})} models of transformers on one thread of an {cpu}: the faster one of "
-            "`sdpa` and `eager` takes",
-            f"  {name(reads[0])} to {name(reads[-1])} times as long as `relpos`,",
-            f"  and {writes[0]['ratio']:.2f} to {writes[-1]['ratio']:.2f} when generating text. PyTorch's linear "
-            "layers limit the gain:",
+    return [f"- {len({r['model'] for r in rows})} models of transformers on one thread of an {cpu}: `relpos` is",
+            f"  {name(reads[0])} to {name(reads[-1])} × as fast as",
+            f"  the faster one of `sdpa` and `eager`, and {writes[0]['ratio']:.2f} to {writes[-1]['ratio']:.2f} when "
+            "generating text.",
+            "  PyTorch's linear layers limit the gain:",
             "  [all models, and their limits](performance.md#whole-models-of-transformers)."]
 
 
