@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define CLASSES "GPT-2, GPT-NeoX and Llama"
 typedef enum form { GPT2, NEOX, LLAMA, N_FORMS } form;
 static const struct {
     const char *class, *type, *body, *layer, *embedding, *last_norm;
@@ -29,36 +30,35 @@ static int form_of(const nn_model *m, form *to, char err[NN_ERR_MAX])
     const bool added = s->sinusoidal || s->learned, gated = c->act == LAYERS_SWIGLU || c->act == LAYERS_GEGLU;
     const int64_t D = c->width / c->heads;
     if (c->task != NN_DECODER)
-        return nn_fail(err, "task = classifier: transformers has no class for it (set task = decoder, or use --model)");
+        return nn_fail(err, "task = classifier: " CLASSES " are decoders (set task = decoder, or use --model)");
     if (c->log_scale != NN_LOG_NONE)
-        return nn_fail(err,
-                       "log_scale = %s: no class of transformers supports it (set log_scale = none, or use --model)",
+        return nn_fail(err, "log_scale = %s: " CLASSES " do not support it (set log_scale = none, or use --model)",
                        c->log_scale == NN_LOG_FIXED ? "fixed" : "learned");
     if (c->random_positions > 0)
         return nn_fail(err,
-                       "random_positions = %lld: classes of transformers number positions from 0 (set random_positions "
-                       "= 0, or use --model)",
+                       "random_positions = %lld: " CLASSES " number positions from 0 (set random_positions = 0, or use "
+                       "--model)",
                        (long long)c->random_positions);
     if (c->nope_every > 0 && s->n_terms > 0)
         return nn_fail(err,
-                       "nope_every = %lld: classes of transformers use the same positions in every layer (set "
-                       "nope_every = 0, or use --model)",
+                       "nope_every = %lld: " CLASSES " have the same positions in every layer (set nope_every = 0, "
+                       "or use --model)",
                        (long long)c->nope_every);
     if (c->scale > 0 && fabs(c->scale * sqrt((double)D) - 1) > 1e-12)
-        return nn_fail(err,
-                       "scale = %g: classes of transformers use 1/sqrt(width / heads) (set scale = 0, or use --model)",
+        return nn_fail(err, "scale = %g: " CLASSES " use 1/sqrt(width / heads) (set scale = 0, or use --model)",
                        c->scale);
     if ((s->n_terms > 0 && !rope) || (rope && added))
         return nn_fail(err,
-                       "position = %.100s: no decoder of transformers has it (set position = none, sinusoidal, learned "
-                       "or rope, or use --model)",
+                       "position = %.100s: " CLASSES " do not have it (set position = none, sinusoidal, learned or "
+                       "rope, or use --model)",
                        c->position);
     *to = !rope ? GPT2 : c->norm == LAYERS_LAYERNORM ? NEOX : LLAMA;
     if (rope && (rope->layout != 0 || rope->scaling != 0))
-        return nn_fail(err,
-                       "position = %.100s: in transformers rope must have layout=half and scaling=none (change rope, "
-                       "or use --model)",
-                       c->position);
+        return nn_fail(
+            err,
+            "position = %.100s: export to GPT-NeoX and Llama needs layout=half and scaling=none (change rope, "
+            "or use --model)",
+            c->position);
     const int64_t dim = rope && rope->dim > 0 ? rope->dim : D;
     if (*to == NEOX && (int64_t)((double)D * ((double)dim / (double)D)) != dim)
         return nn_fail(err,

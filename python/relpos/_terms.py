@@ -308,10 +308,14 @@ def _doc(info):
         width = max((len(name) for name, _ in rows), default=0) + 2
         return [f"{title}:", "", *(f"{name:<{width}}{text}" for name, text in rows), ""] if rows else []
 
-    uses = {
-        "learned": "learned", "positions": "replaces i + q_offset and j", "truth": "0 for tokens without a position"
-    }
-    arrays = [(a["name"], f"{a['shape'].replace('[', '(').replace(']', ')')}: {uses.get(a['use'], a['use'])}" +
+    replaced = {"q_positions": "i + q_offset", "k_positions": "j"}
+
+    def use(array):
+        if array["use"] == "positions":
+            return f"replaces {replaced.get(array['name'], 'i + q_offset and j')}"
+        return "0 for tokens without a position" if array["use"] == "truth" else array["use"]
+
+    arrays = [(a["name"], f"{a['shape'].replace('[', '(').replace(']', ')')}: {use(a)}" +
                ("" if a["presence"] in ("needed", "conditional") else "; optional")) for a in info["arrays"]]
     parameters = [(_KEYWORDS.get(p["key"], p["key"]),
                    f"{p['meaning'] or ''}{' (' + ', '.join(p['choices']) + ')' if 'choices' in p else ''}; " +

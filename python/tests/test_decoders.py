@@ -27,11 +27,11 @@ MODELS = {
                          ["position=rope,base=300", "norm=rmsnorm", "activation=geglu", "tied=0", "bos=1", "vocab=257"],
                          ["position=rope", "norm=rmsnorm", "activation=swiglu", "embedding_scale=3", "norm_eps=1e-3"]],
 }
-REFUSED = [("position=t5,bidirectional=0", "position = t5,bidirectional=0: no decoder of transformers has it"),
+REFUSED = [("position=t5,bidirectional=0", "position = t5,bidirectional=0: GPT-2, GPT-NeoX and Llama do not have it"),
            ("position=alibi", "position = alibi"),
            ("position=rope+learned", "position = rope"),
-           ("position=rope,layout=interleaved", "rope must have layout=half"),
-           ("position=rope,scaling=linear,factor=2", "rope must have layout=half"),
+           ("position=rope,layout=interleaved", "needs layout=half"),
+           ("position=rope,scaling=linear,factor=2", "needs layout=half"),
            ("norm=rmsnorm", "norm = rmsnorm: without rope the class is GPT-2"),
            ("activation=geglu", "activation = geglu: GPT-2 has no gated MLP"), ("scale=1", "scale = 1: "),
            ("task=classifier", "task = classifier: ")]

@@ -149,7 +149,10 @@ def test_what_the_documentation_of_a_term_says(cls):
     said = inspect.getdoc(cls)
     assert f"Formula: `{info['formula']}`\n" in said and ">>> relpos.attention(q, k, v, " in said
     for array in info["arrays"]:
-        assert re.search(rf"^{array['name']}  +\S.*: ", said, re.M), array["name"]
+        use = re.search(rf"^{array['name']}  +\S.*: (.*)", said, re.M).group(1)
+        replaced = {"q_positions": "replaces i + q_offset", "k_positions": "replaces j",
+                    "positions": "replaces i + q_offset and j"}.get(array["name"])
+        assert ("replaces" not in use if replaced is None else use == f"{replaced}; optional"), array["name"]
     for parameter in info["parameters"]:
         name = relpos._terms._KEYWORDS.get(parameter["key"], parameter["key"])
         assert re.search(rf"^{name}  .*(required|default .*)$", said, re.M), name

@@ -69,7 +69,7 @@ check 'its shape' '32 8 32 1 1 4 "gated-gelu" false' "$(for key in d_model d_kv 
     sed -n "s/.*\"$key\": \(.*\),.*/\1/p" "$T/t5/config.json"; done | tr '\n' ' ' | sed 's/ $//')"
 refused 1 't5: it already exists' lab export "$T/copy" --transformers -o "$T/t5/"
 refused 1 't5: it already exists' lab export "$T/copy" --transformers -o "$T/t5"
-refused 1 'no decoder of transformers has it' lab export "$T/run" --transformers -o "$T/no"
+refused 1 'GPT-2, GPT-NeoX and Llama do not have it' lab export "$T/run" --transformers -o "$T/no"
 refused 2 'model writes another form' lab export "$T/copy" --transformers --model -o "$T/no"
 refused 2 'transformers takes no text' lab export "$T/copy" --transformers --prompt ab -o "$T/no"
 check 'nothing is left' 0 "$(find "$T" -name 'no*' | wc -l)"

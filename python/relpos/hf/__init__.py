@@ -4,8 +4,9 @@
     >>> model = transformers.AutoModel.from_pretrained(name, attn_implementation="relpos")        # doctest: +SKIP
 
 Importing this module registers the implementation. A model uses it only if you load the model with it or switch the
-model to it. Every model that gets its attention function from transformers can use it. A bias or a four-axis mask that
-is already an array is used as given. relpos creates no N×N bias or mask for
+model to it. Models that get their attention function from transformers can use it, except some, for which loading
+raises Refused. A bias or a four-axis mask that is already an array is used as given. relpos creates no N×N bias or mask
+for
 
 - masks: padding, causal, sliding windows and packed sequences, in any model;
 - T5, mT5, UMT5, LongT5 (local attention), Switch Transformers, Pop2Piano, Pix2Struct and MPNet: the table of buckets;
