@@ -324,7 +324,7 @@ static void append(const rp_layer *l, const rp_layer_call *c, int which, const r
 {
     const size_t size = l->ops->size;
     const int64_t rows = from->shape[1], width = l->out[which];
-    for (int64_t b = 0; b < from->shape[0]; b++)
+    for (int64_t b = 0; rows > 0 && b < from->shape[0]; b++)
         project(l, c, which, rows, (const char *)from->data + (size_t)(b * rows * l->in[which]) * size,
                 (char *)cache + (size_t)((b * c->cache->capacity + c->cache->length) * width) * size);
 }
