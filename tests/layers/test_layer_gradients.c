@@ -3,6 +3,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/layers/trial.h"
 
+#define FEW (SANITIZED || EMULATED ? 3 : INT64_MAX) /* number of elements of each array to compare */
+
 /* Compare gradients, multiplied by `factor`, with differences D(h). The error of a difference comes from the third
  * derivative, estimated by D(h) - D(h/2) (three quarters of it remain), and from the rounding of two losses. */
 static void compare(const trial *t, const char *what, const rp_array *x, const rp_array *dx, double factor,
@@ -65,7 +67,7 @@ static void of_published_classes(void **state)
     for (int n = 0; n < TRIALS; n++) {
         trial t;
         published(&t, n, RP_F64);
-        check(&t, INT64_MAX);
+        check(&t, FEW);
     }
 }
 
@@ -77,13 +79,8 @@ static void of_attention_weights(void **state)
         for (int mean = 0; mean < 2; mean++) {
             trial t;
             published(&t, n, RP_F64);
-            const int64_t b = t.call.query.shape[0], lq = t.call.query.shape[1];
-            const int64_t lk = t.call.key.ndim ? t.call.key.shape[1] : lq;
-            rp_array *const both[] = {&t.call.weights, &t.g.dweights};
-            for (int x = 0; x < 2; x++)
-                *both[x] = mean ? ZEROS(&t.memory, RP_F64, b, lq, lk) : ZEROS(&t.memory, RP_F64, b, t.d.heads, lq, lk);
-            fill_normal(&t.g.dweights, &t.random);
-            check(&t, INT64_MAX);
+            with_weights(&t, mean);
+            check(&t, FEW);
         }
 }
 
@@ -93,7 +90,7 @@ static void of_each_term(void **state)
     for (rp_term_kind kind = 1; kind < RP_TERM_COUNT; kind++) {
         trial t;
         for (int sample = 0; one_term(&t, kind, sample, RP_F64); sample++)
-            check(&t, 4);
+            check(&t, SANITIZED ? 2 : 4);
     }
 }
 

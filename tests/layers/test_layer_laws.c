@@ -72,8 +72,10 @@ static void threads_do_not_matter(void **state)
     EACH_TYPE(type)
     {
         trial t;
-        for (int n = 0; n < TRIALS; n++) {
-            published(&t, n, type);
+        for (int n = 0; n < 2 * TRIALS; n++) {
+            published(&t, n / 2, type);
+            if (n % 2)
+                with_weights(&t, n % 4 == 3);
             same_on_all_pools(&t);
             end_trial(&t);
         }
@@ -103,10 +105,12 @@ static void other_entries_do_not_matter(void **state)
     (void)state;
     EACH_TYPE(type)
     {
-        for (int n = 0; n < TRIALS; n++) {
+        for (int n = 0; n < 2 * TRIALS; n++) {
             trial t;
-            published(&t, n, type);
+            published(&t, n / 2, type);
             t.call.train = 0; /* dropout depends on the index in the batch */
+            if (n % 2)
+                with_weights(&t, n % 4 == 3);
             run_trial(&t);
             const int64_t batch = t.call.query.shape[0];
             trial alone = t;
@@ -115,6 +119,8 @@ static void other_entries_do_not_matter(void **state)
                 alone.call.key = entry(&t.call.key, batch, b);
                 alone.call.value = entry(&t.call.value, batch, b);
                 alone.g.dout = entry(&t.g.dout, batch, b);
+                alone.g.dweights = entry(&t.g.dweights, batch, b);
+                alone.call.weights = entry(&t.call.weights, batch, b);
                 for (int x = 0; x < RP_MAX_ARRAYS; x++)
                     alone.call.term[0][x] = entry(&t.call.term[0][x], batch, b);
                 for (int x = 0; x < RP_LAYER_MASKS; x++)
@@ -363,7 +369,7 @@ static void masked_rows(void **state)
         trial t;
         published(&t, ALL_SETTINGS, type);
         const rp_array bo = data_of(&t.d, rp_layer_param_named(t.layer, "o_proj.bias"));
-        t.call.weights = ZEROS(&t.memory, type, 2, 4, 5, 5);
+        with_weights(&t, false);
         memset(t.call.weights.data, 0xff, bytes_of(&t.call.weights));
         run_trial(&t);
         same(t.name, "a masked row", t.call.out.data, bo.data, bytes_of(&bo));

@@ -330,6 +330,12 @@ static void backward_calls(void **state)
     BACK(g->dout.data = NULL, RP_E_ARG, "dout", "no data");
     BACK(g->dout.dtype = RP_F64, RP_E_ARG, "dout", "f64");
     BACK(g->dout.shape[2] = 5, RP_E_SHAPE, "dout", "(2, 3, 5)");
+    BACK(g->dweights = c->weights; g->dweights.ndim = 2, RP_E_SHAPE, "dweights", "2 axes");
+    BACK(g->dweights = c->weights; g->dweights.shape[1] = 1, RP_E_SHAPE, "dweights", "(2, 1, 3, 4)");
+    BACK(g->dweights = c->weights; g->dweights.dtype = RP_F64, RP_E_ARG, "dweights", "f64");
+    BACK(g->dweights = c->weights; g->dweights.stride[0] = 0, RP_E_STRIDE, "dweights", "axis 0");
+    BACK(g->dweights = c->weights; g->dweights.data = NULL, RP_E_ARG, "dweights", "no data");
+    BACK(g->dweights = c->weights; g->dweights.data = g->dquery.data, RP_E_OVERLAP, "dquery", "dweights");
     BACK(g->dquery.shape[1] = 4, RP_E_SHAPE, "dquery", "(2, 4, 6)");
     BACK(g->dquery.data = NULL, RP_E_ARG, "dquery", "no data");
     BACK(g->dkey.stride[0] = 0, RP_E_STRIDE, "dkey", "axis 0");
@@ -648,6 +654,7 @@ static void out_of_memory(void **state)
         memset(one_head.out.data, 0xa5, B * LQ * WIDTH * 4);
         memset(one_head.weights.data, 0xa5, B * LQ * LK * 4);
     });
+    s.g.dweights = ZEROS(&s.memory, RP_F32, B, LQ, LK);
     EACH_FAILURE(rp_layer_backward(s.layer, &s.call, s.saved, &s.g), {
         if (status == RP_OK) { /* undo it */
             rp_layer_zero_grad(s.layer);

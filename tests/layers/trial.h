@@ -185,6 +185,18 @@ HELPER bool one_term(trial *t, rp_term_kind kind, int sample, rp_dtype type)
     return true;
 }
 
+/* Add the attention weights of each head, or their mean, to the outputs, and random gradients with respect to them. */
+HELPER void with_weights(trial *t, bool mean)
+{
+    const rp_array *q = &t->call.query, *k = t->call.key.ndim ? &t->call.key : q;
+    const int64_t b = q->shape[0], lq = q->shape[1], lk = k->shape[1];
+    rp_array *const both[] = {&t->call.weights, &t->g.dweights};
+    for (int x = 0; x < 2; x++)
+        *both[x] =
+            mean ? ZEROS(&t->memory, t->d.dtype, b, lq, lk) : ZEROS(&t->memory, t->d.dtype, b, t->d.heads, lq, lk);
+    fill_normal(&t->g.dweights, &t->random);
+}
+
 HELPER double loss_of(const trial *t)
 {
     double sum = 0;
