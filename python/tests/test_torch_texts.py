@@ -106,6 +106,13 @@ def plain_window(module, x, mask=0.0):
     return linear(module.proj, joined(attend(q, k, v, bias + mask)[1]))
 
 
+def plain_factorised(module, x):
+    """Return the attention in windows of 2 x 3 tokens."""
+    q, k, v = (heads_of(part) for part in np.split(linear(module.qkv, x), 3, -1))
+    bias = textrows.axial_bias(array(module.bias_h), array(module.bias_w), 2, 3)
+    return linear(module.proj, joined(attend(q, k, v, bias)[1]))
+
+
 def plain_clipped(module, x):
     q, k, v = projected(module, x)
     table = array(module.relative_bias)  # by query - key
@@ -113,12 +120,13 @@ def plain_clipped(module, x):
     return linear(module.out_proj, joined(out)), weights.mean(1)
 
 
-def plain_t5(module, x, bias=None, keep=True):
+def plain_t5(module, x, bias=None, keep=True, scale=1.0):
+    """Return the output of T5Attention; `scale` multiplies the scores."""
     q, k, v = projected(module, x)
     if bias is None:
         n = x.shape[1]
         bias = array(module.relative_bias.relative_attention_bias.weight)[buckets(offsets(n))].transpose(2, 0, 1)
-    return linear(module.o_proj, joined(attend(q, k, v, bias, keep)[1]))
+    return linear(module.o_proj, joined(attend(q * scale, k, v, bias, keep)[1]))
 
 
 class OtherSlopes(torch.nn.Module):
