@@ -121,9 +121,9 @@ def attention(q, k, v, *others, bias=None, rope=None, relkey=None, relval=None, 
     0 and lse -inf (with a sink, its logit). Ctrl-C ends a long call; the content of `out` is then undefined. Wrong
     arguments raise ValueError or TypeError.
 
-    With torch, out and lse have gradients with respect to q, k, v and the learned arrays of terms. weights and summary
-    have no gradient, and there are no second derivatives: a backward pass through either raises, so use .detach() where
-    you need only the numbers. torch.autocast casts q, k and v unless they are float64, as for torch's
+    With torch, all results have gradients with respect to q, k, v and the learned arrays of terms. If the loss depends
+    on weights or summary, the backward pass computes the scores a second time. There are no second derivatives: a
+    backward pass through a gradient raises. torch.autocast casts q, k and v unless they are float64, as for torch's
     scaled_dot_product_attention; learned arrays keep their types. torch.jit.trace records an operator, so `import
     relpos.torch` before you load a saved trace. ONNX export raises.
 
@@ -254,13 +254,16 @@ class Gradients(NamedTuple):
     terms: tuple
 
 
-def attention_backward(dout, q, k, v, *others, dlse=None, out=None, lse=None, wanted=None, progress=None, **options):
+def attention_backward(dout, q, k, v, *others, dlse=None, dweights=None, dsummary=None, out=None, lse=None, wanted=None,
+                       progress=None, **options):
     """Compute the gradients of sum(dout * out) with respect to q, k, v and every learned array. torch cannot
     differentiate them again.
 
     dout       (B, H, Lq, Dv), the gradient of the loss with respect to out
     dlse       (B, H, Lq), the gradient of the loss with respect to lse: sum(dlse * lse) is added to the differentiated
                sum. A row without keys contributes to neither sum, except that its dlse adds to the gradient of a sink
+    dweights   (B, H, Lq, Lk), the gradient of the loss with respect to the weights that `attention` returns
+    dsummary   a Summary: the gradients of the loss with respect to profile, key_mass and entropy, or None for each
     out, lse   results of the forward call; if you omit them, they are computed again
     wanted     names of the gradients to compute, such as ("q", "table"); default: all
     progress   as in `attention`
@@ -277,7 +280,8 @@ def attention_backward(dout, q, k, v, *others, dlse=None, out=None, lse=None, wa
         _hints.refuse_positions("attention_backward", "dout, q, k and v", others)
     call = _progress.reporting(_core.backward,
                                "relpos.attention_backward") if _progress.wanted(progress) else _core.backward
-    return Gradients(*call(dout, q, k, v, progress, dlse=dlse, out=out, lse=lse, wanted=wanted, **options))
+    return Gradients(*call(dout, q, k, v, progress, dlse=dlse, dweights=dweights, dsummary=dsummary, out=out, lse=lse,
+                           wanted=wanted, **options))
 
 
 _hide_others(attention_backward)
@@ -377,11 +381,12 @@ class Plan:
         return _results(found,
                         given["seed"] if _drops(given.get("dropout")) else None) if type(found) is tuple else found
 
-    def backward(self, dout, q, k, v, *, dlse=None, out=None, lse=None, wanted=None, key_from=None, key_to=None,
-                 row_from=None, row_to=None, dq_in=None, dq_out=None, dkv_in=None, dkv_out=None, progress=None,
-                 **options):
+    def backward(self, dout, q, k, v, *, dlse=None, dweights=None, dsummary=None, out=None, lse=None, wanted=None,
+                 key_from=None, key_to=None, row_from=None, row_to=None, dq_in=None, dq_out=None, dkv_in=None,
+                 dkv_out=None, progress=None, **options):
         """Compute gradients as `attention_backward` does, of all rows and keys or of a range. A range needs out and lse
-        of its rows, from the call over their last keys. Gradients of k and v are those of the keys of the range, in
+        of its rows, from the call over their last keys; dweights and dsummary need all keys, and dweights and the
+        gradient of entropy have the rows of the range. Gradients of k and v are those of the keys of the range, in
         float32 (float64 for float64). Gradients of arrays of terms are float64, and those of the pairs of the range:
         add them up.
 
@@ -409,7 +414,8 @@ class Plan:
                                    "relpos.Plan.backward") if _progress.wanted(progress) else _core.plan_backward
         return Gradients(
             *call(self._plan, dout, q, k, v, _range(key_from, key_to, row_from, row_to, dq_in, dq_out, dkv_in, dkv_out),
-                  progress, dlse=dlse, out=out, lse=lse, wanted=wanted, **options))
+                  progress, dlse=dlse, dweights=dweights, dsummary=dsummary, out=out, lse=lse, wanted=wanted,
+                  **options))
 
 
 def _range(*given):

@@ -44,7 +44,7 @@ class Summary(NamedTuple, Generic[A]):
     entropy: A
 
 class Result(NamedTuple, Generic[A]):
-    out: A  # In torch, out and lse have gradients; gradients of the other fields and second derivatives raise.
+    out: A  # In torch, all fields have gradients; second derivatives raise.
     weights: A | None
     lse: A | None
     summary: Summary[A] | None
@@ -76,7 +76,8 @@ def attention(q: A, k: A, v: A, *, return_weights: bool = False, return_lse: boo
               out: A | None = None, layout: Literal["bhld", "blhd"] = "bhld",
               key_norms: A | None = None, progress: _Progress = None, **options: Unpack[Options]) -> Result[A]: ...
 def key_norms(k: A, v: A, *, norms: A | None = None, start: int = 0) -> A: ...
-def attention_backward(dout: A, q: A, k: A, v: A, *, dlse: A | None = None, out: A | None = None, lse: A | None = None,
+def attention_backward(dout: A, q: A, k: A, v: A, *, dlse: A | None = None, dweights: A | None = None,
+                       dsummary: Summary[A] | None = None, out: A | None = None, lse: A | None = None,
                        wanted: Collection[str] | None = None, progress: _Progress = None,
                        **options: Unpack[Options]) -> Gradients[A]: ...
 def explain(q: A, k: A, v: A, *, query: int = -1, head: int = 0, batch: int = 0, **options: Unpack[Options]) -> Explanation[A]: ...
@@ -104,7 +105,8 @@ class Plan:
                  key_to: int | None = None, row_from: int | None = None, row_to: int | None = None, state_in: A | None = None,
                  state_out: A | bool | None = None, own_keys: A | None = None, return_weights: bool = False, return_lse: bool = False,
                  summary: bool = False, key_norms: Any = None, progress: _Progress = None, **options: Any) -> Any: ...
-    def backward(self, dout: A, q: A, k: A, v: A, *, dlse: A | None = None, out: A | None = None, lse: A | None = None,
+    def backward(self, dout: A, q: A, k: A, v: A, *, dlse: A | None = None, dweights: A | None = None,
+                       dsummary: Summary[A] | None = None, out: A | None = None, lse: A | None = None,
                  wanted: Collection[str] | None = None, key_from: int | None = None, key_to: int | None = None, row_from: int | None = None,
                  row_to: int | None = None, dq_in: A | None = None, dq_out: A | bool | None = None, dkv_in: A | None = None,
                  dkv_out: A | bool | None = None, progress: _Progress = None, **options: Any) -> Gradients[A]: ...

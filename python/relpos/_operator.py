@@ -143,7 +143,7 @@ _INPUTS = "Tensor[] arrays, str options, SymInt q_offset, SymInt seed"
 _LIBRARY.define(f"attention(Tensor q, Tensor k, Tensor v, {_INPUTS}) -> Tensor[]", tags=(torch.Tag.pt2_compliant_tag,))
 _LIBRARY.define(
     f"attention_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor? dlse, Tensor? out, Tensor? lse, {_INPUTS}, "
-    "bool[] wanted, Tensor[] others) -> Tensor[]", tags=(torch.Tag.pt2_compliant_tag, ))
+    "bool[] wanted, Tensor?[] others) -> Tensor[]", tags=(torch.Tag.pt2_compliant_tag, ))
 _FORWARD, _BACKWARD = torch.ops.relpos.attention.default, torch.ops.relpos.attention_backward.default
 
 
@@ -177,9 +177,14 @@ def _(info, in_dims, q, k, v, arrays, options, q_offset, seed):
     return found, [0] * len(found)
 
 
+def _requested(text):
+    """Return the names of the options that are True, such as "return_weights" and "summary"."""
+    return {name for name, value, _ in _read(text) if value == "True"}
+
+
 @torch.library.register_fake("relpos::attention", lib=_LIBRARY)
 def _(q, k, v, arrays, options, q_offset, seed):
-    requested = {name for name, value, _ in _read(options) if value == "True"}
+    requested = _requested(options)
     wide = torch.float64 if q.dtype == torch.float64 else torch.float32
     rows, lk = q.shape[:-1], k.shape[-2]
     found = [q.new_empty((*rows, v.shape[-1])), q.new_empty(rows, dtype=wide)]
@@ -192,17 +197,18 @@ def _(q, k, v, arrays, options, q_offset, seed):
 
 @torch.library.impl(_LIBRARY, "attention_backward", "CompositeExplicitAutograd")
 def _(dout, q, k, v, dlse, out, lse, arrays, options, q_offset, seed, wanted, others):
-    """Return the wanted gradients of q, k, v and arrays. `others` are the incoming gradients of weights and summary,
-    which must be zero; a compiled graph passes zeros for results that the loss does not use."""
-    if any(x.any() for x in others):
-        raise RuntimeError(_torch.ONLY_OUT)
+    """Return the wanted gradients of q, k, v and arrays. `others` are the incoming gradients of weights and summary, if
+    the options request them. A compiled graph passes zeros for results that the loss does not use; they are omitted,
+    since they would only cost time."""
     dout, q, k, v, dlse, out, lse, *arrays = map(_plain, (dout, q, k, v, dlse, out, lse, *arrays))
+    others = tuple(_plain(x) if x is not None and x.any() else None for x in others)
+    dweights, dsummary = (others[0], others[1:]) if "return_weights" in _requested(options) else (None, others)
     given = _options(options, arrays, q_offset, seed)
     learned = _learned(options)
     names = dict(zip(range(3), "qkv")) | {3 + n: name for n, (_, name) in learned.items()}
     if given["q_offset"] is None:
         given["q_offset"] = 0  # avoids a second warning
-    *inner, terms = _core.gradients(dout, q, k, v, tuple(given.values()), dlse, out, lse,
+    *inner, terms = _core.gradients(dout, q, k, v, tuple(given.values()), dlse, dweights, dsummary or None, out, lse,
                                     [name for n, name in names.items() if wanted[n]])
     of_arrays = {n: terms[term][name] for n, (term, name) in learned.items()}
     every = [*inner, *(of_arrays.get(n) for n in range(len(arrays)))]
@@ -275,7 +281,7 @@ class _Forward(torch.autograd.function._SingleLevelFunction):
     @staticmethod
     def backward(ctx, dout, dlse, *others):
         q, k, v, out, lse, *arrays = ctx.saved_tensors
-        for x in (dout, dlse):
+        for x in (dout, dlse, *others):
             if x is not None:
                 _torch.refuse_dual(x)
         half = q.dtype in (torch.float16, torch.bfloat16)  # `out` is rounded to 16 bits, so compute it again
@@ -283,7 +289,7 @@ class _Forward(torch.autograd.function._SingleLevelFunction):
         found = iter(
             _BACKWARD(
                 torch.zeros_like(out) if dout is None else dout, q, k, v, dlse, None if half else out,
-                None if half else lse, arrays, *ctx.rest, wanted, [x for x in others if x is not None]))
+                None if half else lse, arrays, *ctx.rest, wanted, list(others)))
         return None, *(next(found) if x else None for x in wanted)
 
     @staticmethod
@@ -296,10 +302,10 @@ class _Gradients(torch.autograd.function._SingleLevelFunction):
     @staticmethod
     def forward(given, rest, *tensors):
         following = iter(tensors)
-        *first, arrays, others = [
+        *every, arrays = [
             [next(following) for _ in range(x)] if type(x) is int else next(following) if x else None for x in given]
         with _Below():
-            return tuple(_BACKWARD(*first, arrays, *rest, others))
+            return tuple(_BACKWARD(*every[:7], arrays, *rest, every[7:]))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -329,12 +335,11 @@ def _(q, k, v, arrays, options, q_offset, seed):
 
 @torch.library.impl(_LIBRARY, "attention_backward", "Autograd")
 def _(dout, q, k, v, dlse, out, lse, arrays, options, q_offset, seed, wanted, others):
-    first = (dout, q, k, v, dlse, out, lse)
-    given = *(x is not None for x in first), len(arrays), len(others)
+    every = (dout, q, k, v, dlse, out, lse, *others)
+    given = *(x is not None for x in every), len(arrays)
     with enable_single_level_autograd_function():
         return list(
-            _Gradients.apply(given, (options, q_offset, seed, wanted), *(x for x in first if x is not None), *arrays,
-                             *others))
+            _Gradients.apply(given, (options, q_offset, seed, wanted), *(x for x in every if x is not None), *arrays))
 
 
 def _flops(q, k, v, *_, **__):

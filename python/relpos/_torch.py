@@ -92,9 +92,6 @@ def inside_context_parallel():
                if name.startswith("torch.distributed.tensor.experimental"))
 
 
-ONLY_OUT = ("the loss depends on weights or summary of relpos.attention, but only out and lse have gradients; call "
-            ".detach() on them, or, "
-            "for a loss on the weights, write the attention in torch operations")
 ONLY_ONCE = ("relpos.attention has no second derivatives; call .detach() on its gradients, or, for a gradient penalty "
              "or a Hessian, write "
              "the attention in torch operations")
@@ -163,7 +160,7 @@ class _Attention(torch.autograd.Function):
         out, weights, lse, summary = _core.compute(q, k, v, *options)
         if options[_Q_OFFSET] is None:
             options[_Q_OFFSET] = 0  # avoids a second warning
-        ctx.options, ctx.places = tuple(options), places
+        ctx.options, ctx.places, ctx.has_weights = tuple(options), places, weights is not None
         ctx.save_for_backward(q, k, v, out, lse, *arrays, *read)  # `read`: masks and positions
         ctx.set_materialize_grads(False)  # a gradient other than None shows that the loss depends on that result
         if weights is None and summary is None:
@@ -172,11 +169,8 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, dout, dlse, *others):
-        for x in others:
-            if x is not None:
-                raise RuntimeError(ONLY_OUT)
         needs = ctx.needs_input_grad
-        given = [x for x in (dout, dlse) if x is not None]
+        given = [x for x in (dout, dlse, *others) if x is not None]
         if not given:
             return (None,) * len(needs)
         for x in given:
@@ -192,8 +186,9 @@ class _Attention(torch.autograd.Function):
         wanted = [name for name, need in zip(("q", "k", "v", *[name for _, name in places]), needs[3:]) if need]
         if q.dtype in _HALF:  # `out` is rounded to 16 bits, so compute it again
             out = lse = None
-        *every, terms = _hints.named(_core.gradients,
-                                     "relpos::attention_backward")(dout, q, k, v, ctx.options, dlse, out, lse, wanted)
+        dweights, dsummary = (others[0], others[1:]) if ctx.has_weights else (None, others)
+        *every, terms = _hints.named(_core.gradients, "relpos::attention_backward")(
+            dout, q, k, v, ctx.options, dlse, dweights, dsummary or None, out, lse, wanted)
         every += [terms[term][name] for term, name in places]
         return None, None, None, *only_once(every, (q, k, v, *given, *arrays[:len(places)]))
 

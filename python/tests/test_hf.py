@@ -833,8 +833,12 @@ def test_a_new_model_and_attentions():
         found.logits.sin().sum().backward(retain_graph=True)
         gradients.append(model.model.layers[0].self_attn.q_proj.weight.grad.clone())
     torch.testing.assert_close(*gradients, atol=1e-4 * float(gradients[1].abs().max()), rtol=0)
-    with pytest.raises(RuntimeError, match="only out and lse have gradients"):
-        got.attentions[0].pow(2).sum().backward()
+    gradients = []
+    for found in (got, want):
+        model.zero_grad()
+        found.attentions[1].pow(2).sum().backward()
+        gradients.append(model.model.layers[0].self_attn.q_proj.weight.grad.clone())
+    torch.testing.assert_close(*gradients, atol=1e-4 * float(gradients[1].abs().max()), rtol=0)
 
 
 def test_bfloat16():

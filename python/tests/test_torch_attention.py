@@ -195,29 +195,103 @@ def test_gradients_that_are_wanted():
     torch.testing.assert_close(one.grad, two.grad, atol=1e-5, rtol=0)
 
 
-OTHERS = {"weights": lambda found: found.weights, "entropy": lambda found: found.summary.entropy,
-          "profile": lambda found: found.summary.profile, "key_mass": lambda found: found.summary.key_mass}
+OTHERS = {"weights": lambda found: found.weights, "profile": lambda found: found.summary.profile,
+          "key_mass": lambda found: found.summary.key_mass, "entropy": lambda found: found.summary.entropy}
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_no_gradient_is_dropped_silently(name):
-    """The backward pass of a loss that depends on weights or summary raises. After .detach() they can be used, and out
-    keeps its gradient."""
-    q, k, v = tensors(grad=True)
-    call = lambda: relpos.attention(q, k, v, return_weights=True, return_lse=True, summary=True)
-    found = call()
-    other = OTHERS[name](found)
-    for loss in (other.sum(), found.out.sum() + other.sum()):
-        with pytest.raises(RuntimeError, match=r"only out and lse have gradients; call .detach\(\)"):
-            loss.backward(retain_graph=True)
-    assert q.grad is None
-    want = torch.autograd.grad(relpos.attention(q, k, v).sin().sum(), (q, k, v))
-    got = torch.autograd.grad(found.out.sin().sum() + other.detach().sum(), (q, k, v))
-    assert all(torch.equal(a, b) for a, b in zip(got, want))
+def with_weights(q, k, v, table, vectors, sink, mask, factor):
+    """Return out and OTHERS in torch operations. `factor` is that of dropout."""
+    n, index = q.shape[1] // k.shape[1], R.clamp(-2, 2) + 2
+    k, v = k.repeat_interleave(n, 1), v.repeat_interleave(n, 1)
+    scores = (q @ k.mT / q.shape[-1]**0.5 + table[:, index]).masked_fill(~mask, -torch.inf)
+    lse = torch.cat([scores, sink[:, None, None].expand(*q.shape[:3], 1)], -1).logsumexp(-1, keepdim=True)
+    w = (scores - lse).exp()
+    entropy = -(w * (scores - lse).masked_fill(~mask, 0)).sum(-1)
+    profile = torch.stack([w.diagonal(t, -2, -1).mean(-1) for t in range(1 - R.shape[0], R.shape[1])], -1)
+    out = (w * factor) @ v + torch.einsum("bhij,ijd->bhid", w * factor, vectors[index])
+    return out, [w * factor, profile, w.sum(-2), entropy]
+
+
+@pytest.mark.parametrize("way", ["eager", "aot_eager"])
+@pytest.mark.parametrize("name", [*OTHERS, "all"])
+def test_gradients_through_weights_and_summary(name, way):
+    """Compare with torch's own autograd: shared keys, terms of several forms, a mask with an empty row, dropout."""
+    import relpos.torch  # noqa: F401
+    g = torch.Generator().manual_seed(8)
+    draw = lambda *shape: torch.randn(shape, generator=g, dtype=torch.float64)
+    inputs = [*tensors(torch.float64), draw(4, 5), draw(5, 6), draw(4)]
+    for x in inputs:
+        x.requires_grad_()
+    mask = torch.rand(2, 1, 13, 17, generator=g) < 0.7
+    mask[0, 0, 1] = False
+
+    def call(q, k, v, table, vectors, sink):
+        found = relpos.attention(q, k, v, bias=relpos.Table(table, left=2, right=2), sink=relpos.Sink(sink), mask=mask,
+                                 relval=relpos.RelValue(vectors, left=2, right=2), dropout=0.3, seed=5,
+                                 return_weights=True, summary=True)
+        return found.out, found.weights, *found.summary
+
+    out, *others = (call if way == "eager" else torch.compile(call, backend=way))(*inputs)
+    want_out, want = with_weights(*inputs, mask, (others[0] != 0).double() / 0.7)
+    names = [at for at, x in enumerate(OTHERS) if name in (x, "all")]
+    for at in names:
+        torch.testing.assert_close(others[at], want[at], atol=1e-13, rtol=1e-12)
+    numbers = {at: torch.randn_like(want[at]) for at in names}
+    for with_out in (False, True):
+        one, two = (sum((numbers[at] * x[at]).sum() for at in names) + (y.sin().sum() if with_out else 0)
+                    for x, y in ((others, out), (want, want_out)))
+        for a, b in zip(torch.autograd.grad(one, inputs, retain_graph=True, allow_unused=True),
+                        torch.autograd.grad(two, inputs, retain_graph=True, allow_unused=True)):
+            torch.testing.assert_close(a, torch.zeros_like(a) if b is None else b, atol=1e-12, rtol=1e-12)
+    if way == "eager":
+        dsummary = relpos.Summary(*(numbers.get(at) for at in (1, 2, 3)))
+        found = relpos.attention_backward(torch.zeros_like(out), *(x.detach() for x in inputs[:3]), mask=mask,
+                                          bias=relpos.Table(inputs[3].detach(), left=2, right=2), dropout=0.3, seed=5,
+                                          relval=relpos.RelValue(inputs[4].detach(), left=2, right=2),
+                                          sink=relpos.Sink(inputs[5].detach()), dweights=numbers.get(0),
+                                          dsummary=dsummary)
+        one = sum((numbers[at] * others[at]).sum() for at in names)
+        for a, b in zip([*found[:3], *(x for term in found.terms for x in term.values())],
+                        torch.autograd.grad(one, [inputs[n] for n in (0, 1, 2, 3, 4, 5)], allow_unused=True)):
+            torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_through_weights_of_other_types(dtype):
+    """Long rows, several blocks of keys and rows, gradients that broadcast; weights that the loss does not use change
+    no bit."""
+    q, k, v = (torch.randn(1, 2, n, 8, generator=torch.Generator().manual_seed(n)).to(dtype) for n in (150, 530, 530))
+    exact = [x.double().requires_grad_() for x in (q, k, v)]
+    q, k, v = (x.requires_grad_() for x in (q, k, v))
+    weights = relpos.attention(q, k, v, causal=True, q_offset=380, return_weights=True).weights
+    keep = torch.arange(530) <= torch.arange(150)[:, None] + 380
+    want = (exact[0] @ exact[1].mT / 8**0.5).masked_fill(~keep, -torch.inf).softmax(-1)
+    for loss in (lambda w: w.square().sum(), lambda w: w[..., ::7].sum()):
+        for a, b in zip(torch.autograd.grad(loss(weights), (q, k), retain_graph=True),
+                        torch.autograd.grad(loss(want), exact[:2], retain_graph=True)):
+            torch.testing.assert_close(a.double(), b, atol=TOLERANCE[dtype] * b.abs().max().item(), rtol=0)
+    plain = torch.autograd.grad(relpos.attention(q, k, v).sin().sum(), (q, k, v))
+    found = relpos.attention(q, k, v, return_weights=True, summary=True)
+    got = torch.autograd.grad(found.out.sin().sum() + found.weights.detach().sum(), (q, k, v))
+    assert all(torch.equal(a, b) for a, b in zip(got, plain))
     with torch.no_grad():
-        numbers = OTHERS[name](call())
-    assert torch.equal(other, numbers) and not numbers.requires_grad and str(other.detach()) == str(numbers)
-    assert other.tolist() == numbers.tolist() and other.sum().item() == numbers.sum().item()
+        assert not relpos.attention(q, k, v, return_weights=True).weights.requires_grad
+
+
+def test_wrong_gradients_of_weights():
+    q, k, v = (x.numpy() for x in tensors())
+    dout = np.zeros((2, 4, 13, 6), np.float32)
+    for options, text in (({"dweights": np.ones((2, 4, 13, 16))}, r"dweights: shape is \(2, 4, 13, 16\)"),
+                          ({"dweights": np.ones((2, 4, 13, 17), int)}, "dweights: dtype is i64"),
+                          ({"dsummary": np.ones(3)}, "dsummary is of type ndarray: expected a relpos.Summary"),
+                          ({"dsummary": (None, np.ones((2, 4, 13)), None)}, r"dkey_mass: shape is \(2, 4, 13\)")):
+        with pytest.raises((TypeError, ValueError), match=text):
+            relpos.attention_backward(dout, q, k, v, **options)
+    q, k = np.ones((1, 2, 5, 8), np.float32), np.ones((1, 2, 600, 8), np.float32)
+    plan, whole = relpos.Plan(1, 2, 5, 600, 8), relpos.attention(q, k, k, return_lse=True)
+    with pytest.raises(ValueError, match="dweights needs all keys in one call"):
+        plan.backward(q, q, k[:, :, :512], k[:, :, :512], out=whole.out, lse=whole.lse, key_to=512,
+                      dweights=np.ones((1, 2, 5, 512)))
 
 
 def test_gradients_through_lse():

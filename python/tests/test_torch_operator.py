@@ -44,15 +44,13 @@ def test_opcheck():
     for given in (args, every):
         numbers = torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, given)
         torch.library.opcheck(torch.ops.relpos.attention.default, numbers)
-        # omit the fourth test of opcheck: it differentiates the sum of all results, but only out and lse have
-        # gradients; see test_compile
-        torch.library.opcheck(torch.ops.relpos.attention.default, given,
-                              test_utils=("test_schema", "test_autograd_registration", "test_faketensor"))
+        torch.library.opcheck(torch.ops.relpos.attention.default, given)
     q, k, v, arrays, *rest = numbers[:4] + args[4:]
     out, lse = torch.ops.relpos.attention(q, k, v, arrays, *rest)
-    torch.library.opcheck(torch.ops.relpos.attention_backward.default,
-                          (out, q, k, v, lse, out, lse, arrays, *rest, [True, False, True, True, False, False, True],
-                           [lse * 0]))
+    for text, others in ((TEXT, []), (every[4], [None, None, None, lse])):
+        torch.library.opcheck(torch.ops.relpos.attention_backward.default,
+                              (out, q, k, v, lse, out, lse, arrays, text, 1, 0,
+                               [True, False, True, True, False, False, True], others))
 
 
 def test_gradcheck_of_the_operator():
@@ -190,6 +188,10 @@ def test_no_second_derivative():
             gradient, = torch.autograd.grad(loss, q, create_graph=True)
             with pytest.raises(RuntimeError, match="no second derivatives"):
                 gradient.sum().backward(retain_graph=True)
+    weights = relpos.attention(q, k, v, return_weights=True).weights
+    gradient, = torch.autograd.grad(weights.square().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="no second derivatives"):
+        gradient.sum().backward()
     gradient, = torch.autograd.grad(compiled(relpos.attention)(q, k, v).sum(), q, create_graph=True)
     with pytest.raises(RuntimeError, match="does not currently support double backward"):  # torch itself
         gradient.sum().backward()
@@ -197,7 +199,8 @@ def test_no_second_derivative():
 
 @pytest.mark.parametrize("name", ["weights", "entropy"])
 @pytest.mark.parametrize("way", ["compiled", "traced", "operator"])
-def test_no_gradient_is_dropped_silently(way, name):
+def test_gradients_of_weights_and_summary(way, name):
+    """They have the bits of eager calls, and unused results change no bit."""
     plain = lambda *args: relpos.attention(*args, return_weights=True, return_lse=True, summary=True)
     as_tuple = lambda *args: (lambda found: (found.out, found.weights, found.lse, found.summary.entropy))(plain(*args))
     q, k, v, *_ = inputs()
@@ -211,10 +214,13 @@ def test_no_gradient_is_dropped_silently(way, name):
                                                                           "return_weights|True|\nsummary|True|", 0, 0)
             return out, weights, lse, entropy
     out, *others = call(q, k, v)
-    other = others[["weights", "lse", "entropy"].index(name)]
-    for loss in (other.pow(2).sum(), out.sum() + other.pow(2).sum()):
-        with pytest.raises(RuntimeError, match="only out and lse have gradients"):
-            loss.backward(retain_graph=True)
+    at = ["weights", "lse", "entropy"].index(name)
+    other, (plain_out, *plain_others) = others[at], as_tuple(q, k, v)
+    for one, two in ((other.pow(2).sum(), plain_others[at].pow(2).sum()),
+                     (out.sum() + other.pow(2).sum(), plain_out.sum() + plain_others[at].pow(2).sum())):
+        for a, b in zip(torch.autograd.grad(one, (q, k, v), retain_graph=True, allow_unused=True),
+                        torch.autograd.grad(two, (q, k, v), retain_graph=True, allow_unused=True)):
+            assert torch.equal(a, b)
     want = torch.autograd.grad(relpos.attention(q, k, v).sin().sum(), (q, k, v))
     for a, b in zip(torch.autograd.grad(out.sin().sum() + other.detach().sum(), (q, k, v), retain_graph=True), want):
         assert torch.equal(a, b)

@@ -407,6 +407,34 @@ static int take_results(call *c, PyObject *dout, PyObject *const *option, int ab
     return 0;
 }
 
+/* Read the gradients of weights and summary, which may have any strides: those of torch often broadcast. */
+static int take_weight_gradients(call *c, PyObject *const *option, int absent, rp_grads *g)
+{
+    PyObject *summary = option[SUMMARY_GRADIENT];
+    if (given(summary) && (!PyTuple_Check(summary) || PyTuple_Size(summary) != 3))
+        return wrong_type("dsummary", summary,
+                          "expected a relpos.Summary of gradients, with None for those that are zero");
+    const bool any = given(summary);
+    const struct {
+        PyObject *object;
+        const char *name;
+        rp_array *to;
+        int ndim;
+    } inputs[] = {{option[WEIGHTS_GRADIENT], "dweights", &g->dweights, 4},
+                  {any ? PyTuple_GetItem(summary, 0) : NULL, "dsummary.profile", &g->dprofile, 3},
+                  {any ? PyTuple_GetItem(summary, 1) : NULL, "dsummary.key_mass", &g->dkey_mass, 3},
+                  {any ? PyTuple_GetItem(summary, 2) : NULL, "dsummary.entropy", &g->dentropy, 3}};
+    for (size_t x = 0; x < sizeof inputs / sizeof *inputs; x++) {
+        if (!given(inputs[x].object))
+            continue;
+        if (take_array(c, inputs[x].object, false, inputs[x].name, inputs[x].to, NULL) != 0)
+            return -1;
+        if (inputs[x].to->ndim == inputs[x].ndim - absent)
+            add_axes(inputs[x].to, absent);
+    }
+    return 0;
+}
+
 /* Read the range of a Plan's backward call. If the call leaves sums, made[0] receives those of dq, and made[1] those of
  * dk and dv. */
 static int take_gradient_sums(const planned *of, problem *p, call *c, const origin *like, int absent, rp_grads *g,
@@ -456,7 +484,8 @@ PyObject *differentiate(problem *p, call *c, PyObject *const args[4], PyObject *
     bool ok = read_wanted(option[WANTED], p, c, &wanted) == 0 && take_qkv(p, c, args + 1, from, &absent) == 0 &&
               take_gradient_sums(of, p, c, &from[0], absent, &g, part) == 0 &&
               take_option_arrays(p, c, array_from) == 0 && warn_about_q_offset(p) == 0 &&
-              take_results(c, args[0], option, absent, &g) == 0 && (!of || refuse_gradient(c) == 0);
+              take_results(c, args[0], option, absent, &g) == 0 && take_weight_gradients(c, option, absent, &g) == 0 &&
+              (!of || refuse_gradient(c) == 0);
     const rp_status status = ok && !of ? rp_plan_create(&own, &p->desc) : RP_OK;
     if (status != RP_OK)
         ok = raise_status(p, status);
@@ -498,19 +527,19 @@ PyObject *core_backward(PyObject *module, PyObject *const *args, Py_ssize_t n, P
     return backward_now(module, args, option, n > 4 ? args[4] : NULL, true);
 }
 
-/* gradients(dout, q, k, v, options, dlse, out, lse, wanted): core_backward without the check for tracing, for callers
- * that have handled it. `options` is a tuple that begins with the options of the computation, in the order of
- * option_names; passing 23 names would take a third of a short call. */
+/* gradients(dout, q, k, v, options, dlse, dweights, dsummary, out, lse, wanted): core_backward without the check for
+ * tracing, for callers that have handled it. `options` is a tuple that begins with the options of the computation, in
+ * the order of option_names; passing 23 names would take a third of a short call. */
 PyObject *core_gradients(PyObject *module, PyObject *const *args, Py_ssize_t n)
 {
     PyObject *option[N_NAMES] = {NULL};
-    if (n != 9 || !PyTuple_Check(args[4]) || PyTuple_Size(args[4]) < N_OPTIONS)
-        return PyErr_Format(PyExc_TypeError, "gradients() takes dout, q, k, v, options, dlse, out, lse and wanted");
+    if (n != 11 || !PyTuple_Check(args[4]) || PyTuple_Size(args[4]) < N_OPTIONS)
+        return PyErr_Format(PyExc_TypeError, "gradients() takes dout, q, k, v, options, dlse, dweights, dsummary, out, "
+                                             "lse and wanted");
     for (int x = 0; x < N_OPTIONS; x++)
         option[x] = PyTuple_GetItem(args[4], x);
-    option[LSE_GRADIENT] = args[5];
-    option[FORWARD_OUT] = args[6];
-    option[FORWARD_LSE] = args[7];
-    option[WANTED] = args[8];
+    static const int order[] = {LSE_GRADIENT, WEIGHTS_GRADIENT, SUMMARY_GRADIENT, FORWARD_OUT, FORWARD_LSE, WANTED};
+    for (int x = 0; x < 6; x++)
+        option[order[x]] = args[5 + x];
     return backward_now(module, args, option, NULL, false);
 }

@@ -52,7 +52,7 @@ enum {
 };
 /* Additional keywords of a forward call, and of a backward call. */
 enum { OUT = N_OPTIONS, RETURN_WEIGHTS, RETURN_LSE, SUMMARY, KEY_NORMS, END_FORWARD };
-enum { FORWARD_OUT = END_FORWARD, FORWARD_LSE, LSE_GRADIENT, WANTED, N_NAMES };
+enum { FORWARD_OUT = END_FORWARD, FORWARD_LSE, LSE_GRADIENT, WEIGHTS_GRADIENT, SUMMARY_GRADIENT, WANTED, N_NAMES };
 
 extern const char *const option_names[N_NAMES];
 

@@ -30,6 +30,8 @@ const char *const option_names[N_NAMES] = {
     [FORWARD_OUT] = "out",
     [FORWARD_LSE] = "lse",
     [LSE_GRADIENT] = "dlse",
+    [WEIGHTS_GRADIENT] = "dweights",
+    [SUMMARY_GRADIENT] = "dsummary",
     [WANTED] = "wanted",
 };
 

@@ -20,8 +20,8 @@ for
 - XLNet: Transformer-XL's vectors, if you pass no permutation or target mapping.
 
 torch.compile compiles a model to one graph if it does so with eager attention, including a decoding step with a static
-cache. torch.autocast, torch.jit.trace and gradient checkpoints work as usual. The weights of output_attentions have no
-gradient: a loss that depends on them raises in the backward pass. transformers refuses continuous batching
+cache. torch.autocast, torch.jit.trace and gradient checkpoints work as usual. The weights of output_attentions have
+gradients. transformers refuses continuous batching
 (generate_batch).
 
 If relpos cannot replace the attention of a model, loading or switching the model raises an error. If a model does not

@@ -13,9 +13,8 @@ names and shapes of the tutorial or library that the module comes from, so its s
 query unless a docstring states otherwise. Tested with PyTorch 2.12 and 2.15; importing with an older version raises
 ImportError.
 
-Attention weights that a module returns have no gradient: a loss that depends on them raises in the backward pass. Use
-.detach(), or see "A loss on the weights" in docs/python-reference.md. Second derivatives, forward-mode derivatives and
-torch.func transforms other than vmap raise. torch.autocast casts queries, keys and values as for torch's own attention;
+Attention weights that a module returns have gradients. Second derivatives, forward-mode derivatives and torch.func
+transforms other than vmap raise. torch.autocast casts queries, keys and values as for torch's own attention;
 float64 and learned arrays keep their types. torch.jit.trace records relpos.attention as an operator; import this module
 before you load the trace. ONNX export raises.
 
