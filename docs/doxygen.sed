@@ -16,6 +16,6 @@ s,^ \* Bounds: , *\n&,
 s,^typedef (enum|struct) (rp_[a-z0-9_]+ \{),\1 \2,
 s,\} rp_[a-z0-9_]+;$,};,
 /^#include "terms.def"/s,.*,sed -nE 's@^RP_X\\((RP_TERM_[A-Z0-9]+)\, *([a-z0-9]+).*@\\1\, /**< \\2 */@p' include/relpos/terms.def,e
-/^#include "masks.def"/s,.*,sed -nE 's@^RP_X\\((RP_MASK_[A-Z0-9_]+)\, *([a-z_]+).*@\\1\, /**< \\2 */@p' include/relpos/masks.def,e
+/^#include "masks.def"/s,.*,sed -nE 's@^RP_X\\((RP_MASK_[A-Z0-9_]+)\, *([a-z_]+)\, "(.*)"\\)@\\1\, /**< \\2: \\3 */@p' include/relpos/masks.def,e
 /^#(define RP_X|undef RP_X)/d
 s,--([a-z]),\\--\1,g

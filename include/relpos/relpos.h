@@ -14,7 +14,7 @@
  * There are three main structs. rp_desc describes what to compute (plain data). rp_plan is a checked description, ready
  * to run (immutable; threads may share it). rp_tensors lists the arrays that one call reads and writes.
  *
- *     rp_term   term = rp_term_init(RP_TERM_ALIBI);
+ *     rp_term   term = rp_term_init(RP_TERM_ALIBI);                 rp_attention does all this in one call
  *     rp_desc   desc = rp_desc_init(1, 8, 1024, 1024, 64);
  *     desc.terms = &term, desc.n_terms = 1;
  *     rp_plan  *plan;
@@ -599,6 +599,19 @@ RP_API size_t rp_plan_work_size(const rp_plan *plan, const rp_pool *pool);
  * Accuracy docs/numerics.md; rp_error_bound evaluates the bound.
  * Source   Dao 2022, algorithm 1; running maximum: Milakov and Gimelshein 2018. */
 RP_API rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work);
+
+/* Compute attention in one call: create a plan, call rp_attend and destroy the plan. For calls that repeat, create the
+ * plan once.
+ *
+ *     rp_term term = rp_term_init(RP_TERM_ALIBI);
+ *     rp_desc desc = rp_desc_init(1, 8, 1024, 1024, 64);
+ *     desc.terms = &term, desc.n_terms = 1;
+ *     if (rp_attention(&desc, q, k, v, out) != RP_OK) { puts(rp_last_error()); exit(1); }
+ *
+ * Shapes   q [B,H,Lq,Dk], k [B,Hk,Lk,Dk], v [B,Hk,Lk,Dv] and out [B,H,Lq,Dv] of desc->dtype, without gaps. Terms and
+ *          masks that need arrays are errors: rp_attend takes their arrays.
+ * Returns  as rp_plan_create and rp_attend. */
+RP_API rp_status rp_attention(const rp_desc *desc, const void *q, const void *k, const void *v, void *out);
 
 /* The gradients of one backward call. Start from rp_grads_init. Gradients whose arrays are absent are not computed. The
  * struct may also end before dweights, as in earlier versions.

@@ -464,6 +464,27 @@ static void shapes_and_rows_of_masks_are_refused(void **state)
 }
 
 /* Functions that take an invalid kind of term. */
+/* rp_attention has the bits of rp_attend, and its errors. */
+static void attention_in_one_call(void **state)
+{
+    (void)state;
+    begin("fwd:f32:b2h4g2q3k130d5v6:alibi:causal");
+    const size_t bytes = (size_t)problem_size(&p.t.out) * sizeof(float);
+    float *out = calloc(1, bytes);
+    good(rp_attend(plan, &p.t, NULL));
+    good(rp_attention(&p.desc, p.t.q.data, p.t.k.data, p.t.v.data, out));
+    assert_memory_equal(out, p.t.out.data, bytes);
+    refused(rp_attention(NULL, p.t.q.data, p.t.k.data, p.t.v.data, out), RP_E_ARG, "desc is NULL");
+    refused(rp_attention(&p.desc, NULL, p.t.k.data, p.t.v.data, out), RP_E_ARG, "q is missing");
+    p.desc.len_q = -1;
+    refused(rp_attention(&p.desc, p.t.q.data, p.t.k.data, p.t.v.data, out), RP_E_RANGE, "desc.len_q is -1");
+    p.desc.len_q = 3;
+    p.terms[0] = rp_term_init(RP_TERM_T5);
+    refused(rp_attention(&p.desc, p.t.q.data, p.t.k.data, p.t.v.data, out), RP_E_ARG, "table");
+    free(out);
+    end();
+}
+
 static void invalid_kinds(void **state)
 {
     static const int none[] = {RP_TERM_NONE, RP_TERM_COUNT, -1};
@@ -510,6 +531,7 @@ int main(void)
         cmocka_unit_test(arrays_of_terms_are_refused),
         cmocka_unit_test(biases_have_the_lengths_of_the_call),
         cmocka_unit_test(shapes_and_rows_of_masks_are_refused),
+        cmocka_unit_test(attention_in_one_call),
         cmocka_unit_test(invalid_kinds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
