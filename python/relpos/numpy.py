@@ -56,6 +56,24 @@ def _count(name, value):
     return number
 
 
+def need_same(name, count, other, wanted, what="columns"):
+    """Refuse two arrays with different numbers of columns or rows."""
+    if count != wanted:
+        raise ValueError(f"{name} has {count} {what}, but {other} has {wanted}")
+
+
+def need_weights(w):
+    """Refuse weights without an axis for queries and one for keys."""
+    if w.ndim < 2:
+        raise ValueError(f"attention_weights has {w.ndim} axes, expected 2 or more, the last for queries and keys")
+
+
+def need_tokens(tokens, query, N, M):
+    """Refuse a list of tokens in which a key or the query has none, or that has more tokens than both."""
+    if not max(M, query % N + 1) <= len(tokens) <= max(N, M):
+        raise ValueError(f"tokens has {len(tokens)} entries, but there are {N} queries and {M} keys")
+
+
 # ---------------------------------------------------------------------------------------------- a decay with distance
 
 def own_bias(method, N, M):
@@ -90,6 +108,8 @@ class RelativePositionBiasAttention:
     """
 
     def __init__(self, d_k, bias_scale=0.3):
+        if not isinstance(d_k, numbers.Real) or not d_k > 0:
+            raise ValueError(f"d_k is {d_k!r}, expected a number above 0")
         self.d_k, self.bias_scale, self.scale = d_k, bias_scale, d_k ** 0.5
 
     def term(self):
@@ -140,6 +160,7 @@ class RelativePositionBiasAttention:
         """Print the computation of one token's row: scores, bias, weights with bars, output."""
         Q, K, V = _matrix(Q, "Q"), _matrix(K, "K"), _matrix(V, "V")
         row = relpos.explain(Q, K, V, query=query_idx, **self._options(Q, K))
+        need_tokens(tokens, query_idx, len(Q), len(K))
         weights, output = row.weights, row.out
         if replaced(self, "forward", "_softmax"):
             weights, output = (x[query_idx] for x in self.forward(Q, K, V))
@@ -274,6 +295,7 @@ class RelativeSelfAttention:
     def forward(self, X, **options):
         """Return (output, weights). `options`, such as causal, are passed to relpos.attention."""
         X = _matrix(X, "X")
+        need_same("X", X.shape[1], "each of W_q, W_k and W_v", len(self.W_q), "channels")
         terms = vector_terms(self.rel_embed, (len(X), len(X), options.get("q_offset")))
         found = relpos.attention(X @ self.W_q, X @ self.W_k, X @ self.W_v, return_weights=True, **terms, **options)
         return found.out, found.weights
@@ -317,12 +339,15 @@ def efficient_relative_scores(Q, K, rel_embed):
     True
     """
     Q, K = _matrix(Q, "Q"), _matrix(K, "K")
+    need_same("K", K.shape[1], "Q", Q.shape[1])
     return Q @ K.T / np.sqrt(Q.shape[1]) + _position_scores(Q, rel_embed.a_K, rel_embed.max_distance, len(K))
 
 
 def _position_scores(Q, table, far, M):
     """Compute <Q[i], table[clip(j - i) + far]> / sqrt(d_k), (N, M)."""
-    return np.take_along_axis(Q @ _matrix(table, "a_K").T, _rows(far, len(Q), M), 1) / np.sqrt(Q.shape[1])
+    table = _matrix(table, "a_K")
+    need_same("a_K", table.shape[1], "Q", Q.shape[1])
+    return np.take_along_axis(Q @ table.T, _rows(far, len(Q), M), 1) / np.sqrt(Q.shape[1])
 
 
 def compute_position_biases(Q, rel_embed, M=None):
@@ -333,7 +358,7 @@ def compute_position_biases(Q, rel_embed, M=None):
     (3, 3)
     """
     Q = _matrix(Q, "Q")
-    M = len(Q) if M is None else M
+    M = len(Q) if M is None else _count("M", M)
     return _position_scores(Q, *vectors_of(rel_embed, "relkey", (len(Q), M)), M)
 
 
@@ -343,8 +368,10 @@ def relative_attention_output(attention_weights, V, rel_embed):
     Shapes   attention_weights (N, M), V (M, d_v); result (N, d_v).
     """
     w, V = _matrix(attention_weights, "attention_weights"), _matrix(V, "V")
+    need_same("V", len(V), "attention_weights", w.shape[1], "keys")
     table, far = vectors_of(rel_embed, "relval", w.shape)
     table = _matrix(table, "a_V")
+    need_same("a_V", table.shape[1], "V", V.shape[1])
     n, offsets = len(w), len(table)
     rows = _rows(far, *w.shape) + offsets * np.arange(n)[:, None]
     by_offset = np.bincount(rows.ravel(), w.ravel(), n * offsets).reshape(n, offsets)
@@ -360,6 +387,7 @@ def analyze_position_bias(attention_weights, max_offset=5):
     {-1: 0.0, 0: 1.0, 1: 0.0}
     """
     w = np.asarray(attention_weights)
+    need_weights(w)
     n, m = w.shape[-2:]
     return {offset: float(w.diagonal(offset, -2, -1).mean()) for offset in range(-max_offset, max_offset + 1)
             if -n < offset < m}

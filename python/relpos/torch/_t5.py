@@ -11,7 +11,7 @@ import relpos
 
 from .. import _operator, _terms
 from .._hooks import Refusing, hook, replaced
-from ._functional import _dropout, _join, _masked, _split, _unchanged
+from ._functional import _dropout, _join, _masked, _need_tensors, _split, _unchanged
 from ._numbers import need_dropout, need_sizes
 
 
@@ -178,7 +178,8 @@ class PositionBias(relpos.T5):
         return function(*args, **kwargs)
 
 
-for _name in ("__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__", "__neg__"):
+for _name in ("__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__", "__rtruediv__", "__pow__", "__matmul__",
+              "__neg__", "__abs__", "__lt__", "__le__", "__gt__", "__ge__"):
     setattr(PositionBias, _name, lambda self, *other, name=_name: getattr(self._dense(), name)(*other))
 _terms.register(PositionBias, relpos.T5)
 
@@ -250,6 +251,7 @@ class T5Attention(nn.Module):
         array (1, num_heads, L, Lk). An array (1 or B, num_heads, L, Lk) is accepted too. `options`, such as causal or
         q_offset, are passed to relpos.attention."""
         source = x if key_value_states is None else key_value_states
+        _need_tensors("relpos.attention", x=x, key_value_states=source)
         alone = x.dim() == 2
         for name, given in (("x", x), ("key_value_states", source)):
             if given.dim() not in (2, 3) or given.dim() != x.dim():

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 import relpos
 
 from .._hooks import hook, replaced
-from ..numpy import clip_relative_position, inverse, own_bias, vector_terms, vectors_of
+from ..numpy import (clip_relative_position, inverse, need_same, need_tokens, need_weights, own_bias, vector_terms,
+                     vectors_of)
 from ._functional import _attend, _masked, _need_tensors
 from ._numbers import need_sizes
 
@@ -91,6 +92,7 @@ class RelativePositionBiasAttention(nn.Module):
         with torch.no_grad():
             row = relpos.explain(Q[None], K[None], V[None], query=query_idx, scale=inverse(float(self.scale)),
                                  **self._options(None, Q, K))
+        need_tokens(tokens, query_idx, len(Q), len(K))
         print(f"query {tokens[query_idx]!r}, d_k {self.d_k}, bias {self._bias(len(Q), len(K))!r}")
         print(f"{'key':>12}{'raw':>10}{'scaled':>10}{'bias':>10}{'score':>10}{'weight':>10}")
         for token, *numbers in zip(tokens, *row[:5]):
@@ -181,6 +183,7 @@ class RelativeSelfAttention(WithVectors):
         """Return (output, weights); weights are None with need_weights=False. `options`, such as causal, are passed to
         relpos.attention."""
         _need_tensors("relpos.numpy.RelativeSelfAttention", X=X)
+        need_same("X", X.shape[-1], "each of W_q, W_k and W_v", len(self.W_q), "channels")
         q, k, v = (x.unsqueeze(-3) for x in (X @ self.W_q, X @ self.W_k, X @ self.W_v))
         terms = vector_terms(self.rel_embed, (X.shape[-2], X.shape[-2], options.get("q_offset")), stack_like(q))
         out, weights = _attend(q, k, v, need_weights, terms | options)
@@ -206,6 +209,7 @@ def _vectors(rel_embed, side: str, lengths: tuple, like: Tensor) -> tuple[Tensor
 
 def _position_scores(Q: Tensor, table: Tensor, at: Tensor) -> Tensor:
     """Compute <Q[i], table[at[i, j]]> / sqrt(d_k), (..., N, M)."""
+    need_same("a_K", table.shape[1], "Q", Q.shape[-1])
     products = Q @ table.T
     return products.gather(-1, at.expand(*products.shape[:-2], *at.shape)) / math.sqrt(Q.shape[-1])
 
@@ -218,7 +222,9 @@ def relative_attention_scores(Q: Tensor, K: Tensor, rel_embed: RelativePositionE
     """
     Q = torch.as_tensor(Q)
     K = torch.as_tensor(K).to(Q)
+    need_same("K", K.shape[-1], "Q", Q.shape[-1])
     table, at = _vectors(rel_embed, "relkey", (Q.shape[-2], K.shape[-2]), Q)
+    need_same("a_K", table.shape[1], "Q", Q.shape[-1])
     return (Q[..., :, None, :] * (K[..., None, :, :] + table[at])).sum(-1) / math.sqrt(Q.shape[-1])
 
 
@@ -233,6 +239,7 @@ def efficient_relative_scores(Q: Tensor, K: Tensor, rel_embed: RelativePositionE
     """
     Q = torch.as_tensor(Q)
     K = torch.as_tensor(K).to(Q)
+    need_same("K", K.shape[-1], "Q", Q.shape[-1])
     at = _offsets(rel_embed.max_distance, Q.shape[-2], K.shape[-2], Q)
     return Q @ K.mT / math.sqrt(Q.shape[-1]) + _position_scores(Q, torch.as_tensor(rel_embed.a_K).to(Q), at)
 
@@ -245,7 +252,9 @@ def relative_attention_output(attention_weights: Tensor, V: Tensor, rel_embed: R
     """
     V = torch.as_tensor(V)
     w = torch.as_tensor(attention_weights).to(V)
+    need_same("V", V.shape[-2], "attention_weights", w.shape[-1], "keys")
     table, at = _vectors(rel_embed, "relval", w.shape[-2:], V)
+    need_same("a_V", table.shape[1], "V", V.shape[-1])
     by_offset = w.new_zeros(*w.shape[:-1], len(table)).scatter_add(-1, at.expand(w.shape), w)
     return w @ V + by_offset @ table
 
@@ -270,6 +279,7 @@ def analyze_position_bias(attention_weights: Tensor, max_offset: int = 5) -> dic
     {-1: 0.0, 0: 1.0, 1: 0.0}
     """
     attention_weights = torch.as_tensor(attention_weights)
+    need_weights(attention_weights)
     n, m = attention_weights.shape[-2:]
     return {offset: attention_weights.diagonal(offset, -2, -1).mean().item()
             for offset in range(-max_offset, max_offset + 1) if -n < offset < m}
