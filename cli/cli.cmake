@@ -37,6 +37,27 @@ if(NOT RELPOS_BUILD_PYTHON) # too large for a wheel
   endforeach()
 endif()
 
+# The program prints its own completion for shells.
+if(NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR)
+  set(data ${CMAKE_INSTALL_DATADIR})
+  if(RELPOS_BUILD_PYTHON) # shells search next to the environment's bin
+    set(data ${SKBUILD_DATA_DIR}/share)
+  endif()
+  set(completions)
+  foreach(file bash-completion/completions/relpos zsh/site-functions/_relpos fish/vendor_completions.d/relpos.fish)
+    string(REGEX MATCH "^[a-z]+" shell ${file})
+    get_filename_component(folder ${file} DIRECTORY)
+    file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/completion/${folder})
+    # LD_LIBRARY_PATH: in a wheel, the program searches the folders of the installation
+    add_custom_command(OUTPUT completion/${file} DEPENDS relpos_program VERBATIM
+      COMMAND ${CMAKE_COMMAND} -E env LD_LIBRARY_PATH=$<TARGET_FILE_DIR:relpos> ${CMAKE_CROSSCOMPILING_EMULATOR}
+              $<TARGET_FILE:relpos_program> info --completion ${shell} > completion/${file})
+    list(APPEND completions ${PROJECT_BINARY_DIR}/completion/${file})
+    install(FILES ${PROJECT_BINARY_DIR}/completion/${file} DESTINATION ${data}/${folder} COMPONENT runtime)
+  endforeach()
+  add_custom_target(completion ALL DEPENDS ${completions})
+endif()
+
 find_program(SCDOC scdoc)
 if(SCDOC)
   file(GLOB pages CONFIGURE_DEPENDS docs/man/*.scd)

@@ -1,18 +1,9 @@
 /* options.c -- parses a table of options with getopt_long, and prints help.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "cli/cli.h"
+#include "cli/expand.h"
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { MAX_OPTIONS = 63 }; /* max options of a command, including those of terms and masks */
-
-/* A command whose option table has been extended by an entry for each term and mask. */
-typedef struct expanded {
-    cli_command command;
-    cli_option option[MAX_OPTIONS + 1];
-    cli_mask_text mask[RP_MASK_COUNT];
-} expanded;
 
 /* Write to `to` the keys that occur in a term's syntax, such as "table, left, right". */
 static void keys_of(const char *syntax, char *to, size_t size)
@@ -51,8 +42,7 @@ static cli_option option_of(rp_term_kind kind)
                         help[kind]};
 }
 
-/* Copy a command, and add an option for each term and mask. Return false if there are too many options. */
-static bool expand(expanded *e, const cli_command *c)
+bool cli_expand(cli_expanded *e, const cli_command *c)
 {
     int n = 0;
     memset(e, 0, sizeof *e);
@@ -67,7 +57,7 @@ static bool expand(expanded *e, const cli_command *c)
         for (int k = first; k < past; k++) {
             if (terms && rp_term_is_bias((rp_term_kind)k))
                 continue;
-            if (n == MAX_OPTIONS)
+            if (n == CLI_MAX_OPTIONS)
                 return false;
             e->option[n++] = masks   ? cli_mask_row((rp_mask_kind)k, &e->mask[k])
                              : terms ? option_of((rp_term_kind)k)
@@ -95,8 +85,8 @@ static void print_help(const cli_command *c)
 /* Return true if the command has an option of this long name, or of this short one if `name` is a letter. */
 static bool has_option(const cli_command *command, const char *name)
 {
-    expanded whole;
-    if (!command->options || !expand(&whole, command))
+    cli_expanded whole;
+    if (!command->options || !cli_expand(&whole, command))
         return false;
     for (const cli_option *o = whole.command.options; o->name; o++)
         if (strcmp(o->name, name) == 0 || (name[0] && !name[1] && o->key == name[0]))
@@ -130,7 +120,7 @@ static int unknown_option(const cli_command *c, const char *given)
     char name[64] = "", safe[128], owners[160];
     cli_nearest near = {0};
     const cli_command *other;
-    expanded whole;
+    cli_expanded whole;
     snprintf(name, sizeof name, "%.*s", (int)strcspn(given + strspn(given, "-"), "="), given + strspn(given, "-"));
     for (const cli_option *o = c->options; o->name; o++)
         cli_consider(&near, name, o->name);
@@ -147,7 +137,7 @@ static int unknown_option(const cli_command *c, const char *given)
     if (near.best)
         return cli_error(CLI_USAGE, "%s: no option is called %s (did you mean --%s?)", c->name, safe, near.best);
     for (int n = 0; (other = cli_command_at(n)) != NULL; n++)
-        if (expand(&whole, other))
+        if (cli_expand(&whole, other))
             for (const cli_option *o = whole.command.options; o->name; o++)
                 if (cli_consider(&near, name, o->name))
                     snprintf(owners, sizeof owners, "did you mean --%s of relpos %s?", o->name, other->name);
@@ -178,16 +168,9 @@ static bool takes_next(const cli_command *c, const char *word)
     return false;
 }
 
-/* Return true if the option's value is optional, as in "[key=value]...". The next word is then its value only if it has
- * the form key=value. */
-static bool value_is_optional(const cli_option *o)
-{
-    return o->arg && o->arg[0] == '[';
-}
-
 /* The arguments of one getopt_long. */
 typedef struct getopt_input {
-    struct option longs[MAX_OPTIONS + 2];
+    struct option longs[CLI_MAX_OPTIONS + 2];
     char shorts[64];
     const char **early; /* negative numbers, hidden from getopt */
     char **words;       /* argv with "number" in their places */
@@ -202,9 +185,9 @@ static void list_options(getopt_input *g, const cli_command *c)
     strcpy(g->shorts, "-:h"); /* '-': arguments in order; ':': distinguish a missing value from an unknown option */
     for (const cli_option *o = c->options; o->name; o++) {
         g->longs[n++] = (struct option){o->name,
-                                        !o->arg                ? no_argument
-                                        : value_is_optional(o) ? optional_argument
-                                                               : required_argument,
+                                        !o->arg                    ? no_argument
+                                        : cli_value_is_optional(o) ? optional_argument
+                                                                   : required_argument,
                                         NULL, o->key};
         if (o->key < 256)
             snprintf(g->shorts + strlen(g->shorts), sizeof g->shorts - strlen(g->shorts), "%c%s", o->key,
@@ -230,7 +213,7 @@ static void hide_numbers(getopt_input *g, const cli_command *c, int argc, char *
 static const char *optional_value(const getopt_input *g, const cli_command *c, int key)
 {
     for (const cli_option *o = c->options; o->name; o++)
-        if (o->key == key && value_is_optional(o)) {
+        if (o->key == key && cli_value_is_optional(o)) {
             const bool next = optind < g->n_words && g->words[optind][0] != '-' && strchr(g->words[optind], '=');
             return next ? g->words[optind++] : "";
         }
@@ -282,12 +265,12 @@ int cli_options(const cli_command *command, int argc, char **argv,
                 int (*on_option)(void *context, int key, const char *value), void *context, const char **args,
                 int max_args, int *n_args)
 {
-    expanded whole;
+    cli_expanded whole;
     getopt_input g = {.early = calloc((size_t)argc + 1, sizeof *g.early),
                       .words = calloc((size_t)argc + 1, sizeof *g.words)};
     int code;
     *n_args = 0;
-    if (!g.early || !g.words || !expand(&whole, command)) {
+    if (!g.early || !g.words || !cli_expand(&whole, command)) {
         code =
             cli_error(CLI_FAILED, "%s: out of memory while reading the options (close other programs)", command->name);
     } else {

@@ -50,4 +50,8 @@ refuses 'x.jsonl: cannot be read' lab report x.jsonl # from lab/report, which th
 refuses 'lab/model/vim.safetensors: cannot be opened\|OpenBLAS' explain --model lab/model/vim.safetensors --text word
 [ "$("$bin/python" -m relpos bucket 5)" = '5 21' ]
 [ -s "$bin/../share/man/man1/relpos.1" ] || { echo "no man pages: scdoc was missing when the wheel was built"; exit 1; }
+for file in bash-completion/completions/relpos zsh/site-functions/_relpos fish/vendor_completions.d/relpos.fish; do
+    says . info --completion "$(expr "$file" : '\([a-z]*\)')"
+    cmp "$bin/../share/$file" out
+done
 echo "the command of the wheel: all passed"

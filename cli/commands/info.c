@@ -1,15 +1,17 @@
 /* info.c -- relpos info: print what this build and this machine support.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "cli/cli.h"
+#include "cli/expand.h"
 #include <relpos/facts.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { JSON = CLI_FIRST_KEY, MEASURE };
+enum { JSON = CLI_FIRST_KEY, MEASURE, COMPLETION };
 
 static const cli_option options[] = {
     {"json", JSON, NULL, "print one JSON object"},
     {"measure", MEASURE, NULL, "also measure how fast this machine multiplies and reads memory; takes a second"},
+    {"completion", COMPLETION, "SHELL",
+     "instead print a script by which bash, zsh or fish completes commands and options"},
     {0},
 };
 
@@ -146,32 +148,47 @@ static int print_json(const speeds *s)
     return CLI_OK;
 }
 
+typedef struct info_options {
+    bool json, measure;
+    const char *shell; /* of --completion; NULL if not given */
+} info_options;
+
 static int on_option(void *context, int key, const char *value)
 {
-    (void)value;
-    ((bool *)context)[key - JSON] = true;
+    info_options *o = context;
+    if (key == JSON)
+        o->json = true;
+    else if (key == MEASURE)
+        o->measure = true;
+    else
+        o->shell = value;
     return CLI_OK;
 }
 
 static int run(const cli_command *self, int argc, char **argv)
 {
-    bool given[2] = {false}; /* JSON, MEASURE */
+    info_options o = {0};
     int n_args;
     speeds s = {0};
-    int code = cli_options(self, argc, argv, on_option, given, NULL, 0, &n_args);
+    int code = cli_options(self, argc, argv, on_option, &o, NULL, 0, &n_args);
     if (code >= 0)
         return code;
-    code = given[1] ? measure(&s) : CLI_OK;
+    if (o.shell && (o.json || o.measure))
+        return cli_error(CLI_USAGE, "info: --completion prints a script and nothing else (leave out --%s)",
+                         o.json ? "json" : "measure");
+    if (o.shell)
+        return cli_print_completion(o.shell);
+    code = o.measure ? measure(&s) : CLI_OK;
     if (code == CLI_OK)
-        code = (given[0] ? print_json : print_text)(given[1] ? &s : NULL);
+        code = (o.json ? print_json : print_text)(o.measure ? &s : NULL);
     return code;
 }
 
 const cli_command cmd_info = {
     .name = "info",
     .summary = "show version, instruction sets, threads, build, terms and masks",
-    .usage = "[--json] [--measure]",
-    .example = "  relpos info\n  relpos info --measure\n",
+    .usage = "[--json] [--measure] [--completion SHELL]",
+    .example = "  relpos info\n  relpos info --measure\n  source <(relpos info --completion bash)\n",
     .options = options,
     .run = run,
 };

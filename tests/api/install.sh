@@ -179,6 +179,11 @@ fi
 echo "the model and its card"
 diff -r lab/model "$work/prefix/share/doc/relpos/lab/model"
 
+echo "completion for shells"
+for file in bash-completion/completions/relpos zsh/site-functions/_relpos fish/vendor_completions.d/relpos.fish; do
+    "$work/prefix/bin/relpos" info --completion "$(expr "$file" : '\([a-z]*\)')" | cmp - "$work/prefix/share/$file"
+done
+
 echo "SONAME"
 objdump -p "$(find "$work/prefix" -name librelpos.so)" | grep SONAME | grep -q 'librelpos\.so\.0\.2$'
 
