@@ -1,4 +1,5 @@
 # need.sh -- sourced by ./demo, ./check and tools/*.sh. need PACKAGE...: print which of these Debian packages are missing, and install them.
+# On a terminal, ask first.
 # SPDX-License-Identifier: Apache-2.0
 need() {
     missing=
@@ -6,7 +7,19 @@ need() {
         dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing="$missing $package"
     done
     [ -n "$missing" ] || return 0
-    echo "Installing Debian packages:$missing"
+    if [ -t 0 ] && [ -t 1 ]; then
+        printf 'Install these Debian packages:%s? [Y/n] ' "$missing"
+        read -r answer || answer=n
+        case $answer in
+        '' | [Yy]*) ;;
+        *)
+            echo "Nothing was installed; to install them yourself, run  apt-get install$missing" >&2
+            return 1
+            ;;
+        esac
+    else
+        echo "Installing Debian packages:$missing"
+    fi
     sudo=
     if [ "$(id -u)" != 0 ]; then
         command -v sudo >/dev/null || {
