@@ -71,6 +71,8 @@ bool cli_find(const char *name, char found[PATH_MAX]);
 const char *cli_find_shipped(const char *path, char found[PATH_MAX]);
 /* Find the folder with the installed files. Return false if the program is not installed. */
 bool cli_installed(char folder[PATH_MAX]);
+/* Find the build folder of a program that is not installed. Return false if it has none. */
+bool cli_built(char folder[PATH_MAX]);
 
 /* Flush a stream. Return false if output was lost; the caller should then stop printing. On exit the program reports
  * why standard output failed. */

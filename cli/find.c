@@ -46,3 +46,9 @@ bool cli_installed(char folder[PATH_MAX])
 {
     return beside(RELPOS_DOC_FROM_PROGRAM, ".", folder);
 }
+
+bool cli_built(char folder[PATH_MAX])
+{
+    char cache[PATH_MAX];
+    return beside(".", "CMakeCache.txt", cache) && beside(".", ".", folder);
+}

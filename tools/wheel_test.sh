@@ -45,7 +45,7 @@ runs attend examples/data/shaw.npz -o shaw.npz --relkey table=a_k,left=3,right=3
 runs bias alibi --q 8 --k 8 -o alibi.png
 head -c 4 alibi.png | grep -q PNG
 says '"position": "rope"' lab sweep lab/length.lab --list
-refuses 'relpos-explorer.html is not found .* put it in /.*/relpos/share/doc/relpos' explore
+refuses 'relpos-explorer.html is not in this installation .* put build/web/relpos-explorer.html in /.*/relpos/share/doc/relpos' explore
 refuses 'x.jsonl: cannot be read' lab report x.jsonl # from lab/report, which the environment's Python runs, since PATH has none
 refuses 'lab/model/vim.safetensors: cannot be opened\|OpenBLAS' explain --model lab/model/vim.safetensors --text word
 [ "$("$bin/python" -m relpos bucket 5)" = '5 21' ]

@@ -38,20 +38,37 @@ static bool start_browser(char *page)
     return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
+#define PACKAGES "clang-19 lld-19 wasi-libc libclang-rt-19-dev-wasm32" /* of Debian, for WebAssembly */
+
+/* Print the command that builds the page, and return CLI_FAILED. */
+static int no_page(void)
+{
+    char folder[PATH_MAX], safe[PATH_MAX];
+    if (cli_built(folder)) {
+        io_safe(safe, sizeof safe, folder);
+        return cli_error(CLI_FAILED,
+                         "explore: relpos-explorer.html is not built yet (run  apt install " PACKAGES
+                         " && cmake '%s' && cmake --build '%s' --target explorer)",
+                         safe, safe);
+    }
+    return cli_error(
+        CLI_FAILED,
+        "explore: relpos-explorer.html is not in this installation (in the source folder, run  apt install " PACKAGES
+        " && cmake -S . -B build && cmake --build build --target explorer  and put "
+        "build/web/relpos-explorer.html in %s)",
+        cli_installed(folder) ? io_safe(safe, sizeof safe, folder) : "share/doc/relpos of the installation");
+}
+
 static int run(const cli_command *self, int argc, char **argv)
 {
     bool path_only = false;
-    char page[PATH_MAX], folder[PATH_MAX], safe[PATH_MAX];
+    char page[PATH_MAX], safe[PATH_MAX];
     int n_args;
     const int code = cli_options(self, argc, argv, on_option, &path_only, NULL, 0, &n_args);
     if (code >= 0)
         return code;
     if (!cli_find("relpos-explorer.html", page))
-        return cli_error(
-            CLI_FAILED,
-            "explore: relpos-explorer.html is not found (download it from a release, or build it with cmake "
-            "--build BUILD --target explorer; open it in a browser, or put it in %s for relpos explore)",
-            cli_installed(folder) ? folder : "share/doc/relpos of the installation");
+        return no_page();
     if (path_only || !start_browser(page))
         printf("%s\n", io_safe(safe, sizeof safe, page));
     return CLI_OK;

@@ -12,7 +12,12 @@ mkdir -p "$T/tree/bin" "$T/tree/share/doc/relpos" "$T/browser"
 cp "$program" "$T/tree/bin/relpos"
 program=$T/tree/bin/relpos
 unset DISPLAY WAYLAND_DISPLAY
-refused 1 "explore: relpos-explorer.html is not found .* put it in $(realpath "$T/tree/share/doc/relpos") for relpos explore" explore
+refused 1 "explore: relpos-explorer.html is not in this installation .* put build/web/relpos-explorer.html in $(realpath "$T/tree/share/doc/relpos")" explore
+packages=$(sed -n 's/^ *need \(clang-19 .*\)/\1/p' check)
+build=$(realpath "$T/tree/bin")
+touch "$build/CMakeCache.txt" # a build folder
+refused 1 "is not built yet .run  apt install $packages && cmake '$build' && cmake --build '$build' --target explorer.\$" explore
+rm "$build/CMakeCache.txt"
 echo page >"$T/tree/share/doc/relpos/relpos-explorer.html"
 page=$(realpath "$T/tree/share/doc/relpos/relpos-explorer.html")
 prints "$page" explore
