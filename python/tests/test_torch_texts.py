@@ -188,6 +188,17 @@ def of_attn(module, q, k, v, bias, keep=True):
     return linear(module.attn.out_proj, joined(out)), weights.mean(1)
 
 
+def functional(module, **parameters):
+    """Return a function that calls a module with these parameters."""
+    return lambda *arguments, **options: torch.func.functional_call(module, parameters, arguments, options)
+
+
+def of_torch(module, q, table):
+    """Return the mean weights of torch.nn.MultiheadAttention, with the biases as its mask."""
+    r = torch.from_numpy(np.clip(-offsets(3, 5), -2, 2) + 2)
+    return module.attn(q, *tensors(*SIDES[1:]), attn_mask=-table[r])[1]
+
+
 def plain_additive(module, at_q=None, at_k=None, known=True, keep=True, values=None):
     at_q, at_k = np.arange(3) if at_q is None else array(at_q), np.arange(5) if at_k is None else array(at_k)
     r = at_q[:, None] - at_k
