@@ -5,7 +5,8 @@
 set -eu
 cd "$(dirname "$0")/.."
 . tools/need.sh
-need debhelper lintian cmake ninja-build scdoc pkg-config libcmocka-dev libjansson-dev libpng-dev libzip-dev zlib1g-dev
+need debhelper lintian cmake ninja-build scdoc pkg-config libcmocka-dev libjansson-dev libpng-dev libzip-dev zlib1g-dev clang-19 lld-19 wasi-libc \
+    libclang-rt-19-dev-wasm32
 version=$(sed -n '1s/.*(\(.*\)-.*/\1/p' packaging/debian/changelog)
 grep -q "RP_VERSION_STRING \"$version\"" include/relpos/relpos.h || {
     echo "debian.sh: packaging/debian/changelog begins with version $version, but include/relpos/relpos.h has another version; make them equal" >&2

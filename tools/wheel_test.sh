@@ -1,9 +1,11 @@
 #!/bin/sh
-# wheel_test.sh VENV -- test the command relpos of an installed wheel. Commands run in a folder without source files, so they must find the
+# wheel_test.sh VENV [page] -- test the command relpos of an installed wheel; page: the wheel must have the page of relpos explore.
+# Commands run in a folder without source files, so they must find the
 # files of the wheel, and must report missing files. PATH is empty, so there is no compiler.
 # SPDX-License-Identifier: Apache-2.0
 set -eu
-bin=$(cd "${1:?usage: wheel_test.sh VENV}" && pwd)/bin
+page=${2:-}
+bin=$(cd "${1:?usage: wheel_test.sh VENV [page]}" && pwd)/bin
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/bin"
@@ -45,7 +47,11 @@ runs attend examples/data/shaw.npz -o shaw.npz --relkey table=a_k,left=3,right=3
 runs bias alibi --q 8 --k 8 -o alibi.png
 head -c 4 alibi.png | grep -q PNG
 says '"position": "rope"' lab sweep lab/length.lab --list
-refuses 'relpos-explorer.html is not in this installation .* put build/web/relpos-explorer.html in /.*/relpos/share/doc/relpos' explore
+if [ "$page" = page ]; then
+    says '/relpos/share/doc/relpos/relpos-explorer.html$' explore
+else
+    refuses 'relpos-explorer.html is not in this installation .* put build/web/relpos-explorer.html in /.*/relpos/share/doc/relpos' explore
+fi
 refuses 'x.jsonl: cannot be read' lab report x.jsonl # from lab/report, which the environment's Python runs, since PATH has none
 refuses 'lab/model/vim.safetensors: cannot be opened\|OpenBLAS' explain --model lab/model/vim.safetensors --text word
 [ "$("$bin/python" -m relpos bucket 5)" = '5 21' ]

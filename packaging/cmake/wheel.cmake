@@ -34,6 +34,12 @@ if(program)
   target_include_directories(relpos_program PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/models)
 endif()
 
+# The sources of the page are not in the source distribution, so tools/release.sh builds the page first.
+set(RELPOS_PAGE "" CACHE FILEPATH "The page of relpos explore, relpos-explorer.html, as part of the wheel (empty: without)")
+if(RELPOS_PAGE)
+  install(FILES ${RELPOS_PAGE} DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME relpos-explorer.html COMPONENT runtime)
+endif()
+
 # A wheel cannot have symbolic links, so each link of a library would be a copy.
 set_target_properties(relpos PROPERTIES VERSION ${soversion})
 if(models)
