@@ -19,7 +19,7 @@ configure()
     shift
     cp -r "$work/all" "$work/$name.pc"
     for hidden; do rm -f "$work/$name.pc/$hidden"*.pc; done
-    PKG_CONFIG_LIBDIR=$work/$name.pc cmake -G Ninja -S . -B "$work/$name" -DCMAKE_C_COMPILER="$cc" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+    PKG_CONFIG_LIBDIR=$work/$name.pc cmake -G Ninja -S . -B "$work/$name" -DCMAKE_C_COMPILER="$cc" -DCMAKE_INSTALL_PREFIX=/usr >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
     said=$(grep '^relpos: skipped' "$work/log" || true)
     targets=$(cmake --build "$work/$name" --target help | sed -n -E 's/^(relpos_t5|relpos_program|test_linear): .*/\1/p' | sort | tr '\n' ' ')
 }
@@ -34,6 +34,7 @@ end='; then configure again).'
 configure no-cmocka cmocka
 is cmocka "relpos: skipped: the tests. Not found: cmocka (Debian: apt install libcmocka-dev$end" "$said"
 is cmocka 'relpos_program relpos_t5 ' "$targets"
+is 'the run path of programs, for the prefix /usr' 0 "$(grep -c rpath "$work/no-cmocka/relpos.pc")"
 configure no-png libpng
 is libpng "relpos: skipped: the program relpos and the tests. Not found: libpng (Debian: apt install libpng-dev$end" "$said"
 is libpng 'relpos_t5 ' "$targets"
