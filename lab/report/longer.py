@@ -66,8 +66,8 @@ def longer(page, lines):
               f"{experiment['eval_stride']} bytes: in windows of 128 they follow BOS and 0 to 127 bytes, "
               "so perplexities at 128 are above those of the other tables. Read with another max_distance, a T5 table "
               "has the same weights, but its buckets hold other distances. "
-              "FIRE is left out: it is not one of the seven schemes, and a step with T5 is more than 2 × as fast as one "
-              "with FIRE.")
+              "FIRE is left out: it is not one of the seven schemes, and a step with T5 is more than 2 × as fast as "
+              "one with FIRE.")
     rows = [(what, label(*key), group) for what, some in groups.items() for key, group in sorted(some.items())]
     page.table(["", "trained more", *(f"at {n:,}" for n in lengths)],
                [[what, words, *(shown(over(group, lambda line, n=n: (at_length(line, n) or {}).get("perplexity")), 2)
