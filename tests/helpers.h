@@ -21,6 +21,7 @@
 #include <relpos/relpos.h>
 
 #include "cli/support/sample_problem.h"
+#include "tests/returns.h"
 
 #define HELPER __attribute__((unused)) static
 

@@ -25,7 +25,8 @@
  * Bits     results have the same bits for any pool. Matrix products are plain loops with the same bits on every
  *          machine; those of attention depend on the instruction set (relpos.h). rp_layers_use_blas changes both.
  * Memory   O(Lq + Lk), except for weights on request.
- * Errors   every function that can fail returns rp_status; rp_layer_last_error describes the failure in one line.
+ * Errors   every function that can fail returns rp_status: RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_RANGE, RP_E_OVERLAP,
+ *          RP_E_UNSUPPORTED, RP_E_OVERFLOW or RP_E_NOMEM. rp_layer_last_error describes the failure in one line.
  * Threads  any number of threads may call rp_layer_forward on one layer. Calls that change the layer (backward, step,
  *          read, random) need it alone.
  *
@@ -142,8 +143,7 @@ RP_API rp_layer_desc rp_layer_additive_rel_attention(int64_t embed_dim, int64_t 
 typedef struct rp_layer rp_layer;
 
 /* Create a layer. Its weights and gradients are zeros.
- * Returns  RP_OK and *layer; on an error *layer = NULL and RP_E_ARG, RP_E_RANGE, RP_E_UNSUPPORTED, RP_E_OVERFLOW,
- *          RP_E_NOMEM, or the status of an invalid term. */
+ * Returns  RP_OK and *layer; on an error *layer = NULL. */
 RP_API rp_status rp_layer_create(rp_layer **layer, const rp_layer_desc *desc);
 
 /* Destroy a layer that no call is using. NULL is allowed. */
@@ -291,8 +291,7 @@ RP_API void rp_layers_use_blas(rp_sgemm *sgemm, rp_dgemm *dgemm);
 
 /* ------------------------------------------------------------------------------ images: patches, tables and windows */
 
-/* Arrays of images are contiguous f32 or f64, and both arrays of a call have one type. Each function returns RP_OK,
- * RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_RANGE, RP_E_OVERLAP, RP_E_OVERFLOW or RP_E_NOMEM. */
+/* Arrays of images are contiguous f32 or f64, and both arrays of a call have one type. */
 
 /* Cut images into patches of size x size pixels: patches[b, y n + x, (c, dy, dx)] = images[b, c, y size + dy, x size +
  * dx], with n patches in a row. A product with the weights of a convolution of the same stride embeds them, as in a

@@ -274,7 +274,7 @@ static inline rp_desc rp_desc_init(int64_t batch, int64_t heads, int64_t len_q, 
 
 /* Compute the shape of array number `index` of desc->terms[term], so that you can allocate and fill it.
  * Shapes   shape receives the axes and *ndim their number; *ndim = 0 if the term has no such array.
- * Returns  RP_OK; RP_E_ARG; or the status of an invalid description. */
+ * Returns  RP_OK; RP_E_ARG; for an invalid description as rp_plan_create. */
 RP_API rp_status rp_term_shape(const rp_desc *desc, int32_t term, int32_t index, int32_t *ndim, int64_t *shape);
 
 /* Return the name of a mask in the command line and Python, such as "key_mask", or NULL for an unknown kind. */
@@ -344,8 +344,8 @@ static inline void rp_mask_set(rp_mask *mask, const rp_mask_param *param, int64_
 /* Compute the keys to which a mask lets query i attend: keys j with *first <= j < *end and keep[j] = 1. Pass keep =
  * NULL to get only the interval. The query's position is i + desc->q_offset.
  * Shapes   array is the array of the mask as in rp_tensors.mask, or NULL; keep has Lk bytes.
- * Returns  RP_OK; RP_E_ARG; RP_E_RANGE for an index outside its axis; or the status of an invalid description or
- * array. */
+ * Returns  RP_OK; RP_E_ARG; RP_E_RANGE for an index outside its axis; for an invalid description as rp_plan_create, and
+ *          for an invalid array as rp_attend. */
 RP_API rp_status rp_mask_row(const rp_desc *desc, int32_t mask, const rp_array *array, int64_t b, int64_t h, int64_t i,
                              int64_t *first, int64_t *end, uint8_t *keep);
 
@@ -376,7 +376,7 @@ typedef struct rp_pool rp_pool;
 
 /* Create a pool of `threads` threads, including the caller's. 0 = the number of processors that this process may use
  * (affinity, cgroup).
- * Returns  RP_OK and *pool; RP_E_RANGE below 0 or above RP_MAX_THREADS; RP_E_NOMEM. */
+ * Returns  RP_OK and *pool; RP_E_ARG if pool is NULL; RP_E_RANGE below 0 or above RP_MAX_THREADS; RP_E_NOMEM. */
 RP_API rp_status rp_pool_create(rp_pool **pool, int32_t threads);
 
 /* The function that a parallel loop calls. It runs tasks of a call until none is left. */
@@ -505,7 +505,7 @@ static inline rp_tensors rp_tensors_init(void)
 /* Compute once what many calls use, such as the steps of decoding with a flexible plan. Results have the same bits with
  * and without it. t needs only the arrays of the terms; call again if one of them changes. Nothing is prepared for
  * given positions, the scalings DYNAMIC and LONGROPE, and positions out of range, because these depend on the call.
- * Returns  RP_OK and *prepared; on an error *prepared = NULL. */
+ * Returns  RP_OK and *prepared; on an error *prepared = NULL, and the status is as of rp_attend. */
 RP_API rp_status rp_prepare(rp_prepared **prepared, const rp_plan *plan, const rp_tensors *t);
 
 /* Free the result of rp_prepare; no call may be using it. NULL is allowed. */
@@ -514,7 +514,7 @@ RP_API void rp_prepared_destroy(rp_prepared *prepared);
 #define RP_NORM_KEYS 64 /* number of keys that share one element of key_norms */
 
 /* Compute the largest norm in each group of RP_NORM_KEYS keys of a cache. It is infinity if a key or value has a NaN or
- * infinite element, or a key has an element above 1e15 in absolute value.
+ * infinite element, or the norm of a key exceeds 1e15.
  *
  * Pass the norms in rp_tensors.key_norms or rp_pages.norms. A call with few queries then does not read keys and values
  * so far away that their weights are all 0 (as with ALiBi or forget gates). The results have the same bits. The norms
@@ -525,7 +525,8 @@ RP_API void rp_prepared_destroy(rp_prepared *prepared);
  *          call writes to t->pages.norms, where each element covers RP_NORM_KEYS keys of one page. `from` is the number
  *          of keys that the norms already cover: after appending keys, only the new ones are read. If a key or value
  *          changes in place, start again from it.
- * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_RANGE, RP_E_STRIDE, RP_E_OVERLAP. */
+ * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_RANGE, RP_E_OVERLAP, RP_E_UNSUPPORTED, RP_E_OVERFLOW,
+ *          RP_E_NOMEM. */
 RP_API rp_status rp_key_norms(const rp_plan *plan, const rp_tensors *t, int64_t from, const rp_array *norms);
 
 /* Ranges of keys. A call may compute attention over keys key_from … key_to-1 of a sequence of desc.len_k keys: k and v
@@ -595,7 +596,9 @@ RP_API size_t rp_plan_work_size(const rp_plan *plan, const rp_pool *pool);
  *          not on the pool, the strides, other batch entries, keys that are masked for every query, or the other
  *          queries of the call. The exception: scalings DYNAMIC and LONGROPE of RoPE choose frequencies by the keys
  *          that any query of a batch entry or segment attends to, unless rp_term.length is set.
- * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_OVERLAP, RP_E_OVERFLOW, RP_E_NOMEM, RP_E_CANCELLED.
+ * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_OVERLAP, RP_E_OVERFLOW, RP_E_NOMEM, RP_E_CANCELLED; RP_E_RANGE
+ *          for an offset, position, range or norm out of its bounds; RP_E_UNSUPPORTED for arrays that exclude each
+ *          other, such as weights with a range of keys or rows.
  * Accuracy docs/numerics.md; rp_error_bound evaluates the bound.
  * Source   Dao 2022, algorithm 1; running maximum: Milakov and Gimelshein 2018. */
 RP_API rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work);
@@ -767,17 +770,20 @@ RP_API rp_status rp_attend_parts(const rp_plan *plan, const rp_tensors *t, int64
 
 /* Compute the biases bias[h,i,j] of batch entry b from their definitions, in double. Only terms of RP_ROLE_BIAS are
  * included (rp_term_role).
- * Shapes   bias [H, Lq, Lk] of f32 or f64. */
+ * Shapes   bias [H, Lq, Lk] of any floating type.
+ * Returns  as rp_attend; RP_E_RANGE if batch entry b does not exist. */
 RP_API rp_status rp_bias(const rp_plan *plan, const rp_tensors *t, int64_t b, const rp_array *bias);
 
 /* Compute, in double, a bound on |out - exact| for each element of out that the fast path computes from these inputs.
  * docs/numerics.md derives it. It takes as long as the reference path.
- * Shapes   bound [B, H, Lq, Dv] of f64. */
+ * Shapes   bound [B, H, Lq, Dv] of f64.
+ * Returns  as rp_attend. */
 RP_API rp_status rp_error_bound(const rp_plan *plan, const rp_tensors *t, const rp_array *bound);
 
 /* Compute, in double, bounds on the errors of the gradients that rp_backward computes from these inputs.
  * docs/numerics.md derives them. It takes several times as long as the reference path.
- * Shapes   bounds has f64 arrays for the bounds, in the fields of the gradients; its dout is an input. */
+ * Shapes   bounds has f64 arrays for the bounds, in the fields of the gradients; its dout is an input.
+ * Returns  as rp_backward. */
 RP_API rp_status rp_gradient_bound(const rp_plan *plan, const rp_tensors *t, const rp_grads *bounds);
 
 /* ------------------------------------------------------------------------------------------------ this machine */

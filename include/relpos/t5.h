@@ -26,8 +26,8 @@
  * Letters   d width of the model, V rows of the vocabulary.
  * Errors    every call returns rp_status. RP_E_ARG: a file that cannot be read or is invalid, or a bad argument.
  *           RP_E_RANGE: a number outside its bounds, or computed hidden states or logits that are not finite.
- *           RP_E_UNSUPPORTED: valid, but not supported. RP_E_NOMEM, RP_E_CANCELLED. rp_t5_last_error describes the
- *           error in one line. A call that fails creates nothing.
+ *           RP_E_UNSUPPORTED: valid, but not supported. RP_E_OVERFLOW: sizes whose product is too large. RP_E_NOMEM,
+ *           RP_E_CANCELLED. rp_t5_last_error describes the error in one line. A call that fails creates nothing.
  * Threads   a model does not change after it is opened; any number of threads may use it concurrently. A session may be
  *           used by one thread at a time.
  *
@@ -236,7 +236,7 @@ RP_API rp_status rp_t5_checksum(const rp_t5 *model, char text[17]);
 
 /* ------------------------------------------------------------------------------------------------ proteins */
 
-/* Recognise a family of protein models by the pieces of its tokenizer: "prostt5" (▁A and <AA2fold>), "prott5" (▁A) or
+/* Recognize a family of protein models by the pieces of its tokenizer: "prostt5" (▁A and <AA2fold>), "prott5" (▁A) or
  * "ankh" (A). Return NULL if the model is none of these; rp_t5_last_error then lists what is missing. */
 RP_API const char *rp_t5_family(const rp_t5 *model);
 

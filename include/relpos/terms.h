@@ -149,7 +149,7 @@ typedef struct rp_term {
     rp_kerple kerple;      /* KERPLE: log or power */
     int32_t sign;          /* REAL: 1 or -1 */
     double c;              /* FIRE: factor of distances inside the logarithm */
-    double L;              /* FIRE: smallest position by which a query's distances are normalised; >= 0 */
+    double L;              /* FIRE: smallest position by which a query's distances are normalized; >= 0 */
     double eps;            /* FIRE: added to the denominator; >= 0 */
     int64_t width;         /* FIRE: units of the first layer; BAND: channels of r; >= 1 */
     int64_t width2;        /* FIRE: units of the second layer; 0 = two layers only */

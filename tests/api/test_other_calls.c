@@ -68,7 +68,10 @@ static void norms_are_the_largest_lengths(void **state)
     double *found = norms.data, want[12] = {0};
     v[(1 * LK + 70) * DV + 2] = INFINITY;
     k[(2 * LK + 129) * D] = NAN;
-    k[(3 * LK + 3) * D + 1] = 2e15f; /* numbers beyond 1e15 are treated as infinite */
+    for (int c = 0; c < D; c++) { /* a norm beyond 1e15 is infinity, even if every element is smaller */
+        k[(3 * LK + 3) * D + c] = 9e14f;
+        k[(3 * LK + 70) * D + c] = 4e14f;
+    }
     for (int64_t x = 0; x < 4 * LK; x++) {
         double squares = 0;
         for (int c = 0; c < D; c++)
