@@ -124,7 +124,7 @@ static bool product(bench *b, int which, const dnnl_memory_desc_t *x, const dnnl
     return true;
 }
 
-/* x is f32, as for relpos, so each call first converts it, or quantises it with one fixed scale. */
+/* x is f32, as for relpos, so each call first converts it, or quantizes it with one fixed scale. */
 static void dnnl_begin(bench *b, int which)
 {
     const dnnl_data_type_t type = b->w.type == LINEAR_F32 ? dnnl_f32 : b->w.type == LINEAR_BF16 ? dnnl_bf16 : dnnl_s8;

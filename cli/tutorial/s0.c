@@ -180,7 +180,7 @@ static const tutorial_step steps[] = {
      "the text says that both lose equally; the biases are equal, but the scores are not", NULL},
     {"ranks of the five tokens by what they gain for themselves", "1 3 3 3 1", gained,
      "the text says that the two edge tokens gain most; \"The\" is fourth of five", NULL},
-    {"relative_pos of the vectorised listing, row 0", "0 -1 -2 -3 -4", offsets,
+    {"relative_pos of the vectorized listing, row 0", "0 -1 -2 -3 -4", offsets,
      "the code subtracts a column of positions from a row, so entry (i, j) is j - i; the bias uses |i - j|",
      "relpos bias linear,left=0,right=-1 --q 5 --k 5"},
     {"buckets of distances 12 to 16 before the query, 32 buckets to 128", "9 9 9 9 9", buckets,

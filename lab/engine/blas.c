@@ -93,7 +93,7 @@ static void *load_again(void *library, const char *path, const char *core)
 }
 
 /* Load the library with the fastest kernels that it has for this processor. An OpenBLAS older than the processor does
- * not recognise it and uses the kernels of an older core, at half the speed or less. It chooses the kernels when it is
+ * not recognize it and uses the kernels of an older core, at half the speed or less. It chooses the kernels when it is
  * loaded, so reload it with another core name. If it does not know that name either, it falls back to its slowest
  * kernels; therefore keep the best attempt. */
 static void *load_best(const char *path)

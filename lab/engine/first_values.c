@@ -1,5 +1,5 @@
-/* first_values.c -- the initial values of weights. Arrays of a position term are initialised as the term's facts say
- * (facts.h); other parameters are initialised by name.
+/* first_values.c -- the initial values of weights. Arrays of a position term are initialized as the term's facts say
+ * (facts.h); other parameters are initialized by name.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include "src/base/random.h"

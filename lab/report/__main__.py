@@ -27,7 +27,7 @@ from weights import shapes_and_counts  # noqa: E402
 
 # Experiment: heading of its section.
 EXPERIMENTS = {
-    "length": "Length generalisation: trained at one length, measured at up to eight times that length",
+    "length": "Length generalization: trained at one length, measured at up to eight times that length",
     "ranking-1": "Seven positions, stage 1: four rates and a second setting",
     "ranking-2": "Seven positions, stage 2: the best two settings of each, four times as long",
     "ranking-3": "Seven positions, stage 3: the best setting of each, five new starts",

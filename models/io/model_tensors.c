@@ -533,7 +533,7 @@ void io_tensor_drop(const io_tensor *t)
 }
 
 /* Count the elements in which every bit of `all` is set. With the exponent bits as `all`, these are NaN and infinity.
- * Compilers vectorise blocks of a fixed size; the count of one block fits into an element. */
+ * Compilers vectorize blocks of a fixed size; the count of one block fits into an element. */
 #define COUNT(NAME, TYPE)                                                                                              \
     static int64_t NAME(const unsigned char *data, size_t bytes, TYPE all)                                             \
     {                                                                                                                  \

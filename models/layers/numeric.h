@@ -52,7 +52,7 @@ typedef enum layers_norm { LAYERS_LAYERNORM = 0, LAYERS_RMSNORM = 1 } layers_nor
 typedef enum layers_act { LAYERS_GELU = 0, LAYERS_RELU = 1, LAYERS_SWIGLU = 2, LAYERS_GEGLU = 3 } layers_act;
 enum { LAYERS_ROWS = 64 }; /* rows per chunk */
 
-/* Normalise each row. eps is added to the variance under the square root. stat [rows, 2] receives the mean and the
+/* Normalize each row. eps is added to the variance under the square root. stat [rows, 2] receives the mean and the
  * factor of each row. */
 void layers_norm_forward(rp_pool *pool, int32_t kind, double eps, int64_t rows, int64_t n, const real *x,
                          const real *gamma, const real *beta, real *y, real *stat);

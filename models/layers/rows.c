@@ -138,7 +138,7 @@ void layers_norm_forward(rp_pool *pool, int32_t kind, double eps, int64_t rows, 
                                .stat = stat});
 }
 
-/* Compute dx = s (a - mean(a) - u mean(a u)) with a = dy gamma and u = (x - mean) s, the normalised row. RMSNorm omits
+/* Compute dx = s (a - mean(a) - u mean(a u)) with a = dy gamma and u = (x - mean) s, the normalized row. RMSNorm omits
  * mean(a). */
 RPI_CLONES static void norm_backward(const rows_job *j, int64_t chunk, int64_t from, int64_t to)
 {

@@ -21,7 +21,7 @@
  * For weights from bf16 on, rows of x are prepared. A prepared row has a header of 64 bytes (the scale of integers; 1
  * for q8), then the inputs as bf16 or as integers in the form that the instruction set reads, then for int4 and q8 one
  * int32 per group, -8 Σ q or -128 Σ q (0 if the instruction set reads signed weights), then for q8 an f32 scale per
- * group. For blocks, there are instead an f32 scale for each 32 inputs, and the sum of the quantised inputs of each
+ * group. For blocks, there are instead an f32 scale for each 32 inputs, and the sum of the quantized inputs of each
  * group that shares an offset, as f32.
  *
  * Blocks stay rows. 256 inputs at a time of a panel are converted to a strip: the offsets of each group (16 or 32

@@ -16,12 +16,12 @@
  *   LINEAR_F32   unchanged; products and sums in f32
  *   LINEAR_F16   rounded to f16; products and sums equal those of LINEAR_F32 with the rounded weights bit for bit
  *   LINEAR_BF16  weights and inputs rounded to bf16, with subnormal numbers as zero; sums in f32
- *   LINEAR_INT8  W[o, i] = scale[o] * q[o, i], q in -127 .. 127; inputs are quantised with one scale per row; sums in
+ *   LINEAR_INT8  W[o, i] = scale[o] * q[o, i], q in -127 .. 127; inputs are quantized with one scale per row; sums in
  *                integers
  *   LINEAR_INT4  groups of 32 inputs: W[o, i] = scale[o, i / 32] * q[o, i], q in -8 .. 7; inputs as for int8
- *   LINEAR_Q8    like int4 with q in -127 .. 127; inputs are quantised with one scale per group of 32
+ *   LINEAR_Q8    like int4 with q in -127 .. 127; inputs are quantized with one scale per group of 32
  *   LINEAR_BLOCKS  rows of one to three tensors, each with its own type: packed, or blocks as they are in a file
- *                (block_kinds.h), whose inputs are quantised as for q8
+ *                (block_kinds.h), whose inputs are quantized as for q8
  * For int8, int4 and q8, a row of x that is not finite gives NaN in its row of y; a row of W that is not finite gives
  * NaN in its output. */
 typedef enum linear_type {

@@ -112,7 +112,7 @@ static int quotient(float x, float scale, float low, float high)
     return (int)(q < low ? low : q > high ? high : q);
 }
 
-/* Return the sum of squared errors if a group is quantised with this scale. */
+/* Return the sum of squared errors if a group is quantized with this scale. */
 static double group_loss(const float *w, float scale)
 {
     double sum = 0;

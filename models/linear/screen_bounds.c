@@ -198,7 +198,7 @@ static float largest(const float *x, int64_t n)
     return most;
 }
 
-/* Approximate x by scale * p with integers p. The largest |p| is 127, so linear_apply quantises p with scale 1 and
+/* Approximate x by scale * p with integers p. The largest |p| is 127, so linear_apply quantizes p with scale 1 and
  * leaves it unchanged. Return the norm |scale p|. x and p may be the same array. */
 static double take_integers(const float *x, int64_t n, float max, float *scale, float *p)
 {

@@ -1,4 +1,4 @@
-/* split.h -- unpacks blocks into integers, scales and offsets: the first half of dequantising them. io/block_types.c
+/* split.h -- unpacks blocks into integers, scales and offsets: the first half of dequantizing them. io/block_types.c
  * does the second half and computes the numbers. kernels/blocks.h never computes them: it multiplies the integers, and
  * applies scales and offsets to the sums. A template: the words of one block, or of several blocks side by side in the
  * lanes of vectors. The formulas and the order of roundings are those of the Python package gguf. In the comments, q

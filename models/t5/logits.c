@@ -21,8 +21,8 @@ static void never(float *scores, int32_t token)
     scores[token] = -INFINITY;
 }
 
-/* Penalise every distinct token of the target so far, including the start token. */
-static void penalise_repetition(const t5_prefix *p, double penalty, float *scores)
+/* Penalize every distinct token of the target so far, including the start token. */
+static void penalize_repetition(const t5_prefix *p, double penalty, float *scores)
 {
     const float by = (float)penalty;
     for (int64_t k = 0; k < p->n; k++) {
@@ -75,7 +75,7 @@ static void force(float *scores, int64_t vocab, int32_t token)
 void t5_process(const rp_t5 *m, const rp_t5_generation *g, const t5_prefix *p, float *scores)
 {
     if (g->repetition_penalty != 1)
-        penalise_repetition(p, g->repetition_penalty, scores);
+        penalize_repetition(p, g->repetition_penalty, scores);
     if (g->no_repeat_ngram > 0 && p->n >= g->no_repeat_ngram)
         forbid_ngrams(p, g->no_repeat_ngram, scores);
     forbid_words(m, g, p, scores);

@@ -1,4 +1,4 @@
-/* proteins.c -- protein language models: recognises their families, and converts residues to tokens with a table.
+/* proteins.c -- protein language models: recognizes their families, and converts residues to tokens with a table.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/fasta.h"
 #include "t5/model.h"
@@ -57,7 +57,7 @@ static bool has_pieces(const rp_t5 *m, const family *f, char missing[16])
     return true;
 }
 
-static const family *recognise(const rp_t5 *m)
+static const family *recognize(const rp_t5 *m)
 {
     char missing[FAMILIES][16] = {""};
     if (m == NULL || m->tokenizer == NULL) {
@@ -88,7 +88,7 @@ static const family *recognise(const rp_t5 *m)
 
 const char *rp_t5_family(const rp_t5 *m)
 {
-    const family *f = recognise(m);
+    const family *f = recognize(m);
     return f != NULL ? f->name : NULL;
 }
 
@@ -96,7 +96,7 @@ const char *rp_t5_family(const rp_t5 *m)
 static const family *find_family(const rp_t5 *m, const char *name)
 {
     if (name == NULL)
-        return recognise(m);
+        return recognize(m);
     for (int k = 0; k < FAMILIES; k++)
         if (strcmp(families[k].name, name) == 0)
             return &families[k];

@@ -954,7 +954,7 @@ def by_name(peer, module):
     return [named[name] for name, _ in module.named_parameters()]
 
 
-def test_factorised_window_attention():
+def test_factorized_window_attention():
     module = shake(rt.FactorisedWindowAttention(DIM, HEADS, window_size=(2, 3)))
     assert module.bias_h.shape == (HEADS, 3) and module.bias_w.shape == (HEADS, 5)
     x, mask = draw(8, 6, DIM), torch.randn(2, 6, 6)

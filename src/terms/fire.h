@@ -1,4 +1,4 @@
-/* terms/fire.h -- a bias computed by a small network from the distance, which is normalised by the query's position.
+/* terms/fire.h -- a bias computed by a small network from the distance, which is normalized by the query's position.
  * Li et al. 2024 (FIRE), equation 7: MLP(psi(|delta|) / (psi(max(L, p_i)) + eps))[h], psi(x) = log(|c x| + 1).
  * Attention in the paper is causal; |delta| extends the bias to keys after the query. The arrays have the shapes of
  * torch.nn.Linear.
@@ -10,7 +10,7 @@ static const rp_param fire_params[] = {
     {"c", RP_PARAM_REAL, RPI_FIELD(c), .required = true, .min = -1e100, .max = 1e100,
      .meaning = "scale of distances inside the logarithm"},
     {"L", RP_PARAM_REAL, RPI_FIELD(L), .required = true, .max = 0x1p53,
-     .meaning = "queries before this position are normalised by it"},
+     .meaning = "queries before this position are normalized by it"},
     {"eps", RP_PARAM_REAL, RPI_FIELD(eps), .value = 1e-6, .max = 1e100,
      .meaning = "added to the divisor; above 0 if c or L is 0"},
     {"width", RP_PARAM_INT, RPI_FIELD(width), .unset = "the rows of w1", .min = 1, .max = 1 << 20,
@@ -399,7 +399,7 @@ RPI_SCHEME(
     FIRE, .form = RPI_TILE,
     .facts = {.formula =
                   "MLP(psi(|delta|) / (psi(max(L, p_i)) + eps))[h], psi(x) = log(|c x| + 1), ReLU between layers",
-              .about = "a small network of the normalised distance",
+              .about = "a small network of the normalized distance",
               .samples = {"c=1,L=20,width=16", "c=0.5,L=2,width=4,width2=3"},
               .bench = {"c=1,L=512,width=32"}},
     .array = {{"w1", .shape = "[width, 1]", .draw = {.rule = RP_RULE_NORMAL_FAN},

@@ -23,7 +23,7 @@ valid=$(grep -oE '"valid_loss":[0-9.]*' "$T/c1/log.jsonl")
 ok lab eval "$T/c1" --bytes 20000 --json
 check 'the loss at the end of training' "${valid#*:}" "$(grep -oE '"loss":[0-9.]*' "$T/out" | sed 's/.*://')"
 ok lab eval "$T/c1" --text "$T/two.txt $T/one.txt $T/three.txt"
-check 'files in another order are recognised' 1 "$(awk '/^length/ {print $4 < 60}' "$T/out")"
+check 'files in another order are recognized' 1 "$(awk '/^length/ {print $4 < 60}' "$T/out")"
 check 'with the right classes' '3 1 2' "$(awk '/predicted/ {m = 4; for (x = 5; x < 7; x++) if ($x > $m) m = x; printf sep m - 3; sep = " "}' "$T/out")"
 ok lab export "$T/c1" --prompt 'red blue' -o "$T/x.safetensors"
 check 'it sees all of a text' 0 "$(grep -c causal "$T/out")"

@@ -3,7 +3,7 @@
 
     tests/t5/make_gguf.py                            the files of tests/io, tests/t5 and tests/tokenizer
     tests/t5/make_gguf.py CHECKPOINT FILE [TYPE]     one file; TYPE: F32 (default), F16, BF16, Q8_0, Q4_0, Q5_0, Q5_1,
-                                                     or random blocks of Q2_K … Q6_K, whose dequantised numbers are
+                                                     or random blocks of Q2_K … Q6_K, whose dequantized numbers are
                                                      written to FILE.safetensors
 
 Needs gguf, numpy, ml_dtypes or torch for BF16, safetensors and sentencepiece.

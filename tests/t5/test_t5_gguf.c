@@ -184,7 +184,7 @@ static const struct {
 };
 
 /* Inputs of each layer are rounded to 8 bits, as for q8. */
-static void test_results_are_near_those_of_the_dequantised_weights(void **state)
+static void test_results_are_near_those_of_the_dequantized_weights(void **state)
 {
     rp_pool *pool;
     (void)state;
@@ -254,7 +254,7 @@ static void test_packing_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_results_are_near_those_of_the_dequantised_weights),
+        cmocka_unit_test(test_results_are_near_those_of_the_dequantized_weights),
         cmocka_unit_test(test_memory_is_near_the_size_of_the_file),
         cmocka_unit_test(test_packing_is_refused),
     };

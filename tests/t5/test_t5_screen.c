@@ -104,7 +104,7 @@ static void test_similar_logits(void **state)
     rp_t5_close(screened);
 }
 
-/* Short targets do not build a screen. Scores, samples and beam search read the whole head. Quantised and small heads
+/* Short targets do not build a screen. Scores, samples and beam search read the whole head. Quantized and small heads
  * have no screen. */
 static void test_when_there_is_a_screen(void **state)
 {

@@ -1,5 +1,5 @@
 /* prepare.h -- prepares rows of x for weights from bf16 on, in the form that layout.h describes: rounded to bf16, or
- * quantised to integers from -127 to 127 with one scale per row, or per group for q8.
+ * quantized to integers from -127 to 127 with one scale per row, or per group for q8.
  * Parameters: VL, OWNS, the vector operations, X8_BYTES, X8_UNSIGNED, Q8_UNSIGNED. */
 #ifndef LINEAR_ISA
 #include "linear/kernels/tile.h" /* lets an editor parse this file on its own */
@@ -73,12 +73,12 @@ static void group_biases(char *row, int64_t in)
 }
 
 /* A row whose largest |x| is below this is replaced by zeros, because its scale would be subnormal. */
-#define QUANTISED_TINY 0x1p-119f
+#define QUANTIZED_TINY 0x1p-119f
 
-static void quantise_row(const linear_job *j, const float *x, char *row)
+static void quantize_row(const linear_job *j, const float *x, char *row)
 {
     const float max = row_max(x, j->in);
-    const bool finite = isfinite(max), zeros = !finite || max < QUANTISED_TINY;
+    const bool finite = isfinite(max), zeros = !finite || max < QUANTIZED_TINY;
     const float scale = !finite ? NAN : zeros ? 0 : max / 127;
     const vf over = vf_set1(zeros ? 0 : 127 / max), magic = vf_set1(0x1.8p23f); /* puts the integer into the low bits */
     const int64_t width = j->type == LINEAR_INT8 ? X8_BYTES : 1;
@@ -91,9 +91,9 @@ static void quantise_row(const linear_job *j, const float *x, char *row)
         group_biases(row, j->in);
 }
 
-/* Quantise a group of 32 inputs that begins at input `from`, for q8. Store its integers, and -128 Σ q if the weights
+/* Quantize a group of 32 inputs that begins at input `from`, for q8. Store its integers, and -128 Σ q if the weights
  * are used as q + 128. Return its scale. */
-static float quantise_group(const linear_job *j, const float *x, int64_t from, int8_t *to, char *bias)
+static float quantize_group(const linear_job *j, const float *x, int64_t from, int8_t *to, char *bias)
 {
     vf in[LINEAR_GROUP / VL], most = vf_set1(0);
     int32_t sum = 0;
@@ -102,7 +102,7 @@ static float quantise_group(const linear_job *j, const float *x, int64_t from, i
         most = vf_larger(most, vf_abs(in[c]));
     }
     const float max = lanes_max(most);
-    const bool finite = isfinite(max), zeros = !finite || max < QUANTISED_TINY;
+    const bool finite = isfinite(max), zeros = !finite || max < QUANTIZED_TINY;
     const vf over = vf_set1(zeros ? 0 : 127 / max), magic = vf_set1(0x1.8p23f);
     FOR (c, LINEAR_GROUP / VL)
         vi_store_bytes(to + c * VL, (vi)((zeros ? vf_set1(0) : in[c]) * over + magic));
@@ -112,7 +112,7 @@ static float quantise_group(const linear_job *j, const float *x, int64_t from, i
     return !finite ? NAN : zeros ? 0 : max / 127;
 }
 
-static void quantise_groups(const linear_job *j, const float *x, char *row)
+static void quantize_groups(const linear_job *j, const float *x, char *row)
 {
     const int64_t groups = linear_ceil(j->in, LINEAR_GROUP);
     char *biases = row + linear_row_groups(j->in), *scales = biases + 4 * groups;
@@ -120,13 +120,13 @@ static void quantise_groups(const linear_job *j, const float *x, char *row)
     memcpy(row, &one, sizeof one);
     for (int64_t g = 0; g < groups; g++) {
         const float scale =
-            quantise_group(j, x, g * LINEAR_GROUP, (int8_t *)row + LINEAR_ROW_HEAD + g * LINEAR_GROUP, biases + 4 * g);
+            quantize_group(j, x, g * LINEAR_GROUP, (int8_t *)row + LINEAR_ROW_HEAD + g * LINEAR_GROUP, biases + 4 * g);
         memcpy(scales + 4 * g, &scale, sizeof scale);
     }
 }
 
-/* Quantise a row in groups of 32. Store their scales, and the sum of the inputs of each group of blocks. */
-static void quantise_for_blocks(const linear_job *j, const float *x, char *row)
+/* Quantize a row in groups of 32. Store their scales, and the sum of the inputs of each group of blocks. */
+static void quantize_for_blocks(const linear_job *j, const float *x, char *row)
 {
     const int64_t groups = linear_ceil(j->in, LINEAR_GROUP), each = j->blocks->group;
     char *scales = row + linear_row_groups(j->in), *sums = scales + 4 * groups;
@@ -134,7 +134,7 @@ static void quantise_for_blocks(const linear_job *j, const float *x, char *row)
     memcpy(row, &one, sizeof one);
     for (int64_t g = 0; g < groups; g++) {
         int8_t *q = (int8_t *)row + LINEAR_ROW_HEAD + g * LINEAR_GROUP;
-        const float scale = quantise_group(j, x, g * LINEAR_GROUP, q, scales + 4 * g);
+        const float scale = quantize_group(j, x, g * LINEAR_GROUP, q, scales + 4 * g);
         memcpy(scales + 4 * g, &scale, sizeof scale);
         for (int64_t i = 0; i < LINEAR_GROUP; i += each, sums += 4) {
             int32_t sum = 0;
@@ -175,11 +175,11 @@ static void prepare_row(const linear_job *j, int64_t r)
     if (OWNS(LINEAR_BF16) && j->type == LINEAR_BF16)
         round_row(j, x, to);
     else if (OWNS(LINEAR_Q8) && j->type == LINEAR_Q8)
-        quantise_groups(j, x, to);
+        quantize_groups(j, x, to);
     else if (OWNS(LINEAR_BLOCKS) && j->type == LINEAR_BLOCKS)
-        quantise_for_blocks(j, x, to);
+        quantize_for_blocks(j, x, to);
     else if (OWNS(LINEAR_INT8))
-        quantise_row(j, x, to);
+        quantize_row(j, x, to);
 }
 
 static bool groups(linear_type type)

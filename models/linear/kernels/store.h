@@ -1,4 +1,4 @@
-/* store.h -- converts the sums of a block to outputs: applies the scales of quantised types and the operation of the
+/* store.h -- converts the sums of a block to outputs: applies the scales of quantized types and the operation of the
  * call, and stores the result. For the last outputs of a row, a whole vector is computed and only part of it is stored.
  * Parameters: VL, the vector operations. */
 #ifndef LINEAR_ISA

@@ -43,7 +43,7 @@ OLDEST, NEWEST = "5.22", "5.24"  # tested versions of transformers
 _versions.need("transformers", transformers.__version__, OLDEST, "relpos.hf replaces methods that differ in older "
                                                                  "versions")
 _versions.warn_of_newer("transformers", transformers.__version__, NEWEST,
-                        "relpos.hf refuses a model whose code it does not recognise")
+                        "relpos.hf refuses a model whose code it does not recognize")
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel, masking_utils  # noqa: E402
 from transformers.generation import utils as generation_utils  # noqa: E402
 

@@ -14,7 +14,7 @@ class Mask(torch.Tensor):
     """A mask (B, 1, Lq, Lk) that stores `options` of relpos.attention instead of elements. Computing with it raises an
     error."""
 
-    __module__ = "relpos.hf"  # relpos.attention recognises the class by this module name
+    __module__ = "relpos.hf"  # relpos.attention recognizes the class by this module name
 
     @staticmethod
     def __new__(cls, shape, options):
