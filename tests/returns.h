@@ -73,7 +73,7 @@ __attribute__((unused)) static bool returns_documented(const char *function, siz
         const char *as = name - 3;
         if (!(n == length && strncmp(name, function, n) == 0) &&
             (strncmp(as, "as ", 3) == 0 || strncmp(as, "of ", 3) == 0 || strncmp(as - 2, "like ", 5) == 0 ||
-             strncmp(as - 2, "Like ", 5) == 0 || strncmp(as - 1, "See ", 4) == 0) &&
+             strncmp(as - 2, "Like ", 5) == 0 || strncmp(as - 1, "See ", 4) == 0 || strncmp(as - 1, "and ", 4) == 0) &&
             returns_documented(name, n, status, depth + 1))
             return true;
     }
@@ -104,6 +104,7 @@ __attribute__((unused)) static rp_status returned(const char *function, rp_statu
 #define rp_pool_run(...)               returned("rp_pool_run", rp_pool_run(__VA_ARGS__))
 #define rp_prepare(...)                returned("rp_prepare", rp_prepare(__VA_ARGS__))
 #define rp_key_norms(...)              returned("rp_key_norms", rp_key_norms(__VA_ARGS__))
+#define rp_attention(...)              returned("rp_attention", rp_attention(__VA_ARGS__))
 #define rp_attend(...)                 returned("rp_attend", rp_attend(__VA_ARGS__))
 #define rp_backward(...)               returned("rp_backward", rp_backward(__VA_ARGS__))
 #define rp_attend_row(...)             returned("rp_attend_row", rp_attend_row(__VA_ARGS__))
