@@ -596,9 +596,9 @@ RP_API size_t rp_plan_work_size(const rp_plan *plan, const rp_pool *pool);
  *          not on the pool, the strides, other batch entries, keys that are masked for every query, or the other
  *          queries of the call. The exception: scalings DYNAMIC and LONGROPE of RoPE choose frequencies by the keys
  *          that any query of a batch entry or segment attends to, unless rp_term.length is set.
- * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_OVERLAP, RP_E_OVERFLOW, RP_E_NOMEM, RP_E_CANCELLED; RP_E_RANGE
- *          for an offset, position, range or norm out of its bounds; RP_E_UNSUPPORTED for arrays that exclude each
- *          other, such as weights with a range of keys or rows.
+ * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_OVERLAP, RP_E_OVERFLOW, RP_E_NOMEM, RP_E_CANCELLED;
+ *          RP_E_RANGE for an offset, position, range or norm out of its bounds; RP_E_UNSUPPORTED for arrays that
+ *          exclude each other, such as weights with a range of keys or rows.
  * Accuracy docs/numerics.md; rp_error_bound evaluates the bound.
  * Source   Dao 2022, algorithm 1; running maximum: Milakov and Gimelshein 2018. */
 RP_API rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work);

@@ -106,7 +106,7 @@ def plain_window(module, x, mask=0.0):
     return linear(module.proj, joined(attend(q, k, v, bias + mask)[1]))
 
 
-def plain_factorized(module, x):
+def plain_factorised(module, x):
     """Return the attention in windows of 2 x 3 tokens."""
     q, k, v = (heads_of(part) for part in np.split(linear(module.qkv, x), 3, -1))
     bias = textrows.axial_bias(array(module.bias_h), array(module.bias_w), 2, 3)
