@@ -30,8 +30,8 @@ int cli_integer(const char *option, const char *text, int64_t min, int64_t max, 
     errno = 0;
     const long long n = *digit >= '0' && *digit <= '9' ? strtoll(text, &end, 10) : (end = (char *)(uintptr_t) "x", 0);
     if (*end == 0 && errno == ERANGE)
-        return cli_error(CLI_USAGE, "%s: \"%s\" is out of range (%s)", option, io_safe(safe, sizeof safe, text),
-                         range_words(min, max, range));
+        return cli_error(CLI_USAGE, "%s: \"%s\" is too %s (%s)", option, io_safe(safe, sizeof safe, text),
+                         *text == '-' ? "small" : "large", range_words(min, max, range));
     if (*end || errno)
         return cli_error(CLI_USAGE, "%s: \"%s\" is not a whole number (write %s)", option,
                          io_safe(safe, sizeof safe, text),

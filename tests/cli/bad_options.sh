@@ -105,7 +105,7 @@ for value in 1.5 0x10 1e3 '' ' 4' 99999999999999999999 9223372036854775807; do
 done
 refusals attend "$small" -o "$T/kept/a.safetensors" <<'END'
 2 | "-5x" is not a whole number \(write digits, after a minus sign if it is negative\) | --q-offset -5x
-2 | "-99999999999999999999" is out of range \(-[0-9]* to [0-9]*\) | --q-offset -99999999999999999999
+2 | "-99999999999999999999" is too small \(-[0-9]* to [0-9]*\) | --q-offset -99999999999999999999
 2 | "2x" is not a whole number \(write digits only\) | --threads 2x
 1 | "offsets" is not in the file | --q-offset offsets
 1 | --q-offset: array "slopes" is f32 \(use whole numbers | --q-offset slopes

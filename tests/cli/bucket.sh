@@ -39,8 +39,8 @@ has '^-16\.\.[-0-9]+ 3$' '^0\.\.0 0$' '^1\.\.1 5$' '\.\.16 7$'
 ok bucket -7 --json
 has '^\{"buckets": 32, "max_distance": 128, "bidirectional": true, "strategy": "log", "offsets": \[\{"offset": -7, "bucket": 7\}\]\}$'
 for number in 0x10 1e3 ' 4' '4 ' 1.0 100000000000000000000 -9223372036854775809 nan '' - +; do
-    refused 2 'offset: .*(is not a whole number|is too large)' bucket -- "$number"
-    refused 2 '--buckets: .*(is not a whole number|is too large)' bucket 1 --buckets "$number"
+    refused 2 'offset: .*(is not a whole number|is too (large|small))' bucket -- "$number"
+    refused 2 '--buckets: .*(is not a whole number|is too (large|small))' bucket 1 --buckets "$number"
 done
 refusals bucket <<'END'
 2 | is not a whole number | 1 2 x 3
