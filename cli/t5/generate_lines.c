@@ -606,7 +606,8 @@ static int write_lines(work *w)
     if (text == NULL)
         return cli_error(CLI_FAILED, "%s", err);
     int code = run_lines(w);
-    if (io_text_close(text, code == CLI_OK ? 0 : -1, err) != 0 && code == CLI_OK)
+    const bool lost = ferror(w->to) != 0; /* then run_lines ended without a message */
+    if (io_text_close(text, code == CLI_OK ? 0 : -1, err) != 0 && (code == CLI_OK || lost))
         code = cli_error(CLI_FAILED, "%s", err);
     return code;
 }

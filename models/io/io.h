@@ -110,7 +110,8 @@ void io_remove_temporary(int fd, const char *path);
 /* Write text through stdio to a file, as io_write does. *to is closed by io_text_close. Return NULL on failure. */
 typedef struct io_text io_text;
 io_text *io_text_open(const char *path, FILE **to, char err[IO_ERR_MAX]);
-/* Complete the file, or remove it if `result` is not 0. Return 0, or -1 if anything could not be written. */
+/* Complete the file, or remove it if `result` is not 0. Return 0; or -1 if `result` is not 0 or anything could not be
+ * written. In the second case err says why, whatever `result` is. */
 int io_text_close(io_text *t, int result, char err[IO_ERR_MAX]);
 
 /* Write bytes (a picture or text) to a file as io_write does. */

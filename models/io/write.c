@@ -249,7 +249,7 @@ int io_text_close(io_text *t, int result, char err[IO_ERR_MAX])
 {
     if (fclose(t->file) != 0 && !t->failed && result == 0)
         result = io_fail(err, t->out.path, "out of memory");
-    if (t->failed && result == 0) {
+    if (t->failed) {
         memcpy(err, t->err, IO_ERR_MAX);
         result = -1;
     }

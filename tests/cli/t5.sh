@@ -330,6 +330,15 @@ check 'no lines' 0 "$(wc -c <"$T/out" | tr -d ' ')"
 printf '\200\n' >"$T/raw" # ByT5 takes any other bytes
 prints '131 1' t5 tokenize $data/byt5 "$T/raw"
 
+# a full disk while lines are written to a file
+yes '5 6 7 8' | head -n 200 >"$T/long"
+(
+    ulimit -f 1
+    trap '' XFSZ
+    "$program" t5 generate $data/v11 "$T/long" --tokens --max-new-tokens 6 -o "$T/made/full.txt" >"$T/out" 2>"$T/err"
+)
+code=$? command='ulimit -f 1; relpos t5 generate'
+check 'a file at its size limit' '1 1 0' "$code $(grep -c 'full.txt: cannot be written: File too large' "$T/err") $(ls "$T/made" | grep -c full)"
 # generate -o writes the same lines to a file
 ok t5 generate $data/v11 "$T/lines" --tokens --max-new-tokens 6 -o "$T/made/lines.txt"
 check 'nothing is printed' 0 "$(wc -c <"$T/out" | tr -d ' ')"
