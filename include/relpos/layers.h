@@ -23,7 +23,8 @@
  *
  * Letters  B batch, Lq queries, Lk keys, H heads, Hk key/value heads, Dk and Dv widths of a head.
  * Bits     results have the same bits for any pool. Matrix products are plain loops with the same bits on every
- *          machine; those of attention depend on the instruction set (relpos.h). rp_layers_use_blas changes both.
+ *          machine; those of attention depend on the instruction set (relpos.h). rp_layers_use_blas replaces the
+ *          plain loops.
  * Memory   O(Lq + Lk), except for weights on request.
  * Errors   every function that can fail returns rp_status: RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_RANGE, RP_E_OVERLAP,
  *          RP_E_UNSUPPORTED, RP_E_OVERFLOW or RP_E_NOMEM. rp_layer_last_error describes the failure in one line.
@@ -91,7 +92,7 @@ RP_API rp_layer_desc rp_layer_desc_init(int64_t width, int64_t heads);
 
 /* ------------------------------------------------------------------------- published classes and their descriptions */
 
-/* RelativePositionBiasAttention(d_k, bias_scale) of "Relative Position Bias": one head without projections,
+/* RelativePositionBiasAttention(d_k, bias_scale) of "Relative Position Bias Attention": one head without projections,
  * softmax(Q K^T / sqrt(d_k) - bias_scale log(1 + |i - j|)) V. Q and K have width d_k, V has width d_v. Type f64. */
 RP_API rp_layer_desc rp_layer_position_bias_attention(int64_t d_k, int64_t d_v, double bias_scale);
 
@@ -100,8 +101,8 @@ RP_API rp_layer_desc rp_layer_position_bias_attention(int64_t d_k, int64_t d_v, 
 RP_API rp_layer_desc rp_layer_position_table_attention(int64_t d_k, int64_t d_v, int64_t num_buckets,
                                                        int64_t max_distance);
 
-/* RelativeSelfAttention(embed_dim, d_k, d_v, max_distance) of "Relative Position Representations" (Shaw 2018): one
- * head, W_q, W_k [embed_dim, d_k] and W_v [embed_dim, d_v] with y = x W, no output projection, and vectors
+/* RelativeSelfAttention(embed_dim, d_k, d_v, max_distance) of "Relative Position Encoding", a tutorial on Shaw 2018:
+ * one head, W_q, W_k [embed_dim, d_k] and W_v [embed_dim, d_v] with y = x W, no output projection, and vectors
  * rel_embed.a_K [2 max_distance + 1, d_k] and rel_embed.a_V [2 max_distance + 1, d_v] for each clipped offset j - i.
  * Type f64. */
 RP_API rp_layer_desc rp_layer_relative_self_attention(int64_t embed_dim, int64_t d_k, int64_t d_v,
@@ -116,16 +117,17 @@ RP_API rp_layer_desc rp_layer_vit_attention(int64_t dim, int64_t num_heads);
  * RP_MASK_SEGMENTS, whose array is that of rp_window_labels. */
 RP_API rp_layer_desc rp_layer_window_attention(int64_t dim, int64_t window_h, int64_t window_w, int64_t num_heads);
 
-/* T5Attention(dim, num_heads, num_buckets, max_distance, has_relative_bias, bidirectional): q_proj, k_proj, v_proj,
- * o_proj without bias vectors, scores divided by sqrt(Dk), and if has_relative_bias, T5's buckets with
- * relative_bias.relative_attention_bias.weight [num_buckets, num_heads]. T5 itself does not divide: set scale = 1. A
- * layer without a table uses that of another layer through rp_layer_call.terms_of. */
+/* T5Attention(dim, num_heads, num_buckets, max_distance, has_relative_bias, bidirectional) of "Relative Positional
+ * Bias (T5-style)": q_proj, k_proj, v_proj, o_proj without bias vectors, scores divided by sqrt(Dk), and if
+ * has_relative_bias, T5's buckets with relative_bias.relative_attention_bias.weight [num_buckets, num_heads]. T5
+ * itself does not divide: set scale = 1. A layer without a table uses that of another layer through
+ * rp_layer_call.terms_of. */
 RP_API rp_layer_desc rp_layer_t5_attention(int64_t dim, int64_t num_heads, int64_t num_buckets, int64_t max_distance,
                                            int has_relative_bias, int bidirectional);
 
-/* RelativePositionalBias(num_heads, num_buckets, max_distance, bidirectional) alone: relative_attention_bias.weight
- * [num_buckets, num_heads], without projections. rp_layer_biases computes its array; to share it between layers, pass
- * it as rp_layer_call.terms_of. */
+/* RelativePositionalBias(num_heads, num_buckets, max_distance, bidirectional) of the same text, alone:
+ * relative_attention_bias.weight [num_buckets, num_heads], without projections. rp_layer_biases computes its array; to
+ * share it between layers, pass it as rp_layer_call.terms_of. */
 RP_API rp_layer_desc rp_layer_relative_positional_bias(int64_t num_heads, int64_t num_buckets, int64_t max_distance,
                                                        int bidirectional);
 
