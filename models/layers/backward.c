@@ -41,14 +41,6 @@ static rp_status check_gradient(const char *name, const rp_layer *l, const rp_ar
     return layers_check_array(name, g, l->d.dtype, 3, of->shape);
 }
 
-static rp_status check_dweights(const rp_layer *l, const rp_layer_saved *s, const rp_array *g)
-{
-    const int64_t each[4] = {s->batch, l->d.heads, s->len_q, s->len_k}, mean[3] = {s->batch, s->len_q, s->len_k};
-    return !g->ndim       ? RP_OK
-           : g->ndim == 3 ? layers_check_array("dweights", g, l->d.dtype, 3, mean)
-                          : layers_check_array("dweights", g, l->d.dtype, 4, each);
-}
-
 /* Check that the outputs have no memory in common with other arrays. */
 static rp_status check_apart(const rp_layer_call *c, const rp_layer_grads *g)
 {
@@ -84,7 +76,7 @@ static rp_status check(const rp_layer *l, const rp_layer_call *c, const rp_layer
     if (s->batch != sizes->batch || s->len_q != sizes->len_q || s->len_k != sizes->len_k || c->cache)
         return layers_fail(RP_E_ARG, "saved belongs to a call with other sizes; pass the call of rp_layer_forward");
     const int64_t shape[3] = {s->batch, s->len_q, l->d.out_width};
-    if ((status = check_dweights(l, s, &g->dweights)) != RP_OK)
+    if ((status = layers_check_weights("dweights", l, s, &g->dweights)) != RP_OK)
         return status;
     if ((status = layers_check_array("dout", &g->dout, l->d.dtype, 3, shape)) != RP_OK ||
         (status = check_gradient("dquery", l, &g->dquery, &c->query)) != RP_OK ||
@@ -166,20 +158,35 @@ static rp_status attend_back(rp_layer *l, const rp_layer_call *c, const rp_layer
     return status == RP_OK ? RP_OK : layers_core_failed(status, &a.desc);
 }
 
-/* Compute the gradients of a projection: those of its weights, and that of its input, which is added if `add`. */
+/* Compute the gradient of the input of a projection, which is added to dx if `add`. Without weights it is dy. */
+static void input_back(const rp_layer *l, const rp_layer_call *c, int which, int64_t rows, const void *dy, bool add,
+                       void *dx)
+{
+    const void *w = layers_at(l, l->weight[which]);
+    const int64_t n = rows * l->out[which];
+    if (w)
+        l->ops->project_dx(c->pool, rows, l->in[which], l->out[which], dy, w, l->d.transposed, add, dx);
+    else if (add)
+        l->ops->add(n, 1, dy, dx);
+    else if (n > 0)
+        memcpy(dx, dy, (size_t)n * l->ops->size);
+}
+
+/* Add the gradients of the weights of a projection. */
+static void weights_back(rp_layer *l, const rp_layer_call *c, int which, int64_t rows, const void *x, const void *dy)
+{
+    if (l->d.weight[which])
+        l->ops->project_dw(c->pool, rows, l->in[which], l->out[which], x, dy, l->d.transposed,
+                           layers_grad_at(l, l->weight[which]), layers_grad_at(l, l->bias[which]));
+}
+
+/* Compute the gradients of a projection: those of its weights, and that of its input unless dx is NULL. */
 static void project_back(rp_layer *l, const rp_layer_call *c, int which, int64_t rows, const void *x, const void *dy,
                          bool add, void *dx)
 {
-    const void *w = layers_at(l, l->weight[which]);
-    if (w)
-        l->ops->project_dw(c->pool, rows, l->in[which], l->out[which], x, dy, l->d.transposed,
-                           layers_grad_at(l, l->weight[which]), layers_grad_at(l, l->bias[which]));
-    if (w && dx)
-        l->ops->project_dx(c->pool, rows, l->in[which], l->out[which], dy, w, l->d.transposed, add, dx);
-    if (!w && dx && add)
-        l->ops->add(rows * l->out[which], 1, dy, dx);
-    else if (!w && dx && rows > 0)
-        memcpy(dx, dy, (size_t)(rows * l->out[which]) * l->ops->size);
+    weights_back(l, c, which, rows, x, dy);
+    if (dx)
+        input_back(l, c, which, rows, dy, add, dx);
 }
 
 static bool place(const rp_layer *l, const rp_layer_saved *s, scratch *d)
@@ -190,19 +197,6 @@ static bool place(const rp_layer *l, const rp_layer_saved *s, scratch *d)
         if (!(d->data[x] = calloc((size_t)n[x] + 1, l->ops->size)))
             return false;
     return true;
-}
-
-/* Compute the gradient of the output of attention, without adding to those of Wo yet: an error of attend_back must
- * leave them as they are. */
-static void out_back(rp_layer *l, const rp_layer_call *c, const rp_layer_saved *s, const rp_layer_grads *g, scratch *d)
-{
-    const int64_t rows = s->batch * s->len_q;
-    const void *w = layers_at(l, l->weight[RP_O]);
-    if (w)
-        l->ops->project_dx(c->pool, rows, l->in[RP_O], l->out[RP_O], g->dout.data, w, l->d.transposed, false,
-                           d->data[LAYERS_OUT]);
-    else if (rows > 0)
-        memcpy(d->data[LAYERS_OUT], g->dout.data, (size_t)(rows * l->out[RP_O]) * l->ops->size);
 }
 
 rp_status rp_layer_backward(rp_layer *layer, const rp_layer_call *call, const rp_layer_saved *saved,
@@ -218,15 +212,14 @@ rp_status rp_layer_backward(rp_layer *layer, const rp_layer_call *call, const rp
         free_scratch(&d);
         return layers_no_memory("the gradients of a layer");
     }
-    out_back(l, call, saved, g, &d);
+    const int64_t rows_q = saved->batch * saved->len_q, rows_k = saved->batch * saved->len_k;
+    input_back(l, call, RP_O, rows_q, g->dout.data, false, d.data[LAYERS_OUT]);
     status = attend_back(l, call, saved, g, &d);
-    if (status == RP_OK) {
-        const int64_t rows_q = saved->batch * saved->len_q, rows_k = saved->batch * saved->len_k;
-        const rp_array *key = call->key.ndim ? &call->key : &call->query;
-        const rp_array *value = call->value.ndim ? &call->value : key;
+    if (status == RP_OK) { /* nothing has been added to the gradients of weights before */
+        const rp_array *key = layers_key_of(call), *value = layers_value_of(call);
         void *dquery = g->dquery.data, *dkey = call->key.ndim ? g->dkey.data : dquery;
         void *dvalue = call->value.ndim ? g->dvalue.data : dkey;
-        project_back(l, call, RP_O, rows_q, saved->data[LAYERS_OUT], g->dout.data, false, NULL);
+        weights_back(l, call, RP_O, rows_q, saved->data[LAYERS_OUT], g->dout.data);
         project_back(l, call, RP_Q, rows_q, call->query.data, d.data[LAYERS_Q], false, dquery);
         project_back(l, call, RP_K, rows_k, key->data, d.data[LAYERS_K], !call->key.ndim, dkey);
         project_back(l, call, RP_V, rows_k, value->data, d.data[LAYERS_V], !call->value.ndim, dvalue);

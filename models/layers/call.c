@@ -146,26 +146,21 @@ static rp_status check_input(const char *name, const rp_layer *l, const rp_array
     return layers_check_array(name, a, l->d.dtype, 3, shape);
 }
 
-/* Return the array that a call uses for keys, or for values. */
-static const rp_array *key_of(const rp_layer_call *c)
+rp_status layers_check_weights(const char *name, const rp_layer *l, const rp_layer_saved *s, const rp_array *a)
 {
-    return c->key.ndim ? &c->key : &c->query;
-}
-
-static const rp_array *value_of(const rp_layer_call *c)
-{
-    return c->value.ndim ? &c->value : key_of(c);
+    const int64_t each[4] = {s->batch, l->d.heads, s->len_q, s->len_k}, mean[3] = {s->batch, s->len_q, s->len_k};
+    return !a->ndim       ? RP_OK
+           : a->ndim == 3 ? layers_check_array(name, a, l->d.dtype, 3, mean)
+                          : layers_check_array(name, a, l->d.dtype, 4, each);
 }
 
 static rp_status check_outputs(const rp_layer *l, const rp_layer_call *c, const rp_layer_saved *s)
 {
-    const int64_t full[4] = {s->batch, l->d.heads, s->len_q, s->len_k}, mean[3] = {s->batch, s->len_q, s->len_k};
     rp_status status = RP_OK;
     if (c->out.ndim)
         status = check_input("out", l, &c->out, s->batch, s->len_q, l->d.out_width);
-    if (status == RP_OK && c->weights.ndim)
-        status = layers_check_array("weights", &c->weights, l->d.dtype, c->weights.ndim == 3 ? 3 : 4,
-                                    c->weights.ndim == 3 ? mean : full);
+    if (status == RP_OK)
+        status = layers_check_weights("weights", l, s, &c->weights);
     if (status == RP_OK && !c->out.ndim && !c->weights.ndim)
         status = layers_fail(RP_E_ARG, "the call has neither out nor weights; pass one of them");
     if (status == RP_OK)
@@ -234,7 +229,7 @@ rp_status layers_check_call(const rp_layer *l, const rp_layer_call *c, rp_layer_
     if (!l || !c || c->size != sizeof *c)
         return layers_fail(RP_E_ARG,
                            "layer or call is NULL, or call of another version; start from rp_layer_call_init");
-    const rp_array *key = key_of(c), *value = value_of(c);
+    const rp_array *key = layers_key_of(c), *value = layers_value_of(c);
     s->layer = l;
     s->batch = c->query.shape[0];
     s->len_q = c->query.shape[1];
@@ -345,11 +340,11 @@ static bool place_arrays(const rp_layer *l, const rp_layer_call *c, rp_layer_sav
            place(s, LAYERS_K, rows_k * l->out[RP_K], size,
                  c->cache            ? c->cache->k
                  : l->d.weight[RP_K] ? NULL
-                                     : key_of(c)->data) &&
+                                     : layers_key_of(c)->data) &&
            place(s, LAYERS_V, rows_k * l->out[RP_V], size,
                  c->cache            ? c->cache->v
                  : l->d.weight[RP_V] ? NULL
-                                     : value_of(c)->data) &&
+                                     : layers_value_of(c)->data) &&
            place(s, LAYERS_OUT, rows_q * l->in[RP_O], size, !l->d.weight[RP_O] && c->out.ndim ? c->out.data : NULL) &&
            place(s, LAYERS_LSE, rows_q * l->d.heads, size, NULL);
 }
@@ -384,7 +379,7 @@ static rp_status attend(const rp_layer *l, const rp_layer_call *c, const rp_laye
 
 static rp_status run(const rp_layer *l, const rp_layer_call *c, rp_layer_saved *s)
 {
-    const rp_array *key = key_of(c), *value = value_of(c);
+    const rp_array *key = layers_key_of(c), *value = layers_value_of(c);
     if (!place_arrays(l, c, s))
         return layers_no_memory("the activations of a layer");
     project(l, c, RP_Q, s->batch * s->len_q, c->query.data, s->data[LAYERS_Q]);

@@ -81,12 +81,23 @@ void layers_attention_of(layers_attention *a, const rp_layer *layer, const rp_la
 /* View [B, L, heads D] as [B, heads, L, D]; `rows` is the number of rows from one batch entry to the next. */
 rp_array layers_heads(const rp_layer *layer, void *data, int64_t batch, int64_t heads, int64_t len, int64_t dim,
                       int64_t rows);
+/* Return the array that a call uses for keys, or for values. */
+static inline const rp_array *layers_key_of(const rp_layer_call *c)
+{
+    return c->key.ndim ? &c->key : &c->query;
+}
+static inline const rp_array *layers_value_of(const rp_layer_call *c)
+{
+    return c->value.ndim ? &c->value : layers_key_of(c);
+}
 /* Check the arrays of a call, and set the sizes of s. */
 rp_status layers_check_call(const rp_layer *layer, const rp_layer_call *call, rp_layer_saved *s);
 /* Write a shape, such as "(2, 3)". Return `to`. */
 const char *layers_print_shape(char to[128], int32_t ndim, const int64_t *shape);
 /* Check that an array is contiguous, and has data and this type and shape. */
 rp_status layers_check_array(const char *name, const rp_array *a, rp_dtype dtype, int32_t ndim, const int64_t *shape);
+/* Check an array of attention weights or of their gradient, unless it is absent: that of each head, or of the mean. */
+rp_status layers_check_weights(const char *name, const rp_layer *layer, const rp_layer_saved *s, const rp_array *a);
 /* Check that two arrays have no memory in common. */
 rp_status layers_check_apart(const char *a_name, const rp_array *a, const char *b_name, const rp_array *b);
 /* Check that an output has no memory in common with an input of the call. */

@@ -21,6 +21,28 @@ static rp_term *add_term(rp_layer_desc *d, rp_term_kind kind)
     return &d->term[d->n_terms++];
 }
 
+static void add_buckets(rp_layer_desc *d, int64_t num_buckets, int64_t max_distance, int bidirectional,
+                        const char *name)
+{
+    rp_term *t = add_term(d, RP_TERM_T5);
+    t->buckets = num_buckets;
+    t->max_distance = max_distance;
+    t->bidirectional = bidirectional != 0;
+    d->term_name[0][0] = name;
+}
+
+/* Pack the projections of Q, K and V. The names are those of their weights and bias vectors, then of the output's. */
+static void pack(rp_layer_desc *d, bool bias, const char *const names[4])
+{
+    for (int x = 0; x < RP_PROJECTIONS; x++)
+        d->bias[x] = bias;
+    d->packed = 1;
+    d->weight_name[RP_Q] = names[0];
+    d->bias_name[RP_Q] = names[1];
+    d->weight_name[RP_O] = names[2];
+    d->bias_name[RP_O] = names[3];
+}
+
 rp_layer_desc rp_layer_position_bias_attention(int64_t d_k, int64_t d_v, double bias_scale)
 {
     rp_layer_desc d = bare(d_k, d_v);
@@ -31,10 +53,7 @@ rp_layer_desc rp_layer_position_bias_attention(int64_t d_k, int64_t d_v, double 
 rp_layer_desc rp_layer_position_table_attention(int64_t d_k, int64_t d_v, int64_t num_buckets, int64_t max_distance)
 {
     rp_layer_desc d = bare(d_k, d_v);
-    rp_term *t = add_term(&d, RP_TERM_T5);
-    t->buckets = num_buckets;
-    t->max_distance = max_distance;
-    d.term_name[0][0] = "relative_bias_table";
+    add_buckets(&d, num_buckets, max_distance, 1, "relative_bias_table");
     return d;
 }
 
@@ -62,13 +81,7 @@ rp_layer_desc rp_layer_relative_self_attention(int64_t embed_dim, int64_t d_k, i
 rp_layer_desc rp_layer_vit_attention(int64_t dim, int64_t num_heads)
 {
     rp_layer_desc d = rp_layer_desc_init(dim, num_heads);
-    for (int x = 0; x < RP_PROJECTIONS; x++)
-        d.bias[x] = 1;
-    d.packed = 1;
-    d.weight_name[RP_Q] = "qkv.weight";
-    d.bias_name[RP_Q] = "qkv.bias";
-    d.weight_name[RP_O] = "proj.weight";
-    d.bias_name[RP_O] = "proj.bias";
+    pack(&d, true, (const char *const[4]){"qkv.weight", "qkv.bias", "proj.weight", "proj.bias"});
     return d;
 }
 
@@ -80,16 +93,6 @@ rp_layer_desc rp_layer_window_attention(int64_t dim, int64_t window_h, int64_t w
     t->grid_w = window_w;
     d.term_name[0][0] = "relative_position_bias_table";
     return d;
-}
-
-static void add_buckets(rp_layer_desc *d, int64_t num_buckets, int64_t max_distance, int bidirectional,
-                        const char *name)
-{
-    rp_term *t = add_term(d, RP_TERM_T5);
-    t->buckets = num_buckets;
-    t->max_distance = max_distance;
-    t->bidirectional = bidirectional != 0;
-    d->term_name[0][0] = name;
 }
 
 rp_layer_desc rp_layer_t5_attention(int64_t dim, int64_t num_heads, int64_t num_buckets, int64_t max_distance,
@@ -114,16 +117,12 @@ rp_layer_desc rp_layer_additive_rel_attention(int64_t embed_dim, int64_t num_hea
                                               double dropout, int bias)
 {
     rp_layer_desc d = rp_layer_desc_init(embed_dim, num_heads);
-    for (int x = 0; x < RP_PROJECTIONS; x++)
-        d.bias[x] = bias != 0;
-    d.packed = 1;
+    pack(&d, bias != 0,
+         (const char *const[4]){"attn.in_proj_weight", "attn.in_proj_bias", "attn.out_proj.weight",
+                                "attn.out_proj.bias"});
     d.one_table = 1;
     d.flat = 1;
     d.dropout = dropout;
-    d.weight_name[RP_Q] = "attn.in_proj_weight";
-    d.bias_name[RP_Q] = "attn.in_proj_bias";
-    d.weight_name[RP_O] = "attn.out_proj.weight";
-    d.bias_name[RP_O] = "attn.out_proj.bias";
     add_term(&d, RP_TERM_REAL)->max_distance = max_distance;
     d.term_name[0][0] = "rel_bias";
     return d;
