@@ -6,11 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_floating(rp_dtype type)
-{
-    return type <= RP_BF16;
-}
-
 void cli_problem_init(cli_problem *p)
 {
     memset(p, 0, sizeof *p);
@@ -182,7 +177,7 @@ int cli_array(const io_set *in, const char *name, rp_dtype type, io_set *made, r
         return cli_error(CLI_FAILED, "array \"%s\" has %d axes (reshape it to at most %d)", safe, (int)from->ndim,
                          RP_MAX_AXES);
     static const double nothing = 0; /* address for arrays without elements */
-    if (!is_floating(from->dtype) || !is_floating(type) || from->dtype == type) {
+    if (!io_is_floating(from->dtype) || !io_is_floating(type) || from->dtype == type) {
         *a = rp_array_of(from->data ? from->data : &nothing, from->dtype, from->ndim, from->shape);
         return CLI_OK;
     }
@@ -260,7 +255,7 @@ int cli_problem_arrays(cli_problem *p, const io_set *in, bool complete, rp_tenso
     if (!*p->q_offset_array)
         return CLI_OK;
     code = cli_array(in, p->q_offset_array, CLI_KEEP_TYPE, NULL, &t->q_offset);
-    if (code == CLI_OK && is_floating(t->q_offset.dtype))
+    if (code == CLI_OK && io_is_floating(t->q_offset.dtype))
         code = cli_error(CLI_FAILED, "--q-offset: array \"%.80s\" is %s (use whole numbers)", p->q_offset_array,
                          rp_dtype_name(t->q_offset.dtype));
     return code;

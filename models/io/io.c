@@ -126,6 +126,13 @@ const char *io_safe(char *buf, size_t size, const char *name)
     return buf;
 }
 
+const char *io_safe_message(char *buf, size_t size, const char *format, va_list list)
+{
+    char text[1024];
+    vsnprintf(text, sizeof text, format, list);
+    return io_safe(buf, size, text);
+}
+
 /* Write advice for a file with other contents than expected, chosen by the suffix of its name. Only a file that is
  * damaged or not whole is worth another download. */
 static void contents_hint(char hint[160], const char *path, const char *message)

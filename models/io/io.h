@@ -5,6 +5,7 @@
 #define RELPOS_IO_H
 
 #include <relpos/relpos.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <sys/types.h>
@@ -143,5 +144,15 @@ size_t io_utf8(const unsigned char *text, size_t size);
 /* Copy a name from a file to buf for printing: control characters and bytes that are not UTF-8 become \xNN, and the
  * text is cut to fit. Return buf. */
 const char *io_safe(char *buf, size_t size, const char *name);
+/* Format a message of up to 1,023 bytes that may contain names from files, and copy it to buf as io_safe does. The
+ * arguments may include buf. Return buf. */
+__attribute__((format(printf, 3, 0))) const char *io_safe_message(char *buf, size_t size, const char *format,
+                                                                  va_list list);
+
+/* Return true for f32, f64, f16 and bf16. */
+static inline bool io_is_floating(rp_dtype type)
+{
+    return type == RP_F32 || type == RP_F64 || type == RP_F16 || type == RP_BF16;
+}
 
 #endif

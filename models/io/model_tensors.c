@@ -476,8 +476,7 @@ uint64_t io_tensor_checksum(const io_tensor *t, uint64_t z)
 
 bool io_tensor_has_numbers(const io_tensor *t)
 {
-    return t->dtype == RP_F32 || t->dtype == RP_F64 || t->dtype == RP_F16 || t->dtype == RP_BF16 ||
-           io_tensor_is_f8(t) || io_block_of(t->dtype) != NULL;
+    return io_is_floating(t->dtype) || io_tensor_is_f8(t) || io_block_of(t->dtype) != NULL;
 }
 
 const char *io_tensor_type_name(const io_tensor *t)

@@ -13,12 +13,10 @@ const char *rp_layer_last_error(void)
 
 rp_status layers_fail(rp_status status, const char *format, ...)
 {
-    char text[sizeof last];
     va_list list;
     va_start(list, format);
-    vsnprintf(text, sizeof text, format, list);
+    io_safe_message(last, sizeof last, format, list);
     va_end(list);
-    io_safe(last, sizeof last, text); /* the message may contain names from files */
     return status;
 }
 

@@ -5,11 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_floating(rp_dtype type)
-{
-    return type == RP_F32 || type == RP_F64 || type == RP_F16 || type == RP_BF16;
-}
-
 /* Find the array of each weight, and check its type and shape. */
 static rp_status find_arrays(const rp_layer *l, const char *path, const io_set *set, const io_array **found)
 {
@@ -19,7 +14,7 @@ static rp_status find_arrays(const rp_layer *l, const char *path, const io_set *
         const io_array *a = io_take(set, p->name, err);
         if (!a)
             return layers_fail(RP_E_SHAPE, "%s: %s", path, err);
-        if (!is_floating(a->dtype))
+        if (!io_is_floating(a->dtype))
             return layers_fail(RP_E_SHAPE, "%s: %s is of type %s; expected f32, f64, f16 or bf16", path, p->name,
                                rp_dtype_name(a->dtype));
         if (a->ndim != p->ndim || memcmp(a->shape, p->shape, (size_t)p->ndim * sizeof *p->shape) != 0) {

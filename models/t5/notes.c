@@ -9,16 +9,16 @@
 
 rp_status t5_add_note(rp_t5 *m, const char *format, ...)
 {
-    char text[1024], safe[2048];
+    char safe[2048];
     va_list list;
     va_start(list, format);
-    vsnprintf(text, sizeof text, format, list);
+    io_safe_message(safe, sizeof safe, format, list);
     va_end(list);
     char **more = realloc(m->notes, (size_t)(m->n_notes + 1) * sizeof *more);
     if (more == NULL)
         return t5_no_memory();
     m->notes = more;
-    m->notes[m->n_notes] = strdup(io_safe(safe, sizeof safe, text)); /* it may contain names from files */
+    m->notes[m->n_notes] = strdup(safe);
     return m->notes[m->n_notes] != NULL ? (m->n_notes++, RP_OK) : t5_no_memory();
 }
 
