@@ -21,13 +21,13 @@ static int on_option(void *context, int key, const char *value)
     return CLI_OK;
 }
 
-/* Print a JSON string, or null. The texts have no control characters but line feeds. */
+/* Print a JSON string, or null. */
 static void print_json(const char *text)
 {
-    printf("%s", text ? "\"" : "null");
-    for (; text && *text; text++)
-        printf(*text == '\n' ? "\\n" : *text == '"' || *text == '\\' ? "\\%c" : "%c", *text);
-    printf("%s", text ? "\"" : "");
+    if (text)
+        cli_json_string(stdout, text);
+    else
+        fputs("null", stdout);
 }
 
 static void print_step_json(const tutorial_step *s, bool first)

@@ -63,3 +63,17 @@ void tutorial_compute(const tutorial_problem *p, tutorial_row which, double *to)
     }
     rp_plan_destroy(plan);
 }
+
+int64_t tutorial_elements(const rp_term *term, int64_t heads, int64_t dim)
+{
+    rp_desc desc = rp_desc_init(1, heads, 1, 1, dim);
+    int64_t shape[RP_MAX_AXES], n = 1;
+    int32_t ndim;
+    desc.terms = term;
+    desc.n_terms = 1;
+    if (rp_term_shape(&desc, 0, 0, &ndim, shape) != RP_OK)
+        return -1;
+    for (int32_t x = 0; x < ndim; x++)
+        n *= shape[x];
+    return n;
+}

@@ -177,17 +177,10 @@ static void beyond(char *text, size_t size)
 static void parameters(char *text, size_t size)
 {
     rp_term terms[2] = {rp_term_init(RP_TERM_RELKEY), rp_term_init(RP_TERM_RELVAL)};
-    rp_desc desc = rp_desc_init(1, 1, 1, 1, 64);
     long long n = 0;
-    for (int x = 0; x < 2; x++)
-        terms[x].left = terms[x].right = 64;
-    desc.terms = terms;
-    desc.n_terms = 2;
     for (int x = 0; x < 2; x++) {
-        int64_t shape[RP_MAX_AXES] = {0};
-        int32_t ndim;
-        rp_term_shape(&desc, x, 0, &ndim, shape);
-        n += (long long)(shape[0] * shape[1]);
+        terms[x].left = terms[x].right = 64;
+        n += (long long)tutorial_elements(&terms[x], 1, 64);
     }
     text[0] = 0;
     tutorial_add(text, size, "%lld", n);

@@ -79,15 +79,9 @@ static void alibi(char *text, size_t size)
 static void entries(char *text, size_t size)
 {
     rp_term term = rp_term_init(RP_TERM_TABLE);
-    rp_desc desc = rp_desc_init(1, 1, 1, 1, 1);
-    int64_t shape[RP_MAX_AXES] = {0};
-    int32_t ndim = 0;
     term.left = term.right = 6;
-    desc.terms = &term;
-    desc.n_terms = 1;
-    rp_term_shape(&desc, 0, 0, &ndim, shape);
     text[0] = 0;
-    tutorial_add(text, size, "%lld", ndim ? (long long)shape[ndim - 1] : 0LL);
+    tutorial_add(text, size, "%lld", (long long)tutorial_elements(&term, 1, 1));
 }
 
 static const tutorial_step steps[] = {

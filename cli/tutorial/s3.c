@@ -40,24 +40,18 @@ static void patterns(char *text, size_t size)
 
 static void exact(char *text, size_t size)
 {
-    int n = 0;
-    while (rp_bucket(-n, 32, 128, 1, RP_STRATEGY_LOG) == n && n < 16)
+    int n = 0; /* the first distance that shares its bucket with the next one */
+    while (rp_bucket(-n, 32, 128, 1, RP_STRATEGY_LOG) != rp_bucket(-n - 1, 32, 128, 1, RP_STRATEGY_LOG))
         n++;
     text[0] = 0;
-    tutorial_add(text, size, "0 to %d", n - 1 < 8 ? n - 1 : 7);
+    tutorial_add(text, size, "0 to %d", n - 1);
 }
 
 static void parameters(char *text, size_t size)
 {
-    rp_term term = rp_term_init(RP_TERM_T5);
-    rp_desc desc = rp_desc_init(1, 12, 1, 1, 1);
-    int64_t shape[RP_MAX_AXES] = {0};
-    int32_t ndim;
-    desc.terms = &term;
-    desc.n_terms = 1;
-    rp_term_shape(&desc, 0, 0, &ndim, shape);
+    const rp_term term = rp_term_init(RP_TERM_T5);
     text[0] = 0;
-    tutorial_add(text, size, "%lld", (long long)(shape[0] * shape[1]));
+    tutorial_add(text, size, "%lld", (long long)tutorial_elements(&term, 12, 1));
 }
 
 static void refused(char *text, size_t size)

@@ -51,7 +51,7 @@ static void weights(char *text, size_t size)
 
 static const tutorial_step steps[] = {
     {"entries of rel_bias for max_distance = 2 and differences -9 -1.5 -0.99 0 0.99 1 1.5 9 of positions", NULL,
-     entries, NULL, "examples/s4.c"},
+     entries, NULL, NULL},
     {"weights of equal scores around a query, if rel_bias is 0 1 2 3 4: keys after the query gain", NULL, weights, NULL,
      NULL},
     {0},

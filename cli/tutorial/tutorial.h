@@ -45,6 +45,8 @@ typedef enum tutorial_row {
 
 /* Compute one array of a problem in double, from the definition: `to` is [len, len], or [len, dim] for OUT. */
 void tutorial_compute(const tutorial_problem *p, tutorial_row which, double *to);
+/* Return the number of elements of the first array of a term, for heads of width dim; -1 if the term is invalid. */
+int64_t tutorial_elements(const rp_term *term, int64_t heads, int64_t dim);
 /* Write numbers with `digits` digits after the point; -0 is written as 0. */
 void tutorial_print(char *text, size_t size, const double *x, int64_t rows, int64_t columns, int digits);
 /* Append formatted text, as far as it fits. */
