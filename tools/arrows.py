@@ -47,7 +47,7 @@ MAY = {
     "models/t5": ["src/processor/clones.h", "src/base/random.h", "models/io", "models/linear/linear.h",
                   "models/tokenizer/tokenizer.h", "models/tokenizer/from_gguf.h"],
     "mpi": [],
-    "lab/engine": ["src/processor/clones.h", "src/base/edits.h", "src/base/random.h", "models/io",
+    "lab/engine": ["src/base/edits.h", "src/base/random.h", "models/io",
                    "models/layers/numeric.h", "models/layers/real.h", "models/layers/normal.h",
                    "models/tokenizer/tokenizer.h"],
     # the program

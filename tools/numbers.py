@@ -53,6 +53,19 @@ def machines():
         yield data["machine"], data["rows"]
 
 
+def training_step():
+    """Return (seconds, GB) of a training step on 4,096 tokens with relpos, and with PyTorch's faster attention."""
+    train = {r["implementation"]: r for r in report.training()[0]["results"] if r["length"] == 4096}
+    better = min(("eager", "sdpa"), key=lambda name: train[name]["seconds"])
+    return [(train[name]["seconds"], (train[name]["peak_bytes"] - train[name]["start_bytes"]) * 1e-9)
+            for name in ("relpos", better)]
+
+
+def long_memory():
+    """Return the MB that attention over 65,536 tokens needs, and the GB of an N × N bias of 8 heads in f32."""
+    return lines("memory.jsonl")[0]["bytes_peak"] * 1e-6, 8 * 65536**2 * 4 / 1e9
+
+
 def speed():
     """Return the lines on speed of README.md and docs/index.md, with links from docs: a table of times of PyTorch's
     SDPA over those of relpos, and a list."""
@@ -79,18 +92,16 @@ def speed():
         if "not_measured" in m:
             first, *more = m["not_measured"]
             not_counted.append(f"Not counted with {report.ISAS[m['isa']]}: {first}{''.join(more)}")
-    train = {r["implementation"]: r for r in report.training()[0]["results"] if r["length"] == 4096}
-    better = min(("eager", "sdpa"), key=lambda name: train[name]["seconds"])
-    added = {name: r["peak_bytes"] - r["start_bytes"] for name, r in train.items()}
-    memory = lines("memory.jsonl")[0]
+    (seconds, gigabytes), (other_seconds, other_gigabytes) = training_step()
+    megabytes, dense_gigabytes = long_memory()
     faster = " ".join([f"- Problems in which another library is faster: {', '.join(slower)}.", *not_counted,
                        "[Performance](performance.md) lists these first."])
     return out + ["", *textwrap.wrap(faster, 96, subsequent_indent="  ", break_on_hyphens=False),
                   "- A training step of a T5 with 8 encoder and 8 decoder layers on 4,096 tokens takes",
-                  f"  {train['relpos']['seconds']:.1f} s and {added['relpos'] * 1e-9:.1f} GB with relpos, and "
-                  f"{train[better]['seconds']:.1f} s and {added[better] * 1e-9:.1f} GB with PyTorch's attention.",
-                  f"- Attention over 65,536 tokens needs {memory['bytes_peak'] * 1e-6:.0f} MB of scratch memory; "
-                  f"an N × N bias of 8 heads {8 * 65536**2 * 4 / 1e9:.0f} GB."]
+                  f"  {seconds:.1f} s and {gigabytes:.1f} GB with relpos, and "
+                  f"{other_seconds:.1f} s and {other_gigabytes:.1f} GB with PyTorch's attention.",
+                  f"- Attention over 65,536 tokens needs {megabytes:.0f} MB of scratch memory; "
+                  f"an N × N bias of 8 heads {dense_gigabytes:.0f} GB."]
 
 
 def whole_models():
@@ -122,10 +133,8 @@ def parts():
 
 def gains():
     """Return the table of README.md: seconds and memory beside those of the usual way."""
-    train = {r["implementation"]: r for r in report.training()[0]["results"] if r["length"] == 4096}
-    better = min(("eager", "sdpa"), key=lambda name: train[name]["seconds"])
-    added = {name: (r["peak_bytes"] - r["start_bytes"]) * 1e-9 for name, r in train.items()}
-    memory = lines("memory.jsonl")[0]["bytes_peak"] * 1e-6
+    step, usual = (f"{seconds:.1f} s, {gigabytes:.1f} GB" for seconds, gigabytes in training_step())
+    megabytes, dense_gigabytes = long_memory()
     protein = next(r for r in report.encoders()["times"] if (r["shape"], r["tokens"]) == ("prott5", 4096))
     small = next(r for r in json.loads((results / "t5.json").read_text())["times"]
                  if (r["shape"], r["problem"]) == ("small", "batch 8"))
@@ -136,15 +145,14 @@ def gains():
     def rate(side):
         return f"{small['batch'] * small['new'] / seconds(small, side):,.0f}"
     rows = [("a training step of a T5 with 8 + 8 layers on 4,096 tokens",
-             f"**{train['relpos']['seconds']:.1f} s, {added['relpos']:.1f} GB**",
-             f"PyTorch {train[better]['seconds']:.1f} s, {added[better]:.1f} GB"),
+             f"**{step}**", f"PyTorch {usual}"),
             (f"{protein['layers']} layers of ProtT5's shape read a protein of 4,096 residues, f32",
              f"**{seconds(protein, 'relpos f32'):.1f} s**; int8 {seconds(protein, 'relpos int8'):.1f} s",
              f"transformers {seconds(protein, 'transformers f32'):.1f} s"),
             (f"T5-small's shape writes, {small['batch']} texts at once, int8",
              f"**{rate('relpos int8')} tokens/s**", f"CTranslate2 {rate('CTranslate2 int8')} tokens/s"),
-            ("memory for attention over 65,536 tokens, 8 heads", f"**{memory:.0f} MB**",
-             f"an N × N bias {8 * 65536**2 * 4 / 1e9:.0f} GB")]
+            ("memory for attention over 65,536 tokens, 8 heads", f"**{megabytes:.0f} MB**",
+             f"an N × N bias {dense_gigabytes:.0f} GB")]
     return report.table(("one thread of a CPU, random weights", "relpos", "the usual way"), rows)
 
 

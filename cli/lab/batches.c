@@ -15,7 +15,7 @@ static int generated_pass(lab_run *r, int64_t batch, uint64_t seed, double *loss
 static int pass(lab_run *r, int64_t batch, double *loss, char err[NN_ERR_MAX])
 {
     const nn_config *c = &r->c;
-    const uint64_t seed = nn_random((uint64_t)c->seed, 2, (uint64_t)batch) | 1;
+    const uint64_t seed = layers_random((uint64_t)c->seed, 2, (uint64_t)batch) | 1;
     if (c->generate != NN_GENERATE_NONE)
         return generated_pass(r, batch, seed, loss, err);
     if (c->task != NN_ENCODER_DECODER) {

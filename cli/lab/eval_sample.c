@@ -387,7 +387,7 @@ static int32_t draw(const real *logits, int32_t n, double *weight, const request
     }
     for (int32_t x = 0; x < n; x++)
         sum += weight[x] *= exp(((double)logits[x] - max) / q->temperature);
-    double left = sum * nn_uniform((uint64_t)q->seed, 3, (uint64_t)count);
+    double left = sum * layers_uniform((uint64_t)q->seed, 3, (uint64_t)count);
     for (int32_t x = 0; x < n; x++)
         if ((left -= weight[x]) < 0)
             return x;

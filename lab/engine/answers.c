@@ -47,7 +47,7 @@ static int64_t count_right(const bool *right, const int32_t *target, int64_t lin
 static int add_batch(nn_net *n, const windows *w, int64_t size, int64_t length, int64_t first, int64_t lines,
                      nn_answers *to, char err[NN_ERR_MAX])
 {
-    const uint64_t held_out = nn_random(0, 11, 0); /* a seed that no experiment can use, because it is larger */
+    const uint64_t held_out = layers_random(0, 11, 0); /* a seed that no experiment can use, because it is larger */
     double mean;
     if (nn_generate_batch(&n->m->c, size, held_out, first, n->batch, length, w->tokens, w->target, err) != 0)
         return -1;

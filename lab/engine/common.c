@@ -1,10 +1,8 @@
-/* common.c -- helpers for all files of lab/engine: error messages, random numbers, reading a file.
+/* common.c -- helpers for all files of lab/engine: error messages, reading a file.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
-#include "layers/normal.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,21 +22,6 @@ int nn_fail(char err[NN_ERR_MAX], const char *format, ...)
 const char *nn_library_error(const rp_desc *desc, char text[NN_ERR_MAX])
 {
     return rp_last_error_in(desc, NULL, NULL, text, NN_ERR_MAX);
-}
-
-uint64_t nn_random(uint64_t seed, uint64_t stream, uint64_t n)
-{
-    return layers_random(seed, stream, n);
-}
-
-double nn_uniform(uint64_t seed, uint64_t stream, uint64_t n)
-{
-    return layers_uniform(seed, stream, n);
-}
-
-double nn_normal(uint64_t seed, uint64_t stream, uint64_t n)
-{
-    return layers_normal(seed, stream, n);
 }
 
 unsigned char *nn_read_file(const char *path, size_t *size, char err[NN_ERR_MAX])

@@ -164,7 +164,7 @@ void nn_text_batch(const nn_text *t, uint64_t seed, int64_t step, int64_t batch,
 {
     for (int64_t b = 0; b < batch; b++) {
         const uint64_t starts = (uint64_t)(t->n - length);
-        const int64_t at = (int64_t)(nn_random(seed, STREAM_WINDOWS, (uint64_t)(step * batch + b)) % starts);
+        const int64_t at = (int64_t)(layers_random(seed, STREAM_WINDOWS, (uint64_t)(step * batch + b)) % starts);
         memcpy(tokens + b * length, t->tokens + at, (size_t)length * sizeof *tokens);
         memcpy(target + b * length, t->tokens + at + 1, (size_t)length * sizeof *target);
     }
@@ -193,7 +193,7 @@ void nn_text_batch_files(const nn_text *t, uint64_t seed, int64_t step, int64_t 
         const int32_t file = (int32_t)((step * batch + b) % t->n_files);
         const int64_t from = nn_text_start(t, file);
         const uint64_t starts = (uint64_t)(t->end[file] - from - length + 1);
-        const int64_t at = from + (int64_t)(nn_random(seed, STREAM_WINDOWS, (uint64_t)(step * batch + b)) % starts);
+        const int64_t at = from + (int64_t)(layers_random(seed, STREAM_WINDOWS, (uint64_t)(step * batch + b)) % starts);
         memcpy(tokens + b * length, t->tokens + at, (size_t)length * sizeof *tokens);
         target[b] = file;
     }

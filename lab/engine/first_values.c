@@ -26,14 +26,14 @@ static void fill(const nn_model *m, const nn_param *p, const rp_values *how)
     for (int64_t x = 0; x < p->size; x++) {
         double y = 0;
         switch (how->rule) {
-        case RP_RULE_UNIFORM: y = how->a + (how->b - how->a) * nn_uniform(seed, stream, (uint64_t)x); break;
-        case RP_RULE_NEGATIVE: y = -how->a * fabs(nn_normal(seed, stream, (uint64_t)x)); break;
+        case RP_RULE_UNIFORM: y = how->a + (how->b - how->a) * layers_uniform(seed, stream, (uint64_t)x); break;
+        case RP_RULE_NEGATIVE: y = -how->a * fabs(layers_normal(seed, stream, (uint64_t)x)); break;
         case RP_RULE_XAVIER:
-        case RP_RULE_UNIFORM_FAN: y = fan * (2 * nn_uniform(seed, stream, (uint64_t)x) - 1); break;
+        case RP_RULE_UNIFORM_FAN: y = fan * (2 * layers_uniform(seed, stream, (uint64_t)x) - 1); break;
         case RP_RULE_ZERO: break;
         case RP_RULE_SLOPES: y = rp_alibi_slope(x, p->size); break;
-        case RP_RULE_NORMAL_FAN: y = nn_normal(seed, stream, (uint64_t)x) / sqrt((double)last); break;
-        default: y = (how->a > 0 ? how->a : 0.02) * nn_normal(seed, stream, (uint64_t)x); break;
+        case RP_RULE_NORMAL_FAN: y = layers_normal(seed, stream, (uint64_t)x) / sqrt((double)last); break;
+        default: y = (how->a > 0 ? how->a : 0.02) * layers_normal(seed, stream, (uint64_t)x); break;
         }
         m->w[p->offset + x] = (real)fmax(p->min, y);
     }

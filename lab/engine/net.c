@@ -272,7 +272,7 @@ void nn_draw_positions(uint64_t seed, int64_t range, int64_t n, int64_t *to)
 {
     int64_t left = n;
     for (int64_t at = 0; left > 0; at++) /* Knuth's algorithm S: all sets of n positions are equally likely */
-        if (nn_uniform(seed, DRAWS, (uint64_t)at) * (double)(range - at) < (double)left)
+        if (layers_uniform(seed, DRAWS, (uint64_t)at) * (double)(range - at) < (double)left)
             to[n - left--] = at;
 }
 
@@ -314,7 +314,7 @@ static int start_call(nn_net *n, int64_t length, const int32_t *tokens, uint64_t
         return -1;
     sequence *q = &n->of[n->m->n_stacks - 1];
     if (q->positions)
-        nn_draw_positions(draw ? draw : nn_random((uint64_t)n->m->c.seed, DRAWS, 0), n->m->c.random_positions,
+        nn_draw_positions(draw ? draw : layers_random((uint64_t)n->m->c.seed, DRAWS, 0), n->m->c.random_positions,
                           draw           ? length
                           : n->cache > 0 ? n->cache
                                          : q->capacity,
@@ -363,8 +363,8 @@ int nn_net_loss(nn_net *n, int64_t length, const int32_t *tokens, const int32_t 
     const int64_t classes = n->m->params[n->nodes[n->n_nodes - 1].param[0]].shape[0];
     int64_t targets = 0;
     double sum = 0;
-    if (start_call(n, length, tokens, n->train && seed ? seed : nn_random((uint64_t)n->m->c.seed, DRAWS, ++n->draws),
-                   err) != 0)
+    if (start_call(n, length, tokens,
+                   n->train && seed ? seed : layers_random((uint64_t)n->m->c.seed, DRAWS, ++n->draws), err) != 0)
         return -1;
     const int64_t rows = n->batch * (n->m->c.task == NN_CLASSIFIER ? 1 : length);
     for (int64_t r = 0; r < rows; r++)

@@ -152,7 +152,7 @@ static inline double nn_dropout(const nn_net *n)
 /* Return the dropout seed of a layer; each layer has a different one. */
 static inline uint64_t nn_seed(const nn_net *n, const node *e)
 {
-    return nn_random(n->seed, (uint64_t)(e - n->nodes), 0);
+    return layers_random(n->seed, (uint64_t)(e - n->nodes), 0);
 }
 
 /* Return channel c of the sinusoidal embedding of a position. */

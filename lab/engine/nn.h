@@ -10,17 +10,18 @@
  *
  * Functions that can fail return 0, or -1 with one line in err: the field, its value, the bound, and what to do.
  *
- * The files of lab/engine include the public header, io/, the tokenizer's header, and three headers of src/: random
- * numbers, edit distance, and the macro that compiles a loop for wider vectors. They print nothing.
+ * The files of lab/engine include the public header, models/layers (arithmetic and random numbers), models/io, the
+ * tokenizer's header, and headers of src/base: random numbers and edit distance. They print nothing.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_NN_H
 #define RELPOS_NN_H
 
+#include "layers/normal.h"
 #include "layers/numeric.h"
 
 #define NN_ERR_MAX 512
 
-/* ---------------------------------------------------------------------------- common: errors, random numbers, files */
+/* -------------------------------------------------------------------------------------------- common: errors, files */
 
 /* Write a message to err and return -1. */
 __attribute__((format(printf, 2, 3))) int nn_fail(char err[NN_ERR_MAX], const char *format, ...);
@@ -28,11 +29,6 @@ __attribute__((format(printf, 2, 3))) int nn_fail(char err[NN_ERR_MAX], const ch
  * be NULL. Return text. */
 const char *nn_library_error(const rp_desc *desc, char text[NN_ERR_MAX]);
 #define NN_WORDS(desc) nn_library_error(desc, (char[NN_ERR_MAX]){0})
-
-/* Random numbers, which depend only on the arguments. */
-uint64_t nn_random(uint64_t seed, uint64_t stream, uint64_t n);
-double nn_uniform(uint64_t seed, uint64_t stream, uint64_t n); /* 0 <= u < 1 */
-double nn_normal(uint64_t seed, uint64_t stream, uint64_t n);
 
 /* Read a regular file and append a NUL. An empty file is an error. The caller frees the result. Return NULL with err on
  * failure. */

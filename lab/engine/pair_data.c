@@ -126,7 +126,7 @@ static void cut_randomly(int64_t n, int64_t parts, uint64_t seed, int64_t *part)
 {
     int64_t left = parts - 1, size = 1, k = 0;
     for (int64_t x = 0; x < n - 1; x++) /* Knuth 1969, volume 2, algorithm S */
-        if (nn_uniform(seed, STREAM_SPANS, (uint64_t)x) * (double)(n - 1 - x) < (double)left) {
+        if (layers_uniform(seed, STREAM_SPANS, (uint64_t)x) * (double)(n - 1 - x) < (double)left) {
             part[k++] = size;
             size = 1;
             left--;
@@ -143,8 +143,8 @@ static void corrupt(const nn_pairs *p, int64_t at, uint64_t seed, int32_t *sourc
 {
     int64_t kept[NN_SENTINELS], removed[NN_SENTINELS];
     int32_t *s = source, *t = target;
-    cut_randomly(p->window - p->cut, p->spans, nn_random(seed, STREAM_SPANS, 0), kept);
-    cut_randomly(p->cut, p->spans, nn_random(seed, STREAM_SPANS, 1), removed);
+    cut_randomly(p->window - p->cut, p->spans, layers_random(seed, STREAM_SPANS, 0), kept);
+    cut_randomly(p->cut, p->spans, layers_random(seed, STREAM_SPANS, 1), removed);
     for (int64_t k = 0; k < p->spans; k++) {
         for (int64_t x = 0; x < kept[k]; x++)
             *s++ = p->text.tokens[at++] + NN_BYTE;
@@ -295,11 +295,11 @@ static void put_windows(const nn_pairs *p, uint64_t seed, int64_t first, int64_t
     for (int64_t b = 0; b < batch; b++) {
         const uint64_t starts = (uint64_t)(p->text.n - p->window + 1), w = (uint64_t)(first + b);
         const bool beyond = seed == 0 && first + b >= p->n;
-        const int64_t at = seed     ? (int64_t)(nn_random(seed, STREAM_STARTS, w) % starts)
+        const int64_t at = seed     ? (int64_t)(layers_random(seed, STREAM_STARTS, w) % starts)
                            : beyond ? 0
                                     : (first + b) * p->window;
         int32_t *source = to->source + b * to->length[0], *target = to->target + b * to->length[1], n_source, n_target;
-        corrupt(p, at, nn_random(seed, STREAM_STARTS + 1, w), source, &n_source, target, &n_target);
+        corrupt(p, at, layers_random(seed, STREAM_STARTS + 1, w), source, &n_source, target, &n_target);
         put_source(to, b, source, n_source);
         put_target(to, b, target, beyond ? 0 : n_target);
     }
@@ -343,7 +343,7 @@ static int order_epoch(nn_pairs *p, uint64_t seed, int64_t epoch, int64_t batch,
     for (int64_t x = 0; x < p->n; x++)
         order[x] = (int32_t)x;
     for (int64_t x = p->n - 1; x > 0; x--) { /* Fisher, Yates */
-        const int64_t y = (int64_t)(nn_random(seed, STREAM_ORDER, each + (uint64_t)x) % (uint64_t)(x + 1));
+        const int64_t y = (int64_t)(layers_random(seed, STREAM_ORDER, each + (uint64_t)x) % (uint64_t)(x + 1));
         const int32_t kept = order[x];
         order[x] = order[y];
         order[y] = kept;
@@ -357,7 +357,7 @@ static int order_epoch(nn_pairs *p, uint64_t seed, int64_t epoch, int64_t batch,
     for (int64_t x = 0; x < batches; x++) /* `place` at the first pair of batch x: index of the batch that moves to x */
         s[x * batch].place = (int32_t)x;
     for (int64_t x = batches - 1; x > 0; x--) {
-        const int64_t y = (int64_t)(nn_random(seed, STREAM_BATCHES, each + (uint64_t)x) % (uint64_t)(x + 1));
+        const int64_t y = (int64_t)(layers_random(seed, STREAM_BATCHES, each + (uint64_t)x) % (uint64_t)(x + 1));
         const int32_t kept = s[x * batch].place;
         s[x * batch].place = s[y * batch].place;
         s[y * batch].place = kept;

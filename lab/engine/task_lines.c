@@ -19,7 +19,7 @@ typedef struct draw {
 
 static int64_t below(draw *d, int64_t end)
 {
-    return (int64_t)(nn_random(d->seed, STREAM_LINES, d->n++) % (uint64_t)end);
+    return (int64_t)(layers_random(d->seed, STREAM_LINES, d->n++) % (uint64_t)end);
 }
 
 static char letter(draw *d)
@@ -128,7 +128,7 @@ int64_t nn_generated_end(int32_t task)
 
 int64_t nn_generate_line(int32_t task, int64_t size, uint64_t seed, uint64_t number, char *line)
 {
-    draw d = {nn_random(seed, STREAM_LINES, number), 0};
+    draw d = {layers_random(seed, STREAM_LINES, number), 0};
     const int64_t answer = tasks[task].write(&d, size, line);
     line[answer - 1] = '=';
     line[nn_generated_bytes(task, size) - 1] = '\n';
@@ -144,7 +144,7 @@ int nn_generate_batch(const nn_config *c, int64_t size, uint64_t seed, int64_t f
     for (int64_t b = 0; b < batch; b++) {
         const uint64_t number = (uint64_t)(first + b);
         const int64_t n =
-            size > 0 ? size : 1 + (int64_t)(nn_random(seed, STREAM_SIZES, number) % (uint64_t)c->generate_size);
+            size > 0 ? size : 1 + (int64_t)(layers_random(seed, STREAM_SIZES, number) % (uint64_t)c->generate_size);
         const int64_t answer = nn_generate_line(c->generate, n, seed, number, line);
         const int64_t bytes = nn_generated_bytes(c->generate, n);
         int32_t *t = tokens + b * length, *next = target + b * length;

@@ -40,7 +40,7 @@ static void activations_keep_their_bounds(void **state)
     (void)state;
     for (int x = 0; x < N; x++) {
         h[x] = (float)(x - N / 2) * 0.01f;
-        dy[x] = (float)nn_normal(1, 1, (uint64_t)x);
+        dy[x] = (float)layers_normal(1, 1, (uint64_t)x);
     }
     layers_act_forward(NULL, LAYERS_GELU, 1, N, h, y);
     layers_act_backward(NULL, LAYERS_GELU, 1, N, h, dy, dh);
@@ -56,7 +56,7 @@ static void activations_keep_their_bounds(void **state)
     for (int x = 0; x < N; x++)
         assert_true(y[x] == (h[x] < 0 ? 0 : h[x]) && dh[x] == (h[x] > 0 ? dy[x] : 0));
     for (int x = 0; x < N; x++) /* first the gates, then the values that they multiply */
-        h[N + x] = (float)nn_normal(1, 2, (uint64_t)x);
+        h[N + x] = (float)layers_normal(1, 2, (uint64_t)x);
     layers_act_forward(NULL, LAYERS_SWIGLU, 1, N, h, y);
     layers_act_backward(NULL, LAYERS_SWIGLU, 1, N, h, dy, dh);
     for (int x = 0; x < N; x++) {
@@ -77,12 +77,12 @@ static void norms_keep_their_bounds(void **state)
         dbeta[N], partial[2 * N * 2];
     (void)state;
     for (int n = 0; n < ROWS * N; n++) {
-        x[n] = (float)(3 * nn_normal(2, 1, (uint64_t)n) + 1);
-        dy[n] = (float)nn_normal(2, 2, (uint64_t)n);
+        x[n] = (float)(3 * layers_normal(2, 1, (uint64_t)n) + 1);
+        dy[n] = (float)layers_normal(2, 2, (uint64_t)n);
     }
     for (int c = 0; c < N; c++) {
-        gamma[c] = (float)nn_normal(2, 3, (uint64_t)c);
-        beta[c] = (float)nn_normal(2, 4, (uint64_t)c);
+        gamma[c] = (float)layers_normal(2, 3, (uint64_t)c);
+        beta[c] = (float)layers_normal(2, 4, (uint64_t)c);
     }
     for (int kind = LAYERS_LAYERNORM; kind <= LAYERS_RMSNORM; kind++) {
         double want_gamma[N] = {0}, size_gamma[N] = {0};
@@ -136,7 +136,7 @@ static void cross_entropy_keeps_its_bound(void **state)
     bool right[ROWS];
     (void)state;
     for (int n = 0; n < ROWS * N; n++)
-        given[n] = z[n] = (float)(nn_normal(3, 1, (uint64_t)n) * (n / N));
+        given[n] = z[n] = (float)(layers_normal(3, 1, (uint64_t)n) * (n / N));
     for (int r = 0; r < ROWS; r++)
         target[r] = r == 5 ? -1 : (r * 7) % N;
     given[9 * N + target[9]] = z[9 * N + target[9]] = 100;
@@ -208,8 +208,8 @@ static void threads_change_no_bit(void **state)
         skip();
     }
     for (int r = 0; r < ROWS; r++) {
-        tokens[r] = (int32_t)(nn_random(4, 1, (uint64_t)r) % 256);
-        target[r] = (int32_t)(nn_random(4, 2, (uint64_t)r) % 256);
+        tokens[r] = (int32_t)(layers_random(4, 1, (uint64_t)r) % 256);
+        target[r] = (int32_t)(layers_random(4, 2, (uint64_t)r) % 256);
     }
     for (int t = 0; t < 2; t++) {
         nn_config c;

@@ -69,13 +69,13 @@ static void probabilities_follow_the_formula(void **state)
     double worst = 0;
     (void)state;
     for (int x = 0; x < N; x++) /* some letters are rare, and some strings occur once, twice or never */
-        text[x] = (int32_t)(LETTERS * nn_uniform(1, 2, (uint64_t)x) * nn_uniform(1, 3, (uint64_t)x));
+        text[x] = (int32_t)(LETTERS * layers_uniform(1, 2, (uint64_t)x) * layers_uniform(1, 3, (uint64_t)x));
     assert_int_equal(nn_ngrams_count(&g, &t, ORDER, err), 0);
     for (int order = 1; order <= ORDER; order++)
         for (int x = 0; x < 60; x++) {
             double sum = 0;
             for (int k = 0; k < ORDER - 1; k++)
-                before[k] = (int32_t)(nn_random(4, (uint64_t)x, (uint64_t)k) % LETTERS);
+                before[k] = (int32_t)(layers_random(4, (uint64_t)x, (uint64_t)k) % LETTERS);
             for (int32_t c = 0; c < 256; c++)
                 sum += nn_ngrams_probability(g, order, before, ORDER - 1, c);
             assert_true(fabs(sum - 1) <= 1e-13);

@@ -46,7 +46,7 @@ static void stir(nn_model *m)
     for (int32_t n = 0; n < m->n_params; n++)
         for (int64_t x = 0; x < m->params[n].size; x++) {
             real *w = &m->w[m->params[n].offset + x];
-            *w += (real)(0.15 * nn_normal(7, (uint64_t)n, (uint64_t)x));
+            *w += (real)(0.15 * layers_normal(7, (uint64_t)n, (uint64_t)x));
             *w = *w < m->params[n].min ? m->params[n].min : *w;
         }
 }
@@ -54,8 +54,8 @@ static void stir(nn_model *m)
 static void fill_tokens(int32_t *tokens, int32_t *target, int64_t n, int64_t classes)
 {
     for (int64_t x = 0; x < n; x++) {
-        tokens[x] = (int32_t)(nn_random(3, 0, (uint64_t)x) % VOCAB);
-        target[x] = (int32_t)(nn_random(3, 1, (uint64_t)x) % (uint64_t)classes);
+        tokens[x] = (int32_t)(layers_random(3, 0, (uint64_t)x) % VOCAB);
+        target[x] = (int32_t)(layers_random(3, 1, (uint64_t)x) % (uint64_t)classes);
     }
     target[1] = classes > 2 ? -1 : target[1]; /* no loss at this position */
 }
@@ -68,7 +68,7 @@ static void give_source(nn_net *net, const nn_config *c)
     const int32_t lengths[BATCH] = {SOURCE, 4};
     char err[NN_ERR_MAX];
     for (int x = 0; x < BATCH * SOURCE; x++)
-        source[x] = (int32_t)(nn_random(3, 2, (uint64_t)x) % VOCAB);
+        source[x] = (int32_t)(layers_random(3, 2, (uint64_t)x) % VOCAB);
     if (c->task == NN_ENCODER_DECODER)
         good(nn_net_source(net, SOURCE, source, lengths, err), err);
 }
@@ -99,7 +99,7 @@ static double check_gradients(const nn_config *c, const char *what)
         const nn_param *p = &m.params[n];
         for (int k = 0; k < PICKS && k < p->size; k++) {
             const int64_t some = n == 0 ? VOCAB * c->width : p->size; /* of the embedding, only tokens of the input */
-            const int64_t x = p->offset + (int64_t)(nn_random(9, (uint64_t)n, (uint64_t)k) % (uint64_t)some);
+            const int64_t x = p->offset + (int64_t)(layers_random(9, (uint64_t)n, (uint64_t)k) % (uint64_t)some);
             const real before = m.w[x];
             double d[2];
             for (int step = 0; step < 2; step++) {
