@@ -460,6 +460,16 @@ def training():
     return data, by
 
 
+def training_sides(data):
+    """Return (tokens, seconds, GB) at each length, with relpos and with PyTorch's attention that is faster at the
+    longest. GB are the peak of the process minus its memory before the first step."""
+    longest = max(r["length"] for r in data["results"])
+    better = min((r for r in data["results"] if r["length"] == longest and r["implementation"] != "relpos"),
+                 key=lambda r: r["seconds"])["implementation"]
+    return [[(r["length"], r["seconds"], (r["peak_bytes"] - r["start_bytes"]) * 1e-9) for r in data["results"]
+             if r["implementation"] == name] for name in ("relpos", better)]
+
+
 def training_section():
     data, by = training()
     m, p = data["machine"], data["problem"]

@@ -38,4 +38,5 @@ if [ -n "$python" ]; then
     "$python" bench/plots.py
 fi
 python3 bench/report.py
+python3 bench/gain.py
 python3 tools/numbers.py
