@@ -73,6 +73,18 @@ def man_page(text):
     return f"# {title}\n" + "\n".join(lines) + "\n"
 
 
+def readme():
+    """Return README.md from below its title to its formula, with links and the picture as this site needs them."""
+    text = (here.parent / "README.md").read_text().removeprefix("# relpos\n")
+    text, heading, _ = text.partition("## What it computes\n")
+    assert heading, "README.md has no section What it computes, where the text of docs/index.md ends"
+    text = re.sub(r"\]\((docs/)?(?!\w+:)", lambda m: "](" if m[1] else "](../", text)
+    text = re.sub(r"\n!\[.*", "", text)  # the picture of a text's attention: the tutorials show such
+    image = "```{{image}} \\{}\n:class: only-{}\n:alt: \\3\n```\n"
+    return re.sub(r'<picture>.*srcset="docs/(\S+)">.*src="docs/(\S+)"\nalt="(.*)"></picture>',
+                  image.format(1, "dark") + image.format(2, "light"), text)
+
+
 def read_source(app, name, source):
     """Generate the pages of terms, the man pages and the tutorials. Change links to READMEs outside docs into links to
     their pages on this site."""
@@ -83,7 +95,8 @@ def read_source(app, name, source):
     elif name.startswith("man/"):
         source[0] = man_page(source[0])
     elif name == "index":
-        source[0] = source[0].replace("<!-- tutorials -->", tutorials.cards())
+        source[0] = source[0].replace("<!-- README -->", readme()).replace("<!-- tutorials -->", tutorials.cards())
+        app.env.note_dependency(str(here.parent / "README.md"))
     elif name.startswith("tutorials/"):
         source[0] = tutorials.page(name.removeprefix("tutorials/"))
         app.env.note_dependency(str(tutorials.kept(name.removeprefix("tutorials/"))))

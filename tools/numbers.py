@@ -1,4 +1,4 @@
-"""Write the numbers of bench/results and lab/results between the marks in README.md and in docs/: index.md, costs.md,
+"""Write the numbers of bench/results and lab/results between the marks in README.md and in docs/: costs.md,
 hf-performance.md, lab-reference.md, numerics.md and t5-design.md, and in lab/model/README.md. Standard library only.
 
 tools/measure.sh writes the result files and runs this script.  SPDX-License-Identifier: Apache-2.0
@@ -7,7 +7,6 @@ import json
 import math
 import re
 import sys
-import textwrap
 from pathlib import Path
 
 root = Path(__file__).resolve().parent.parent
@@ -26,7 +25,6 @@ import results as lab_results  # noqa: E402
 from page import Page  # noqa: E402
 from sweeps import printed_rise, rise, shown  # noqa: E402
 
-SDPA = "SDPA, bias built before"
 FAR = {"fwd:f32:b32h12q49k49d32:dense": "windows of 49 keys",
        "fwd:f32:b1h8q1k65536d64o65535": "one query against 65,536 keys"}
 
@@ -44,15 +42,6 @@ def put(path, text, what="numbers"):
     path.write_text(new)
 
 
-def machines():
-    """Yield (machine, rows) of each result file of bench/peers.py, newest first."""
-    files = sorted(results.glob("peers*.json"),
-                   key=lambda path: json.loads(path.read_text())["machine"]["date"], reverse=True)
-    for path in files:
-        data = json.loads(path.read_text())
-        yield data["machine"], data["rows"]
-
-
 def training_step():
     """Return (seconds, GB) of a training step on 4,096 tokens with relpos, and with PyTorch's faster attention."""
     return [side[-1][1:] for side in report.training_sides(report.training()[0])]
@@ -61,61 +50,6 @@ def training_step():
 def long_memory():
     """Return the MB that attention over 65,536 tokens needs, and the GB of an N × N bias of 8 heads in f32."""
     return lines("memory.jsonl")[0]["bytes_peak"] * 1e-6, 8 * 65536**2 * 4 / 1e9
-
-
-def speed():
-    """Return the lines on speed of README.md and docs/index.md, with links from docs: a table of times of PyTorch's
-    SDPA over those of relpos, and a list."""
-    out = ["The table has the time of PyTorch's `scaled_dot_product_attention` (SDPA) divided by that of relpos:",
-           "f32, 8 heads of size 64, a T5 table, one thread. SDPA gets the bias as an N × N mask; the first",
-           "three columns exclude the time to build it, the last two include it.", "",
-           "| machine | N = 512 | N = 1,024 | N = 4,096 | N = 4,096 with the mask | forward and backward |",
-           "|---|---|---|---|---|---|"]
-    slower, not_counted = [], []
-    for m, rows in machines():
-        t5, both = ({r["n"]: r for r in report.groups(rows).get((report.PASSES[passes], "f32", "T5 table"), [])}
-                    for passes in ("fwd", "fwdbwd"))
-
-        def ratio(row, *others):
-            found = [report.ratio(row, x) for x in others if row and x in row["times"]]
-            return f"{min(found):.2f}" if found else "-"
-
-        gradients = [name for name in both.get(4096, {"times": {}})["times"] if name.startswith(("SDPA", "eager"))]
-        older = " (older code)" if "changed_since" in m else ""
-        out.append(f"| {report.label(m)}{older} | " + " | ".join(ratio(t5.get(n), SDPA) for n in (512, 1024, 4096))
-                   + f" | {ratio(t5.get(4096), 'SDPA, bias built in the call')}"
-                     f" | {ratio(both.get(4096), *gradients)} |")
-        slower.append(f"{len(report.slower(rows))} of {len(rows)} with {report.ISAS[m['isa']]}{older}")
-        if "not_measured" in m:
-            first, *more = m["not_measured"]
-            not_counted.append(f"Not counted with {report.ISAS[m['isa']]}: {first}{''.join(more)}")
-    (seconds, gigabytes), (other_seconds, other_gigabytes) = training_step()
-    megabytes, dense_gigabytes = long_memory()
-    faster = " ".join([f"- Problems in which another library is faster: {', '.join(slower)}.", *not_counted,
-                       "[Performance](performance.md) lists these first."])
-    return out + ["", *textwrap.wrap(faster, 96, subsequent_indent="  ", break_on_hyphens=False),
-                  "- A training step of a T5 with 8 encoder and 8 decoder layers on 4,096 tokens takes",
-                  f"  {seconds:.1f} s and {gigabytes:.1f} GB with relpos, and "
-                  f"{other_seconds:.1f} s and {other_gigabytes:.1f} GB with PyTorch's attention.",
-                  f"- Attention over 65,536 tokens needs {megabytes:.0f} MB of scratch memory; "
-                  f"an N × N bias of 8 heads {dense_gigabytes:.0f} GB."]
-
-
-def whole_models():
-    """Return the lines of README.md and docs/index.md on models of transformers: the lowest and highest ratios of
-    inputs, and those of generate()."""
-    data, rows = report.models()
-    rows = sorted((r for r in rows if r["threads"] == 1), key=lambda r: r["ratio"])
-    reads, writes = ([r for r in rows if r["problem"].startswith("generate") == generates]
-                     for generates in (False, True))
-    name = lambda r: f"{r['ratio']:.2f} ({r['model']}, {r['problem']})"  # noqa: E731
-    cpu = re.sub(r"\(R\)|\(TM\)| Processor", "", data["machine"]["cpu"]["Model name"])
-    return [f"- {len({r['model'] for r in rows})} models of transformers on one thread of an {cpu}: `relpos` is",
-            f"  {name(reads[0])} to {name(reads[-1])} × as fast as",
-            f"  the faster one of `sdpa` and `eager`, and {writes[0]['ratio']:.2f} to {writes[-1]['ratio']:.2f} when "
-            "generating text.",
-            "  PyTorch's linear layers limit the gain:",
-            "  [all models, and their limits](performance.md#whole-models-of-transformers)."]
 
 
 def parts():
@@ -156,17 +90,6 @@ def gains():
 def readme():
     """Write the numbers of README.md."""
     put("README.md", "\n".join(gains()))
-
-
-def landing():
-    """Write the numbers of docs/index.md: those of README.md, and the number of models of transformers."""
-    models = [x["result"] for x in json.loads((results / "hf_models.json").read_text())["models"]]
-    put("docs/index.md", "\n".join([*speed(), f"- {models.count('equal')} of {len(models) - models.count('not tried')} "
-                                              "model types of transformers give the same "
-                                              "results and gradients as with their own",
-                                    "  attention. relpos refuses the others with a reason, or they have no attention: "
-                                    "[models](hf.md).",
-                                    *whole_models()]))
 
 
 def costs():
@@ -384,7 +307,6 @@ def encoders():
 
 
 readme()
-landing()
 costs()
 parts()
 encoders()
