@@ -26,6 +26,7 @@ const dark = document.getElementById('dark'), system = dark.media, pages = new M
 const tale = viewLink(story[0], 'The story');
 const notice = h('p', {class: 'problem notice', role: 'alert', hidden: true});
 const maxText = 2000;  // characters of the reader's text; the address contains all of them
+const question = document.title;
 let current, state, frame = 0, writer = 0, embedded = false,
                     routed = '';  // routed: the part of the address that is shown
 
@@ -155,7 +156,7 @@ function route(core) {
   if (story.includes(current)) tale.dataset.view = current.id;  // the link to the story leads back to this step
   for (const link of nav.children)
     link.setAttribute('aria-current', link.dataset.view === current.id ? 'page' : 'false');
-  document.title = `${current.title} – relpos explorer`;
+  document.title = `${question} – ${current.title}`;
   if (first) {
     const {offsetLeft, offsetWidth} = nav.querySelector('[aria-current=page]');
     nav.scrollLeft = offsetLeft + offsetWidth / 2 - nav.clientWidth / 2;  // a narrow screen shows only some names

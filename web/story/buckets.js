@@ -70,7 +70,7 @@ const text = [
 ];
 
 const formula = math(sub(i('b'), row(i('i'), i('j'))), o('='),
-  sub(words('table'), row(words('bucket'), o('('), i('i'), o('−'), i('j'), o(')'), o(','), i('h'))));
+  sub(words('table'), row(words('bucket'), o('('), i('j'), o('−'), i('i'), o(')'), o(','), i('h'))));
 
 const notes = [
   'The table is from a byte model of relpos’ laboratory with 2 layers of 4 heads, trained for 1,000 steps; a ' +

@@ -512,11 +512,11 @@ const paragraphs =
       'It then reads texts like those of its training, Vim’s help, worse; it may read other texts better.'];
 
 function formulaOf({scheme}) {
-  const distance = [o('('), i('i'), o('−'), i('j'), o(')')],
+  const minus = (from, to) => [o('('), i(from), o('−'), i(to), o(')')],
         turned = (x, at) => scheme === 'rope' ? [sub(i('R'), i(at)), sub(i(x), i(at))] : [sub(i(x), i(at))];
   const position = {
-    '': [o('+'), sub(words('table'), row(words('bucket'), ...distance, o(','), i('h')))],
-    alibi: [o('−'), sub(i('m'), i('h')), ...distance]
+    '': [o('+'), sub(words('table'), row(words('bucket'), ...minus('j', 'i'), o(','), i('h')))],
+    alibi: [o('−'), sub(i('m'), i('h')), ...minus('i', 'j')]
   }[scheme] ??
     [];
   return [

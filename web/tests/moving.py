@@ -3,7 +3,7 @@
 import re
 
 from checks import check, root
-from explorer import Page, url
+from explorer import Page, page_file, url
 
 
 def keyboard(browser):
@@ -87,6 +87,10 @@ def navigation(browser):
     shown = p.locator("#nav a").all_text_contents()
     check("the views of trained models are first, and the manual has the views in this order",
           shown[:3] == ["The story", "Length", "Model"] and shown[1:] == listed, f"{shown} {listed}")
+    question = "How do transformers know word order?"
+    source = page_file.read_text()
+    check("the title is a question, followed by that of the view", f"<title>{question}</title>" in source
+          and p.title() == f"{question} – {p.text_content('h2')}", p.title())
     p.wait_for_timeout(300)
     p.keyboard.press("Tab")
     before = here()

@@ -109,6 +109,8 @@ def schemes(page):
               fixed(weights) == fixed(np.concatenate([softmax(row[0]) for row in want])), weights[:5])
     for state in ({}, {"layer": 1, "head": 3, "back": 160}, {"back": 0, "head": 2}):
         page.show("story-buckets", **state)
+        check(f"buckets {state}: the formula has the offset that relpos bucket reads",
+              "bucket(j−i)" in "".join(page.p.text_content(".formula math").split()), page.p.text_content(".formula"))
         check(f"buckets {state}: the curve jumps from bucket to bucket", not page.slants(), page.slants())
         back, buckets, biases = columns(page)
         want = command_output(page)["bias"][page.p.evaluate("relpos.state().head")][0][::-1]

@@ -226,7 +226,7 @@ def hands(page):
     formulas = [(page.show("story-model", text="Set the option", scheme=scheme), p.text_content(".formula math"))[1]
                 for scheme in ("", "none", "alibi", "rope")]
     check("the formula is of the scheme", len(set(formulas)) == 4 and ["table" in x for x in formulas]
-          == [True, False, False, False], formulas)
+          == [True, False, False, False] and "bucket(j−i)" in formulas[0] and "(i−j)" in formulas[2], formulas)
     page.show("story-model", text="aaaaaaaaaaaaaaaaaaaa", scheme="none")
     check("equal perplexities are called so", "the same as with T5" in p.text_content(".said"), p.text_content(".said"))
     p.click(".guess button >> nth=2")
