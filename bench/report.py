@@ -4,8 +4,8 @@ Standard library only.
     python3 bench/report.py              write the page
     python3 bench/report.py --check      exit with 1 if the page is stale or a plot is missing
 
-The page includes docs/performance.notes.md, which is written by hand. bench/plots.py draws the plots. Results of
-bench/peers.py on another machine, saved as bench/results/peers.NAME.json, get a separate section.
+bench/plots.py draws the plots. Results of bench/peers.py on another machine, saved as bench/results/peers.NAME.json,
+get a separate section.
 SPDX-License-Identifier: Apache-2.0
 """
 import json
@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 root = Path(__file__).resolve().parent.parent
-PAGE, NOTES = root / "docs/performance.md", root / "docs/performance.notes.md"
+PAGE = root / "docs/performance.md"
 PLOTS = {"forward": "Forward: time of each peer over that of relpos, by length",
          "backward": "Forward and backward: time of each peer over that of relpos, by length",
          "rate": "Operations per second and the measured peak, by length",
@@ -170,7 +170,7 @@ def elsewhere():
     for name, kinds in LINEAR.items():
         data = json.loads((root / "bench/results" / name).read_text())
         own = "AVX-512" if "avx512f" in data["machine"]["flags"] else "AVX2"
-        found += [(f"[linear layers](linear.md), {kind}, {size} rows, {own}", "oneDNN and OpenBLAS", [
+        found += [(f"linear layers, {kind}, {size} rows, {own}", "oneDNN and OpenBLAS", [
             min(x[1] for side, x in r.items() if side.endswith("/relpos")) for r in data["results"] if r["type"] == kind
             and (r["rows"] < 16) == (size == "1 to 8")])
             for kind in kinds for size in ("1 to 8", "16 to 512")]
@@ -372,7 +372,7 @@ def growth_section():
            "These are medians of processor time of causal calls: f32, 8 heads of 64 channels, one thread of "
            f"{m['cpu']}, {m['isa'].upper()}. ALiBi's slopes are 1/2 to "
            "1/256, and forget gates are -0.2 on average. relpos skips tiles whose weights are all 0, which does not "
-           "change a bit ([how](numerics.md)). Normal calls alternate with "
+           "change a bit. Normal calls alternate with "
            "calls with RELPOS_SKIP=0, which compute every tile.", "",
            "Calls without a bias or with a T5 table use one head beyond 16,384 keys, and their time is multiplied by "
            "eight. The machine had other users: the load was "
@@ -765,7 +765,7 @@ def another_section(data):
     if m["isa"] == "amx":
         out += ["The rows in f32 use AVX-512, although the machine has AMX: that is the default of relpos, which uses "
                 "AMX for bf16, and for f32 only if a lower precision is allowed. "
-                "[Where the time goes](#where-the-time-goes) has the cost of biases with AMX.", ""]
+                "docs/maintainers/tried.md has the cost of biases with AMX.", ""]
 
     def best(row, test):
         found = [ratio(row, name) for name in row["times"] if is_peer(name) and test(name)]
@@ -855,8 +855,7 @@ def machine_section(data):
 def page():
     data = load()
     m = data["machine"]
-    out = ["# Performance", "", f"<!-- made by bench/report.py from bench/results/peers.json and {NOTES.name}: change "
-                                "these files -->",
+    out = ["# Performance", "", "<!-- made by bench/report.py from bench/results/peers.json -->",
            f"This page compares relpos with PyTorch {m['torch'].split('+')[0]} and ONNX Runtime {m['onnxruntime']} on "
            f"{m['threads']} thread"
            f"{'s' * (m['threads'] > 1)} of {label(m)}. Calls of B1 H8 D64 (windows: B512 H8 D32) alternate in one "
@@ -865,8 +864,6 @@ def page():
     out += slower_section() + models_section()
     for name, what in list(PLOTS.items())[:-3]:  # the others have sections
         out += [f"![{what}](performance/{name}.svg)", ""]
-    if NOTES.exists():
-        out += [NOTES.read_text().strip(), ""]
     out += (tables(data) + decode_section(data) + call_section() + threads_section() + growth_section()
             + terms_section() + training_section() + t5_section() + encoders_section() + memory_section(data))
     for data_of_another in others():

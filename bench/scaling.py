@@ -1,4 +1,4 @@
-"""Measure attention over several processes of this machine, for docs/scaling.md. Standard library only.
+"""Measure attention over several processes of this machine, for docs/maintainers/scaling.md. Standard library only.
 
     python3 bench/scaling.py build/release/relpos [--only REGEX] [--list]
     python3 bench/scaling_report.py

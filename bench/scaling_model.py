@@ -1,6 +1,6 @@
 """Simulate rp_mpi_attend and rp_mpi_backward over many processes. Standard library only.
 
-    python3 bench/scaling_model.py          simulate larger machines for docs/scaling.md, and write
+    python3 bench/scaling_model.py          simulate larger machines for docs/maintainers/scaling.md, and write
                                             bench/results/scaling_model.json
 
 The model has the stretches, blocks, chains and slots of mpi/, and four numbers: the seconds of a pair of a row and a

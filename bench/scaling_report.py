@@ -1,7 +1,8 @@
-"""Write docs/scaling.md from bench/results/scaling.json and scaling_model.json. Standard library only.
+"""Write docs/maintainers/scaling.md and the measured gains in docs/mpi.md from bench/results/scaling.json and
+scaling_model.json. Standard library only.
 
-    python3 bench/scaling_report.py              write the page
-    python3 bench/scaling_report.py --check      exit with 1 if the page is stale
+    python3 bench/scaling_report.py              write the pages
+    python3 bench/scaling_report.py --check      exit with 1 if one is stale
 
 bench/scaling.py measures, and bench/scaling_model.py simulates larger machines.  SPDX-License-Identifier: Apache-2.0
 """
@@ -13,7 +14,8 @@ import sys
 import scaling_model as model
 from report import root, table
 
-PAGE, RESULTS = root / "docs/scaling.md", root / "bench/results/scaling.json"
+PAGE, GUIDE = root / "docs/maintainers/scaling.md", root / "docs/mpi.md"
+RESULTS = root / "bench/results/scaling.json"
 
 
 @functools.cache
@@ -81,19 +83,20 @@ def speeds():
     return sorted(found, key=lambda f: (f[0].split(":")[0], problem_of(f[0])[1].rows, problem_of(f[0])[1].causal))
 
 
-def speed_section():
+def guide():
+    """Return docs/mpi.md with the measured gains between its marks."""
     def line(text, two, threads):
         one = two["one_process_ms"]
         return (plain(text), seconds(1e-3 * one) if one else "-", seconds(1e-3 * two["ms_min"]),
-                times(one / two["ms_min"]) if one else "-",
-                seconds(1e-3 * threads["ms_min"]), times(threads["ms_min"] / two["ms_min"]))
-    return ["## Two processes", "",
-            "f32, width 64, a T5 table, on the two cores of one machine. Times are the fastest "
-            "of 3 or more runs. Every head takes the same time, "
-            "so long sequences have few heads. Gains above 2 are within the spread of the times.", "",
-            *table(("problem", "one process", "two processes", "gain", "one process with two threads",
-                    "two processes against two threads"),
-                   [line(*found) for found in speeds()])]
+                times(one / two["ms_min"]) if one else "-", seconds(1e-3 * threads["ms_min"]))
+    text = "\n".join(["f32, width 64, a T5 table, on the two cores of one machine. Times are the fastest of 3 or more "
+                      "runs; gains above 2 are within\ntheir spread.", "",
+                      *table(("problem", "one process", "two processes", "gain", "one process with two threads"),
+                             [line(*found) for found in speeds()])])
+    new, n = re.subn(r"(<!-- gains: .*?-->\n).*?(<!-- end of gains -->)",
+                     lambda m: m[1] + text.strip() + "\n" + m[2], GUIDE.read_text(), flags=re.S)
+    assert n == 1, f"{GUIDE}: marks of gains are missing"
+    return new
 
 
 def traffic_section():
@@ -163,7 +166,7 @@ def model_section():
     pair, back = seconds_per_pair()
     links = sorted({link for _, link, _, _ in points()})
     return ["## The model", "",
-            "[bench/scaling_model.py](../bench/scaling_model.py) simulates the order of the work "
+            "[bench/scaling_model.py](../../bench/scaling_model.py) simulates the order of the work "
             "and of the messages: stretches, chains, slots and blocks as in mpi/. "
             f"It has four numbers. A pair of a row and a key takes {1e9 * pair:.2f} ns forward and {1e9 * back:.2f} ns "
             "backward for one head on one core. The others are the latency and the bandwidth of a message:", "",
@@ -175,7 +178,7 @@ def model_section():
                 (words, link, seconds(real), seconds(simulated), f"{simulated / real:.2f}")
                 for words, link, real, simulated in points()]),
             "The links are between two network namespaces of one machine, with TCP of Open MPI "
-            "([bench/scaling_net.py](../bench/scaling_net.py)). 1 Gbit/s is `tc tbf` on a pair of veth devices. This "
+            "([bench/scaling_net.py](../../bench/scaling_net.py)). 1 Gbit/s is `tc tbf` on a pair of veth devices. This "
             "kernel "
             "has no `netem`, so a program with two TUN devices delays and drops packets of the other links. It needs "
             "some of the processors' time. "
@@ -320,9 +323,9 @@ def page():
            "two threads of one process. Gradients of a causal sequence gain less: "
            f"{times(min(causal_grads))} to {times(max(causal_grads))}. The processes send exactly the bytes of the "
            "count on paper, and memory falls with the number of processes. A model, whose times are "
-           f"{min(ratio):.2f} to {max(ratio):.2f} times the measured ones, shows what limits larger machines. [Several "
-           "processes and machines](mpi.md) says how to start them.", ""]
-    for section in (limits_section, speed_section, larger_section, model_section, traffic_section, memory_section,
+           f"{min(ratio):.2f} to {max(ratio):.2f} times the measured ones, shows what limits larger machines. "
+           "[mpi.md](../mpi.md#what-it-gains) has the measured times.", ""]
+    for section in (limits_section, larger_section, model_section, traffic_section, memory_section,
                     torch_section, machine_section):
         out += [*section(), ""]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(out)).rstrip() + "\n"
@@ -330,7 +333,9 @@ def page():
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--check"]:
-        if PAGE.read_text() != page():
-            sys.exit("docs/scaling.md is stale (python3 bench/scaling_report.py)")
+        for path, text in ((PAGE, page()), (GUIDE, guide())):
+            if path.read_text() != text:
+                sys.exit(f"{path.relative_to(root)} is stale (python3 bench/scaling_report.py)")
     else:
         PAGE.write_text(page())
+        GUIDE.write_text(guide())

@@ -31,7 +31,7 @@ file(GLOB examples examples/data/*.npz)
 install(FILES ${examples} DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples/data COMPONENT runtime)
 if(NOT RELPOS_BUILD_PYTHON) # too large for a wheel
   install(DIRECTORY lab/model DESTINATION ${CMAKE_INSTALL_DOCDIR}/lab COMPONENT runtime)
-  foreach(tool compare cases errors) # for ./demo, the tests and docs/numerics.md; not installed
+  foreach(tool compare cases errors) # for ./demo, the tests and docs/maintainers/numerics.md; not installed
     add_executable(${tool} tools/${tool}.c)
     target_link_libraries(${tool} PRIVATE relpos_cli relpos_flags m)
   endforeach()

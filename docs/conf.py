@@ -21,7 +21,7 @@ extensions = ["myst_parser", "breathe", "sphinx.ext.autodoc", "sphinx.ext.autosu
               "matplotlib.sphinxext.plot_directive"]
 # autosummary writes .rst files to docs/api
 source_suffix = {".md": "markdown", ".rst": "restructuredtext", ".scd": "markdown"}
-exclude_patterns = ["terms/head.md", "performance.notes.md", "templates"]
+exclude_patterns = ["terms/head.md", "maintainers", "templates"]
 templates_path = ["templates"]
 html_theme, html_title = "furo", f"relpos {version}"
 html_static_path, html_css_files = ["static"], ["site.css"]
@@ -100,7 +100,7 @@ def read_source(app, name, source):
     elif name.startswith("tutorials/"):
         source[0] = tutorials.page(name.removeprefix("tutorials/"))
         app.env.note_dependency(str(tutorials.kept(name.removeprefix("tutorials/"))))
-    for far, near in {"../tests/oracle/README.md": "oracles.md", "../lab/model/README.md": "model.md",
+    for far, near in {"../lab/model/README.md": "model.md",
                       "../lab/results/report.md": "results.md",
                       "../lab/results/ranking.md": "ranking.md"}.items():
         source[0] = source[0].replace(far, ("../" if name.startswith("terms/") else "") + near)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # ranking.sh RELPOS OUT [PROCESSES] -- run all trainings of the page on the ranking, lab/results/ranking.md. Each process (default: one for each core) runs one training
 # at a time on one thread. Results that OUT already has are kept, so the same command continues a ranking that was stopped.
-# docs/lab-design.md, "The ranking", explains the stages.
+# docs/maintainers/lab-design.md, "The ranking", explains the stages.
 # From the root of the source:
 #
 #     lab/corpus.sh out/corpus.txt

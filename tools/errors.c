@@ -1,5 +1,5 @@
 /* errors.c -- measures the error of the fast path for each term, on the term's benchmark texts, for the table in
- * docs/numerics.md.
+ * docs/maintainers/numerics.md.
  *     errors > bench/results/errors.md
  * The program compares `out` with the reference in double on the same inputs. Errors are in units of u S, with u =
  * 2^-24 and S = sum_j w_j (|v_j| + |relval_j|). q, k, v and tables are normally distributed. The second table uses 300

@@ -1,5 +1,5 @@
 #!/bin/sh
-# measure.sh -- measure the numbers in README.md, docs/costs.md and docs/numerics.md again, and write them there.
+# measure.sh -- measure the numbers in README.md, docs/costs.md and docs/maintainers/numerics.md again, and write them there.
 #   tools/measure.sh [PYTHON]     PYTHON: the interpreter from bench/setup.sh. Without it, the comparison with other libraries is not repeated
 # The script takes about half an hour. Use an idle machine. SPDX-License-Identifier: Apache-2.0
 set -eu

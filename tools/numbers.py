@@ -1,5 +1,6 @@
-"""Write the numbers of bench/results and lab/results between the marks in README.md and in docs/: costs.md,
-hf-performance.md, lab-reference.md, numerics.md and t5-design.md, and in lab/model/README.md. Standard library only.
+"""Write the numbers of bench/results and lab/results between the marks in README.md, in lab/model/README.md and in docs/:
+costs.md, hf-performance.md, lab-reference.md, maintainers/numerics.md and maintainers/t5-design.md. Standard
+library only.
 
 tools/measure.sh writes the result files and runs this script.  SPDX-License-Identifier: Apache-2.0
 """
@@ -258,7 +259,7 @@ def length_models():
 
 
 def encoders():
-    """The goals of encoders in docs/t5-design.md, with the ratios of bench/results/t5_encoders.json and
+    """The goals of encoders in docs/maintainers/t5-design.md, with the ratios of bench/results/t5_encoders.json and
     t5_avx2.json."""
     data = report.encoders()
     small = {r["problem"]: r for r in json.loads((results / "t5_avx2.json").read_text())["times"]}
@@ -303,7 +304,7 @@ def encoders():
             f"{long['seconds'] / long['layers'] * deep['layers'] / 3600:.1f} hours. transformers was not run: "
             f"its scores of one layer would take {32 * (long['tokens'] ** 2) * 4e-9:.0f} GB. llama.cpp was not run "
             "either."]
-    put("docs/t5-design.md", "\n".join(out), "encoders")
+    put("docs/maintainers/t5-design.md", "\n".join(out), "encoders")
 
 
 readme()
@@ -312,4 +313,4 @@ parts()
 encoders()
 lab()
 length_models()
-put("docs/numerics.md", (results / "errors.md").read_text())
+put("docs/maintainers/numerics.md", (results / "errors.md").read_text())

@@ -196,7 +196,7 @@ typedef enum rp_mask_kind {
  *   HIGHEST  each number is a sum of three bf16, with six products: errors no larger than those of f32 multiply-adds
  *   HIGH     each number is a sum of two bf16, with three products: each product is off by up to 2^-16 of its size, so
  *            errors of results are about ten times those of f32
- * Bounds: docs/numerics.md; rp_error_bound and rp_gradient_bound take the precision into account. */
+ * Bounds: docs/maintainers/numerics.md; rp_error_bound and rp_gradient_bound take the precision into account. */
 typedef enum rp_precision {
     RP_PRECISION_HIGHEST = 0,
     RP_PRECISION_HIGH = 1,
@@ -599,7 +599,7 @@ RP_API size_t rp_plan_work_size(const rp_plan *plan, const rp_pool *pool);
  * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_OVERLAP, RP_E_OVERFLOW, RP_E_NOMEM, RP_E_CANCELLED;
  *          RP_E_RANGE for an offset, position, range or norm out of its bounds; RP_E_UNSUPPORTED for arrays that
  *          exclude each other, such as weights with a range of keys or rows.
- * Accuracy docs/numerics.md; rp_error_bound evaluates the bound.
+ * Accuracy docs/maintainers/numerics.md; rp_error_bound evaluates the bound.
  * Source   Dao 2022, algorithm 1; running maximum: Milakov and Gimelshein 2018. */
 RP_API rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work);
 
@@ -709,7 +709,7 @@ RP_API size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool);
  *          sum_j w dp, and skips no tiles.
  * Threads  the bits do not depend on the pool.
  * Returns as rp_attend; RP_E_ARG if you request the gradient of an array that is absent or not learned.
- * Accuracy docs/numerics.md.
+ * Accuracy docs/maintainers/numerics.md.
  * Source   Dao 2022, algorithm 4. */
 RP_API rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_grads *g, void *work);
 
@@ -775,13 +775,13 @@ RP_API rp_status rp_attend_parts(const rp_plan *plan, const rp_tensors *t, int64
 RP_API rp_status rp_bias(const rp_plan *plan, const rp_tensors *t, int64_t b, const rp_array *bias);
 
 /* Compute, in double, a bound on |out - exact| for each element of out that the fast path computes from these inputs.
- * docs/numerics.md derives it. It takes as long as the reference path.
+ * docs/maintainers/numerics.md derives it. It takes as long as the reference path.
  * Shapes   bound [B, H, Lq, Dv] of f64.
  * Returns  as rp_attend. */
 RP_API rp_status rp_error_bound(const rp_plan *plan, const rp_tensors *t, const rp_array *bound);
 
 /* Compute, in double, bounds on the errors of the gradients that rp_backward computes from these inputs.
- * docs/numerics.md derives them. It takes several times as long as the reference path.
+ * docs/maintainers/numerics.md derives them. It takes several times as long as the reference path.
  * Shapes   bounds has f64 arrays for the bounds, in the fields of the gradients; its dout is an input.
  * Returns  as rp_backward. */
 RP_API rp_status rp_gradient_bound(const rp_plan *plan, const rp_tensors *t, const rp_grads *bounds);

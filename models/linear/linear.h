@@ -2,8 +2,8 @@
  * once, and can map packed weights from a file. The library builds on the core and is independent of models.
  *
  * The bits of a row of y depend neither on the other rows nor on the number of threads. The order in which an element
- * is summed over the inputs depends only on the type and on `in`. docs/linear.md documents this order, the layout and
- * the error bounds.
+ * is summed over the inputs depends only on the type and on `in`. docs/maintainers/linear.md documents this order, the
+ * layout and the error bounds.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_LINEAR_H
 #define RELPOS_LINEAR_H
@@ -118,7 +118,7 @@ rp_status linear_some(const linear_weights *w, const float *x, int64_t n, const 
                       const char *isa);
 
 /* An int8 copy of W, a quarter of the size of f32. From it, bounds of the products of linear_apply are computed.
- * docs/linear.md proves the bounds. */
+ * docs/maintainers/linear.md proves the bounds. */
 typedef struct linear_screen {
     linear_weights w;   /* int8; represents Ŵ */
     const float *norms; /* [2, out]: |w| of each row w of W, then |w - ŵ| of each row */

@@ -5,7 +5,7 @@
  * running maximum of every row that exp gives 0, the keys raise no maximum and add exact zeros. Skipping them changes
  * no bit. Far keys are visited before near ones, when the running maximum is still low. Therefore a row with keys in
  * tiles before its own starts its running maximum slightly below the score of its own key, even if no tiles are
- * skipped. docs/numerics.md has the proof.
+ * skipped. docs/maintainers/numerics.md has the proof.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
 #include "state.h" /* lets an editor parse this file on its own */

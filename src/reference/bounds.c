@@ -6,7 +6,7 @@
 #include <float.h>
 #include <math.h>
 
-/* docs/numerics.md derives these formulas. u = 2^-24. The score of key j is off by at most eta_j:
+/* docs/maintainers/numerics.md derives these formulas. u = 2^-24. The score of key j is off by at most eta_j:
  *     eta_j = u ((Dk + c) A_j + 2 (|m| + |s_j|) + 4 + 4 T)
  * A_j is the score computed from absolute values of all summands, m the largest score, T the number of tiles. c counts
  * roundings outside the sum over Dk. The roundings of exp are included. For all scores within these errors, the weight

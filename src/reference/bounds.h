@@ -1,5 +1,5 @@
-/* reference/bounds.h -- bounds on the errors of the fast path; docs/numerics.md derives them. Independent of the fast
- * path.
+/* reference/bounds.h -- bounds on the errors of the fast path; docs/maintainers/numerics.md derives them. Independent
+ * of the fast path.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_BOUNDS_H
 #define RELPOS_BOUNDS_H

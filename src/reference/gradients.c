@@ -255,7 +255,7 @@ static double given_sum_error(const kv_gradients *s, const rpi_grads *g, double 
     return error;
 }
 
-/* Compute ds and dw of one row, or bounds on their errors (docs/numerics.md, "Gradients"). */
+/* Compute ds and dw of one row, or bounds on their errors (docs/maintainers/numerics.md, "Gradients"). */
 static void row_backward(kv_gradients *s, const rpi_grads *g)
 {
     const rpi_view *dout = &g->dout, *dlse = &g->dlse;

@@ -9,7 +9,7 @@
 #include <fenv.h>
 #include <string.h>
 
-/* On other machines the library does not change this state (docs/numerics.md). */
+/* On other machines the library does not change this state (docs/maintainers/numerics.md). */
 #if defined(__x86_64__) || defined(__aarch64__)
 #include "src/processor/float_state.h"
 #include <float.h>

@@ -383,8 +383,8 @@ static float draw_bf16(uint64_t *state, int low, int span)
     return x;
 }
 
-/* Compare every set, bit for bit, with plain code that follows docs/linear.md. Exponents are near 1; or start at 2^-63,
- * where products underflow; or have all values. */
+/* Compare every set, bit for bit, with plain code that follows docs/maintainers/linear.md. Exponents are near 1; or
+ * start at 2^-63, where products underflow; or have all values. */
 static void test_bf16_is_one_chain_bit_for_bit(void **state)
 {
     enum { ROWS = 13, IN = 37, OUT = 70, TIMES = 40 };

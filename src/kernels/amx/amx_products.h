@@ -1,5 +1,5 @@
 /* kernels/amx/amx_products.h -- products of two operands on AMX tiles, computed with the operations of isa/amx.c.
- * docs/numerics.md derives error bounds for this order of operations.
+ * docs/maintainers/numerics.md derives error bounds for this order of operations.
  * Parameters: VL.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA

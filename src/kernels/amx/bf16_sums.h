@@ -4,8 +4,8 @@
  *
  * x = x0 + x1 + x2: each component is the bf16 nearest to x minus the earlier components (components of weights are
  * truncated instead). Three components represent an f32 exactly, except for the part below 2^-126. With n components, a
- * product is the sum of x_i y_j for i + j < n: one product for n = 1, three for 2, six for 3 (docs/numerics.md has the
- * bounds).
+ * product is the sum of x_i y_j for i + j < n: one product for n = 1, three for 2, six for 3
+ * (docs/maintainers/numerics.md has the bounds).
  *
  * An operand consists of fragments of 16 x 16 pairs of bf16; a fragment fills an AMX tile. A chunk is 32 summands. Pair
  * p of a chunk holds summands p and p + 16, so a shift and an OR combine two vectors into 16 pairs. In a fragment of a
