@@ -4,6 +4,8 @@
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/.."
+. tools/need.sh
+need doxygen gcc g++ clang cmake ninja-build python3 python3-dev python3-venv pkg-config libjansson-dev libzip-dev libpng-dev
 place=build/docs
 mkdir -p $place
 newer() { # newer FILE PATH...: succeed if FILE is missing or a file in the paths is newer

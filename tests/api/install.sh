@@ -98,14 +98,29 @@ echo "the lines of the documentation, with nothing but HOME and PATH"
 mkdir "$work/clone" "$work/home"
 ln -s "$build" "$work/clone/build"
 ln -s "$PWD/examples" "$work/clone/examples"
-for page in docs/c.md docs/index.md docs/texts/*.md; do # c.md installs what the others use
+for page in docs/c.md docs/texts/*.md; do # c.md installs what the others use
     awk '/^```sh$/ {block = ""; inside = 1; next} /^```$/ {if (inside && block ~ /pkg-config/) printf "%s", block; inside = 0} inside {block = block $0 "\n"}' "$page"
 done >"$work/lines"
 (cd "$work/clone" && env -i HOME="$work/home" PATH="$PATH" sh -eu "$work/lines" >"$work/log" 2>&1) || { cat "$work/lines" "$work/log"; exit 1; }
-test "$(grep -c '^head 0, slope 0.5 ' "$work/log")" = 2
+grep -q '^head 0, slope 0.5 ' "$work/log"
 grep -o -- '-o [a-z0-9_]*' "$work/lines" | sort -u | cut -c 4- >"$work/programs"
 test "$(wc -l <"$work/programs")" = 6
 while read -r program; do test -x "$work/clone/$program"; done <"$work/programs"
+
+echo "the lines for CMake: relpos within another project, by FetchContent and by add_subdirectory"
+mkdir "$work/within"
+ln -s "$PWD" "$work/within/relpos"
+awk '/^```cmake$/ {inside = 1; next} /^```$/ {inside = 0} inside' docs/c.md >"$work/lines"
+sed 's/^FetchContent_MakeAvailable.*/add_subdirectory(relpos)/; /FetchContent/d' "$work/lines" >"$work/lines_add"
+for lines in lines lines_add; do
+    {
+        printf '%s\n' 'cmake_minimum_required(VERSION 3.25)' 'project(user LANGUAGES C)' 'add_executable(program relpos/examples/05_grouped.c)'
+        cat "$work/$lines"
+    } >"$work/within/CMakeLists.txt"
+    cmake -G Ninja -S "$work/within" -B "$work/within/build" -DCMAKE_C_COMPILER="$cc" -DCMAKE_BUILD_TYPE=Debug >"$work/log" 2>&1 &&
+        cmake --build "$work/within/build" --target program >>"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+    "$work/within/build/program"
+done
 
 echo "pkg-config"
 pc=$(dirname "$(find "$work/prefix" -name relpos.pc)")
