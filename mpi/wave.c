@@ -6,7 +6,8 @@
 #include <string.h>
 
 enum { TAG_PIECE, TAG_BLOCK, TAG_DQ };
-/* A tag has the number of a block modulo TAG_NUMBERS. */
+/* A tag has the number of a block modulo TAG_NUMBERS. Fewer blocks in a stretch waste more steps at the start and end,
+ * in which not all processes have work; more blocks repeat the packing of keys more often. */
 enum { TAG_NUMBERS = 8192, BLOCKS_PER_STRETCH = 8 };
 
 /* ------------------------------------------------------------------------------------------------ arrays */

@@ -1,6 +1,6 @@
-"""Write the numbers of bench/results and lab/results between the marks in README.md, in lab/model/README.md and in docs/:
-costs.md, hf-performance.md, lab-reference.md, maintainers/numerics.md and maintainers/t5-design.md. Standard
-library only.
+"""Write the numbers of bench/results and lab/results between the marks in README.md, lab/model/README.md and in docs/:
+costs.md, hf-performance.md, lab-reference.md, maintainers/numerics.md and maintainers/tried.md. Standard library
+only.
 
 tools/measure.sh writes the result files and runs this script.  SPDX-License-Identifier: Apache-2.0
 """
@@ -259,7 +259,7 @@ def length_models():
 
 
 def encoders():
-    """The goals of encoders in docs/maintainers/t5-design.md, with the ratios of bench/results/t5_encoders.json and
+    """The goals of encoders in docs/maintainers/tried.md, with the ratios of bench/results/t5_encoders.json and
     t5_avx2.json."""
     data = report.encoders()
     small = {r["problem"]: r for r in json.loads((results / "t5_avx2.json").read_text())["times"]}
@@ -288,23 +288,10 @@ def encoders():
                        [(what, kind, other, f"{goal:g}", f"{x:.2f}", "" if x >= goal else "missed")
                         for what, kind, other, goal, x in found])
     whole = next(r for r in data["whole"] if r["shape"] == "xxl")
-    long, deep = (next(r for r in data["whole"] if r["shape"] == "prott5" and r["ended"] == ended)
-                  for ended in (True, False))
     out += [f"All {whole['layers']} layers of T5-XXL's shape in int4 encode {whole['tokens']} tokens in "
             f"{whole['seconds']:.0f} s of processor time of one thread, with a largest resident "
-            f"memory of {whole['bytes'] * 1e-9:.2f} GB (goal: 3.3 GB).", "",
-            f"**Titin.** {long['layers']} layers of ProtT5's shape in int8 embed a protein of {long['tokens'] - 1:,} "
-            f"residues in {long['seconds']:.0f} s of processor time while other programs "
-            f"ran, {long['seconds'] / long['layers']:.0f} s a layer, with a largest resident memory of "
-            f"{long['bytes'] * 1e-9:.2f} GB. Layers run one after another in the same memory, so "
-            f"{deep['layers']} layers take at most the additional weights more: "
-            f"{(long['bytes'] + deep['file_bytes'] - long['file_bytes']) * 1e-9:.2f} GB. A run of all {deep['layers']} "
-            "layers "
-            f"was stopped in its second layer, after {deep['seconds']:.0f} s; the whole would take "
-            f"{long['seconds'] / long['layers'] * deep['layers'] / 3600:.1f} hours. transformers was not run: "
-            f"its scores of one layer would take {32 * (long['tokens'] ** 2) * 4e-9:.0f} GB. llama.cpp was not run "
-            "either."]
-    put("docs/maintainers/t5-design.md", "\n".join(out), "encoders")
+            f"memory of {whole['bytes'] * 1e-9:.2f} GB (goal: 3.3 GB)."]
+    put("docs/maintainers/tried.md", "\n".join(out), "encoders")
 
 
 readme()

@@ -1,5 +1,6 @@
-/* blas.c -- loads a CBLAS at run time, so the program does not depend on one. rp_isa_found detects the instruction sets
- * of the processor.
+/* blas.c -- loads a CBLAS at run time, so the program does not depend on one, and OpenBLAS starts no threads for
+ * other commands. OpenBLAS chooses its kernels while it loads, and some versions choose slow ones on newer processors.
+ * Then it is loaded again with OPENBLAS_CORETYPE set. rp_isa_found detects the instruction sets of the processor.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "lab/engine/nn.h"
 #include <dlfcn.h>

@@ -1,5 +1,9 @@
 """Check that the replacements of an adapter fit the code of a transformers module, then apply them.
 
+A replacement must have the parameters of the original in the same order, and the class must have each attribute of
+self that the replacement uses. A new parameter counts as a difference even if the replacement accepts arbitrary
+keywords: one that ignored a renamed cache would decode with a single key and give no error.
+
 SPDX-License-Identifier: Apache-2.0"""
 import ast
 import functools

@@ -1,5 +1,9 @@
 """Represent masks of transformers by options of relpos.attention instead of N×N arrays.
 
+A mask is a tensor type, because transformers accepts a mask that was created in advance, for a static cache, only as a
+tensor with four axes. Mask functions are recognized by their names and the objects in their closures. An unknown
+function is evaluated to an array, so a new kind of mask takes more memory but gives the right result.
+
 SPDX-License-Identifier: Apache-2.0"""
 import functools
 
