@@ -2,7 +2,7 @@
 // Each view is one file in views/ and one line here. SPDX-License-Identifier: Apache-2.0
 import {load, unpackObject} from './core.js';
 import {story} from './story/story.js';
-import {addressOf, fit, h, misfit, viewLink} from './ui.js';
+import {addressOf, fit, h, limited, misfit, viewLink} from './ui.js';
 import {failed} from './unpack.js';
 import {bias} from './views/bias.js';
 import {buckets} from './views/buckets.js';
@@ -175,8 +175,8 @@ function route(core) {
   } else {
     const specs = pages.get(current).specs.filter(({key}) => given.has(key)),
           wrong = specs.map(spec => misfit(spec, given.get(spec.key), state));
-    for (const {key, limit} of specs)  // the new address has what is shown
-      if (limit) state[key] = Math.min(state[key], limit(state));
+    for (const spec of specs)  // the new address has what is shown
+      if (spec.limit) state[spec.key] = limited(spec, state);
     wrong.push(strange([...given.keys()]));
     if (wrong.some(Boolean)) say(wrong.filter(Boolean).join(' '));
   }

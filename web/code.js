@@ -50,6 +50,11 @@ export function pythonTerm(core, facts, text, arrays = {}) {
   return `relpos.${facts.terms[name].class}(${words.join(', ')})`;
 }
 
+/** Return terms with names for their arrays, as returned by namedArrays, with the arrays in Python. */
+export const inFile = ({made, named}) => named.map(
+  (text, n) =>
+    ({text, arrays: Object.fromEntries(made[n].map(({array, name}) => [array, `file[${pythonString(name)}]`]))}));
+
 /** Return terms as keyword arguments of Python's functions. terms: [{text, arrays: {name: Python}}] */
 export function pythonOptions(core, facts, terms) {
   const options = new Map();

@@ -14,6 +14,20 @@ export function gridOf(text) {
   return size ? {rows: +size[1], columns: +size[2], extra, tokens: size[1] * size[2] + extra} : null;
 }
 
+/** Return true if a call throws no error. */
+export function works(call) {
+  try {
+    call();
+    return true;
+  } catch { return false; }
+}
+
+/** Return true if the library accepts a term, for as many tokens as its grid has. */
+export const accepts = (core, term) => works(() => {
+  const n = gridOf(term.text ?? term)?.tokens ?? 16;
+  core.problem({lenQ: n, lenK: n, dimK: 8, terms: [term]}).workSize();
+});
+
 /** Return the initial text of a term: the text used for its picture, or its first sample. If the term does nothing
  * without arrays, the text names them. */
 export function startText(core, facts, name) {
@@ -21,10 +35,9 @@ export function startText(core, facts, name) {
   if (picture) return picture.split(' ')[0];
   const text = samples[0] ? `${name},${samples[0]}`.replace(/grid=\d+x\d+/, 'grid=4x4') : name,
         learned = core.kindOf[name].arrays.filter(a => a.learned).map(a => `,${a.name}=${a.name}`).join('');
-  try {
-    core.problem({lenQ: 16, lenK: 16, dimK: 1, terms: [text]}).rows('scores', 0, 0, 1);
-    return text;
-  } catch { return text + learned; }
+  return works(() => core.problem({lenQ: 16, lenK: 16, dimK: 1, terms: [text]}).rows('scores', 0, 0, 1)) ?
+    text :
+    text + learned;
 }
 
 /** Return a term's text with these names for its arrays. names: {array: NAME}. */
@@ -39,15 +52,40 @@ export const namesIn = (core, text) => {
     core.kindOf[nameOf(text)].arrays.filter(a => map.has(a.name)).map(a => [a.name, map.get(a.name)]));
 };
 
+/** What the arrays are that the library fills, by Core.meaning. */
+export const filledWith = {
+  entry: 'Without a table, entry c is the number c',
+  bucket: 'Without a table, the entry of bucket c is the number c',
+  random: 'Without arrays, the numbers are random, and the same each time'
+};
+
+/** Return the arrays of the terms in core's problem, given or filled, and the terms with the names of these arrays:
+ * {made: for each term [{index, array, name, shape, data}], named}. terms: [{text, arrays}]. A filled array without a
+ * name gets one that is not in `others`. */
+export function namedArrays(core, terms, others = {}) {
+  const used = new Set(Object.keys(others));
+  const free = (name, array) => {
+    let n = '';
+    while (used.has(`${name}${n}.${array}`)) n = (n || 1) + 1;
+    return `${name}${n}.${array}`;
+  };
+  const made = terms.map(({text, arrays = {}}, n) => core.kindOf[nameOf(text)].arrays.flatMap(({name}, index) => {
+    const array = arrays[name] ?? core.filled(n, index), own = namesIn(core, text)[name];
+    if (!array) return [];
+    const called = own && (arrays[name] || !used.has(own)) ? own : free(nameOf(text), name);
+    used.add(called);
+    return [{...array, index, array: name, name: called}];
+  }));
+  const named =
+    terms.map(({text}, n) => withNames(text, Object.fromEntries(made[n].map(({array, name}) => [array, name]))));
+  return {made, named};
+}
+
 /** Return the terms that need no arrays to be computed on a sentence. */
 export function plainTerms(core, facts) {
-  const works = name => {
-    try {
-      core.problem({lenQ: 2, lenK: 2, dimK: 8, terms: [startText(core, facts, name)], ...core.words(['a', 'b'])});
-      return true;
-    } catch { return false; }
-  };
-  return core.kinds.filter(kind => kind.arrays.every(a => a.optional) && works(kind.name)).map(kind => kind.name);
+  const plain = name => works(
+    () => core.problem({lenQ: 2, lenK: 2, dimK: 8, terms: [startText(core, facts, name)], ...core.words(['a', 'b'])}));
+  return core.kinds.filter(kind => kind.arrays.every(a => a.optional) && plain(kind.name)).map(kind => kind.name);
 }
 
 /** Return the text with one parameter set. Omit the parameter if it has its default and is not required. */
@@ -58,9 +96,46 @@ function withParameter(text, known, key, value, required) {
   return [nameOf(text), ...[...map].map(([k, v]) => `${k}=${v}`)].join(',');
 }
 
-/** Return a fieldset of controls for state[key], the text of a term. none: offer "no term" as a choice. */
-export function termEditor(
-  {core, facts, key, legend, names, none = false, change, start = name => startText(core, facts, name)}) {
+/** Return the text without names of arrays. */
+function withoutNames(core, text) {
+  const map = given(text);
+  for (const name of Object.keys(namesIn(core, text))) map.delete(name);
+  return [nameOf(text), ...[...map].map(([k, v]) => `${k}=${v}`)].join(',');
+}
+
+/** Return the lowest and the highest value from low to high that a slider can have, and its step: fits(x) says whether
+ * the library accepts x, and x fits from one end to the other in steps from `value`. */
+function endsOf(fits, value, low, high, unit) {
+  if (!fits(value)) return [low, high, unit];
+  const at = n => +(value + n * unit).toPrecision(12),
+        step = [1, 2, 3, 4, 5].find(n => fits(at(n)) || fits(at(-n))) ?? 1;
+  const end = (limit, sign) => {
+    let near = 0, far = Math.max(0, Math.floor((limit - value) * sign / unit / step + 1e-9));
+    const to = n => at(sign * n * step);
+    if (fits(to(far))) return to(far);
+    while (far - near > 1) {
+      const middle = (near + far) >> 1;
+      if (fits(to(middle))) near = middle;
+      else far = middle;
+    }
+    return to(near);
+  };
+  return [end(low, -1), end(high, 1), step * unit];
+}
+
+/** Return a fieldset of controls for state[key], the text of a term. none: offer "no term" as a choice. fits(text):
+ * whether the view can show a term. */
+export function termEditor({
+  core,
+  facts,
+  key,
+  legend,
+  names,
+  none = false,
+  change,
+  start = name => startText(core, facts, name),
+  fits = text => accepts(core, text)
+}) {
   const families = [...new Set(names.map(name => facts.terms[name].family))];
   const label = `${key}-kind`,
         select = h('select',
@@ -72,7 +147,7 @@ export function termEditor(
   const text = control({key, label: 'As text', type: 'text'}, change), box = h('div');
   const labelled = h('label', {for: label, class: 'note'}, 'Term'),
         element = h('fieldset', {}, h('legend', {}, legend), labelled, select, box, text.element);
-    let shown = null, made = [];
+    let shown = null, made = [], measured = '';
     return {
       element,
       set(state) {
@@ -82,12 +157,17 @@ export function termEditor(
         text.element.hidden = !written;
         if (shown !== name) {
           shown = name;
-          const set = (parameter, required) => (_, value) => change(key,
-            withParameter(select.dataset.text, known, parameter,
+          const set = (parameter, required) => (_, value) => {
+            const text = withParameter(select.dataset.text, known, parameter,
               value === true    ? 1 :
                 value === false ? 0 :
                                   value,
-              required));
+              required);
+            change(key,
+              fits(text) || !fits(withoutNames(core, text)) ?
+                text :
+                withoutNames(core, text));  // a table may have another size
+          };
           made = !term ? [] : term.parameters.map(p => {
             const start = +(given(startText(core, facts, name)).get(p.key) ?? known.defaults[p.key]),
                   integer = p.type === 'int';
@@ -100,25 +180,30 @@ export function termEditor(
             if (p.type === 'grid')
               return [p, control({...spec, label: 'grid, rows x columns', type: 'text'}, set(p.key, p.required))];
             const max = Math.min(integer ? Math.max(4, start * 4) : start < 1 ? 1 : start * 2, p.max ?? Infinity);
-            return [
-              p,
-              control(
-                {...spec,
-                  type: 'range',
-                  min: 0,
-                  max,
-                  step: integer               ? 1 :
-                    start < 1e-3 && start > 0 ? 'any' :
-                                                0.01},
-                set(p.key, p.required))
-            ];
+            const slider = {
+              ...spec,
+              type: 'range',
+              min: Math.min(start, 0),
+              max,
+              step: integer               ? 1 :
+                start < 1e-3 && start > 0 ? 'any' :
+                                            0.01
+            };
+            return [p, control(slider, set(p.key, p.required)), slider];
           });
           box.replaceChildren(...made.map(([, c]) => c.element));
         }
         select.dataset.text = written;
         const values = given(written);
-        for (const [p, c] of made) {
+        const now = `${state.source} ${written}`, anew = measured !== now;
+        measured = now;
+        for (const [p, c, slider] of made) {
           const value = values.get(p.key) ?? known.defaults[p.key];
+          if (slider && anew) {
+            const at = x => withParameter(written, known, p.key, x, p.required);
+            c.ends(...endsOf(x => fits(at(x)) || fits(withoutNames(core, at(x))), +value, slider.min, slider.max,
+              slider.step === 'any' ? slider.max / 256 : slider.step));
+          }
           c.set(p.type === 'flag' ? value === '1' : p.type === 'int' || p.type === 'real' ? +value : value);
         }
       },

@@ -135,10 +135,20 @@ export function fit({type, options, step = 1, lower = -Infinity, upper = Infinit
   return Number.isFinite(x) ? Math.min(Math.max(Number.isInteger(step) ? Math.round(x) : x, lower), upper) : other;
 }
 
+/** Return the smallest and the largest number that a setting can have in a state. */
+export function limitsOf({lower = -Infinity, upper = Infinity, limit}, state) {
+  const now = limit?.(state) ?? upper;
+  return Array.isArray(now) ? now : [lower, Math.min(upper, now)];
+}
+
+/** Return the number of a setting, within its limits. */
+export const limited = (spec, state) =>
+  (([low, high]) => Math.min(Math.max(state[spec.key], low), high))(limitsOf(spec, state));
+
 /** Return a sentence if a link, or a person (from), gives a setting a value that the view cannot show as it is,
- * otherwise ''. limit(state): a limit below spec.upper; want(text, state): what a text must be, or ''. */
-export function misfit({key, label = key, type, options, step = 1, lower = -Infinity, upper = Infinity, limit, want},
-  given, state, from = `The link has ${key}=`) {
+ * otherwise ''. spec.limit: see `control`; want(text, state): what a text must be, or ''. */
+export function misfit(spec, given, state, from = `The link has ${spec.key}=`) {
+  const {key, label = key, type, options, step = 1, want} = spec;
   const say = (range, shown) =>
     minus(`${from}${given.slice(0, 40)}, but “${label}” must be ${range}: you see ${shown}.`);
   if (type === 'check') return '';
@@ -153,10 +163,10 @@ export function misfit({key, label = key, type, options, step = 1, lower = -Infi
       '' :
       say(`one of ${found.map(o => name(o[0])).join(', ')}`, name(state[key]));
   }
-  const most = Math.min(upper, limit?.(state) ?? Infinity), shown = Math.min(state[key], most);
+  const [low, high] = limitsOf(spec, state), shown = limited(spec, state);
   if (given.trim() && +given === shown) return '';
   return say(
-    `a ${Number.isInteger(step) ? 'whole ' : ''}number${lower > -Infinity ? ` from ${lower} to ${count(most)}` : ''}`,
+    `a ${Number.isInteger(step) ? 'whole ' : ''}number${low > -Infinity ? ` from ${low} to ${count(high)}` : ''}`,
     shown);
 }
 
@@ -164,8 +174,8 @@ let ids = 0;
 const id = () => `e${ids++}`;
 
 /** Create a control for state[key]. spec: {key, label, type: range|select|check|text, min, max (limits of the slider),
- * lower, upper (limits of the number), limit(state) (a limit below upper), step, options}. Return {element, set}. If a
- * number cannot be used, its field sends the event `refused` with a sentence. */
+ * lower, upper (limits of the number), limit(state) (a limit below upper, or both limits, or undefined), step, options}.
+ * Return {element, set}. If a number cannot be used, its field sends the event `refused` with a sentence. */
 export function control(spec, change) {
   const name = id(), label = h('label', {for: name
   }, spec.label);
@@ -211,9 +221,9 @@ export function control(spec, change) {
       }
     };
   }
-  let upper = spec.upper, shown;
+  let {lower, upper} = spec, shown;
   const read = input => () => {
-    const given = input.value, of = {...spec, upper, limit: undefined}, value = fit(of, given, shown),
+    const given = input.value, of = {...spec, lower, upper, limit: undefined}, value = fit(of, given, shown),
           why = misfit(of, given, {[spec.key]: value}, given.trim() ? 'You wrote ' : 'You wrote nothing');
     if (value !== undefined) change(spec.key, value);
     if (why) number.value = value, number.dispatchEvent(new CustomEvent('refused', {bubbles: true, detail: why}));
@@ -228,11 +238,21 @@ export function control(spec, change) {
     element: h('div', {class: 'field'}, label, range, number),
     set: value => {
       if (+range.max < value) range.max = value;
+      if (+range.min > value) range.min = value;
       range.value = shown = value;
       if (document.activeElement !== number || number.value === '' || +number.value !== value) number.value = value;
     },
+    ends(low, high, step) {
+      [range.min, range.max] = [low, high];
+      if (spec.step !== 'any') range.step = step;
+    },
     limit: now => {
-      range.max = number.max = upper = now;
+      if (!Array.isArray(now ?? [])) range.max = number.max = upper = now;
+      else {
+        [lower, upper] = [number.min, number.max] = now ?? [spec.lower, spec.upper];
+        range.min = Math.max(spec.min, lower);
+        range.max = Math.max(range.min, Math.min(spec.max, upper));
+      }
     }
   };
 }

@@ -12,7 +12,34 @@ from machine import long_file
 from programs import python_program, read_safetensors, run_row
 
 
+def every_term(page):
+    """Choose each term: missing arrays are filled, and the command computes the same weights from the saved arrays."""
+    for source in ("minilm", "lab1"):
+        for kind in page.show("model", fresh=True, source=source).p.eval_on_selector_all(
+                "#a-kind option", "all => all.map(e => e.value)")[1:]:
+            page.show("model", source=source, query=40)
+            page.p.select_option("#a-kind", kind)
+            page.frames()
+            now = page.p.evaluate("relpos.state().a")
+            check(f"model {source} {kind}: no error", page.problem() == "" and now.split(",")[0] == kind, page.problem())
+            if source == "minilm":
+                continue
+            page.download("Save the arrays")
+            line = next(line for line in page.code().splitlines() if line.startswith("relpos explain"))
+            found, rows = json.loads(command(line.replace("--brief", "--json"))), page.csv()[1:]
+            check(f"model {source} {now}: weights", fixed([row[4] for row in rows]) == fixed(found["weights"]), line)
+            named = re.search(r"Without (arrays|a table)", page.p.text_content("main"))
+            check(f"model {source} {now}: what was filled is said",
+                  (named is None) == (kind in ("t5", "log", "linear", "alibi", "rope", "sandwich")), named)
+    page.show("model", a="relkey,left=1,right=1", b="relkey,left=2,right=2", query=9)
+    page.download("Save the arrays")
+    found = json.loads(command(page.code().splitlines()[1].replace("--brief", "--json")))
+    check("model: two terms with arrays of the same name",
+          fixed([row[4] for row in page.csv()[1:]]) == fixed(found["weights"]), page.code())
+
+
 def model(page):
+    every_term(page)
     found = page.show("model").p.evaluate("[relpos.state(), relpos.page().numbers().far]")
     check("model opens on a trained head", found[0]["source"] == "lab1" and found[1] < 1e-3 and page.problem() == "",
           found)

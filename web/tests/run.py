@@ -41,6 +41,7 @@ from moving import keyboard, navigation
 from screens import hands, links, pictures, views
 from screenshots import card, film, hosted, screenshots
 from sentence import sentence
+from sliders import sliders
 from story import story
 from trained import trained
 from vectors import rope, shaw
@@ -76,7 +77,7 @@ with sync_playwright() as playwright:
                 run(part, page)
         page.context.close()
         for part in (pictures, views, links, hands, keyboard, navigation, narrow, labels, colours, minus, names,
-                     accessible, address, exports, files, hosted, modules, firefox, speed):
+                     accessible, address, exports, files, sliders, hosted, modules, firefox, speed):
             if not parts or part.__name__ in parts:
                 run(part, browser)
     browser.close()

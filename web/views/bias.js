@@ -3,11 +3,11 @@
 import {chart, someHeads, usualWidth} from '../chart.js';
 import {
   cArrays,
+  inFile,
   optionOf,
   printedBiases,
   program,
   pythonOptions,
-  pythonString,
   pythonTerm,
   randomArrays,
   rowFunction,
@@ -17,7 +17,7 @@ import {safetensorsOf} from '../files.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {trainedTable} from '../story/tables.js';
-import {gridOf, nameOf, namesIn, startText, termEditor, withNames} from '../term.js';
+import {accepts, filledWith, gridOf, namedArrays, nameOf, namesIn, startText, termEditor, works} from '../term.js';
 import {calculation, controls, download, extent, fixed, h, inner, minus, valueText, viewLink} from '../ui.js';
 
 const kinds = {
@@ -78,24 +78,41 @@ const setterOf = change => (key, value) => {
 };
 
 /** Create the editors of the two terms. */
-function editorsOf({core, facts}, whole, change) {
+function editorsOf({core, facts, given}, {whole, heads}, change) {
   const names = core.kinds.map(kind => kind.name), start = name => name === 't5' ? whole : startText(core, facts, name);
+  const fits = text => works(() => given(text, heads)) && accepts(core, given(text, heads));
   return [
-    termEditor({core, facts, key: 'a', legend: 'Term A', names, change, start}),
-    termEditor({core, facts, key: 'b', legend: 'Term B', names, none: true, change, start})
+    termEditor({core, facts, key: 'a', legend: 'Term A', names, change, start, fits}),
+    termEditor({core, facts, key: 'b', legend: 'Term B', names, none: true, change, start, fits})
   ];
+}
+
+/** Return the number of tokens if a term of the state has a grid, which sets it; otherwise undefined. */
+function tokensOf({a, b}) {
+  const {tokens} = gridOf(a) ?? gridOf(b) ?? {};
+  return tokens <= 4096 ? tokens : undefined;
 }
 
 /** Create the controls of the view. */
 function settingsOf(editors, change) {
+  const only = (state, n = tokensOf(state)) => n && [n, n], first = state => tokensOf(state) && [0, 0];
   return controls(
     [
-      {key: 'q', label: 'Queries', type: 'range', min: 1, max: 512, lower: 1, upper: 4096},
-      {key: 'k', label: 'Keys', type: 'range', min: 1, max: 512, lower: 1, upper: 4096},
+      {key: 'q', label: 'Queries', type: 'range', min: 1, max: 512, lower: 1, upper: 4096, limit: only},
+      {key: 'k', label: 'Keys', type: 'range', min: 1, max: 512, lower: 1, upper: 4096, limit: only},
       {key: 'heads', label: 'Heads', type: 'range', min: 1, max: 32, lower: 1, upper: 256},
       {key: 'head', label: 'Head of the maps', type: 'range', min: 0, max: 7, lower: 0, limit: ({heads}) => heads - 1},
       {key: 'query', label: 'Query of the curve', type: 'range', min: 0, max: 63, lower: 0, limit: ({q}) => q - 1},
-      {key: 'offset', label: 'Position of query 0', type: 'range', min: 0, max: 64, lower: -1e6, upper: 1e6},
+      {
+        key: 'offset',
+        label: 'Position of query 0',
+        type: 'range',
+        min: 0,
+        max: 64,
+        lower: -1e6,
+        upper: 1e6,
+        limit: first
+      },
       {key: 'words', label: 'Words for q, k and v, repeated (with one word, only offsets matter)', type: 'text'},
     ],
     change, editors.map(editor => editor.element));
@@ -140,6 +157,8 @@ function vectorsOf(core) {
 /** Read a state: the terms, where b may be '', and both as a list; the head and the query within the sizes; the heads
  * of the curves, with a note if these are not all. */
 function readState(state, meant) {
+  const tokens = tokensOf(state);
+  if (tokens) state = {...state, q: tokens, k: tokens, offset: 0};
   const {q, k, heads} = state, a = meant(state.a), b = meant(state.b), head = Math.min(state.head, heads - 1);
   if (heads * q * k > 1 << 24)
     throw new Error(`${heads} heads of ${q} × ${k} biases are too many: choose at most ${1 << 24} numbers`);
@@ -290,24 +309,15 @@ function showMaps(maps, found, scales, {a, b, q, offset, head, query}, whole) {
  * from a file, because names or words give their numbers; made: for each term, the arrays in the file; named: the terms
  * with the names of these arrays. The problem in `core` then contains the terms. */
 function arraysOf({core, given, vectors}, now) {
-  const {a, b, both, heads, q, k, offset} = now, pure = both.every(text => isBias(core, text)),
-                                  needsFile = !pure || both.some(text => Object.keys(namesIn(core, text)).length),
-                                  random = both.some(text => randomArrays(core, text)), has = {
-                                    heads,
-                                    lenQ: q,
-                                    lenK: k,
-                                    qOffset: offset,
-                                    terms: both.map(text => given(text, heads))
-                                  };
+  const {both, heads, q, k, offset} = now, pure = both.every(text => isBias(core, text)),
+                            needsFile = !pure || both.some(text => Object.keys(namesIn(core, text)).length),
+                            random = both.some(text => randomArrays(core, text)),
+                            has =
+                              {heads, lenQ: q, lenK: k, qOffset: offset, terms: both.map(text => given(text, heads))};
   core.problem(pure ? has : {...has, dimK: vectors(now).width});
-  const made = both.map((text, n) => core.kindOf[nameOf(text)].arrays.flatMap(({name}, index) => {
-    const array = needsFile ? given(text, heads).arrays?.[name] ?? core.filled(n, index) : null;
-    const called = namesIn(core, text)[name] ?? `${nameOf(text)}${n && nameOf(a) === nameOf(b) ? 2 : ''}.${name}`;
-    return array ? [{...array, index, array: name, name: called}] : [];
-  }));
-  const named =
-    both.map((text, n) => withNames(text, Object.fromEntries(made[n].map(({array, name}) => [array, name]))));
-  return {pure, needsFile, random, made, named};
+  const found = needsFile ? namedArrays(core, has.terms.map(term => term.text ? term : {text: term})) :
+                            {made: both.map(() => []), named: both};
+  return {pure, needsFile, random, ...found};
 }
 
 /** Return the file of the arrays: q, k and v, and those of the terms. */
@@ -321,10 +331,9 @@ function fileOf({vectors}, now, made) {
 /** Return sentences about the numbers: what they are, where they come from, and which maps look pale. */
 function noteOf({whole, heads: columns}, found, scales, {both, heads}, {pure, needsFile}) {
   const said = {
-    entry: 'Without a table, entry c is the number c, so the map shows which entry each pair reads.',
-    bucket: 'Without a table, the entry of bucket c is the number c, so the map shows the bucket of each pair.',
-    random: needsFile ? 'Without arrays, the numbers are random, and the same each time.' :
-                        'Without arrays, the numbers are random, and the same as on the command line.'
+    entry: ', so the map shows which entry each pair reads.',
+    bucket: ', so the map shows the bucket of each pair.',
+    random: needsFile ? '.' : ' and on the command line.'
   };
   const magnitude = data => Math.max(...extent([data]).map(Math.abs)),
         pale = key => 8 * magnitude(found[key].data) < Math.max(...scales[found[key].what ?? 'scores'].map(Math.abs)),
@@ -339,7 +348,7 @@ function noteOf({whole, heads: columns}, found, scales, {both, heads}, {pure, ne
     faint.length ? `The maps share one scale. ${faint.join(' and ')} ${
                      faint.length > 1 ? 'look' : 'looks'} pale: the numbers are small beside those of the other maps.` :
                    '',
-    ...results.map(result => result.note), ...results.map(result => said[result.meaning])
+    ...results.map(result => result.note), ...results.map(({meaning}) => meaning && filledWith[meaning] + said[meaning])
   ].filter(Boolean)
     .filter((x, n, all) => all.indexOf(x) === n)
     .join(' ');
@@ -381,11 +390,6 @@ const savedOf = (map, {columns, across, what, all}, {heads, q}) => ({
 const imports = 'import numpy as np, relpos\n',
       opened = imports + 'from safetensors.numpy import load_file\nfile = ' +
   'load_file("relpos-term.safetensors")\n';
-
-/** Return the terms with their arrays in Python. */
-const inFile = ({made, named}) => named.map(
-  (text, n) =>
-    ({text, arrays: Object.fromEntries(made[n].map(({array, name}) => [array, `file[${pythonString(name)}]`]))}));
 
 /** Return commands, Python code and a C function for a row of what the terms change. */
 function changeCode({core, facts, vectors}, now, arrays, {what}) {
@@ -452,7 +456,7 @@ export const bias = {
   make({core, facts, change, views}) {
     const trained = trainedTerms(core, facts), {whole, meant, given} = trained,
           tools = {core, facts, given, vectors: vectorsOf(core), effects: new Map()}, set = setterOf(change),
-          editors = editorsOf({core, facts}, whole, set), settings = settingsOf(editors, set), maps = mapsOf(change),
+          editors = editorsOf(tools, trained, set), settings = settingsOf(editors, set), maps = mapsOf(change),
           page = pageOf(maps, () => download('relpos-term.safetensors', file()));
     let file = null;  // returns the arrays of what is shown
     const compute = state => {

@@ -3,7 +3,7 @@ import {chart} from '../chart.js';
 import {shell} from '../code.js';
 import {ofChart} from '../export.js';
 import {frame} from '../frame.js';
-import {controls, h, minus, table} from '../ui.js';
+import {controls, h, limited, minus, table} from '../ui.js';
 
 const marked = [1, 5, 10, 50, 100];
 
@@ -112,7 +112,16 @@ export const buckets = {
     const settings = controls(
       [
         {key: 'buckets', label: 'Number of buckets', type: 'range', min: 4, max: 64, step: 2, lower: 2, upper: 4096},
-        {key: 'max', label: 'Maximum distance', type: 'range', min: 2, max: 512, lower: 1, upper: 65536},
+        {
+          key: 'max',
+          label: 'Maximum distance',
+          type: 'range',
+          min: 1,
+          max: 512,
+          lower: 1,
+          upper: 65536,
+          limit: ({strategy, ...of}) => [1 + core.bucketExact({...of, strategy: strategies.indexOf(strategy)}), 65536]
+        },
         {key: 'bidirectional', label: 'bidirectional: half of the buckets for keys after the query', type: 'check'},
         {key: 'strategy', label: 'Strategy', type: 'select', options: strategies},
         {key: 'offset', label: 'Offset, key − query', type: 'range', min: -160, max: 160, lower: -1e9, upper: 1e9},
@@ -121,8 +130,8 @@ export const buckets = {
     const picture = h('div'), said = h('p', {role: 'status'}), tables = h('div');
     const output = h('div', {}, picture, said, tables);
 
-    const compute = state => {
-      const {strategy, offset} = state;
+    const compute = given => {
+      const state = {...given, max: limited(settings.specs[1], given)}, {strategy, offset} = state;
       settings.set(state);
       const found = bucketsOf(core, state, strategies.indexOf(strategy)), {of, x, y, runs, exact} = found;
       const figure = chartOf(found, state, change);

@@ -1,12 +1,12 @@
 // model.js -- the view of attention heads on a text, without and with position terms: heads of a trained model, or from
 // a file of the user. SPDX-License-Identifier: Apache-2.0
 import {chart, someHeads} from '../chart.js';
-import {optionOf, pythonOptions, pythonString, rowFunction, shell} from '../code.js';
+import {inFile, optionOf, pythonOptions, rowFunction, shell} from '../code.js';
 import {readArrays, safetensorsOf} from '../files.js';
 import {frame} from '../frame.js';
 import {HeatMap} from '../heat.js';
 import {maskEditor, maskKeywords, maskOfOption, maskOptions, readMasks} from '../mask.js';
-import {nameOf, namesIn, startText, termEditor, withNames} from '../term.js';
+import {filledWith, namedArrays, nameOf, namesIn, startText, termEditor, withNames, works} from '../term.js';
 import {
   controls,
   differenceOf,
@@ -183,21 +183,15 @@ function optionsOf(core, text, source) {
   } catch (error) { return {note: `${called}, but cannot be used: ${error.message}. Choose a term.`}; }
 }
 
-/** Return the arrays of a file that a term's text names. */
+/** Return the arrays of a file that a term's text names. The library fills others: an array without a name, or with its
+ * name in the library, as startText writes it. */
 function arraysOf(core, text, others) {
   const names = core.kindOf[nameOf(text)] ? namesIn(core, text) : {};
-  return Object.fromEntries(core.kindOf[nameOf(text)]?.arrays.flatMap(({name, optional}) => {
-    const named = names[name];
-    if (!named && optional) return [];
-    if (!named)
-      throw new Error(`${nameOf(text)} needs an array: write ,${name}=NAME with an array of the file (${
-        Object.keys(others).join(', ') || 'it has none'})`);
-    if (!Object.hasOwn(others, named))
-      throw new Error(
-        `no array of the file is called ${named} (there are: ${Object.keys(others).join(', ') || 'none'})`);
-    return [[name, others[named]]];
-  }) ??
-    []);
+  return Object.fromEntries(Object.entries(names).flatMap(([name, named]) => {
+    if (Object.hasOwn(others, named)) return [[name, others[named]]];
+    if (named === name) return [];
+    throw new Error(`no array of the file is called ${named} (there are: ${Object.keys(others).join(', ') || 'none'})`);
+  }));
 }
 
 /** Return what computes rows of a head without (0) and with (1) the terms of a state. Errors in a file are thrown
@@ -225,7 +219,10 @@ function rowsOf(core, {head, a, b, masks, scale}, source) {
   const known = [new Map(), new Map()];  // rows that have already been shown
   const rowOf = (n, i) => known[n].get(i) ?? known[n].set(i, set(n).row(head, i)).get(i);
   for (const n of terms.length ? [0, 1] : [0]) rowOf(n, 0);
-  return {terms, rowOf, rows: (n, what, i, count, to) => set(n).rows(what, head, i, count, to)};
+  const named = namedArrays(core, terms, others), {meaning} = core;
+  terms.forEach(
+    (term, n) => term.arrays = Object.fromEntries(named.made[n].map(array => [array.array, array])));  // fill them once
+  return {terms, ...named, meaning, rowOf, rows: (n, what, i, count, to) => set(n).rows(what, head, i, count, to)};
 }
 
 /** Return the initial state of a source. */
@@ -318,6 +315,9 @@ function weighing(core) {
 function editorsOf({core, facts, change, view}) {
   const tabled = core.kinds.filter(kind => kind.bias && kind.arrays[0]?.name === 'table' && 'buckets' in kind.defaults)
                    .map(kind => kind.name);
+  const source = () => view.sources.of(view.current().source),
+        fits = (key, text) =>
+          works(() => rowsOf(core, {...view.current(), head: 0, a: '', b: '', [key]: text}, source()));
   return [['a', 'Term'], ['b', 'Second term']].map(([key, legend]) => termEditor({
     core,
     facts,
@@ -326,14 +326,18 @@ function editorsOf({core, facts, change, view}) {
     names: core.kinds.map(kind => kind.name),
     none: true,
     change,
+    fits: text => fits(key, text),
     start: name => {
-      const {others} = view.source ?? {others: {}}, named = {};
+      const {others, lenK} = source(), named = {};
+      let rows = Math.floor(Math.sqrt(lenK));
+      while (lenK % rows) rows--;
+      const text = startText(core, facts, name).replace(/grid=\d+x\d+/, `grid=${rows}x${lenK / rows}`);
       for (const {name: array} of core.kindOf[name].arrays) {
-        const own = [`${name}.${array}`, ...(tabled.includes(name) && array === 'table' ? Object.keys(others) : [])];
-        const found = own.find(x => Object.hasOwn(others, x));
+        const own = [`${name}.${array}`, ...(tabled.includes(name) && array === 'table' ? Object.keys(others) : [])],
+              found = own.find(x => Object.hasOwn(others, x) && fits(key, withNames(text, {...named, [array]: x})));
         if (found) named[array] = found;
       }
-      return withNames(startText(core, facts, name), named);
+      return withNames(text, named);
     }
   }));
 }
@@ -341,13 +345,8 @@ function editorsOf({core, facts, change, view}) {
 /** Return what the state becomes when a file is opened: the settings of the file, or those of before that work with it.
  * Throw an Error if the file cannot be shown. */
 function stateFor(core, now, found) {
-  const works = terms => {
-    try {
-      rowsOf(core, {...now, head: 0, a: '', b: '', ...terms}, found);
-      return true;
-    } catch { return false; }
-  };
-  const query = Math.min(now.query, found.lenQ - 1), kept = ['a', 'b'].filter(key => works({[key]: now[key]})),
+  const fits = terms => works(() => rowsOf(core, {...now, head: 0, a: '', b: '', ...terms}, found));
+  const query = Math.min(now.query, found.lenQ - 1), kept = ['a', 'b'].filter(key => fits({[key]: now[key]})),
         patch = found.options.terms ?
     startOf({...found, start: {query: found.lenQ - 1}}) :
     {head: 0, query, a: kept.includes('a') ? now.a : '', b: kept.includes('b') ? now.b : ''};
@@ -398,13 +397,14 @@ function dropPlace(open, problem, save) {
   return drop;
 }
 
-/** Return a file with the arrays of a source. */
-const fileOf = source => safetensorsOf({
+/** Return a file with the arrays of a source and those of terms. */
+const fileOf = (source, made) => safetensorsOf({
   q: {shape: [1, source.heads, source.lenQ, source.dim], data: source.q},
   k: {shape: [1, source.kvHeads, source.lenK, source.dim], data: source.k},
   v: {shape: [1, source.kvHeads, source.lenK, source.dimV], data: source.v ?? source.k},
   ...(source.out ? {out: {shape: [1, source.heads, source.lenQ, source.dimV], data: source.out}} : {}),
-  ...source.others
+  ...source.others,
+  ...Object.fromEntries(made.flat().map(({name, shape, data}) => [name, {shape, data}]))
 },
   source.tokens);
 
@@ -445,7 +445,7 @@ function viewOf({core, facts, change, current}) {
   view.title = h('p', {class: 'note', role: 'status'});
   view.open = file => openFile(file, view);
   view.settings = settingsOf({...view, view},
-    dropPlace(view.open, view.problem, () => download('relpos-heads.safetensors', fileOf(view.source))));
+    dropPlace(view.open, view.problem, () => download('relpos-heads.safetensors', fileOf(view.source, view.made))));
   view.dropped = view.settings.element.querySelector('option[value=file]');
   view.words =
     h('div', {class: 'words', role: 'group', 'aria-label': 'Words; darker means more weight. Choose the query'});
@@ -562,7 +562,7 @@ function updateMaps(view, found, query, say) {
 /** Return what there is to say about a source, and how far its output is from that in the file. */
 function remarks({about, warning, options, out}, found, head) {
   return [
-    about, warning, options.note,
+    about, warning, options.note, found.meaning && `${filledWith[found.meaning]}.`,
     out && found.job.done &&
       (Number.isFinite(found.far) ?
           `The output of head ${head} differs from that in the file by at most ${found.far.toPrecision(2)}.` :
@@ -605,8 +605,8 @@ function csvOf({tokens}, query, plain, row, own) {
   ];
 }
 
-function codeOf(core, facts, {heads, kvHeads, lenQ, lenK, dim, v}, terms, {head, query, scale, masks}) {
-  const common = ['--input', 'relpos-heads.safetensors'], texts = terms.map(term => term.text),
+function codeOf(core, facts, {heads, kvHeads, lenQ, lenK, dim, v}, found, {head, query, scale, masks}) {
+  const common = ['--input', 'relpos-heads.safetensors'], {made, named: texts} = found,
         biases = texts.some(text => core.kindOf[nameOf(text)].bias);
   return {
     CLI: `# “Save the arrays” writes relpos-heads.safetensors${
@@ -623,11 +623,7 @@ function codeOf(core, facts, {heads, kvHeads, lenQ, lenK, dim, v}, terms, {head,
     Python: `import relpos\nfrom safetensors.numpy import load_file\nfile = load_file("relpos-heads.safetensors")\n` +
       `print(relpos.explain(${
           ['file["q"]', 'file["k"]', 'file["v"]', `query=${query}`, `head=${head}`, ...maskKeywords(masks),
-            ...(scale > 0 ? [`scale=${scale}`] : []), ...pythonOptions(core, facts, terms.map(({text}) => ({
-              text,
-              arrays: Object.fromEntries(
-                Object.entries(namesIn(core, text)).map(([name, x]) => [name, `file[${pythonString(x)}]`]))
-            })))]
+            ...(scale > 0 ? [`scale=${scale}`] : []), ...pythonOptions(core, facts, inFile(found))]
             .join(', ')}))\n`,
     C: rowFunction({
       heads,
@@ -639,14 +635,7 @@ function codeOf(core, facts, {heads, kvHeads, lenQ, lenK, dim, v}, terms, {head,
       query,
       scale: scale > 0 ? scale : NaN,
       masks,
-      terms: terms.map(({text, arrays}) => {
-        const names = namesIn(core, text), known = core.kindOf[nameOf(text)].arrays.map(x => x.name);
-        return {
-          text,
-          arrays:
-            Object.entries(arrays).map(([name, {shape}]) => ({index: known.indexOf(name), name: names[name], shape}))
-        };
-      })
+      terms: texts.map((text, n) => ({text, arrays: made[n]}))
     }),
   };
 }
@@ -661,6 +650,7 @@ function compute(view, state) {
   view.dropped.hidden = !sources.opened.file;
   const next = sources.of(state.source), head = Math.min(state.head, next.heads - 1);
   const found = view.weightsOf({...state, head}, next), {rowOf, terms} = found;
+  view.made = found.made;
   const source = view.source = next, query = Math.min(state.query, source.lenQ - 1), {tokens, lenQ, lenK} = source,
         texts = terms.map(term => term.text);
   settings.set({...state, head, query});
@@ -680,9 +670,9 @@ function compute(view, state) {
     name: 'model',
     figure: view.maps[terms.length ? 1 : 0],
     docs: texts.map(nameOf),
-    numbers: numbersOf(found, plain, row, bias, () => fileOf(view.source)),
+    numbers: numbersOf(found, plain, row, bias, () => fileOf(source, found.made)),
     csv: () => csvOf(source, query, plain, row, own),
-    code: codeOf(core, facts, source, terms, {head, query, scale: state.scale, masks})
+    code: codeOf(core, facts, source, found, {head, query, scale: state.scale, masks})
   };
 }
 
