@@ -37,9 +37,9 @@
 #include <stdint.h>
 
 #define RP_VERSION_MAJOR  0
-#define RP_VERSION_MINOR  2
+#define RP_VERSION_MINOR  3
 #define RP_VERSION_PATCH  0
-#define RP_VERSION_STRING "0.2.0"
+#define RP_VERSION_STRING "0.3.0"
 
 #if defined(_WIN32)
 #define RP_API
@@ -107,7 +107,7 @@ struct rp_desc;
  * Returns  text, which has size bytes. */
 RP_API const char *rp_last_error_in(const struct rp_desc *desc, rp_word word, void *context, char *text, size_t size);
 
-/* Return the version of the linked library, such as "0.2.0". RP_VERSION_STRING is the version of this header. */
+/* Return the version of the linked library, such as "0.3.0". RP_VERSION_STRING is the version of this header. */
 RP_API const char *rp_version(void);
 
 /* ------------------------------------------------------------------------------------------------ arrays */

@@ -40,6 +40,7 @@ int main(int argc, char **argv)
 }
 END
 cp examples/01_attend.c examples/t5_generate.c examples/s0.c "$work/mpi.c" "$work/user/"
+version=$(sed -n 's/.*RP_VERSION_STRING "\([0-9]*\.[0-9]*\).*/\1/p' include/relpos/relpos.h)
 # package LANGUAGE COMPONENT...: configure a project that needs these components, with the installation in $prefix
 prefix=$work/prefix
 package()
@@ -49,7 +50,7 @@ package()
     cat >"$work/user/CMakeLists.txt" <<END
 cmake_minimum_required(VERSION 3.25)
 project(user LANGUAGES $language)
-find_package(relpos 0.2 REQUIRED${*:+ COMPONENTS }$*)
+find_package(relpos $version REQUIRED${*:+ COMPONENTS }$*)
 foreach(program 01_attend,relpos t5_generate,t5 s0,layers mpi,mpi)
   string(REGEX MATCH "(.*),(.*)" program \${program})
   if(TARGET relpos::\${CMAKE_MATCH_2})
