@@ -123,6 +123,27 @@ function endsOf(fits, value, low, high, unit) {
   return [end(low, -1), end(high, 1), step * unit];
 }
 
+/** Create the control of a parameter, which is `start` in the first text of the term. Return [parameter, control, for a
+ * slider its spec]. */
+function parameterControl(p, start, set) {
+  const spec = {key: p.key, label: p.key.replaceAll('_', ' ')}, integer = p.type === 'int';
+  if (p.type === 'flag') return [p, control({...spec, type: 'check'}, set)];
+  if (p.type === 'choice') return [p, control({...spec, type: 'select', options: p.choices}, set)];
+  if (p.type === 'sign') return [p, control({...spec, type: 'select', options: ['-1', '1']}, set)];
+  if (p.type === 'grid') return [p, control({...spec, label: 'grid, rows x columns', type: 'text'}, set)];
+  const max = Math.min(integer ? Math.max(4, start * 4) : start < 1 ? 1 : start * 2, p.max ?? Infinity);
+  const slider = {
+    ...spec,
+    type: 'range',
+    min: Math.min(start, 0),
+    max,
+    step: integer               ? 1 :
+      start < 1e-3 && start > 0 ? 'any' :
+                                  0.01
+  };
+  return [p, control(slider, set), slider];
+}
+
 /** Return a fieldset of controls for state[key], the text of a term. none: offer "no term" as a choice. fits(text):
  * whether the view can show a term. */
 export function termEditor({
@@ -168,29 +189,11 @@ export function termEditor({
                 text :
                 withoutNames(core, text));  // a table may have another size
           };
-          made = !term ? [] : term.parameters.map(p => {
-            const start = +(given(startText(core, facts, name)).get(p.key) ?? known.defaults[p.key]),
-                  integer = p.type === 'int';
-            const spec = {key: p.key, label: p.key.replaceAll('_', ' ')};
-            if (p.type === 'flag') return [p, control({...spec, type: 'check'}, set(p.key, p.required))];
-            if (p.type === 'choice')
-              return [p, control({...spec, type: 'select', options: p.choices}, set(p.key, p.required))];
-            if (p.type === 'sign')
-              return [p, control({...spec, type: 'select', options: ['-1', '1']}, set(p.key, p.required))];
-            if (p.type === 'grid')
-              return [p, control({...spec, label: 'grid, rows x columns', type: 'text'}, set(p.key, p.required))];
-            const max = Math.min(integer ? Math.max(4, start * 4) : start < 1 ? 1 : start * 2, p.max ?? Infinity);
-            const slider = {
-              ...spec,
-              type: 'range',
-              min: Math.min(start, 0),
-              max,
-              step: integer               ? 1 :
-                start < 1e-3 && start > 0 ? 'any' :
-                                            0.01
-            };
-            return [p, control(slider, set(p.key, p.required)), slider];
-          });
+          made = !term ?
+            [] :
+            term.parameters.map(
+              p => parameterControl(
+                p, +(given(startText(core, facts, name)).get(p.key) ?? known.defaults[p.key]), set(p.key, p.required)));
           box.replaceChildren(...made.map(([, c]) => c.element));
         }
         select.dataset.text = written;

@@ -173,8 +173,46 @@ export function misfit(spec, given, state, from = `The link has ${spec.key}=`) {
 let ids = 0;
 const id = () => `e${ids++}`;
 
+/** Create the slider and the field of a number; see `control`. ends(low, high, step): set those of the slider. */
+function numberControl(spec, name, label, change) {
+  let {lower, upper} = spec, shown;
+  const read = input => () => {
+    const given = input.value, of = {...spec, lower, upper, limit: undefined}, value = fit(of, given, shown),
+          why = misfit(of, given, {[spec.key]: value}, given.trim() ? 'You wrote ' : 'You wrote nothing');
+    if (value !== undefined) change(spec.key, value);
+    if (why) number.value = value, number.dispatchEvent(new CustomEvent('refused', {bubbles: true, detail: why}));
+  };
+  const number = h(
+    'input', {type: 'number', id: name, step: spec.step ?? 1, min: spec.lower, max: spec.upper, 'data-key': spec.key});
+  const range =
+    h('input', {type: 'range', 'aria-label': spec.label, min: spec.min, max: spec.max, step: spec.step ?? 1});
+  number.addEventListener('change', read(number));
+  range.addEventListener('input', read(range));
+  return {
+    element: h('div', {class: 'field'}, label, range, number),
+    set: value => {
+      if (+range.max < value) range.max = value;
+      if (+range.min > value) range.min = value;
+      range.value = shown = value;
+      if (document.activeElement !== number || number.value === '' || +number.value !== value) number.value = value;
+    },
+    ends(low, high, step) {
+      [range.min, range.max] = [low, high];
+      if (spec.step !== 'any') range.step = step;
+    },
+    limit: now => {
+      if (!Array.isArray(now ?? [])) range.max = number.max = upper = now;
+      else {
+        [lower, upper] = [number.min, number.max] = now ?? [spec.lower, spec.upper];
+        range.min = Math.max(spec.min, lower);
+        range.max = Math.max(range.min, Math.min(spec.max, upper));
+      }
+    }
+  };
+}
+
 /** Create a control for state[key]. spec: {key, label, type: range|select|check|text, min, max (limits of the slider),
- * lower, upper (limits of the number), limit(state) (a limit below upper, or both limits, or undefined), step, options}.
+ * lower, upper (limits of the number), limit(state) (a limit below upper, both limits, or undefined), step, options}.
  * Return {element, set}. If a number cannot be used, its field sends the event `refused` with a sentence. */
 export function control(spec, change) {
   const name = id(), label = h('label', {for: name
@@ -221,40 +259,7 @@ export function control(spec, change) {
       }
     };
   }
-  let {lower, upper} = spec, shown;
-  const read = input => () => {
-    const given = input.value, of = {...spec, lower, upper, limit: undefined}, value = fit(of, given, shown),
-          why = misfit(of, given, {[spec.key]: value}, given.trim() ? 'You wrote ' : 'You wrote nothing');
-    if (value !== undefined) change(spec.key, value);
-    if (why) number.value = value, number.dispatchEvent(new CustomEvent('refused', {bubbles: true, detail: why}));
-  };
-  const number = h(
-    'input', {type: 'number', id: name, step: spec.step ?? 1, min: spec.lower, max: spec.upper, 'data-key': spec.key});
-  const range =
-    h('input', {type: 'range', 'aria-label': spec.label, min: spec.min, max: spec.max, step: spec.step ?? 1});
-  number.addEventListener('change', read(number));
-  range.addEventListener('input', read(range));
-  return {
-    element: h('div', {class: 'field'}, label, range, number),
-    set: value => {
-      if (+range.max < value) range.max = value;
-      if (+range.min > value) range.min = value;
-      range.value = shown = value;
-      if (document.activeElement !== number || number.value === '' || +number.value !== value) number.value = value;
-    },
-    ends(low, high, step) {
-      [range.min, range.max] = [low, high];
-      if (spec.step !== 'any') range.step = step;
-    },
-    limit: now => {
-      if (!Array.isArray(now ?? [])) range.max = number.max = upper = now;
-      else {
-        [lower, upper] = [number.min, number.max] = now ?? [spec.lower, spec.upper];
-        range.min = Math.max(spec.min, lower);
-        range.max = Math.max(range.min, Math.min(spec.max, upper));
-      }
-    }
-  };
+  return numberControl(spec, name, label, change);
 }
 
 /** Create a form with a control for every spec that has a label; other settings are changed elsewhere in the view.

@@ -152,7 +152,7 @@ case $parts in *mpi)
     "$cc" "$work/mpi.c" -o "$work/mpi" $(PKG_CONFIG_PATH=$pc pkg-config --cflags --libs relpos_mpi)
     for program in "$work/user.mpi" "$work/mpi"; do
         LD_LIBRARY_PATH=$libraries OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun -q -n 2 --oversubscribe "$program" >"$work/log"
-        test "$(grep -c '^0\.2\.' "$work/log")" = 2
+        test "$(grep -cF "$version." "$work/log")" = 2
     done ;;
 esac
 
@@ -201,7 +201,7 @@ for file in bash-completion/completions/relpos zsh/site-functions/_relpos fish/v
 done
 
 echo "SONAME"
-objdump -p "$(find "$work/prefix" -name librelpos.so)" | grep SONAME | grep -q 'librelpos\.so\.0\.2$'
+objdump -p "$(find "$work/prefix" -name librelpos.so)" | grep SONAME | grep -q "librelpos\.so\.$version\$"
 
 echo "the program runs from wherever the prefix is moved to"
 mv "$work/prefix" "$work/moved"
