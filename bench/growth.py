@@ -11,8 +11,8 @@ same time. Forget gates are -0.2 on average. Calls longer than --seconds are ski
 file.
 
 The second command adds the layers of a decoder with forget gates, whose queries, keys and gates come from a text. Run
-`relpos lab train bench/forget.lab -o out/forget` before. bench/report.py and bench/plots.py create docs/performance.md
-and its plot from the results.  SPDX-License-Identifier: Apache-2.0
+`relpos lab train bench/forget.lab -o out/forget` before. bench/report.py and bench/plots.py create
+docs/performance-tables.md and its plot from the results.  SPDX-License-Identifier: Apache-2.0
 """
 import argparse
 import ctypes

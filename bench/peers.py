@@ -3,7 +3,7 @@ with a description of the machine.
 
     bench/setup.sh build/venv
     build/venv/bin/python bench/peers.py build/release/librelpos.so -o bench/results/peers.json
-    python3 bench/report.py && build/venv/bin/python bench/plots.py          # docs/performance.md and its plots
+    python3 bench/report.py && build/venv/bin/python bench/plots.py          # docs/performance-tables.md and its plots
 
 For each problem, relpos and all peers are called alternately in one process, so a slow moment of the machine affects
 all of them. Each peer gets its preferred layout and one call before timing. Compilation is not timed; if the name of a

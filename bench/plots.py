@@ -1,5 +1,5 @@
-"""Draw the plots of docs/performance.md from bench/results/peers.json, finetune.json, growth.json and t5.json. Needs
-matplotlib (bench/setup.sh).
+"""Draw the plots of docs/performance-tables.md from bench/results/peers.json, finetune.json, growth.json and t5.json.
+Needs matplotlib (bench/setup.sh).
 
     build/venv/bin/python bench/plots.py [png]     png: also write PNG files to build/plots
 SPDX-License-Identifier: Apache-2.0

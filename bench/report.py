@@ -1,5 +1,5 @@
-"""Write docs/performance.md from bench/results/peers.json, beginning with the problems in which relpos is slower.
-Standard library only.
+"""Write docs/performance-tables.md from bench/results/peers.json, beginning with the problems in which relpos
+is slower. Standard library only.
 
     python3 bench/report.py              write the page
     python3 bench/report.py --check      exit with 1 if the page is stale or a plot is missing
@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 root = Path(__file__).resolve().parent.parent
-PAGE = root / "docs/performance.md"
+PAGE = root / "docs/performance-tables.md"
 PLOTS = {"forward": "Forward: time of each peer over that of relpos, by length",
          "backward": "Forward and backward: time of each peer over that of relpos, by length",
          "rate": "Operations per second and the measured peak, by length",
@@ -151,9 +151,9 @@ LINEAR = {"linear_avx2.json": ("f32", "int8"), "linear.json": ("f32",), "linear_
           "linear_bf16.json": ("bf16",)}
 
 
-def elsewhere():
-    """Return the table of what is slower outside the table of bench/peers.py: calls from Python, whole models,
-    encoders, linear layers, and a machine with older results."""
+def comparisons():
+    """Return (comparison, others, ratios) for what bench/peers.py does not compare: calls from Python, whole models,
+    encoders and linear layers. A ratio is the time of the fastest other program over that of relpos."""
     calls = json.loads((root / "bench/results/python_call.json").read_text())
     short = [r[passes][its] / r[passes][ours] for r in calls["calls"] for passes in ("forward", "both")
              for ours, its, _ in CALLS]
@@ -174,9 +174,15 @@ def elsewhere():
             min(x[1] for side, x in r.items() if side.endswith("/relpos")) for r in data["results"] if r["type"] == kind
             and (r["rows"] < 16) == (size == "1 to 8")])
             for kind in kinds for size in ("1 to 8", "16 to 512")]
-    found += [(f"calls from C, {label(d['machine'])}, not measured since kernels changed", "the peers above", [
-        min((ratio(r, name) for name in r["times"] if is_peer(name)), default=1) for r in d["rows"]]) for d in others()
-              if "changed_since" in d["machine"]]
+    return found
+
+
+def elsewhere():
+    """Return the table of what is slower outside the table of bench/peers.py, with machines with older results."""
+    found = comparisons() + [(
+        f"calls from C, {label(d['machine'])}, not measured since kernels changed", "the peers above", [
+            min((ratio(r, name) for name in r["times"] if is_peer(name)), default=1) for r in d["rows"]])
+        for d in others() if "changed_since" in d["machine"]]
     return ["Other comparisons are counted here. The last column has the lowest time of another program divided by the "
             "time of relpos:", "", *table(
 ("comparison", "with", "another is faster in", "lowest ratio"),
@@ -664,6 +670,12 @@ def encoders_section():
                   "bench/results/t5_avx2.json", "```", ""]
 
 
+def count_models():
+    """Return how many model types of transformers work, such as "422 of 533 model types"."""
+    found = [x["result"] for x in json.loads((root / "bench/results/hf_models.json").read_text())["models"]]
+    return f"{found.count('equal')} of {len(found) - found.count('not tried')} model types"
+
+
 def models():
     """Return the results of bench/hf.py, and its rows, the lowest ratio first. A row also gets `best`, the faster one
     of sdpa and eager; `ratio`, the time of `best` over that of relpos; `most`, the ratio of an attention that costs
@@ -855,7 +867,8 @@ def machine_section(data):
 def page():
     data = load()
     m = data["machine"]
-    out = ["# Performance", "", "<!-- made by bench/report.py from bench/results/peers.json -->",
+    out = ["# Raw tables of performance", "", "<!-- made by bench/report.py from bench/results/peers.json -->",
+           "[Performance](performance.md) is the summary. "
            f"This page compares relpos with PyTorch {m['torch'].split('+')[0]} and ONNX Runtime {m['onnxruntime']} on "
            f"{m['threads']} thread"
            f"{'s' * (m['threads'] > 1)} of {label(m)}. Calls of B1 H8 D64 (windows: B512 H8 D32) alternate in one "
@@ -876,7 +889,7 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["--check"]:
         missing = [name for name in PLOTS if not (root / f"docs/performance/{name}.svg").exists()]
         if missing or PAGE.read_text() != page():
-            sys.exit(f"docs/performance.md is stale{', plots are missing: ' + ', '.join(missing) if missing else ''} "
+            sys.exit(f"{PAGE.name} is stale{', plots are missing: ' + ', '.join(missing) if missing else ''} "
                      "(python3 bench/report.py, then bench/plots.py)")
     else:
         PAGE.write_text(page())

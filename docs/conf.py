@@ -22,6 +22,7 @@ extensions = ["myst_parser", "breathe", "sphinx.ext.autodoc", "sphinx.ext.autosu
 # autosummary writes .rst files to docs/api
 source_suffix = {".md": "markdown", ".rst": "restructuredtext", ".scd": "markdown"}
 exclude_patterns = ["terms/head.md", "maintainers", "templates"]
+OUTSIDE = {"performance-tables", "hf-performance", "costs", "ranking", "results", "model"}  # pages that others link to
 templates_path = ["templates"]
 html_theme, html_title = "furo", f"relpos {version}"
 html_static_path, html_css_files = ["static"], ["site.css"]
@@ -95,11 +96,15 @@ def read_source(app, name, source):
     elif name.startswith("man/"):
         source[0] = man_page(source[0])
     elif name == "index":
-        source[0] = source[0].replace("<!-- README -->", readme()).replace("<!-- tutorials -->", tutorials.cards())
+        source[0] = source[0].replace("<!-- README -->", readme())
         app.env.note_dependency(str(here.parent / "README.md"))
+    elif name == "start":
+        source[0] = source[0].replace("<!-- tutorials -->", tutorials.cards())
     elif name.startswith("tutorials/"):
         source[0] = tutorials.page(name.removeprefix("tutorials/"))
         app.env.note_dependency(str(tutorials.kept(name.removeprefix("tutorials/"))))
+    elif name in OUTSIDE:
+        source[0] = "---\norphan: true\n---\n" + source[0]
     for far, near in {"../lab/model/README.md": "model.md",
                       "../lab/results/report.md": "results.md",
                       "../lab/results/ranking.md": "ranking.md"}.items():

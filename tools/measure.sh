@@ -39,4 +39,5 @@ if [ -n "$python" ]; then
 fi
 python3 bench/report.py
 python3 bench/gain.py
+python3 bench/summary.py
 python3 tools/numbers.py

@@ -83,7 +83,7 @@ def gains():
              f"transformers {seconds(protein, 'transformers f32'):.1f} s"),
             (f"T5-small's shape writes, {small['batch']} texts at once, int8",
              f"**{rate('relpos int8')} tokens/s**", f"CTranslate2 {rate('CTranslate2 int8')} tokens/s"),
-            ("memory for attention over 65,536 tokens, 8 heads", f"**{megabytes:.0f} MB**",
+            ("memory for attention over 65,536 tokens, 8 heads, two threads", f"**{megabytes:.0f} MB**",
              f"an N × N bias {dense_gigabytes:.0f} GB")]
     return report.table(("one thread of a CPU, random weights", "relpos", "the usual way"), rows)
 

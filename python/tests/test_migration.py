@@ -1,4 +1,4 @@
-"""Run both sides of each row of the tables in docs/migrate.md, and the calls in docs/index.md.
+"""Run both sides of each row of the tables in docs/migrate.md, and the calls in docs/start.md.
 
 SPDX-License-Identifier: Apache-2.0"""
 import os
@@ -140,8 +140,8 @@ def test_symm_learning(row):
 
 
 def starts(language, heading):
-    """The code block in a tab of docs/index.md has at most three lines."""
-    part = (root / "docs/index.md").read_text().partition(f"{{tab-item}} {heading}\n")[2]
+    """The code block in a tab of docs/start.md has at most three lines."""
+    part = (root / "docs/start.md").read_text().partition(f"{{tab-item}} {heading}\n")[2]
     block = re.search(rf"```{language}\n(.*?)```", part, re.S)[1]
     assert block.count("\n") <= 3
     return block
