@@ -1,24 +1,33 @@
 #!/bin/sh
-# release.sh -- build a release from the last commit: dist/ with the wheel, the sdist, the explorer's page, the documentation site and
-# SHA256SUMS. The tree must be clean. The wheel is built from the sdist and tested in a new virtual environment.
-#   tools/release.sh            build; takes minutes, and needs the network for pip and for Debian's sources of four libraries
+# release.sh -- build a release from the last commit: dist/ with the wheel, the sdist, the explorer's page, the Debian packages, archives of
+# the documentation site and of the page, and SHA256SUMS. The tree must be clean. The wheel is built from the sdist and tested in a new
+# virtual environment and in a bare root.
+#   tools/release.sh            build; takes a quarter of an hour, and needs the network for pip, for Debian's packages and for its sources of
+#                               four libraries
 #   tools/release.sh --twice    build in two folders, and fail if a file differs, because a commit must always give the same bytes
-# Needs Debian 12, the packages of ./check, and dpkg-dev. SPDX-License-Identifier: Apache-2.0
+#   tools/release.sh --wheel    build only the wheel, from the files of the working tree, and test it; dist/ stays as it is
+# Needs Debian 12, the packages of ./check, and dpkg-dev. docs/maintainers/release.md says what follows.
+# SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/.."
 . tools/need.sh
-case ${1:-} in
-'' | --twice) twice=${1:-} ;;
+. tools/copy_tree.sh
+mode=${1:-}
+case $mode in
+'' | --twice | --wheel) ;;
 *)
-    echo "release.sh: unknown argument $1; use --twice or no argument" >&2
+    echo "release.sh: unknown argument $1; use --twice, --wheel or no argument" >&2
     exit 2
     ;;
 esac
-if [ -n "$(git status --porcelain)" ]; then
+if [ "$mode" != --wheel ]; then
+    python3 tools/version.py --release
+fi
+if [ "$mode" != --wheel ] && [ -n "$(git status --porcelain)" ]; then
     echo "release.sh: the tree has uncommitted changes; commit or stash them (git status lists them)" >&2
     exit 1
 fi
-need gcc libc6-dev cmake ninja-build python3-venv scdoc zlib1g-dev dpkg-dev advancecomp doxygen clang-19 lld-19 wasi-libc libclang-rt-19-dev-wasm32
+need debootstrap gcc libc6-dev cmake ninja-build python3-venv scdoc zlib1g-dev dpkg-dev advancecomp doxygen clang-19 lld-19 wasi-libc libclang-rt-19-dev-wasm32
 commit=$(git rev-parse HEAD)
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct "$commit")
 unset CFLAGS CPPFLAGS LDFLAGS CMAKE_C_COMPILER_LAUNCHER
@@ -41,13 +50,17 @@ archive() {
     tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --mode=u+rw,go+r,go-w \
         --transform "s,^\\.,$2," -C "$1" -cf - . | gzip -9n >"$2.tar.gz"
 }
-# make TREE DIST: export the commit to TREE, build there, and put the files into DIST
-make() {
+# make_wheel TREE DIST: export the commit, or the working tree, to TREE, and build the sdist, the page and the wheel in DIST
+make_wheel() {
     tree=$place/$1
     dist=$place/$2
     rm -rf "$tree" "$dist"
     mkdir -p "$tree" "$dist"
-    git archive "$commit" | tar -x -C "$tree"
+    if [ "$mode" = --wheel ]; then
+        copy_tree "$tree"
+    else
+        git archive "$commit" | tar -x -C "$tree"
+    fi
     cd "$tree"
     try "$python" -m build --no-isolation --sdist --outdir "$dist" .
     mkdir "$tree/build" "$tree/build/wheel"
@@ -58,16 +71,31 @@ make() {
         -C cmake.define.RELPOS_STATIC_IO="$static" -C cmake.define.RELPOS_PAGE="$dist/relpos-explorer.html" -C build-dir="$tree/build/from-sdist" "$dist"/relpos-*.tar.gz
     try env PATH="$place/venv/bin:$PATH" "$python" -m auditwheel repair -w "$dist" "$tree"/build/wheel/*.whl # the name then has the glibc version
     try advzip -z -4 -q "$dist"/relpos-*.whl # compress with zopfli, which saves 4 %; files and their order do not change
+    cd "$place/../.."
+}
+# make TREE DIST: build all files of a release in DIST
+make() {
+    make_wheel "$1" "$2"
+    try tools/debian.sh
+    cp build/debian/*.deb "$dist"
+    cd "$tree"
     mkdir -p build/python
     cp -r "$dist" build/python/dist # docs/build.sh uses this wheel
     try docs/build.sh
-    (cd "$dist" && archive "$tree/build/docs/html" "$(basename "$dist"/relpos-*.tar.gz .tar.gz)-docs")
+    mkdir build/explorer
+    cp LICENSE "$dist/relpos-explorer.html" build/explorer
+    name=$(basename "$dist"/relpos-*.tar.gz .tar.gz)
+    (cd "$dist" && archive "$tree/build/docs/html" "$name-docs" && archive "$tree/build/explorer" "$name-explorer")
     (cd "$dist" && sha256sum -- * >"$place/sums" && mv "$place/sums" SHA256SUMS)
     cd "$place/../.."
 }
 
-make first dist
-wheel=$(echo "$place"/dist/*.whl)
+if [ "$mode" = --wheel ]; then
+    make_wheel working working-dist
+else
+    make first dist
+fi
+wheel=$(echo "$dist"/*.whl)
 bytes=$(wc -c <"$wheel")
 # the size includes zlib, jansson, libzip and libpng
 . tools/wheel_limit.sh
@@ -77,7 +105,11 @@ rm -rf "$place/user"
 python3 -m venv "$place/user"
 env PATH=/nowhere "$place/user/bin/python" -m pip install -q --disable-pip-version-check "$wheel" # PATH has no compiler
 tools/wheel_test.sh "$place/user" page
-if [ -n "$twice" ]; then
+tools/bare_root.sh "$wheel"
+if [ "$mode" = --wheel ]; then
+    exit 0
+fi
+if [ -n "$mode" ]; then
     make second again
     for file in "$place"/dist/*; do
         cmp "$file" "$place/again/$(basename "$file")" || differs=yes

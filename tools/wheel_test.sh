@@ -53,9 +53,13 @@ else
     refuses 'relpos-explorer.html is not in this installation .* put build/web/relpos-explorer.html in /.*/relpos/share/doc/relpos' explore
 fi
 refuses 'x.jsonl: cannot be read' lab report x.jsonl # from lab/report, which the environment's Python runs, since PATH has none
-refuses 'lab/model/vim.safetensors: cannot be opened\|OpenBLAS' explain --model lab/model/vim.safetensors --text word
+refuses 'lab/model/vim.safetensors: cannot be opened\|libopenblas' explain --model lab/model/vim.safetensors --text word
 [ "$("$bin/python" -m relpos bucket 5)" = '5 21' ]
-[ -s "$bin/../share/man/man1/relpos.1" ] || { echo "no man pages: scdoc was missing when the wheel was built"; exit 1; }
+for word in '' $(PATH=$work/bin "$bin/relpos" --help | sed -n 's/^  \([a-z0-9]*\)  .*/-\1/p'); do
+    [ -s "$bin/../share/man/man1/relpos$word.1" ] || { echo "no page relpos$word.1; was scdoc missing when the wheel was built?"; exit 1; }
+done
+"$bin/python" -c 'import relpos.t5; relpos.t5.T5' || { echo "the wheel has no relpos.t5"; exit 1; }
+refuses 'no-such-model' t5 info no-such-model
 for file in bash-completion/completions/relpos zsh/site-functions/_relpos fish/vendor_completions.d/relpos.fish; do
     says . info --completion "$(expr "$file" : '\([a-z]*\)')"
     cmp "$bin/../share/$file" out
