@@ -11,8 +11,8 @@ not run, the reason.
                                          file
     tools/hf_models.py --memory [NAME...]  measure the memory at 4,096 tokens of the named models, by default of all
                                            working ones not yet measured
-    tools/hf_models.py --write           write docs/hf-models.md from that file
-    tools/hf_models.py --check           exit with 1 if that page is stale
+    tools/hf_models.py --write           write docs/hf-models.md from that file, and the number in docs/hf.md
+    tools/hf_models.py --check           exit with 1 if one of them is stale
 
 --write and --check need only the standard library; the other commands need torch, transformers and relpos. Models run
 in eval mode, in f64 if possible, with 2 layers if the config allows it. If eager attention cannot run a model with such
@@ -29,7 +29,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent))
 import hf_configs  # noqa: E402
-from made import check, root, write  # noqa: E402
+from made import between, check, root, write  # noqa: E402
 
 saved = root / "bench/results/hf_models.json"
 MAPPINGS = "MODEL_MAPPING", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING"
@@ -718,7 +718,15 @@ page from bench/results/hf_models.json.
 
 
 def made_files():
-    return {"docs/hf-models.md": HEAD + page()}
+    """Return the page of all model types, and docs/hf.md with their number."""
+    results = [row["result"] for row in json.loads(saved.read_text())["models"]]
+    count = (f"[Every model type](hf-models.md) is the list: {results.count('equal')} of the "
+             f"{len(results) - results.count('not tried')} that were tried give the results and gradients of their own "
+             "attention.\n")
+    guide = (root / "docs/hf.md").read_text()
+    return {"docs/hf-models.md": HEAD + page(),
+            "docs/hf.md": between(guide, "<!-- count: made by tools/hf_models.py -->\n", "<!-- end of count -->", count,
+                                  "docs/hf.md")}
 
 
 if __name__ == "__main__":

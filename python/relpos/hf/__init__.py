@@ -5,19 +5,9 @@
 
 Importing this module registers the implementation. A model uses it only if you load the model with it or switch the
 model to it. Models that get their attention function from transformers can use it, except some, for which loading
-raises Refused. A bias or a four-axis mask that is already an array is used as given. relpos creates no N×N bias or mask
-for
-
-- masks: padding, causal, sliding windows and packed sequences, in any model;
-- T5, mT5, UMT5, LongT5 (local attention), Switch Transformers, Pop2Piano, Pix2Struct and MPNet: the table of buckets;
-- LayoutLMv3: three tables of buckets, for tokens and for boxes;
-- BLOOM, MPT and Falcon: ALiBi; GPT-J, CodeGen and RoFormer (encoder only): rotated queries and keys;
-- Swin, Swin v2 and their copies in Swin2SR, Donut, MaskFormer and CLAP, and BEiT: the table of a window;
-- SAM, SAM-HQ and ViTDet: vectors by row and column;
-- DeBERTa, v2 and v3: position vectors; Wav2Vec2-BERT and Wav2Vec2-Conformer: Shaw's key vectors, or Transformer-XL's
-  vectors;
-- WavLM: a table of buckets, times a gate of each query;
-- XLNet: Transformer-XL's vectors, if you pass no permutation or target mapping.
+raises Refused. A bias or a four-axis mask that is already an array is used as given. relpos creates no N×N mask for
+padding, causal masks, sliding windows and packed sequences, and no N×N bias for the models of docs/hf.md. The program
+tools/hf_models.py compares each model type with its own attention; docs/hf-models.md has the results.
 
 torch.compile compiles a model to one graph if it does so with eager attention, including a decoding step with a static
 cache. torch.autocast, torch.jit.trace and gradient checkpoints work as usual. The weights of output_attentions have
