@@ -43,7 +43,7 @@ static void reduce_vectors(const rpi_call *c, const rpi_source *s, const double 
         const rpi_pair p = rpi_pair_of(c->args, s->term, 0, h, 0);
         for (int64_t e = 0; e < v->count; e++)
             for (int64_t x = 0; x < v->width; x++)
-                v->product->vec_grad(&p, e, x, sums[(h * v->count + e) * v->width + x],
+                v->product->vec_grad(&p, v->skip + e, x, sums[(h * v->count + e) * v->width + x],
                                      &c->backward->sums.term[s->term]);
     }
 }

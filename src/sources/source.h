@@ -71,9 +71,10 @@ typedef struct rpi_filled {
 typedef struct rpi_vectors {
     const rpi_product *product;
     double factor;        /* factor of the product */
-    int64_t count,        /* number of vectors */
+    int64_t skip,         /* number of the product's vectors before the first one that the call may use */
+        count,            /* number of vectors */
         padded;           /* count rounded up to a multiple of NR */
-    int64_t first,        /* delta of the first vector */
+    int64_t first,        /* delta of the first vector, which is vector `skip` of the product */
         width;            /* channels of a vector */
     void *columns;        /* [H or 1] packed like values, as columns of NR channels; NULL if not needed */
     int64_t columns_step; /* between heads */

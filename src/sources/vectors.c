@@ -9,12 +9,14 @@
 enum { BLOCK_VECTORS = 16, BLOCK_CHANNELS = 64 };
 typedef double vector_block[BLOCK_VECTORS][BLOCK_CHANNELS];
 
-/* Load channels [x, x+m) of vectors [e, e+n) of a product. */
-static void load_vectors(const rpi_pair *p, const rpi_product *product, int64_t e, int64_t n, int64_t x, int64_t m,
+/* Load channels [x, x+m) of vectors [e, e+n). */
+static void load_vectors(const rpi_pair *p, const rpi_vectors *vectors, int64_t e, int64_t n, int64_t x, int64_t m,
                          double to[][BLOCK_CHANNELS])
 {
+    const rpi_product *product = vectors->product;
     const rpi_view *v = &p->array[product->array];
     const bool contiguous = product->row && v->stride[2] == 1 && rpi_is_floating(v->dtype);
+    e += vectors->skip;
     for (int64_t i = 0; i < n; i++)
         if (contiguous)
             rpi_load_f64(to[i],
@@ -45,7 +47,7 @@ static void fill_panels(const rp_plan *plan, const rpi_pair *p, const rpi_vector
             const int64_t m = rpi_min(BLOCK_CHANNELS, v->width - x);
             const int64_t there = rpi_clamp(v->count - e, 0, n);
             vector_block block;
-            load_vectors(p, v->product, e, there, x, m, block);
+            load_vectors(p, v, e, there, x, m, block);
             if (there < n) /* vectors from count to padded are 0 */
                 memset(block[there], 0, (size_t)(n - there) * sizeof *block);
             store_transposed(plan, block, n, m, to, at + e / nr * nr * v->width + x * nr + e % nr, nr);
@@ -62,11 +64,11 @@ static void fill_columns(const rp_plan *plan, const rpi_pair *p, const rpi_vecto
     for (int64_t n = 0; n < v->padded; n++) {
         bool finite = true;
         for (int64_t x = 0; nonfinite && x < v->width && n < v->count; x++) {
-            const double y = v->product->vec(p, n, x);
+            const double y = v->product->vec(p, v->skip + n, x);
             finite = finite && isfinite(plan->ops->real == 8 ? y : (double)(float)y);
         }
         for (int64_t x = 0; x < wide; x++) {
-            const double y = n < v->count && x < v->width && finite ? v->product->vec(p, n, x) : 0;
+            const double y = n < v->count && x < v->width && finite ? v->product->vec(p, v->skip + n, x) : 0;
             const int64_t column = x / nr * nr, step = rpi_min(nr, wide - column);
             rpi_put_real(plan, v->columns, p->h * v->columns_step + column * v->padded + n * step + x - column, y);
         }
@@ -106,11 +108,11 @@ void rpi_channels_task(void *context, int64_t h, int32_t worker)
         vector_block block, ends;
         for (int64_t e = 0; e < v->count; e += BLOCK_VECTORS) {
             const int64_t n = rpi_min(BLOCK_VECTORS, v->count - e);
-            load_vectors(&p, v->product, e, n, x, m, block);
+            load_vectors(&p, v, e, n, x, m, block);
             store_transposed(plan, block, n, m, k->channels, at + pad + e, k->step);
         }
-        load_vectors(&p, v->product, 0, 1, x, m, ends);
-        load_vectors(&p, v->product, v->count - 1, 1, x, m, ends + 1);
+        load_vectors(&p, v, 0, 1, x, m, ends);
+        load_vectors(&p, v, v->count - 1, 1, x, m, ends + 1);
         for (int64_t c = 0; c < m; c++) {
             for (int64_t n = 0; n < pad; n++)
                 rpi_put_real(plan, k->channels, at + c * k->step + n, ends[0][c]);

@@ -29,9 +29,10 @@ static void work_is_aligned_and_its_size_fits(void **state)
         problem_free(&p);
     }
     free(room);
-    /* strides of 0 make a small array look like a table of 2^41 vectors; packing it for each head overflows */
+    /* strides of 0 make a small array look like a table of 2^41 vectors; packing it for each head overflows. Vectors of
+     * values are packed whole, those of keys only for the offsets of the call. */
     static float zeros[32768 * 64], out[32768 * 64];
-    rp_term term = rp_term_init(RP_TERM_RELKEY);
+    rp_term term = rp_term_init(RP_TERM_RELVAL);
     rp_desc d = rp_desc_init(1, 32768, 1, 1, 64);
     const int64_t shape[4] = {1, 32768, 1, 64}, rows[2] = {(int64_t)1 << 41, 64};
     rp_plan *plan;
@@ -132,6 +133,30 @@ static void expect_each_too_large(const rp_desc *desc, rp_tensors *t, int wanted
 }
 
 /* Strides of 0 make small arrays look so large that no machine has enough memory for the prepared data. */
+/* A call packs the vectors of its offsets only: 16 tokens need little memory beside a table of 2^21 vectors. */
+static void a_large_table_costs_what_the_call_uses(void **state)
+{
+    (void)state;
+    const rp_term_kind kinds[] = {RP_TERM_RELKEY, RP_TERM_DEBERTA};
+    for (size_t n = 0; n < sizeof kinds / sizeof *kinds; n++) {
+        rp_term term = rp_term_init(kinds[n]);
+        rp_desc d = rp_desc_init(1, 12, 16, 16, 64);
+        term.left = term.right = term.span = 1 << 20;
+        d.terms = &term;
+        d.n_terms = 1;
+        EACH_ISA(isa)
+        {
+            rp_plan *plan;
+            d.isa = isa;
+            good(rp_plan_create(&plan, &d));
+            const size_t size = rp_plan_work_size(plan, NULL);
+            if (size == 0 || size > (size_t)16 << 20)
+                fail_msg("16 tokens and 2^21 vectors of 64 for 12 heads take %zu bytes of work on %s", size, isa);
+            rp_plan_destroy(plan);
+        }
+    }
+}
+
 static void memory_beyond_63_bits_is_refused(void **state)
 {
     (void)state;
@@ -235,6 +260,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(work_is_aligned_and_its_size_fits),
+        cmocka_unit_test(a_large_table_costs_what_the_call_uses),
         cmocka_unit_test(memory_beyond_63_bits_is_refused),
         cmocka_unit_test(a_call_without_memory_writes_nothing),
     };
