@@ -178,8 +178,8 @@ def model_section():
                 (words, link, seconds(real), seconds(simulated), f"{simulated / real:.2f}")
                 for words, link, real, simulated in points()]),
             "The links are between two network namespaces of one machine, with TCP of Open MPI "
-            "([bench/scaling_net.py](../../bench/scaling_net.py)). 1 Gbit/s is `tc tbf` on a pair of veth devices. This "
-            "kernel "
+            "([bench/scaling_net.py](../../bench/scaling_net.py)). 1 Gbit/s is `tc tbf` on a pair of veth devices. "
+            "This kernel "
             "has no `netem`, so a program with two TUN devices delays and drops packets of the other links. It needs "
             "some of the processors' time. "
             "These problems are short, so what the model leaves out is visible: packing and checking arrays, and the "

@@ -40,7 +40,8 @@ def main(mode):
         expect(header, f"RP_VERSION_{part}", number, found(header, rf"^#define RP_VERSION_{part} +(\d+)$"))
     expect(header, "the example of rp_version", version, found(header, r'linked library, such as "([^"]*)"'))
     debian = "packaging/debian"
-    expect(f"{debian}/changelog", "the first version", f"{version}-1", found(f"{debian}/changelog", r"^relpos \((.*)\) "))
+    expect(f"{debian}/changelog", "the first version", f"{version}-1",
+           found(f"{debian}/changelog", r"^relpos \((.*)\) "))
     library = f"librelpos{minor}"
     expect(f"{debian}/control", "the package of the libraries", library,
            found(f"{debian}/control", r"^Package: (librelpos\d.*)$"))

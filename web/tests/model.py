@@ -21,7 +21,8 @@ def every_term(page):
             page.p.select_option("#a-kind", kind)
             page.frames()
             now = page.p.evaluate("relpos.state().a")
-            check(f"model {source} {kind}: no error", page.problem() == "" and now.split(",")[0] == kind, page.problem())
+            problem = page.problem()
+            check(f"model {source} {kind}: no error", problem == "" and now.split(",")[0] == kind, problem)
             if source == "minilm":
                 continue
             page.download("Save the arrays")

@@ -1,4 +1,6 @@
-"""Move every slider of every view to both ends, with every term that the view offers. SPDX-License-Identifier: Apache-2.0"""
+"""Move every slider of every view to both ends, with every term that the view offers.
+
+SPDX-License-Identifier: Apache-2.0"""
 
 from checks import check
 from explorer import Page
