@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Check the layering in docs/maintainers/design.md: a file includes and calls only the folders listed below for its
-own folder. Print each include or call that is not allowed and exit with 1. Also check that the .c files of a folder use each
-other's functions and variables in one direction only, and that every file of src begins with its path, a description
-and the licence. Standard library only.
+own folder. Print each include or call that is not allowed and exit with 1. Also check that the .c files of a folder
+use each other's functions and variables in one direction only, and that every file of src begins with its path, a
+description and the licence. Standard library only.
 
     tools/arrows.py
 
