@@ -272,7 +272,7 @@ int cli_refused(int code, const char *command, const cli_problem *p, const char 
 enum { CLI_WORDS_MAX = 1024 };
 const char *cli_words(const cli_problem *p, char text[CLI_WORDS_MAX]);
 /* The same with rp_last_error_in of another copy of the library. */
-typedef const char *cli_last_error_in(const rp_desc *desc, rp_word word, void *context, char *text, size_t size);
+typedef const char *cli_last_error_in(const rp_desc *desc, rp_word *word, void *context, char *text, size_t size);
 const char *cli_words_of(cli_last_error_in *last, const cli_problem *p, char text[CLI_WORDS_MAX]);
 #pragma GCC poison rp_last_error /* its messages name fields of C structs; use cli_words */
 

@@ -87,7 +87,7 @@ static void json_pair(const char *before, const char *key, const char *value)
 static void json_mask(const char *before, rp_mask_kind kind)
 {
     static const char *const holds[] = {
-        [RP_MASK_TRUTH] = "truth", [RP_MASK_COUNTS] = "counts", [RP_MASK_LABELS] = "labels"};
+        [RP_HOLDS_TRUTH] = "truth", [RP_HOLDS_COUNTS] = "counts", [RP_HOLDS_LABELS] = "labels"};
     const rp_mask_info *m = rp_mask_info_of(kind);
     char usage[CLI_MASK_MAX];
     printf("%s{", before);

@@ -452,7 +452,7 @@ static int fill_mask(problem *p, int32_t n, uint64_t *state)
     int64_t shape[RP_MAX_AXES], size;
     if (rp_mask_shape(&p->desc, n, &ndim, shape) != RP_OK || ndim == 0)
         return 0;
-    static const rp_dtype type[] = {[RP_MASK_TRUTH] = RP_BOOL, [RP_MASK_COUNTS] = RP_I64, [RP_MASK_LABELS] = RP_I32};
+    static const rp_dtype type[] = {[RP_HOLDS_TRUTH] = RP_BOOL, [RP_HOLDS_COUNTS] = RP_I64, [RP_HOLDS_LABELS] = RP_I32};
     const rp_mask_holds holds = rp_mask_info_of(p->masks[n].kind)->holds;
     *a = rp_array_of(NULL, type[holds], ndim, shape);
     size = problem_size(a);
@@ -461,9 +461,9 @@ static int fill_mask(problem *p, int32_t n, uint64_t *state)
         const uint64_t r = problem_next(state);
         const int64_t last = shape[ndim - 1];
         switch (holds) {
-        case RP_MASK_COUNTS: ((int64_t *)a->data)[x] = (int64_t)(r % (uint64_t)(p->desc.len_k + 1)); break;
-        case RP_MASK_LABELS: ((int32_t *)a->data)[x] = (int32_t)(x % last * 3 / (last + 1)); break;
-        case RP_MASK_TRUTH: ((uint8_t *)a->data)[x] = r % 5 != 0; break;
+        case RP_HOLDS_COUNTS: ((int64_t *)a->data)[x] = (int64_t)(r % (uint64_t)(p->desc.len_k + 1)); break;
+        case RP_HOLDS_LABELS: ((int32_t *)a->data)[x] = (int32_t)(x % last * 3 / (last + 1)); break;
+        case RP_HOLDS_TRUTH: ((uint8_t *)a->data)[x] = r % 5 != 0; break;
         }
     }
     return a->data ? 0 : -1;

@@ -121,7 +121,7 @@ typedef struct rp_term_facts {
 /* Return the facts about a kind, or NULL for an unknown kind. */
 RP_API const rp_term_facts *rp_term_about(rp_term_kind kind);
 
-/* Return parameter number `index` of a kind, in the order of rp_term_print, or NULL past the last. */
+/* Return parameter number `index`, 0 or more, of a kind, in the order of rp_term_print, or NULL past the last. */
 RP_API const rp_param *rp_term_param(rp_term_kind kind, int index);
 
 /* Return the value of a parameter that is not REAL. For CHOICE it is the number of the choice. For GRID, column 0 is
@@ -140,7 +140,7 @@ static inline double rp_param_number(const rp_term *term, const rp_param *p, int
     return (double)rp_param_integer(term, p, column);
 }
 
-/* Return array number `index` of a kind, in the order of rp_tensors.term, or NULL past the last. */
+/* Return array number `index`, 0 or more, of a kind, in the order of rp_tensors.term, or NULL past the last. */
 RP_API const rp_array_facts *rp_term_array_about(rp_term_kind kind, int index);
 
 /* Return the role of a kind; RP_ROLE_BIAS for an unknown kind. */
@@ -160,11 +160,13 @@ RP_API int rp_term_takes_name(rp_term_kind kind);
  * Returns  the length without the final 0, of which at most size - 1 bytes are written; 0 for an unknown kind. */
 RP_API size_t rp_term_option(rp_term_kind kind, char *text, size_t size);
 
-/* Set sizes that are still 0 after rp_term_sizes to usual values for len_k keys.
- * Returns  RP_OK, RP_E_ARG. */
+/* Set sizes that are still 0 after rp_term_sizes to usual values for len_k keys, 1 or more. term_size is as in
+ * rp_term_parse_sized.
+ * Returns  as rp_term_usual_sizes; also RP_E_UNSUPPORTED if the caller's rp_term does not have the field of a size. */
 RP_API rp_status rp_term_usual_sizes_sized(rp_term *term, size_t term_size, int64_t len_k);
 
-/* See rp_term_usual_sizes_sized. */
+/* Set sizes as rp_term_usual_sizes_sized does.
+ * Returns  RP_OK; RP_E_ARG for a NULL pointer. */
 static inline rp_status rp_term_usual_sizes(rp_term *term, int64_t len_k)
 {
     return rp_term_usual_sizes_sized(term, sizeof *term, len_k);

@@ -26,8 +26,8 @@
  *          machine; those of attention depend on the instruction set (relpos.h). rp_layers_use_blas replaces the
  *          plain loops.
  * Memory   O(Lq + Lk), except for weights on request.
- * Errors   every function that can fail returns rp_status: RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_RANGE, RP_E_OVERLAP,
- *          RP_E_UNSUPPORTED, RP_E_OVERFLOW or RP_E_NOMEM. rp_layer_last_error describes the failure in one line.
+ * Errors   every function that can fail returns rp_status, and its paragraph "Returns" names the errors.
+ *          rp_layer_last_error describes the failure in one line.
  * Threads  any number of threads may call rp_layer_forward on one layer. Calls that change the layer (backward, step,
  *          read, random) need it alone.
  *
@@ -50,7 +50,13 @@ RP_API const char *rp_layer_last_error(void);
 #define RP_LAYER_MASKS 4 /* largest number of masks of a layer */
 
 /* The four projections. */
-typedef enum rp_projection { RP_Q = 0, RP_K = 1, RP_V = 2, RP_O = 3, RP_PROJECTIONS = 4 } rp_projection;
+typedef enum rp_projection {
+    RP_Q = 0,          /* of query */
+    RP_K = 1,          /* of key */
+    RP_V = 2,          /* of value */
+    RP_O = 3,          /* of the output of attention */
+    RP_PROJECTIONS = 4 /* number of projections */
+} rp_projection;
 
 /* A description of a layer. Start from rp_layer_desc_init or from the function of a published class below. It is plain
  * data.
@@ -60,7 +66,7 @@ typedef enum rp_projection { RP_Q = 0, RP_K = 1, RP_V = 2, RP_O = 3, RP_PROJECTI
 typedef struct rp_layer_desc {
     size_t size;                    /* sizeof(rp_layer_desc) */
     rp_dtype dtype;                 /* RP_F32 or RP_F64: type of all arrays of the layer and of its arithmetic */
-    int64_t width;                  /* width of query */
+    int64_t width;                  /* width of query; this and the sizes below are 1 … 2^31-1 */
     int64_t key_width;              /* width of key; 0 = width */
     int64_t value_width;            /* width of value; 0 = key_width */
     int64_t out_width;              /* width of out; 0 = width, or H Dv without an output projection */
@@ -145,7 +151,8 @@ RP_API rp_layer_desc rp_layer_additive_rel_attention(int64_t embed_dim, int64_t 
 typedef struct rp_layer rp_layer;
 
 /* Create a layer. Its weights and gradients are zeros.
- * Returns  RP_OK and *layer; on an error *layer = NULL. */
+ * Returns  RP_OK and *layer; on an error *layer = NULL and RP_E_ARG, RP_E_SHAPE, RP_E_RANGE, RP_E_UNSUPPORTED,
+ *          RP_E_OVERFLOW or RP_E_NOMEM. */
 RP_API rp_status rp_layer_create(rp_layer **layer, const rp_layer_desc *desc);
 
 /* Destroy a layer that no call is using. NULL is allowed. */
@@ -180,11 +187,12 @@ RP_API void rp_layer_step(rp_layer *layer, double rate);
 
 /* Read the weights from a .safetensors or .npz file with arrays under their names, of any floating type, converted to
  * the layer's type. Other arrays of the file are ignored; *unused (may be NULL) receives their number.
- * Errors   RP_E_ARG if the file cannot be read; RP_E_SHAPE if an array is missing or has another shape, with its name.
- *          The layer then has not changed. */
+ * Returns  RP_OK; RP_E_ARG if the file cannot be read; RP_E_SHAPE if an array is missing or has another shape, with its
+ *          name; RP_E_NOMEM. After an error the layer has not changed. */
 RP_API rp_status rp_layer_read(rp_layer *layer, const char *path, int64_t *unused);
 
-/* Write the weights to a .safetensors or .npz file, completely or not at all. */
+/* Write the weights to a .safetensors or .npz file, completely or not at all.
+ * Returns  RP_OK; RP_E_ARG if the name has another ending or the file cannot be written; RP_E_NOMEM. */
 RP_API rp_status rp_layer_write(const rp_layer *layer, const char *path);
 
 /* -------------------------------------------------------------------------------------------------- calls of layers */
@@ -192,7 +200,8 @@ RP_API rp_status rp_layer_write(const rp_layer *layer, const char *path);
 /* The keys and values of the tokens so far, for decoding. */
 typedef struct rp_layer_cache rp_layer_cache;
 
-/* Create an empty cache for `batch` sequences of up to `capacity` tokens. On an error *cache = NULL. */
+/* Create an empty cache for `batch` sequences, 0 or more, of up to `capacity` tokens, 0 or more.
+ * Returns  RP_OK and *cache; on an error *cache = NULL and RP_E_ARG, RP_E_RANGE, RP_E_OVERFLOW or RP_E_NOMEM. */
 RP_API rp_status rp_layer_cache_create(rp_layer_cache **cache, const rp_layer *layer, int64_t batch, int64_t capacity);
 
 /* Destroy a cache. NULL is allowed. */
@@ -222,7 +231,7 @@ typedef struct rp_layer_call {
     rp_array term[2 * RP_LAYER_TERMS][RP_MAX_ARRAYS]; /* arrays of the terms that are not weights of the layer: those of
                                                          the layer's terms, then those of terms_of */
     rp_array mask[RP_LAYER_MASKS];                    /* arrays of the masks */
-    int64_t q_offset;                                 /* position of query 0; with a cache, its length is added */
+    int64_t q_offset; /* position of query 0, -2^60 … 2^60; with a cache, its length is added */
     /* A layer whose terms are added to those of this one, such as the first layer of T5. Their gradients are added to
      * that layer. It has the type and heads of this layer; NULL: none. */
     rp_layer *terms_of;
@@ -246,7 +255,9 @@ RP_API void rp_layer_saved_free(rp_layer_saved *saved);
 
 /* Compute out and weights. If `saved` is not NULL, *saved receives what rp_layer_backward needs, and NULL on an error;
  * it then excludes a cache.
- * Edges    a row that may attend to no key has out = bo, or 0 without bo. An error leaves the cache as it was. */
+ * Edges    a row that may attend to no key has out = bo, or 0 without bo. An error leaves the cache as it was.
+ * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_RANGE, RP_E_OVERLAP, RP_E_UNSUPPORTED, RP_E_OVERFLOW,
+ *          RP_E_NOMEM. */
 RP_API rp_status rp_layer_forward(const rp_layer *layer, const rp_layer_call *call, rp_layer_saved **saved);
 
 /* The gradients of a call. Start from rp_layer_grads_init. Absent outputs are not computed; outputs must not overlap
@@ -271,13 +282,16 @@ RP_API rp_layer_grads rp_layer_grads_init(void);
 
 /* Compute the gradients of sum(dout * out) + sum(dweights * weights). Those of the weights of the layer are added to
  * rp_layer_param.grad; those of the inputs are written. `call` is that of the forward call, and the weights and arrays
- * must not have changed. */
+ * must not have changed.
+ * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_RANGE, RP_E_OVERLAP, RP_E_OVERFLOW, RP_E_NOMEM. */
 RP_API rp_status rp_layer_backward(rp_layer *layer, const rp_layer_call *call, const rp_layer_saved *saved,
                                    const rp_layer_grads *g);
 
 /* Compute the biases of the layer's terms for queries q_offset … q_offset + Lq - 1 and keys 0 … Lk - 1, as an array.
  * Needs terms without arrays of the call.
- * Shapes   bias [1, H, Lq, Lk] of the layer's type. */
+ * Shapes   bias [1, H, Lq, Lk] of the layer's type.
+ * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_OVERFLOW, RP_E_NOMEM; RP_E_RANGE unless q_offset is
+ *          -2^60 … 2^60. */
 RP_API rp_status rp_layer_biases(const rp_layer *layer, int64_t q_offset, const rp_array *bias);
 
 /* A function with the interface of cblas_sgemm. */
@@ -298,22 +312,30 @@ RP_API void rp_layers_use_blas(rp_sgemm *sgemm, rp_dgemm *dgemm);
 /* Cut images into patches of size x size pixels: patches[b, y n + x, (c, dy, dx)] = images[b, c, y size + dy, x size +
  * dx], with n patches in a row. A product with the weights of a convolution of the same stride embeds them, as in a
  * ViT.
- * Shapes  images [B, C, n_h size, n_w size], patches [B, n_h n_w, C size size]. */
+ * Shapes   images [B, C, n_h size, n_w size], patches [B, n_h n_w, C size size]; size >= 1.
+ * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_OVERLAP. */
 RP_API rp_status rp_patches(const rp_array *images, int64_t size, const rp_array *patches);
 
-/* The inverse of rp_patches, which is also its gradient. */
+/* Put patches together: the inverse of rp_patches, which is also its gradient.
+ * Shapes   as rp_patches.
+ * Returns  as rp_patches. */
 RP_API rp_status rp_patches_back(const rp_array *patches, int64_t size, const rp_array *images);
 
 /* How rp_resize_table interpolates: as torch.nn.functional.interpolate with align_corners=False. */
-typedef enum rp_interpolation { RP_BILINEAR = 0, RP_BICUBIC = 1 } rp_interpolation;
+typedef enum rp_interpolation {
+    RP_BILINEAR = 0, /* mode="bilinear" */
+    RP_BICUBIC = 1   /* mode="bicubic" */
+} rp_interpolation;
 
 /* Interpolate a table of absolute positions to a grid of another size, as a ViT needs for other image sizes. The first
  * `extra` rows, such as that of a class token, are copied.
- * Shapes   table [extra + from_h from_w, D], resized [extra + to_h to_w, D]. */
+ * Shapes   table [extra + from_h from_w, D], resized [extra + to_h to_w, D]; extra >= 0, the other sizes >= 1.
+ * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_RANGE, RP_E_OVERLAP, RP_E_OVERFLOW. */
 RP_API rp_status rp_resize_table(const rp_array *table, int64_t from_h, int64_t from_w, int64_t extra,
                                  rp_interpolation how, const rp_array *resized, int64_t to_h, int64_t to_w);
 
-/* Compute the gradient of rp_resize_table: dtable from dresized, with the same sizes. */
+/* Compute the gradient of rp_resize_table: dtable from dresized, with the same sizes.
+ * Returns  as rp_resize_table; also RP_E_NOMEM. */
 RP_API rp_status rp_resize_table_back(const rp_array *dresized, int64_t to_h, int64_t to_w, int64_t extra,
                                       rp_interpolation how, const rp_array *dtable, int64_t from_h, int64_t from_w);
 
@@ -329,16 +351,20 @@ typedef struct rp_windows {
 } rp_windows;
 
 /* Roll and cut grids into windows.
- * Shapes   grids [B, h, w, C], windows [B n, window_h window_w, C], n = (h / window_h) (w / window_w). */
+ * Shapes   grids [B, h, w, C], windows [B n, window_h window_w, C], n = (h / window_h) (w / window_w).
+ * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_RANGE, RP_E_STRIDE, RP_E_OVERLAP. */
 RP_API rp_status rp_window_partition(const rp_array *grids, const rp_windows *of, const rp_array *windows);
 
-/* Put windows back into grids and undo the roll: the inverse of rp_window_partition, which is also its gradient. */
+/* Put windows back into grids and undo the roll: the inverse of rp_window_partition, which is also its gradient.
+ * Shapes   as rp_window_partition.
+ * Returns  as rp_window_partition. */
 RP_API rp_status rp_window_reverse(const rp_array *windows, const rp_windows *of, const rp_array *grids);
 
 /* Compute the array of the mask RP_MASK_SEGMENTS for shifted windows: tokens of a window that are not neighbours in the
  * unrolled grid have different labels. Without a shift all labels are 0. Swin adds -100 to the scores of such pairs;
  * the mask gives them weight 0.
- * Shapes   labels [B n, window_h window_w] of RP_I32. */
+ * Shapes   labels [B n, window_h window_w] of RP_I32.
+ * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_RANGE, RP_E_OVERFLOW. */
 RP_API rp_status rp_window_labels(const rp_windows *of, const rp_array *labels);
 
 #ifdef __cplusplus

@@ -70,7 +70,7 @@ typedef struct rp_mpi_calls {
     void (*free_plan)(rp_mpi_plan *plan);
     rp_status (*backward)(rp_mpi_plan *plan, const rp_tensors *local, const rp_grads *grads, char *error);
     /* rp_last_error_in of the librelpos that these functions call; a static program has another copy. */
-    const char *(*last_error_in)(const rp_desc *desc, rp_word word, void *context, char *text, size_t size);
+    const char *(*last_error_in)(const rp_desc *desc, rp_word *word, void *context, char *text, size_t size);
 } rp_mpi_calls;
 
 /* Return the table of functions. */

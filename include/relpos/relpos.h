@@ -11,15 +11,22 @@
  * Sign      the offset of a pair is delta = key - query = j - (i + q_offset), everywhere.
  * Letters   B batch, H query heads, Hk key/value heads, Lq queries, Lk keys, Dk width of q and k, Dv width of v and
  *           out.
- * There are three main structs. rp_desc describes what to compute (plain data). rp_plan is a checked description, ready
- * to run (immutable; threads may share it). rp_tensors lists the arrays that one call reads and writes.
  *
- *     rp_term   term = rp_term_init(RP_TERM_ALIBI);                 rp_attention does all this in one call
- *     rp_desc   desc = rp_desc_init(1, 8, 1024, 1024, 64);
+ * rp_desc describes what to compute; it is plain data. If the arrays are contiguous and terms and masks need no arrays,
+ * one call does the rest:
+ *
+ *     rp_term term = rp_term_init(RP_TERM_ALIBI);
+ *     rp_desc desc = rp_desc_init(1, 8, 1024, 1024, 64);                         B, H, Lq, Lk, Dk
  *     desc.terms = &term, desc.n_terms = 1;
- *     rp_plan  *plan;
+ *     if (rp_attention(&desc, q, k, v, out) != RP_OK) { puts(rp_last_error()); exit(1); }
+ *
+ * For other layouts, arrays of terms and masks, other outputs, decoding and gradients there are two more structs.
+ * rp_plan is a checked description, ready to run (immutable; threads may share it). rp_tensors lists the arrays that
+ * one call reads and writes.
+ *
+ *     rp_plan *plan;
  *     if (rp_plan_create(&plan, &desc) != RP_OK) { puts(rp_last_error()); exit(1); }
- *     int64_t    shape[4] = {1, 8, 1024, 64};
+ *     int64_t shape[4] = {1, 8, 1024, 64};
  *     rp_tensors t = rp_tensors_init();
  *     t.q = rp_array_of(q, RP_F32, 4, shape);  t.k = ...;  t.v = ...;  t.out = ...;
  *     rp_attend(plan, &t, NULL);
@@ -27,6 +34,9 @@
  *
  * The library never prints, aborts, exits or changes global state of the process. It starts threads in the first call
  * that needs them.
+ *
+ * Order of this file: status, arrays, terms (terms.h), masks, the description, one call, plans, threads, the arrays of
+ * a call, decoding, ranges of keys and rows, gradients, looking inside, this machine, names in error messages.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_H
@@ -54,58 +64,27 @@ extern "C" {
 
 /* ------------------------------------------------------------------------------------------------ status */
 
-/* The result of a call. Unless it is RP_OK or RP_E_CANCELLED, the call has not written to the caller's arrays. */
+/* The result of a call. Unless it is RP_OK or RP_E_CANCELLED, the call has not written to the caller's arrays. The
+ * paragraph "Returns" of a function names every error that it returns. */
 typedef enum rp_status {
-    RP_OK = 0,        /* success */
-    RP_E_ARG = 1,     /* a NULL pointer, an unknown name or enumerator, a struct of another version */
-    RP_E_SHAPE = 2,   /* an array whose shape differs from the one that the description requires */
-    RP_E_STRIDE = 3,  /* a last axis that is not contiguous, or an output whose elements share memory */
-    RP_E_RANGE = 4,   /* a number outside its bounds, or NaN */
-    RP_E_OVERLAP = 5, /* an output that overlaps an input or another output */
-    /* valid but not supported: two terms where one is allowed, an instruction set this machine lacks */
-    RP_E_UNSUPPORTED = 6,
-    RP_E_NOMEM = 7,    /* out of memory */
-    RP_E_OVERFLOW = 8, /* a product of sizes that does not fit in 63 bits */
-    RP_E_CANCELLED = 9 /* the progress callback cancelled the call; the contents of the outputs are undefined */
+    RP_OK = 0,            /* success */
+    RP_E_ARG = 1,         /* a NULL pointer, an unknown name or enumerator, a struct of another version */
+    RP_E_SHAPE = 2,       /* an array whose shape differs from the one that the description requires */
+    RP_E_STRIDE = 3,      /* a last axis that is not contiguous, or an output whose elements share memory */
+    RP_E_RANGE = 4,       /* a number outside its bounds, or NaN */
+    RP_E_OVERLAP = 5,     /* an output that overlaps an input or another output */
+    RP_E_UNSUPPORTED = 6, /* valid but not supported, such as an instruction set that this machine lacks */
+    RP_E_NOMEM = 7,       /* out of memory */
+    RP_E_OVERFLOW = 8,    /* a product of sizes that does not fit in 63 bits */
+    RP_E_CANCELLED = 9    /* the progress callback cancelled the call; the contents of the outputs are undefined */
 } rp_status;
 
 /* Return the name of a status, such as "RP_E_SHAPE", or "unknown status" for any other number. */
 RP_API const char *rp_status_name(rp_status status);
 
 /* Return one line about the last failure on this thread (the field, its value, the bound, what to do), or "" before any
- * failure. */
+ * failure. rp_last_error_in replaces names of C fields in it. */
 RP_API const char *rp_last_error(void);
-
-/* The parts of a call that an error message can name. */
-typedef enum rp_field_of {
-    RP_FIELD_DESC = 0,       /* a field of rp_desc: "desc.q_offset" */
-    RP_FIELD_TENSORS = 1,    /* a field of rp_tensors: "tensors.q_offset" */
-    RP_FIELD_PAGES = 2,      /* a field of rp_pages: "pages.len_k" */
-    RP_FIELD_TERM = 3,       /* a term, "terms[0]", or a parameter of one, "terms[0].left" */
-    RP_FIELD_TERM_ARRAY = 4, /* an array of a term: "term[0].table" */
-    RP_FIELD_MASK = 5,       /* a mask, "masks[0]", or a parameter of one, "masks[0].left" */
-    RP_FIELD_MASK_ARRAY = 6, /* the array of a mask: "mask[0]" */
-} rp_field_of;
-
-/* A field named in an error message. */
-typedef struct rp_field {
-    rp_field_of of;   /* part of the call that has the field */
-    int32_t index;    /* index of the term or mask; otherwise 0 */
-    const char *name; /* name of the field, parameter or array, such as "left"; "" for a term or mask itself */
-    const char *kind; /* kind of the term or mask, such as "t5"; otherwise "" */
-} rp_field;
-
-/* A callback of rp_last_error_in. Write your name for a field to text, which has size >= 1 bytes, and return 1; or
- * return 0 for the default name. */
-typedef int (*rp_word)(void *context, const rp_field *field, char *text, size_t size);
-struct rp_desc;
-
-/* Write rp_last_error to text, with names of C fields replaced by names for the users of your program. `word` chooses
- * the name of each field. If word is NULL or returns 0, the name has the form "left of window", "table of t5",
- * "key_mask" or "q_offset". desc is the description of the failed call, which gives the kinds of terms and masks; it
- * may be NULL.
- * Returns  text, which has size bytes. */
-RP_API const char *rp_last_error_in(const struct rp_desc *desc, rp_word word, void *context, char *text, size_t size);
 
 /* Return the version of the linked library, such as "0.3.0". RP_VERSION_STRING is the version of this header. */
 RP_API const char *rp_version(void);
@@ -115,19 +94,19 @@ RP_API const char *rp_version(void);
 /* The type of an array's elements. q, k, v, outputs and learned arrays have floating types; arrays of masks have
  * integer types or bool. */
 typedef enum rp_dtype {
-    RP_F32 = 0,
-    RP_F64 = 1,
+    RP_F32 = 0,  /* IEEE single */
+    RP_F64 = 1,  /* IEEE double; arithmetic is f64 */
     RP_F16 = 2,  /* IEEE half, for storage; arithmetic is f32 */
     RP_BF16 = 3, /* the upper half of an f32, for storage; arithmetic is f32 */
     RP_BOOL = 4, /* one byte; any non-zero value is true */
-    RP_U8 = 5,
-    RP_I8 = 6,
-    RP_U16 = 7,
-    RP_I16 = 8,
-    RP_U32 = 9,
-    RP_I32 = 10,
-    RP_U64 = 11,
-    RP_I64 = 12
+    RP_U8 = 5,   /* uint8_t */
+    RP_I8 = 6,   /* int8_t */
+    RP_U16 = 7,  /* uint16_t */
+    RP_I16 = 8,  /* int16_t */
+    RP_U32 = 9,  /* uint32_t */
+    RP_I32 = 10, /* int32_t */
+    RP_U64 = 11, /* uint64_t */
+    RP_I64 = 12  /* int64_t */
 } rp_dtype;
 
 /* Return the size of one element in bytes, or 0 for an unknown type. */
@@ -137,7 +116,8 @@ RP_API size_t rp_dtype_size(rp_dtype dtype);
 RP_API const char *rp_dtype_name(rp_dtype dtype);
 
 /* Convert n elements of any type to a floating type, each rounded once to nearest even. `to` and `from` must not
- * overlap. Returns  RP_OK; RP_E_ARG if to_type is not a floating type. */
+ * overlap. n <= 0 converts nothing.
+ * Returns  RP_OK; RP_E_ARG if to_type is not a floating type, or from_type is unknown. */
 RP_API rp_status rp_convert(void *to, rp_dtype to_type, const void *from, rp_dtype from_type, int64_t n);
 
 #define RP_MAX_AXES   4  /* largest number of axes of an array */
@@ -157,8 +137,8 @@ typedef struct rp_array {
 } rp_array;
 
 /* Return a contiguous (row-major) view.
- * Shapes   ndim axes of shape[0], …, shape[ndim-1]. If their product overflows, the strides are such that calls refuse
- *          the view. */
+ * Shapes   ndim axes, 0 … RP_MAX_AXES, of shape[0], …, shape[ndim-1]; other numbers are errors of the call. If their
+ *          product overflows, the strides are such that calls refuse the view. */
 static inline rp_array rp_array_of(const void *data, rp_dtype dtype, int32_t ndim, const int64_t *shape)
 {
     rp_array a;
@@ -180,114 +160,33 @@ static inline rp_array rp_array_of(const void *data, rp_dtype dtype, int32_t ndi
 
 #include "terms.h"
 
-/* ------------------------------------------------------------------------------------------- what: the description */
+/* ------------------------------------------------------------------------------------------------ masks */
 
-/* The kinds of mask; masks.def has the condition of each. */
+/* The kinds of mask. masks.def lists each with its name and the condition under which query i attends to key j. */
 typedef enum rp_mask_kind {
-    RP_MASK_NONE = 0,
+    RP_MASK_NONE = 0, /* no kind; an error in a description */
 #define RP_X(ENUM, name, meaning) ENUM,
 #include "masks.def"
 #undef RP_X
     RP_MASK_COUNT /* one more than the last kind */
 } rp_mask_kind;
 
-/* The precision of f32 products on AMX, whose tiles multiply bf16. It has no effect on other instruction sets and
- * types. The names are those of PyTorch's float32_matmul_precision.
- *   HIGHEST  each number is a sum of three bf16, with six products: errors no larger than those of f32 multiply-adds
- *   HIGH     each number is a sum of two bf16, with three products: each product is off by up to 2^-16 of its size, so
- *            errors of results are about ten times those of f32
- * Bounds: docs/maintainers/numerics.md; rp_error_bound and rp_gradient_bound take the precision into account. */
-typedef enum rp_precision {
-    RP_PRECISION_HIGHEST = 0,
-    RP_PRECISION_HIGH = 1,
-} rp_precision;
-
 /* One mask. Query i attends to key j only if every mask allows it. Masks use the positions i + q_offset and j, never
- * given positions. */
+ * the q_positions and k_positions of a term. Start from rp_mask_init. */
 typedef struct rp_mask {
     rp_mask_kind kind; /* which mask; its array, if any, is in rp_tensors.mask */
-    int64_t left;      /* WINDOW: number of keys allowed before the query; -1 = no limit */
-    int64_t right;     /* WINDOW: number of keys allowed after the query; -1 = no limit */
+    int64_t left;      /* WINDOW: number of keys allowed before the query, >= 0; -1 = no limit (the default) */
+    int64_t right;     /* WINDOW: number of keys allowed after the query, >= 0; -1 = no limit (the default) */
 } rp_mask;
-
-#define RP_SCALE_AUTO (-HUGE_VAL) /* rp_desc.scale: 1/sqrt(Dk) */
-
-/* A description of what to compute. Start from rp_desc_init. It is plain data: the plan copies it with its terms and
- * masks. */
-typedef struct rp_desc {
-    size_t size;          /* sizeof(rp_desc); rp_plan_create fails for another version of the struct */
-    int64_t batch;        /* B >= 0 */
-    int64_t heads;        /* H >= 1 */
-    int64_t kv_heads;     /* Hk >= 1, divides H; 0 = H */
-    int64_t len_q;        /* Lq >= 0 */
-    int64_t len_k;        /* Lk >= 0 */
-    int64_t dim_k;        /* Dk >= 1 */
-    int64_t dim_v;        /* Dv >= 1; 0 = Dk */
-    rp_dtype dtype;       /* type of q, k, v and out: f32, f64, f16 or bf16; arithmetic is f64 for f64, else f32 */
-    double scale;         /* factor of <q, k>, -1e20 to 1e20; RP_SCALE_AUTO = 1/sqrt(Dk) */
-    double softcap;       /* c of c tanh(x/c), applied before the biases; 1e-20 to 1e20; 0 = none */
-    double softcap_after; /* c of a softcap after the biases; 1e-20 to 1e20; 0 = none; both may be set */
-    int64_t q_offset;     /* position of query 0; may be negative */
-    const rp_term *terms; /* n_terms position terms */
-    int32_t n_terms;      /* 0 … RP_MAX_TERMS */
-    int32_t n_masks;      /* 0 … RP_MAX_MASKS */
-    const rp_mask *masks; /* n_masks masks */
-    double dropout;       /* probability p that a weight is dropped, 0 <= p < 1; the others are divided by 1 - p */
-    uint64_t seed;        /* seed of dropout; with b, h, i and j it decides which weights are dropped, on any machine */
-    int32_t flexible;     /* 1: len_q and len_k are maxima; q and k determine the lengths of each call */
-    rp_precision precision; /* precision of f32 products; rp_desc_init sets HIGHEST */
-    const char *isa;  /* name of the instruction set; "reference" = the reference path; NULL: see rp_isa_default */
-    size_t term_size; /* sizeof(rp_term) of the caller; fields that an older struct lacks have their defaults */
-    size_t mask_size; /* sizeof(rp_mask) of the caller, like term_size */
-} rp_desc;
-
-/* Return a description of plain attention: Hk = H, Dv = Dk, f32, scale 1/sqrt(Dk), no terms, no masks. */
-static inline rp_desc rp_desc_init(int64_t batch, int64_t heads, int64_t len_q, int64_t len_k, int64_t dim_k)
-{
-    rp_desc d;
-    d.size = sizeof d;
-    d.batch = batch;
-    d.heads = heads;
-    d.kv_heads = 0;
-    d.len_q = len_q;
-    d.len_k = len_k;
-    d.dim_k = dim_k;
-    d.dim_v = 0;
-    d.dtype = RP_F32;
-    d.scale = RP_SCALE_AUTO;
-    d.softcap = 0.0;
-    d.softcap_after = 0.0;
-    d.q_offset = 0;
-    d.terms = NULL;
-    d.n_terms = 0;
-    d.n_masks = 0;
-    d.masks = NULL;
-    d.dropout = 0.0;
-    d.seed = 0;
-    d.flexible = 0;
-    d.precision = RP_PRECISION_HIGHEST;
-    d.isa = NULL;
-    d.term_size = sizeof(rp_term);
-    d.mask_size = sizeof(rp_mask);
-    return d;
-}
-
-/* Compute the shape of array number `index` of desc->terms[term], so that you can allocate and fill it.
- * Shapes   shape receives the axes and *ndim their number; *ndim = 0 if the term has no such array.
- * Returns  RP_OK; RP_E_ARG; for an invalid description as rp_plan_create. */
-RP_API rp_status rp_term_shape(const rp_desc *desc, int32_t term, int32_t index, int32_t *ndim, int64_t *shape);
 
 /* Return the name of a mask in the command line and Python, such as "key_mask", or NULL for an unknown kind. */
 RP_API const char *rp_mask_name(rp_mask_kind kind);
 
-/* Compute the shape of the array of desc->masks[mask]; *ndim = 0 if it has no array. Otherwise like rp_term_shape. */
-RP_API rp_status rp_mask_shape(const rp_desc *desc, int32_t mask, int32_t *ndim, int64_t *shape);
-
 /* The contents of a mask's array, which has any integer type. */
 typedef enum rp_mask_holds {
-    RP_MASK_TRUTH = 0,  /* nonzero = attend */
-    RP_MASK_COUNTS = 1, /* numbers of keys */
-    RP_MASK_LABELS = 2, /* labels of tokens; tokens with equal labels attend to each other */
+    RP_HOLDS_TRUTH = 0,  /* nonzero = attend */
+    RP_HOLDS_COUNTS = 1, /* numbers of keys */
+    RP_HOLDS_LABELS = 2, /* labels of tokens; tokens with equal labels attend to each other */
 } rp_mask_holds;
 
 /* A parameter of a mask: an integer field of rp_mask. */
@@ -319,7 +218,8 @@ RP_API const rp_mask_info *rp_mask_info_of(rp_mask_kind kind);
 /* Return parameter number `index` of a kind of mask, or NULL past the last. */
 RP_API const rp_mask_param *rp_mask_param_of(rp_mask_kind kind, int index);
 
-/* Return a mask of the given kind with its parameters at their defaults. */
+/* Return a mask of the given kind with its parameters at their defaults. An unknown kind is an error of the call that
+ * uses the mask. */
 static inline rp_mask rp_mask_init(rp_mask_kind kind)
 {
     rp_mask m;
@@ -334,20 +234,120 @@ static inline rp_mask rp_mask_init(rp_mask_kind kind)
     return m;
 }
 
-/* Set a parameter of a mask. */
+/* Set a parameter of a mask to a value from param->min to param->max; others are errors of the call that uses the
+ * mask. */
 static inline void rp_mask_set(rp_mask *mask, const rp_mask_param *param, int64_t value)
 {
     if (param->offset + sizeof value <= sizeof *mask)
         *(int64_t *)(void *)((unsigned char *)mask + param->offset) = value;
 }
 
+/* -------------------------------------------------------------------------------------------- what: the description */
+
+/* The precision of f32 products on AMX, whose tiles multiply bf16. It has no effect on other instruction sets and
+ * types. The names are those of PyTorch's float32_matmul_precision. docs/maintainers/numerics.md has bounds of the
+ * errors; rp_error_bound and rp_gradient_bound take the precision into account. */
+typedef enum rp_precision {
+    /* each number is a sum of three bf16, with six products: errors no larger than those of f32 multiply-adds */
+    RP_PRECISION_HIGHEST = 0,
+    /* each number is a sum of two bf16, with three products: each product is off by up to 2^-16 of its size, so errors
+     * of results are about ten times those of f32 */
+    RP_PRECISION_HIGH = 1,
+} rp_precision;
+
+#define RP_SCALE_AUTO (-HUGE_VAL) /* rp_desc.scale: 1/sqrt(Dk) */
+
+/* A description of what to compute. Start from rp_desc_init. It is plain data: a plan copies it with its terms and
+ * masks. The number of bytes of each array must fit in 63 bits. */
+typedef struct rp_desc {
+    size_t size;          /* sizeof(rp_desc); rp_plan_create fails for another version of the struct */
+    int64_t batch;        /* B, 0 … 2^60 */
+    int64_t heads;        /* H, 1 … 2^60 */
+    int64_t kv_heads;     /* Hk, divides H; 0 = H */
+    int64_t len_q;        /* Lq, 0 … 2^60 */
+    int64_t len_k;        /* Lk, 0 … 2^60 */
+    int64_t dim_k;        /* Dk, 1 … 2^30 */
+    int64_t dim_v;        /* Dv, 1 … 2^30; 0 = Dk */
+    rp_dtype dtype;       /* type of q, k, v and out: f32, f64, f16 or bf16; arithmetic is f64 for f64, else f32 */
+    double scale;         /* factor of <q, k>, -1e20 to 1e20; RP_SCALE_AUTO = 1/sqrt(Dk) */
+    double softcap;       /* c of c tanh(x/c), applied before the biases; 1e-20 to 1e20; 0 = none */
+    double softcap_after; /* c of a softcap after the biases; 1e-20 to 1e20; 0 = none; both may be set */
+    int64_t q_offset;     /* position of query 0, -2^60 … 2^60 */
+    const rp_term *terms; /* n_terms position terms */
+    int32_t n_terms;      /* 0 … RP_MAX_TERMS */
+    int32_t n_masks;      /* 0 … RP_MAX_MASKS */
+    const rp_mask *masks; /* n_masks masks */
+    double dropout;       /* probability p that a weight is dropped, 0 <= p < 1; the others are divided by 1 - p */
+    uint64_t seed;        /* seed of dropout; with b, h, i and j it decides which weights are dropped, on any machine */
+    int32_t flexible;     /* 1: len_q and len_k are maxima; q and k determine the lengths of each call */
+    rp_precision precision; /* precision of f32 products; rp_desc_init sets HIGHEST */
+    const char *isa;  /* name of the instruction set; "reference" = the reference path; NULL: see rp_isa_default */
+    size_t term_size; /* sizeof(rp_term) of the caller; fields that an older struct lacks have their defaults */
+    size_t mask_size; /* sizeof(rp_mask) of the caller, like term_size */
+} rp_desc;
+
+/* Return a description of plain attention: Hk = H, Dv = Dk, f32, scale 1/sqrt(Dk), no terms, no masks. The function
+ * that takes the description checks the sizes. */
+static inline rp_desc rp_desc_init(int64_t batch, int64_t heads, int64_t len_q, int64_t len_k, int64_t dim_k)
+{
+    rp_desc d;
+    d.size = sizeof d;
+    d.batch = batch;
+    d.heads = heads;
+    d.kv_heads = 0;
+    d.len_q = len_q;
+    d.len_k = len_k;
+    d.dim_k = dim_k;
+    d.dim_v = 0;
+    d.dtype = RP_F32;
+    d.scale = RP_SCALE_AUTO;
+    d.softcap = 0.0;
+    d.softcap_after = 0.0;
+    d.q_offset = 0;
+    d.terms = NULL;
+    d.n_terms = 0;
+    d.n_masks = 0;
+    d.masks = NULL;
+    d.dropout = 0.0;
+    d.seed = 0;
+    d.flexible = 0;
+    d.precision = RP_PRECISION_HIGHEST;
+    d.isa = NULL;
+    d.term_size = sizeof(rp_term);
+    d.mask_size = sizeof(rp_mask);
+    return d;
+}
+
+/* Compute the shape of array number `index`, 0 or more, of desc->terms[term], so that you can allocate and fill it.
+ * Shapes   shape has RP_MAX_AXES numbers. It receives the axes and *ndim their number; *ndim = 0 if the term has no
+ *          such array.
+ * Returns  RP_OK; RP_E_ARG; for an invalid description RP_E_SHAPE, RP_E_RANGE, RP_E_UNSUPPORTED or RP_E_OVERFLOW. */
+RP_API rp_status rp_term_shape(const rp_desc *desc, int32_t term, int32_t index, int32_t *ndim, int64_t *shape);
+
+/* Compute the shape of the array of desc->masks[mask]; *ndim = 0 if it has no array.
+ * Shapes   as rp_term_shape.
+ * Returns  as rp_term_shape. */
+RP_API rp_status rp_mask_shape(const rp_desc *desc, int32_t mask, int32_t *ndim, int64_t *shape);
+
 /* Compute the keys to which a mask lets query i attend: keys j with *first <= j < *end and keep[j] = 1. Pass keep =
- * NULL to get only the interval. The query's position is i + desc->q_offset.
+ * NULL to get only the interval. The query's position is i + desc->q_offset. b, h and i are indices: 0 <= b < B,
+ * 0 <= h < H, 0 <= i < Lq.
  * Shapes   array is the array of the mask as in rp_tensors.mask, or NULL; keep has Lk bytes.
- * Returns  RP_OK; RP_E_ARG; RP_E_RANGE for an index outside its axis; for an invalid description as rp_plan_create, and
- *          for an invalid array as rp_attend. */
+ * Returns  RP_OK; RP_E_ARG; RP_E_RANGE for an index outside its axis; RP_E_SHAPE or RP_E_OVERFLOW for an invalid array;
+ *          RP_E_UNSUPPORTED for an invalid description, which may also give the others. */
 RP_API rp_status rp_mask_row(const rp_desc *desc, int32_t mask, const rp_array *array, int64_t b, int64_t h, int64_t i,
                              int64_t *first, int64_t *end, uint8_t *keep);
+
+/* --------------------------------------------------------------------------- simple: one call for contiguous arrays */
+
+/* Compute attention of contiguous arrays, out = softmax(scale q k^T + bias + mask) v with the terms and masks of desc:
+ * create a plan, call rp_attend and destroy the plan. For calls that repeat, create the plan once.
+ *
+ * Shapes   q [B,H,Lq,Dk], k [B,Hk,Lk,Dk], v [B,Hk,Lk,Dv] and out [B,H,Lq,Dv] of desc->dtype, without gaps. Terms and
+ *          masks that need arrays are errors: rp_attend takes their arrays.
+ * Edges    a row that may attend to no key has out = 0.
+ * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_RANGE, RP_E_OVERLAP, RP_E_UNSUPPORTED, RP_E_OVERFLOW, RP_E_NOMEM. */
+RP_API rp_status rp_attention(const rp_desc *desc, const void *q, const void *k, const void *v, void *out);
 
 /* ------------------------------------------------------------------------------------------------ how: the plan */
 
@@ -366,6 +366,8 @@ RP_API void rp_plan_destroy(rp_plan *plan);
 /* Return the instruction set of a plan, such as "avx512", or "" for NULL. */
 RP_API const char *rp_plan_isa(const rp_plan *plan);
 
+/* -------------------------------------------------------------------------------------- threads: pools and progress */
+
 /* A pool of worker threads. Its threads start at the first call that needs them. After a fork, the child starts its own
  * threads. Several callers may share one pool; if it is busy, a call runs on the calling thread only. Each thread has a
  * stack of at least 512 KB. */
@@ -374,15 +376,30 @@ typedef struct rp_pool rp_pool;
 /* The largest number of threads of a pool. */
 #define RP_MAX_THREADS 4096
 
-/* Create a pool of `threads` threads, including the caller's. 0 = the number of processors that this process may use
- * (affinity, cgroup).
- * Returns  RP_OK and *pool; RP_E_ARG if pool is NULL; RP_E_RANGE below 0 or above RP_MAX_THREADS; RP_E_NOMEM. */
+/* Create a pool of `threads` threads, 1 … RP_MAX_THREADS, including the caller's. 0 = the number of processors that
+ * this process may use (affinity, cgroup).
+ * Returns  RP_OK and *pool; on an error *pool = NULL and RP_E_ARG if pool is NULL, RP_E_RANGE or RP_E_NOMEM. */
 RP_API rp_status rp_pool_create(rp_pool **pool, int32_t threads);
+
+/* Stop and free a pool that no call is using; NULL is allowed. */
+RP_API void rp_pool_destroy(rp_pool *pool);
+
+/* Return the number of threads of a pool, or of the default pool for NULL. */
+RP_API int32_t rp_pool_threads(const rp_pool *pool);
+
+/* A task of rp_pool_run. worker is less than rp_pool_threads(pool), and differs between tasks that run at the same
+ * time. */
+typedef void rp_task(void *context, int64_t n, int32_t worker);
+
+/* Run task(context, n, worker) for n = 0 … n_tasks-1 on a pool (NULL = the default one), for parallel code around
+ * attention. Tasks start in order; the call returns when all have ended. n_tasks <= 0 runs none.
+ * Returns  RP_OK; RP_E_ARG if task is NULL. */
+RP_API rp_status rp_pool_run(rp_pool *pool, int64_t n_tasks, rp_task *task, void *context);
 
 /* The function that a parallel loop calls. It runs tasks of a call until none is left. */
 typedef void rp_work(void *data);
 
-/* A parallel loop provided by the caller. It calls work(data) `count` times, concurrently on the threads that it has,
+/* A parallel loop provided by the caller. It calls work(data) `count` times, concurrently on its threads,
  * and returns when all these calls have returned.
  *
  *  - Fewer or more calls than `count` are also correct. Each call of work takes the next task until none is left, so a
@@ -399,30 +416,15 @@ typedef void rp_parallel(void *context, int32_t count, rp_work *work, void *data
 /* Create a pool without threads of its own. It runs calls through your parallel loop, for example OpenMP or your own
  * pool, on at most `threads` threads at a time (0: as in rp_pool_create). Results have the same bits as with any other
  * pool. A progress callback is called only if the loop runs work on the calling thread.
- * Returns  as rp_pool_create; RP_E_ARG if parallel is NULL. */
+ * Returns  as rp_pool_create; also RP_E_ARG if parallel is NULL. */
 RP_API rp_status rp_pool_from(rp_pool **pool, rp_parallel *parallel, void *context, int32_t threads);
 
-/* Stop and free a pool that no call is using; NULL is allowed. */
-RP_API void rp_pool_destroy(rp_pool *pool);
-
-/* Return the number of threads of a pool, or of the default pool for NULL. */
-RP_API int32_t rp_pool_threads(const rp_pool *pool);
-
-/* A task of rp_pool_run. worker is less than rp_pool_threads(pool), and differs between tasks that run at the same
- * time. */
-typedef void rp_task(void *context, int64_t n, int32_t worker);
-
-/* Run task(context, n, worker) for n = 0 … n_tasks-1 on a pool (NULL = the default one), for parallel code around
- * attention. Tasks start in order; the call returns when all have ended.
- * Returns  RP_OK; RP_E_ARG if task is NULL. */
-RP_API rp_status rp_pool_run(rp_pool *pool, int64_t n_tasks, rp_task *task, void *context);
-
-/* ------------------------------------------------------------------------------------------------ where: one call */
-
-/* A progress callback. The thread that called rp_attend or rp_backward calls it between blocks of work, with the
- * fraction done, 0 … 1. Return 0 to continue. Any other value cancels the call: running blocks finish, no further block
- * starts, and the call returns RP_E_CANCELLED. */
+/* A progress callback. The thread that called rp_attend or rp_backward (below) calls it between blocks of work, with
+ * the fraction done, 0 … 1. Return 0 to continue. Any other value cancels the call: running blocks finish, no further
+ * block starts, and the call returns RP_E_CANCELLED. */
 typedef int rp_progress(void *context, double fraction);
+
+/* -------------------------------------------------------------------------------------- where: the arrays of a call */
 
 /* Keys and values in separate pages, as in a paged or ring-buffer cache. Key j of batch entry b is row j % page of page
  * [b * per_batch + j / page]. Every page has [Hk, page, Dk] (values: [Hk, page, Dv]) elements of desc.dtype, with the
@@ -430,10 +432,10 @@ typedef int rp_progress(void *context, double fraction);
 typedef struct rp_pages {
     const void *const *k; /* [B, per_batch] pointers; NULL if k and v are arrays */
     const void *const *v; /* [B, per_batch] pointers; may be NULL if out is absent */
-    int64_t page;         /* number of keys in a page, >= 1 */
+    int64_t page;         /* number of keys in a page, 1 … 2^60 */
     int64_t per_batch;    /* number of pages of each batch entry, >= ceil(len_k / page) */
     int64_t len_k;        /* number of keys: desc.len_k, or fewer if desc.flexible is set */
-    int64_t k_head;       /* elements between heads in a page of keys */
+    int64_t k_head;       /* elements between heads in a page of keys; >= 0, like all strides of pages */
     int64_t k_key;        /* elements between keys in a page of keys */
     int64_t v_head;       /* elements between heads in a page of values */
     int64_t v_key;        /* elements between values in a page of values */
@@ -469,9 +471,9 @@ typedef struct rp_tensors {
     rp_array entropy;  /* entropy of each row */
     rp_array term[RP_MAX_TERMS][RP_MAX_ARRAYS]; /* arrays of the terms, of any floating type; positions have any type */
     rp_array mask[RP_MAX_MASKS];                /* arrays of the masks, of any integer type */
-    rp_array q_offset;                          /* [B] of an integer type, replaces desc.q_offset; may be absent */
-    rp_pages pages;                             /* keys and values, replace k and v */
-    const rp_prepared *prepared;                /* result of rp_prepare for the same plan and arrays, or NULL */
+    rp_array q_offset; /* [B] of an integer type, each -2^60 … 2^60; replaces desc.q_offset; may be absent */
+    rp_pages pages;    /* keys and values, replace k and v */
+    const rp_prepared *prepared; /* result of rp_prepare for the same plan and arrays, or NULL */
     /* NULL = the default pool: RELPOS_THREADS threads, else one per usable processor; one for short calls */
     rp_pool *pool;
     rp_progress *progress;  /* NULL: no callback */
@@ -480,13 +482,13 @@ typedef struct rp_tensors {
     /* [2] receives the number of pairs inside the intervals of the masks, and the number of pairs whose scores the
      * forward call computed (it skips tiles whose weights are all 0); NULL if not needed */
     int64_t *pairs;
-    /* A range of keys: see rp_plan_key_step. */
+    /* A range of keys: see "ranges" below. 0 <= key_from <= key_to <= Lk, multiples of rp_plan_key_step or Lk. */
     int64_t key_from;   /* first key of the range; k and v have only the keys of the range */
     int64_t key_to;     /* one past its last key; key_from = key_to = 0: all keys */
     rp_array state_in;  /* states of the rows after the keys before the range; absent: the rows have seen no key */
     rp_array state_out; /* output: states of the rows after the range; absent: write out and lse */
     rp_array own_keys;  /* [B,Hk,Lq,Dk] the key at the position of each query, if it is not in the first range */
-    /* A range of rows: see "Ranges of rows" below. */
+    /* A range of rows: see "ranges" below. 0 <= row_from <= row_to <= Lq. */
     int64_t row_from; /* first row of the range; q, out, lse, states and own_keys have only the rows of the range */
     int64_t row_to;   /* one past its last row; row_from = row_to = 0: all rows */
 } rp_tensors;
@@ -502,10 +504,41 @@ static inline rp_tensors rp_tensors_init(void)
     return t;
 }
 
+/* Return the bytes of work memory that rp_attend needs with a pool (NULL = the default pool). The size grows with Lq
+ * and Lk, never with their product. Returns 0 and sets rp_last_error if the size overflows. */
+RP_API size_t rp_plan_work_size(const rp_plan *plan, const rp_pool *pool);
+
+/* Attend: out = softmax(softcap_after(softcap(scale q k^T + relkey) + bias)) (v + relval), in one pass. The score
+ * matrix is never stored.
+ *
+ * Shapes   see rp_tensors. Any strides; the last axis of q, v and out is contiguous, and in k the last axis or the axis
+ *          of keys.
+ * Sign     delta = key - query = j - (i + q_offset).
+ * Edges    a row that may attend to no key has out = 0, weights 0 and lse = -INFINITY; Lk = 0 masks every row. NaN or
+ *          infinity in a masked key, value or bias has no effect; NaN in an attended one affects only the rows that
+ *          attend to it.
+ * Memory   reads the inputs, writes the outputs and keeps no pointer. work has rp_plan_work_size bytes, aligned to 64.
+ *          If work is NULL, the call allocates; weights and the reference path always allocate. Outputs must not
+ *          overlap any other array; inputs may overlap each other. No function of this header needs more than 32 KB of
+ *          stack (40 KB with amx_emulated, which is for tests).
+ * Threads  threads may share a plan, each with its own work. The bits of the results depend on the instruction set, but
+ *          not on the pool, the strides, other batch entries, keys that are masked for every query, or the other
+ *          queries of the call. The exception: scalings DYNAMIC and LONGROPE of RoPE choose frequencies by the keys
+ *          that any query of a batch entry or segment attends to, unless rp_term.length is set.
+ * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_OVERLAP, RP_E_OVERFLOW, RP_E_NOMEM, RP_E_CANCELLED;
+ *          RP_E_RANGE for an offset, position, range or norm out of its bounds; RP_E_UNSUPPORTED for arrays that
+ *          exclude each other, such as weights with a range of keys or rows.
+ * Accuracy docs/maintainers/numerics.md; rp_error_bound evaluates the bound.
+ * Source   Dao 2022, algorithm 1; running maximum: Milakov and Gimelshein 2018. */
+RP_API rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work);
+
+/* ---------------------------------------------------------------------------------- decoding: what many calls share */
+
 /* Compute once what many calls use, such as the steps of decoding with a flexible plan. Results have the same bits with
  * and without it. t needs only the arrays of the terms; call again if one of them changes. Nothing is prepared for
  * given positions, the scalings DYNAMIC and LONGROPE, and positions out of range, because these depend on the call.
- * Returns  RP_OK and *prepared; on an error *prepared = NULL, and the status is as of rp_attend. */
+ * Returns  RP_OK and *prepared; on an error *prepared = NULL and RP_E_ARG, RP_E_SHAPE, RP_E_RANGE, RP_E_OVERFLOW or
+ *          RP_E_NOMEM. */
 RP_API rp_status rp_prepare(rp_prepared **prepared, const rp_plan *plan, const rp_tensors *t);
 
 /* Free the result of rp_prepare; no call may be using it. NULL is allowed. */
@@ -522,12 +555,14 @@ RP_API void rp_prepared_destroy(rp_prepared *prepared);
  * to the keys, set RELPOS_SKIP=check before rp_plan_create: calls then compare them, and a norm that is too small is an
  * error.
  * Shapes   t has k and v, or pages; norms [B, Hk, n] of f32 or f64, n >= ceil(Lk / RP_NORM_KEYS). If norms is NULL, the
- *          call writes to t->pages.norms, where each element covers RP_NORM_KEYS keys of one page. `from` is the number
- *          of keys that the norms already cover: after appending keys, only the new ones are read. If a key or value
- *          changes in place, start again from it.
+ *          call writes to t->pages.norms, where each element covers RP_NORM_KEYS keys of one page. `from`, 0 … Lk, is
+ *          the number of keys that the norms already cover: after appending keys, only the new ones are read. If a key
+ *          or value changes in place, start again from it.
  * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_RANGE, RP_E_OVERLAP, RP_E_UNSUPPORTED, RP_E_OVERFLOW,
  *          RP_E_NOMEM. */
 RP_API rp_status rp_key_norms(const rp_plan *plan, const rp_tensors *t, int64_t from, const rp_array *norms);
+
+/* --------------------------------------------------------------------------------- ranges: some of the keys or rows */
 
 /* Ranges of keys. A call may compute attention over keys key_from … key_to-1 of a sequence of desc.len_k keys: k and v
  * have the keys of the range, and all other arrays (of terms, masks and queries) are those of the whole sequence. The
@@ -575,46 +610,7 @@ RP_API int64_t rp_plan_key_step(const rp_plan *plan);
 /* Return the number of elements of the state of a row, or 0 if the plan uses the reference path or is NULL. */
 RP_API int64_t rp_plan_state_width(const rp_plan *plan);
 
-/* Return the bytes of work memory that rp_attend needs with a pool (NULL = the default pool). The size grows with Lq
- * and Lk, never with their product. Returns 0 and sets rp_last_error if the size overflows. */
-RP_API size_t rp_plan_work_size(const rp_plan *plan, const rp_pool *pool);
-
-/* Attend: out = softmax(softcap_after(softcap(scale q k^T + relkey) + bias)) (v + relval), in one pass. The score
- * matrix is never stored.
- *
- * Shapes   see rp_tensors. Any strides; the last axis of q, v and out is contiguous, and in k the last axis or the axis
- *          of keys.
- * Sign     delta = key - query = j - (i + q_offset).
- * Edges    a row that may attend to no key has out = 0, weights 0 and lse = -INFINITY; Lk = 0 masks every row. NaN or
- *          infinity in a masked key, value or bias has no effect; NaN in an attended one affects only the rows that
- *          attend to it.
- * Memory   reads the inputs, writes the outputs and keeps no pointer. work has rp_plan_work_size bytes, aligned to 64.
- *          If work is NULL, the call allocates; weights and the reference path always allocate. Outputs must not
- *          overlap any other array; inputs may overlap each other. No function of this header needs more than 32 KB of
- *          stack (40 KB with amx_emulated, which is for tests).
- * Threads  threads may share a plan, each with its own work. The bits of the results depend on the instruction set, but
- *          not on the pool, the strides, other batch entries, keys that are masked for every query, or the other
- *          queries of the call. The exception: scalings DYNAMIC and LONGROPE of RoPE choose frequencies by the keys
- *          that any query of a batch entry or segment attends to, unless rp_term.length is set.
- * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_OVERLAP, RP_E_OVERFLOW, RP_E_NOMEM, RP_E_CANCELLED;
- *          RP_E_RANGE for an offset, position, range or norm out of its bounds; RP_E_UNSUPPORTED for arrays that
- *          exclude each other, such as weights with a range of keys or rows.
- * Accuracy docs/maintainers/numerics.md; rp_error_bound evaluates the bound.
- * Source   Dao 2022, algorithm 1; running maximum: Milakov and Gimelshein 2018. */
-RP_API rp_status rp_attend(const rp_plan *plan, const rp_tensors *t, void *work);
-
-/* Compute attention in one call: create a plan, call rp_attend and destroy the plan. For calls that repeat, create the
- * plan once.
- *
- *     rp_term term = rp_term_init(RP_TERM_ALIBI);
- *     rp_desc desc = rp_desc_init(1, 8, 1024, 1024, 64);
- *     desc.terms = &term, desc.n_terms = 1;
- *     if (rp_attention(&desc, q, k, v, out) != RP_OK) { puts(rp_last_error()); exit(1); }
- *
- * Shapes   q [B,H,Lq,Dk], k [B,Hk,Lk,Dk], v [B,Hk,Lk,Dv] and out [B,H,Lq,Dv] of desc->dtype, without gaps. Terms and
- *          masks that need arrays are errors: rp_attend takes their arrays.
- * Returns  as rp_plan_create and rp_attend. */
-RP_API rp_status rp_attention(const rp_desc *desc, const void *q, const void *k, const void *v, void *out);
+/* ------------------------------------------------------------------------------------- gradients: the backward pass */
 
 /* The gradients of one backward call. Start from rp_grads_init. Gradients whose arrays are absent are not computed. The
  * struct may also end before dweights, as in earlier versions.
@@ -684,8 +680,8 @@ RP_API size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool);
  *          for an f64 plan), or its magnitude exceeds 2^16 (2^44) in some row. The other outputs of t must be absent.
  * Sign     delta = key - query, as in the forward pass.
  * Edges    a row that may attend to no key has zero gradients, whatever its dout and dlse are; only the gradient of a
- * sink depends on its dlse. A key that is masked for all queries gets exact zeros.
- * Ranges   with key_from and key_to (see rp_plan_key_step), k, v, dk and dv have the keys of the range, and t needs out
+ *          sink depends on its dlse. A key that is masked for all queries gets exact zeros.
+ * Ranges   with key_from and key_to (see "ranges" above), k, v, dk and dv have the keys of the range, and t needs out
  *          and lse of all keys, from the last forward call. dk and dv have the bits of one call. dq needs all keys:
  *          each call but the first passes the sums so far in dq_in, and each call but the last gets dq_out instead of
  *          dq; both are [B, H, Lq, rp_plan_dq_width] of f32 (f64 if desc.dtype is f64), and may be the same array. Then
@@ -708,7 +704,7 @@ RP_API size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool);
  *          diagonals. With dweights, dprofile, dkey_mass or dentropy, the call computes all scores twice, first for
  *          sum_j w dp, and skips no tiles.
  * Threads  the bits do not depend on the pool.
- * Returns as rp_attend; RP_E_ARG if you request the gradient of an array that is absent or not learned.
+ * Returns  as rp_attend; also RP_E_ARG for the gradient of an array that is absent or not learned.
  * Accuracy docs/maintainers/numerics.md.
  * Source   Dao 2022, algorithm 4. */
 RP_API rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_grads *g, void *work);
@@ -727,7 +723,8 @@ typedef struct rp_row {
 } rp_row;
 
 /* Trace query i of head h of batch entry b. Needs q, k, v (v only for out) and the arrays of terms and masks.
- * Returns  as rp_attend; RP_E_RANGE for an index outside its axis. */
+ * 0 <= b < B, 0 <= h < H, 0 <= i < Lq.
+ * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_RANGE, RP_E_UNSUPPORTED, RP_E_OVERFLOW, RP_E_NOMEM. */
 RP_API rp_status rp_attend_row(const rp_plan *plan, const rp_tensors *t, int64_t b, int64_t h, int64_t i, rp_row *row);
 
 /* The parts of a row: summands of the scores, of the sum of their exponentials, or of out. */
@@ -758,10 +755,10 @@ typedef struct rp_part {
     double *value;       /* [length]; NULL: not computed */
 } rp_part;
 
-/* Split query i of head h of batch entry b into its parts, by the reference path in double. There is one part for each
- * product, bias and other summand, in the order of addition. Up to rounding, the parts up to RP_PART_MASK sum to
- * rp_row.score, and the parts of out (listed if v is present) to rp_row.out. This holds unless a part other than a mask
- * is infinite.
+/* Split query i of head h of batch entry b (indices as in rp_attend_row) into its parts, by the reference path in
+ * double. There is one part for each product, bias and other summand, in the order of addition. Up to rounding, the
+ * parts up to RP_PART_MASK sum to rp_row.score, and the parts of out (listed if v is present) to rp_row.out. This holds
+ * unless a part other than a mask is infinite.
  * Shapes   part has RP_MAX_PARTS entries. The call sets *n_parts and every field except value, and fills each value
  *          that is not NULL. Call it first with every value NULL to get the lengths.
  * Returns  as rp_attend_row. */
@@ -771,25 +768,28 @@ RP_API rp_status rp_attend_parts(const rp_plan *plan, const rp_tensors *t, int64
 /* Compute the biases bias[h,i,j] of batch entry b from their definitions, in double. Only terms of RP_ROLE_BIAS are
  * included (rp_term_role).
  * Shapes   bias [H, Lq, Lk] of any floating type.
- * Returns  as rp_attend; RP_E_RANGE if batch entry b does not exist. */
+ * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_OVERLAP, RP_E_OVERFLOW, RP_E_NOMEM; RP_E_RANGE unless
+ *          0 <= b < B; RP_E_UNSUPPORTED. */
 RP_API rp_status rp_bias(const rp_plan *plan, const rp_tensors *t, int64_t b, const rp_array *bias);
 
 /* Compute, in double, a bound on |out - exact| for each element of out that the fast path computes from these inputs.
  * docs/maintainers/numerics.md derives it. It takes as long as the reference path.
  * Shapes   bound [B, H, Lq, Dv] of f64.
- * Returns  as rp_attend. */
+ * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_RANGE, RP_E_OVERLAP, RP_E_UNSUPPORTED, RP_E_OVERFLOW,
+ *          RP_E_NOMEM. */
 RP_API rp_status rp_error_bound(const rp_plan *plan, const rp_tensors *t, const rp_array *bound);
 
 /* Compute, in double, bounds on the errors of the gradients that rp_backward computes from these inputs.
  * docs/maintainers/numerics.md derives them. It takes several times as long as the reference path.
  * Shapes   bounds has f64 arrays for the bounds, in the fields of the gradients; its dout is an input.
- * Returns  as rp_backward. */
+ * Returns  as rp_error_bound. */
 RP_API rp_status rp_gradient_bound(const rp_plan *plan, const rp_tensors *t, const rp_grads *bounds);
 
-/* ------------------------------------------------------------------------------------------------ this machine */
+/* ------------------------------------------------------------------------ machine: instruction sets and their speed */
 
-/* Return the name of instruction set number `index` in this library, slowest first; NULL past the end. "generic" runs
- * on every machine. So does "amx_emulated", which computes the results of "amx" slowly in plain C, for tests. */
+/* Return the name of instruction set number `index` in this library, 0 or more, slowest first; NULL past the end.
+ * "generic" runs on every machine. So does "amx_emulated", which computes the results of "amx" slowly in plain C, for
+ * tests. */
 RP_API const char *rp_isa_name(int index);
 
 /* Return 1 if this machine supports the named instruction set ("reference" always), 0 if not, -1 for an unknown
@@ -803,17 +803,50 @@ RP_API const char *rp_isa_default(void);
 
 /* Measure the peak rate of f32 fused multiply-adds: the best of several runs of independent multiply-adds on every
  * thread of the pool. It takes some hundredths of a second.
- * Returns  RP_OK and *gflops (a multiply-add is two operations); RP_E_ARG, RP_E_UNSUPPORTED as for rp_desc.isa. */
+ * isa is a name of rp_isa_name, or NULL for rp_isa_default.
+ * Returns  RP_OK and *gflops (a multiply-add is two operations); RP_E_ARG for an unknown set; RP_E_UNSUPPORTED if this
+ *          machine lacks it; RP_E_NOMEM. */
 RP_API rp_status rp_measure_peak(const char *isa, rp_pool *pool, double *gflops);
 
 /* Measure the peak rate of bf16 multiply-adds on AMX tiles, otherwise like rp_measure_peak.
- * Returns  RP_OK and *gflops; RP_E_ARG; RP_E_UNSUPPORTED if there is no AMX. */
+ * Returns  RP_OK and *gflops; RP_E_ARG if gflops is NULL; RP_E_UNSUPPORTED if there is no AMX; RP_E_NOMEM. */
 RP_API rp_status rp_measure_tile_peak(rp_pool *pool, double *gflops);
 
 /* Measure the bandwidth of memory reads: the best of several runs in which every thread of the pool reads 256 MiB of
  * its own in several streams. It allocates that memory and takes some tenths of a second.
- * Returns  RP_OK and *bytes_per_second of all threads together; RP_E_ARG; RP_E_NOMEM. */
+ * Returns  RP_OK and *bytes_per_second of all threads together; RP_E_ARG if the pointer is NULL; RP_E_NOMEM. */
 RP_API rp_status rp_measure_bandwidth(rp_pool *pool, double *bytes_per_second);
+
+/* ---------------------------------------------------------------------------------- names: fields in error messages */
+
+/* The parts of a call that an error message can name. */
+typedef enum rp_field_of {
+    RP_FIELD_DESC = 0,       /* a field of rp_desc: "desc.q_offset" */
+    RP_FIELD_TENSORS = 1,    /* a field of rp_tensors: "tensors.q_offset" */
+    RP_FIELD_PAGES = 2,      /* a field of rp_pages: "pages.len_k" */
+    RP_FIELD_TERM = 3,       /* a term, "terms[0]", or a parameter of one, "terms[0].left" */
+    RP_FIELD_TERM_ARRAY = 4, /* an array of a term: "term[0].table" */
+    RP_FIELD_MASK = 5,       /* a mask, "masks[0]", or a parameter of one, "masks[0].left" */
+    RP_FIELD_MASK_ARRAY = 6, /* the array of a mask: "mask[0]" */
+} rp_field_of;
+
+/* A field named in an error message. */
+typedef struct rp_field {
+    rp_field_of of;   /* part of the call that has the field */
+    int32_t index;    /* index of the term or mask; otherwise 0 */
+    const char *name; /* name of the field, parameter or array, such as "left"; "" for a term or mask itself */
+    const char *kind; /* kind of the term or mask, such as "t5"; otherwise "" */
+} rp_field;
+
+/* A callback of rp_last_error_in. Write your name for a field to text, which has size >= 1 bytes, and return 1; or
+ * return 0 for the default name. */
+typedef int rp_word(void *context, const rp_field *field, char *text, size_t size);
+
+/* Write rp_last_error to text, with names of C fields replaced by names for the users of your program. `word` chooses
+ * the name of each field. If word is NULL or returns 0, the name has the form "left of window", "table of t5",
+ * "key_mask" or "q_offset". desc is the description of the failed call, which gives the kinds of terms and masks; it
+ * may be NULL. text has `size` bytes; a longer line is cut. Returns text. */
+RP_API const char *rp_last_error_in(const rp_desc *desc, rp_word *word, void *context, char *text, size_t size);
 
 #ifdef __cplusplus
 }

@@ -24,10 +24,11 @@
  * target is processed token by token or in one step. They depend on the type of the weights and on the instruction set.
  *
  * Letters   d width of the model, V rows of the vocabulary.
- * Errors    every call returns rp_status. RP_E_ARG: a file that cannot be read or is invalid, or a bad argument.
- *           RP_E_RANGE: a number outside its bounds, or computed hidden states or logits that are not finite.
- *           RP_E_UNSUPPORTED: valid, but not supported. RP_E_OVERFLOW: sizes whose product is too large. RP_E_NOMEM,
- *           RP_E_CANCELLED. rp_t5_last_error describes the error in one line. A call that fails creates nothing.
+ * Errors    RP_E_ARG: a file that cannot be read, is invalid or has changed, or a bad argument. RP_E_RANGE: a number or
+ *           token outside its bounds, or computed hidden states or logits that are not finite. RP_E_UNSUPPORTED: valid,
+ *           but not supported, also by a model that was opened without its weights. RP_E_OVERFLOW: sizes whose product
+ *           is too large. RP_E_CANCELLED: a callback cancelled the call. Each function names its errors.
+ *           rp_t5_last_error describes the error in one line. A call that fails creates nothing.
  * Threads   a model does not change after it is opened; any number of threads may use it concurrently. A session may be
  *           used by one thread at a time.
  *
@@ -56,7 +57,7 @@ typedef struct rp_t5 rp_t5;
 
 /* Which parts of a model rp_t5_open loads. */
 typedef enum rp_t5_loading {
-    RP_T5_LOAD_ALL = 0,
+    RP_T5_LOAD_ALL = 0,   /* everything */
     RP_T5_LOAD_SIZES = 1, /* check and count the weights, for rp_t5_about, but do not pack them */
     RP_T5_LOAD_TEXT = 2   /* only configuration and tokenizer; a folder needs no weights, and rp_t5_info has 0 layers */
 } rp_t5_loading;
@@ -103,7 +104,7 @@ static inline rp_t5_opening rp_t5_opening_init(void)
  *          only encodes. If the tokenizer cannot be read, or has more pieces than the embedding has rows, the model
  *          accepts tokens but no text; errors then say why. Norms and biases remain f32. With "int4" the embedding and
  *          the head are int8.
- * Returns  RP_OK and *model, or an error and *model = NULL. */
+ * Returns  RP_OK and *model; on an error *model = NULL and RP_E_ARG, RP_E_UNSUPPORTED, RP_E_OVERFLOW or RP_E_NOMEM. */
 RP_API rp_status rp_t5_open(rp_t5 **model, const char *path, const rp_t5_opening *opening);
 
 /* Close a model. No call and no session may be using it. NULL is allowed. */
@@ -113,14 +114,15 @@ RP_API void rp_t5_close(rp_t5 *model);
  * generation_config.json, the tokenizer, the name of the model's folder, a checksum of the folder's tensors and a
  * checksum of the file's own contents. The file is either written completely or not at all. It is an error to overwrite
  * a file from which the model was read, or to pack a folder with a modules.json, with weights of the type "gguf" or
- * with a tokenizer that cannot be read (rp_t5_opening.no_tokenizer omits it). */
+ * with a tokenizer that cannot be read (rp_t5_opening.no_tokenizer omits it).
+ * Returns  RP_OK, RP_E_ARG, RP_E_UNSUPPORTED, RP_E_NOMEM. */
 RP_API rp_status rp_t5_pack(const rp_t5 *model, const char *path);
 
 /* Check the checksum of a packed file. This reads the whole file; rp_t5_open does not check it.
  *
  * Progress as in rp_t5_encode, called after each tensor.
  * Returns  RP_OK; RP_E_ARG if the file has changed since it was packed; RP_E_UNSUPPORTED if there is no checksum,
- *          because the model is a folder or a file of format 1. */
+ *          because the model is a folder or a file of format 1; RP_E_CANCELLED. */
 RP_API rp_status rp_t5_check_file(const rp_t5 *model, rp_progress *progress, void *progress_context);
 
 /* Return 1 if `path` is a file from which the model was read (even under another name), else 0. Do not write to such a
@@ -177,21 +179,28 @@ typedef struct rp_t5_tokens {
 
 /* Convert a text of `bytes` bytes (-1: null-terminated) to tokens and append the token that ends a source.
  * Memory   free *tokens with rp_t5_free.
- * Returns  RP_OK; RP_E_UNSUPPORTED if the model has no tokenizer. */
+ * Returns  RP_OK; RP_E_ARG; RP_E_UNSUPPORTED if the model has no tokenizer; RP_E_NOMEM. */
 RP_API rp_status rp_t5_tokenize(const rp_t5 *model, const char *text, int64_t bytes, int32_t **tokens, int64_t *n);
 
-/* Like rp_t5_tokenize, with a callback that is called once per megabyte. If it returns a value other than 0, the call
- * stops and returns RP_E_CANCELLED. The callback may be NULL. */
-RP_API rp_status rp_t5_tokenize_watched(const rp_t5 *model, const char *text, int64_t bytes,
-                                        int (*cancelled)(void *context), void *context, int32_t **tokens, int64_t *n);
+/* A callback that can cancel a call. Return 0 to continue; any other value cancels the call, which then
+ * returns RP_E_CANCELLED. */
+typedef int rp_t5_cancelled(void *context);
+
+/* Like rp_t5_tokenize, with a callback that is called once per megabyte and may be NULL.
+ * Returns  as rp_t5_tokenize; also RP_E_CANCELLED. */
+RP_API rp_status rp_t5_tokenize_watched(const rp_t5 *model, const char *text, int64_t bytes, rp_t5_cancelled *cancelled,
+                                        void *context, int32_t **tokens, int64_t *n);
 
 /* Convert tokens (each 0 … V-1) to text without the special tokens. *bytes is the length without the final null byte;
  * the pointer may be NULL. If rp_t5_info.cleans_up is 1, further tokens may change the text from the first space in its
  * last 22 bytes on, otherwise only an incomplete last character.
- * Memory   free *text with rp_t5_free. */
+ * Memory   free *text with rp_t5_free.
+ * Returns  RP_OK; RP_E_ARG; RP_E_RANGE for a token out of range; RP_E_UNSUPPORTED if the model has no tokenizer;
+ *          RP_E_NOMEM. */
 RP_API rp_status rp_t5_detokenize(const rp_t5 *model, const int32_t *tokens, int64_t n, char **text, int64_t *bytes);
 
-/* Like rp_t5_detokenize, but keep the special tokens, such as the <extra_id_0> of span filling. */
+/* Like rp_t5_detokenize, but keep the special tokens, such as the <extra_id_0> of span filling.
+ * Returns  as rp_t5_detokenize. */
 RP_API rp_status rp_t5_detokenize_special(const rp_t5 *model, const int32_t *tokens, int64_t n, char **text,
                                           int64_t *bytes);
 
@@ -207,7 +216,8 @@ RP_API const char *rp_t5_piece(const rp_t5 *model, int32_t token);
  * Edges    a source of no tokens has no rows.
  * Progress called between linear layers with the fraction done, as in rp_tensors. A return value other than 0 cancels
  *          the call. It may be NULL.
- * Returns  RP_OK or an error; RP_E_CANCELLED if progress cancelled the call. The contents of out are then undefined. */
+ * Returns  RP_OK, RP_E_ARG, RP_E_RANGE, RP_E_UNSUPPORTED, RP_E_OVERFLOW, RP_E_NOMEM, RP_E_CANCELLED. After
+ *          RP_E_CANCELLED the contents of out are undefined. */
 RP_API rp_status rp_t5_encode(const rp_t5 *model, int64_t n_sources, const rp_t5_tokens *sources, float *out,
                               rp_progress *progress, void *progress_context);
 
@@ -218,7 +228,8 @@ RP_API rp_status rp_t5_encode(const rp_t5 *model, int64_t n_sources, const rp_t5
  *
  * Shapes   hidden [n, d]   vector [rp_t5_info.vector_width]
  * Edges    without tokens to pool, the pooled numbers are 0.
- * Returns  RP_OK; RP_E_UNSUPPORTED if the model has no modules.json; RP_E_RANGE if the vector is not finite. */
+ * Returns  RP_OK; RP_E_ARG; RP_E_UNSUPPORTED if the model has no modules.json; RP_E_RANGE if the vector is not finite;
+ *          RP_E_NOMEM. */
 RP_API rp_status rp_t5_vector(const rp_t5 *model, const char *prompt, int64_t n, const float *hidden, float *vector);
 
 /* Find the text of a prompt of config_sentence_transformers.json; with name = NULL, of the default prompt, which is ""
@@ -231,7 +242,8 @@ RP_API rp_status rp_t5_prompt(const rp_t5 *model, const char *name, const char *
 RP_API int64_t rp_t5_encode_bytes(const rp_t5 *model, int64_t tokens, int64_t longest);
 
 /* Write a checksum of the model's tensors to `text`: 16 hexadecimal digits. A packed file has the checksum of the
- * folder it was packed from. For a folder, this reads all tensors. */
+ * folder it was packed from. For a folder, this reads all tensors.
+ * Returns  RP_OK; RP_E_ARG if the files cannot be read or have changed. */
 RP_API rp_status rp_t5_checksum(const rp_t5 *model, char text[17]);
 
 /* ------------------------------------------------------------------------------------------------ proteins */
@@ -255,14 +267,16 @@ typedef struct rp_t5_protein {
  *
  * `family` is a name that rp_t5_family returns, or NULL for the family of the model. With a name, a model without a
  * tokenizer gets the token numbers that the family usually has.
- * Returns  RP_OK; RP_E_ARG for another character, with its position; RP_E_UNSUPPORTED if the model has no family. */
+ * Returns  RP_OK; RP_E_ARG for another character, with its position; RP_E_RANGE for 2^31 residues or more;
+ *          RP_E_UNSUPPORTED if the model has no family; RP_E_NOMEM. */
 RP_API rp_status rp_t5_residues(const rp_t5 *model, const char *family, const char *text, int64_t bytes,
                                 rp_t5_protein *protein);
 
 /* Compute the hidden states of the residues of proteins, without the rows of the prefix and the end token.
  *
  * Shapes   out [sum of residues, d] of f32. The rows of a protein do not depend on the other proteins.
- * Progress as in rp_t5_encode. */
+ * Progress as in rp_t5_encode.
+ * Returns  as rp_t5_encode. */
 RP_API rp_status rp_t5_encode_residues(const rp_t5 *model, int64_t n, const rp_t5_protein *proteins, float *out,
                                        rp_progress *progress, void *progress_context);
 
@@ -271,13 +285,14 @@ typedef struct rp_t5_structure rp_t5_structure;
 
 /* Read the two convolutions of ProstT5's predictor (classifier.0 and classifier.3, weight and bias) from a file of
  * tensors.
- * Returns  RP_OK and *structure, or an error and *structure = NULL. */
+ * Returns  RP_OK and *structure; on an error *structure = NULL and RP_E_ARG or RP_E_NOMEM. */
 RP_API rp_status rp_t5_structure_open(rp_t5_structure **structure, const rp_t5 *model, const char *path);
 /* Close it. NULL is allowed. */
 RP_API void rp_t5_structure_close(rp_t5_structure *structure);
 /* Predict a letter of ACDEFGHIKLMNPQRSTVWY for each residue.
  *
- * Shapes   hidden [n, d] of one protein, from rp_t5_encode_residues; letters [n], not NUL-terminated. */
+ * Shapes   hidden [n, d] of one protein, from rp_t5_encode_residues; letters [n], not NUL-terminated; n >= 0.
+ * Returns  RP_OK, RP_E_ARG, RP_E_NOMEM. */
 RP_API rp_status rp_t5_structure_of(const rp_t5_structure *structure, const float *hidden, int64_t n, char *letters);
 
 /* A FASTA file that is being read. */
@@ -292,15 +307,17 @@ typedef struct rp_t5_record {
     int64_t line; /* number of the header's line */
 } rp_t5_record;
 
-/* Open a FASTA file, plain or compressed with gzip; "-" is standard input. Byte order marks are skipped. */
+/* Open a FASTA file, plain or compressed with gzip; "-" is standard input. Byte order marks are skipped.
+ * Returns  RP_OK and *fasta; RP_E_ARG if it cannot be opened; RP_E_NOMEM. */
 RP_API rp_status rp_t5_fasta_open(rp_t5_fasta **fasta, const char *path);
 /* Read the next record, of at most `max` residues. At the end, record->header is NULL. `keep` = 0 only counts the
- * residues. RP_E_RANGE: the record is longer. RP_E_ARG: it is bad, or the file cannot be read or is not FASTA. The
- * message has the number of the line. */
+ * residues.
+ * Returns  RP_OK; RP_E_RANGE if the record is longer; RP_E_ARG if it is bad, or the file cannot be read or is not
+ *          FASTA. The message has the number of the line. */
 RP_API rp_status rp_t5_fasta_next(rp_t5_fasta *fasta, int32_t keep, int64_t max, rp_t5_record *record);
 /* After rp_t5_fasta_next refused a record, go on to the record after it. *record gets the line of the refused one and
- * its header, which may be empty, cut at 60,000 bytes, or not UTF-8. RP_E_ARG: the file itself cannot be read, or is
- * not FASTA. */
+ * its header, which may be empty, cut at 60,000 bytes, or not UTF-8.
+ * Returns  RP_OK; RP_E_ARG if the file itself cannot be read, or is not FASTA. */
 RP_API rp_status rp_t5_fasta_skip(rp_t5_fasta *fasta, rp_t5_record *record);
 /* Return 1 if the file can be opened and read again (it is neither a pipe nor standard input), else 0. */
 RP_API int rp_t5_fasta_again(const rp_t5_fasta *fasta);
@@ -315,6 +332,11 @@ typedef enum rp_t5_stopping {
     RP_T5_STOP_FIRST = 1,      /* true: when the number of finished targets equals the number of beams */
     RP_T5_STOP_NEVER_EARLY = 2 /* "never": when no running beam can beat the worst finished one */
 } rp_t5_stopping;
+
+/* A callback for each new token when it is final: with one beam, when it is chosen; with several beams, when its source
+ * is finished. source is the number of the source, and index that of the result within its source. Return 0 to
+ * continue; any other value cancels the call, which then returns RP_E_CANCELLED. */
+typedef int rp_t5_on_token(void *context, int64_t source, int32_t index, int32_t token);
 
 /* Settings of rp_t5_generate. Start from rp_t5_generation_of. Names and meanings follow transformers. */
 typedef struct rp_t5_generation {
@@ -347,13 +369,10 @@ typedef struct rp_t5_generation {
     /* Name of an unsupported key in generation_config.json, or NULL. If it is not NULL, rp_t5_generate fails; set it to
      * NULL to ignore the key. The model owns the string. */
     const char *unsupported;
-    /* Called for each new token when it is final: with one beam, when it is chosen; with several beams, when its source
-     * is finished. index is the number of the result within its source. A return value other than 0 cancels the call.
-     * May be NULL. */
-    int (*on_token)(void *context, int64_t source, int32_t index, int32_t token);
-    /* Called between linear layers of the encoder and before each step. With a draft, one step processes up to 8
-     * tokens. A return value other than 0 cancels the call. May be NULL. */
-    int (*cancelled)(void *context);
+    rp_t5_on_token *on_token; /* called for each new token; may be NULL */
+    /* Called between linear layers of the encoder and before each step; may be NULL. With a draft, one step processes
+     * up to 8 tokens. */
+    rp_t5_cancelled *cancelled;
     void *context; /* passed to both callbacks */
 } rp_t5_generation;
 
@@ -385,7 +404,7 @@ typedef struct rp_t5_results rp_t5_results;
  * Edges    of tokens with equal scores, the smaller token comes first. If a source has no tokens, cross-attention adds
  * nothing.
  * Memory   free *results with rp_t5_results_free.
- * Returns  RP_OK or an error; RP_E_CANCELLED if a callback cancelled the call. */
+ * Returns  RP_OK, RP_E_ARG, RP_E_RANGE, RP_E_UNSUPPORTED, RP_E_OVERFLOW, RP_E_NOMEM, RP_E_CANCELLED. */
 RP_API rp_status rp_t5_generate(const rp_t5 *model, int64_t n_sources, const rp_t5_tokens *sources,
                                 const rp_t5_generation *generation, rp_t5_results **results);
 
@@ -409,7 +428,8 @@ RP_API void rp_t5_results_free(rp_t5_results *results);
 /* Compute log-probabilities of a target's tokens given its source: log p(token t | source, start, tokens before t).
  *
  * Shapes   each [target.n] of f64, or NULL; *total is their sum.
- * Progress as for rp_t5_encode. */
+ * Progress as for rp_t5_encode.
+ * Returns  as rp_t5_encode. */
 RP_API rp_status rp_t5_score(const rp_t5 *model, rp_t5_tokens source, rp_t5_tokens target, double *total, double *each,
                              rp_progress *progress, void *progress_context);
 
@@ -418,18 +438,21 @@ RP_API rp_status rp_t5_score(const rp_t5 *model, rp_t5_tokens source, rp_t5_toke
 /* State of decoding step by step: encoded sources, and a cache of keys and values for each row. */
 typedef struct rp_t5_session rp_t5_session;
 
-/* Encode sources and create a session. `positions` is the expected number of tokens per row; rows may grow longer.
- * Memory   the model must outlive the session; `sources` need not. */
+/* Encode sources and create a session. `positions`, 0 … 2^31-1, is the expected number of tokens per row; rows may grow
+ * longer.
+ * Memory   the model must outlive the session; `sources` need not.
+ * Returns  RP_OK and *session; on an error *session = NULL and RP_E_ARG, RP_E_RANGE, RP_E_UNSUPPORTED, RP_E_OVERFLOW or
+ *          RP_E_NOMEM. */
 RP_API rp_status rp_t5_begin(rp_t5_session **session, const rp_t5 *model, int64_t n_sources,
                              const rp_t5_tokens *sources, int64_t positions);
 
 /* Feed one token to each of `rows` rows and compute the logits of the next token.
  *
- * Shapes   parents [rows]: the row of the previous step that each row continues; in the first step, its source. You may
- * drop, copy and reorder rows; all rows have the same number of tokens.
+ * Shapes   rows >= 1. parents [rows]: the row of the previous step that each row continues; in the first step, its
+ *          source. You may drop, copy and reorder rows; all rows have the same number of tokens.
  *          tokens [rows]: in the first step rp_t5_info.start. logits [rows, V] of f32.
  * Memory   rows that continue the same parent share its cache.
- * Errors   after an error, only rp_t5_end may be called. */
+ * Returns  RP_OK, RP_E_ARG, RP_E_RANGE, RP_E_NOMEM. After an error, only rp_t5_end may be called. */
 RP_API rp_status rp_t5_step(rp_t5_session *session, int64_t rows, const int32_t *parents, const int32_t *tokens,
                             float *logits);
 
@@ -438,8 +461,12 @@ RP_API void rp_t5_end(rp_t5_session *session);
 
 /* ---------------------------------------------------------------------------------------- attention: looking inside */
 
-/* Kinds of attention layers: encoder self-attention, decoder self-attention, and cross-attention to the encoder. */
-typedef enum rp_t5_part { RP_T5_ENCODER = 0, RP_T5_DECODER = 1, RP_T5_CROSS = 2 } rp_t5_part;
+/* Kinds of attention layers. */
+typedef enum rp_t5_part {
+    RP_T5_ENCODER = 0, /* self-attention of the encoder */
+    RP_T5_DECODER = 1, /* self-attention of the decoder */
+    RP_T5_CROSS = 2    /* attention of the decoder to the encoder's output */
+} rp_t5_part;
 
 /* The inputs of one layer's attention, all heads: weights = softmax(<q, k> + table[bucket(key - query)]), without a
  * scale. Later versions append fields, so read it only through the pointer. */
@@ -464,7 +491,8 @@ typedef struct rp_t5_attention {
  *
  * Edges    the encoder needs no target. Transient-global attention of LongT5 is not supported.
  * Memory   free *attention with rp_t5_attention_free. Progress as for rp_t5_encode.
- * Returns  RP_OK or an error; RP_E_RANGE if the layer does not exist, RP_E_ARG if there are no queries or no keys. */
+ * Returns  RP_OK; RP_E_ARG if there are no queries or no keys; RP_E_RANGE if the layer does not exist;
+ *          RP_E_UNSUPPORTED, RP_E_OVERFLOW, RP_E_NOMEM, RP_E_CANCELLED. */
 RP_API rp_status rp_t5_attention_of(const rp_t5 *model, rp_t5_part part, int64_t layer, rp_t5_tokens source,
                                     rp_t5_tokens target, rp_t5_attention **attention, rp_progress *progress,
                                     void *progress_context);
@@ -488,8 +516,9 @@ typedef struct rp_t5_rounding {
  * results: `relpos t5 verify` and the tests compare the other functions with it.
  *
  * Shapes   hidden [source.n, d] as rp_t5_encode; logits [target.n, V] for each token of the target, given the tokens
- * before it. Either may be NULL. The capacity of experts applies to the encoder, not to the decoder.
- * Progress as for rp_t5_encode. */
+ *          before it. Either may be NULL. The capacity of experts applies to the encoder, not to the decoder.
+ * Progress as for rp_t5_encode.
+ * Returns  as rp_t5_encode. */
 RP_API rp_status rp_t5_reference(const rp_t5 *model, rp_t5_tokens source, rp_t5_tokens target,
                                  const rp_t5_rounding *rounding, double *hidden, double *logits, rp_progress *progress,
                                  void *progress_context);

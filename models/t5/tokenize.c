@@ -301,7 +301,7 @@ rp_status rp_t5_tokenize(const rp_t5 *m, const char *text, int64_t bytes, int32_
     return rp_t5_tokenize_watched(m, text, bytes, NULL, NULL, tokens, n);
 }
 
-rp_status rp_t5_tokenize_watched(const rp_t5 *m, const char *text, int64_t bytes, int (*cancelled)(void *context),
+rp_status rp_t5_tokenize_watched(const rp_t5 *m, const char *text, int64_t bytes, rp_t5_cancelled *cancelled,
                                  void *context, int32_t **tokens, int64_t *n)
 {
     char err[TOK_ERR_MAX] = "";

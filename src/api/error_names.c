@@ -111,7 +111,7 @@ static void default_word(const rp_field *f, char *text, size_t size)
         snprintf(text, size, "%s%s%s", f->name, *f->kind ? " of " : "", f->kind);
 }
 
-const char *rp_last_error_in(const rp_desc *desc, rp_word word, void *context, char *text, size_t size)
+const char *rp_last_error_in(const rp_desc *desc, rp_word *word, void *context, char *text, size_t size)
 {
     const char *from = rp_last_error();
     size_t used = 0;

@@ -42,7 +42,7 @@ static void lengths_interval(const rpi_mask_row *row, int64_t *lo, int64_t *hi)
     *hi = rpi_min(*hi, key_of(row, 0));
 }
 
-RPI_INTERVAL(LENGTHS, lengths_interval, .info.axes = "B", .info.holds = RP_MASK_COUNTS,
+RPI_INTERVAL(LENGTHS, lengths_interval, .info.axes = "B", .info.holds = RP_HOLDS_COUNTS,
              .info.text = "the number of valid keys of each batch entry")
 
 static void starts_interval(const rpi_mask_row *row, int64_t *lo, int64_t *hi)
@@ -51,7 +51,7 @@ static void starts_interval(const rpi_mask_row *row, int64_t *lo, int64_t *hi)
     *lo = rpi_max(*lo, key_of(row, row->i));
 }
 
-RPI_INTERVAL(STARTS, starts_interval, .info.axes = "B, Lq", .info.holds = RP_MASK_COUNTS,
+RPI_INTERVAL(STARTS, starts_interval, .info.axes = "B, Lq", .info.holds = RP_HOLDS_COUNTS,
              .info.text = "the first key of each query, for chunks or windows that differ by query")
 
 static void ends_interval(const rpi_mask_row *row, int64_t *lo, int64_t *hi)
@@ -60,5 +60,5 @@ static void ends_interval(const rpi_mask_row *row, int64_t *lo, int64_t *hi)
     *hi = rpi_min(*hi, key_of(row, row->i));
 }
 
-RPI_INTERVAL(ENDS, ends_interval, .info.axes = "B, Lq", .info.holds = RP_MASK_COUNTS,
+RPI_INTERVAL(ENDS, ends_interval, .info.axes = "B, Lq", .info.holds = RP_HOLDS_COUNTS,
              .info.text = "one past the last key of each query, for prefixes or images within causal text")

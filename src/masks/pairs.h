@@ -39,5 +39,5 @@ static void segments_keep(const rpi_mask_row *row, int64_t j0, int64_t count, ui
 }
 
 /* Terms need no change for segments: an offset within a segment is the same whether or not positions restart. */
-RPI_PAIRS(SEGMENTS, segments_keep, .info.axes = "B, Lk", .info.holds = RP_MASK_LABELS, .info.same_lengths = 1,
+RPI_PAIRS(SEGMENTS, segments_keep, .info.axes = "B, Lk", .info.holds = RP_HOLDS_LABELS, .info.same_lengths = 1,
           .info.text = "labels of packed sequences; a token attends only to its own sequence")

@@ -38,7 +38,7 @@ rp_status rpi_args_prepare(rpi_args *args)
     const rp_desc *d = &args->desc;
     const rpi_view *segments = NULL;
     for (int32_t n = 0; n < d->n_masks; n++)
-        if (plan->mask_entry[n]->info.holds == RP_MASK_LABELS && args->mask[n].data)
+        if (plan->mask_entry[n]->info.holds == RP_HOLDS_LABELS && args->mask[n].data)
             segments = &args->mask[n];
     lay_out(args, segments);
     rp_status status = RP_OK;
