@@ -32,6 +32,7 @@ if newer $place/tutorials/serve.ipynb $place/installed docs/tutorials docs/tutor
     $python -P docs/tutorials.py
 fi
 
+python3 docs/term_values.py >/dev/null # doxygen ignores failures of its filter
 doxygen docs/Doxyfile
 sphinx() { # after a failure, force the next run to read all pages, because Sphinx repeats warnings only for pages that it reads
     $python -m sphinx -q -W -d $place/doctrees "$@" || { rm -rf $place/doctrees docs/api; return 1; }

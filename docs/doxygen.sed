@@ -8,14 +8,12 @@ s,^/\* ,/** ,
 s,^( +)/\* ,\1/** ,
 s,^(.*[;\,{].*|.*RP_[A-Z0-9_]+ .*|.*[0-9] *)/\* ,\1/**< ,
 /^ \*   /!s,([ (])<([A-Za-z]),\1\\<\2,g
-s,^ \* (Shapes|Sign|Edges|Memory|Threads|Returns|Source|Progress|Draft)  +([^ ]), * @par \1\n * \2,
+s,^ \* (Shapes|Sign|Edges|Law|Ranges|Memory|Threads|Returns|Source|Progress|Draft)  +([^ ]), * @par \1\n * \2,
 s,^ \* Accuracy (docs), * @par Accuracy\n * \1,
-s,^ \*   (HIGHEST|HIGH) +, * - \1: ,
-s,^ \* Bounds: , *\n&,
 /^ \*   table /,/^ \* \(\*\)/s,^ \*   , *     ,
 s,^typedef (enum|struct) (rp_[a-z0-9_]+ \{),\1 \2,
 s,\} rp_[a-z0-9_]+;$,};,
-/^#include "terms.def"/s,.*,sed -nE 's@^RP_X\\((RP_TERM_[A-Z0-9]+)\, *([a-z0-9]+).*@\\1\, /**< \\2 */@p' include/relpos/terms.def,e
+/^#include "terms.def"/s,.*,python3 docs/term_values.py,e
 /^#include "masks.def"/s,.*,sed -nE 's@^RP_X\\((RP_MASK_[A-Z0-9_]+)\, *([a-z_]+)\, "(.*)"\\)@\\1\, /**< \\2: \\3 */@p' include/relpos/masks.def,e
 /^#(define RP_X|undef RP_X)/d
 s,--([a-z]),\\--\1,g
