@@ -31,7 +31,7 @@ def training():
             f"layers of transformers, random weights, one thread of an {m['cpu']} "
             f"({report.ISAS[m['relpos']['isa']]}), PyTorch {m['torch'].split('+')[0]}. GB are what training adds to "
             "the process. PyTorch computes the linear layers on both sides:", "",
-            *table(("tokens", "relpos", "PyTorch's attention", "relpos is as fast"),
+            *table(("tokens", "relpos", "PyTorch's attention", "speed-up"),
                    [(f"{a[0]:,}", f"**{cell(*a[1:])}**" if a[1] < b[1] else cell(*a[1:]), cell(*b[1:]),
                      f"{b[1] / a[1]:.2f} ×") for a, b in zip(ours, usual)])]
 
@@ -86,7 +86,7 @@ def transformers():
             "How many times as fast `attn_implementation=\"relpos\"` is as the faster one of `sdpa` and `eager`. "
             f"Random weights, one thread of {report.models_machine(data)}. `encode` and `prefill` read tokens, "
             "`generate 16 of 128` writes 16 after 128, and sound is in seconds:", "",
-            *table(("model", "layers", "relpos is as fast, ×"),
+            *table(("model", "layers", "speed-up, ×"),
                    [(*model, ", ".join(found)) for model, found in by.items()]),
             "PyTorch's linear layers take most of the time of short inputs and of writing, so faster attention "
             f"changes little there. {report.count_models()} give the results of their own attention: "
@@ -140,7 +140,7 @@ def slower():
 
 def page():
     out = ["# Performance", "", "<!-- made by bench/summary.py from bench/results -->",
-           f"Medians of alternating runs; the [raw tables]({TABLES}) have all times, spreads, commits and commands. "
+           f"Medians of alternating runs, and the fastest of many rounds for short calls from Python; the [raw tables]({TABLES}) have all times, spreads, commits and commands. "
            "[What is slower](#what-is-slower) is the last section.", ""]
     return "\n".join(out + training() + t5() + encoders() + transformers() + attention() + slower()) + "\n"
 

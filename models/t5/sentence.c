@@ -281,10 +281,12 @@ static const char *type_of(const json_t *entry)
 static rp_status path_of(const json_t *entry, const char *folder, char **path)
 {
     const char *name = json_string_value(json_object_get(entry, "path"));
+    char safe[64];
     *path = NULL;
     if (name == NULL || name[0] == '.' || strchr(name, '/') != NULL)
-        return t5_fail(RP_E_ARG, "%s/modules.json: a path is not the name of a folder within it (correct the path)",
-                       folder);
+        return t5_fail(RP_E_ARG,
+                       "%s/modules.json: path \"%s\" is not the name of a folder beside this file (correct it)", folder,
+                       io_safe(safe, sizeof safe, name != NULL ? name : ""));
     *path = name[0] != 0 ? t5_join(folder, name) : strdup(folder);
     return *path != NULL ? RP_OK : t5_no_memory();
 }

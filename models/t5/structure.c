@@ -133,9 +133,9 @@ static rp_status read_convolution(convolution *c, const io_checkpoint *file, con
         (out > 0 && w->shape[0] != out) || w->shape[0] < 1 || w->shape[0] > MAX_MID || b->ndim != 1 ||
         b->shape[0] != w->shape[0])
         return t5_fail(RP_E_ARG,
-                       "%s: classifier.%s.weight must have the shape (%s, %lld, 7, 1), with a bias for each output "
-                       "(give the predictor of this model)",
-                       path, layer, out > 0 ? "20" : "32", (long long)in);
+                       "%s: classifier.%s.weight must have the shape (%s, %lld, odd width up to %d), with a bias for "
+                       "each output (give the predictor of this model)",
+                       path, layer, out > 0 ? "20" : "outputs", (long long)in, (int)MAX_TAPS);
     const int64_t n_out = w->shape[0], taps = w->shape[2], n = n_out * taps * in;
     float *plain = malloc((size_t)n * 4);
     *c = (convolution){in, n_out, taps, malloc((size_t)n * 4), malloc((size_t)n_out * 4)};

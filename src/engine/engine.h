@@ -13,7 +13,7 @@ rp_status rpi_fast_backward(rpi_args *args, const rpi_grads *grads, rp_pool *poo
 
 /* Return the bytes of work memory that a call of the plan needs, or 0 after rpi_fail. */
 size_t rpi_fast_work_size(const rp_plan *plan, int32_t threads); /* forward call */
-/* Return the number of elements of a row of rp_grads.dq_in, or with `keys`, of a key of rp_grads.dkv_in. */
+/* Return the number of elements of a row of rp_grads.dq_in or, if `keys`, of a key of rp_grads.dkv_in. */
 int64_t rpi_backward_width(const rp_plan *plan, bool keys);
 size_t rpi_backward_work_size(const rp_plan *plan, int32_t threads);
 

@@ -176,7 +176,7 @@ static void test_errors(void **state)
             rp_t5_structure_open(&s, m, DATA "/proteins/prott5/model.safetensors"));
     assert_null(s);
     rp_t5 *wide = open_model("t5", "f32", NULL); /* 12 wide */
-    refused(RP_E_ARG, "must have the shape (32, 12, 7, 1)",
+    refused(RP_E_ARG, "must have the shape (outputs, 12, odd width up to 99)",
             rp_t5_structure_open(&s, wide, DATA "/proteins/prostt5/cnn.safetensors"));
     rp_t5_close(wide);
     refused(RP_E_ARG, "cannot be opened", rp_t5_fasta_open(&file, DATA "/none.fasta"));

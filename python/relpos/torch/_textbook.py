@@ -55,7 +55,7 @@ class RelativePositionBiasAttention(nn.Module):
 
     @hook
     def _compute_bias(self, N: int, M: int | None = None) -> Tensor:
-        """Return B, (N, M), for N queries and M keys; M defaults to N. Replacements have the parameter N, or N and
+        """Return B, (N, M), for N queries and M keys; M defaults to N. A method that replaces it takes N, or N and
         M."""
         M = N if M is None else M
         offsets = torch.arange(M) - torch.arange(N)[:, None]
