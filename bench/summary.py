@@ -140,7 +140,8 @@ def slower():
 
 def page():
     out = ["# Performance", "", "<!-- made by bench/summary.py from bench/results -->",
-           f"Medians of alternating runs, and the fastest of many rounds for short calls from Python; the [raw tables]({TABLES}) have all times, spreads, commits and commands. "
+           f"Medians of alternating runs, and the fastest of many rounds for short calls from Python; "
+           f"the [raw tables]({TABLES}) have all times, spreads, commits and commands. "
            "[What is slower](#what-is-slower) is the last section.", ""]
     return "\n".join(out + training() + t5() + encoders() + transformers() + attention() + slower()) + "\n"
 
