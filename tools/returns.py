@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Compare the Returns paragraph of each public function that returns rp_status with the statuses that tests got from
-it. tests/returns.h notes these in the file that the environment variable RELPOS_TEST_RETURNS names. Standard library only.
+it. tests/returns.h notes these in the file that the environment variable RELPOS_TEST_RETURNS names. Standard library
+only.
 
     tools/returns.py NOTES             exit with 1 if a paragraph lacks an error, or names one that no test got
     tools/returns.py --missing NOTES   only look for missing errors, for notes of some of the tests
