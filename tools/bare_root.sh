@@ -17,7 +17,7 @@ if [ ! -e "$root/complete" ]; then
     $sudo debootstrap --variant=minbase --include=python3-venv "$VERSION_CODENAME" "$root" >"$root.log" 2>&1 || { tail -n 20 "$root.log" >&2; exit 1; }
     $sudo touch "$root/complete"
 fi
-# in_root COMMAND...: run a command in the root, with nothing of this machine but the folder /work
+# in_root COMMAND...: run a command in the root, with nothing of this machine but the folder /given
 in_root() {
     $sudo /usr/sbin/chroot "$root" /usr/bin/env -i HOME=/root PATH=/usr/local/bin:/usr/bin:/bin LANG=C.UTF-8 "$@"
 }
@@ -29,7 +29,7 @@ for compiler in cc gcc clang c++ cmake; do
     fi
 done
 files=$(mktemp -d)
-trap 'rm -rf "$files"; $sudo umount "$root/proc"; $sudo rm -rf "$root/work"' EXIT
+trap 'rm -rf "$files"; $sudo umount "$root/proc"; $sudo rm -rf "$root/given"' EXIT
 mountpoint -q "$root/proc" || $sudo mount -t proc proc "$root/proc" # the loader finds the folder of a program there
 cp "$wheel" tools/wheel_test.sh "$files"
 [ -x build/bare-venv/bin/python ] || python3 -m venv build/bare-venv
@@ -44,13 +44,13 @@ sed -n 's/^    \(relpos .*\)/\1/p' "$files/screen" >"$files/first.sh"
 sed -n 's/[^`]*`\(relpos [a-z0-9 ]*\)`[^`]*/\1 --help\n/gp' "$files/screen" | grep '^relpos' >>"$files/first.sh"
 cat "$files/first.py" "$files/first.sh"
 
-$sudo rm -rf "$root/work"
-$sudo cp -r "$files" "$root/work"
-in_root sh -euc 'python3 -m venv /work/venv
-/work/venv/bin/pip install -q --disable-pip-version-check --no-index --find-links /work /work/relpos-*.whl
-cd /work
-PATH=/work/venv/bin:$PATH
+$sudo rm -rf "$root/given"
+$sudo cp -r "$files" "$root/given"
+in_root sh -euc 'python3 -m venv /given/venv
+/given/venv/bin/pip install -q --disable-pip-version-check --no-index --find-links /given /given/relpos-*.whl
+cd /given
+PATH=/given/venv/bin:$PATH
 python first.py
 while read -r line; do $line >out || { echo "$line: failed"; exit 1; }; done <first.sh
-sh /work/wheel_test.sh /work/venv page'
+sh /given/wheel_test.sh /given/venv page'
 echo "README's first screen in a bare root: all passed"
