@@ -6,11 +6,11 @@ Print each name or link that leads nowhere, and exit with 1. Standard library on
     tools/links.py
 
 SPDX-License-Identifier: Apache-2.0"""
-import pathlib
 import re
 import sys
 
-root = pathlib.Path(__file__).resolve().parent.parent
+from made import root
+
 NAMED = re.compile(r"(?<![\w./-])docs/[\w./-]+\.(?:md|py|sh|scd|svg|png|gif|txt|sed|json|ipynb)\b")
 LINK = re.compile(r"\]\(([^()\s#]*)(?:#([^()\s]*))?\)")
 FENCED, CODE = (re.compile(pattern, re.M | re.S) for pattern in (r"^```.*?^```", r"^```.*?^```|`[^`\n]*`"))

@@ -13,16 +13,15 @@ SPDX-License-Identifier: Apache-2.0
 import re
 import sys
 from email.utils import parsedate_to_datetime
-from pathlib import Path
 
-root = Path(__file__).resolve().parent.parent
+from made import fail, root
 
 
 def found(path, pattern):
     """Return the first match of a pattern in a file."""
     match = re.search(pattern, (root / path).read_text(), re.M)
     if not match:
-        sys.exit(f"version.py: {path}: has no line like {pattern}; add it")
+        fail(f"{path}: has no line like {pattern}; add it")
     return match[1]
 
 
