@@ -1,4 +1,5 @@
-# models.cmake -- the libraries relpos_layers and relpos_t5, and those that they contain: relpos_linear, relpos_io, relpos_tokenizer.
+# models.cmake -- the libraries relpos_layers and relpos_t5, and those that they contain: relpos_linear, relpos_io, relpos_tokenizer,
+# relpos_checkpoint.
 # SPDX-License-Identifier: Apache-2.0
 file(GLOB linear_sources CONFIGURE_DEPENDS models/linear/*.c)
 file(GLOB linear_set_sources CONFIGURE_DEPENDS models/linear/sets/*.c)
@@ -43,10 +44,14 @@ file(GLOB tokenizer_sources CONFIGURE_DEPENDS models/tokenizer/*.c)
 add_library(relpos_tokenizer STATIC ${tokenizer_sources})
 target_link_libraries(relpos_tokenizer PUBLIC relpos_io PRIVATE relpos_client)
 
+file(GLOB checkpoint_sources CONFIGURE_DEPENDS models/checkpoint/*.c)
+add_library(relpos_checkpoint STATIC ${checkpoint_sources})
+target_link_libraries(relpos_checkpoint PUBLIC relpos_io relpos_linear PRIVATE relpos_client)
+
 file(GLOB t5_sources CONFIGURE_DEPENDS models/t5/*.c)
 add_library(relpos_t5 ${t5_sources})
 target_link_libraries(relpos_t5 PUBLIC relpos PRIVATE $<BUILD_INTERFACE:relpos_flags> $<BUILD_INTERFACE:relpos_tokenizer>
-  $<BUILD_INTERFACE:relpos_linear> $<BUILD_INTERFACE:relpos_io> m)
+  $<BUILD_INTERFACE:relpos_checkpoint> $<BUILD_INTERFACE:relpos_linear> $<BUILD_INTERFACE:relpos_io> m)
 relpos_part(t5 "Models of the T5 family")
 if(RELPOS_BUILD_PYTHON)
   return()

@@ -44,7 +44,8 @@ EQUIVALENT = root / "tests" / "equivalent_mutants.txt"
 WORK = root / "build" / "mutate"
 SOURCE, BUILD, TEMPORARY = WORK / "source", WORK / "build", WORK / "tmp"
 # folder: weight in the random choice
-FOLDERS = {"src": 10, "models/io": 3, "models/linear": 1, "models/tokenizer": 1, "models/t5": 1}
+FOLDERS = {"src": 10, "models/io": 3, "models/linear": 1, "models/tokenizer": 1, "models/checkpoint": 1,
+           "models/t5": 1}
 SKIPPED = (
     re.compile(
         r"src/kernels/amx/|src/processor/(?!processor)|src/isa/(?!isa_registry)|models/linear/sets/|models/linear/kernels/amx|grapheme_table"
@@ -69,6 +70,7 @@ TESTS = {
     r"|cli_(bad_files|attend_files|outputs|streams|attend)",
     "models/linear": r"test_(linear|screen|t5_golden|t5_screen|t5_reference|t5_laws)|cli_t5",
     "models/tokenizer": r"test_(tokenizer|tokenizer_damage)|fuzz_tokenizer|cli_t5",
+    "models/checkpoint": r"test_weights|test_t5_.*|fuzz_checkpoint|fuzz_t5|fuzz_sentence|cli_t5",
     "models/t5": r"test_t5_.*|fuzz_checkpoint|fuzz_t5|cli_t5",
 }
 SWAPS = {"+": "-", "-": "+", "*": "/", "/": "*", "%": "/", "<<": ">>", ">>": "<<", "&": "|", "|": "&", "&&": "||",
@@ -334,12 +336,13 @@ def tests_of(folders):
 def objects():
     """Return a digest of each object file of the libraries."""
     return {o: hashlib.sha256(o.read_bytes()).digest()
-            for part in ("relpos", "relpos_io", "relpos_linear", "relpos_tokenizer", "relpos_t5")
+            for part in ("relpos", "relpos_io", "relpos_linear", "relpos_tokenizer", "relpos_checkpoint", "relpos_t5")
             for o in (BUILD / "CMakeFiles" / f"{part}.dir").rglob("*.o")}
 
 
 LIBRARIES = {"src": ["relpos"], "models/io": ["relpos", "relpos_io"], "models/linear": ["relpos_linear"],
-             "models/tokenizer": ["relpos_tokenizer"], "models/t5": ["relpos_t5"]}
+             "models/tokenizer": ["relpos_tokenizer"], "models/checkpoint": ["relpos_checkpoint"],
+             "models/t5": ["relpos_t5"]}
 
 
 def judge(place, broken, order, whole):

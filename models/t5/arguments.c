@@ -2,6 +2,13 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/model.h"
 
+rp_status t5_finish(const rp_t5 *m, rp_status status)
+{
+    char err[IO_ERR_MAX];
+    const bool concerns = m->file != NULL && status != RP_E_NOMEM && status != RP_E_CANCELLED;
+    return concerns && io_checkpoint_unchanged(m->file, err) != IO_OK ? t5_fail(RP_E_ARG, "%s", err) : status;
+}
+
 rp_status t5_need_weights(const rp_t5 *m)
 {
     if (m == NULL || m->load == RP_T5_LOAD_ALL)

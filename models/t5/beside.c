@@ -16,10 +16,11 @@ rp_status t5_read_beside(rp_t5 *m, const char *folder)
     rp_status status = RP_OK;
     for (int k = 0; k < T5_BESIDE && status == RP_OK; k++) {
         size_t size;
-        char *path = t5_join(folder, t5_beside_names[k]);
+        char *path = model_join(folder, t5_beside_names[k]);
         free(m->beside_text[k]);
         m->beside_text[k] = NULL;
-        status = path != NULL ? t5_read_text(m, path, &m->beside_text[k], &size) : t5_no_memory();
+        status = path != NULL ? t5_model_failed(model_read_text(&m->files, path, &m->beside_text[k], &size))
+                              : t5_no_memory();
         free(path);
     }
     return status;
@@ -40,7 +41,7 @@ static rp_status check_file(rp_t5 *m, const char *path, const char *text, t5_key
 {
     json_t *root;
     /* model_max_length may be 10^30, which is no integer of C */
-    rp_status status = t5_parse_object(&root, path, text, strlen(text), JSON_DECODE_INT_AS_REAL);
+    rp_status status = t5_model_failed(model_parse_object(&root, path, text, strlen(text), JSON_DECODE_INT_AS_REAL));
     if (status == RP_OK)
         status = t5_check_keys(m, keys, path, root, NULL);
     if (status == RP_OK && keys == T5_KEYS_TOKENIZER)
@@ -79,7 +80,7 @@ static rp_status check_class(rp_t5 *m, const char *folder)
     rp_status status = find_class(m, class, &by_config);
     if (status != RP_OK || !by_config || *class == 0)
         return status;
-    char *path = t5_join(folder, "config.json");
+    char *path = model_join(folder, "config.json");
     json_t *root = json_pack("{s:o}", "tokenizer_class", json_string_nocheck(class));
     status = path != NULL && root != NULL ? t5_check_keys(m, T5_KEYS_TOKENIZER, path, root, NULL) : t5_no_memory();
     json_decref(root);
@@ -94,7 +95,7 @@ rp_status t5_check_beside(rp_t5 *m, const char *folder)
     for (int k = 1; k < T5_BESIDE && status == RP_OK; k++) {
         if (m->beside_text[k] == NULL)
             continue;
-        char *path = t5_join(folder, t5_beside_names[k]);
+        char *path = model_join(folder, t5_beside_names[k]);
         status = path != NULL ? check_file(m, path, m->beside_text[k], keys[k]) : t5_no_memory();
         free(path);
     }

@@ -308,7 +308,7 @@ rp_status t5_config_read(rp_t5 *m, const char *path, const char *text, size_t si
     json_t *root;
     memset(c, 0, sizeof *c);
     c->advice = " (check that config.json and the weights belong to one model)";
-    const rp_status status = t5_parse_object(&root, path, text, size, 0);
+    const rp_status status = t5_model_failed(model_parse_object(&root, path, text, size, 0));
     if (status != RP_OK)
         return status;
     reader r = {root, path, CONFIG_REALS, RP_OK};
@@ -451,7 +451,7 @@ rp_status t5_generation_read(rp_t5 *m, const char *name, const char *path, const
     t5_config *c = &m->config;
     rp_t5_generation *g = &m->generation;
     json_t *root;
-    const rp_status status = t5_parse_object(&root, path, text, size, 0);
+    const rp_status status = t5_model_failed(model_parse_object(&root, path, text, size, 0));
     if (status != RP_OK)
         return status;
     reader r = {root, path, GENERATION_REALS, RP_OK};
@@ -484,8 +484,9 @@ rp_status t5_generation_read(rp_t5 *m, const char *name, const char *path, const
     if (r.status == RP_OK && key != NULL && (m->kept.refused = strdup(key)) == NULL)
         r.status = t5_no_memory();
     if (r.status == RP_OK && c->names_start && c->start != before)
-        r.status = t5_add_note(m, "%s: targets begin with token %d, although config.json says %d (%s)", path,
-                               (int)c->start, (int)before, start);
+        r.status = t5_model_failed(model_add_note(&m->notes,
+                                                  "%s: targets begin with token %d, although config.json says %d (%s)",
+                                                  path, (int)c->start, (int)before, start));
     json_decref(root);
     return r.status;
 }

@@ -1,5 +1,6 @@
 /* error.c -- the message of the last failure of each thread.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/error.h"
 #include "t5/model.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -22,25 +23,26 @@ rp_status t5_fail(rp_status status, const char *format, ...)
 
 rp_status t5_no_memory(void)
 {
-    return t5_fail(RP_E_NOMEM, "out of memory (close other programs, or use fewer or shorter inputs)");
+    return t5_model_failed(model_no_memory());
 }
 
 rp_status t5_no_memory_for(const char *what, int64_t bytes)
 {
-    return t5_fail(
-        RP_E_NOMEM,
-        "out of memory: cannot allocate %lld bytes for %s (use a narrower type such as int8, or fewer or shorter "
-        "inputs)",
-        (long long)bytes, what);
+    return t5_model_failed(model_no_memory_for(what, bytes));
 }
 
 rp_status t5_not_finite(const rp_t5 *m, const char *what)
 {
-    if (m->weights.not_finite > 0)
+    if (m->weights.store.not_finite > 0)
         return t5_fail(RP_E_RANGE,
                        "%s are not finite: %lld of the weights are NaN or infinite (use weights without them)", what,
-                       (long long)m->weights.not_finite);
+                       (long long)m->weights.store.not_finite);
     return t5_fail(RP_E_RANGE, "%s are not finite (the weights are too large for f32; use other weights)", what);
+}
+
+rp_status t5_model_failed(rp_status status)
+{
+    return status == RP_OK ? RP_OK : t5_fail(status, "%s", model_error());
 }
 
 rp_status t5_linear_failed(rp_status status)

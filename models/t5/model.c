@@ -22,7 +22,7 @@ static bool has_adapter(const char *folder)
 {
     bool found = false;
     for (int n = 0; n < ADAPTER_NAMES; n++)
-        found = found || t5_has_file(folder, adapter_names[n]);
+        found = found || model_has_file(folder, adapter_names[n]);
     return found;
 }
 
@@ -33,24 +33,24 @@ static rp_status note_unread(rp_t5 *m, const char *folder)
     char index[64];
     rp_status status = RP_OK;
     snprintf(index, sizeof index, "%.40s.index.json", weights);
-    if (t5_has_file(folder, index))
-        status = t5_add_note(m, "%s: %s is read, so %s is not", folder, weights, index);
+    if (model_has_file(folder, index))
+        status = t5_model_failed(model_add_note(&m->notes, "%s: %s is read, so %s is not", folder, weights, index));
     for (int n = 1; n < ADAPTER_NAMES && status == RP_OK; n++)
-        if (t5_has_file(folder, adapter_names[n]))
-            status = t5_add_note(m, "%s: %s is not read, because there is no %s", folder, adapter_names[n],
-                                 adapter_names[0]);
-    if (status == RP_OK && t5_has_file(folder, "custom_generate/generate.py"))
-        status = t5_add_note(m, "%s: custom_generate/generate.py is not run", folder);
+        if (model_has_file(folder, adapter_names[n]))
+            status = t5_model_failed(model_add_note(&m->notes, "%s: %s is not read, because there is no %s", folder,
+                                                    adapter_names[n], adapter_names[0]));
+    if (status == RP_OK && model_has_file(folder, "custom_generate/generate.py"))
+        status = t5_model_failed(model_add_note(&m->notes, "%s: custom_generate/generate.py is not run", folder));
     return status;
 }
 
 static rp_status read_config(rp_t5 *m, const char *folder)
 {
     size_t size;
-    char *path = t5_join(folder, "config.json");
+    char *path = model_join(folder, "config.json");
     if (path == NULL)
         return t5_no_memory();
-    rp_status status = t5_read_text(m, path, &m->config_text, &size);
+    rp_status status = t5_model_failed(model_read_text(&m->files, path, &m->config_text, &size));
     if (status == RP_OK && m->config_text == NULL && has_adapter(folder))
         status = t5_refuse_adapter(folder);
     else if (status == RP_OK && m->config_text == NULL)
@@ -73,10 +73,10 @@ static rp_status old_generation(rp_t5 *m, const char *path)
 static rp_status read_generation(rp_t5 *m, const char *folder)
 {
     size_t size;
-    char *path = t5_join(folder, "generation_config.json");
+    char *path = model_join(folder, "generation_config.json");
     if (path == NULL)
         return t5_no_memory();
-    rp_status status = t5_read_text(m, path, &m->generation_text, &size);
+    rp_status status = t5_model_failed(model_read_text(&m->files, path, &m->generation_text, &size));
     if (status == RP_OK && m->generation_text != NULL)
         status = t5_generation_read(m, "generation_config.json", path, m->generation_text, size);
     else if (status == RP_OK)
@@ -108,7 +108,7 @@ static void fill_info(rp_t5 *m)
                            .layers = w->encoder.layers,
                            .decoder_layers = w->decoder.layers,
                            .parameters = parameters,
-                           .bytes = w->bytes,
+                           .bytes = w->store.bytes,
                            .step_bytes = step_bytes,
                            .gated = c->gated,
                            .tied = w->tied,
@@ -120,7 +120,7 @@ static void fill_info(rp_t5 *m)
                            .activation = activations[c->activation],
                            .attention = attentions[c->encoder_attention],
                            .experts = c->experts,
-                           .not_finite = w->not_finite,
+                           .not_finite = w->store.not_finite,
                            .packed = m->packed,
                            .source = m->source != NULL ? m->source : "",
                            .source_checksum = m->source_checksum,
@@ -280,7 +280,7 @@ static rp_status open_weights(rp_t5 *m, const char *folder)
         return t5_refuse_adapter(folder);
     if (status != IO_OK)
         return t5_fail(RP_E_ARG, "%s", err);
-    if (t5_has_file(folder, adapter_names[0]))
+    if (model_has_file(folder, adapter_names[0]))
         return t5_fail(RP_E_UNSUPPORTED,
                        "%s: it has an adapter of PEFT beside the model (load it with peft, call merge_and_unload and "
                        "then save_pretrained, and give that folder; or remove adapter_config.json to use the model "
@@ -298,7 +298,7 @@ static rp_status open_transformer(rp_t5 *m, const char *path, int type, bool own
     if (status == RP_OK && m->load != RP_T5_LOAD_TEXT)
         status = open_weights(m, path);
     if (status == RP_OK && m->file != NULL)
-        status = t5_note_checkpoint(m, m->file, path);
+        status = t5_model_failed(model_note_checkpoint(&m->files, m->file, path));
     if (status == RP_OK && m->file != NULL)
         status = t5_strip_prefixes(m, path);
     if (status == RP_OK && m->file != NULL)
@@ -340,7 +340,7 @@ static rp_status open_single(rp_t5 *m, const char *path, int type)
 {
     rp_status status = note_source(m, path);
     if (status == RP_OK)
-        status = t5_note_file(m, path);
+        status = t5_model_failed(model_note_file(&m->files, path));
     if (status == RP_OK)
         status = t5_single(m, path);
     if (status == RP_OK)
@@ -365,7 +365,7 @@ static rp_status open_gguf(rp_t5 *m, const char *path, int type, bool own)
 {
     rp_status status = note_source(m, path);
     if (status == RP_OK)
-        status = t5_note_file(m, path);
+        status = t5_model_failed(model_note_file(&m->files, path));
     if (status == RP_OK)
         status = t5_gguf_describe(m, path);
     if (status == RP_OK)
@@ -408,7 +408,7 @@ static rp_status open_packed(rp_t5 *m, const char *path, int type)
     if (type >= 0 && packed != NULL && strcmp(packed, linear_type_name((linear_type)type)) != 0)
         return t5_fail(RP_E_ARG, "%s: its weights are %.16s and not %s (pack the folder again)", path, packed,
                        linear_type_name((linear_type)type));
-    rp_status status = t5_note_file(m, path);
+    rp_status status = t5_model_failed(model_note_file(&m->files, path));
     if (status == RP_OK)
         status = copy_meta(m, "config", &m->config_text);
     if (status == RP_OK)
@@ -533,14 +533,24 @@ void rp_t5_close(rp_t5 *m)
     for (int k = 0; k < T5_BESIDE; k++)
         free(m->beside_text[k]);
     free(m->why_no_tokenizer);
-    t5_notes_free(m);
-    free(m->files);
+    model_notes_free(&m->notes);
+    model_files_free(&m->files);
     free(m->folder);
     free(m->source);
     free(m->config_text);
     free(m->generation_text);
     t5_kept_free(&m->kept);
     free(m);
+}
+
+int rp_t5_reads(const rp_t5 *m, const char *path)
+{
+    return m != NULL && path != NULL && model_reads(&m->files, path);
+}
+
+const char *rp_t5_note(const rp_t5 *m, int64_t n)
+{
+    return m != NULL ? model_note(&m->notes, n) : NULL;
 }
 
 const rp_t5_info *rp_t5_about(const rp_t5 *m)
@@ -585,7 +595,7 @@ rp_status rp_t5_pack(const rp_t5 *m, const char *path)
         status = t5_fail(RP_E_ARG, "%s: the model was read from this file (give another name)", path);
     if (status == RP_OK)
         status = t5_weights_list(&m->weights, &m->config, &set);
-    snprintf(count, sizeof count, "%lld", (long long)m->weights.not_finite);
+    snprintf(count, sizeof count, "%lld", (long long)m->weights.store.not_finite);
     char *compact = NULL;
     int64_t size = 0;
     if (status == RP_OK && m->tokenizer_text != NULL)
@@ -600,7 +610,7 @@ rp_status rp_t5_pack(const rp_t5 *m, const char *path)
         (io_add_meta(&set, "format", PACKED_FORMAT) != 0 || io_add_meta(&set, "layout", LINEAR_LAYOUT) != 0 ||
          io_add_meta(&set, "type", linear_type_name(m->weights.type)) != 0 ||
          io_add_meta(&set, "config", m->config_text) != 0 ||
-         (m->weights.not_finite > 0 && io_add_meta(&set, "not_finite", count) != 0) ||
+         (m->weights.store.not_finite > 0 && io_add_meta(&set, "not_finite", count) != 0) ||
          (m->generation_text != NULL && io_add_meta(&set, "generation_config", m->generation_text) != 0)))
         status = t5_no_memory();
     for (int k = 0; k < T5_BESIDE && status == RP_OK && m->tokenizer != NULL; k++)

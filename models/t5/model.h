@@ -4,25 +4,23 @@
 #ifndef RELPOS_T5_MODEL_H
 #define RELPOS_T5_MODEL_H
 
-#include "io/checkpoint.h"
-#include "linear/linear.h"
+#include "checkpoint/files.h"
+#include "checkpoint/notes.h"
+#include "checkpoint/weights.h"
 #include <pthread.h>
 #include <relpos/t5.h>
 #include <stdbool.h>
 
-/* --------------------------------------------------------------------------------------------- error.c, notes.c */
+/* ------------------------------------------------------------------------------------------------ error.c */
 
 /* Set the message of rp_t5_last_error for this thread, and return `status`. */
 rp_status t5_fail(rp_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 rp_status t5_no_memory(void);
 rp_status t5_not_finite(const rp_t5 *m, const char *what); /* `what` names the values that are NaN or infinite */
 rp_status t5_core_failed(rp_status status);                /* report the error of a core function */
+rp_status t5_model_failed(rp_status status);  /* report the error of a function of checkpoint/; RP_OK stays RP_OK */
 rp_status t5_linear_failed(rp_status status); /* report the error of a function of linear/; RP_OK stays RP_OK */
 rp_status t5_no_memory_for(const char *what, int64_t bytes);
-
-/* Add a note for rp_t5_note. Text longer than a line is cut. */
-rp_status t5_add_note(rp_t5 *m, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void t5_notes_free(rp_t5 *m);
 
 /* The progress callback of a call, which may cancel the call. It runs in the calling thread, between linear layers. */
 typedef struct t5_watch {
@@ -144,10 +142,7 @@ typedef struct t5_weights {
     linear_weights embedding, head;
     bool tied; /* the head shares the weights of the embedding */
     t5_stack encoder, decoder;
-    unsigned char *memory;   /* memory with the packed weights; NULL if they are mapped from a file */
-    linear_tensors *tensors; /* of matrices of type LINEAR_BLOCKS; their blocks are mapped from a file */
-    int64_t bytes;           /* size of the weights */
-    int64_t not_finite;      /* number of NaN or infinite weights in the checkpoint */
+    model_store store;
 } t5_weights;
 
 /* Pack the tensors of a checkpoint. With `sizes`, only check them and add up their sizes. A negative type selects the
@@ -169,11 +164,6 @@ struct t5_screen;
 struct t5_draft;
 struct t5_sentence;
 
-/* Identifies a file independently of its name. */
-typedef struct t5_file_id {
-    uint64_t device, number;
-} t5_file_id;
-
 enum { T5_CHECKSUM = 17 }; /* size of a checksum as text: 16 hexadecimal digits and a null byte */
 enum { T5_BESIDE = 3 };    /* number of JSON files beside a tokenizer */
 
@@ -194,31 +184,15 @@ struct rp_t5 {
     int32_t packed;                    /* rp_t5_info.packed */
     char *source;                      /* name of the model's folder; NULL: unknown, in a file of relpos 0.1 */
     char source_checksum[T5_CHECKSUM]; /* rp_t5_info.source_checksum */
-    t5_file_id *files;                 /* [n_files]: all files that were read or are mapped */
-    int64_t n_files;
+    model_files files;
     rp_pool *pool;
     rp_t5_loading load;
     struct t5_screen *screen;     /* NULL: every step reads the whole head */
     struct t5_draft *draft;       /* NULL: no draft */
     struct t5_sentence *sentence; /* NULL: no modules.json */
     rp_t5_info info;
-    char **notes; /* [n_notes]: rp_t5_note */
-    int64_t n_notes;
+    model_notes notes; /* rp_t5_note */
 };
-
-/* ------------------------------------------------------------------------------------------------ files.c */
-
-char *t5_join(const char *folder, const char *name); /* return "folder/name"; the caller frees it */
-bool t5_has_file(const char *folder, const char *name);
-#define T5_MAX_JSON (8 << 20) /* max bytes of a JSON file other than a tokenizer; config.json usually has 1 kB */
-/* Read a whole file of the model and append a null byte; the caller frees *text. If the file does not exist, *text is
- * NULL and the status is RP_OK. A JSON file has at most T5_MAX_JSON bytes, a tokenizer TOK_MAX_FILE. */
-rp_status t5_read_text(rp_t5 *m, const char *path, char **text, size_t *size);
-rp_status t5_read_tokenizer(rp_t5 *m, const char *path, char **text, size_t *size);
-/* Record a file that was read, to prevent writing output over the model. */
-rp_status t5_note_file(rp_t5 *m, const char *path);
-/* Record the files of a checkpoint: the index, if there is one, and the files that contain tensors. */
-rp_status t5_note_checkpoint(rp_t5 *m, const io_checkpoint *file, const char *folder);
 
 /* ------------------------------------------------------------------------------------------------ prefixes.c */
 

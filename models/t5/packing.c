@@ -1,238 +1,8 @@
-/* packing.c -- packs the weights of a checkpoint, or finds the weights in a packed file and uses them in place.
+/* packing.c -- packs the weights of a T5, or finds them in a packed file (checkpoint/weights.h).
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5/weights.h"
-#include "io/block_types.h"
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-
-/* ------------------------------------------------------------------------------------------------ from a checkpoint */
-
-/* State of packing a checkpoint. The first round adds up sizes and collects errors, so one message can report as many
- * errors as fit. The second round packs. */
-typedef struct packing {
-    const io_checkpoint *file;
-    const t5_config *config;
-    const char *path;
-    bool *used;            /* for each tensor: true if the model has a weight for it; any other tensor is an error */
-    unsigned char *memory; /* NULL in the first round */
-    int64_t at;            /* bytes used so far */
-    linear_tensors *next;  /* where to put the tensors of the next matrix of blocks */
-    int64_t mapped;        /* bytes of blocks that are used in the file */
-    int64_t not_finite;    /* number of NaN or infinite weights */
-    bool scaled;           /* some 8-bit floats have scales */
-    rp_pool *pool;
-    rp_status status;          /* status of the first error */
-    int64_t n_wrong, n_listed; /* number of errors, and number of errors described in `wrong` */
-    char wrong[640];           /* messages of the errors */
-} packing;
-
-static int64_t aligned(int64_t bytes)
-{
-    return (bytes + LINEAR_ALIGN - 1) / LINEAR_ALIGN * LINEAR_ALIGN;
-}
-
-static void shape_text(int32_t ndim, const int64_t *shape, char text[64])
-{
-    size_t used = 0;
-    text[0] = 0;
-    for (int32_t x = 0; x < ndim && used < 48; x++)
-        used += (size_t)snprintf(text + used, 64 - used, "%s%lld", x ? "," : "", (long long)shape[x]);
-}
-
-__attribute__((format(printf, 3, 4))) static void note_wrong(packing *k, rp_status status, const char *format, ...)
-{
-    char text[320];
-    const size_t used = strlen(k->wrong);
-    va_list list;
-    va_start(list, format);
-    vsnprintf(text, sizeof text, format, list);
-    va_end(list);
-    if (k->n_wrong++ == 0)
-        k->status = status;
-    if (used + strlen(text) + 3 > sizeof k->wrong || k->n_listed < k->n_wrong - 1)
-        return;
-    snprintf(k->wrong + used, sizeof k->wrong - used, "%s%s", used > 0 ? "; " : "", text);
-    k->n_listed++;
-}
-
-static rp_status refuse_wrong(const packing *k)
-{
-    if (k->n_wrong == 0)
-        return RP_OK;
-    char more[40] = "";
-    if (k->n_listed < k->n_wrong)
-        snprintf(more, sizeof more, "; and %lld more", (long long)(k->n_wrong - k->n_listed));
-    return t5_fail(k->status, "%s: %s%s%s", k->path, k->wrong, more,
-                   k->status == RP_E_UNSUPPORTED ? "" : k->config->advice);
-}
-
-/* Return the tensor for source s of a weight, or NULL after recording an error: missing, or wrong shape or type. */
-static const io_tensor *find(packing *k, const t5_part *p, int s)
-{
-    const io_tensor *t = io_checkpoint_find(k->file, p->source[s]);
-    char has[64], expected[64];
-    if (t == NULL) {
-        note_wrong(k, RP_E_ARG, "tensor '%.160s' is missing", p->source[s]);
-        return NULL;
-    }
-    k->used[t - io_checkpoint_at(k->file, 0)] = true;
-    const int32_t ndim = p->columns > 0 ? 2 : 1;
-    const int64_t shape[2] = {p->rows, p->columns};
-    shape_text(ndim, shape, expected);
-    shape_text(t->ndim, t->shape, has);
-    if (t->ndim != ndim || memcmp(t->shape, shape, (size_t)ndim * sizeof *shape) != 0) {
-        note_wrong(k, RP_E_ARG, "tensor '%.160s' has the shape [%s]; expected [%s]", p->source[s], has, expected);
-        return NULL;
-    }
-    if (t->unsupported != NULL) {
-        note_wrong(k, RP_E_UNSUPPORTED, "tensor '%.160s': %.150s", p->source[s], t->unsupported);
-        return NULL;
-    }
-    if (!io_tensor_has_numbers(t) || t->dtype == RP_F64) {
-        note_wrong(
-            k, RP_E_UNSUPPORTED,
-            "tensor '%.160s' has the type %s (supported: F32, F16, BF16, F8_E4M3, F8_E5M2 and Q8_0 to Q2_K of GGUF)",
-            p->source[s], io_tensor_type_name(t));
-        return NULL;
-    }
-    if (k->scaled && io_tensor_is_f8(t) && t->scales == NULL) {
-        note_wrong(k, RP_E_UNSUPPORTED,
-                   "tensor '%.160s': it has no weight_scale, but other 8-bit floats of the file have one (convert the "
-                   "model again)",
-                   p->source[s]);
-        return NULL;
-    }
-    if (k->memory == NULL)
-        k->not_finite += io_tensor_not_finite(t);
-    return t;
-}
-
-static rp_status pack_array(packing *k, const t5_part *p)
-{
-    const io_tensor *t = find(k, p, 0);
-    const int64_t n = p->rows * (p->columns > 0 ? p->columns : 1);
-    if (t == NULL)
-        return RP_OK;
-    if (k->memory != NULL) {
-        float *to = (float *)(void *)(k->memory + k->at);
-        memset(to, 0, (size_t)aligned(n * 4));
-        io_tensor_read(t, 0, n, to);
-        *p->array = to;
-    }
-    k->at += aligned(n * 4);
-    return RP_OK;
-}
-
-/* Pack a matrix that stacks several tensors, or that has another type. Convert some rows at a time to f32. */
-static rp_status pack_stacked(packing *k, const t5_part *p, const io_tensor *const *t, char *packed)
-{
-    enum { ROWS = 512 }; /* whole panels, whose packed sizes add up */
-    const int64_t all = p->rows * p->n_sources, most = all < ROWS ? all : ROWS;
-    float *stacked = malloc((size_t)(most * p->columns) * sizeof *stacked);
-    rp_status status = stacked != NULL ? RP_OK : RP_E_NOMEM;
-    for (int64_t row = 0; row < all && status == RP_OK; row += most) {
-        const int64_t n = all - row < most ? all - row : most;
-        for (int64_t r = 0; r < n; r++)
-            io_tensor_read(t[(row + r) / p->rows], (row + r) % p->rows * p->columns, p->columns,
-                           stacked + r * p->columns);
-        status = linear_pack(k->pool, p->type, p->columns, n, stacked, RP_F32, p->columns, packed);
-        packed += linear_packed_bytes(p->type, p->columns, n);
-    }
-    free(stacked);
-    return status;
-}
-
-/* Pack a matrix to `to`, and drop the memory of its tensors. */
-static rp_status pack_to(packing *k, const t5_part *p, const io_tensor *const *t, unsigned char *to)
-{
-    /* 0 for types that relpos does not have, and for scaled tensors */
-    const size_t element = io_tensor_is_f8(t[0]) || t[0]->scales != NULL ? 0 : rp_dtype_size(t[0]->dtype);
-    const bool direct = p->n_sources == 1 && element > 0 && (uintptr_t)t[0]->data % element == 0;
-    const rp_status status =
-        direct ? linear_pack(k->pool, p->type, p->columns, p->rows, t[0]->data, t[0]->dtype, p->columns, to)
-               : pack_stacked(k, p, t, (char *)to);
-    for (int s = 0; s < p->n_sources; s++)
-        io_tensor_drop(t[s]);
-    return status == RP_OK ? RP_OK
-           : status == RP_E_NOMEM
-               ? t5_no_memory_for(p->name, linear_packed_bytes(p->type, p->columns, p->rows * p->n_sources))
-               : t5_fail(status, "%s: '%s' cannot be packed: %s", k->path, p->name, rp_status_name(status));
-}
-
-/* Add the packed size of a matrix. */
-static rp_status add_packed(packing *k, const t5_part *p)
-{
-    const int64_t bytes = linear_packed_bytes(p->type, p->columns, p->rows * p->n_sources);
-    if (bytes >= 0 && k->at <= INT64_MAX - bytes) {
-        k->at += bytes;
-        return RP_OK;
-    }
-    return t5_fail(RP_E_OVERFLOW, "%s: the size of '%s' does not fit in 63 bits%s", k->path, p->name,
-                   k->config->advice);
-}
-
-/* Return the type of one tensor of a matrix of blocks that cannot be used as it is in the file. */
-static linear_type type_of_tensor(const io_tensor *t)
-{
-    return io_block_of(t->dtype) != NULL               ? LINEAR_Q8
-           : t->scales == NULL && t->dtype == RP_F16   ? LINEAR_F16
-           : t->dtype == RP_BF16 || io_tensor_is_f8(t) ? LINEAR_BF16
-                                                       : LINEAR_F32;
-}
-
-/* Use the blocks of tensors as they are in the file. Pack tensors of other types, each in its own. */
-static rp_status keep_blocks(packing *k, const t5_part *p, const io_tensor *const *t)
-{
-    linear_tensors *all = k->next++;
-    rp_status status = RP_OK;
-    all->n = p->n_sources;
-    for (int s = 0; s < p->n_sources && status == RP_OK; s++) {
-        const linear_blocks *b = io_block_of(t[s]->dtype);
-        linear_tensor *one = &all->each[s];
-        if (b != NULL && linear_uses(b)) {
-            *one = (linear_tensor){b, {LINEAR_BLOCKS, p->columns, p->rows, t[s]->data}};
-            k->mapped += (int64_t)t[s]->bytes;
-            continue;
-        }
-        t5_part part = *p;
-        part.n_sources = 1;
-        part.type = type_of_tensor(t[s]);
-        *one = (linear_tensor){NULL, {part.type, p->columns, p->rows, k->memory != NULL ? k->memory + k->at : NULL}};
-        if (k->memory != NULL)
-            status = pack_to(k, &part, t + s, k->memory + k->at);
-        if (status == RP_OK)
-            status = add_packed(k, &part);
-    }
-    *p->matrix = (linear_weights){LINEAR_BLOCKS, p->columns, p->rows * p->n_sources, all};
-    return status;
-}
-
-static rp_status pack_matrix(packing *k, const t5_part *p)
-{
-    const io_tensor *t[T5_MAX_SOURCES] = {NULL};
-    bool all = true;
-    for (int s = 0; s < p->n_sources; s++)
-        all = (t[s] = find(k, p, s)) != NULL && all;
-    if (!all)
-        return RP_OK;
-    if (p->type == LINEAR_BLOCKS)
-        return keep_blocks(k, p, t);
-    if (k->memory != NULL) {
-        const rp_status status = pack_to(k, p, t, k->memory + k->at);
-        if (status != RP_OK)
-            return status;
-        *p->matrix = (linear_weights){p->type, p->columns, p->rows * p->n_sources, k->memory + k->at};
-    }
-    return add_packed(k, p);
-}
-
-static rp_status pack_part(void *context, const t5_part *p)
-{
-    return p->matrix != NULL ? pack_matrix(context, p) : pack_array(context, p);
-}
 
 /* Return true for a tensor that checkpoints may contain although the model does not need it: a head without a decoder,
  * a head that equals the embedding, or the table of cross-attention in old checkpoints. */
@@ -242,34 +12,14 @@ static bool is_stray(const char *name)
     return strcmp(name, "lm_head.weight") == 0 || (end != NULL && strncmp(name, "decoder.block.", 14) == 0);
 }
 
+static bool is_table(const char *name)
+{
+    return strstr(name, "relative_attention_bias") != NULL;
+}
+
 static const char *const embedding_names[] = {"shared.weight", "encoder.embed_tokens.weight",
                                               "decoder.embed_tokens.weight"};
 enum { EMBEDDING_NAMES = 3 };
-
-/* Check that all tensors that are embeddings are equal: the encoder and the decoder must share one embedding. */
-static void check_embeddings(packing *k, const char *embedding)
-{
-    const io_tensor *e = io_checkpoint_find(k->file, embedding);
-    for (int n = 0; n < EMBEDDING_NAMES; n++) {
-        const io_tensor *t = io_checkpoint_find(k->file, embedding_names[n]);
-        if (t == NULL || t == e)
-            continue;
-        k->used[t - io_checkpoint_at(k->file, 0)] = true;
-        if (!io_tensor_same(t, e))
-            note_wrong(k, RP_E_UNSUPPORTED,
-                       "tensor '%s' differs from '%s' (encoder and decoder must share one embedding)",
-                       embedding_names[n], embedding);
-    }
-}
-
-static void check_others(packing *k)
-{
-    for (size_t n = 0; n < io_checkpoint_size(k->file); n++) {
-        const char *name = io_checkpoint_at(k->file, n)->name;
-        if (!k->used[n] && !is_stray(name))
-            note_wrong(k, RP_E_ARG, "tensor '%.160s' is not in the model", name);
-    }
-}
 
 /* Return the name of the embedding in a checkpoint. */
 static const char *embedding_name(const io_checkpoint *file)
@@ -290,134 +40,32 @@ static bool is_tied(const t5_config *c, const io_checkpoint *file, const char *e
     return e != NULL && io_tensor_same(e, head);
 }
 
-/* Return the narrowest type that represents every number of the matrices exactly. Both bf16 and f16 represent every f8
- * exactly. Numbers of f8 with a scale are rounded to that type: they have 4 significant bits, so this loses little. q8
- * represents Q8_0 exactly; other blocks are used as they are. */
-static linear_type type_of(const io_checkpoint *file)
-{
-    bool in_f16 = true, in_bf16 = true, in_q8 = true, in_blocks = false;
-    for (size_t n = 0; n < io_checkpoint_size(file); n++) {
-        const io_tensor *t = io_checkpoint_at(file, n);
-        if (t->ndim != 2 || io_tensor_is_f8(t) || strstr(t->name, "relative_attention_bias") != NULL)
-            continue;
-        const linear_blocks *b = io_block_of(t->dtype);
-        in_blocks = in_blocks || b != NULL;
-        in_q8 = in_q8 && b != NULL && !linear_uses(b);
-        in_f16 = in_f16 && t->dtype == RP_F16;
-        in_bf16 = in_bf16 && t->dtype == RP_BF16;
-    }
-    return in_blocks ? (in_q8 ? LINEAR_Q8 : LINEAR_BLOCKS) : in_bf16 ? LINEAR_BF16 : in_f16 ? LINEAR_F16 : LINEAR_F32;
-}
-
-/* Allocate memory for packed weights, in huge pages if possible, because every generated token reads all of it. */
-static unsigned char *take_memory(int64_t bytes)
-{
-    enum { LARGE = 2 << 20 };
-    const size_t align = bytes >= 4 * LARGE ? LARGE : LINEAR_ALIGN, size = ((size_t)bytes + align - 1) / align * align;
-    unsigned char *memory = aligned_alloc(align, size > 0 ? size : align);
-    if (memory != NULL && align == LARGE)
-        madvise(memory, size, MADV_HUGEPAGE);
-    return memory;
-}
-
 rp_status t5_weights_pack(t5_weights *w, const t5_config *c, const io_checkpoint *file, const char *path, int type,
                           bool sizes, rp_pool *pool)
 {
-    const char *embedding = embedding_name(file);
-    packing k = {.file = file, .config = c, .path = path, .pool = pool};
-    w->type = type >= 0 ? (linear_type)type : type_of(file);
-    w->tied = is_tied(c, file, embedding);
-    for (size_t n = 0; n < io_checkpoint_size(file); n++)
-        k.scaled = k.scaled || io_checkpoint_at(file, n)->scales != NULL;
-    k.used = calloc(io_checkpoint_size(file), sizeof *k.used);
-    k.next = w->tensors = calloc(io_checkpoint_size(file), sizeof *w->tensors); /* a matrix has at least one tensor */
-    rp_status status = k.used != NULL && k.next != NULL ? t5_make_blocks(w, c, file, path) : t5_no_memory();
-    if (status == RP_OK)
-        status = t5_walk_weights(w, c, embedding, pack_part, &k);
-    if (status == RP_OK) {
-        check_embeddings(&k, embedding);
-        check_others(&k);
-        status = refuse_wrong(&k);
-    }
-    w->bytes = k.at + k.mapped;
-    w->not_finite = k.not_finite;
-    if (status == RP_OK && !sizes) {
-        w->memory = k.memory = take_memory(k.at);
-        k.at = 0;
-        k.next = w->tensors;
-        status = w->memory != NULL ? t5_walk_weights(w, c, embedding, pack_part, &k)
-                                   : t5_no_memory_for("the weights", w->bytes);
-    }
-    free(k.used);
-    return status;
-}
-
-/* ------------------------------------------------------------------------------------------------ packed files */
-
-typedef struct mapping {
-    const io_checkpoint *file;
-    const char *path;
-    int64_t bytes;
-} mapping;
-
-static int64_t bytes_of_blocks(const linear_tensors *tensors)
-{
-    int64_t bytes = 0;
-    for (int n = 0; n < tensors->n; n++) {
-        const linear_tensor *t = &tensors->each[n];
-        bytes += t->blocks != NULL ? t->w.in / t->blocks->numbers * t->blocks->bytes * t->w.out
-                                   : linear_packed_bytes(t->w.type, t->w.in, t->w.out);
-    }
-    return bytes;
-}
-
-static int64_t part_bytes(const t5_part *p)
-{
-    if (p->type == LINEAR_BLOCKS && p->matrix != NULL)
-        return bytes_of_blocks(p->matrix->packed);
-    if (p->matrix != NULL)
-        return linear_packed_bytes(p->type, p->columns, p->rows * p->n_sources);
-    return aligned(p->rows * (p->columns > 0 ? p->columns : 1) * 4);
-}
-
-static rp_status map_part(void *context, const t5_part *p)
-{
-    mapping *k = context;
-    const io_tensor *t = io_checkpoint_find(k->file, p->name);
-    const int64_t bytes = part_bytes(p);
-    if (t == NULL)
-        return t5_fail(RP_E_ARG, "%s: weight '%s' is missing (pack the model again)", k->path, p->name);
-    if ((uintptr_t)t->data % LINEAR_ALIGN != 0)
-        return t5_fail(RP_E_ARG, "%s: weight '%s' does not begin at a multiple of %d bytes (pack the model again)",
-                       k->path, p->name, LINEAR_ALIGN);
-    if (bytes < 0 || t->dtype != RP_U8 || t->bytes != (size_t)bytes)
-        return t5_fail(RP_E_ARG, "%s: weight '%s' has %zu bytes; it must have %lld (pack the model again)", k->path,
-                       p->name, t->bytes, (long long)bytes);
-    if (p->matrix != NULL)
-        *p->matrix = (linear_weights){p->type, p->columns, p->rows * p->n_sources, t->data};
-    else
-        *p->array = (const float *)(const void *)t->data;
-    k->bytes += bytes;
-    return RP_OK;
+    const model_source from = {.file = file,
+                               .path = path,
+                               .advice = c->advice,
+                               .stray = is_stray,
+                               .equal = embedding_names,
+                               .n_equal = EMBEDDING_NAMES,
+                               .why_equal = "encoder and decoder must share one embedding"};
+    t5_walked all = {w, c, embedding_name(file)};
+    w->type = type >= 0 ? (linear_type)type : model_type_of(file, is_table);
+    w->tied = is_tied(c, file, all.embedding);
+    const rp_status status = t5_make_blocks(w, c, file, path);
+    return status == RP_OK ? t5_model_failed(model_pack(&w->store, &from, t5_walk_weights, &all, sizes, pool)) : status;
 }
 
 rp_status t5_weights_map(t5_weights *w, const t5_config *c, const io_checkpoint *file, const char *path)
 {
-    const char *type = io_checkpoint_meta(file, "type"), *not_finite = io_checkpoint_meta(file, "not_finite");
-    mapping k = {file, path, 0};
-    int n = 0;
-    while (n < LINEAR_TYPES && (type == NULL || strcmp(type, linear_type_name((linear_type)n)) != 0))
-        n++;
-    if (n == LINEAR_TYPES)
-        return t5_fail(RP_E_ARG, "%s: the type of its weights is missing or unknown (pack the model again)", path);
-    w->type = (linear_type)n;
-    w->not_finite = strtoll(not_finite != NULL ? not_finite : "0", NULL, 10);
+    t5_walked all = {w, c, "shared.weight"};
+    rp_status status = t5_model_failed(model_packed_type(file, path, &w->type));
+    if (status != RP_OK)
+        return status;
     w->tied = io_checkpoint_find(file, "lm_head.weight") == NULL;
-    rp_status status = t5_make_blocks(w, c, file, path);
-    if (status == RP_OK)
-        status = t5_walk_weights(w, c, "shared.weight", map_part, &k);
-    w->bytes = k.bytes;
-    return status;
+    status = t5_make_blocks(w, c, file, path);
+    return status == RP_OK ? t5_model_failed(model_map(&w->store, file, path, t5_walk_weights, &all)) : status;
 }
 
 typedef struct counting {
@@ -425,7 +73,7 @@ typedef struct counting {
     bool tied;
 } counting;
 
-static rp_status count_part(void *context, const t5_part *p)
+static rp_status count_part(void *context, const model_part *p)
 {
     counting *k = context;
     const bool embedding = strcmp(p->name, "shared.weight") == 0, head = strcmp(p->name, "lm_head.weight") == 0;
@@ -433,28 +81,23 @@ static rp_status count_part(void *context, const t5_part *p)
     k->parameters += p->rows * p->n_sources * (p->columns > 0 ? p->columns : 1);
     if (p->matrix != NULL && (expert == NULL || strncmp(expert, ".experts.expert_0.", 18) == 0) &&
         (strncmp(p->name, "decoder.", 8) == 0 || head || (embedding && k->tied)))
-        k->step_bytes += part_bytes(p);
+        k->step_bytes += model_part_bytes(p);
     return RP_OK;
 }
 
 void t5_weights_count(const t5_weights *w, const t5_config *c, int64_t *parameters, int64_t *step_bytes)
 {
-    t5_weights all = *w;
+    t5_weights copy = *w; /* because t5_walk_weights passes non-const pointers into it */
+    t5_walked all = {&copy, c, "shared.weight"};
     counting k = {0, 0, w->tied && w->decoder.layers > 0};
-    t5_walk_weights(&all, c, "shared.weight", count_part, &k);
+    t5_walk_weights(&all, count_part, &k);
     *parameters = k.parameters;
     *step_bytes = k.step_bytes;
 }
 
-static rp_status list_part(void *context, const t5_part *p)
-{
-    const int64_t bytes = part_bytes(p);
-    const void *data = p->matrix != NULL ? p->matrix->packed : (const void *)*p->array;
-    return io_add(context, p->name, RP_U8, 1, &bytes, (void *)(uintptr_t)data, true) == 0 ? RP_OK : t5_no_memory();
-}
-
 rp_status t5_weights_list(const t5_weights *w, const t5_config *c, io_set *set)
 {
-    t5_weights all = *w; /* a copy, because t5_walk_weights passes non-const pointers into it */
-    return t5_walk_weights(&all, c, "shared.weight", list_part, set);
+    t5_weights copy = *w;
+    t5_walked all = {&copy, c, "shared.weight"};
+    return t5_model_failed(model_list(t5_walk_weights, &all, set));
 }

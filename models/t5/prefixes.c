@@ -52,7 +52,7 @@ rp_status t5_strip_prefixes(rp_t5 *m, const char *path)
 {
     char prefix[PREFIX] = "", err[IO_ERR_MAX] = "";
     const char *left_out = io_checkpoint_note(m->file);
-    if (left_out != NULL && t5_add_note(m, "%s: %s", path, left_out) != RP_OK)
+    if (left_out != NULL && t5_model_failed(model_add_note(&m->notes, "%s: %s", path, left_out)) != RP_OK)
         return RP_E_NOMEM;
     while (extend(m->file, prefix))
         ;
@@ -60,7 +60,8 @@ rp_status t5_strip_prefixes(rp_t5 *m, const char *path)
         return RP_OK;
     if (io_checkpoint_rename(m->file, remove_prefix, prefix, path, err) != IO_OK)
         return t5_fail(RP_E_ARG, "%s", err);
-    return t5_add_note(m, "%s: the prefix %s was removed from the names of the tensors", path, prefix);
+    return t5_model_failed(
+        model_add_note(&m->notes, "%s: the prefix %s was removed from the names of the tensors", path, prefix));
 }
 
 /* Refuse names of which some have a prefix of `shared` and others do not. Name the first of the fewer. */

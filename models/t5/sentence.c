@@ -109,12 +109,12 @@ enum { POOLINGS = sizeof poolings / sizeof *poolings, MEAN = 2 };
 /* Read a JSON file. *root is NULL if it does not exist. Integers become reals: model_max_length may be 10^30. */
 static rp_status read_json(rp_t5 *m, const char *folder, const char *name, json_t **root)
 {
-    char *text = NULL, *path = t5_join(folder, name);
+    char *text = NULL, *path = model_join(folder, name);
     size_t size;
     *root = NULL;
-    rp_status status = path != NULL ? t5_read_text(m, path, &text, &size) : t5_no_memory();
+    rp_status status = path != NULL ? t5_model_failed(model_read_text(&m->files, path, &text, &size)) : t5_no_memory();
     if (status == RP_OK && text != NULL)
-        status = t5_parse_json(root, path, text, size, JSON_DECODE_INT_AS_REAL);
+        status = t5_model_failed(model_parse_json(root, path, text, size, JSON_DECODE_INT_AS_REAL));
     free(text);
     free(path);
     return status;
@@ -149,7 +149,7 @@ static bool is_true(const json_t *config, const char *key)
 /* Check the keys of a file of a folder. */
 static rp_status check_keys(rp_t5 *m, t5_key_file file, const char *folder, const char *name, const json_t *root)
 {
-    char *path = t5_join(folder, name);
+    char *path = model_join(folder, name);
     const rp_status status = path != NULL ? t5_check_keys(m, file, path, root, NULL) : t5_no_memory();
     free(path);
     return status;
@@ -228,7 +228,7 @@ static rp_status read_weights(rp_t5 *m, module *d, const json_t *config, const c
     io_checkpoint *file;
     if (io_checkpoint_open(&file, folder, err) != IO_OK)
         return t5_fail(RP_E_ARG, "%s", err);
-    rp_status status = t5_note_checkpoint(m, file, folder);
+    rp_status status = t5_model_failed(model_note_checkpoint(&m->files, file, folder));
     if (status == RP_OK)
         status = copy_tensor(m->sentence, file, "linear.weight", d->out, d->in, folder, &d->weight);
     if (status == RP_OK && (bias == NULL || json_is_true(bias)))
@@ -287,7 +287,7 @@ static rp_status path_of(const json_t *entry, const char *folder, char **path)
         return t5_fail(RP_E_ARG,
                        "%s/modules.json: path \"%s\" is not the name of a folder beside this file (correct it)", folder,
                        io_safe(safe, sizeof safe, name != NULL ? name : ""));
-    *path = name[0] != 0 ? t5_join(folder, name) : strdup(folder);
+    *path = name[0] != 0 ? model_join(folder, name) : strdup(folder);
     return *path != NULL ? RP_OK : t5_no_memory();
 }
 

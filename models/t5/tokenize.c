@@ -103,7 +103,7 @@ static rp_status use_none(rp_t5 *m, const char *why)
 static rp_status use_none_of(rp_t5 *m, const char *folder)
 {
     char why[TOK_ERR_MAX], safe[200];
-    if (!t5_has_file(folder, "vocab.json") || !t5_has_file(folder, "merges.txt"))
+    if (!model_has_file(folder, "vocab.json") || !model_has_file(folder, "merges.txt"))
         return use_none(m, "its folder has no tokenizer.json or spiece.model");
     snprintf(why, sizeof why,
              "%s: vocab.json and merges.txt are a byte-level BPE, which is not supported; it must be Unigram, as in T5",
@@ -129,7 +129,7 @@ static rp_status check_beside(rp_t5 *m, const char *folder)
 static rp_status mention_spiece(rp_t5 *m, const char *folder)
 {
     char why[TOK_ERR_MAX + 80];
-    if (!t5_has_file(folder, "spiece.model"))
+    if (!model_has_file(folder, "spiece.model"))
         return RP_OK;
     snprintf(why, sizeof why, "%s; or remove the file, to use spiece.model of the same folder", m->why_no_tokenizer);
     return no_tokenizer(m, why);
@@ -143,23 +143,26 @@ static rp_status compare(rp_t5 *m, const char *path)
     const rp_status status = t5_find_maker(m, &maker, &named);
     if (status != RP_OK || maker != T5_MAKER_T5 || m->tokenizer == NULL || tok_has_t5_rules(m->tokenizer))
         return status;
-    return named ? t5_add_note(m,
-                               "%s: its rules are used, because no piece begins with U+2581; with T5Tokenizer of "
-                               "transformers 5, every word would begin with <unk>",
-                               path)
-                 : t5_add_note(m,
-                               "%s: its rules are used, because no file names a tokenizer_class; AutoTokenizer of "
-                               "transformers 5 uses those of T5Tokenizer (name the class in tokenizer_config.json)",
-                               path);
+    return named ? t5_model_failed(model_add_note(
+                       &m->notes,
+                       "%s: its rules are used, because no piece begins with U+2581; with T5Tokenizer of "
+                       "transformers 5, every word would begin with <unk>",
+                       path))
+                 : t5_model_failed(model_add_note(
+                       &m->notes,
+                       "%s: its rules are used, because no file names a tokenizer_class; AutoTokenizer of "
+                       "transformers 5 uses those of T5Tokenizer (name the class in tokenizer_config.json)",
+                       path));
 }
 
 /* Use the bytes of a text. transformers adds the added_tokens of a tokenizer.json to them; relpos does not read it. */
 static rp_status use_bytes_of(rp_t5 *m, const char *folder)
 {
     const rp_status status = use_bytes(m);
-    if (status != RP_OK || !t5_has_file(folder, "tokenizer.json"))
+    if (status != RP_OK || !model_has_file(folder, "tokenizer.json"))
         return status;
-    return t5_add_note(m, "%s/tokenizer.json: not read, because tokenizer_class is ByT5Tokenizer", folder);
+    return t5_model_failed(
+        model_add_note(&m->notes, "%s/tokenizer.json: not read, because tokenizer_class is ByT5Tokenizer", folder));
 }
 
 /* Use the tokenizer file of a folder, or none. */
@@ -172,10 +175,11 @@ static rp_status use_folder(rp_t5 *m, const char *folder)
     if (found != RP_OK || maker == T5_MAKER_BYTES)
         return found != RP_OK ? found : use_bytes_of(m, folder);
     for (int n = 0; n < 2 && m->tokenizer_text == NULL; n++) {
-        char *path = t5_join(folder, names[n]);
+        char *path = model_join(folder, names[n]);
         if (path == NULL)
             return t5_no_memory();
-        rp_status status = t5_read_tokenizer(m, path, (char **)&m->tokenizer_text, &m->tokenizer_size);
+        rp_status status = t5_model_failed(
+            model_read_file(&m->files, path, TOK_MAX_FILE, (char **)&m->tokenizer_text, &m->tokenizer_size));
         if (status == RP_OK && m->tokenizer_text != NULL)
             status = use_tokenizer(m, path);
         if (status == RP_OK && n == 0)
@@ -222,7 +226,8 @@ rp_status t5_given_tokenizer(rp_t5 *m, const char *path)
     if (folder) {
         status = t5_find_tokenizer(m, path);
     } else {
-        status = t5_read_tokenizer(m, path, (char **)&m->tokenizer_text, &m->tokenizer_size);
+        status = t5_model_failed(
+            model_read_file(&m->files, path, TOK_MAX_FILE, (char **)&m->tokenizer_text, &m->tokenizer_size));
         if (status == RP_OK && m->tokenizer_text == NULL)
             return t5_fail(RP_E_ARG, "%s: the tokenizer does not exist (check the path)", path);
         if (status == RP_OK)

@@ -12,7 +12,7 @@ enum { NAME = 192 };
 typedef struct walk {
     t5_weights *w;
     const t5_config *c;
-    t5_visitor *visit;
+    model_visitor *visit;
     void *context;
     rp_status status;
 } walk;
@@ -29,7 +29,7 @@ __attribute__((format(printf, 2, 3))) static void name_of(char name[NAME], const
 
 static void visit_array(walk *k, const char *name, int64_t rows, int64_t columns, const float **array)
 {
-    const t5_part p = {
+    const model_part p = {
         .name = name, .source = {name}, .n_sources = 1, .rows = rows, .columns = columns, .array = array};
     if (k->status == RP_OK)
         k->status = k->visit(k->context, &p);
@@ -53,8 +53,8 @@ static void visit_table(walk *k, const char *layer, const char *name, const floa
 static void visit_matrix(walk *k, const char *layer, const char *name, const char *const *names, int n, int64_t rows,
                          int64_t columns, linear_type type, linear_weights *matrix)
 {
-    char full[NAME], source[T5_MAX_SOURCES][NAME];
-    t5_part p = {.name = full, .n_sources = n, .rows = rows, .columns = columns, .matrix = matrix, .type = type};
+    char full[NAME], source[MODEL_MAX_SOURCES][NAME];
+    model_part p = {.name = full, .n_sources = n, .rows = rows, .columns = columns, .matrix = matrix, .type = type};
     name_of(full, "%s.%s.weight", layer, name);
     for (int s = 0; s < n; s++) {
         name_of(source[s], "%s.%s.weight", layer, names[s]);
@@ -152,16 +152,19 @@ static linear_type table_type(linear_type type)
     return type == LINEAR_INT4 ? LINEAR_INT8 : type;
 }
 
-rp_status t5_walk_weights(t5_weights *w, const t5_config *c, const char *embedding, t5_visitor *visit, void *context)
+rp_status t5_walk_weights(void *model, model_visitor *visit, void *context)
 {
+    const t5_walked *all = model;
+    t5_weights *w = all->w;
+    const t5_config *c = all->c;
     walk k = {w, c, visit, context, RP_OK};
-    t5_part p = {.name = "shared.weight",
-                 .source = {embedding},
-                 .n_sources = 1,
-                 .rows = c->vocab,
-                 .columns = c->d_model,
-                 .matrix = &w->embedding,
-                 .type = table_type(w->type)};
+    model_part p = {.name = "shared.weight",
+                    .source = {all->embedding},
+                    .n_sources = 1,
+                    .rows = c->vocab,
+                    .columns = c->d_model,
+                    .matrix = &w->embedding,
+                    .type = table_type(w->type)};
     k.status = visit(context, &p);
     visit_stack(&k, true);
     visit_stack(&k, false);
@@ -202,8 +205,7 @@ void t5_weights_free(t5_weights *w)
 {
     free_stack(&w->encoder);
     free_stack(&w->decoder);
-    free(w->memory);
-    free(w->tensors);
+    model_store_free(&w->store);
     memset(w, 0, sizeof *w);
 }
 

@@ -1,0 +1,36 @@
+/* files.h -- reads the files of a model, and records them, so that nothing is written over a file that a model was read
+ * from.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RELPOS_CHECKPOINT_FILES_H
+#define RELPOS_CHECKPOINT_FILES_H
+
+#include "io/checkpoint.h"
+#include <stdbool.h>
+
+#define MODEL_MAX_JSON (8 << 20) /* max bytes of a JSON file other than a tokenizer; config.json usually has 1 kB */
+
+/* Identifies a file independently of its name. */
+typedef struct model_file_id {
+    uint64_t device, number;
+} model_file_id;
+
+/* All files of a model that were read or are mapped. */
+typedef struct model_files {
+    model_file_id *ids; /* [n] */
+    int64_t n;
+} model_files;
+
+char *model_join(const char *folder, const char *name); /* return "folder/name"; the caller frees it */
+bool model_has_file(const char *folder, const char *name);
+/* Read a whole file of at most `max` bytes and append a null byte; the caller frees *text. If the file does not exist,
+ * *text is NULL and the status is RP_OK. */
+rp_status model_read_file(model_files *f, const char *path, int64_t max, char **text, size_t *size);
+/* The same for a JSON file of at most MODEL_MAX_JSON bytes. Refuse the byte 0 in it. */
+rp_status model_read_text(model_files *f, const char *path, char **text, size_t *size);
+rp_status model_note_file(model_files *f, const char *path); /* record a file */
+/* Record the files of a checkpoint: the index, if there is one, and the files that contain tensors. */
+rp_status model_note_checkpoint(model_files *f, const io_checkpoint *file, const char *folder);
+bool model_reads(const model_files *f, const char *path); /* the file is recorded, under this name or another */
+void model_files_free(model_files *f);
+
+#endif
