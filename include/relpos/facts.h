@@ -166,7 +166,7 @@ RP_API size_t rp_term_option(rp_term_kind kind, char *text, size_t size);
 RP_API rp_status rp_term_usual_sizes_sized(rp_term *term, size_t term_size, int64_t len_k);
 
 /* Set sizes as rp_term_usual_sizes_sized does.
- * Returns  RP_OK; RP_E_ARG for a NULL pointer. */
+ * Returns  RP_OK; RP_E_ARG for a NULL pointer or an unknown kind. */
 static inline rp_status rp_term_usual_sizes(rp_term *term, int64_t len_k)
 {
     return rp_term_usual_sizes_sized(term, sizeof *term, len_k);

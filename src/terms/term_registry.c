@@ -219,17 +219,24 @@ rp_status rpi_term_give(void *to, size_t size, const rp_term *from)
     return RP_OK;
 }
 
+/* Copy a term as rpi_term_take does, and check its kind. */
+static rp_status take_known(rp_term *own, const rp_term *term, size_t term_size)
+{
+    const rp_status status = rpi_term_take(own, term, term_size);
+    if (status == RP_OK && !rpi_scheme_of(own->kind))
+        return rpi_fail(RP_E_ARG, "term.kind is %d; it must be a value of rp_term_kind", (int)own->kind);
+    return status;
+}
+
 rp_status rp_term_sizes_sized(rp_term *term, size_t term_size, const rp_array *arrays)
 {
     rp_term own;
     if (!term || !arrays)
         return rpi_fail(RP_E_ARG, "%s is NULL; pass a valid pointer", !term ? "term" : "arrays");
-    const rp_status status = rpi_term_take(&own, term, term_size);
+    const rp_status status = take_known(&own, term, term_size);
     if (status != RP_OK)
         return status;
     const rpi_scheme *s = rpi_scheme_of(own.kind);
-    if (!s)
-        return rpi_fail(RP_E_ARG, "term.kind is %d; it must be a value of rp_term_kind", (int)own.kind);
     const int tells = s->sizes ? s->sizes(&own, arrays) : -1;
     if (tells >= 0)
         return rpi_fail(RP_E_SHAPE,
@@ -244,10 +251,12 @@ rp_status rp_term_usual_sizes_sized(rp_term *term, size_t term_size, int64_t len
     rp_term own;
     if (!term)
         return rpi_fail(RP_E_ARG, "term is NULL; pass a valid pointer");
-    const rp_status status = rpi_term_take(&own, term, term_size);
-    const rpi_scheme *s = status == RP_OK ? rpi_scheme_of(own.kind) : NULL;
-    if (!s || !s->usual_sizes)
+    const rp_status status = take_known(&own, term, term_size);
+    if (status != RP_OK)
         return status;
+    const rpi_scheme *s = rpi_scheme_of(own.kind);
+    if (!s->usual_sizes)
+        return RP_OK;
     s->usual_sizes(&own, len_k);
     return rpi_term_give(term, term_size, &own);
 }

@@ -506,7 +506,7 @@ static void invalid_kinds(void **state)
         assert_false(rp_term_is_bias(kind) || rp_term_is_causal(kind) || rp_term_is_array(kind));
         assert_false(rp_term_takes_name(kind) || rp_term_array_optional(kind, 0) || rp_term_array_learned(kind, 0));
         refused(rp_term_sizes(&t, arrays), RP_E_ARG, "it must be a value of rp_term_kind");
-        good(rp_term_usual_sizes(&t, 10)); /* no size is open */
+        refused(rp_term_usual_sizes(&t, 10), RP_E_ARG, "it must be a value of rp_term_kind");
     }
     assert_null(rp_term_param(RP_TERM_T5, -1));
     assert_null(rp_term_array(RP_TERM_T5, -1));
