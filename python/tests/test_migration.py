@@ -1,4 +1,4 @@
-"""Run both sides of each row of the tables in docs/migrate.md, and the calls in docs/start.md.
+"""Run both sides of each row of the tables in docs/migrate.md, and the calls in docs/start.md and docs/hf.md.
 
 SPDX-License-Identifier: Apache-2.0"""
 import os
@@ -161,6 +161,30 @@ def test_start_transformers(tmp_path):
     names = {}
     exec(starts("python", "Hugging Face").replace("google-t5/t5-small", str(tmp_path)), names)
     assert names["model"].config._attn_implementation == "relpos"
+
+
+def test_page_of_transformers(tmp_path, capsys):
+    """Run the block of docs/hf.md with a small BLOOM. It prints what eager attention writes."""
+    torch, transformers, tokenizers = map(pytest.importorskip, ("torch", "transformers", "tokenizers"))
+    torch.manual_seed(1)
+    blocks = re.findall(r"```python\n(.*?)```", (root / "docs/hf.md").read_text(), re.S)
+    assert len(blocks) == 1
+    config = transformers.BloomConfig(vocab_size=40, hidden_size=16, n_layer=2, n_head=4, eos_token_id=None,
+                                      initializer_range=1.0)
+    transformers.BloomForCausalLM(config).save_pretrained(tmp_path)
+    words = {"?": 0, "The": 1, "distance": 2, "between": 3, "two": 4, "words": 5, **{f"w{n}": n for n in range(6, 40)}}
+    plain = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="?"))
+    plain.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=plain).save_pretrained(tmp_path)
+    written = []
+    for implementation in ("relpos", "eager"):
+        names = {}
+        block = blocks[0].replace("bigscience/bloom-560m", str(tmp_path))
+        exec(block.replace('"relpos"', f'"{implementation}"'), names)
+        assert names["model"].config._attn_implementation == implementation
+        written.append(capsys.readouterr().out)
+    assert written[0] == written[1] and written[0].startswith("The distance between two words ")
+    assert len(set(written[0].split())) > 8
 
 
 PROGRAM = next((p for p in [root / "build/dev/relpos", root / "build/release/relpos"] if p.exists()), None)
