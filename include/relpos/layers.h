@@ -10,7 +10,7 @@
  *     d.mask[d.n_masks++] = rp_mask_init(RP_MASK_CAUSAL);                   for a decoder
  *     rp_layer     *layer;
  *     if (rp_layer_create(&layer, &d) != RP_OK) { puts(rp_layer_last_error()); exit(1); }
- *     rp_layer_random(layer, 1);                                            or rp_layer_read(layer, "t5.safetensors")
+ *     rp_layer_random(layer, 1);                                            or rp_layer_read(layer, "layer.npz", NULL)
  *     rp_layer_call call = rp_layer_call_init();
  *     call.query = rp_array_of(x, RP_F32, 3, shape);  call.out = rp_array_of(y, RP_F32, 3, shape);
  *     rp_layer_saved *saved;
