@@ -117,4 +117,7 @@ __attribute__((unused)) static rp_status returned(const char *function, rp_statu
 #define rp_t5_step(...)                returned("rp_t5_step", rp_t5_step(__VA_ARGS__))
 #define rp_t5_attention_of(...)        returned("rp_t5_attention_of", rp_t5_attention_of(__VA_ARGS__))
 #define rp_t5_reference(...)           returned("rp_t5_reference", rp_t5_reference(__VA_ARGS__))
+#define rp_mpi_plan_create(...)        returned("rp_mpi_plan_create", rp_mpi_plan_create(__VA_ARGS__))
+#define rp_mpi_attend(...)             returned("rp_mpi_attend", rp_mpi_attend(__VA_ARGS__))
+#define rp_mpi_backward(...)           returned("rp_mpi_backward", rp_mpi_backward(__VA_ARGS__))
 #endif

@@ -107,9 +107,9 @@ RP_API uint64_t rp_mpi_sent_bytes(const rp_mpi_plan *plan);
 #ifdef MPI_VERSION
 /* Check a description and compare it between the processes of a communicator; all must call this. desc.len_q and
  * desc.len_k are the lengths of the whole sequence.
- * Returns  RP_OK and *plan; on an error *plan = NULL, and all processes have the same status and error: the statuses of
- *          rp_plan_create, RP_E_ARG if a process has another description, version or instruction set,
- *          RP_E_UNSUPPORTED for the reference path and flexible plans, RP_E_MPI. */
+ * Returns  RP_OK and *plan; on an error *plan = NULL, and all processes have the same status and error: RP_E_ARG, also
+ *          if a process has another description, version or instruction set; RP_E_SHAPE, RP_E_RANGE, RP_E_OVERFLOW,
+ *          RP_E_NOMEM; RP_E_UNSUPPORTED, also for the reference path and flexible plans; RP_E_MPI. */
 RP_API rp_status rp_mpi_plan_create(rp_mpi_plan **plan, MPI_Comm comm, const rp_desc *desc);
 
 /* Free a plan, in all processes; NULL is allowed. */
@@ -128,9 +128,9 @@ RP_API void rp_mpi_plan_destroy(rp_mpi_plan *plan);
  *          the states of its rows.
  * Threads  with MPI_THREAD_SERIALIZED or MULTIPLE, a thread of the library calls MPI while the caller's threads
  *          compute. Otherwise the caller's thread calls MPI between blocks of rows.
- * Returns  RP_OK; or an error, the same in all processes: the statuses of rp_attend, RP_E_ARG if arrays of terms or
- *          masks differ, RP_E_UNSUPPORTED, RP_E_MPI. After RP_E_CANCELLED, RP_E_NOMEM and RP_E_MPI, outputs are
- *          undefined.
+ * Returns  RP_OK; or an error, the same in all processes: RP_E_ARG, also if arrays of terms or masks differ;
+ *          RP_E_SHAPE, RP_E_STRIDE, RP_E_OVERLAP, RP_E_RANGE, RP_E_UNSUPPORTED, RP_E_OVERFLOW, RP_E_NOMEM,
+ *          RP_E_CANCELLED, RP_E_MPI. After RP_E_CANCELLED, RP_E_NOMEM and RP_E_MPI, outputs are undefined.
  * Source   Liu et al. 2023 (Ring Attention), whose processes merge results. Here all take keys in their order
  *          instead, so nothing is merged. */
 RP_API rp_status rp_mpi_attend(rp_mpi_plan *plan, const rp_tensors *local);

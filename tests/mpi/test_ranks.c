@@ -13,6 +13,7 @@
 #include <relpos/mpi.h>
 #include "cli/support/random_problem.h"
 #include "cli/support/sample_problem.h"
+#include "tests/returns.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
