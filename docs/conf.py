@@ -107,8 +107,8 @@ def read_source(app, name, source):
         source[0] = "---\norphan: true\n---\n" + source[0]
     for far, near in {"../lab/model/README.md": "model.md",
                       "../lab/results/report.md": "results.md",
-                      "../lab/results/ranking.md": "ranking.md"}.items():
-        source[0] = source[0].replace(far, ("../" if name.startswith("terms/") else "") + near)
+                      "../lab/results/ranking.md": "ranking.md"}.items():  # only links: these pages include these files
+        source[0] = source[0].replace("](" + far, "](" + ("../" if name.startswith("terms/") else "") + near)
     if name.partition("/")[0] != "terms":
         return
     for path in [*terms.texts.glob("*.md"), *(here.parent / "include/relpos").iterdir(),
