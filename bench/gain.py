@@ -7,7 +7,7 @@ SPDX-License-Identifier: Apache-2.0
 """
 import sys
 
-from report import root, training, training_sides
+from report import check, training, training_sides, write
 
 WIDTH, HEIGHT = 760, 300
 TOP, BOTTOM, LEFT, RIGHT = 70, 42, 42, 90  # margins of a panel, which is half of the picture; names are at the right
@@ -68,11 +68,8 @@ def picture(theme):
 
 
 if __name__ == "__main__":
-    files = {root / f"docs/images/gain-{theme}.svg": picture(theme) for theme in THEMES}
+    files = {f"docs/images/gain-{theme}.svg": picture(theme) for theme in THEMES}
     if sys.argv[1:] == ["--check"]:
-        stale = [path.name for path, svg in files.items() if not path.exists() or path.read_text() != svg]
-        if stale:
-            sys.exit(f"docs/images: {', '.join(stale)}: stale; run python3 bench/gain.py")
+        check(files, "python3 bench/gain.py")
     else:
-        for path, svg in files.items():
-            path.write_text(svg)
+        write(files)

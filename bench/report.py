@@ -15,8 +15,9 @@ import statistics
 import sys
 from pathlib import Path
 
-root = Path(__file__).resolve().parent.parent
-PAGE = root / "docs/performance-tables.md"
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tools"))  # at the end: tools/numbers.py is no module
+from made import check, fail, root, write  # noqa: E402
+
 PLOTS = {"forward": "Forward: time of each peer over that of relpos, by length",
          "backward": "Forward and backward: time of each peer over that of relpos, by length",
          "rate": "Operations per second and the measured peak, by length",
@@ -886,10 +887,11 @@ def page():
 
 
 if __name__ == "__main__":
+    files = {"docs/performance-tables.md": page()}
     if sys.argv[1:] == ["--check"]:
         missing = [name for name in PLOTS if not (root / f"docs/performance/{name}.svg").exists()]
-        if missing or PAGE.read_text() != page():
-            sys.exit(f"{PAGE.name} is stale{', plots are missing: ' + ', '.join(missing) if missing else ''} "
-                     "(python3 bench/report.py, then bench/plots.py)")
+        if missing:
+            fail(f"plots are missing: {', '.join(missing)}; run bench/plots.py")
+        check(files, "python3 bench/report.py")
     else:
-        PAGE.write_text(page())
+        write(files)

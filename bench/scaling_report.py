@@ -12,9 +12,9 @@ import re
 import sys
 
 import scaling_model as model
-from report import root, table
+from report import check, root, table, write
 
-PAGE, GUIDE = root / "docs/maintainers/scaling.md", root / "docs/mpi.md"
+GUIDE = root / "docs/mpi.md"
 RESULTS = root / "bench/results/scaling.json"
 
 
@@ -332,10 +332,8 @@ def page():
 
 
 if __name__ == "__main__":
+    files = {"docs/maintainers/scaling.md": page(), "docs/mpi.md": guide()}
     if sys.argv[1:] == ["--check"]:
-        for path, text in ((PAGE, page()), (GUIDE, guide())):
-            if path.read_text() != text:
-                sys.exit(f"{path.relative_to(root)} is stale (python3 bench/scaling_report.py)")
+        check(files, "python3 bench/scaling_report.py")
     else:
-        PAGE.write_text(page())
-        GUIDE.write_text(guide())
+        write(files)

@@ -10,9 +10,8 @@ import statistics
 import sys
 
 import report
-from report import root, table
+from report import check, table, write
 
-PAGE = root / "docs/performance.md"
 TABLES = "performance-tables.md"
 
 
@@ -147,8 +146,8 @@ def page():
 
 
 if __name__ == "__main__":
+    files = {"docs/performance.md": page()}
     if sys.argv[1:] == ["--check"]:
-        if PAGE.read_text() != page():
-            sys.exit("docs/performance.md is stale; run python3 bench/summary.py")
+        check(files, "python3 bench/summary.py")
     else:
-        PAGE.write_text(page())
+        write(files)
