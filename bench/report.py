@@ -487,7 +487,7 @@ def training_section():
            f"minus its memory before the first step. The model is a T5 with {p['model']['num_layers']} encoder and "
            f"{p['model']['num_decoder_layers']} decoder layers, "
            f"{p['model']['num_heads']} heads and random weights (the sizes of T5 v1.1 small). A step has {p['target']} "
-           f"target tokens. Measured on {threads} of an {m['cpu']}, with PyTorch "
+           f"target tokens. Measured on {threads} of an {m['cpu']}, with relpos {m['relpos']['version']}, PyTorch "
            f"{m['torch'].split('+')[0]} and transformers {m['transformers']}.", "",
            "With each implementation, PyTorch computes the linear layers, which limits the gain from faster "
            "attention. The last column has the time of the linear layers in a step with relpos. The losses agree.", ""]

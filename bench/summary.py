@@ -27,10 +27,11 @@ def training():
         f"```{{image}} images/gain-{theme}.svg", f":class: only-{theme}", ":alt: Time and memory by length", "```")]
     return ["## Training", "", *picture, "",
             f"A step with AdamW of a T5 with {model['num_layers']} encoder and {model['num_decoder_layers']} decoder "
-            f"layers of transformers, random weights, one thread of an {m['cpu']} "
-            f"({report.ISAS[m['relpos']['isa']]}), PyTorch {m['torch'].split('+')[0]}. GB are what training adds to "
-            "the process. PyTorch computes the linear layers on both sides:", "",
-            *table(("tokens", "relpos", "PyTorch's attention", "speed-up"),
+            f"layers of transformers, {data['problem']['target']} target tokens, random weights, one thread of an "
+            f"{m['cpu']} ({report.ISAS[m['relpos']['isa']]}), relpos {m['relpos']['version']}, PyTorch "
+            f"{m['torch'].split('+')[0]}. GB are what training adds to the process. PyTorch computes the linear "
+            "layers on both sides:", "",
+            *table(("source tokens", "relpos", "PyTorch's attention", "speed-up"),
                    [(f"{a[0]:,}", f"**{cell(*a[1:])}**" if a[1] < b[1] else cell(*a[1:]), cell(*b[1:]),
                      f"{b[1] / a[1]:.2f} ×") for a, b in zip(ours, usual)])]
 

@@ -76,8 +76,9 @@ def gains():
 
     def rate(side):
         return f"{small['batch'] * small['new'] / seconds(small, side):,.0f}"
-    rows = [("a training step of a T5 with 8 + 8 layers on 4,096 tokens",
-             f"**{step}**", f"PyTorch {usual}"),
+    training = report.training()[0]
+    rows = [(f"a training step of a T5 with 8 + 8 layers, 4,096 tokens in and {training['problem']['target']} out "
+             f"(measured with relpos {training['machine']['relpos']['version']})", f"**{step}**", f"PyTorch {usual}"),
             (f"{protein['layers']} layers of ProtT5's shape read a protein of 4,096 residues, f32",
              f"**{seconds(protein, 'relpos f32'):.1f} s**; int8 {seconds(protein, 'relpos int8'):.1f} s",
              f"transformers {seconds(protein, 'transformers f32'):.1f} s"),
@@ -85,7 +86,7 @@ def gains():
              f"**{rate('relpos int8')} tokens/s**", f"CTranslate2 {rate('CTranslate2 int8')} tokens/s"),
             ("memory for attention over 65,536 tokens, 8 heads, two threads", f"**{megabytes:.0f} MB**",
              f"an N × N bias {dense_gigabytes:.0f} GB")]
-    return report.table(("one thread of a CPU, random weights", "relpos", "the usual way"), rows)
+    return report.table(("one thread of a CPU unless stated, random weights", "relpos", "the usual way"), rows)
 
 
 def readme():
