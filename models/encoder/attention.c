@@ -1,0 +1,130 @@
+/* attention.c -- attention of an encoder: a plan, its prepared bias, and work memory for each worker.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "encoder/encoder.h"
+#include <stdlib.h>
+
+enum { ALIGN = 64 };
+
+/* Set the term of the position scheme. Return the number of terms: 0 or 1. */
+static int make_term(const encoder_config *c, bool local, rp_term *term)
+{
+    switch (c->row->scheme) {
+    case ENCODER_T5_BUCKETS:
+        *term = rp_term_init(RP_TERM_T5);
+        term->buckets = c->buckets;
+        term->max_distance = c->max_distance;
+        term->bidirectional = 1;
+        return 1;
+    case ENCODER_DEBERTA:
+        *term = rp_term_init(RP_TERM_DEBERTA);
+        term->buckets = c->buckets;
+        term->span = c->span;
+        term->max_position = c->max_distance;
+        return 1;
+    case ENCODER_ROPE:
+        *term = rp_term_init(RP_TERM_ROPE);
+        term->base = c->theta[local];
+        return 1;
+    case ENCODER_ABSOLUTE: break;
+    }
+    return 0;
+}
+
+static rp_status make_plan(encoder_attention *a, const rp_encoder *m, bool local, int64_t longest)
+{
+    const encoder_config *c = &m->config;
+    rp_term term;
+    rp_mask window = rp_mask_init(RP_MASK_WINDOW);
+    rp_desc desc = rp_desc_init(1, c->heads, longest, longest, c->head_width);
+    window.left = window.right = c->window;
+    desc.n_terms = make_term(c, local, &term);
+    desc.terms = &term;
+    desc.masks = &window;
+    desc.n_masks = local;
+    desc.scale = c->scale;
+    desc.flexible = 1;
+    const rp_status status = rp_plan_create(&a->plan, &desc);
+    return status == RP_OK ? RP_OK : encoder_core_failed(status);
+}
+
+/* Set the arrays of the position scheme that all layers share. */
+static void set_table(const rp_encoder *m, rp_tensors *t)
+{
+    const int64_t shape[2] = {m->config.buckets, m->config.heads};
+    if (m->config.row->scheme == ENCODER_T5_BUCKETS)
+        t->term[0][0] = rp_array_of(m->weights.table, RP_F32, 2, shape);
+}
+
+/* Return true if preparing saves work in each call, and no layer has arrays of its own. */
+static bool prepares(encoder_scheme scheme)
+{
+    return scheme == ENCODER_T5_BUCKETS || scheme == ENCODER_ROPE;
+}
+
+void encoder_attention_of(encoder_attention *a, const rp_encoder *m, const encoder_layer *l)
+{
+    const encoder_config *c = &m->config;
+    for (int32_t w = 0; w < a->workers && c->row->scheme == ENCODER_DEBERTA; w++)
+        for (int n = 0; n < 2; n++)
+            if (l->vectors[n] != NULL)
+                a->tensors[w].term[0][n] = (rp_array){
+                    l->vectors[n], RP_F32, 3, {c->heads, 2 * c->span, c->head_width}, {c->head_width, c->width, 1}};
+}
+
+rp_status encoder_attention_make(encoder_attention *a, const rp_encoder *m, bool local, int64_t longest)
+{
+    *a = (encoder_attention){.workers = rp_pool_threads(m->pool)};
+    rp_status status = make_plan(a, m, local, longest);
+    size_t all;
+    if (status != RP_OK)
+        return status;
+    a->work_size = (rp_plan_work_size(a->plan, m->pool) + ALIGN - 1) / ALIGN * ALIGN;
+    a->tensors = malloc((size_t)a->workers * sizeof *a->tensors);
+    if (a->work_size == 0)
+        return encoder_core_failed(RP_E_OVERFLOW);
+    if (__builtin_mul_overflow(a->work_size, (size_t)a->workers, &all) || all > PTRDIFF_MAX)
+        return encoder_fail(RP_E_OVERFLOW, "a sequence of %lld tokens is too long (use shorter texts)",
+                            (long long)longest);
+    a->work = aligned_alloc(ALIGN, all);
+    if (a->tensors == NULL || a->work == NULL)
+        return encoder_no_memory();
+    for (int32_t w = 0; w < a->workers; w++) {
+        a->tensors[w] = rp_tensors_init();
+        a->tensors[w].pool = m->pool;
+        set_table(m, &a->tensors[w]);
+    }
+    if (prepares(m->config.row->scheme))
+        status = rp_prepare(&a->prepared, a->plan, a->tensors);
+    for (int32_t w = 0; w < a->workers; w++)
+        a->tensors[w].prepared = a->prepared;
+    return status == RP_OK ? RP_OK : encoder_core_failed(status);
+}
+
+void encoder_attention_free(encoder_attention *a)
+{
+    rp_prepared_destroy(a->prepared);
+    free(a->tensors);
+    free(a->work);
+    rp_plan_destroy(a->plan);
+    *a = (encoder_attention){0};
+}
+
+/* Describe n rows as an array [1, heads, n, head_width]; `row` is the number of elements from one row to the next. */
+static rp_array heads_of(const rp_encoder *m, const float *first, int64_t n, int64_t row)
+{
+    const int64_t d = m->config.head_width;
+    return (rp_array){(void *)(uintptr_t)first, RP_F32, 4, {1, m->config.heads, n, d}, {n * row, d, row, 1}};
+}
+
+rp_status encoder_attend(encoder_attention *a, const rp_encoder *m, const float *qkv, int64_t n, float *out,
+                         int32_t worker)
+{
+    const int64_t d = m->config.width;
+    rp_tensors *t = &a->tensors[worker];
+    t->q = heads_of(m, qkv, n, 3 * d);
+    t->k = heads_of(m, qkv + d, n, 3 * d);
+    t->v = heads_of(m, qkv + 2 * d, n, 3 * d);
+    t->out = heads_of(m, out, n, d);
+    const rp_status status = rp_attend(a->plan, t, a->work + (size_t)worker * a->work_size);
+    return status == RP_OK ? RP_OK : encoder_core_failed(status);
+}

@@ -1,0 +1,236 @@
+/* encoder.h -- declarations that the files of models/encoder share: the description of a model, its weights, and the
+ * parts of a forward pass. Nothing here prints or exits.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RELPOS_ENCODER_PRIVATE_H
+#define RELPOS_ENCODER_PRIVATE_H
+
+#include "checkpoint/error.h"
+#include "checkpoint/files.h"
+#include "checkpoint/notes.h"
+#include "checkpoint/weights.h"
+#include "linear/linear.h"
+#include <relpos/encoder.h>
+#include <stdbool.h>
+
+/* --------------------------------------------------------------------------------------------- error.c */
+
+/* Set the message of rp_encoder_last_error for this thread, and return `status`. */
+rp_status encoder_fail(rp_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+rp_status encoder_no_memory(void);
+rp_status encoder_core_failed(rp_status status);   /* report the error of a core function */
+rp_status encoder_model_failed(rp_status status);  /* report the error of checkpoint/; RP_OK stays RP_OK */
+rp_status encoder_linear_failed(rp_status status); /* report the error of linear/; RP_OK stays RP_OK */
+/* Report that computed numbers are NaN or infinite. */
+rp_status encoder_not_finite(const rp_encoder *m, const char *what);
+
+/* --------------------------------------------------------------------------------------------- architectures.c */
+
+struct model_reader;
+struct encoder_config;
+
+/* How positions enter. A table of positions is added to the embedding in any case if the model has one. */
+typedef enum encoder_scheme {
+    ENCODER_ABSOLUTE,   /* only the table of positions */
+    ENCODER_T5_BUCKETS, /* a bias for each bucket of distances and head, the same in all layers */
+    ENCODER_DEBERTA,    /* products of queries and keys with vectors for each bucket of distances */
+    ENCODER_ROPE        /* rotated queries and keys; some layers may have a window */
+} encoder_scheme;
+
+typedef enum encoder_activation { ENCODER_GELU, ENCODER_GELU_TANH, ENCODER_RELU, ENCODER_TANH } encoder_activation;
+
+/* Names of tensors. "#" is the number of the layer; ".weight" and ".bias" are added. Names begin with the prefix of the
+ * architecture in files of models with a head, except where they begin with "/". NULL: there is no such tensor. */
+typedef struct encoder_names {
+    const char *word, *position, *token_type, *embedding_norm, *final_norm;
+    const char *q, *k, *v, *o, *attention_norm, *up, *down, *feed_norm; /* k = v = NULL: q has all three */
+    const char *table, *table_norm; /* of T5 buckets [buckets, heads]; of DeBERTa [2 span, width], and its norm */
+    const char *table_k, *table_q;  /* DeBERTa without share_att_key: layers that project its table */
+    const char *head_dense, *head_norm, *head_out;
+} encoder_names;
+
+/* One architecture: what its files are like. */
+typedef struct encoder_architecture {
+    const char *type;   /* model_type of config.json */
+    const char *prefix; /* "bert." */
+    encoder_names names;
+    encoder_scheme scheme;
+    bool pre_norm;      /* norms before the layers; otherwise after them */
+    bool gated;         /* feed-forward layers multiply act(first half) by the second half */
+    bool no_first_norm; /* the first layer has no norm before attention */
+    bool after_pad;     /* the first position is pad_token_id + 1, and padding tokens do not count */
+    encoder_activation head_activation;
+    const char *const *strays; /* tensors that the model does not need: names, or beginnings that end with "*" */
+    const char *eps_key, *activation_key;
+    double eps;                         /* default of eps_key */
+    int64_t max_positions, token_types; /* defaults of max_position_embeddings and type_vocab_size */
+    int64_t pad;                        /* default of pad_token_id */
+    void (*read)(struct model_reader *r, struct encoder_config *c); /* reads keys that only it has; NULL: none */
+} encoder_architecture;
+
+/* Return the row of a model_type, or NULL. `names` is set to a list of all, for messages. */
+const encoder_architecture *encoder_find_architecture(const char *type, const char **names);
+
+/* --------------------------------------------------------------------------------------------- config.c */
+
+#define ENCODER_MAX_SIZE   16777216 /* max value of every size in config.json */
+#define ENCODER_MAX_LAYERS 4096
+
+/* A model, as its architecture and config.json describe it. */
+typedef struct encoder_config {
+    const encoder_architecture *row;
+    int64_t vocab, width, heads, head_width, inner, layers;
+    int64_t positions;   /* rows of the table of positions; 0: none */
+    int64_t first;       /* row of the first token */
+    int64_t token_types; /* rows of the table of token types; 0: none */
+    bool norm_bias, attention_bias, feed_bias, head_bias; /* which norms and linear layers have a bias */
+    int64_t buckets, max_distance; /* of T5 buckets and DeBERTa; DeBERTa: buckets -1 = none */
+    int64_t span;                  /* DeBERTa: half the number of vectors */
+    bool c2p, p2c;                 /* DeBERTa: queries with vectors of keys; keys with vectors of queries */
+    bool own_tables;               /* DeBERTa: not share_att_key */
+    bool table_norm;               /* DeBERTa: the table is normed */
+    double theta[2];               /* RoPE: base of layers without and with a window */
+    int64_t window;                /* |i - j| <= window */
+    bool local[ENCODER_MAX_LAYERS]; /* layers with a window */
+    double eps, scale;
+    encoder_activation activation, head_activation;
+    bool head_mean; /* the head takes the mean of all rows; otherwise the first */
+    int32_t pad;
+    int64_t labels; /* of the classification head; 0: no head */
+    char **label;   /* [labels] */
+} encoder_config;
+
+/* Set m->config to the contents of a config.json. `path` is only used in messages. */
+rp_status encoder_config_read(rp_encoder *m, const char *path, const char *text, size_t size);
+void encoder_config_free(encoder_config *c);
+/* Return the max number of tokens of a sequence; 0: unlimited. */
+int64_t encoder_max_tokens(const encoder_config *c);
+/* Readers of the rows. */
+void encoder_read_deberta(struct model_reader *r, encoder_config *c);
+void encoder_read_modernbert(struct model_reader *r, encoder_config *c);
+encoder_activation encoder_read_activation(struct model_reader *r, const char *key);
+
+/* --------------------------------------------------------------------------------------------- weights.c */
+
+/* A linear layer y = x Wᵀ + b. */
+typedef struct encoder_linear {
+    linear_weights w;
+    const float *bias; /* NULL: none */
+} encoder_linear;
+
+typedef struct encoder_norm {
+    const float *weight, *bias; /* [width]; weight = NULL: there is no norm; bias = NULL: it has no bias */
+} encoder_norm;
+
+typedef struct encoder_layer {
+    encoder_linear qkv, o, up, down; /* qkv: q, k and v in one matrix; up: both halves of a gated layer */
+    encoder_norm attention_norm, feed_norm;
+    encoder_linear table_k, table_q; /* DeBERTa without share_att_key */
+    float *vectors[2];               /* DeBERTa: keys and queries of the table [2 span, width]; NULL: none */
+} encoder_layer;
+
+typedef struct encoder_weights {
+    linear_type type;
+    linear_weights word;
+    const float *position, *token_type; /* [positions, width] and [token_types, width]; NULL: none */
+    const float *table;                 /* as encoder_names.table says */
+    encoder_norm embedding_norm, final_norm, table_norm;
+    encoder_layer *layer; /* [config.layers] */
+    encoder_linear head_dense, head_out;
+    encoder_norm head_norm;
+    const char *prefix; /* of the names in this file: that of the row, or "" */
+    model_store store;
+} encoder_weights;
+
+/* Visit every weight of a model; `model` is the rp_encoder. */
+rp_status encoder_walk(void *model, model_visitor *visit, void *context);
+/* Allocate the layers. Fail if config.json describes more layers than the file has tensors for. */
+rp_status encoder_make_layers(rp_encoder *m, const io_checkpoint *file, const char *path);
+void encoder_weights_free(rp_encoder *m);
+bool encoder_is_stray(const void *model, const char *name);
+
+/* --------------------------------------------------------------------------------------------- open.c */
+
+struct rp_encoder {
+    encoder_config config;
+    encoder_weights weights;
+    model_files files;
+    rp_pool *pool;
+    rp_encoder_info info;
+    model_notes notes; /* rp_encoder_note */
+};
+
+/* --------------------------------------------------------------------------------------------- rows.c */
+
+/* Operations on rows of width n, in parallel over the pool. Each row is computed in a fixed order. */
+
+/* to = norm(x + y + bias), row by row; y and bias may be NULL, and `to` may be x. */
+typedef struct encoder_normed {
+    const float *x, *y, *bias;
+    const encoder_norm *norm;
+    float *to;
+    int64_t n;
+    double eps;
+} encoder_normed;
+void encoder_norm_rows(rp_pool *pool, int64_t rows, const encoder_normed *call);
+/* x = act(x + bias) for rows of n numbers; gated: x[0 … n/2-1] = act(x[0 … n/2-1]) * x[n/2 … n-1], each with its bias.
+ * bias = NULL: none. */
+typedef struct encoder_activated {
+    float *x;
+    const float *bias;
+    int64_t n;
+    encoder_activation activation;
+    bool gated;
+} encoder_activated;
+void encoder_activate_rows(rp_pool *pool, int64_t rows, const encoder_activated *call);
+/* Set every row of x to `row`. */
+void encoder_fill_rows(rp_pool *pool, int64_t rows, int64_t n, float *x, const float *row);
+/* Add `row` to every row of x. */
+void encoder_add_to_rows(rp_pool *pool, int64_t rows, int64_t n, float *x, const float *row);
+bool encoder_finite(const float *x, int64_t n); /* no number is NaN or infinite */
+
+/* --------------------------------------------------------------------------------------------- attention.c */
+
+/* Attention of one kind of layer up to a maximum length: a plan, its prepared bias, and work memory for each worker. */
+typedef struct encoder_attention {
+    rp_plan *plan;
+    rp_prepared *prepared;
+    int32_t workers;
+    rp_tensors *tensors; /* [workers] */
+    unsigned char *work; /* [workers] of work_size bytes */
+    size_t work_size;
+} encoder_attention;
+
+/* local: of layers with a window. */
+rp_status encoder_attention_make(encoder_attention *a, const rp_encoder *m, bool local, int64_t longest);
+/* Use the arrays of a layer. */
+void encoder_attention_of(encoder_attention *a, const rp_encoder *m, const encoder_layer *l);
+void encoder_attention_free(encoder_attention *a);
+/* Compute attention for n rows of q, k and v, [n, 3 width], and write [n, width]. */
+rp_status encoder_attend(encoder_attention *a, const rp_encoder *m, const float *qkv, int64_t n, float *out,
+                         int32_t worker);
+
+/* --------------------------------------------------------------------------------------------- forward.c, reference.c */
+
+/* The progress callback of a call. */
+typedef struct encoder_watch {
+    rp_progress *progress; /* NULL: none */
+    void *context;
+    double from, to; /* begin and end of the current pass, as fractions of the whole call */
+} encoder_watch;
+
+/* Compute the vectors of DeBERTa's layers, once when a model is opened. */
+rp_status encoder_make_vectors(rp_encoder *m);
+/* Compute the hidden states of sequences that were checked. */
+rp_status encoder_run(const rp_encoder *m, int64_t n, const rp_encoder_tokens *sequences, float *out,
+                      encoder_watch *watch);
+/* Check tokens and types. */
+rp_status encoder_check(const rp_encoder *m, int64_t n, const rp_encoder_tokens *sequences);
+/* y = x Wᵀ, then as `then` says, without the bias. */
+rp_status encoder_multiply(const rp_encoder *m, const encoder_linear *l, int64_t rows, const float *x, int64_t ldx,
+                           float *y, linear_then then, void *scratch);
+
+/* The same by plain loops in double, from the packed weights: hidden [n, width] of one sequence. The inputs of linear
+ * layers are not rounded, so compare types f32 and f16 only. */
+rp_status encoder_reference(const rp_encoder *m, const rp_encoder_tokens *sequence, double *hidden);
+
+#endif

@@ -1,0 +1,373 @@
+/* forward.c -- tokens to hidden states. Linear layers process the rows of all sequences together, without padding;
+ * attention processes each sequence separately.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "encoder/encoder.h"
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MAX_ROWS = 8192, /* max rows of a pass, unless one sequence is longer */
+    FEED_ROWS = 96   /* rows per thread and pass of a feed-forward layer: their inner values fit in cache */
+};
+
+/* The first failure among parallel tasks, with its message: rp_last_error is separate for each thread. */
+typedef struct failure {
+    _Atomic int status;
+    char text[1024];
+} failure;
+
+/* One pass of several sequences through the model. */
+typedef struct pass {
+    const rp_encoder *m;
+    encoder_watch *watch;
+    int64_t n, rows;       /* sequences, and rows of all */
+    const int64_t *starts; /* [n + 1]: first row of each sequence */
+    float *x;              /* [rows, width]: the residual stream */
+    float *y;              /* [rows, width]: input or output of linear layers */
+    float *qkv, *mixed;    /* [rows, 3 width] and [rows, width]: input and output of attention */
+    float *inner;          /* [feed_rows, outputs of up] */
+    int64_t feed_rows;
+    void *scratch; /* of linear layers */
+    encoder_attention attention[2]; /* of layers without and with a window */
+    int64_t layer;
+    failure failure;
+} pass;
+
+/* ------------------------------------------------------------------------------------------------ memory */
+
+static float *take(int64_t rows, int64_t n)
+{
+    int64_t bytes;
+    if (__builtin_mul_overflow(rows, n * 4, &bytes) || bytes > INT64_MAX / 2)
+        return NULL;
+    return aligned_alloc(64, ((size_t)bytes + 63) / 64 * 64 + 64);
+}
+
+static rp_status make_pass(pass *p, int64_t longest)
+{
+    const encoder_config *c = &p->m->config;
+    const int64_t width = c->width, most = FEED_ROWS * (int64_t)rp_pool_threads(p->m->pool);
+    const linear_type type = p->m->weights.type;
+    p->feed_rows = p->rows < most ? p->rows : most;
+    const int64_t wide = linear_scratch_bytes(type, p->rows, width),
+                  narrow = linear_scratch_bytes(type, p->feed_rows, c->inner);
+    const int64_t scratch = wide > narrow ? wide : narrow;
+    if (wide < 0 || narrow < 0)
+        return encoder_fail(RP_E_OVERFLOW, "a call of %lld tokens is too large (use fewer or shorter texts)",
+                            (long long)p->rows);
+    p->x = take(p->rows, width);
+    p->y = take(p->rows, width);
+    p->qkv = take(p->rows, 3 * width);
+    p->mixed = take(p->rows, width);
+    p->inner = take(p->feed_rows, c->row->gated ? 2 * c->inner : c->inner);
+    p->scratch = scratch > 0 ? aligned_alloc(64, ((size_t)scratch + 63) / 64 * 64) : NULL;
+    if (p->x == NULL || p->y == NULL || p->qkv == NULL || p->mixed == NULL || p->inner == NULL ||
+        (scratch > 0 && p->scratch == NULL))
+        return encoder_no_memory();
+    bool local = false, full = false;
+    for (int64_t i = 0; i < c->layers; i++)
+        *(c->local[i] ? &local : &full) = true;
+    rp_status status = full ? encoder_attention_make(&p->attention[0], p->m, false, longest) : RP_OK;
+    if (status == RP_OK && local)
+        status = encoder_attention_make(&p->attention[1], p->m, true, longest);
+    return status;
+}
+
+static void free_pass(pass *p)
+{
+    for (int k = 0; k < 2; k++)
+        encoder_attention_free(&p->attention[k]);
+    free(p->x);
+    free(p->y);
+    free(p->qkv);
+    free(p->mixed);
+    free(p->inner);
+    free(p->scratch);
+}
+
+/* ------------------------------------------------------------------------------------------------ embedding */
+
+/* Compute the rows of one sequence before the norm: word + position + token type. */
+static void embed(const rp_encoder *m, const rp_encoder_tokens *s, float *to)
+{
+    const encoder_config *c = &m->config;
+    const encoder_weights *w = &m->weights;
+    int64_t position = c->first;
+    for (int64_t i = 0; i < s->n; i++, to += c->width) {
+        const bool counts = !c->row->after_pad || s->tokens[i] != c->pad;
+        linear_row(&w->word, s->tokens[i], to);
+        if (w->token_type != NULL) {
+            const float *type = w->token_type + (s->types != NULL ? s->types[i] : 0) * c->width;
+            for (int64_t k = 0; k < c->width; k++)
+                to[k] += type[k];
+        }
+        if (w->position != NULL) { /* a padding token of RoBERTa has the position pad, and does not count */
+            const float *at = w->position + (counts ? position : c->pad) * c->width;
+            for (int64_t k = 0; k < c->width; k++)
+                to[k] += at[k];
+        }
+        position += counts;
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------ layers */
+
+static bool stopped(const pass *p, double done)
+{
+    const encoder_watch *w = p->watch;
+    return w != NULL && w->progress != NULL &&
+           w->progress(w->context, w->from + (w->to - w->from) * (done / (double)p->m->config.layers)) != 0;
+}
+
+rp_status encoder_multiply(const rp_encoder *m, const encoder_linear *l, int64_t rows, const float *x, int64_t ldx,
+                           float *y, linear_then then, void *scratch)
+{
+    const linear_call call = {rows, x, ldx, y, l->w.out, then, scratch, NULL};
+    return encoder_linear_failed(linear_apply(m->pool, &l->w, &call));
+}
+
+/* y = x Wᵀ + b. */
+static rp_status affine(const rp_encoder *m, const encoder_linear *l, int64_t rows, const float *x, float *y,
+                        void *scratch)
+{
+    if (l->bias != NULL)
+        encoder_fill_rows(m->pool, rows, l->w.out, y, l->bias);
+    return encoder_multiply(m, l, rows, x, l->w.in, y, l->bias != NULL ? LINEAR_ADD : LINEAR_STORE, scratch);
+}
+
+/* x += z Wᵀ + b for some rows of the residual stream, before the next norm. */
+static rp_status add_affine(const pass *p, const encoder_linear *l, int64_t first, int64_t rows, const float *z,
+                            int64_t ldz)
+{
+    float *x = p->x + first * l->w.out;
+    if (l->bias != NULL)
+        encoder_add_to_rows(p->m->pool, rows, l->w.out, x, l->bias);
+    return encoder_multiply(p->m, l, rows, z, ldz, x, LINEAR_ADD, p->scratch);
+}
+
+/* x = norm(x + z Wᵀ + b) for some rows. */
+static rp_status affine_norm(const pass *p, const encoder_linear *l, const encoder_norm *norm, int64_t first,
+                             int64_t rows, const float *z, int64_t ldz)
+{
+    const encoder_config *c = &p->m->config;
+    float *x = p->x + first * c->width, *y = p->y + first * c->width;
+    const rp_status status = encoder_multiply(p->m, l, rows, z, ldz, y, LINEAR_STORE, p->scratch);
+    if (status == RP_OK)
+        encoder_norm_rows(p->m->pool, rows, &(encoder_normed){x, y, l->bias, norm, x, c->width, c->eps});
+    return status;
+}
+
+/* Return the input of a layer for some rows: x, or norm(x). */
+static const float *input_of(const pass *p, const encoder_norm *norm, int64_t first, int64_t rows)
+{
+    const encoder_config *c = &p->m->config;
+    float *x = p->x + first * c->width, *y = p->y + first * c->width;
+    if (!c->row->pre_norm || norm->weight == NULL)
+        return x;
+    encoder_norm_rows(p->m->pool, rows, &(encoder_normed){x, NULL, NULL, norm, y, c->width, c->eps});
+    return y;
+}
+
+static void attend_task(void *context, int64_t s, int32_t worker)
+{
+    pass *p = context;
+    const int64_t first = p->starts[s], rows = p->starts[s + 1] - first, width = p->m->config.width;
+    int none = RP_OK;
+    if (rows == 0)
+        return;
+    const rp_status status = encoder_attend(&p->attention[p->m->config.local[p->layer]], p->m, p->qkv + first * 3 * width, rows,
+                                            p->mixed + first * width, worker);
+    if (status != RP_OK && atomic_compare_exchange_strong(&p->failure.status, &none, (int)status))
+        strncpy(p->failure.text, rp_encoder_last_error(), sizeof p->failure.text - 1);
+}
+
+static rp_status attend(pass *p)
+{
+    if (p->n == 1) /* with only one sequence, let all threads work on it */
+        attend_task(p, 0, 0);
+    else
+        rp_pool_run(p->m->pool, p->n, attend_task, p);
+    return p->failure.status == RP_OK ? RP_OK : encoder_fail((rp_status)p->failure.status, "%s", p->failure.text);
+}
+
+static rp_status attention_layer(pass *p, const encoder_layer *l)
+{
+    const encoder_config *c = &p->m->config;
+    rp_status status =
+        affine(p->m, &l->qkv, p->rows, input_of(p, &l->attention_norm, 0, p->rows), p->qkv, p->scratch);
+    if (status != RP_OK)
+        return status;
+    encoder_attention_of(&p->attention[c->local[p->layer]], p->m, l);
+    status = attend(p);
+    if (status != RP_OK)
+        return status;
+    return c->row->pre_norm ? add_affine(p, &l->o, 0, p->rows, p->mixed, c->width)
+                            : affine_norm(p, &l->o, &l->attention_norm, 0, p->rows, p->mixed, c->width);
+}
+
+static rp_status feed_layer(pass *p, const encoder_layer *l)
+{
+    const encoder_config *c = &p->m->config;
+    const int64_t wide = l->up.w.out;
+    rp_status status = RP_OK;
+    for (int64_t r = 0; r < p->rows && status == RP_OK; r += p->feed_rows) {
+        const int64_t rows = p->rows - r < p->feed_rows ? p->rows - r : p->feed_rows;
+        status = encoder_multiply(p->m, &l->up, rows, input_of(p, &l->feed_norm, r, rows), c->width, p->inner,
+                                  LINEAR_STORE, p->scratch);
+        if (status != RP_OK)
+            break;
+        encoder_activate_rows(p->m->pool, rows,
+                              &(encoder_activated){p->inner, l->up.bias, wide, c->activation, c->row->gated});
+        status = c->row->pre_norm ? add_affine(p, &l->down, r, rows, p->inner, wide)
+                                  : affine_norm(p, &l->down, &l->feed_norm, r, rows, p->inner, wide);
+    }
+    return status;
+}
+
+static void norm_all(const pass *p, const encoder_norm *norm, float *to)
+{
+    const encoder_config *c = &p->m->config;
+    encoder_norm_rows(p->m->pool, p->rows, &(encoder_normed){p->x, NULL, NULL, norm, to, c->width, c->eps});
+}
+
+static rp_status run_layers(pass *p, const rp_encoder_tokens *sequences, float *out)
+{
+    const encoder_config *c = &p->m->config;
+    rp_status status = RP_OK;
+    for (int64_t s = 0; s < p->n; s++)
+        embed(p->m, &sequences[s], p->x + p->starts[s] * c->width);
+    norm_all(p, &p->m->weights.embedding_norm, p->x);
+    for (p->layer = 0; status == RP_OK && p->layer < c->layers; p->layer++) {
+        const encoder_layer *l = &p->m->weights.layer[p->layer];
+        if (stopped(p, (double)p->layer))
+            return encoder_fail(RP_E_CANCELLED, "the callback cancelled the call");
+        status = attention_layer(p, l);
+        if (status == RP_OK)
+            status = feed_layer(p, l);
+    }
+    if (status == RP_OK && p->m->weights.final_norm.weight != NULL)
+        norm_all(p, &p->m->weights.final_norm, out);
+    else if (status == RP_OK)
+        memcpy(out, p->x, (size_t)(p->rows * c->width) * sizeof *out);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------ calls */
+
+/* Call the callback during attention, which takes most of the time for a long sequence. */
+static int check_watch(void *context, double fraction)
+{
+    const pass *p = context;
+    return stopped(p, (double)p->layer + fraction);
+}
+
+static rp_status run_some(const rp_encoder *m, int64_t n, const rp_encoder_tokens *sequences, float *out,
+                          encoder_watch *watch)
+{
+    int64_t longest = 0, *starts = calloc((size_t)n + 1, sizeof *starts);
+    pass p = {.m = m, .watch = watch, .n = n, .starts = starts};
+    if (starts == NULL)
+        return encoder_no_memory();
+    for (int64_t s = 0; s < n; s++) {
+        starts[s + 1] = starts[s] + sequences[s].n;
+        longest = sequences[s].n > longest ? sequences[s].n : longest;
+    }
+    p.rows = starts[n];
+    rp_status status = RP_OK;
+    if (longest > 0) {
+        status = make_pass(&p, longest);
+        if (status == RP_OK && n == 1) {
+            for (int k = 0; k < 2; k++)
+                if (p.attention[k].tensors != NULL) {
+                    p.attention[k].tensors[0].progress = check_watch;
+                    p.attention[k].tensors[0].progress_context = &p;
+                }
+        }
+        if (status == RP_OK)
+            status = run_layers(&p, sequences, out);
+    }
+    free_pass(&p);
+    free(starts);
+    return status;
+}
+
+rp_status encoder_run(const rp_encoder *m, int64_t n, const rp_encoder_tokens *sequences, float *out,
+                      encoder_watch *watch)
+{
+    const double from = watch != NULL ? watch->from : 0, to = watch != NULL ? watch->to : 1;
+    double done = 0, all = 1e-9;
+    for (int64_t s = 0; s < n; s++)
+        all += (double)sequences[s].n;
+    for (int64_t s = 0, end; s < n; s = end) {
+        int64_t rows = 0;
+        for (end = s; end < n && (end == s || rows + sequences[end].n <= MAX_ROWS); end++)
+            rows += sequences[end].n;
+        if (watch != NULL)
+            watch->from = from + (to - from) * done / all,
+            watch->to = from + (to - from) * (done + (double)rows) / all;
+        const rp_status status = run_some(m, end - s, sequences + s, out, watch);
+        if (status != RP_OK)
+            return status;
+        done += (double)rows;
+        out += rows * m->config.width;
+    }
+    return RP_OK;
+}
+
+/* Check the tokens and types of sequence s. */
+static rp_status check_sequence(const rp_encoder *m, int64_t s, const rp_encoder_tokens *t)
+{
+    const encoder_config *c = &m->config;
+    const int64_t most = encoder_max_tokens(c), types = c->token_types > 0 ? c->token_types : 1;
+    if (t->n < 0 || (t->tokens == NULL && t->n > 0))
+        return encoder_fail(RP_E_ARG, "sequences[%lld]: n is %lld and tokens is %s", (long long)s, (long long)t->n,
+                            t->tokens != NULL ? "given" : "NULL");
+    if (most > 0 && t->n > most)
+        return encoder_fail(RP_E_RANGE, "sequences[%lld] has %lld tokens; the model takes at most %lld (cut it)",
+                            (long long)s, (long long)t->n, (long long)most);
+    for (int64_t i = 0; i < t->n; i++) {
+        if (t->tokens[i] < 0 || t->tokens[i] >= c->vocab)
+            return encoder_fail(RP_E_RANGE, "sequences[%lld]: token %lld is %d; it must be from 0 to %lld",
+                                (long long)s, (long long)i, (int)t->tokens[i], (long long)c->vocab - 1);
+        if (t->types != NULL && (t->types[i] < 0 || t->types[i] >= types))
+            return encoder_fail(RP_E_RANGE, "sequences[%lld]: the type of token %lld is %d; it must be from 0 to %lld",
+                                (long long)s, (long long)i, (int)t->types[i], (long long)types - 1);
+    }
+    return RP_OK;
+}
+
+rp_status encoder_check(const rp_encoder *m, int64_t n, const rp_encoder_tokens *sequences)
+{
+    int64_t all = 0;
+    if (m == NULL)
+        return encoder_fail(RP_E_ARG, "model is NULL; open one with rp_encoder_open");
+    if (n < 0 || (n > 0 && sequences == NULL))
+        return encoder_fail(RP_E_ARG, "n is %lld and sequences is %s", (long long)n,
+                            sequences != NULL ? "given" : "NULL");
+    for (int64_t s = 0; s < n; s++) {
+        const rp_status status = check_sequence(m, s, &sequences[s]);
+        if (status != RP_OK)
+            return status;
+        if (__builtin_add_overflow(all, sequences[s].n, &all) || all > INT32_MAX)
+            return encoder_fail(RP_E_OVERFLOW, "the sequences have more than 2^31 - 1 tokens (give fewer at a time)");
+    }
+    return RP_OK;
+}
+
+rp_status rp_encoder_hidden(const rp_encoder *m, int64_t n, const rp_encoder_tokens *sequences, float *out,
+                            rp_progress *progress, void *context)
+{
+    encoder_watch watch = {progress, context, 0, 1};
+    int64_t rows = 0;
+    rp_status status = encoder_check(m, n, sequences);
+    if (status != RP_OK)
+        return status;
+    for (int64_t s = 0; s < n; s++)
+        rows += sequences[s].n;
+    if (out == NULL && rows > 0)
+        return encoder_fail(RP_E_ARG, "out is NULL; pass the array to fill");
+    status = encoder_run(m, n, sequences, out, &watch);
+    return status != RP_OK || encoder_finite(out, rows * m->config.width) ? status
+                                                                         : encoder_not_finite(m, "hidden states");
+}

@@ -1,0 +1,158 @@
+/* open.c -- opens a model from a folder, and describes it.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "encoder/encoder.h"
+#include <stdlib.h>
+#include <string.h>
+
+static rp_status read_config(rp_encoder *m, const char *folder)
+{
+    char *text = NULL, *path = model_join(folder, "config.json");
+    size_t size;
+    if (path == NULL)
+        return encoder_no_memory();
+    rp_status status = encoder_model_failed(model_read_text(&m->files, path, &text, &size));
+    if (status == RP_OK && text == NULL)
+        status = encoder_fail(RP_E_ARG,
+                              "%s: there is no config.json in it (give a folder that save_pretrained wrote)", folder);
+    if (status == RP_OK)
+        status = encoder_config_read(m, path, text, size);
+    free(text);
+    free(path);
+    return status;
+}
+
+/* Return true for tables, which are not packed as matrices. */
+static bool is_table(const char *name)
+{
+    return strstr(name, "position_embeddings") != NULL || strstr(name, "token_type_embeddings") != NULL ||
+           strstr(name, "relative_attention_bias") != NULL || strstr(name, "rel_embeddings") != NULL;
+}
+
+static rp_status pack(rp_encoder *m, const io_checkpoint *file, const char *path, int type)
+{
+    const model_source source = {.file = file,
+                                 .path = path,
+                                 .advice = " (check that config.json and the weights belong to one model)",
+                                 .stray = encoder_is_stray,
+                                 .model = m};
+    m->weights.type = type >= 0 ? (linear_type)type : model_type_of(file, is_table);
+    rp_status status = encoder_make_layers(m, file, path);
+    if (status == RP_OK)
+        status = encoder_model_failed(model_pack(&m->weights.store, &source, encoder_walk, m, false, m->pool));
+    return status;
+}
+
+static rp_status read_weights(rp_encoder *m, const char *folder, int type)
+{
+    char err[IO_ERR_MAX] = "";
+    io_checkpoint *file = NULL;
+    if (io_checkpoint_open(&file, folder, err) != IO_OK)
+        return encoder_fail(RP_E_ARG, "%s", err);
+    rp_status status = encoder_model_failed(model_note_checkpoint(&m->files, file, folder));
+    if (status == RP_OK)
+        status = pack(m, file, folder, type);
+    if (status == RP_OK && io_checkpoint_unchanged(file, err) != IO_OK)
+        status = encoder_fail(RP_E_ARG, "%s", err);
+    io_checkpoint_close(file);
+    return status;
+}
+
+static rp_status count_part(void *context, const model_part *p)
+{
+    *(int64_t *)context += p->rows * p->n_sources * (p->columns > 0 ? p->columns : 1);
+    return RP_OK;
+}
+
+static void fill_info(rp_encoder *m)
+{
+    const encoder_config *c = &m->config;
+    int64_t parameters = 0;
+    (void)encoder_walk(m, count_part, &parameters);
+    m->info = (rp_encoder_info){.kind = c->row->type,
+                                .type = linear_type_name(m->weights.type),
+                                .vocab = c->vocab,
+                                .width = c->width,
+                                .heads = c->heads,
+                                .inner = c->inner,
+                                .layers = c->layers,
+                                .max_tokens = encoder_max_tokens(c),
+                                .parameters = parameters,
+                                .bytes = m->weights.store.bytes,
+                                .not_finite = m->weights.store.not_finite,
+                                .labels = c->labels,
+                                .token_types = (int32_t)c->token_types,
+                                .pad = c->pad};
+}
+
+static rp_status find_type(const char *name, int *type)
+{
+    *type = -1;
+    for (int n = 0; name != NULL && n < LINEAR_TYPES; n++)
+        if (strcmp(name, linear_type_name((linear_type)n)) == 0)
+            *type = n;
+    if (name == NULL || (*type >= 0 && *type != LINEAR_INT4))
+        return RP_OK;
+    return encoder_fail(RP_E_ARG, "the type of weights is \"%s\"; it must be f32, f16, bf16, q8 or int8", name);
+}
+
+rp_status rp_encoder_open(rp_encoder **model, const char *path, const rp_encoder_opening *opening)
+{
+    const rp_encoder_opening o = opening != NULL ? *opening : rp_encoder_opening_init();
+    int type;
+    if (model == NULL || path == NULL)
+        return encoder_fail(RP_E_ARG, "model or path is NULL; pass both");
+    *model = NULL;
+    if (o.size != sizeof o)
+        return encoder_fail(RP_E_ARG, "opening.size is %zu; it must be %zu (start from rp_encoder_opening_init)",
+                            o.size, sizeof o);
+    rp_status status = find_type(o.type, &type);
+    if (status != RP_OK)
+        return status;
+    rp_encoder *m = calloc(1, sizeof *m);
+    if (m == NULL)
+        return encoder_no_memory();
+    m->pool = o.pool;
+    status = read_config(m, path);
+    if (status == RP_OK)
+        status = read_weights(m, path, type);
+    if (status == RP_OK)
+        status = encoder_make_vectors(m);
+    if (status != RP_OK) {
+        rp_encoder_close(m);
+        return status;
+    }
+    fill_info(m);
+    *model = m;
+    return RP_OK;
+}
+
+void rp_encoder_close(rp_encoder *m)
+{
+    if (m == NULL)
+        return;
+    encoder_weights_free(m);
+    encoder_config_free(&m->config);
+    model_files_free(&m->files);
+    model_notes_free(&m->notes);
+    free(m);
+}
+
+int rp_encoder_reads(const rp_encoder *m, const char *path)
+{
+    return m != NULL && path != NULL && model_reads(&m->files, path);
+}
+
+const rp_encoder_info *rp_encoder_about(const rp_encoder *m)
+{
+    return m != NULL ? &m->info : NULL;
+}
+
+const char *rp_encoder_note(const rp_encoder *m, int64_t n)
+{
+    return m != NULL ? model_note(&m->notes, n) : NULL;
+}
+
+const char *rp_encoder_label(const rp_encoder *m, int64_t n)
+{
+    return m != NULL && n >= 0 && n < m->config.labels ? m->config.label[n] : NULL;
+}

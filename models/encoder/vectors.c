@@ -1,0 +1,55 @@
+/* vectors.c -- DeBERTa's vectors of positions: its table, normed and projected by the keys and queries of each layer. They
+ * are constants of a model, so they are computed once when it is opened.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "encoder/encoder.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Copy columns first … first + width - 1 of `from`, whose rows have `ld` numbers, and add the bias. */
+static float *copy_columns(const float *from, int64_t rows, int64_t ld, int64_t first, int64_t width, const float *bias)
+{
+    float *to = aligned_alloc(64, ((size_t)(rows * width) * sizeof *to + 63) / 64 * 64);
+    for (int64_t r = 0; to != NULL && r < rows; r++)
+        for (int64_t k = 0; k < width; k++)
+            to[r * width + k] = from[r * ld + first + k] + (bias != NULL ? bias[first + k] : 0);
+    return to;
+}
+
+/* Compute the vectors of a layer by projecting `table` with part `part` of q, k and v, or with a layer of its own. */
+static rp_status project(rp_encoder *m, encoder_layer *l, const float *table, float *projected, int n)
+{
+    const encoder_config *c = &m->config;
+    const encoder_linear *own = n == 0 ? &l->table_k : &l->table_q, *used = c->own_tables ? own : &l->qkv;
+    const int64_t rows = 2 * c->span, first = c->own_tables ? 0 : n == 0 ? c->width : 0;
+    const rp_status status = encoder_multiply(m, used, rows, table, c->width, projected, LINEAR_STORE, NULL);
+    if (status != RP_OK)
+        return status;
+    l->vectors[n] = copy_columns(projected, rows, used->w.out, first, c->width, used->bias);
+    return l->vectors[n] != NULL ? RP_OK : encoder_no_memory();
+}
+
+rp_status encoder_make_vectors(rp_encoder *m)
+{
+    const encoder_config *c = &m->config;
+    const int64_t rows = 2 * c->span;
+    if (c->row->scheme != ENCODER_DEBERTA)
+        return RP_OK;
+    float *table = malloc((size_t)(rows * c->width) * sizeof *table),
+          *projected = malloc((size_t)(rows * 3 * c->width) * sizeof *projected);
+    rp_status status = table != NULL && projected != NULL ? RP_OK : encoder_no_memory();
+    if (status == RP_OK && c->table_norm)
+        encoder_norm_rows(m->pool, rows,
+                          &(encoder_normed){m->weights.table, NULL, NULL, &m->weights.table_norm, table, c->width,
+                                            c->eps});
+    else if (status == RP_OK)
+        memcpy(table, m->weights.table, (size_t)(rows * c->width) * sizeof *table);
+    for (int64_t i = 0; i < c->layers && status == RP_OK; i++) {
+        if (c->c2p)
+            status = project(m, &m->weights.layer[i], table, projected, 0);
+        if (c->p2c && status == RP_OK)
+            status = project(m, &m->weights.layer[i], table, projected, 1);
+    }
+    free(table);
+    free(projected);
+    return status;
+}
