@@ -1,4 +1,4 @@
-# models.cmake -- the libraries relpos_layers and relpos_t5, and those that they contain: relpos_linear, relpos_io, relpos_tokenizer,
+# models.cmake -- the libraries relpos_layers, relpos_t5 and relpos_encoder, and those that they contain: relpos_linear, relpos_io, relpos_tokenizer,
 # relpos_checkpoint.
 # SPDX-License-Identifier: Apache-2.0
 file(GLOB linear_sources CONFIGURE_DEPENDS models/linear/*.c)
@@ -53,9 +53,18 @@ add_library(relpos_t5 ${t5_sources})
 target_link_libraries(relpos_t5 PUBLIC relpos PRIVATE $<BUILD_INTERFACE:relpos_flags> $<BUILD_INTERFACE:relpos_tokenizer>
   $<BUILD_INTERFACE:relpos_checkpoint> $<BUILD_INTERFACE:relpos_linear> $<BUILD_INTERFACE:relpos_io> m)
 relpos_part(t5 "Models of the T5 family")
-if(RELPOS_BUILD_PYTHON)
+
+file(GLOB encoder_sources CONFIGURE_DEPENDS models/encoder/*.c)
+set_source_files_properties(models/encoder/rows.c PROPERTIES COMPILE_OPTIONS "${vector_loops}")
+if(RELPOS_BUILD_PYTHON) # in a wheel, one library has all models
+  target_sources(relpos_t5 PRIVATE ${encoder_sources})
   return()
 endif()
+add_library(relpos_encoder ${encoder_sources})
+target_link_libraries(relpos_encoder PUBLIC relpos PRIVATE $<BUILD_INTERFACE:relpos_flags> $<BUILD_INTERFACE:relpos_tokenizer>
+  $<BUILD_INTERFACE:relpos_checkpoint> $<BUILD_INTERFACE:relpos_linear> $<BUILD_INTERFACE:relpos_io> m)
+relpos_part(encoder "Encoders for search and classification")
+
 file(GLOB layers_sources CONFIGURE_DEPENDS models/layers/*.c)
 list(TRANSFORM numeric_sources PREPEND ${PROJECT_SOURCE_DIR}/ OUTPUT_VARIABLE numeric_paths)
 list(REMOVE_ITEM layers_sources ${numeric_paths})

@@ -47,6 +47,8 @@ MAY = {
     "models/checkpoint": ["models/io", "models/linear/linear.h"],
     "models/t5": ["src/processor/clones.h", "src/base/random.h", "models/io", "models/linear/linear.h",
                   "models/tokenizer/tokenizer.h", "models/tokenizer/from_gguf.h", "models/checkpoint"],
+    "models/encoder": ["src/processor/clones.h", "models/io", "models/linear/linear.h",
+                       "models/tokenizer/tokenizer.h", "models/checkpoint"],
     "mpi": [],
     "lab/engine": ["src/base/edits.h", "src/base/random.h", "models/io",
                    "models/layers/numeric.h", "models/layers/real.h", "models/layers/normal.h",

@@ -1,19 +1,20 @@
-/* encoder.h -- encoders for search and classification: text or tokens in, hidden states, vectors or scores out, on a
- * CPU. The library is relpos_encoder; it uses relpos.
+/* encoder.h -- encoders for search and classification: tokens in, hidden states or logits out, on a CPU. The library
+ * is relpos_encoder; it uses relpos.
  *
  *     rp_encoder *model;
  *     if (rp_encoder_open(&model, "all-mpnet-base-v2", NULL) != RP_OK) { puts(rp_encoder_last_error()); exit(1); }
- *     const rp_encoder_text texts[2] = {{"A cat sleeps.", -1, NULL, 0}, {"Stocks fell.", -1, NULL, 0}};
- *     float *vectors = malloc(2 * rp_encoder_about(model)->vector_width * sizeof *vectors);
- *     if (rp_encoder_embed(model, NULL, 2, texts, vectors, NULL, NULL) != RP_OK) puts(rp_encoder_last_error());
- *     free(vectors);  rp_encoder_close(model);
+ *     const rp_encoder_tokens sequence = {tokens, NULL, n};
+ *     float *hidden = malloc(n * rp_encoder_about(model)->width * sizeof *hidden);
+ *     if (rp_encoder_hidden(model, 1, &sequence, hidden, NULL, NULL) != RP_OK) puts(rp_encoder_last_error());
+ *     free(hidden);  rp_encoder_close(model);
  *
- * Each layer computes, with n(x) = (x - mean(x)) / sqrt(var(x) + eps) * w + b and the biases of linear layers not shown:
+ * Each layer computes, with n(x) = (x - mean(x)) / sqrt(var(x) + eps) * w + b and the biases of linear layers not
+ * shown:
  *
- *     x = n1(x + o softmax(scale q k^T + bias) v)     q, k, v from x       norms after the layers (BERT, MPNet, DeBERTa)
+ *     x = n1(x + o softmax(scale q k^T + bias) v)     q, k, v from x      norms after layers (BERT, MPNet, DeBERTa)
  *     x = n2(x + down act(up x))
  *
- *     x += o softmax(scale q k^T + bias) v            q, k, v from n1(x)   norms before the layers (ModernBERT)
+ *     x += o softmax(scale q k^T + bias) v            q, k, v from n1(x)   norms before layers (ModernBERT)
  *     x += down act(up n2(x))
  *
  * Reproducible: the bits of a result do not depend on the other texts of the call or on threads. They depend on the
@@ -21,10 +22,10 @@
  *
  * Letters   d width of the model, V rows of the vocabulary.
  * Errors    RP_E_ARG: a file that cannot be read, is invalid or has changed, or a bad argument. RP_E_RANGE: a number or
- *           token outside its bounds, too many tokens, or computed numbers that are not finite. RP_E_UNSUPPORTED: valid,
- *           but not supported. RP_E_OVERFLOW: sizes whose product is too large. RP_E_CANCELLED: a callback cancelled the
- *           call. Each function names its errors. rp_encoder_last_error describes the error in one line. A call that
- *           fails creates nothing.
+ *           token outside its bounds, too many tokens, or computed numbers that are not finite. RP_E_UNSUPPORTED:
+ *           valid, but not supported. RP_E_OVERFLOW: sizes whose product is too large. RP_E_CANCELLED: a callback
+ *           cancelled the call. Each function names its errors. rp_encoder_last_error describes the error in one line.
+ *           A call that fails creates nothing.
  * Threads   a model does not change after it is opened; any number of threads may use it concurrently.
  *
  * SPDX-License-Identifier: Apache-2.0 */
@@ -68,13 +69,11 @@ static inline rp_encoder_opening rp_encoder_opening_init(void)
     return o;
 }
 
-/* Open a model: a folder that save_pretrained of transformers or of sentence-transformers wrote. It contains config.json
- * and model.safetensors or pytorch_model.bin (or shards with their index), and tokenizer.json. Optional: the
- * modules.json of sentence-transformers, which says how a vector is made of hidden states.
+/* Open a model: a folder that save_pretrained of transformers or of sentence-transformers wrote. It contains
+ * config.json and model.safetensors or pytorch_model.bin (or shards with their index).
  *
- * Edges    the error lists the tensors that are missing, unknown or of the wrong shape. Norms, biases and tables remain
- *          f32. If there is no tokenizer, or it cannot be read, the model accepts tokens but no text; errors then say
- *          why. Without modules.json, a vector is the mean of the hidden states.
+ * Edges    the error lists the tensors that are missing, unknown or of the wrong shape. Norms, biases and tables
+ *          remain f32.
  * Returns  RP_OK and *model; on an error *model = NULL and RP_E_ARG, RP_E_UNSUPPORTED, RP_E_OVERFLOW or RP_E_NOMEM. */
 RP_API rp_status rp_encoder_open(rp_encoder **model, const char *path, const rp_encoder_opening *opening);
 
@@ -86,23 +85,20 @@ RP_API int rp_encoder_reads(const rp_encoder *model, const char *path);
 
 /* Sizes and properties of a model. Later versions append fields, so read it only through the pointer. */
 typedef struct rp_encoder_info {
-    const char *kind;      /* model_type of config.json: "bert", "mpnet", … */
-    const char *type;      /* type of the weights: "f32", … */
-    int64_t vocab;         /* V */
-    int64_t width;         /* d */
-    int64_t heads;         /* attention heads */
-    int64_t inner;         /* inner width of the feed-forward layers */
-    int64_t layers;        /* number of layers */
-    int64_t max_tokens;    /* max tokens of one sequence; 0: unlimited */
-    int64_t parameters;    /* number of weights */
-    int64_t bytes;         /* bytes of the weights in memory */
-    int64_t not_finite;    /* number of NaN or infinite weights in the checkpoint; 0 for an intact model */
-    int64_t vector_width;  /* width of a vector of rp_encoder_vector */
-    int64_t vector_tokens; /* rp_encoder_embed cuts a text to this number of tokens; 0: unlimited */
-    int64_t labels;        /* outputs of the classification head; 0: there is no head */
-    int32_t has_tokenizer; /* 1: the model accepts text */
-    int32_t token_types;   /* number of token types; 0: the model has none */
-    int32_t pad;           /* the padding token */
+    const char *kind;    /* model_type of config.json: "bert", "mpnet", … */
+    const char *type;    /* type of the weights: "f32", … */
+    int64_t vocab;       /* V */
+    int64_t width;       /* d */
+    int64_t heads;       /* attention heads */
+    int64_t inner;       /* inner width of the feed-forward layers */
+    int64_t layers;      /* number of layers */
+    int64_t max_tokens;  /* max tokens of one sequence; 0: unlimited */
+    int64_t parameters;  /* number of weights */
+    int64_t bytes;       /* bytes of the weights in memory */
+    int64_t not_finite;  /* number of NaN or infinite weights in the checkpoint; 0 for an intact model */
+    int64_t labels;      /* outputs of the classification head; 0: there is no head */
+    int32_t token_types; /* number of token types; 0: the model has none */
+    int32_t pad;         /* the padding token */
 } rp_encoder_info;
 
 /* Return the sizes and properties of a model. The model owns them. */
@@ -116,15 +112,7 @@ RP_API const char *rp_encoder_note(const rp_encoder *model, int64_t n);
  * owns the string. */
 RP_API const char *rp_encoder_label(const rp_encoder *model, int64_t n);
 
-/* ------------------------------------------------------------------------------------------------ text to tokens */
-
-/* A text, or a pair of texts such as a query and a document. */
-typedef struct rp_encoder_text {
-    const char *text;
-    int64_t bytes;    /* -1: null-terminated */
-    const char *pair; /* the second text; NULL: none */
-    int64_t pair_bytes;
-} rp_encoder_text;
+/* ------------------------------------------------------------------------------------------------ results */
 
 /* The tokens of one sequence, with special tokens; the arrays are borrowed. */
 typedef struct rp_encoder_tokens {
@@ -132,16 +120,6 @@ typedef struct rp_encoder_tokens {
     const int32_t *types;  /* token types, each 0 … token_types-1; NULL: all 0 */
     int64_t n;             /* number of tokens */
 } rp_encoder_tokens;
-
-/* Convert a text or a pair to tokens, with the special tokens of the model. max_tokens >= 0 cuts it: a text at its end,
- * and of a pair, token by token, the text that is longer (longest_first in transformers); 0: not cut.
- * Memory   free *tokens and *types with rp_encoder_free; `types` may be NULL.
- * Returns  RP_OK; RP_E_ARG; RP_E_RANGE if max_tokens has no room for the special tokens; RP_E_UNSUPPORTED if the model
- *          has no tokenizer; RP_E_NOMEM. */
-RP_API rp_status rp_encoder_tokenize(const rp_encoder *model, const rp_encoder_text *text, int64_t max_tokens,
-                                     int32_t **tokens, int32_t **types, int64_t *n);
-
-/* ------------------------------------------------------------------------------------------------ results */
 
 /* Compute the last hidden states of sequences.
  *
@@ -155,36 +133,12 @@ RP_API rp_status rp_encoder_tokenize(const rp_encoder *model, const rp_encoder_t
 RP_API rp_status rp_encoder_hidden(const rp_encoder *model, int64_t n, const rp_encoder_tokens *sequences, float *out,
                                    rp_progress *progress, void *progress_context);
 
-/* Compute the vector of a text from the n hidden states of its tokens, as SentenceTransformer.encode does: by the modules
- * that modules.json lists, or by their mean if there is no modules.json. The text began with `prompt`; NULL means that
- * it had none. Pooling omits the tokens of the prompt if the folder says so (include_prompt).
- *
- * Shapes   hidden [n, d]   vector [rp_encoder_info.vector_width]
- * Edges    without tokens to pool, the pooled numbers are 0.
- * Returns  RP_OK; RP_E_ARG; RP_E_RANGE if the vector is not finite; RP_E_NOMEM. */
-RP_API rp_status rp_encoder_vector(const rp_encoder *model, const char *prompt, int64_t n, const float *hidden,
-                                   float *vector);
-
-/* Find the text of a prompt of config_sentence_transformers.json; with name = NULL, of the default prompt, which is ""
- * if there is none. The model owns *prompt.
- * Returns  RP_OK; RP_E_ARG if no prompt has this name; RP_E_UNSUPPORTED if the model has no modules.json. */
-RP_API rp_status rp_encoder_prompt(const rp_encoder *model, const char *name, const char **prompt);
-
-/* Compute the vectors of texts: rp_encoder_tokenize with max_tokens = vector_tokens, rp_encoder_hidden and
- * rp_encoder_vector. `prompt` is put before every text; NULL: the default prompt.
- *
- * Shapes   vectors [n, vector_width]
- * Progress as in rp_encoder_hidden.
- * Returns  RP_OK, RP_E_ARG, RP_E_RANGE, RP_E_UNSUPPORTED, RP_E_OVERFLOW, RP_E_NOMEM, RP_E_CANCELLED. */
-RP_API rp_status rp_encoder_embed(const rp_encoder *model, const char *prompt, int64_t n, const rp_encoder_text *texts,
-                                  float *vectors, rp_progress *progress, void *progress_context);
-
 /* Compute the outputs (logits) of the classification head for sequences.
  *
  * Shapes   logits [n, labels]
  * Progress as in rp_encoder_hidden.
- * Returns  RP_OK, RP_E_ARG, RP_E_RANGE, RP_E_OVERFLOW, RP_E_NOMEM, RP_E_CANCELLED; RP_E_UNSUPPORTED if the model has no
- *          head. */
+ * Returns  RP_OK, RP_E_ARG, RP_E_RANGE, RP_E_OVERFLOW, RP_E_NOMEM, RP_E_CANCELLED; RP_E_UNSUPPORTED if the model
+ *          has no head. */
 RP_API rp_status rp_encoder_logits(const rp_encoder *model, int64_t n, const rp_encoder_tokens *sequences,
                                    float *logits, rp_progress *progress, void *progress_context);
 

@@ -38,7 +38,8 @@ bool model_is_integer(const model_reader *r, const char *key, const json_t *v, i
     snprintf(word, sizeof word, " %s ", key);
     if (json_is_integer(v))
         *x = json_integer_value(v);
-    else if (json_is_real(v) && real == trunc(real) && fabs(real) < 1e15 && r->as_reals != NULL && strstr(r->as_reals, word) != NULL)
+    else if (json_is_real(v) && real == trunc(real) && fabs(real) < 1e15 && r->as_reals != NULL &&
+             strstr(r->as_reals, word) != NULL)
         *x = (int64_t)real;
     else
         return false;

@@ -40,6 +40,7 @@ int64_t model_part_bytes(const model_part *p)
  * errors as fit. The second round packs. */
 typedef struct packing {
     const model_source *from;
+    const void *model;
     bool *used;            /* for each tensor: true if the model has a weight for it; any other tensor is an error */
     unsigned char *memory; /* NULL in the first round */
     int64_t at;            /* bytes used so far */
@@ -289,7 +290,7 @@ static void check_others(packing *k)
 {
     for (size_t n = 0; n < io_checkpoint_size(k->from->file); n++) {
         const char *name = io_checkpoint_at(k->from->file, n)->name;
-        if (!k->used[n] && (k->from->stray == NULL || !k->from->stray(name)))
+        if (!k->used[n] && (k->from->stray == NULL || !k->from->stray(k->model, name)))
             note_wrong(k, RP_E_ARG, "tensor '%.160s' is not in the model", name);
     }
 }
@@ -324,7 +325,7 @@ static unsigned char *take_memory(int64_t bytes)
 rp_status model_pack(model_store *s, const model_source *from, model_walk *walk, void *model, bool sizes, rp_pool *pool)
 {
     const size_t n_tensors = io_checkpoint_size(from->file);
-    packing k = {.from = from, .pool = pool};
+    packing k = {.from = from, .model = model, .pool = pool};
     for (size_t n = 0; n < n_tensors; n++)
         k.scaled = k.scaled || io_checkpoint_at(from->file, n)->scales != NULL;
     k.used = calloc(n_tensors, sizeof *k.used);

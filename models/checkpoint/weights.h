@@ -37,10 +37,11 @@ typedef struct model_store {
 /* A checkpoint whose tensors are packed. */
 typedef struct model_source {
     const io_checkpoint *file;
-    const char *path;                /* for messages */
-    const char *advice;              /* ends an error about tensors that do not belong to the model: " (…)" */
-    bool (*stray)(const char *name); /* true: a tensor that the model does not need; NULL: there are none */
-    const char *const *equal;        /* [n_equal]: names of tensors that must be equal if the file has several */
+    const char *path;   /* for messages */
+    const char *advice; /* ends an error about tensors that do not belong to the model: " (…)" */
+    /* Returns true for a tensor that the model does not need; NULL: there are none. */
+    bool (*stray)(const void *model, const char *name);
+    const char *const *equal; /* [n_equal]: names of tensors that must be equal if the file has several */
     int n_equal;
     const char *why_equal; /* for messages */
 } model_source;

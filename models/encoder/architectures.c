@@ -1,21 +1,13 @@
-/* architectures.c -- the table of architectures. A new one is a row here, the keys of its config.json in keys.def, and a
- * golden file in tests/encoder.
+/* architectures.c -- the table of architectures. A new one is a row here, the keys of its config.json in keys.def, and
+ * a golden file in tests/encoder.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "encoder/encoder.h"
 #include <string.h>
 
 /* Heads and poolers of other classes of transformers, and numbers of positions that older versions stored. */
-static const char *const strays[] = {"embeddings.position_ids",
-                                     "embeddings.token_type_ids",
-                                     "pooler.*",
-                                     "/pooler.*",
-                                     "/cls.*",
-                                     "/lm_head.*",
-                                     "/lm_predictions.*",
-                                     "/mask_predictions.*",
-                                     "/decoder.bias",
-                                     "/head.*",
-                                     NULL};
+static const char *const strays[] = {
+    "embeddings.position_ids", "embeddings.token_type_ids", "pooler.*",      "/pooler.*", "/cls.*", "/lm_head.*",
+    "/lm_predictions.*",       "/mask_predictions.*",       "/decoder.bias", "/head.*",   NULL};
 
 #define BERT_FEED                                                                                                      \
     .up = "encoder.layer.#.intermediate.dense", .down = "encoder.layer.#.output.dense",                                \
@@ -28,8 +20,7 @@ static const char *const strays[] = {"embeddings.position_ids",
                     .v = "encoder.layer.#.attention.self.value", .o = "encoder.layer.#.attention.output.dense",        \
                     .attention_norm = "encoder.layer.#.attention.output.LayerNorm", BERT_FEED
 #define ROBERTA_HEAD .head_dense = "/classifier.dense", .head_out = "/classifier.out_proj"
-#define BERT_KEYS                                                                                                      \
-    .strays = strays, .eps_key = "layer_norm_eps", .activation_key = "hidden_act", .max_positions = 512
+#define BERT_KEYS    .strays = strays, .eps_key = "layer_norm_eps", .activation_key = "hidden_act", .max_positions = 512
 
 static const encoder_architecture rows[] = {
     {.type = "bert",
@@ -78,18 +69,13 @@ static const encoder_architecture rows[] = {
      .pad = 1},
     {.type = "deberta-v2",
      .prefix = "deberta.",
-     .names = {BERT_EMBEDDING,
-               .q = "encoder.layer.#.attention.self.query_proj",
-               .k = "encoder.layer.#.attention.self.key_proj",
-               .v = "encoder.layer.#.attention.self.value_proj",
+     .names = {BERT_EMBEDDING, .q = "encoder.layer.#.attention.self.query_proj",
+               .k = "encoder.layer.#.attention.self.key_proj", .v = "encoder.layer.#.attention.self.value_proj",
                .o = "encoder.layer.#.attention.output.dense",
-               .attention_norm = "encoder.layer.#.attention.output.LayerNorm",
-               BERT_FEED,
-               .table = "encoder.rel_embeddings",
-               .table_norm = "encoder.LayerNorm",
+               .attention_norm = "encoder.layer.#.attention.output.LayerNorm", BERT_FEED,
+               .table = "encoder.rel_embeddings", .table_norm = "encoder.LayerNorm",
                .table_k = "encoder.layer.#.attention.self.pos_key_proj",
-               .table_q = "encoder.layer.#.attention.self.pos_query_proj",
-               .head_dense = "/pooler.dense",
+               .table_q = "encoder.layer.#.attention.self.pos_query_proj", .head_dense = "/pooler.dense",
                .head_out = "/classifier"},
      BERT_KEYS,
      .scheme = ENCODER_DEBERTA,

@@ -38,8 +38,8 @@ typedef enum encoder_scheme {
 
 typedef enum encoder_activation { ENCODER_GELU, ENCODER_GELU_TANH, ENCODER_RELU, ENCODER_TANH } encoder_activation;
 
-/* Names of tensors. "#" is the number of the layer; ".weight" and ".bias" are added. Names begin with the prefix of the
- * architecture in files of models with a head, except where they begin with "/". NULL: there is no such tensor. */
+/* Names of tensors. "#" is the number of the layer; ".weight" and ".bias" are added. Names begin with the prefix of
+ * the architecture in files of models with a head, except where they begin with "/". NULL: there is no such tensor. */
 typedef struct encoder_names {
     const char *word, *position, *token_type, *embedding_norm, *final_norm;
     const char *q, *k, *v, *o, *attention_norm, *up, *down, *feed_norm; /* k = v = NULL: q has all three */
@@ -79,17 +79,17 @@ const encoder_architecture *encoder_find_architecture(const char *type, const ch
 typedef struct encoder_config {
     const encoder_architecture *row;
     int64_t vocab, width, heads, head_width, inner, layers;
-    int64_t positions;   /* rows of the table of positions; 0: none */
-    int64_t first;       /* row of the first token */
-    int64_t token_types; /* rows of the table of token types; 0: none */
+    int64_t positions;                                    /* rows of the table of positions; 0: none */
+    int64_t first;                                        /* row of the first token */
+    int64_t token_types;                                  /* rows of the table of token types; 0: none */
     bool norm_bias, attention_bias, feed_bias, head_bias; /* which norms and linear layers have a bias */
-    int64_t buckets, max_distance; /* of T5 buckets and DeBERTa; DeBERTa: buckets -1 = none */
-    int64_t span;                  /* DeBERTa: half the number of vectors */
-    bool c2p, p2c;                 /* DeBERTa: queries with vectors of keys; keys with vectors of queries */
-    bool own_tables;               /* DeBERTa: not share_att_key */
-    bool table_norm;               /* DeBERTa: the table is normed */
-    double theta[2];               /* RoPE: base of layers without and with a window */
-    int64_t window;                /* |i - j| <= window */
+    int64_t buckets, max_distance;                        /* of T5 buckets and DeBERTa; DeBERTa: buckets -1 = none */
+    int64_t span;                                         /* DeBERTa: half the number of vectors */
+    bool c2p, p2c;                  /* DeBERTa: queries with vectors of keys; keys with vectors of queries */
+    bool own_tables;                /* DeBERTa: not share_att_key */
+    bool table_norm;                /* DeBERTa: the table is normed */
+    double theta[2];                /* RoPE: base of layers without and with a window */
+    int64_t window;                 /* |i - j| <= window */
     bool local[ENCODER_MAX_LAYERS]; /* layers with a window */
     double eps, scale;
     encoder_activation activation, head_activation;
@@ -104,7 +104,10 @@ rp_status encoder_config_read(rp_encoder *m, const char *path, const char *text,
 void encoder_config_free(encoder_config *c);
 /* Return the max number of tokens of a sequence; 0: unlimited. */
 int64_t encoder_max_tokens(const encoder_config *c);
-/* Readers of the rows. */
+
+/* --------------------------------------------------------------------------------------------- readers.c */
+
+/* Read the keys that only one architecture has; the others are already in `c`. */
 void encoder_read_deberta(struct model_reader *r, encoder_config *c);
 void encoder_read_modernbert(struct model_reader *r, encoder_config *c);
 encoder_activation encoder_read_activation(struct model_reader *r, const char *key);
@@ -190,7 +193,8 @@ bool encoder_finite(const float *x, int64_t n); /* no number is NaN or infinite 
 
 /* --------------------------------------------------------------------------------------------- attention.c */
 
-/* Attention of one kind of layer up to a maximum length: a plan, its prepared bias, and work memory for each worker. */
+/* Attention of one kind of layer up to a maximum length: a plan, its prepared bias, and work memory for each
+ * worker. */
 typedef struct encoder_attention {
     rp_plan *plan;
     rp_prepared *prepared;
@@ -209,7 +213,7 @@ void encoder_attention_free(encoder_attention *a);
 rp_status encoder_attend(encoder_attention *a, const rp_encoder *m, const float *qkv, int64_t n, float *out,
                          int32_t worker);
 
-/* --------------------------------------------------------------------------------------------- forward.c, reference.c */
+/* ----------------------------------------------------------------------------- vectors.c, forward.c, reference.c */
 
 /* The progress callback of a call. */
 typedef struct encoder_watch {

@@ -28,7 +28,7 @@ typedef struct pass {
     float *qkv, *mixed;    /* [rows, 3 width] and [rows, width]: input and output of attention */
     float *inner;          /* [feed_rows, outputs of up] */
     int64_t feed_rows;
-    void *scratch; /* of linear layers */
+    void *scratch;                  /* of linear layers */
     encoder_attention attention[2]; /* of layers without and with a window */
     int64_t layer;
     failure failure;
@@ -176,8 +176,8 @@ static void attend_task(void *context, int64_t s, int32_t worker)
     int none = RP_OK;
     if (rows == 0)
         return;
-    const rp_status status = encoder_attend(&p->attention[p->m->config.local[p->layer]], p->m, p->qkv + first * 3 * width, rows,
-                                            p->mixed + first * width, worker);
+    const rp_status status = encoder_attend(&p->attention[p->m->config.local[p->layer]], p->m,
+                                            p->qkv + first * 3 * width, rows, p->mixed + first * width, worker);
     if (status != RP_OK && atomic_compare_exchange_strong(&p->failure.status, &none, (int)status))
         strncpy(p->failure.text, rp_encoder_last_error(), sizeof p->failure.text - 1);
 }
@@ -194,8 +194,7 @@ static rp_status attend(pass *p)
 static rp_status attention_layer(pass *p, const encoder_layer *l)
 {
     const encoder_config *c = &p->m->config;
-    rp_status status =
-        affine(p->m, &l->qkv, p->rows, input_of(p, &l->attention_norm, 0, p->rows), p->qkv, p->scratch);
+    rp_status status = affine(p->m, &l->qkv, p->rows, input_of(p, &l->attention_norm, 0, p->rows), p->qkv, p->scratch);
     if (status != RP_OK)
         return status;
     encoder_attention_of(&p->attention[c->local[p->layer]], p->m, l);
@@ -304,8 +303,7 @@ rp_status encoder_run(const rp_encoder *m, int64_t n, const rp_encoder_tokens *s
         for (end = s; end < n && (end == s || rows + sequences[end].n <= MAX_ROWS); end++)
             rows += sequences[end].n;
         if (watch != NULL)
-            watch->from = from + (to - from) * done / all,
-            watch->to = from + (to - from) * (done + (double)rows) / all;
+            watch->from = from + (to - from) * done / all, watch->to = from + (to - from) * (done + (double)rows) / all;
         const rp_status status = run_some(m, end - s, sequences + s, out, watch);
         if (status != RP_OK)
             return status;
@@ -369,5 +367,5 @@ rp_status rp_encoder_hidden(const rp_encoder *m, int64_t n, const rp_encoder_tok
         return encoder_fail(RP_E_ARG, "out is NULL; pass the array to fill");
     status = encoder_run(m, n, sequences, out, &watch);
     return status != RP_OK || encoder_finite(out, rows * m->config.width) ? status
-                                                                         : encoder_not_finite(m, "hidden states");
+                                                                          : encoder_not_finite(m, "hidden states");
 }

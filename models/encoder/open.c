@@ -12,8 +12,8 @@ static rp_status read_config(rp_encoder *m, const char *folder)
         return encoder_no_memory();
     rp_status status = encoder_model_failed(model_read_text(&m->files, path, &text, &size));
     if (status == RP_OK && text == NULL)
-        status = encoder_fail(RP_E_ARG,
-                              "%s: there is no config.json in it (give a folder that save_pretrained wrote)", folder);
+        status = encoder_fail(RP_E_ARG, "%s: there is no config.json in it (give a folder that save_pretrained wrote)",
+                              folder);
     if (status == RP_OK)
         status = encoder_config_read(m, path, text, size);
     free(text);
@@ -33,8 +33,7 @@ static rp_status pack(rp_encoder *m, const io_checkpoint *file, const char *path
     const model_source source = {.file = file,
                                  .path = path,
                                  .advice = " (check that config.json and the weights belong to one model)",
-                                 .stray = encoder_is_stray,
-                                 .model = m};
+                                 .stray = encoder_is_stray};
     m->weights.type = type >= 0 ? (linear_type)type : model_type_of(file, is_table);
     rp_status status = encoder_make_layers(m, file, path);
     if (status == RP_OK)

@@ -1,5 +1,5 @@
-/* reference.c -- the model computed by plain loops in double, from the same packed weights. Tests compare the fast code
- * with it; it shares only the description, the list of weights and the T5 bucket function with the fast path.
+/* reference.c -- the model computed by plain loops in double, from the same packed weights. Tests compare the fast
+ * code with it; it shares only the description, the list of weights and the T5 bucket function with the fast path.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "encoder/encoder.h"
 #include <math.h>
@@ -10,11 +10,11 @@
 typedef struct pass {
     const rp_encoder *m;
     int64_t n;
-    double *x, *y;          /* [n, width]: the residual stream, and inputs or outputs of layers */
-    double *wide;           /* [n, 3 width or 2 inner] */
-    double *mixed;          /* [n, width] */
+    double *x, *y;           /* [n, width]: the residual stream, and inputs or outputs of layers */
+    double *wide;            /* [n, 3 width or 2 inner] */
+    double *mixed;           /* [n, width] */
     double *table, *vectors; /* DeBERTa: the normed table [2 span, width], and projected [2, 2 span, width] */
-    double *weight;         /* [n]: of one query */
+    double *weight;          /* [n]: of one query */
 } pass;
 
 /* Compute y [n, out] = x Wᵀ + b for x [n, in]. */
@@ -87,10 +87,10 @@ static int64_t deberta_row(const encoder_config *c, int64_t distance)
     const int64_t middle = c->buckets / 2, size = llabs(distance), sign = distance < 0 ? -1 : 1;
     int64_t bucket = distance;
     if (c->buckets > 0 && size > middle)
-        bucket = sign * (int64_t)(ceilf(logf((float)size / (float)middle) /
-                                        (float)log((double)(c->max_distance - 1) / (double)middle) *
-                                        (float)(middle - 1)) +
-                                  (float)middle);
+        bucket =
+            sign * (int64_t)(ceilf(logf((float)size / (float)middle) /
+                                   (float)log((double)(c->max_distance - 1) / (double)middle) * (float)(middle - 1)) +
+                             (float)middle);
     const int64_t row = bucket + c->span;
     return row < 0 ? 0 : row > 2 * c->span - 1 ? 2 * c->span - 1 : row;
 }
@@ -130,7 +130,8 @@ static rp_status project_table(const pass *p, const encoder_layer *l)
 {
     const encoder_config *c = &p->m->config;
     const int64_t rows = 2 * c->span, width = c->width;
-    double *both = malloc((size_t)(rows * 3 * width) * sizeof *both), *keys = p->vectors, *queries = keys + rows * width;
+    double *both = malloc((size_t)(rows * 3 * width) * sizeof *both), *keys = p->vectors,
+           *queries = keys + rows * width;
     rp_status status = both != NULL ? RP_OK : encoder_no_memory();
     if (status == RP_OK && !c->own_tables)
         status = multiply(&l->qkv, rows, p->table, width, both);

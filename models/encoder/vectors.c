@@ -1,5 +1,5 @@
-/* vectors.c -- DeBERTa's vectors of positions: its table, normed and projected by the keys and queries of each layer. They
- * are constants of a model, so they are computed once when it is opened.
+/* vectors.c -- DeBERTa's vectors of positions: its table, normed and projected by the keys and queries of each layer.
+ * They are constants of a model, so they are computed once when it is opened.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "encoder/encoder.h"
 #include <stdlib.h>
@@ -38,9 +38,9 @@ rp_status encoder_make_vectors(rp_encoder *m)
           *projected = malloc((size_t)(rows * 3 * c->width) * sizeof *projected);
     rp_status status = table != NULL && projected != NULL ? RP_OK : encoder_no_memory();
     if (status == RP_OK && c->table_norm)
-        encoder_norm_rows(m->pool, rows,
-                          &(encoder_normed){m->weights.table, NULL, NULL, &m->weights.table_norm, table, c->width,
-                                            c->eps});
+        encoder_norm_rows(
+            m->pool, rows,
+            &(encoder_normed){m->weights.table, NULL, NULL, &m->weights.table_norm, table, c->width, c->eps});
     else if (status == RP_OK)
         memcpy(table, m->weights.table, (size_t)(rows * c->width) * sizeof *table);
     for (int64_t i = 0; i < c->layers && status == RP_OK; i++) {

@@ -6,8 +6,9 @@
 
 /* Return true for a tensor that checkpoints may contain although the model does not need it: a head without a decoder,
  * a head that equals the embedding, or the table of cross-attention in old checkpoints. */
-static bool is_stray(const char *name)
+static bool is_stray(const void *model, const char *name)
 {
+    (void)model;
     const char *end = strstr(name, ".EncDecAttention.relative_attention_bias.weight");
     return strcmp(name, "lm_head.weight") == 0 || (end != NULL && strncmp(name, "decoder.block.", 14) == 0);
 }

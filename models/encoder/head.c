@@ -1,0 +1,86 @@
+/* head.c -- the classification head: one row of each sequence, or the mean of its rows, to a number for each label.
+ *
+ *     logits = out norm(act(dense x + b)) + b       most heads have no norm
+ *
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "encoder/encoder.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Write the input of the head for a sequence of n rows. */
+static void pool(const encoder_config *c, const float *rows, int64_t n, float *to)
+{
+    if (!c->head_mean) {
+        memcpy(to, rows, (size_t)c->width * sizeof *to);
+        return;
+    }
+    for (int64_t k = 0; k < c->width; k++) {
+        double sum = 0;
+        for (int64_t r = 0; r < n; r++)
+            sum += (double)rows[r * c->width + k];
+        to[k] = (float)(sum / (double)n);
+    }
+}
+
+/* Apply the layers of the head to `rows` rows. */
+static rp_status apply(const rp_encoder *m, int64_t rows, const float *x, float *y, float *logits)
+{
+    const encoder_config *c = &m->config;
+    const encoder_weights *w = &m->weights;
+    rp_status status = encoder_multiply(m, &w->head_dense, rows, x, c->width, y, LINEAR_STORE, NULL);
+    if (status != RP_OK)
+        return status;
+    encoder_activate_rows(m->pool, rows,
+                          &(encoder_activated){y, w->head_dense.bias, c->width, c->head_activation, false});
+    if (w->head_norm.weight != NULL)
+        encoder_norm_rows(m->pool, rows, &(encoder_normed){y, NULL, NULL, &w->head_norm, y, c->width, c->eps});
+    status = encoder_multiply(m, &w->head_out, rows, y, c->width, logits, LINEAR_STORE, NULL);
+    if (status == RP_OK)
+        encoder_add_to_rows(m->pool, rows, c->labels, logits, w->head_out.bias);
+    return status;
+}
+
+/* Compute the logits of sequences that have `rows` rows together. */
+static rp_status run(const rp_encoder *m, int64_t n, const rp_encoder_tokens *sequences, int64_t rows, float *logits,
+                     encoder_watch *watch)
+{
+    const int64_t width = m->config.width;
+    float *hidden = malloc((size_t)(rows * width + 1) * sizeof *hidden),
+          *pooled = malloc((size_t)(2 * n * width + 1) * sizeof *pooled);
+    rp_status status =
+        hidden != NULL && pooled != NULL ? encoder_run(m, n, sequences, hidden, watch) : encoder_no_memory();
+    if (status == RP_OK && !encoder_finite(hidden, rows * width))
+        status = encoder_not_finite(m, "hidden states");
+    if (status == RP_OK) {
+        const float *at = hidden;
+        for (int64_t s = 0; s < n; at += sequences[s++].n * width)
+            pool(&m->config, at, sequences[s].n, pooled + s * width);
+        status = apply(m, n, pooled, pooled + n * width, logits);
+    }
+    if (status == RP_OK && !encoder_finite(logits, n * m->config.labels))
+        status = encoder_not_finite(m, "logits");
+    free(hidden);
+    free(pooled);
+    return status;
+}
+
+rp_status rp_encoder_logits(const rp_encoder *m, int64_t n, const rp_encoder_tokens *sequences, float *logits,
+                            rp_progress *progress, void *context)
+{
+    encoder_watch watch = {progress, context, 0, 1};
+    int64_t rows = 0;
+    const rp_status status = encoder_check(m, n, sequences);
+    if (status != RP_OK)
+        return status;
+    if (m->config.labels == 0)
+        return encoder_fail(RP_E_UNSUPPORTED, "the model has no classification head (its config.json names no class "
+                                              "…ForSequenceClassification)");
+    if (logits == NULL && n > 0)
+        return encoder_fail(RP_E_ARG, "logits is NULL; pass the array to fill");
+    for (int64_t s = 0; s < n; s++) {
+        if (sequences[s].n == 0)
+            return encoder_fail(RP_E_ARG, "sequences[%lld] has no tokens, but the head needs one", (long long)s);
+        rows += sequences[s].n;
+    }
+    return run(m, n, sequences, rows, logits, &watch);
+}

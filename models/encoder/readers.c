@@ -1,0 +1,147 @@
+/* readers.c -- reads keys of config.json that only some architectures have.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/values.h"
+#include "encoder/encoder.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+encoder_activation encoder_read_activation(model_reader *r, const char *key)
+{
+    static const struct {
+        const char *name;
+        encoder_activation activation;
+    } names[] = {{"gelu", ENCODER_GELU},          {"gelu_python", ENCODER_GELU},
+                 {"gelu_new", ENCODER_GELU_TANH}, {"gelu_pytorch_tanh", ENCODER_GELU_TANH},
+                 {"relu", ENCODER_RELU},          {"tanh", ENCODER_TANH}};
+    const char *name = model_string(r, key, "gelu");
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++)
+        if (strcmp(name, names[n].name) == 0)
+            return names[n].activation;
+    if (r->status == RP_OK)
+        r->status = model_fail(RP_E_UNSUPPORTED,
+                               "%s: \"%s\" is \"%s\", which is not supported (use a model with gelu, gelu_new, relu "
+                               "or tanh)",
+                               r->path, key, name);
+    return ENCODER_GELU;
+}
+
+/* ------------------------------------------------------------------------------------------------ DeBERTa */
+
+/* Set c2p or p2c as a word of pos_att_type says. */
+static void read_position_type(model_reader *r, encoder_config *c, const char *word, size_t size)
+{
+    if (size == 3 && strncmp(word, "c2p", 3) == 0)
+        c->c2p = true;
+    else if (size == 3 && strncmp(word, "p2c", 3) == 0)
+        c->p2c = true;
+    else if (size > 0)
+        model_fault(r, "pos_att_type", "is not a list or text of c2p and p2c");
+}
+
+/* Read pos_att_type: a list, or a text with "|" between words. */
+static void read_position_types(model_reader *r, encoder_config *c)
+{
+    const json_t *v = model_value(r, "pos_att_type");
+    const char *text = json_string_value(v);
+    for (size_t n = 0; n < json_array_size(v); n++) {
+        const char *word = json_string_value(json_array_get(v, n));
+        read_position_type(r, c, word != NULL ? word : "?", word != NULL ? strlen(word) : 1);
+    }
+    while (text != NULL) {
+        const size_t size = strcspn(text, "|");
+        read_position_type(r, c, text, size);
+        text = text[size] == '|' ? text + size + 1 : NULL;
+    }
+}
+
+/* Refuse a key whose value is not `only`; it may be absent. */
+static void need_size(model_reader *r, const char *key, int64_t only, const char *what)
+{
+    char why[128];
+    const int64_t x = model_integer(r, key, only, INT32_MIN, INT32_MAX);
+    snprintf(why, sizeof why, "is %lld, which is not supported; it must be %lld, %s", (long long)x, (long long)only,
+             what);
+    if (x != only)
+        model_fault(r, key, why);
+}
+
+void encoder_read_deberta(model_reader *r, encoder_config *c)
+{
+    const int64_t most = model_size(r, "max_position_embeddings", NULL, 512, ENCODER_MAX_SIZE),
+                  given = model_integer(r, "max_relative_positions", -1, -1, ENCODER_MAX_SIZE);
+    const char *norms = model_string(r, "norm_rel_ebd", "none");
+    const size_t norm = strcspn(norms, "|");
+    if (!model_boolean(r, "relative_attention", false))
+        model_fault(r, "relative_attention", "is not true (use a model with relative attention)");
+    c->buckets = model_integer(r, "position_buckets", -1, -1, ENCODER_MAX_SIZE);
+    c->max_distance = given < 1 ? most : given;
+    c->span = c->buckets > 0 ? c->buckets : c->max_distance;
+    if (c->buckets == 0)
+        c->buckets = -1;
+    if (!model_boolean(r, "position_biased_input", true))
+        c->positions = 0;
+    c->own_tables = !model_boolean(r, "share_att_key", false);
+    c->table_norm = strstr(norms, "layer_norm") != NULL;
+    if ((strncmp(norms, "none", norm) != 0 && strncmp(norms, "layer_norm", norm) != 0) || norms[norm] != 0)
+        model_fault(r, "norm_rel_ebd", "is neither \"none\" nor \"layer_norm\"");
+    read_position_types(r, c);
+    need_size(r, "attention_head_size", c->head_width, "the width of a head");
+    need_size(r, "embedding_size", c->width, "as hidden_size");
+    need_size(r, "pooler_hidden_size", c->width, "as hidden_size");
+    c->scale = 1 / sqrt((double)c->head_width * (1 + c->c2p + c->p2c));
+    if (c->labels > 0 || model_value(r, "pooler_hidden_act") != NULL)
+        c->head_activation = encoder_read_activation(r, "pooler_hidden_act");
+}
+
+/* ------------------------------------------------------------------------------------------------ ModernBERT */
+
+/* Read which layers have a window: layer_types, or every global_attn_every_n_layers-th has none. */
+static void read_windows(model_reader *r, encoder_config *c)
+{
+    const json_t *types = model_value(r, "layer_types");
+    const int64_t every = model_integer(r, "global_attn_every_n_layers", 3, 1, ENCODER_MAX_LAYERS);
+    if (types != NULL && (int64_t)json_array_size(types) != c->layers)
+        model_fault(r, "layer_types", "does not have an entry for each layer");
+    for (int64_t i = 0; i < c->layers && r->status == RP_OK; i++) {
+        const char *type = json_string_value(json_array_get(types, (size_t)i));
+        if (types == NULL)
+            c->local[i] = i % every != 0;
+        else if (type != NULL && strcmp(type, "sliding_attention") == 0)
+            c->local[i] = true;
+        else if (type == NULL || strcmp(type, "full_attention") != 0)
+            model_fault(r, "layer_types", "has an entry that is neither full_attention nor sliding_attention");
+    }
+    c->window = model_integer(r, "local_attention", 128, 0, ENCODER_MAX_SIZE) / 2;
+}
+
+/* Read the base of a kind of layer: rope_parameters.KIND.rope_theta, or the older key. */
+static double read_theta(model_reader *r, const char *kind, const char *key, double fallback)
+{
+    const json_t *one = json_object_get(model_value(r, "rope_parameters"), kind);
+    model_reader inner = {one, r->path, r->kind, NULL, RP_OK};
+    const char *type = one != NULL ? model_string(&inner, "rope_type", "default") : "default";
+    if (strcmp(type, "default") != 0)
+        model_fault(&inner, "rope_type", "is not \"default\", the only one that is supported");
+    const double old = model_number(r, key, fallback, 1, 1e12);
+    const double theta = one != NULL ? model_number(&inner, "rope_theta", old, 1, 1e12) : old;
+    if (r->status == RP_OK)
+        r->status = inner.status;
+    return theta;
+}
+
+void encoder_read_modernbert(model_reader *r, encoder_config *c)
+{
+    const char *pooling = model_string(r, "classifier_pooling", "cls");
+    c->norm_bias = model_boolean(r, "norm_bias", false);
+    c->attention_bias = model_boolean(r, "attention_bias", false);
+    c->feed_bias = model_boolean(r, "mlp_bias", false);
+    c->head_bias = model_boolean(r, "classifier_bias", false);
+    c->head_mean = strcmp(pooling, "mean") == 0;
+    if (!c->head_mean && strcmp(pooling, "cls") != 0)
+        model_fault(r, "classifier_pooling", "is neither \"cls\" nor \"mean\"");
+    c->theta[0] = read_theta(r, "full_attention", "global_rope_theta", 160000);
+    c->theta[1] = read_theta(r, "sliding_attention", "local_rope_theta", 10000);
+    read_windows(r, c);
+    c->head_activation = encoder_read_activation(r, "classifier_activation");
+}

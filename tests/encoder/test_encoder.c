@@ -1,0 +1,408 @@
+/* test_encoder.c -- compares hidden states and logits of every architecture with the results of transformers in
+ * tests/encoder/data, and the plain loops in double with both; and tests laws and refusals. Numbers may be at most
+ * eight times as far from the f64 results as those of transformers in f32.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "encoder/encoder.h"
+#include "io/io.h"
+#include "tests/helpers.h"
+#include <limits.h>
+
+#define DATA "tests/encoder/data"
+enum { MARGIN = 8, MOST = 16 };
+
+static const char *const names[] = {"bert",        "bert_head",  "roberta",          "xlm_roberta",
+                                    "mpnet",       "mpnet_head", "deberta",          "deberta_c2p",
+                                    "deberta_own", "modernbert", "modernbert_biases"};
+enum { NAMES = sizeof names / sizeof *names };
+
+/* The sequences and results of a folder. */
+typedef struct expected {
+    io_set set;
+    int64_t n, rows;
+    rp_encoder_tokens sequence[MOST];
+} expected;
+
+static void fine(rp_status status)
+{
+    if (status != RP_OK)
+        fail_msg("%s: %s", rp_status_name(status), rp_encoder_last_error());
+}
+
+static rp_encoder *open_model(const char *name, const char *type, rp_pool *pool)
+{
+    char path[300];
+    rp_encoder *m;
+    rp_encoder_opening o = rp_encoder_opening_init();
+    o.type = type;
+    o.pool = pool;
+    snprintf(path, sizeof path, DATA "/%s", name);
+    fine(rp_encoder_open(&m, path, &o));
+    return m;
+}
+
+static const void *data_of(const expected *e, const char *name)
+{
+    const io_array *a = io_find(&e->set, name);
+    return a != NULL ? a->data : NULL;
+}
+
+static void read_expected(expected *e, const char *name)
+{
+    char path[300], err[IO_ERR_MAX];
+    snprintf(path, sizeof path, DATA "/%s/expected.safetensors", name);
+    *e = (expected){0};
+    if (io_read(path, &e->set, NULL, err) != IO_OK)
+        fail_msg("%s", err);
+    const int32_t *lengths = data_of(e, "lengths"), *tokens = data_of(e, "tokens"), *types = data_of(e, "types");
+    e->n = io_find(&e->set, "lengths")->shape[0];
+    assert_true(e->n <= MOST);
+    for (int64_t s = 0; s < e->n; s++) {
+        e->sequence[s] = (rp_encoder_tokens){tokens + e->rows, types != NULL ? types + e->rows : NULL, lengths[s]};
+        e->rows += lengths[s];
+    }
+}
+
+static float *hidden_of(const rp_encoder *m, int64_t n, const rp_encoder_tokens *sequences)
+{
+    int64_t rows = 0;
+    for (int64_t s = 0; s < n; s++)
+        rows += sequences[s].n;
+    float *out = malloc((size_t)(rows * rp_encoder_about(m)->width + 1) * sizeof *out);
+    fine(rp_encoder_hidden(m, n, sequences, out, NULL, NULL));
+    return out;
+}
+
+static void check(const char *model, const char *what, double error, double bound)
+{
+    print_message("    %-18s %-10s error %.2e of %.2e\n", model, what, error, bound);
+    if (!(error <= bound))
+        fail_msg("%s: %s is off by %g, above %g", model, what, error, bound);
+}
+
+/* Return the largest difference of rows 0, n / 2 and n - 1 from the three expected ones. */
+static double farthest(const double *rows, int64_t n, int64_t width, const float *three)
+{
+    const int64_t at[3] = {0, n / 2, n - 1};
+    double most = 0;
+    for (int k = 0; k < 3; k++)
+        for (int64_t x = 0; x < width; x++)
+            most = fmax(most, fabs(rows[at[k] * width + x] - (double)three[k * width + x]));
+    return most;
+}
+
+/* ------------------------------------------------------------------------------------------------ golden */
+
+static void hidden_states(void **state)
+{
+    (void)state;
+    for (int k = 0; k < NAMES; k++) {
+        expected e;
+        rp_encoder *m = open_model(names[k], "f32", NULL);
+        const int64_t width = rp_encoder_about(m)->width;
+        read_expected(&e, names[k]);
+        float *hidden = hidden_of(m, e.n, e.sequence), *at = hidden;
+        const float *three = data_of(&e, "hidden");
+        double *rows = malloc((size_t)(e.rows * width) * sizeof *rows), fast = 0, plain = 0;
+        for (int64_t s = 0; s < e.n; s++, three += 3 * width) {
+            const int64_t n = e.sequence[s].n;
+            for (int64_t x = 0; x < n * width; x++)
+                rows[x] = (double)at[x];
+            fast = fmax(fast, farthest(rows, n, width, three));
+            fine(encoder_reference(m, &e.sequence[s], rows));
+            plain = fmax(plain, farthest(rows, n, width, three));
+            for (int64_t x = 0; x < n * width; x++) /* all rows, not only three */
+                fast = fmax(fast, fabs((double)at[x] - rows[x]));
+            at += n * width;
+        }
+        const double bound = MARGIN * (double)*(const float *)data_of(&e, "hidden_error");
+        check(names[k], "fast", fast, bound);
+        check(names[k], "reference", plain, bound / MARGIN + 1e-6); /* expected is rounded to f32 */
+        free(hidden);
+        free(rows);
+        io_free(&e.set);
+        rp_encoder_close(m);
+    }
+}
+
+static void logits(void **state)
+{
+    int heads = 0;
+    (void)state;
+    for (int k = 0; k < NAMES; k++) {
+        expected e;
+        rp_encoder *m = open_model(names[k], "f32", NULL);
+        const int64_t labels = rp_encoder_about(m)->labels;
+        float *made = malloc((size_t)(MOST * (labels + 1)) * sizeof *made);
+        double error = 0;
+        read_expected(&e, names[k]);
+        const float *right = data_of(&e, "logits");
+        if (labels == 0) {
+            assert_int_equal(rp_encoder_logits(m, e.n, e.sequence, made, NULL, NULL), RP_E_UNSUPPORTED);
+            assert_null(right);
+        } else {
+            heads++;
+            fine(rp_encoder_logits(m, e.n, e.sequence, made, NULL, NULL));
+            for (int64_t x = 0; x < e.n * labels; x++)
+                error = fmax(error, fabs((double)made[x] - (double)right[x]));
+            check(names[k], "logits", error, MARGIN * (double)*(const float *)data_of(&e, "logits_error"));
+            assert_string_equal(rp_encoder_label(m, labels - 1), labels == 1   ? "LABEL_0"
+                                                                 : labels == 2 ? "LABEL_1"
+                                                                               : "LABEL_2");
+        }
+        assert_null(rp_encoder_label(m, labels));
+        free(made);
+        io_free(&e.set);
+        rp_encoder_close(m);
+    }
+    assert_int_equal(heads, 6);
+}
+
+/* ------------------------------------------------------------------------------------------------ laws */
+
+static const char *const types[] = {"f32", "f16", "bf16", "q8", "int8"};
+enum { TYPES = 5 };
+
+/* The bits of a sequence depend neither on the others nor on the number of threads. */
+static void batch_and_threads(void **state)
+{
+    static const int32_t threads[] = {1, 2, 5};
+    (void)state;
+    for (int k = 0; k < NAMES * TYPES; k++) {
+        expected e;
+        float *first = NULL;
+        read_expected(&e, names[k / TYPES]);
+        for (int t = 0; t < 3; t++) {
+            rp_pool *pool;
+            fine(rp_pool_create(&pool, threads[t]));
+            rp_encoder *m = open_model(names[k / TYPES], types[k % TYPES], pool);
+            const int64_t width = rp_encoder_about(m)->width;
+            const size_t bytes = (size_t)(e.rows * width) * sizeof(float);
+            float *hidden = hidden_of(m, e.n, e.sequence), *at = hidden;
+            if (first != NULL)
+                assert_memory_equal(hidden, first, bytes);
+            for (int64_t s = 0; s < e.n; at += e.sequence[s++].n * width) {
+                float *alone = hidden_of(m, 1, &e.sequence[s]);
+                assert_memory_equal(alone, at, (size_t)(e.sequence[s].n * width) * sizeof *at);
+                free(alone);
+            }
+            if (first == NULL)
+                first = hidden;
+            else
+                free(hidden);
+            rp_encoder_close(m);
+            rp_pool_destroy(pool);
+        }
+        free(first);
+        io_free(&e.set);
+    }
+}
+
+static double norm_of(const float *x, const float *y, int64_t n)
+{
+    double sum = 0;
+    for (int64_t k = 0; k < n; k++)
+        sum += ((double)x[k] - (y != NULL ? (double)y[k] : 0)) * ((double)x[k] - (y != NULL ? (double)y[k] : 0));
+    return sqrt(sum);
+}
+
+/* The files are f16, so f16 weights give the bits of f32. Narrower types stay near: bf16 rounds inputs and weights to
+ * 8 bits, q8 and int8 to steps of 1/254 of the largest number of a group or row; the weights pass through at most 17
+ * linear layers. */
+static void narrow_types(void **state)
+{
+    static const double bound[TYPES] = {0, 0, 0.1, 0.1, 0.3};
+    (void)state;
+    for (int k = 0; k < NAMES; k++) {
+        expected e;
+        rp_encoder *m = open_model(names[k], "f32", NULL);
+        read_expected(&e, names[k]);
+        const int64_t n = e.rows * rp_encoder_about(m)->width;
+        float *exact = hidden_of(m, e.n, e.sequence);
+        rp_encoder_close(m);
+        for (int t = 1; t < TYPES; t++) {
+            m = open_model(names[k], types[t], NULL);
+            assert_string_equal(rp_encoder_about(m)->type, types[t]);
+            float *hidden = hidden_of(m, e.n, e.sequence);
+            check(names[k], types[t], norm_of(hidden, exact, n) / norm_of(exact, NULL, n), bound[t]);
+            free(hidden);
+            rp_encoder_close(m);
+        }
+        m = open_model(names[k], NULL, NULL);
+        assert_string_equal(rp_encoder_about(m)->type, "f16");
+        rp_encoder_close(m);
+        free(exact);
+        io_free(&e.set);
+    }
+}
+
+static int stop_later(void *context, double fraction)
+{
+    double *last = context;
+    assert_true(fraction >= *last && fraction <= 1);
+    *last = fraction;
+    return fraction >= 0.4; /* after the first of two layers */
+}
+
+static void progress_and_cancelling(void **state)
+{
+    (void)state;
+    for (int k = 0; k < NAMES; k++) {
+        expected e;
+        rp_encoder *m = open_model(names[k], "f32", NULL);
+        double last = 0;
+        read_expected(&e, names[k]);
+        float *out = malloc((size_t)(e.rows * rp_encoder_about(m)->width) * sizeof *out);
+        assert_int_equal(rp_encoder_hidden(m, e.n, e.sequence, out, stop_later, &last), RP_E_CANCELLED);
+        assert_true(last >= 0.4);
+        free(out);
+        io_free(&e.set);
+        rp_encoder_close(m);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------ refusals */
+
+static void refused(rp_status status, rp_status expected_status, const char *text)
+{
+    if (status != expected_status || strstr(rp_encoder_last_error(), text) == NULL)
+        fail_msg("%s: %s (expected %s: ...%s...)", rp_status_name(status), rp_encoder_last_error(),
+                 rp_status_name(expected_status), text);
+}
+
+static void arguments(void **state)
+{
+    const int32_t tokens[3] = {3, 4, 40}, kinds[3] = {0, 1, 2};
+    rp_encoder_tokens s = {tokens, NULL, 3};
+    rp_encoder *m = open_model("bert", NULL, NULL), *none = m;
+    rp_encoder_opening o = rp_encoder_opening_init();
+    float out[24 * 3], *const no_out = NULL;
+    (void)state;
+    refused(rp_encoder_hidden(m, 1, &s, out, NULL, NULL), RP_E_RANGE, "token 2 is 40; it must be from 0 to 39");
+    s.n = 2;
+    s.types = kinds + 1;
+    refused(rp_encoder_hidden(m, 1, &s, out, NULL, NULL), RP_E_RANGE,
+            "the type of token 1 is 2; it must be from 0 to 1");
+    s = (rp_encoder_tokens){tokens, NULL, -1};
+    refused(rp_encoder_hidden(m, 1, &s, out, NULL, NULL), RP_E_ARG, "n is -1");
+    s = (rp_encoder_tokens){NULL, NULL, 1};
+    refused(rp_encoder_hidden(m, 1, &s, out, NULL, NULL), RP_E_ARG, "tokens is NULL");
+    s = (rp_encoder_tokens){tokens, NULL, 516};
+    refused(rp_encoder_hidden(m, 1, &s, out, NULL, NULL), RP_E_RANGE, "has 516 tokens; the model takes at most 515");
+    s.n = 1;
+    refused(rp_encoder_hidden(m, 1, &s, no_out, NULL, NULL), RP_E_ARG, "out is NULL");
+    refused(rp_encoder_hidden(NULL, 1, &s, out, NULL, NULL), RP_E_ARG, "model is NULL");
+    refused(rp_encoder_hidden(m, -1, &s, out, NULL, NULL), RP_E_ARG, "n is -1");
+    refused(rp_encoder_hidden(m, 1, NULL, out, NULL, NULL), RP_E_ARG, "sequences is NULL");
+    fine(rp_encoder_hidden(m, 0, NULL, NULL, NULL, NULL));
+    s.n = 0;
+    fine(rp_encoder_hidden(m, 1, &s, NULL, NULL, NULL));
+    assert_int_equal(rp_encoder_reads(m, DATA "/bert/model.safetensors"), 1);
+    assert_int_equal(rp_encoder_reads(m, DATA "/bert/config.json"), 1);
+    assert_int_equal(rp_encoder_reads(m, DATA "/mpnet/config.json"), 0);
+    rp_encoder_close(m);
+    m = open_model("bert_head", NULL, NULL);
+    refused(rp_encoder_logits(m, 1, &s, out, NULL, NULL), RP_E_ARG, "sequences[0] has no tokens");
+    s.n = 1;
+    refused(rp_encoder_logits(m, 1, &s, NULL, NULL, NULL), RP_E_ARG, "logits is NULL");
+    rp_encoder_close(m);
+    refused(rp_encoder_open(NULL, DATA, NULL), RP_E_ARG, "model or path is NULL");
+    refused(rp_encoder_open(&none, NULL, NULL), RP_E_ARG, "model or path is NULL");
+    refused(rp_encoder_open(&none, DATA "/nothing", NULL), RP_E_ARG, "nothing");
+    assert_null(none);
+    o.size = 4;
+    refused(rp_encoder_open(&none, DATA "/bert", &o), RP_E_ARG, "opening.size is 4");
+    o = rp_encoder_opening_init();
+    o.type = "int4";
+    refused(rp_encoder_open(&none, DATA "/bert", &o), RP_E_ARG, "\"int4\"; it must be f32, f16, bf16, q8 or int8");
+}
+
+/* A change of a config.json, and what its refusal says. */
+typedef struct change {
+    const char *model, *from, *to, *says;
+} change;
+
+static const change changes[] = {
+    {"bert", "\"model_type\": \"bert\"", "\"model_type\": \"gpt2\"", "model_type \"gpt2\" is not an encoder"},
+    {"bert", "\"num_attention_heads\": 3", "\"num_attention_heads\": 5",
+     "is 5, which is no divisor of hidden_size, 24"},
+    {"bert", "\"hidden_act\": \"gelu\"", "\"hidden_act\": \"mish\"", "\"hidden_act\" is \"mish\""},
+    {"bert", "\"hidden_size\": 24", "\"hidden_size\": 48", "has the shape [40,24]; expected [40,48]"},
+    {"bert", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3", "encoder.layer.2"},
+    {"bert", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1", "is not in the model"},
+    {"bert", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 4000", "4000 layers have at least 20000 tensors"},
+    {"bert", "\"is_decoder\": false", "\"is_decoder\": true", "\"is_decoder\" is true"},
+    {"bert", "\"vocab_size\": 40", "\"vocab_size\": -1", "\"vocab_size\" is not a whole number"},
+    {"bert_head", "\"LABEL_0\"\n", "7\n", "\"id2label\""},
+    {"mpnet", "\"relative_attention_num_buckets\": 32", "\"relative_attention_num_buckets\": 16",
+     "\"relative_attention_num_buckets\" is not a whole number from 32 to 32"},
+    {"deberta", "\"relative_attention\": true", "\"relative_attention\": false", "\"relative_attention\" is not true"},
+    {"deberta", "\"c2p\"", "\"x2y\"", "\"pos_att_type\""},
+    {"deberta", "\"layer_norm\"", "\"batch_norm\"", "\"norm_rel_ebd\""},
+    {"deberta", "\"position_buckets\": 16", "\"position_buckets\": 18", "encoder.rel_embeddings.weight"},
+    {"modernbert", "\"rope_type\": \"default\"", "\"rope_type\": \"yarn\"", "\"rope_type\" is not \"default\""},
+    {"modernbert", "\"full_attention\",\n", "\"other\",\n", "\"layer_types\""},
+    {"modernbert", "\"classifier_pooling\": \"cls\"", "\"classifier_pooling\": \"max\"", "\"classifier_pooling\""},
+};
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+static char *read_text(const char *path)
+{
+    char *text = calloc(1, 1 << 16);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    assert_true(fread(text, 1, (1 << 16) - 1, f) > 0);
+    fclose(f);
+    return text;
+}
+
+static void configurations(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < sizeof changes / sizeof *changes; k++) {
+        char folder[] = "/tmp/relpos-encoder-XXXXXX", path[400], weights[400], target[PATH_MAX];
+        rp_encoder *m;
+        assert_non_null(mkdtemp(folder));
+        snprintf(path, sizeof path, DATA "/%s/config.json", changes[k].model);
+        char *text = read_text(path), *at = strstr(text, changes[k].from), *new = calloc(1, 1 << 17);
+        if (at == NULL)
+            fail_msg("%s: no %s", path, changes[k].from);
+        snprintf(new, 1 << 17, "%.*s%s%s", (int)(at - text), text, changes[k].to, at + strlen(changes[k].from));
+        snprintf(path, sizeof path, "%s/config.json", folder);
+        write_text(path, new);
+        snprintf(weights, sizeof weights, DATA "/%s/model.safetensors", changes[k].model);
+        assert_non_null(realpath(weights, target));
+        snprintf(weights, sizeof weights, "%s/model.safetensors", folder);
+        assert_int_equal(symlink(target, weights), 0);
+        const rp_status status = rp_encoder_open(&m, folder, NULL);
+        if (status == RP_OK || strstr(rp_encoder_last_error(), changes[k].says) == NULL)
+            fail_msg("%s: %s gives: %s (expected ...%s...)", changes[k].model, changes[k].to,
+                     status != RP_OK ? rp_encoder_last_error() : "no error", changes[k].says);
+        assert_null(m);
+        unlink(path);
+        unlink(weights);
+        rmdir(folder);
+        free(text);
+        free(new);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hidden_states),
+        cmocka_unit_test(logits),
+        cmocka_unit_test(batch_and_threads),
+        cmocka_unit_test(narrow_types),
+        cmocka_unit_test(arguments),
+        cmocka_unit_test(configurations),
+        cmocka_unit_test(progress_and_cancelling),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
