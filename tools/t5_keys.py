@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Write the table of keys in docs/t5-reference.md from models/t5/keys.def. Standard library only.
+"""Write the table of keys in docs/t5-reference.md from models/t5/keys.def and models/checkpoint/modules.def. Standard
+library only.
 
     tools/t5_keys.py --write    replace the table between its marks
-    tools/t5_keys.py --check    exit with 1 if the table is stale, or if keys.def has a key twice
+    tools/t5_keys.py --check    exit with 1 if the table is stale, or if a key has two rows
 
 SPDX-License-Identifier: Apache-2.0"""
 import json
@@ -15,6 +16,7 @@ sys.path.append(str(Path(__file__).resolve().parent))
 from made import between, check, fail, root, write  # noqa: E402
 
 page = "docs/t5-reference.md"
+TABLES = ("models/t5/keys.def", "models/checkpoint/modules.def")
 FILES = {"CONFIG": "config.json", "GENERATION": "generation_config.json", "TOKENIZER": "tokenizer_config.json",
          "SPECIAL": "special_tokens_map.json",
          "MODULES": "modules.json", "POOLING": "config.json of Pooling", "DENSE": "config.json of Dense",
@@ -31,8 +33,8 @@ class Row(typing.NamedTuple):
 
 
 def read_rows():
-    """Return the rows of keys.def."""
-    source = re.sub(r"/\*.*?\*/", "", (root / "models/t5/keys.def").read_text(), flags=re.S)
+    """Return the rows of all tables."""
+    source = re.sub(r"/\*.*?\*/", "", "\n".join((root / table).read_text() for table in TABLES), flags=re.S)
     string = r'"(?:[^"\\]|\\.)*"'
     rows = []
     for call in re.finditer(rf"(USED|SAME|ONLY)\((\w+), ((?:{string}|[\s,])+)\)", source):
@@ -44,16 +46,16 @@ def read_rows():
             else:
                 arguments[-1] += json.loads(part)
         if file not in FILES or len(arguments) != (3 if use == "ONLY" else 2):
-            fail(f"keys.def: a row of {file} has {len(arguments)} texts")
+            fail(f"{TABLES}: a row of {file} has {len(arguments)} texts")
         rows.append(Row(use, file, arguments[0].split(), [json.loads(v) for v in arguments[1].split()] if use == "ONLY"
                         else [], arguments[-1]))
         source = source.replace(call[0], "", 1)
     if source.strip():
-        fail(f"keys.def: cannot read {source.split()[0]!r}")
+        fail(f"{TABLES}: cannot read {source.split()[0]!r}")
     names = [(row.file, key) for row in rows for key in row.keys]
     for name in names:
         if names.count(name) > 1:
-            fail(f"keys.def: {name[1]} has two rows for {name[0]}")
+            fail(f"{TABLES}: {name[1]} has two rows for {name[0]}")
     return rows
 
 

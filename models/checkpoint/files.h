@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 #define MODEL_MAX_JSON (8 << 20) /* max bytes of a JSON file other than a tokenizer; config.json usually has 1 kB */
+#define MODEL_MAX_SIZE 16777216  /* max value of every size in a JSON file */
 
 /* Identifies a file independently of its name. */
 typedef struct model_file_id {

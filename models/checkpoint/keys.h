@@ -19,8 +19,8 @@ typedef struct model_key_row {
     const char *text;
 } model_key_row;
 
-/* Rows of a .def file, which t5/keys.def describes. The file that includes it defines KEY_FILE(FILE), the number of a
- * file. */
+/* Rows of a .def file, such as t5/keys.def, which describes them. The file that includes it defines KEY_FILE(FILE), the
+ * number of a file. */
 #define USED(file, keys, text)         {KEY_FILE(file), keys, NULL, text},
 #define SAME(file, keys, text)         {KEY_FILE(file), keys, NULL, text},
 #define ONLY(file, keys, values, text) {KEY_FILE(file), keys, values, text},

@@ -113,8 +113,8 @@ static void read_head(model_reader *r, t5_config *c)
 static void read_long(model_reader *r, t5_config *c)
 {
     const char *type = model_string(r, "encoder_attention_type", "local");
-    c->radius = model_integer(r, "local_radius", 127, 0, T5_MAX_SIZE);
-    c->global_block = model_integer(r, "global_block_size", 16, 1, T5_MAX_SIZE);
+    c->radius = model_integer(r, "local_radius", 127, 0, MODEL_MAX_SIZE);
+    c->global_block = model_integer(r, "global_block_size", 16, 1, MODEL_MAX_SIZE);
     if (strcmp(type, "local") == 0)
         c->encoder_attention = T5_LOCAL;
     else if (strcmp(type, "transient-global") == 0)
@@ -125,8 +125,8 @@ static void read_long(model_reader *r, t5_config *c)
 
 static void read_switch(model_reader *r, t5_config *c)
 {
-    const int64_t encoder = model_integer(r, "num_sparse_encoder_layers", 3, 0, T5_MAX_SIZE);
-    const int64_t decoder = model_integer(r, "num_sparse_decoder_layers", 3, 0, T5_MAX_SIZE);
+    const int64_t encoder = model_integer(r, "num_sparse_encoder_layers", 3, 0, MODEL_MAX_SIZE);
+    const int64_t decoder = model_integer(r, "num_sparse_decoder_layers", 3, 0, MODEL_MAX_SIZE);
     c->experts = model_integer(r, "num_experts", 8, 1, 65536);
     c->capacity = model_integer(r, "expert_capacity", 64, 1, INT64_MAX);
     c->sparse_encoder = model_integer(r, "encoder_sparse_step", encoder > 0 ? c->layers / encoder : c->layers, 0, 4096);
@@ -167,15 +167,15 @@ static void read_eos(model_reader *r, t5_config *c)
 
 static void read_sizes(model_reader *r, t5_config *c)
 {
-    c->vocab = model_size(r, "vocab_size", NULL, 0, T5_MAX_SIZE);
-    c->d_model = model_size(r, "d_model", "hidden_size", 0, T5_MAX_SIZE);
-    c->heads = model_size(r, "num_heads", "num_attention_heads", 0, T5_MAX_SIZE);
-    c->d_kv = model_size(r, "d_kv", c->kind == T5_SWITCH ? NULL : "head_dim", 64, T5_MAX_SIZE);
-    c->d_ff = model_size(r, "d_ff", NULL, 0, T5_MAX_SIZE);
+    c->vocab = model_size(r, "vocab_size", NULL, 0, MODEL_MAX_SIZE);
+    c->d_model = model_size(r, "d_model", "hidden_size", 0, MODEL_MAX_SIZE);
+    c->heads = model_size(r, "num_heads", "num_attention_heads", 0, MODEL_MAX_SIZE);
+    c->d_kv = model_size(r, "d_kv", c->kind == T5_SWITCH ? NULL : "head_dim", 64, MODEL_MAX_SIZE);
+    c->d_ff = model_size(r, "d_ff", NULL, 0, MODEL_MAX_SIZE);
     c->layers = model_size(r, "num_layers", "num_hidden_layers", 0, 4096);
     c->decoder_layers = model_integer(r, "num_decoder_layers", c->layers, 1, 4096);
-    c->buckets = model_integer(r, "relative_attention_num_buckets", 32, 4, T5_MAX_SIZE);
-    c->max_distance = model_integer(r, "relative_attention_max_distance", 128, 1, T5_MAX_SIZE);
+    c->buckets = model_integer(r, "relative_attention_num_buckets", 32, 4, MODEL_MAX_SIZE);
+    c->max_distance = model_integer(r, "relative_attention_max_distance", 128, 1, MODEL_MAX_SIZE);
     c->eps = model_number(r, "layer_norm_epsilon", 1e-6, 0, 1);
     if (r->status == RP_OK && (c->buckets % 2 != 0 || c->max_distance <= c->buckets / 2)) {
         char why[160];
@@ -184,7 +184,7 @@ static void read_sizes(model_reader *r, t5_config *c)
                  (long long)c->buckets, (long long)c->max_distance);
         model_fault(r, "relative_attention_num_buckets", why);
     }
-    if (!t5_mul(c->heads, c->d_kv, &c->inner) || c->inner > T5_MAX_SIZE)
+    if (!t5_mul(c->heads, c->d_kv, &c->inner) || c->inner > MODEL_MAX_SIZE)
         model_fault(r, "num_heads", "times d_kv is too large");
 }
 

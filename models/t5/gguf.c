@@ -100,12 +100,12 @@ static int64_t size_of(reader *r, const char *name, int64_t fallback)
     const io_gguf_value *v = io_gguf_find(io_checkpoint_keys(r->file), key);
     if (v == NULL && fallback >= 0)
         return fallback;
-    if (io_gguf_integer(v, &x) && x >= 1 && x <= T5_MAX_SIZE)
+    if (io_gguf_integer(v, &x) && x >= 1 && x <= MODEL_MAX_SIZE)
         return x;
     if (r->status == RP_OK)
-        r->status =
-            v == NULL ? t5_fail(RP_E_ARG, "%s: key %s is missing (convert the model again)", r->path, key)
-                      : t5_fail(RP_E_ARG, "%s: key %s must be a whole number from 1 to %d", r->path, key, T5_MAX_SIZE);
+        r->status = v == NULL ? t5_fail(RP_E_ARG, "%s: key %s is missing (convert the model again)", r->path, key)
+                              : t5_fail(RP_E_ARG, "%s: key %s must be a whole number from 1 to %d", r->path, key,
+                                        MODEL_MAX_SIZE);
     return 1;
 }
 

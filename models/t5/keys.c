@@ -12,8 +12,6 @@ rp_status t5_check_keys(rp_t5 *m, t5_key_file file, const char *path, const json
     const model_keys keys = {.rows = rows,
                              .n = sizeof rows / sizeof *rows,
                              .file = (int)file,
-                             .also = file == T5_KEYS_CONFIG ? (int)T5_KEYS_GENERATION : (int)file,
-                             .advice =
-                                 file >= T5_KEYS_MODULES ? "remove modules.json to get hidden states only" : NULL};
+                             .also = file == T5_KEYS_CONFIG ? (int)T5_KEYS_GENERATION : (int)file};
     return t5_model_failed(model_check_keys(m != NULL ? &m->notes : NULL, &keys, path, root, refused));
 }

@@ -8,16 +8,10 @@
 
 /* The files whose keys the table has. */
 typedef enum t5_key_file {
-    T5_KEYS_CONFIG,      /* config.json */
-    T5_KEYS_GENERATION,  /* generation_config.json, or config.json if there is none */
-    T5_KEYS_TOKENIZER,   /* tokenizer_config.json */
-    T5_KEYS_SPECIAL,     /* special_tokens_map.json */
-    T5_KEYS_MODULES,     /* modules.json of sentence-transformers; below, config.json of its modules */
-    T5_KEYS_POOLING,     /* Pooling */
-    T5_KEYS_DENSE,       /* Dense */
-    T5_KEYS_NORMALIZE,   /* Normalize */
-    T5_KEYS_TRANSFORMER, /* sentence_bert_config.json */
-    T5_KEYS_SENTENCE     /* config_sentence_transformers.json */
+    T5_KEYS_CONFIG,     /* config.json */
+    T5_KEYS_GENERATION, /* generation_config.json, or config.json if there is none */
+    T5_KEYS_TOKENIZER,  /* tokenizer_config.json */
+    T5_KEYS_SPECIAL     /* special_tokens_map.json */
 } t5_key_file;
 
 /* Check the keys of an object as model_check_keys does; without notes if m is NULL. */

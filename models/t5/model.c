@@ -1,5 +1,6 @@
 /* model.c -- opens a model from a folder or a packed file, describes it, and writes it packed.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/modules.h"
 #include "t5/gguf.h"
 #include "tokenizer/tokenizer.h"
 #include <errno.h>
@@ -124,8 +125,8 @@ static void fill_info(rp_t5 *m)
                            .packed = m->packed,
                            .source = m->source != NULL ? m->source : "",
                            .source_checksum = m->source_checksum,
-                           .vector_width = t5_vector_width(m->sentence),
-                           .vector_tokens = t5_vector_tokens(m->sentence),
+                           .vector_width = model_modules_width(m->modules),
+                           .vector_tokens = model_modules_tokens(m->modules),
                            .cleans_up = cleans_up};
 }
 
@@ -319,7 +320,7 @@ static rp_status open_folder(rp_t5 *m, const char *path, int type, bool own)
     char *inner = NULL;
     rp_status status = note_source(m, path);
     if (status == RP_OK)
-        status = t5_find_modules(m, path, &inner);
+        status = t5_model_failed(model_modules_find(&m->modules, &m->files, path, &inner));
     if (status == RP_OK && inner != NULL) {
         free(m->folder);
         m->folder = realpath(inner, NULL);
@@ -329,8 +330,10 @@ static rp_status open_folder(rp_t5 *m, const char *path, int type, bool own)
     }
     if (status == RP_OK)
         status = open_transformer(m, inner != NULL ? inner : path, type, own);
+    const model_reading reading = {&m->files, &m->notes, m->config.d_model, m->config.max_positions,
+                                   m->load == RP_T5_LOAD_ALL};
     if (status == RP_OK && inner != NULL)
-        status = t5_read_modules(m, path, inner);
+        status = t5_model_failed(model_modules_read(m->modules, &reading, path, inner));
     free(inner);
     return status;
 }
@@ -525,7 +528,7 @@ void rp_t5_close(rp_t5 *m)
         return;
     t5_screen_close(m);
     t5_draft_close(m);
-    t5_sentence_close(m->sentence);
+    model_modules_free(m->modules);
     t5_weights_free(&m->weights);
     io_checkpoint_close(m->file);
     tok_close(m->tokenizer);
@@ -586,7 +589,7 @@ rp_status rp_t5_pack(const rp_t5 *m, const char *path)
     if (status == RP_OK && m->weights.type == LINEAR_BLOCKS)
         status = t5_fail(RP_E_UNSUPPORTED, "blocks of a .gguf file cannot be packed as they are (open the model with a "
                                            "type, such as q8)");
-    if (status == RP_OK && m->sentence != NULL)
+    if (status == RP_OK && m->modules != NULL)
         status = t5_fail(RP_E_UNSUPPORTED, "modules.json of sentence-transformers cannot be packed (use the folder, or "
                                            "remove modules.json to pack only the encoder)");
     if (status == RP_OK && m->tokenizer_refused)

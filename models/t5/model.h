@@ -65,7 +65,6 @@ typedef enum t5_activation { T5_RELU, T5_GELU_TANH, T5_GELU, T5_SILU } t5_activa
 typedef enum t5_encoder_attention { T5_FULL, T5_LOCAL, T5_TRANSIENT_GLOBAL } t5_encoder_attention;
 
 enum { T5_MAX_EOS = 8 };
-#define T5_MAX_SIZE 16777216 /* max value of every size in config.json */
 
 /* The contents of config.json. */
 typedef struct t5_config {
@@ -162,7 +161,7 @@ void t5_weights_free(t5_weights *w);
 struct tokenizer;
 struct t5_screen;
 struct t5_draft;
-struct t5_sentence;
+struct model_modules;
 
 enum { T5_CHECKSUM = 17 }; /* size of a checksum as text: 16 hexadecimal digits and a null byte */
 enum { T5_BESIDE = 3 };    /* number of JSON files beside a tokenizer */
@@ -187,9 +186,9 @@ struct rp_t5 {
     model_files files;
     rp_pool *pool;
     rp_t5_loading load;
-    struct t5_screen *screen;     /* NULL: every step reads the whole head */
-    struct t5_draft *draft;       /* NULL: no draft */
-    struct t5_sentence *sentence; /* NULL: no modules.json */
+    struct t5_screen *screen;      /* NULL: every step reads the whole head */
+    struct t5_draft *draft;        /* NULL: no draft */
+    struct model_modules *modules; /* NULL: no modules.json */
     rp_t5_info info;
     model_notes notes; /* rp_t5_note */
 };
@@ -260,17 +259,6 @@ rp_status t5_drop_tokenizer(rp_t5 *m);
 /* Convert tokenizer_text to the form that packed files store; the caller frees *made. *made = NULL means that the text
  * is stored unchanged. */
 rp_status t5_compact_tokenizer(const rp_t5 *m, char **made, int64_t *size);
-
-/* ------------------------------------------------------------------------------------------------ sentence.c */
-
-/* Read the modules.json of a folder, if there is one, and set *inner to the folder of its Transformer, which the caller
- * frees. Without modules.json, *inner is NULL. */
-rp_status t5_find_modules(rp_t5 *m, const char *folder, char **inner);
-/* Read the other modules and the prompts, once the configuration is known. `inner` is the folder of the Transformer. */
-rp_status t5_read_modules(rp_t5 *m, const char *folder, const char *inner);
-int64_t t5_vector_width(const struct t5_sentence *s); /* s may be NULL */
-int64_t t5_vector_tokens(const struct t5_sentence *s);
-void t5_sentence_close(struct t5_sentence *s);
 
 /* ------------------------------------------------------------------------------------------------ layers.c */
 

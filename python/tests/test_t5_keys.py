@@ -1,6 +1,6 @@
-"""Test the table of keys in models/t5/keys.def: it has every key that the installed transformers and
-sentence-transformers know, and a changed value changes the results of relpos and of transformers alike, or relpos
-refuses it. tools/python.sh runs this with the oldest supported transformers too.
+"""Test the tables of keys, models/t5/keys.def and models/checkpoint/modules.def: they have every key that the installed
+transformers and sentence-transformers know, and a changed value changes the results of relpos and of transformers
+alike, or relpos refuses it. tools/python.sh runs this with the oldest supported transformers too.
 SPDX-License-Identifier: Apache-2.0"""
 import contextlib
 import dataclasses
@@ -116,7 +116,7 @@ def test_every_key_of_sentence_transformers_is_known():
     for file, module in {"POOLING": pooling.Pooling, "DENSE": Dense, "NORMALIZE": Normalize,
                          "TRANSFORMER": Transformer}.items():
         names = {*module.config_keys, *module.config_key_renames}
-        assert names and not names - known(file), "add these keys to models/t5/keys.def"
+        assert names and not names - known(file), "add these keys to models/checkpoint/modules.def"
     assert not set(pooling._LEGACY_POOLING_MODE_KWARGS) - known("POOLING")
     with torch.no_grad():
         model = st.SentenceTransformer(modules=[pooling.Pooling(4)], device="cpu", truncate_dim=3)
