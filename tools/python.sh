@@ -45,11 +45,11 @@ if [ ! "$wants_torch" ]; then
     # Without the libraries of the program, pip stops. With the option that the message names, CMake needs none of them.
     rm -rf $place/alone
     if PKG_CONFIG_LIBDIR=/nowhere $python -m pip wheel -q --disable-pip-version-check --no-build-isolation --no-deps -w $place/alone \
-        -C build-dir=$place/alone . >$place/alone.log 2>&1; then
+        --config-settings=build-dir=$place/alone . >$place/alone.log 2>&1; then
         echo "pip built a wheel without jansson, libzip and libpng; see $place/alone.log"
         exit 1
     fi
-    option=$(sed -n 's/.* pip install \. -C cmake\.define\.//p' $place/alone.log)
+    option=$(sed -n 's/.* pip install \. --config-settings=cmake\.define\.//p' $place/alone.log)
     PKG_CONFIG_LIBDIR=/nowhere cmake -D "$option" $place/alone >>$place/alone.log 2>&1 || { tail -n 40 $place/alone.log; exit 1; }
     [ "$(cmake --build $place/alone --target help | sed -n 's/^\(relpos_[a-z0-9]*\): .*/\1/p' | tr '\n' ' ')" = 'relpos_python ' ]
 

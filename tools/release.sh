@@ -68,7 +68,7 @@ make_wheel() {
     try cmake --build build/release --target explorer
     cp build/release/web/relpos-explorer.html "$dist"
     try "$python" -m pip wheel --disable-pip-version-check --no-build-isolation --no-deps -w "$tree/build/wheel" \
-        -C cmake.define.RELPOS_STATIC_IO="$static" -C cmake.define.RELPOS_PAGE="$dist/relpos-explorer.html" -C build-dir="$tree/build/from-sdist" "$dist"/relpos-*.tar.gz
+        --config-settings=cmake.define.RELPOS_STATIC_IO="$static" --config-settings=cmake.define.RELPOS_PAGE="$dist/relpos-explorer.html" --config-settings=build-dir="$tree/build/from-sdist" "$dist"/relpos-*.tar.gz
     try env PATH="$place/venv/bin:$PATH" "$python" -m auditwheel repair -w "$dist" "$tree"/build/wheel/*.whl # the name then has the glibc version
     try advzip -z -4 -q "$dist"/relpos-*.whl # compress with zopfli, which saves 4 %; files and their order do not change
     cd "$place/../.."

@@ -66,7 +66,7 @@ function(relpos_report_skipped)
       "On Debian or Ubuntu, install the packages as root, and run pip again:\n"
       "    apt install${debian}\n"
       "Or build attention alone, without the command and relpos.t5:\n"
-      "    pip install . -C cmake.define.RELPOS_BUILD_CLI=OFF")
+      "    pip install . --config-settings=cmake.define.RELPOS_BUILD_CLI=OFF")
   endif()
   set(mode NOTICE)
   if(RELPOS_COMPLETE)

@@ -65,6 +65,6 @@ for hidden in jansson libzip zlib libpng; do
         exit 1
     fi
     is "$hidden in a wheel" 1 "$(grep -c '^CMake Error' "$work/log")"
-    grep -qx " *apt install .*$package.*" "$work/log" && grep -qx ' *pip install \. -C cmake.define.RELPOS_BUILD_CLI=OFF' "$work/log" ||
+    grep -qx " *apt install .*$package.*" "$work/log" && grep -qx ' *pip install \. --config-settings=cmake.define.RELPOS_BUILD_CLI=OFF' "$work/log" ||
         { cat "$work/log"; exit 1; }
 done
