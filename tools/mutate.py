@@ -48,7 +48,7 @@ FOLDERS = {"src": 10, "models/io": 3, "models/linear": 1, "models/tokenizer": 1,
            "models/t5": 1}
 SKIPPED = (
     re.compile(
-        r"src/kernels/amx/|src/processor/(?!processor)|src/isa/(?!isa_registry)|models/linear/sets/|models/linear/kernels/amx|grapheme_table"
+        r"src/kernels/amx/|src/processor/(?!processor)|src/isa/(?!isa_registry)|models/linear/sets/|models/linear/kernels/amx|(grapheme|unicode)_table"
         r"|t5/reference\.c"))
 OTHER_SETS = ("amx", "amx_emulated", "avx512", "avx512_f64")
 # tests that take more processor time, in seconds, run only with --long, except those that no other test can replace:

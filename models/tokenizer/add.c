@@ -33,7 +33,7 @@ static tok_status set_normalized(tokenizer *t, tok_added *added, const tok_liste
     char safe[60];
     tok_status status = TOK_OK;
     if (t->kind == TOK_JSON)
-        tok_normalize_json(&w, token->content, token->size, &front);
+        tok_normalize_json(&w, token->content, token->size, 0, &front);
     else
         tok_normalize_characters(&w, &w.normalized, token->content, token->size);
     const tok_text *made = &w.normalized;
@@ -55,8 +55,7 @@ static tok_status set_normalized(tokenizer *t, tok_added *added, const tok_liste
         t->tokens[added->id].decoded_size = added->size;
         status = added->content < 0 ? no_memory(name, err) : TOK_OK;
     }
-    free(w.normalized.bytes);
-    free(w.other.bytes);
+    tok_work_free(&w);
     return status;
 }
 

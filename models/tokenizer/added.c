@@ -2,7 +2,6 @@
  * begin there, the longest.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/parts.h"
-#include "tokenizer/word_table.h"
 
 /* Find the next match, starting at *at. Set *at to its start and *index to the token's index in `added`. Return its
  * size; 0 if there is no match. */
@@ -55,19 +54,6 @@ static int64_t space_after(const tokenizer *t, const char *text, int64_t start, 
     return start;
 }
 
-static bool is_word(uint32_t c)
-{
-    int low = 0, high = (int)(sizeof word_ranges / sizeof *word_ranges);
-    while (low < high) {
-        const int middle = low + (high - low) / 2;
-        if (c > word_ranges[middle].last)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < (int)(sizeof word_ranges / sizeof *word_ranges) && c >= word_ranges[low].first;
-}
-
 /* Return true if text[start .. end) has no character of a word next to it. */
 static bool is_single_word(const char *text, int64_t size, int64_t start, int64_t end)
 {
@@ -75,11 +61,12 @@ static bool is_single_word(const char *text, int64_t size, int64_t start, int64_
     int64_t before = start > 0 ? start - 1 : 0;
     while (before > 0 && start - before < 4 && ((unsigned char)text[before] & 0xc0) == 0x80)
         before--;
-    return !(tok_utf8(text + before, start - before, &c) > 0 && is_word(c)) &&
-           !(tok_utf8(text + end, size - end, &c) > 0 && is_word(c));
+    return !(tok_utf8(text + before, start - before, &c) > 0 && tok_is_word(c)) &&
+           !(tok_utf8(text + end, size - end, &c) > 0 && tok_is_word(c));
 }
 
 void tok_split_added(tok_work *w, const tok_matcher *matcher, const char *text, int64_t size,
+                     void (*add)(tok_work *w, int32_t id, int64_t begin, int64_t end),
                      void (*part)(tok_work *w, const char *text, int64_t size, int64_t from))
 {
     const tokenizer *t = w->t;
@@ -95,7 +82,7 @@ void tok_split_added(tok_work *w, const tok_matcher *matcher, const char *text, 
             const int64_t stop = token->rstrip ? space_after(t, text, at + n, size) : at + n;
             if (done < start)
                 part(w, text + done, start - done, done);
-            tok_ids_add(&w->ids, token->id);
+            add(w, token->id, start, stop);
             done = stop;
         }
     }

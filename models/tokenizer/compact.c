@@ -41,8 +41,9 @@ tok_status tok_compact(const char *data, int64_t size, const tok_beside *beside,
     *made = NULL;
     *made_size = 0;
     tok_status status = tok_open_beside(&t, data, size, "the tokenizer", 0, beside, err); /* check the file */
+    const bool unigram = status == TOK_OK && !t->wordpiece;
     tok_close(t);
-    if (status != TOK_OK || !tok_is_json(data, size))
+    if (!unigram || !tok_is_json(data, size))
         return status;
     json_t *root = io_json(data, (size_t)size, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &error, &no_memory);
     json_t *model = json_object_get(root, "model"), *vocab = json_incref(json_object_get(model, "vocab"));

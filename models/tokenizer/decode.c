@@ -29,6 +29,39 @@ static void add_with(tok_text *to, const char *text, int64_t size, const tok_dec
     }
 }
 
+/* Apply the cleanup of `tokenizers` to the text of one token, which only gets shorter. */
+static void clean_up(tok_text *text)
+{
+    static const char *const changes[][2] = {{" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+                                             {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+                                             {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+    for (size_t k = 0; k < sizeof(changes) / sizeof(*changes); k++) {
+        const int64_t old = (int64_t)strlen(changes[k][0]), new = (int64_t)strlen(changes[k][1]);
+        int64_t to = 0;
+        for (int64_t at = 0; at < text->size;) {
+            const bool found = text->size - at >= old && memcmp(text->bytes + at, changes[k][0], (size_t)old) == 0;
+            memmove(text->bytes + to, found ? changes[k][1] : text->bytes + at, found ? (size_t) new : 1);
+            to += found ? new : 1;
+            at += found ? old : 1;
+        }
+        text->size = to;
+    }
+}
+
+/* Append a token of WordPiece: without its prefix, or after a space. */
+static void add_wordpiece(tok_text *to, const char *text, int64_t size, const tok_decode_step *step, bool first)
+{
+    const int64_t n = step->pattern_size;
+    const bool inner = size >= n && memcmp(text, step->pattern, (size_t)n) == 0;
+    if (!first && !inner)
+        tok_text_add_byte(to, ' ');
+    if (!first && inner)
+        text += n, size -= n;
+    tok_text_add(to, text, size);
+    if (step->cleanup)
+        clean_up(to);
+}
+
 static int digit(char c)
 {
     return c >= '0' && c <= '9'   ? c - '0'
@@ -94,6 +127,8 @@ static void pass(decoding *s, int k, const char *text, int64_t size)
         if (!first)
             tok_text_add_byte(made, ' ');
         tok_text_add(made, text, size);
+    } else if (step->kind == TOK_DECODE_WORDPIECE) {
+        add_wordpiece(made, text, size, step, first);
     } else {
         add_with(made, text, size, step, step->drop && first);
     }

@@ -5,6 +5,14 @@
 
 #include <stdlib.h>
 
+static void encode_word(tok_work *w, const char *text, int64_t size)
+{
+    if (w->t->wordpiece)
+        tok_wordpiece(w, text, size);
+    else
+        tok_unigram(w, text, size);
+}
+
 /* Return the number of bytes before the next space, or before the next byte that may begin meta_text. */
 static int64_t plain_run(const tokenizer *t, const char *text, int64_t size)
 {
@@ -33,14 +41,14 @@ static void encode_meta(tok_work *w, const char *text, int64_t size, bool at_sta
             continue;
         }
         if (t->meta_split && w->word.size > 0) {
-            tok_unigram(w, w->word.bytes, w->word.size);
+            encode_word(w, w->word.bytes, w->word.size);
             w->word.size = 0;
         }
         tok_text_add(&w->word, t->meta_text, t->meta_size);
         at += meta ? t->meta_size : 1;
     }
     if (w->word.size > 0 && !w->stopped)
-        tok_unigram(w, w->word.bytes, w->word.size);
+        encode_word(w, w->word.bytes, w->word.size);
 }
 
 static void encode_words(tok_work *w, const char *text, int64_t size, bool at_start)
@@ -48,30 +56,60 @@ static void encode_words(tok_work *w, const char *text, int64_t size, bool at_st
     if (w->t->meta)
         encode_meta(w, text, size, at_start);
     else
-        tok_unigram(w, text, size);
+        encode_word(w, text, size);
+}
+
+/* Kinds of characters. Words are runs of characters of one kind. */
+enum { SPACE, ALONE, LETTER, OTHER }; /* SPACE: in no word; ALONE: a word by itself */
+
+static int white_kind(uint32_t c)
+{
+    return tok_is_space(c) ? SPACE : LETTER;
+}
+
+static int punctuation_kind(uint32_t c)
+{
+    return tok_is_punctuation(c) ? ALONE : LETTER;
+}
+
+static int bert_kind(uint32_t c)
+{
+    return tok_is_space(c) ? SPACE : punctuation_kind(c);
+}
+
+static int words_kind(uint32_t c)
+{
+    return tok_is_space(c) ? SPACE : tok_is_word(c) ? LETTER : OTHER;
 }
 
 /* Encode normalized text that contains no added tokens. */
 static void encode_normalized(tok_work *w, const char *text, int64_t size, int64_t from)
 {
-    if (!w->t->white_split) {
+    static int (*const kinds[])(uint32_t c) = {[TOK_SPLIT_WHITE] = white_kind,
+                                               [TOK_SPLIT_BERT] = bert_kind,
+                                               [TOK_SPLIT_PUNCTUATION] = punctuation_kind,
+                                               [TOK_SPLIT_WORDS] = words_kind};
+    if (w->t->split == TOK_SPLIT_NONE) {
         encode_words(w, text, size, from < w->front);
         return;
     }
     int64_t start = 0, at = 0;
+    int before = SPACE;
     while (at < size && tok_goes_on(w, 1)) {
         uint32_t c;
         const int n = tok_utf8(text + at, size - at, &c);
         if (n == 0)
             break;
-        if (tok_is_space(c)) {
-            if (at > start)
+        const int kind = kinds[w->t->split](c);
+        if (kind != before || kind == ALONE) {
+            if (before != SPACE)
                 encode_words(w, text + start, at - start, from + start < w->front);
-            start = at + n;
+            start = at;
         }
+        before = kind;
         at += n;
     }
-    if (at > start && !w->stopped)
+    if (before != SPACE && at > start && !w->stopped)
         encode_words(w, text + start, at - start, from + start < w->front);
 }
 
@@ -103,38 +141,77 @@ static void encode_raw(tok_work *w, const char *text, int64_t size, int64_t from
     if (t->kind == TOK_SENTENCEPIECE) {
         tok_normalize_characters(w, &w->other, text, size);
         if (!w->other.failed && !w->stopped)
-            tok_split_added(w, &t->normalized, w->other.bytes, w->other.size, encode_sentencepiece);
+            tok_split_added(w, &t->normalized, w->other.bytes, w->other.size, tok_add_normalized, encode_sentencepiece);
         return;
     }
     int64_t front = from == 0;
-    tok_normalize_json(w, text, size, &front);
+    tok_normalize_json(w, text, size, from, &front);
     w->front = bytes_of(w->normalized.bytes, w->normalized.size, front);
     if (!w->normalized.failed && !w->other.failed && w->normalized.size > 0 && !w->stopped)
-        tok_split_added(w, &t->normalized, w->normalized.bytes, w->normalized.size, encode_normalized);
+        tok_split_added(w, &t->normalized, w->normalized.bytes, w->normalized.size, tok_add_normalized,
+                        encode_normalized);
 }
 
-/* Copy a text to *to, replacing bytes that are not UTF-8 by U+FFFD. */
-static void make_valid(tok_work *w, tok_text *to, const char *text, int64_t size)
+/* Copy a text to w->valid, replacing bytes that are not UTF-8 by U+FFFD. */
+static void make_valid(tok_work *w, const char *text, int64_t size)
 {
+    tok_text *to = &w->valid;
+    to->mapped = w->mapped;
     for (int64_t at = 0; at < size && tok_goes_on(w, 1);) {
         uint32_t c;
+        const int64_t start = to->size;
         const int n = tok_utf8(text + at, size - at, &c);
         if (n > 0)
             tok_text_add(to, text + at, n);
         else
             tok_text_add(to, TOK_REPLACEMENT, TOK_REPLACEMENT_SIZE);
+        for (int64_t k = start; k < to->size && to->mapped; k++)
+            to->origins[k] = n > 0 ? at + k - start : at;
         at += n > 0 ? n : tok_utf8_broken(text + at, size - at);
     }
 }
 
-static void add_special(tok_work *w, const int32_t *ids, int n)
+/* Make spans in w->valid spans in the caller's text, of `size` bytes. */
+static void finish_spans(tok_work *w, int64_t size)
 {
-    for (int k = 0; k < n; k++)
-        tok_ids_add(&w->ids, ids[k]);
+    const tok_text *valid = &w->valid;
+    for (int64_t k = 0; k < w->spans.n && !valid->failed; k++) {
+        tok_span *span = &w->spans.spans[k];
+        span->begin = span->begin < valid->size ? valid->origins[span->begin] : size;
+        span->end = span->end < valid->size ? valid->origins[span->end] : size;
+    }
 }
 
-/* Write the reason why a text could not be encoded. */
-static tok_status not_encoded(const tok_work *w, int64_t size, char err[TOK_ERR_MAX])
+void tok_work_encode(tok_work *w, const char *text, int64_t size)
+{
+    const tokenizer *t = w->t;
+    w->text = text;
+    w->normalized.mapped = w->other.mapped = w->mapped;
+    int64_t n = size;
+    if (t->kind == TOK_JSON && !tok_utf8_valid(text, size)) {
+        make_valid(w, text, size);
+        w->text = w->valid.bytes;
+        n = w->valid.size;
+    }
+    if (t->kind == TOK_BYTES)
+        tok_split_bytes(w, text, size);
+    else if (!w->valid.failed && !w->stopped)
+        tok_split_added(w, &t->raw, w->text, n, tok_add_raw, encode_raw);
+    if (w->mapped && w->text != text)
+        finish_spans(w, size);
+}
+
+void tok_work_free(tok_work *w)
+{
+    tok_text_free(&w->valid);
+    tok_text_free(&w->normalized);
+    tok_text_free(&w->other);
+    tok_text_free(&w->word);
+    free(w->marks);
+    free(w->nodes);
+}
+
+tok_status tok_work_status(const tok_work *w, int64_t size, char err[TOK_ERR_MAX])
 {
     if (w->stopped)
         return tok_fail(err, TOK_CANCELLED, "a text of %lld bytes: the callback cancelled the call", (long long)size);
@@ -144,8 +221,11 @@ static tok_status not_encoded(const tok_work *w, int64_t size, char err[TOK_ERR_
             "a text of %lld bytes: the tokenizer's normalizer turns N bytes into more than 64 N + 1024 (use "
             "another tokenizer)",
             (long long)size);
-    return tok_fail(err, TOK_FAILED, "out of memory while encoding a text of %lld bytes (encode it in parts)",
-                    (long long)size);
+    const bool failed = w->valid.failed || w->normalized.failed || w->other.failed || w->word.failed ||
+                        w->nodes_failed || w->ids.failed || w->spans.failed;
+    return failed ? tok_fail(err, TOK_FAILED, "out of memory while encoding a text of %lld bytes (encode it in parts)",
+                             (long long)size)
+                  : TOK_OK;
 }
 
 tok_status tok_encode(const tokenizer *t, const char *text, int64_t size, bool special, int32_t **ids, int64_t *n,
@@ -164,32 +244,22 @@ tok_status tok_encode_watched(const tokenizer *t, const char *text, int64_t size
         return tok_fail(err, TOK_ARGUMENT, "the text has %lld bytes; it must have 0 to %lld (encode it in parts)",
                         (long long)size, (long long)TOK_MAX_TEXT);
     tok_work w = {.t = t, .cancelled = cancelled, .context = context};
-    tok_text valid = {0};
-    if (t->kind == TOK_JSON && !tok_utf8_valid(text, size)) {
-        make_valid(&w, &valid, text, size);
-        text = valid.bytes;
+    for (int k = 0; k < t->single.n; k++) {
+        const int32_t id = t->single.items[k].id;
+        const bool again = /* ByT5: no second </s> */
+            t->kind == TOK_BYTES && w.ids.n > 0 && id == t->eos && w.ids.ids[w.ids.n - 1] == id;
+        if (id == TOK_FIRST_TEXT)
+            tok_work_encode(&w, text, size);
+        else if (special && !again)
+            tok_ids_add(&w.ids, id);
     }
-    if (special)
-        add_special(&w, t->before, t->n_before);
-    if (t->kind == TOK_BYTES)
-        tok_split_bytes(&w, text, size);
-    else if (!valid.failed && !w.stopped)
-        tok_split_added(&w, &t->raw, text, valid.bytes != NULL ? valid.size : size, encode_raw);
-    if (special &&
-        !(t->kind == TOK_BYTES && w.ids.n > 0 && w.ids.ids[w.ids.n - 1] == t->eos)) /* ByT5: no second </s> */
-        add_special(&w, t->after, t->n_after);
     if (w.ids.n == 0)
         tok_ids_grow(&w.ids);
-    const bool failed = w.stopped || valid.failed || w.normalized.failed || w.other.failed || w.word.failed ||
-                        w.nodes_failed || w.ids.failed;
-    free(valid.bytes);
-    free(w.normalized.bytes);
-    free(w.other.bytes);
-    free(w.word.bytes);
-    free(w.nodes);
-    if (failed) {
+    const tok_status status = tok_work_status(&w, size, err);
+    tok_work_free(&w);
+    if (status != TOK_OK) {
         free(w.ids.ids);
-        return not_encoded(&w, size, err);
+        return status;
     }
     *ids = w.ids.ids;
     *n = w.ids.n;

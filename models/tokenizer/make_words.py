@@ -36,9 +36,7 @@ def main():
 #include <stdint.h>
 
 /* clang-format off */
-static const struct {{
-    uint32_t first, last;
-}} word_ranges[] = {{""")
+static const tok_range word_ranges[] = {{""")
     line = "   "
     for low, high in ranges:
         entry = f" {{{low:#x}, {high:#x}}},"

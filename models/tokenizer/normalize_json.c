@@ -186,7 +186,7 @@ static void apply_replace(tok_work *w, const tok_norm *norm, tok_text *to, const
     }
 }
 
-void tok_normalize_json(tok_work *w, const char *text, int64_t size, int64_t *front)
+void tok_normalize_json(tok_work *w, const char *text, int64_t size, int64_t from, int64_t *front)
 {
     const tokenizer *t = w->t;
     const int64_t limit = tok_growth_limit(size);
@@ -196,6 +196,7 @@ void tok_normalize_json(tok_work *w, const char *text, int64_t size, int64_t *fr
         tok_text_begin(&w->other, limit);
         if (w->other.capacity < size && !tok_text_grow(&w->other, size))
             return;
+        tok_edit edit = {text, size, k > 0 ? w->normalized.origins : NULL, from, 0, &w->other};
         switch (norm->kind) {
         case TOK_NORM_CHARSMAP:
             if (t->prepend == TOK_PREPEND_FIRST && *front > 0)
@@ -205,12 +206,14 @@ void tok_normalize_json(tok_work *w, const char *text, int64_t size, int64_t *fr
         case TOK_NORM_STRIP: apply_strip(norm, &w->other, text, size, front); break;
         case TOK_NORM_SPACES: apply_spaces(w, norm, &w->other, text, size, front); break;
         case TOK_NORM_REPLACE: apply_replace(w, norm, &w->other, text, size, front); break;
+        default: tok_normalize_unicode(w, norm->kind, &edit);
         }
         const tok_text made = w->other;
         w->other = w->normalized;
         w->normalized = made;
         text = made.bytes, size = made.size;
     }
+    tok_edit copy = {text, size, NULL, from, 0, &w->normalized};
     if (t->n_norms == 0)
-        tok_text_add(&w->normalized, text, size);
+        tok_edit_keep(&copy, size);
 }

@@ -15,6 +15,7 @@ static tokenizer *empty(tok_kind kind)
         return NULL;
     t->kind = kind;
     t->eos = t->unk = -1;
+    tok_set_end(t, -1);
     for (int byte = 0; byte < 256; byte++)
         t->byte_ids[byte] = -1;
     return t;
@@ -198,6 +199,6 @@ tok_status tok_open_bytes(tokenizer **made, int32_t extra_ids, const tok_beside 
     if (status == TOK_OK)
         status = tok_add_beside(t, beside, extra_ids, TOK_FROM_FILE, NULL, err);
     if (status == TOK_OK && t->eos >= 0)
-        t->after[t->n_after++] = t->eos;
+        tok_set_end(t, t->eos);
     return finish(made, t, status, name, err);
 }

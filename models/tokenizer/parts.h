@@ -5,6 +5,7 @@
 #define RELPOS_TOKENIZER_PARTS_H
 
 #include "tokenizer/charsmap.h"
+#include "tokenizer/edit.h"
 #include "tokenizer/graphemes.h"
 #include "tokenizer/text.h"
 #include "tokenizer/trie.h"
@@ -52,7 +53,18 @@ typedef struct tok_matcher {
 } tok_matcher;
 
 /* One step of the normalizer of a tokenizer.json. */
-typedef enum tok_norm_kind { TOK_NORM_CHARSMAP, TOK_NORM_STRIP, TOK_NORM_REPLACE, TOK_NORM_SPACES } tok_norm_kind;
+typedef enum tok_norm_kind {
+    TOK_NORM_CHARSMAP,
+    TOK_NORM_STRIP,
+    TOK_NORM_REPLACE,
+    TOK_NORM_SPACES,
+    TOK_NORM_CLEAN,      /* BertNormalizer: remove control characters; white space becomes " " */
+    TOK_NORM_IDEOGRAPHS, /* BertNormalizer: put spaces around CJK characters */
+    TOK_NORM_NFD,
+    TOK_NORM_NONSPACING, /* BertNormalizer: remove marks of category Mn */
+    TOK_NORM_MARKS,      /* StripAccents */
+    TOK_NORM_LOWER
+} tok_norm_kind;
 typedef struct tok_norm {
     tok_norm_kind kind;
     bool left, right;        /* STRIP */
@@ -61,17 +73,42 @@ typedef struct tok_norm {
 } tok_norm;
 
 /* One step of a decoder, which maps tokens to tokens. */
-typedef enum tok_decode_kind { TOK_DECODE_META, TOK_DECODE_BYTES, TOK_DECODE_REPLACE, TOK_DECODE_JOIN } tok_decode_kind;
+typedef enum tok_decode_kind {
+    TOK_DECODE_META,
+    TOK_DECODE_BYTES,
+    TOK_DECODE_REPLACE,
+    TOK_DECODE_JOIN,
+    TOK_DECODE_WORDPIECE
+} tok_decode_kind;
 typedef struct tok_decode_step {
     tok_decode_kind kind;
     bool drop;               /* META: remove the spaces from the first token */
+    bool cleanup;            /* WORDPIECE: remove the spaces before punctuation and English contractions */
     char *pattern, *content; /* META, REPLACE: replace pattern by content, which is a space for META */
+                             /* WORDPIECE: remove the prefix `pattern`, or else put a space before the token */
     int64_t pattern_size, content_size;
 } tok_decode_step;
 
 typedef enum tok_kind { TOK_JSON, TOK_SENTENCEPIECE, TOK_BYTES } tok_kind;
 typedef enum tok_prepend { TOK_PREPEND_NEVER, TOK_PREPEND_FIRST, TOK_PREPEND_ALWAYS } tok_prepend;
-enum { TOK_MAX_STEPS = 8, TOK_MAX_AROUND = 16 };
+/* Pre-tokenizers that split a text into words by the kinds of its characters. */
+typedef enum tok_split {
+    TOK_SPLIT_NONE,
+    TOK_SPLIT_WHITE,       /* WhitespaceSplit: between white space */
+    TOK_SPLIT_BERT,        /* BertPreTokenizer: also around each punctuation character */
+    TOK_SPLIT_PUNCTUATION, /* Punctuation: only there */
+    TOK_SPLIT_WORDS        /* Whitespace: between white space, and between words and other characters */
+} tok_split;
+enum { TOK_MAX_STEPS = 8, TOK_MAX_ITEMS = 33 };
+
+/* The tokens of a text or a pair, with special tokens. */
+enum { TOK_FIRST_TEXT = -1, TOK_SECOND_TEXT = -2 }; /* in place of a token: those of a text */
+typedef struct tok_template {
+    struct {
+        int32_t id, type;
+    } items[TOK_MAX_ITEMS];
+    int n;
+} tok_template;
 
 struct tokenizer {
     tok_kind kind;
@@ -83,7 +120,10 @@ struct tokenizer {
     int32_t eos, unk; /* -1: none */
 
     /* the model */
-    tok_trie pieces; /* values are token numbers */
+    bool wordpiece;   /* WordPiece; otherwise Unigram */
+    tok_trie pieces;  /* values are token numbers */
+    uint32_t inner;   /* WordPiece: state of `pieces` after the prefix of pieces inside a word; 0: none has it */
+    int64_t max_word; /* WordPiece: max characters of a word */
     int32_t byte_ids[256];
     bool byte_fallback;
     double min_score;
@@ -97,12 +137,14 @@ struct tokenizer {
     tok_norm norms[TOK_MAX_STEPS];
     int n_norms;
     tok_graphemes graphemes;
-    bool white_split, meta, meta_split; /* pre-tokenizers: WhitespaceSplit, Metaspace */
+    tok_split split;
+    bool meta, meta_split; /* pre-tokenizer Metaspace */
     tok_prepend prepend;
     char meta_text[8]; /* replacement of a space */
     int meta_size;
-    int32_t before[TOK_MAX_AROUND], after[TOK_MAX_AROUND]; /* special tokens around a text */
-    int n_before, n_after;
+    tok_template single, pair;
+    bool has_template;     /* a post_processor sets them */
+    bool trim, trim_first; /* RobertaProcessing: trim_offsets, add_prefix_space */
     tok_decode_step steps[TOK_MAX_STEPS];
     int n_steps;
 
@@ -122,6 +164,9 @@ static inline const char *tok_named(const tokenizer *t, int64_t place)
 {
     return t->names.bytes + place;
 }
+/* Encode a text as its tokens, followed by the token `end`; and a pair as both texts, each followed by it. end = -1:
+ * without it. */
+void tok_set_end(tokenizer *t, int32_t end);
 /* Grow the list to n tokens; new tokens have no piece. This function and those below return false if out of memory. */
 bool tok_tokens_make(tokenizer *t, int32_t n);
 bool tok_token_set(tokenizer *t, int32_t id, const char *piece, int64_t size, tok_type type, double score);
@@ -177,10 +222,17 @@ tok_status tok_add_beside(tokenizer *t, const tok_beside *beside, int32_t extra_
 
 /* ---- the state of one call of tok_encode */
 typedef struct tok_node tok_node;
+typedef struct tok_mark tok_mark;
 typedef struct tok_work {
     const tokenizer *t;
     tok_ids ids;
+    bool mapped;      /* record the span of each token */
+    tok_spans spans;  /* of ids, if mapped */
+    const char *text; /* the encoded text, as valid UTF-8 */
+    tok_text valid;   /* `text`, if the caller's text is not UTF-8 */
     tok_text normalized, other, word;
+    tok_mark *marks; /* characters to sort, and as many spare ones */
+    int64_t n_marks;
     tok_node *nodes; /* nodes of the search for the best pieces */
     int64_t n_nodes;
     bool nodes_failed;
@@ -193,6 +245,18 @@ typedef struct tok_work {
     bool stopped;
 } tok_work;
 
+/* encode.c: encode a text without the special tokens around it. */
+void tok_work_encode(tok_work *w, const char *text, int64_t size);
+void tok_work_free(tok_work *w); /* but not w->ids and w->spans */
+/* Return TOK_OK, or the reason why a text of `size` bytes could not be encoded. */
+tok_status tok_work_status(const tok_work *w, int64_t size, char err[TOK_ERR_MAX]);
+
+/* spans.c: append a token that the model found in w->normalized at begin to end. */
+void tok_add_piece(tok_work *w, int32_t id, int64_t begin, int64_t end);
+/* Append an added token that was found in w->normalized, or in w->text. */
+void tok_add_normalized(tok_work *w, int32_t id, int64_t begin, int64_t end);
+void tok_add_raw(tok_work *w, int32_t id, int64_t begin, int64_t end);
+
 /* cancel.c: call the callback. Return false if the call is cancelled. */
 bool tok_ask(tok_work *w);
 /* Record that this many bytes were processed. Return false once the call has been cancelled; every loop over a text
@@ -203,20 +267,26 @@ static inline bool tok_goes_on(tok_work *w, int64_t bytes)
     return w->until_asked > 0 || tok_ask(w);
 }
 
-/* added.c: call `part` for each stretch of text between added tokens, in order, and append the added tokens. */
+/* added.c: call `part` for each stretch of text between added tokens, in order, and append the added tokens. `add`
+ * appends one of them. */
 void tok_split_added(tok_work *w, const tok_matcher *matcher, const char *text, int64_t size,
+                     void (*add)(tok_work *w, int32_t id, int64_t begin, int64_t end),
                      void (*part)(tok_work *w, const char *text, int64_t size, int64_t from));
 /* Append the added tokens and the bytes of a text, for ByT5. */
 void tok_split_bytes(tok_work *w, const char *text, int64_t size);
 /* normalize_json.c: apply the normalizer of a tokenizer.json to a text; the result is w->normalized. On input, *front
  * is the number of characters of `text` that come from the first character of the original text; on output, it is that
- * number for the normalized text, or less than 1. */
-void tok_normalize_json(tok_work *w, const char *text, int64_t size, int64_t *front);
+ * number for the normalized text, or less than 1. `from` is the place of `text` in the encoded text. */
+void tok_normalize_json(tok_work *w, const char *text, int64_t size, int64_t from, int64_t *front);
+/* normalize_unicode.c: apply one step, of the kinds from TOK_NORM_CLEAN on. */
+void tok_normalize_unicode(tok_work *w, tok_norm_kind kind, tok_edit *e);
 /* normalize_sentencepiece.c: apply the rules of SentencePiece to a text; the result is w->normalized. */
 void tok_normalize_sentencepiece(tok_work *w, const char *text, int64_t size);
 /* Normalize only the characters of a text, without the rules for spaces; the result is *to. */
 void tok_normalize_characters(tok_work *w, tok_text *to, const char *text, int64_t size);
 /* unigram.c: append the tokens of the best segmentation into pieces. */
 void tok_unigram(tok_work *w, const char *text, int64_t size);
+/* wordpiece.c: append the tokens of a word, a part of w->normalized. */
+void tok_wordpiece(tok_work *w, const char *text, int64_t size);
 
 #endif

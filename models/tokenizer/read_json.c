@@ -1,6 +1,6 @@
 /* read_json.c -- reads a tokenizer.json: the model, its pieces and the added tokens. read_steps.c reads the normalizer
- * and the other steps. A file is refused if the library `tokenizers` refuses it or if it uses features that T5 does not
- * need. "truncation" and "padding" are ignored.
+ * and the other steps. A file is refused if the library `tokenizers` refuses it or if it uses features that T5,
+ * BERT and MPNet do not need. "truncation" and "padding" are ignored.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/read_json.h"
 #include "io/io.h"
@@ -114,24 +114,34 @@ static tok_status read_pieces(tok_reader *r, const json_t *vocab)
     return TOK_OK;
 }
 
-static tok_status read_model(tok_reader *r, const json_t *model)
+#define KNOWN_MODELS "it must be Unigram, as in T5, mT5 and UMT5, or WordPiece, as in BERT and MPNet"
+
+/* Return the type of the model. Old files do not name it. */
+static tok_status model_type(tok_reader *r, const json_t *model, const char **type)
 {
     const json_t *vocab = json_object_get(model, "vocab");
-    const char *type = "Unigram";
-    tok_status status = TOK_OK;
-    if (json_is_object(model) && json_object_get(model, "type") == NULL && !json_is_array(vocab))
-        return tok_reader_fail(r, TOK_DAMAGED,
-                               "model has no \"type\", and its vocab is not a list, as it is in Unigram; it must be "
-                               "Unigram, as in T5, mT5 and UMT5");
-    if (json_object_get(model, "type") != NULL || !json_is_object(model)) /* the first T5 files have no type */
-        status = tok_json_type(r, model, "model", &type);
-    if (status == TOK_OK && strcmp(type, "Unigram") != 0) {
-        char safe[60];
-        status =
-            tok_reader_fail(r, TOK_DAMAGED, "model \"%s\" is not supported; it must be Unigram, as in T5, mT5 and UMT5",
-                            io_safe(safe, sizeof(safe), type));
-    }
-    return status == TOK_OK ? read_pieces(r, vocab) : status;
+    if (json_object_get(model, "type") != NULL || !json_is_object(model))
+        return tok_json_type(r, model, "model", type);
+    *type = json_is_array(vocab) ? "Unigram" : "WordPiece";
+    if (!json_is_array(vocab) && json_object_get(model, "max_input_chars_per_word") == NULL)
+        return tok_reader_fail(
+            r, TOK_DAMAGED, "model has no \"type\", and its vocab is not a list, as it is in Unigram; " KNOWN_MODELS);
+    return TOK_OK;
+}
+
+static tok_status read_model(tok_reader *r, const json_t *model)
+{
+    const char *type;
+    char safe[60];
+    const tok_status status = model_type(r, model, &type);
+    if (status != TOK_OK)
+        return status;
+    if (strcmp(type, "WordPiece") == 0)
+        return tok_read_wordpiece(r, model);
+    if (strcmp(type, "Unigram") != 0)
+        return tok_reader_fail(r, TOK_DAMAGED, "model \"%s\" is not supported; " KNOWN_MODELS,
+                               io_safe(safe, sizeof(safe), type));
+    return read_pieces(r, json_object_get(model, "vocab"));
 }
 
 /* Read how unknown characters become tokens. */
@@ -232,15 +242,17 @@ static tok_status refuse_bpe(const tok_reader *r, const json_t *root)
         return TOK_OK;
     const bool bytes =
         is_byte_level(json_object_get(root, "pre_tokenizer")) || is_byte_level(json_object_get(root, "decoder"));
-    return tok_reader_fail(r, TOK_DAMAGED,
-                           "model \"BPE\" is not supported: it is a %sBPE, and must be Unigram, as in T5, mT5 and UMT5",
-                           bytes ? "byte-level " : "");
+    return tok_reader_fail(
+        r, TOK_DAMAGED,
+        "model \"BPE\" is not supported: it is a %sBPE, and must be Unigram, as in T5, mT5 and UMT5, or "
+        "WordPiece, as in BERT and MPNet",
+        bytes ? "byte-level " : "");
 }
 
 /* Read the rules of the file: all but the pieces. */
 static tok_status read_rules(tok_reader *r, const json_t *root)
 {
-    tok_status status = read_unknown(r, json_object_get(root, "model"));
+    tok_status status = r->t->wordpiece ? TOK_OK : read_unknown(r, json_object_get(root, "model"));
     if (status == TOK_OK)
         status = tok_read_normalizer(r, json_object_get(root, "normalizer"));
     if (status == TOK_OK)
@@ -285,8 +297,18 @@ static tok_status add_beside(const tok_reader *r, const tok_beside *beside, bool
     if (status == TOK_OK)
         status = tok_add_beside(t, beside, extra, t5 ? TOK_FROM_JSON : TOK_FROM_FILE, root, r->err);
     if (status == TOK_OK && t5 && t->eos >= 0)
-        t->after[t->n_after++] = t->eos;
+        tok_set_end(t, t->eos);
     return status;
+}
+
+/* Check that the tokenizer has the special tokens around a text. */
+static tok_status check_template(const tok_reader *r, const tok_template *template)
+{
+    for (int k = 0; k < template->n; k++)
+        if (template->items[k].id >= r->t->n_tokens)
+            return tok_reader_fail(r, TOK_DAMAGED, "an id of the post_processor is %d; it must be below %d",
+                                   template->items[k].id, r->t->n_tokens);
+    return TOK_OK;
 }
 
 static tok_status read_parts(tok_reader *r, const json_t *root, const tok_beside *beside)
@@ -300,13 +322,17 @@ static tok_status read_parts(tok_reader *r, const json_t *root, const tok_beside
     tok_status status = refuse_bpe(r, root);
     if (status == TOK_OK)
         status = read_model(r, json_object_get(root, "model"));
-    const bool t5 = status == TOK_OK && beside != NULL && beside->t5_rules && begins_words(t);
+    const bool t5 = status == TOK_OK && beside != NULL && beside->t5_rules && !t->wordpiece && begins_words(t);
     if (status == TOK_OK)
         status = t5 ? set_t5_rules(r, root) : read_rules(r, root);
     if (status == TOK_OK)
         status = tok_tokens_sort(t, r->name, r->err);
     t->eos = status == TOK_OK ? tok_id(t, "</s>", 4) : -1;
-    return status == TOK_OK && beside != NULL ? add_beside(r, beside, t5, root) : status;
+    if (status == TOK_OK && beside != NULL)
+        status = add_beside(r, beside, t5, root);
+    if (status == TOK_OK)
+        status = check_template(r, &t->single);
+    return status == TOK_OK ? check_template(r, &t->pair) : status;
 }
 
 tok_status tok_read_json(tokenizer *t, const char *data, int64_t size, const char *name, const tok_beside *beside,

@@ -43,6 +43,9 @@ double tok_json_score(const json_t *score);
 tok_status tok_read_json_with(tokenizer *t, const char *data, int64_t size, const tok_vocab *vocab, const char *name,
                               const tok_beside *beside, char err[TOK_ERR_MAX]);
 
+/* read_wordpiece.c: read the model WordPiece with its pieces. */
+tok_status tok_read_wordpiece(tok_reader *r, const json_t *model);
+
 /* read_steps.c */
 tok_status tok_read_normalizer(tok_reader *r, const json_t *normalizer);
 /* Read only the first Precompiled step of a normalizer, as T5Tokenizer does. */

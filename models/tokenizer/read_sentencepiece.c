@@ -393,7 +393,7 @@ static tok_status make_parts(reader *r, int32_t extra_ids, const tok_beside *bes
     if (t->eos < 0)
         t->eos = control(t, r->trainer_eos, "</s>");
     if (t->eos >= 0)
-        t->after[t->n_after++] = t->eos;
+        tok_set_end(t, t->eos);
     return TOK_OK;
 }
 

@@ -131,9 +131,49 @@ static tok_status read_replace(const tok_reader *r, const json_t *step, const ch
     return *pattern == NULL || *content == NULL ? tok_reader_memory(r) : TOK_OK;
 }
 
-static tok_status one_normalizer(tok_reader *r, const json_t *step, const char *type)
+/* Append a step without settings. */
+static tok_status add_norm(tok_reader *r, tok_norm_kind kind)
 {
     tokenizer *t = r->t;
+    if (t->n_norms == TOK_MAX_STEPS)
+        return tok_reader_fail(r, TOK_DAMAGED, "the normalizer has too many steps; it must have at most %d",
+                               TOK_MAX_STEPS);
+    t->norms[t->n_norms++].kind = kind;
+    return TOK_OK;
+}
+
+static tok_status read_bert(tok_reader *r, const json_t *step)
+{
+    static const char *const keys[] = {"clean_text", "handle_chinese_chars", "lowercase", "strip_accents"};
+    enum { CLEAN, CHINESE, LOWER, STRIP, KEYS };
+    static const tok_norm_kind kinds[] = {TOK_NORM_CLEAN, TOK_NORM_IDEOGRAPHS, TOK_NORM_NFD, TOK_NORM_NONSPACING,
+                                          TOK_NORM_LOWER};
+    bool on[KEYS] = {true, true, true, false};
+    tok_status status = TOK_OK;
+    for (int k = 0; k < KEYS && status == TOK_OK; k++) {
+        if (k == STRIP)
+            on[STRIP] = on[LOWER]; /* without a value, as lowercase */
+        status = tok_json_bool(r, step, "normalizer BertNormalizer", keys[k], &on[k]);
+    }
+    const bool used[] = {on[CLEAN], on[CHINESE], on[STRIP], on[STRIP], on[LOWER]};
+    for (int k = 0; k < 5 && status == TOK_OK; k++)
+        if (used[k])
+            status = add_norm(r, kinds[k]);
+    return status;
+}
+
+static tok_status one_normalizer(tok_reader *r, const json_t *step, const char *type)
+{
+    static const struct {
+        const char *type;
+        tok_norm_kind kind;
+    } plain[] = {{"NFD", TOK_NORM_NFD}, {"StripAccents", TOK_NORM_MARKS}, {"Lowercase", TOK_NORM_LOWER}};
+    tokenizer *t = r->t;
+    for (size_t k = 0; k < sizeof(plain) / sizeof(*plain); k++)
+        if (strcmp(type, plain[k].type) == 0)
+            return add_norm(r, plain[k].kind);
+    if (strcmp(type, "BertNormalizer") == 0)
+        return read_bert(r, step);
     if (t->n_norms == TOK_MAX_STEPS)
         return tok_reader_fail(r, TOK_DAMAGED, "the normalizer has too many steps; it must have at most %d",
                                TOK_MAX_STEPS);
@@ -154,7 +194,9 @@ static tok_status one_normalizer(tok_reader *r, const json_t *step, const char *
         if (status == TOK_OK && regex && strcmp(norm->pattern, " {2,}") != 0)
             return unknown(r, "the regular expression", norm->pattern, "it must be \" {2,}\"");
     } else {
-        return unknown(r, "normalizer", type, "it must be Precompiled, Strip, Replace or Sequence");
+        return unknown(
+            r, "normalizer", type,
+            "it must be BertNormalizer, Precompiled, Strip, Replace, NFD, StripAccents, Lowercase or Sequence");
     }
     if (status == TOK_OK)
         t->n_norms++;
@@ -211,13 +253,21 @@ static tok_status read_meta(const tok_reader *r, const json_t *step, const char 
 
 static tok_status one_pre_tokenizer(tok_reader *r, const json_t *step, const char *type)
 {
+    static const struct {
+        const char *type;
+        tok_split split;
+    } splits[] = {
+        {"WhitespaceSplit", TOK_SPLIT_WHITE}, {"BertPreTokenizer", TOK_SPLIT_BERT}, {"Whitespace", TOK_SPLIT_WORDS}};
     tokenizer *t = r->t;
-    if (strcmp(type, "WhitespaceSplit") == 0 && !t->meta) {
-        t->white_split = true;
-        return TOK_OK;
-    }
+    for (size_t k = 0; k < sizeof(splits) / sizeof(*splits); k++)
+        if (strcmp(type, splits[k].type) == 0 && !t->meta && t->split == TOK_SPLIT_NONE) {
+            t->split = splits[k].split;
+            return TOK_OK;
+        }
     if (strcmp(type, "Metaspace") != 0 || t->meta)
-        return unknown(r, "pre_tokenizer", type, "it must be WhitespaceSplit, one Metaspace, or both in this order");
+        return unknown(r, "pre_tokenizer", type,
+                       "it must be one of WhitespaceSplit, Whitespace and BertPreTokenizer, one Metaspace, or both in "
+                       "this order");
     const char *text;
     int64_t size;
     tok_status status = read_meta(r, step, &text, &size, &t->prepend, &t->meta_split);
@@ -236,8 +286,34 @@ tok_status tok_read_pre_tokenizer(tok_reader *r, const json_t *pre_tokenizer)
 
 /* ---- post_processor */
 
-/* Read the token numbers of a special token in a template. */
-static tok_status read_special(tok_reader *r, const json_t *template, const json_t *item, int32_t *to, int *n)
+/* Append an item to a template. */
+static tok_status add_item(tok_reader *r, tok_template *to, int32_t id, int32_t type)
+{
+    if (to->n == TOK_MAX_ITEMS)
+        return tok_reader_fail(r, TOK_DAMAGED, "the post_processor has too many ids; it must have at most %d",
+                               TOK_MAX_ITEMS - 1);
+    to->items[to->n].id = id;
+    to->items[to->n++].type = type;
+    return TOK_OK;
+}
+
+/* Append a token number. Messages call its token "name". */
+static tok_status add_number(tok_reader *r, tok_template *to, const json_t *value, const char *name, int32_t type)
+{
+    const long long number = json_integer_value(value);
+    char safe[60];
+    io_safe(safe, sizeof(safe), name);
+    if (!json_is_integer(value))
+        return tok_reader_fail(r, TOK_DAMAGED, "\"%s\" of the post_processor has an id that is not an integer", safe);
+    if (number < 0 || number > INT32_MAX)
+        return tok_reader_fail(r, TOK_DAMAGED, "\"%s\" of the post_processor has id %lld; it must be 0 to %d", safe,
+                               number, INT32_MAX);
+    return add_item(r, to, (int32_t)number, type);
+}
+
+/* Append the token numbers of a special token in a template. */
+static tok_status read_special(tok_reader *r, const json_t *template, const json_t *item, int32_t type,
+                               tok_template *to)
 {
     const char *id;
     int64_t size;
@@ -246,47 +322,89 @@ static tok_status read_special(tok_reader *r, const json_t *template, const json
         return status;
     const json_t *ids = json_object_get(json_object_get(json_object_get(template, "special_tokens"), id), "ids");
     char safe[60];
-    io_safe(safe, sizeof(safe), id);
     if (!json_is_array(ids))
-        return tok_reader_fail(r, TOK_DAMAGED, "special_tokens of the post_processor has no ids for \"%s\"", safe);
-    for (size_t k = 0; k < json_array_size(ids); k++) {
-        const json_t *value = json_array_get(ids, k);
-        const long long number = json_integer_value(value);
-        if (!json_is_integer(value))
-            return tok_reader_fail(r, TOK_DAMAGED, "\"%s\" of the post_processor has an id that is not an integer",
-                                   safe);
-        if (number < 0 || number > INT32_MAX)
-            return tok_reader_fail(r, TOK_DAMAGED, "\"%s\" of the post_processor has id %lld; it must be 0 to %d", safe,
-                                   number, INT32_MAX);
-        if (*n == TOK_MAX_AROUND)
-            return tok_reader_fail(r, TOK_DAMAGED, "the post_processor has too many ids; it must have at most %d",
-                                   TOK_MAX_AROUND);
-        to[(*n)++] = (int32_t)number;
+        return tok_reader_fail(r, TOK_DAMAGED, "special_tokens of the post_processor has no ids for \"%s\"",
+                               io_safe(safe, sizeof(safe), id));
+    for (size_t k = 0; k < json_array_size(ids) && status == TOK_OK; k++)
+        status = add_number(r, to, json_array_get(ids, k), id, type);
+    return status;
+}
+
+/* Read "single" or "pair" of a TemplateProcessing. `texts` is the number of texts in it. */
+static tok_status read_template(tok_reader *r, const json_t *step, const char *key, int texts, tok_template *to)
+{
+    const json_t *list = json_object_get(step, key);
+    tok_status status = TOK_OK;
+    bool seen[2] = {false};
+    to->n = 0;
+    for (size_t k = 0; k < json_array_size(list) && status == TOK_OK; k++) {
+        const json_t *item = json_array_get(list, k), *sequence = json_object_get(item, "Sequence"),
+                     *special = json_object_get(item, "SpecialToken");
+        const char *id = json_string_value(json_object_get(sequence, "id"));
+        const json_int_t given = json_integer_value(json_object_get(sequence != NULL ? sequence : special, "type_id"));
+        const int32_t type = given >= 0 && given <= INT32_MAX ? (int32_t)given : 0;
+        const int text = id != NULL && strcmp(id, "B") == 0;
+        if (sequence == NULL || text >= texts || seen[text]) {
+            status = read_special(r, step, special, type, to);
+            continue;
+        }
+        seen[text] = true;
+        status = add_item(r, to, text == 0 ? TOK_FIRST_TEXT : TOK_SECOND_TEXT, type);
     }
-    return TOK_OK;
+    if (status == TOK_OK && (!seen[0] || (texts == 2 && !seen[1])))
+        return tok_reader_fail(r, TOK_DAMAGED, "\"%s\" of the post_processor has %s; it must have %s", key,
+                               texts == 1 ? "no Sequence" : "not the Sequences A and B", texts == 1 ? "one" : "both");
+    return status;
+}
+
+/* Read BertProcessing: [CLS] A [SEP] B [SEP]; or RobertaProcessing: <s> A </s></s> B </s>. */
+static tok_status read_around(tok_reader *r, const json_t *step, bool roberta)
+{
+    tokenizer *t = r->t;
+    const char *const where = roberta ? "RobertaProcessing" : "BertProcessing";
+    tok_template *const made[] = {&t->single, &t->pair};
+    tok_status status = TOK_OK;
+    for (int texts = 1; texts <= 2 && status == TOK_OK; texts++) {
+        tok_template *to = made[texts - 1];
+        to->n = 0;
+        for (int k = 0; k < (texts == 1 ? 3 : roberta ? 6 : 5) && status == TOK_OK; k++) {
+            static const char bert[] = "ctsus", other[] = "ctssus"; /* cls, first text, sep, second text */
+            const char what = roberta && texts == 2 ? other[k] : bert[k];
+            const int32_t type = !roberta && k > 2;
+            const json_t *pair = json_object_get(step, what == 'c' ? "cls" : "sep");
+            const char *name = json_string_value(json_array_get(pair, 0));
+            if (what == 't' || what == 'u')
+                status = add_item(r, to, what == 't' ? TOK_FIRST_TEXT : TOK_SECOND_TEXT, type);
+            else if (name == NULL)
+                status = tok_reader_fail(
+                    r, TOK_DAMAGED, "%s has no \"%s\"; it must be a token and its number, such as [\"[SEP]\", 102]",
+                    where, what == 'c' ? "cls" : "sep");
+            else
+                status = add_number(r, to, json_array_get(pair, 1), name, type);
+        }
+    }
+    t->trim = t->trim_first = roberta;
+    if (status == TOK_OK && roberta)
+        status = tok_json_bool(r, step, where, "trim_offsets", &t->trim);
+    if (status == TOK_OK && roberta)
+        status = tok_json_bool(r, step, where, "add_prefix_space", &t->trim_first);
+    return status;
 }
 
 static tok_status one_post_processor(tok_reader *r, const json_t *step, const char *type)
 {
     tokenizer *t = r->t;
-    if (strcmp(type, "TemplateProcessing") != 0 || t->n_before + t->n_after > 0)
-        return unknown(r, "post_processor", type, "it must be one TemplateProcessing");
-    const json_t *single = json_object_get(step, "single");
-    bool after = false;
-    for (size_t k = 0; k < json_array_size(single); k++) {
-        const json_t *item = json_array_get(single, k), *sequence = json_object_get(item, "Sequence");
-        if (sequence != NULL && !after) {
-            after = true;
-            continue;
-        }
-        const tok_status status = read_special(r, step, json_object_get(item, "SpecialToken"),
-                                               after ? t->after : t->before, after ? &t->n_after : &t->n_before);
-        if (status != TOK_OK)
-            return status;
-    }
-    if (!after)
-        return tok_reader_fail(r, TOK_DAMAGED, "\"single\" of the post_processor has no Sequence; it must have one");
-    return TOK_OK;
+    const bool bert = strcmp(type, "BertProcessing") == 0, roberta = strcmp(type, "RobertaProcessing") == 0;
+    if ((strcmp(type, "TemplateProcessing") != 0 && !bert && !roberta) || t->has_template)
+        return unknown(r, "post_processor", type,
+                       "it must be one TemplateProcessing, BertProcessing or RobertaProcessing");
+    t->has_template = true;
+    if (bert || roberta)
+        return read_around(r, step, roberta);
+    const tok_status status = read_template(r, step, "single", 1, &t->single);
+    if (status == TOK_OK && json_object_get(step, "pair") == NULL)
+        return TOK_OK;
+    return status == TOK_OK ? read_template(r, step, "pair", 2, &t->pair) : status;
 }
 
 tok_status tok_read_post_processor(tok_reader *r, const json_t *post_processor)
@@ -311,8 +429,12 @@ static tok_status one_decoder(tok_reader *r, const json_t *decoder, const char *
         status = read_meta(r, decoder, &text, &step->pattern_size, &prepend, &split);
         if (status != TOK_OK)
             return status;
-        *step = (tok_decode_step){TOK_DECODE_META, prepend != TOK_PREPEND_NEVER, copy(text, step->pattern_size),
-                                  copy(" ", 1),    step->pattern_size,           1};
+        *step = (tok_decode_step){.kind = TOK_DECODE_META,
+                                  .drop = prepend != TOK_PREPEND_NEVER,
+                                  .pattern = copy(text, step->pattern_size),
+                                  .content = copy(" ", 1),
+                                  .pattern_size = step->pattern_size,
+                                  .content_size = 1};
         if (step->pattern == NULL || step->content == NULL)
             return tok_reader_memory(r);
     } else if (strcmp(type, "Replace") == 0) {
@@ -328,10 +450,18 @@ static tok_status one_decoder(tok_reader *r, const json_t *decoder, const char *
                 return tok_reader_fail(r, TOK_DAMAGED,
                                        "the decoder has ByteFallback twice; it must have it at most once");
         step->kind = TOK_DECODE_BYTES;
+    } else if (strcmp(type, "WordPiece") == 0) {
+        const char *prefix;
+        status = tok_json_string(r, decoder, "decoder WordPiece", "prefix", &prefix, &step->pattern_size);
+        if (status == TOK_OK)
+            status = tok_json_bool(r, decoder, "decoder WordPiece", "cleanup", &step->cleanup);
+        if (status == TOK_OK && (step->pattern = copy(prefix, step->pattern_size)) == NULL)
+            return tok_reader_memory(r);
+        step->kind = TOK_DECODE_WORDPIECE;
     } else if (strcmp(type, "Fuse") == 0) {
         return TOK_OK; /* allowed only as the last step, where it changes nothing */
     } else {
-        return unknown(r, "decoder", type, "it must be Metaspace, Replace, ByteFallback, Fuse or Sequence");
+        return unknown(r, "decoder", type, "it must be Metaspace, WordPiece, Replace, ByteFallback, Fuse or Sequence");
     }
     if (status == TOK_OK)
         t->n_steps++;

@@ -32,22 +32,63 @@ bool tok_text_grow(tok_text *t, int64_t more)
         return false;
     }
     t->bytes = bytes;
+    int64_t *origins = t->mapped ? realloc(t->origins, (size_t)capacity * sizeof(*origins)) : NULL;
+    if (t->mapped && origins == NULL) {
+        t->failed = true;
+        t->capacity = t->size;
+        return false;
+    }
+    t->origins = origins;
     t->capacity = capacity;
     return true;
 }
 
+void tok_text_free(tok_text *t)
+{
+    free(t->bytes);
+    free(t->origins);
+    *t = (tok_text){0};
+}
+
+/* Enlarge an array. Return false if out of memory; then nothing more is added. */
+static bool grow(void **elements, size_t size, int64_t n, int64_t *capacity, bool *failed)
+{
+    const int64_t more = *capacity + *capacity / 2 + 64;
+    void *made = *failed ? NULL : realloc(*elements, (size_t)more * size);
+    *failed = made == NULL;
+    *capacity = made != NULL ? more : n;
+    if (made != NULL)
+        *elements = made;
+    return made != NULL;
+}
+
 bool tok_ids_grow(tok_ids *t)
 {
-    const int64_t capacity = t->capacity + t->capacity / 2 + 64;
-    int32_t *ids = t->failed ? NULL : realloc(t->ids, (size_t)capacity * sizeof(int32_t));
-    if (ids == NULL) {
-        t->failed = true;
-        t->capacity = t->n;
-        return false;
-    }
+    void *ids = t->ids;
+    const bool good = grow(&ids, sizeof(*t->ids), t->n, &t->capacity, &t->failed);
     t->ids = ids;
-    t->capacity = capacity;
-    return true;
+    return good;
+}
+
+bool tok_spans_grow(tok_spans *t)
+{
+    void *spans = t->spans;
+    const bool good = grow(&spans, sizeof(*t->spans), t->n, &t->capacity, &t->failed);
+    t->spans = spans;
+    return good;
+}
+
+int tok_utf8_write(uint32_t c, char to[4])
+{
+    if (c < 0x80) {
+        to[0] = (char)c;
+        return 1;
+    }
+    const int n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (int k = n - 1; k > 0; k--, c >>= 6)
+        to[k] = (char)(0x80 | (c & 0x3f));
+    to[0] = (char)((0xf00 >> n & 0xff) | c);
+    return n;
 }
 
 /* Return the number of bytes of the character that begins with this byte, and set the allowed range of its second byte
@@ -112,10 +153,4 @@ bool tok_utf8_valid(const char *text, int64_t size)
         at += n;
     }
     return true;
-}
-
-bool tok_is_space(uint32_t c)
-{
-    return (c >= 0x9 && c <= 0xd) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 ||
-           (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }

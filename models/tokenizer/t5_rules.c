@@ -10,7 +10,8 @@ bool tok_set_t5_rules(tokenizer *t)
     if (t->charsmap.n_units > 0)
         t->norms[t->n_norms++].kind = TOK_NORM_CHARSMAP;
     t->byte_fallback = false;
-    t->white_split = t->meta = t->meta_split = true;
+    t->split = TOK_SPLIT_WHITE;
+    t->meta = t->meta_split = true;
     t->prepend = TOK_PREPEND_ALWAYS;
     t->meta_size = TOK_META_SIZE;
     memcpy(t->meta_text, TOK_META, TOK_META_SIZE);
@@ -28,10 +29,12 @@ bool tok_has_t5_rules(const tokenizer *t)
     const tok_decode_step *step = &t->steps[0];
     const bool norms =
                    t->charsmap.n_units > 0 ? t->n_norms == 1 && t->norms[0].kind == TOK_NORM_CHARSMAP : t->n_norms == 0,
-               words = t->white_split && t->meta && t->meta_split && t->prepend == TOK_PREPEND_ALWAYS &&
+               words = t->split == TOK_SPLIT_WHITE && t->meta && t->meta_split && t->prepend == TOK_PREPEND_ALWAYS &&
                        t->meta_size == TOK_META_SIZE && memcmp(t->meta_text, TOK_META, TOK_META_SIZE) == 0,
                decodes = t->n_steps == 1 && step->kind == TOK_DECODE_META && step->drop &&
                          step->pattern_size == TOK_META_SIZE && memcmp(step->pattern, TOK_META, TOK_META_SIZE) == 0,
-               ends = t->n_before == 0 && t->n_after == 1 && t->after[0] == t->eos;
-    return t->kind == TOK_JSON && norms && words && decodes && ends && t->unk == 2 && !t->byte_fallback;
+               ends = t->single.n == 2 && t->single.items[0].id == TOK_FIRST_TEXT && t->single.items[1].id == t->eos &&
+                      t->eos >= 0;
+    return t->kind == TOK_JSON && norms && words && decodes && ends && t->unk == 2 && !t->byte_fallback &&
+           !t->wordpiece;
 }

@@ -4,6 +4,7 @@
 #define RELPOS_TOKENIZER_TEXT_H
 
 #include "tokenizer/tokenizer.h"
+#include "tokenizer/unicode.h"
 #include <string.h>
 
 /* Write the message to err and return status. */
@@ -17,7 +18,9 @@ typedef struct tok_text {
     int64_t size, capacity;
     int64_t limit; /* max bytes; 0: no limit */
     bool failed;
-    bool too_long; /* failed because of the limit, not memory */
+    bool too_long;    /* failed because of the limit, not memory */
+    bool mapped;      /* `origins` is used */
+    int64_t *origins; /* for each byte, the place in the encoded text of the character that it comes from */
 } tok_text;
 
 /* Return the max bytes that the rules of a tokenizer may produce from a text or token of `size` bytes. The rules of T5
@@ -29,6 +32,7 @@ static inline int64_t tok_growth_limit(int64_t size)
 }
 
 bool tok_text_grow(tok_text *t, int64_t more); /* make space for `more` bytes after the current end */
+void tok_text_free(tok_text *t);
 
 /* Clear a text and set its limit. */
 static inline void tok_text_begin(tok_text *t, int64_t limit)
@@ -69,17 +73,32 @@ static inline void tok_ids_add(tok_ids *t, int32_t id)
         t->ids[t->n++] = id;
 }
 
+/* A growing array of spans. */
+typedef struct tok_spans {
+    tok_span *spans;
+    int64_t n, capacity;
+    bool failed;
+} tok_spans;
+
+bool tok_spans_grow(tok_spans *t);
+
+static inline void tok_spans_add(tok_spans *t, tok_span span)
+{
+    if (t->n < t->capacity || tok_spans_grow(t))
+        t->spans[t->n++] = span;
+}
+
 /* Read the character at text. Return its number of bytes; 0 if it is not valid UTF-8. */
 int tok_utf8(const char *text, int64_t size, uint32_t *character);
 /* After tok_utf8 returned 0, return the number of bytes, at least 1, that one U+FFFD replaces: those of the incomplete
  * character. */
 int tok_utf8_broken(const char *text, int64_t size);
+/* Write a character, and return its number of bytes. */
+int tok_utf8_write(uint32_t character, char to[4]);
 bool tok_utf8_valid(const char *text, int64_t size);
 
 #define TOK_REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
 #define TOK_META        "\xe2\x96\x81" /* U+2581, which represents a space in pieces */
 enum { TOK_META_SIZE = 3, TOK_REPLACEMENT_SIZE = 3 };
-
-bool tok_is_space(uint32_t character); /* property White_Space in Unicode */
 
 #endif

@@ -1,6 +1,6 @@
-/* tokenizer.h -- converts text to token numbers and back, for the models of the T5 family: Unigram from a
- * tokenizer.json or a SentencePiece model, and the bytes of ByT5. Readers treat every file as hostile. Independent
- * of models and attention.
+/* tokenizer.h -- converts text to token numbers and back: for the models of the T5 family, Unigram from a
+ * tokenizer.json or a SentencePiece model, and the bytes of ByT5; for BERT and MPNet, WordPiece from a tokenizer.json.
+ * Readers treat every file as hostile. Independent of models and attention.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TOKENIZER_H
 #define RELPOS_TOKENIZER_H
@@ -32,7 +32,8 @@ enum { TOK_T5_EXTRA_IDS = 100 }; /* the extra_ids of T5 */
  * tok_compact.
  *
  * tokenizer.json   gives the tokens of the library `tokenizers` of Hugging Face (0.23.3); truncation and padding are
- *                  ignored. Only Unigram with the steps of the T5 family is supported
+ *                  ignored. Only Unigram and WordPiece with the steps of T5, BERT and MPNet are
+ *                  supported
  * spiece.model     gives the tokens of SentencePiece (0.2.3). extra_ids more tokens follow its pieces; the last is
  *                  <extra_id_0>, as in T5 (T5: 100; mT5, UMT5, plain SentencePiece: 0). They are found in text before
  *                  all pieces. tok_open_beside reads it as transformers does
@@ -116,6 +117,34 @@ tok_status tok_encode(const tokenizer *t, const char *text, int64_t size, bool s
 tok_status tok_encode_watched(const tokenizer *t, const char *text, int64_t size, bool special,
                               int (*cancelled)(void *context), void *context, int32_t **ids, int64_t *n,
                               char err[TOK_ERR_MAX]);
+
+/* A text of `size` bytes, which may contain NUL and bytes that are not UTF-8. */
+typedef struct tok_string {
+    const char *text;
+    int64_t size;
+} tok_string;
+
+/* The bytes text[begin .. end) from which a token comes. */
+typedef struct tok_span {
+    int64_t begin, end;
+} tok_span;
+
+typedef struct tok_encoding {
+    int32_t *ids;    /* [n] */
+    int32_t *types;  /* [n]: token types, also called segment ids */
+    int32_t *texts;  /* [n]: 0 for tokens of a, 1 for tokens of b, -1 for the special tokens around them */
+    tok_span *spans; /* [n]: place in its text; 0, 0 for the special tokens around the texts. NULL: not known, which is
+                        so for tokenizers of the T5 family */
+    int64_t n;
+} tok_encoding;
+
+/* Encode a text, or a pair of texts, with the tokens that the model expects around them (BERT: [CLS] a [SEP] b [SEP]).
+ * b = NULL: only one text. The result has at most max_tokens tokens (0: no limit): tokens are removed at the end of the
+ * longer text, as the strategy longest_first of `tokenizers` does. A limit below the number of special tokens is
+ * TOK_ARGUMENT. Free the result with tok_encoding_free. */
+tok_status tok_encode_pair(const tokenizer *t, tok_string a, const tok_string *b, int64_t max_tokens, tok_encoding *out,
+                           char err[TOK_ERR_MAX]);
+void tok_encoding_free(tok_encoding *encoding);
 
 /* Decode n token numbers. *text is valid UTF-8 of *size bytes, followed by NUL; the caller frees it with free(). With
  * skip_special, special tokens are skipped. Numbers without a piece are skipped, as in `tokenizers`, because a model

@@ -13,6 +13,15 @@ int64_t tok_name(tokenizer *t, const char *text, int64_t size)
     return t->names.failed ? -1 : place;
 }
 
+void tok_set_end(tokenizer *t, int32_t end)
+{
+    const int n = end >= 0 ? 2 : 1;
+    t->single = (tok_template){{{TOK_FIRST_TEXT, 0}, {end, 0}}, n};
+    t->pair = (tok_template){{{TOK_FIRST_TEXT, 0}, {TOK_SECOND_TEXT, 1}}, 2};
+    if (end >= 0)
+        t->pair = (tok_template){{{TOK_FIRST_TEXT, 0}, {end, 0}, {TOK_SECOND_TEXT, 0}, {end, 0}}, 4};
+}
+
 bool tok_tokens_make(tokenizer *t, int32_t n)
 {
     tok_entry *tokens = realloc(t->tokens, ((size_t)n + 1) * sizeof(*tokens));

@@ -1,6 +1,6 @@
 /* tokenizer.c -- reads the input as a tokenizer followed by a text; the first byte is the length of the text. Tokens of
  * the text must be within the vocabulary and must decode. The size of the normalized text must be bounded by the size
- * of the text.
+ * of the text, and spans of tokens must be in it.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fuzz/fuzz.h"
 #include "tokenizer/tokenizer.h"
@@ -32,6 +32,20 @@ static void use(const tokenizer *t, const char *text, int64_t size)
         refusal_is_a_line(err, sizeof err);
     free(ids);
     free(back);
+    const tok_string half = {text, size / 2}, rest = {text + size / 2, size - size / 2};
+    tok_encoding e;
+    const int64_t most = size % 3 == 0 ? 0 : 5 + size % 30;
+    if (tok_encode_pair(t, half, &rest, most, &e, err) != TOK_OK)
+        refusal_is_a_line(err, sizeof err);
+    PROMISE(most == 0 || e.n <= most, "%lld tokens; the limit is %lld", (long long)e.n, (long long)most);
+    for (int64_t x = 0; x < e.n && e.spans != NULL; x++) {
+        const int64_t end = e.texts[x] == 0 ? half.size : e.texts[x] == 1 ? rest.size : 0;
+        PROMISE(e.ids[x] >= 0 && e.ids[x] < tok_size(t) && e.spans[x].begin >= 0 &&
+                    e.spans[x].begin <= e.spans[x].end && e.spans[x].end <= end,
+                "token %d at %lld to %lld of %lld", e.ids[x], (long long)e.spans[x].begin, (long long)e.spans[x].end,
+                (long long)end);
+    }
+    tok_encoding_free(&e);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

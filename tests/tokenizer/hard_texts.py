@@ -114,3 +114,27 @@ def special_texts():
     texts = [form.format(s) for s in SPECIAL for form in ("{0}", "{0}{0}", " {0}", "{0} ", "  {0}  ", "a {0} b", "a{0}b", "a  {0}  b", "é{0}\n{0}", "{0} {0}")]
     draw = random.Random(9)
     return texts + ["".join(draw.choice(AROUND) + draw.choice(SPECIAL) for _ in range(draw.randrange(1, 5))) + draw.choice(AROUND) for _ in range(250)]
+
+
+WORDPIECE = """
+Café NAÏVE straße İstanbul ĲSSEL ΑΣΣΟΣ
+ﬁne ½ ａｂ Ａ！
+한글 값 \u1112\u1161\u11ab 日本語abc漢字 \U00020000x\U0002f800 カタカナ ひらがな
+e\u0323\u0301 e\u0301\u0323 \u0344\u0345\u0301 q\u0307\u0323\u0334 \u1e9b\u0323 \u0f73\u0f71 \u212b\u2126
+x\u16ff0\u0301 \U0001d15e\U0001d165 \u302e\u302f\u0301 \u0b48\u09cb
+a\ufffdb\u00adc\u200bd\u2060e\ue000f\u0378g\U000f0000h\u0000i\u0085j\u000bk
+a\u00a0b\u3000c\u2028d\u2029e\u1680f\u202fg
+!a"b#c$d%e&f'g(h)i*j+k,l-m.n/o:p;q<r=s>t?u@v[w\\x]y^z_a`b{c|d}e~f
+«a» „b“ c…d 、。 ¡¿ § ¶ · ‿ ⸺ ﹁ 〝 \u2e52 \u1b5a
+[CLS] a [SEP] b[MASK]c [UNK][PAD] [cls] [ MASK ] ##a a##b
+<s> a </s> b<mask>c  <mask>  d [UNK]<pad> <mask\u3000> \u3000<mask>
+ <e>  x <e>\ty Ab c ab c AB C Ａb c the \u0301 the, other the_ theＥ x  e x \u2003Ｅ x
+"""
+
+
+def wordpiece_texts():
+    """Return the texts that are UTF-8, and those on the limits of WordPiece."""
+    words = ["x" * 100, "x" * 101, "é" * 100, "é" * 101, "가" * 50, "語" * 300, "e\u0301" * 100, "a\u0323" * 60 + "\u0301" * 80]
+    texts = [*WORDPIECE.split("\n")[1:-1], WORDPIECE, *words, *("a " + w + " b" for w in words), *random_texts(150, 2)]
+    texts += [s.replace("</s>", draw) for draw, s in zip(["[MASK]", "<mask>", "<s>", "[SEP]"] * 40, special_texts()[::3])]
+    return [t.encode() for t in texts] + [t for t in hard_texts() if t.decode("utf-8", "ignore").encode() == t]

@@ -23,6 +23,15 @@ static void use(const tokenizer *t)
         all[k] = (int32_t)((int64_t)k * tok_size(t) / 64);
     assert_int_equal(tok_decode(t, all, 64, true, &back, &size, err), TOK_OK);
     free(back);
+    const tok_string whole = {text, sizeof(text) - 1};
+    tok_encoding e;
+    assert_int_equal(tok_encode_pair(t, whole, &whole, 0, &e, err), TOK_OK);
+    for (int64_t k = 0; k < e.n; k++) {
+        assert_in_range(e.texts[k] + 1, 0, 2);
+        if (e.spans != NULL)
+            assert_true(e.spans[k].begin >= 0 && e.spans[k].begin <= e.spans[k].end && e.spans[k].end <= whole.size);
+    }
+    tok_encoding_free(&e);
 }
 
 /* Return true if the bytes can be read as a tokenizer. */
@@ -47,8 +56,8 @@ static bool try(const char *bytes, int64_t size)
     return true;
 }
 
-static const char *const names[] = {"t5.model",   "fallback.model", "suffix.model",   "t5.json",
-                                    "first.json", "fallback.json",  "compact t5.json"};
+static const char *const names[] = {"t5.model",      "fallback.model",  "suffix.model", "t5.json",   "first.json",
+                                    "fallback.json", "compact t5.json", "mpnet.json",   "words.json"};
 enum { N_NAMES = sizeof(names) / sizeof(names[0]) };
 
 static file load_data(const char *name)
@@ -182,12 +191,12 @@ static void errors_in_a_json_are_named(void **state)
     refused("t5.json", "charsmap\":\"", "charsmap\":\"====", "base64");
     refused("t5.json", "charsmap\":\"", "charsmap\":\"AAAA", "trie of 0 bytes");
     refused("t5.json", "charsmap\":\"", "charsmap\":\"////", "trie of 16777215");
-    refused("t5.json", "\"Strip\"", "\"Lowercase\"", "normalizer \"Lowercase\" is not supported");
+    refused("t5.json", "\"Strip\"", "\"NFKD\"", "normalizer \"NFKD\" is not supported");
     refused("t5.json", " {2,}", "\\\\s+", "regular expression");
     refused("t5.json", "\"Metaspace\"", "\"ByteLevel\"", "pre_tokenizer \"ByteLevel\"");
     refused("t5.json", "\"replacement\":\"\xe2\x96\x81\"", "\"replacement\":\"__\"", "one character");
     refused("t5.json", "\"always\"", "\"often\"", "prepend_scheme \"often\"");
-    refused("t5.json", "\"TemplateProcessing\"", "\"BertProcessing\"", "post_processor \"BertProcessing\"");
+    refused("t5.json", "\"TemplateProcessing\"", "\"ByteLevel\"", "post_processor \"ByteLevel\"");
     refused("t5.json", "\"single\":[{\"Sequence\"", "\"single\":[{\"Sequenze\"", "special token");
     refused("t5.json", "\"ids\":[1]", "\"ids\":[-1]", "id -1");
     refused("t5.json", "\"id\":1,", "\"id\":3,", "added_tokens[1] has id 3; it must be 1");
@@ -200,6 +209,34 @@ static void errors_in_a_json_are_named(void **state)
     refused("fallback.json", "\"Fuse\"", "\"CTC\"", "decoder \"CTC\"");
     refused("fallback.json", "\"ByteFallback\"},{\"type\":\"Fuse\"", "\"Fuse\"},{\"type\":\"ByteFallback\"",
             "after Fuse");
+}
+
+static void errors_in_wordpiece_are_named(void **state)
+{
+    (void)state;
+    refused("bert.json", "\"unk_token\":\"[UNK]\"", "\"unk_token\":\"[NO]\"",
+            "model.unk_token is \"[NO]\", which model.vocab does not have");
+    refused("bert.json", "\"unk_token\"", "\"unk\"", "model has no text \"unk_token\"");
+    refused("bert.json", "\"continuing_subword_prefix\"", "\"prefix\"", "\"continuing_subword_prefix\"");
+    refused("bert.json", "per_word\":100", "per_word\":1e2", "max_input_chars_per_word is no such number");
+    refused("bert.json", "per_word\":100", "per_word\":-1", "max_input_chars_per_word is no such number");
+    refused("bert.json", "max_input_chars_per_word", "max", "max_input_chars_per_word is missing");
+    refused("bert.json", "\"[PAD]\":0", "\"[PAD]\":1", "both \"[PAD]\" and \"[UNK]\"");
+    refused("bert.json", "\"[PAD]\":0", "\"[PAD]\":-1", "model.vocab has -1 for \"[PAD]\"; it must be 0 to");
+    refused("bert.json", "\"[PAD]\":0", "\"[PAD]\":4000000", "has 4000000 for \"[PAD]\"; it must be 0 to");
+    refused("bert.json", "\"[PAD]\":0", "\"[PAD]\":\"0\"", "has no integer for \"[PAD]\"; it must be 0 to");
+    refused("bert.json", "\"vocab\":{", "\"vocab\":{},\"x\":{", "vocab has 0 pieces");
+    refused("bert.json", "\"lowercase\":true", "\"lowercase\":1", "\"lowercase\" that is not true or false");
+    refused("bert.json", "\"strip_accents\":null", "\"strip_accents\":1", "\"strip_accents\"");
+    refused("bert.json", "\"BertPreTokenizer\"", "\"Split\"", "pre_tokenizer \"Split\" is not supported");
+    refused("bert.json", "\"pair\":[", "\"pair\":[],\"x\":[", "\"pair\" of the post_processor has not the Sequences A");
+    refused("bert.json", "\"ids\":[2]", "\"ids\":[2000000]",
+            "an id of the post_processor is 2000000; it must be below");
+    refused("words.json", "\"NFD\"", "\"NFKD\"", "normalizer \"NFKD\" is not supported");
+    refused("cased.json", "\"sep\":[", "\"sep\":[[],", "BertProcessing has no \"sep\"");
+    refused("mpnet.json", "\"cls\":", "\"class\":", "RobertaProcessing has no \"cls\"");
+    refused("mpnet.json", "\"trim_offsets\":true", "\"trim_offsets\":1", "trim_offsets");
+    refused("mpnet.json", "\"prefix\":\"##\"", "\"prefix\":2", "decoder WordPiece has no text \"prefix\"");
 }
 
 /* Very long scores and pieces. A score must be a finite number; a piece has at most 1 MB. */
@@ -297,7 +334,8 @@ static int cancel_later(void *context)
 static void a_long_text_can_be_cancelled(void **state)
 {
     enum { SIZE = 4 << 20 };
-    static const char *const kinds[] = {"t5.json", "white.json", "fallback.json", "t5.model", "suffix.model", "bytes"};
+    static const char *const kinds[] = {"t5.json",      "white.json", "fallback.json", "t5.model",
+                                        "suffix.model", "mpnet.json", "bytes"};
     char *long_text = malloc(SIZE);
     (void)state;
     for (int shape = 0; shape < 3; shape++) {
@@ -538,9 +576,9 @@ static void every_allocation_may_fail(void **state)
     (void)state;
     if (!STARVES)
         skip();
-    static const char *const small[] = {"suffix.model", "never.json", "compact never.json", "bytes"};
-    for (int k = 0; k < 4; k++) {
-        const bool bytes = k == 3;
+    static const char *const small[] = {"suffix.model", "never.json", "compact never.json", "mpnet.json", "bytes"};
+    for (int k = 0; k < 5; k++) {
+        const bool bytes = k == 4;
         const file f = bytes ? (file){0} : load_data(small[k]);
         long n_allocations = 1;
         for (long n = 1; n <= n_allocations; n += 1 + n / 40) {
@@ -578,6 +616,16 @@ static void every_allocation_may_fail(void **state)
         }
         status = TOK_FAILED;
         for (long n = 1; status != TOK_OK; n++) {
+            const tok_string whole = {text, sizeof(text) - 1};
+            tok_encoding e;
+            starve(n, true);
+            status = tok_encode_pair(t, whole, &whole, 0, &e, err);
+            starve_end();
+            assert_true(status == TOK_OK || (status == TOK_FAILED && e.ids == NULL && e.n == 0));
+            tok_encoding_free(&e);
+        }
+        status = TOK_FAILED;
+        for (long n = 1; status != TOK_OK; n++) {
             char *back;
             int64_t size;
             int32_t ids[200];
@@ -597,19 +645,13 @@ static void every_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(truncated_files_are_refused),
-        cmocka_unit_test(changed_bytes_do_no_harm),
-        cmocka_unit_test(mutated_files_do_no_harm),
-        cmocka_unit_test(errors_in_a_json_are_named),
-        cmocka_unit_test(long_parts_are_bounded),
-        cmocka_unit_test(nested_steps_are_refused),
-        cmocka_unit_test(deep_json_is_refused),
-        cmocka_unit_test(errors_in_a_model_are_named),
-        cmocka_unit_test(a_random_charsmap_does_no_harm),
-        cmocka_unit_test(replacements_end_with_the_map),
-        cmocka_unit_test(errors_beside_a_model_are_named),
-        cmocka_unit_test(steps_that_grow_are_stopped),
-        cmocka_unit_test(a_long_text_can_be_cancelled),
+        cmocka_unit_test(truncated_files_are_refused),   cmocka_unit_test(changed_bytes_do_no_harm),
+        cmocka_unit_test(mutated_files_do_no_harm),      cmocka_unit_test(errors_in_a_json_are_named),
+        cmocka_unit_test(errors_in_wordpiece_are_named), cmocka_unit_test(long_parts_are_bounded),
+        cmocka_unit_test(nested_steps_are_refused),      cmocka_unit_test(deep_json_is_refused),
+        cmocka_unit_test(errors_in_a_model_are_named),   cmocka_unit_test(a_random_charsmap_does_no_harm),
+        cmocka_unit_test(replacements_end_with_the_map), cmocka_unit_test(errors_beside_a_model_are_named),
+        cmocka_unit_test(steps_that_grow_are_stopped),   cmocka_unit_test(a_long_text_can_be_cancelled),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,12 +1,17 @@
 /* tokens.c -- prints the tokens of texts read from standard input, for scripts that compare them with other tokenizers.
  *
- *     tokens PATH EXTRA_IDS encode|decode|time [SPECIAL]
+ *     tokens PATH EXTRA_IDS encode|decode|normalize|time [SPECIAL]
+ *     tokens PATH EXTRA_IDS pairs [MAX_TOKENS]
  *
  * PATH is a file, a directory or "bytes". A text is written as a u32 with its size, then its bytes; a list of tokens as
- * a u32 with their number, then an i32 per token. `decode` reads lists of tokens and writes texts. `time` encodes each
- * text and writes the seconds that this took.
+ * a u32 with their number, then an i32 per token. `decode` reads lists of tokens and writes texts. `normalize` applies
+ * the normalizer of a tokenizer.json. `time` encodes each text and writes the seconds that this took.
+ *
+ * `pairs` reads pairs of texts; the size 0xffffffff stands for no second text. It writes a u32 with the number of
+ * tokens, and then an i32 each of the tokens, their types, texts, and begins and ends of spans; without spans, these
+ * are -1.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,12 +41,57 @@ static tok_status one(const tokenizer *t, const char *mode, bool flag, const voi
         free(ids);
         return status;
     }
+    if (mode[0] == 'n') {
+        tok_work w = {.t = t};
+        int64_t front = 1;
+        tok_normalize_json(&w, data, n, 0, &front);
+        put(w.normalized.bytes, (uint32_t)w.normalized.size, 1);
+        const tok_status status = tok_work_status(&w, n, err);
+        tok_work_free(&w);
+        return status;
+    }
     char *text;
     const tok_status status = tok_decode(t, data, n, flag, &text, &made_n, err);
     if (status == TOK_OK)
         put(text, (uint32_t)made_n, 1);
     free(text);
     return status;
+}
+
+/* Read a text. Return false at the end of the input. */
+static bool read_text(tok_string *to, char **bytes)
+{
+    uint32_t n;
+    *bytes = NULL;
+    if (fread(&n, sizeof(n), 1, stdin) != 1)
+        return false;
+    *to = (tok_string){NULL, n};
+    *bytes = n != UINT32_MAX ? malloc((size_t)n + 1) : NULL;
+    to->text = *bytes;
+    return n == UINT32_MAX || (*bytes != NULL && fread(*bytes, 1, n, stdin) == n);
+}
+
+static int pairs(const tokenizer *t, int64_t max_tokens, char *err)
+{
+    tok_string a, b;
+    char *first, *second;
+    tok_status status = TOK_OK;
+    while (status == TOK_OK && read_text(&a, &first) && read_text(&b, &second)) {
+        tok_encoding e;
+        status = tok_encode_pair(t, a, second != NULL ? &b : NULL, max_tokens, &e, err);
+        put(e.ids, (uint32_t)e.n, sizeof(*e.ids));
+        fwrite(e.types, sizeof(*e.types), (size_t)e.n, stdout);
+        fwrite(e.texts, sizeof(*e.texts), (size_t)e.n, stdout);
+        for (int end = 0; end < 2; end++)
+            for (int64_t k = 0; k < e.n; k++) {
+                const int32_t place = e.spans == NULL ? -1 : (int32_t)(end ? e.spans[k].end : e.spans[k].begin);
+                fwrite(&place, sizeof(place), 1, stdout);
+            }
+        tok_encoding_free(&e);
+        free(first);
+        free(second);
+    }
+    return status == TOK_OK ? 0 : fail(err);
 }
 
 static double now(void)
@@ -54,7 +104,7 @@ static double now(void)
 int main(int argc, char **argv)
 {
     if (argc < 4)
-        return fail("PATH EXTRA_IDS encode|decode|time [1]");
+        return fail("PATH EXTRA_IDS encode|decode|normalize|time [1]");
     char err[TOK_ERR_MAX];
     tokenizer *t;
     const int32_t extra = atoi(argv[2]);
@@ -65,6 +115,11 @@ int main(int argc, char **argv)
     const double opened = now() - start;
     const bool flag = argc > 4 && argv[4][0] == '1', numbers = argv[3][0] == 'd';
     double seconds = 0;
+    if (argv[3][0] == 'p') {
+        const int result = pairs(t, argc > 4 ? atoll(argv[4]) : 0, err);
+        tok_close(t);
+        return result;
+    }
     for (uint32_t n; fread(&n, sizeof(n), 1, stdin) == 1;) {
         const size_t size = (size_t)n * (numbers ? 4 : 1);
         char *data = malloc(size + 1);
