@@ -1,5 +1,6 @@
 /* model.c -- opens a model from a folder or a packed file, describes it, and writes it packed.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/folder.h"
 #include "checkpoint/modules.h"
 #include "t5/gguf.h"
 #include "tokenizer/tokenizer.h"
@@ -15,36 +16,6 @@
 
 /* ------------------------------------------------------------------------------------------------ files of a folder */
 
-/* The files of an adapter of PEFT. transformers recognizes it by the first. */
-static const char *const adapter_names[] = {"adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"};
-enum { ADAPTER_NAMES = 3 };
-
-static bool has_adapter(const char *folder)
-{
-    bool found = false;
-    for (int n = 0; n < ADAPTER_NAMES; n++)
-        found = found || model_has_file(folder, adapter_names[n]);
-    return found;
-}
-
-/* Add notes about files that are not read, although their names say that they may change results. */
-static rp_status note_unread(rp_t5 *m, const char *folder)
-{
-    const char *weights = io_checkpoint_at(m->file, 0)->file;
-    char index[64];
-    rp_status status = RP_OK;
-    snprintf(index, sizeof index, "%.40s.index.json", weights);
-    if (model_has_file(folder, index))
-        status = t5_model_failed(model_add_note(&m->notes, "%s: %s is read, so %s is not", folder, weights, index));
-    for (int n = 1; n < ADAPTER_NAMES && status == RP_OK; n++)
-        if (model_has_file(folder, adapter_names[n]))
-            status = t5_model_failed(model_add_note(&m->notes, "%s: %s is not read, because there is no %s", folder,
-                                                    adapter_names[n], adapter_names[0]));
-    if (status == RP_OK && model_has_file(folder, "custom_generate/generate.py"))
-        status = t5_model_failed(model_add_note(&m->notes, "%s: custom_generate/generate.py is not run", folder));
-    return status;
-}
-
 static rp_status read_config(rp_t5 *m, const char *folder)
 {
     size_t size;
@@ -52,8 +23,8 @@ static rp_status read_config(rp_t5 *m, const char *folder)
     if (path == NULL)
         return t5_no_memory();
     rp_status status = t5_model_failed(model_read_text(&m->files, path, &m->config_text, &size));
-    if (status == RP_OK && m->config_text == NULL && has_adapter(folder))
-        status = t5_refuse_adapter(folder);
+    if (status == RP_OK && m->config_text == NULL && model_has_adapter(folder))
+        status = t5_model_failed(model_refuse_adapter(folder));
     else if (status == RP_OK && m->config_text == NULL)
         status = t5_fail(RP_E_ARG,
                          "%s: there is no config.json in it (give a folder that save_pretrained wrote, or a file of "
@@ -271,23 +242,12 @@ static rp_status note_source(rp_t5 *m, const char *path)
     return m->folder != NULL && m->source != NULL ? RP_OK : t5_no_memory();
 }
 
-/* Open the weights of a folder. A folder of PEFT may have the config.json of its model, with or without the weights;
- * transformers would apply the adapter to them. */
 static rp_status open_weights(rp_t5 *m, const char *folder)
 {
-    char err[IO_ERR_MAX] = "";
-    const io_status status = io_checkpoint_open(&m->file, folder, err);
-    if (status == IO_ABSENT && has_adapter(folder))
-        return t5_refuse_adapter(folder);
-    if (status != IO_OK)
-        return t5_fail(RP_E_ARG, "%s", err);
-    if (model_has_file(folder, adapter_names[0]))
-        return t5_fail(RP_E_UNSUPPORTED,
-                       "%s: it has an adapter of PEFT beside the model (load it with peft, call merge_and_unload and "
-                       "then save_pretrained, and give that folder; or remove adapter_config.json to use the model "
-                       "without the adapter)",
-                       folder);
-    return note_unread(m, folder);
+    const rp_status status = t5_model_failed(model_open_weights(&m->file, &m->notes, folder));
+    if (status != RP_OK || !model_has_file(folder, "custom_generate/generate.py"))
+        return status;
+    return t5_model_failed(model_add_note(&m->notes, "%s: custom_generate/generate.py is not run", folder));
 }
 
 /* `own`: use the tokenizer of the model itself. */
@@ -301,9 +261,9 @@ static rp_status open_transformer(rp_t5 *m, const char *path, int type, bool own
     if (status == RP_OK && m->file != NULL)
         status = t5_model_failed(model_note_checkpoint(&m->files, m->file, path));
     if (status == RP_OK && m->file != NULL)
-        status = t5_strip_prefixes(m, path);
+        status = t5_model_failed(model_strip_prefixes(m->file, &t5_names, &m->notes, path));
     if (status == RP_OK && m->file != NULL)
-        status = t5_check_names(m->file, path);
+        status = t5_model_failed(model_check_names(m->file, &t5_names, path));
     if (status == RP_OK && m->load != RP_T5_LOAD_TEXT)
         status = t5_finish(
             m, t5_weights_pack(&m->weights, &m->config, m->file, path, type, m->load == RP_T5_LOAD_SIZES, m->pool));

@@ -5,6 +5,7 @@
 #define RELPOS_T5_MODEL_H
 
 #include "checkpoint/files.h"
+#include "checkpoint/names.h"
 #include "checkpoint/notes.h"
 #include "checkpoint/weights.h"
 #include <pthread.h>
@@ -144,6 +145,8 @@ typedef struct t5_weights {
     model_store store;
 } t5_weights;
 
+extern const model_naming t5_names; /* prefixes of the names of tensors */
+
 /* Pack the tensors of a checkpoint. With `sizes`, only check them and add up their sizes. A negative type selects the
  * narrowest type that represents the numbers in the file exactly. */
 rp_status t5_weights_pack(t5_weights *w, const t5_config *c, const io_checkpoint *file, const char *path, int type,
@@ -192,16 +195,6 @@ struct rp_t5 {
     rp_t5_info info;
     model_notes notes; /* rp_t5_note */
 };
-
-/* ------------------------------------------------------------------------------------------------ prefixes.c */
-
-/* Add a note about tensors of the file that are left out. Remove the prefixes that the names of all tensors share, such
- * as "module.", and add a note about them. */
-rp_status t5_strip_prefixes(rp_t5 *m, const char *path);
-/* Refuse tensors of an adapter, names with another prefix, and a prefix that only some names have. Other
- * missing tensors are reported by packing. */
-rp_status t5_check_names(const io_checkpoint *file, const char *path);
-rp_status t5_refuse_adapter(const char *path); /* report that a file or folder is an adapter of PEFT */
 
 /* ------------------------------------------------------------------------------------------------ arguments.c */
 

@@ -177,12 +177,12 @@ static rp_status take_tokenizer(rp_t5 *m, const char *prefix)
 rp_status t5_single(rp_t5 *m, const char *path)
 {
     char err[IO_ERR_MAX] = "";
-    rp_status status = t5_strip_prefixes(m, path);
+    rp_status status = t5_model_failed(model_strip_prefixes(m->file, &t5_names, &m->notes, path));
     if (status != RP_OK)
         return status;
     const char *prefix = find_prefix(m->file);
     if (prefix == NULL || prefix[0] == 0)
-        status = t5_check_names(m->file, path);
+        status = t5_model_failed(model_check_names(m->file, &t5_names, path));
     if (status == RP_OK && prefix != NULL)
         status = take_tokenizer(m, prefix);
     else if (status == RP_OK)

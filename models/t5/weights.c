@@ -8,6 +8,14 @@
 
 enum { NAME = 192 };
 
+static const char *const prefixes[] = {"_orig_mod.", "module.", "model."};
+
+const model_naming t5_names = {.prefixes = prefixes,
+                               .n_prefixes = sizeof prefixes / sizeof *prefixes,
+                               .tensor = "encoder.block.0.layer.0.layer_norm.weight",
+                               .other = T5_EMBEDDED_TOKENIZER,
+                               .kind = "T5"};
+
 /* State of a walk over all weights of a model. */
 typedef struct walk {
     t5_weights *w;
