@@ -33,3 +33,8 @@ rp_status model_no_memory_for(const char *what, int64_t bytes)
         "inputs)",
         (long long)bytes, what);
 }
+
+rp_status model_cancelled(void)
+{
+    return model_fail(RP_E_CANCELLED, "the callback cancelled the call");
+}

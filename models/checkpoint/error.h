@@ -9,6 +9,7 @@
 rp_status model_fail(rp_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 rp_status model_no_memory(void);
 rp_status model_no_memory_for(const char *what, int64_t bytes);
+rp_status model_cancelled(void);
 const char *model_error(void); /* the message of the last failure in this thread */
 
 #endif

@@ -9,7 +9,8 @@
 const char *const t5_beside_names[T5_BESIDE] = {"added_tokens.json", "tokenizer_config.json",
                                                 "special_tokens_map.json"};
 enum { TOKENIZER_CONFIG = 1 }; /* index of tokenizer_config.json */
-const char *const t5_beside_keys[T5_BESIDE] = {"added_tokens", "tokenizer_config", "special_tokens_map"};
+const char *const t5_packed_keys[T5_BESIDE + 1] = {"added_tokens", "tokenizer_config", "special_tokens_map",
+                                                   T5_GENERATION_KEY};
 
 rp_status t5_read_beside(rp_t5 *m, const char *folder)
 {
@@ -29,7 +30,7 @@ rp_status t5_read_beside(rp_t5 *m, const char *folder)
 rp_status t5_copy_beside(rp_t5 *m)
 {
     for (int k = 0; k < T5_BESIDE; k++) {
-        const char *text = io_checkpoint_meta(m->file, t5_beside_keys[k]);
+        const char *text = io_checkpoint_meta(m->file, t5_packed_keys[k]);
         if (text != NULL && (m->beside_text[k] = strdup(text)) == NULL)
             return t5_no_memory();
     }

@@ -54,7 +54,7 @@ rp_status t5_linear_failed(rp_status status)
 
 rp_status t5_cancelled(void)
 {
-    return t5_fail(RP_E_CANCELLED, "the callback cancelled the call");
+    return t5_model_failed(model_cancelled());
 }
 
 rp_status t5_check_cancelled(const rp_t5_generation *g)

@@ -2,17 +2,13 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/folder.h"
 #include "checkpoint/modules.h"
+#include "checkpoint/packed.h"
 #include "t5/gguf.h"
 #include "tokenizer/tokenizer.h"
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-#define PACKED_FORMAT   "relpos-t5 2" /* metadata "format" of a packed file */
-#define PACKED_FORMAT_1 "relpos-t5 1" /* metadata "format" of relpos 0.1: no checksum and no source */
 
 /* ------------------------------------------------------------------------------------------------ files of a folder */
 
@@ -94,8 +90,8 @@ static void fill_info(rp_t5 *m)
                            .experts = c->experts,
                            .not_finite = w->store.not_finite,
                            .packed = m->packed,
-                           .source = m->source != NULL ? m->source : "",
-                           .source_checksum = m->source_checksum,
+                           .source = m->origin.name != NULL ? m->origin.name : "",
+                           .source_checksum = m->origin.checksum,
                            .vector_width = model_modules_width(m->modules),
                            .vector_tokens = model_modules_tokens(m->modules),
                            .cleans_up = cleans_up};
@@ -103,69 +99,12 @@ static void fill_info(rp_t5 *m)
 
 /* ------------------------------------------------------------------------------------------------ checksums */
 
-static uint64_t checksum_of(const char *name, const void *data, size_t size)
-{
-    return io_checksum(io_checksum(1, name, strlen(name)), data, size);
-}
-
-/* Sum the checksums of all tensors; the order of tensors does not matter. The progress callback may cancel this. */
-static rp_status tensors_checksum(const io_checkpoint *file, rp_progress *progress, void *context, uint64_t *sum)
-{
-    double all = 0, done = 0;
-    for (size_t n = 0; n < io_checkpoint_size(file); n++)
-        all += (double)io_checkpoint_at(file, n)->bytes;
-    for (size_t n = 0; n < io_checkpoint_size(file); n++) {
-        const io_tensor *t = io_checkpoint_at(file, n);
-        *sum += io_tensor_checksum(t, io_checksum(1, t->name, strlen(t->name)));
-        done += (double)t->bytes;
-        if (progress != NULL && progress(context, all > 0 ? done / all : 1) != 0)
-            return t5_cancelled();
-    }
-    return RP_OK;
-}
-
-/* Keys of metadata that the checksum of a packed file covers, in addition to t5_beside_keys. */
-static const char *const checked_keys[] = {
-    "format", "layout", "type", "config", "not_finite", "generation_config", "source", "source_checksum"};
-enum { CHECKED_KEYS = sizeof checked_keys / sizeof *checked_keys };
-
-/* Returns the metadata of a key, or NULL if there is none. */
-typedef const char *meta_getter(const void *from, const char *key);
-
-static const char *meta_of_set(const void *from, const char *key)
-{
-    return io_meta(from, key);
-}
-
-static const char *meta_of_file(const void *from, const char *key)
-{
-    return io_checkpoint_meta(from, key);
-}
-
-static uint64_t meta_checksum(const void *from, meta_getter *get)
-{
-    uint64_t sum = 0;
-    for (int k = 0; k < CHECKED_KEYS + T5_BESIDE; k++) {
-        const char *key = k < CHECKED_KEYS ? checked_keys[k] : t5_beside_keys[k - CHECKED_KEYS],
-                   *value = get(from, key);
-        if (value != NULL)
-            sum += checksum_of(key, value, strlen(value));
-    }
-    return sum;
-}
-
-static uint64_t set_checksum(const io_set *set)
-{
-    uint64_t sum = meta_checksum(set, meta_of_set);
-    for (size_t n = 0; n < set->n_arrays; n++)
-        sum += checksum_of(set->arrays[n].name, set->arrays[n].data, set->arrays[n].bytes);
-    return sum;
-}
+static const model_packed packed_kind = {
+    .format = "relpos-t5 2", .keys = t5_packed_keys, .n_keys = sizeof t5_packed_keys / sizeof *t5_packed_keys};
+#define PACKED_FORMAT_1 "relpos-t5 1" /* metadata "format" of relpos 0.1: no checksum and no source */
 
 rp_status rp_t5_check_file(const rp_t5 *m, rp_progress *progress, void *context)
 {
-    char found[T5_CHECKSUM];
-    uint64_t sum = 0;
     if (m == NULL)
         return t5_fail(RP_E_ARG, "model is NULL; open one with rp_t5_open");
     if (m->packed < 2)
@@ -173,73 +112,15 @@ rp_status rp_t5_check_file(const rp_t5 *m, rp_progress *progress, void *context)
                                                           "(pack it first)"
                                                         : "the file was packed by relpos 0.1 and has no checksum (pack "
                                                           "the folder again)");
-    const rp_status status = tensors_checksum(m->file, progress, context, &sum);
-    if (status != RP_OK)
-        return status;
-    sum += meta_checksum(m->file, meta_of_file);
-    const char *kept = io_checkpoint_meta(m->file, "checksum");
-    snprintf(found, sizeof found, "%016llx", (unsigned long long)sum);
-    if (kept != NULL && strcmp(kept, found) == 0)
-        return RP_OK;
-    return t5_fail(RP_E_ARG,
-                   "the file has the checksum %s, but had %.16s when it was packed (copy it or pack it again)", found,
-                   kept != NULL ? kept : "none");
+    return t5_model_failed(model_check_checksum(m->file, &packed_kind, progress, context));
 }
 
 rp_status rp_t5_checksum(const rp_t5 *m, char text[17])
 {
-    char err[IO_ERR_MAX] = "";
-    io_checkpoint *file;
-    uint64_t sum = 0;
-    rp_status status = RP_OK;
     if (m == NULL || text == NULL)
         return t5_fail(RP_E_ARG, "model or text is NULL; pass both");
-    if (m->folder == NULL && m->source != NULL) {
-        memcpy(text, m->source_checksum, T5_CHECKSUM);
-        return RP_OK;
-    }
-    if (m->folder == NULL) /* a file of relpos 0.1 */
-        status = t5_finish(m, tensors_checksum(m->file, NULL, NULL, &sum));
-    else if (io_checkpoint_open(&file, m->folder, err) != IO_OK)
-        return t5_fail(RP_E_ARG, "%s", err);
-    else {
-        tensors_checksum(file, NULL, NULL, &sum);
-        const bool unchanged = io_checkpoint_unchanged(file, err) == IO_OK;
-        io_checkpoint_close(file);
-        if (!unchanged)
-            return t5_fail(RP_E_ARG, "%s", err);
-    }
-    snprintf(text, T5_CHECKSUM, "%016llx", (unsigned long long)sum);
-    return status;
-}
-
-/* Add to the metadata the name of the model's folder and the checksum of its tensors. */
-static rp_status describe_source(const rp_t5 *m, io_set *set)
-{
-    char checksum[T5_CHECKSUM];
-    if (m->source == NULL) /* unknown if the model is a file of relpos 0.1 */
-        return RP_OK;
-    const rp_status status = rp_t5_checksum(m, checksum);
-    if (status != RP_OK)
-        return status;
-    return io_add_meta(set, "source", m->source) == 0 && io_add_meta(set, "source_checksum", checksum) == 0
-               ? RP_OK
-               : t5_no_memory();
-}
-
-/* Record the path of a folder or .gguf file, and its last component as the name of the model. */
-static rp_status note_source(rp_t5 *m, const char *path)
-{
-    char full[PATH_MAX];
-    const char *known = realpath(path, full);
-    if (known == NULL && access(path, F_OK) == 0) /* a file without a name, such as one of memfd_create */
-        known = path;
-    if (known == NULL)
-        return t5_fail(RP_E_ARG, "%s: cannot be read: %s (check the path)", path, strerror(errno));
-    m->folder = strdup(known);
-    const char *slash = strrchr(known, '/');
-    m->source = strdup(slash != NULL ? slash + 1 : known);
-    return m->folder != NULL && m->source != NULL ? RP_OK : t5_no_memory();
+    const rp_status status = t5_model_failed(model_origin_checksum(&m->origin, m->file, text));
+    return m->origin.folder == NULL && m->origin.name == NULL ? t5_finish(m, status) : status;
 }
 
 static rp_status open_weights(rp_t5 *m, const char *folder)
@@ -278,13 +159,13 @@ static rp_status open_transformer(rp_t5 *m, const char *path, int type, bool own
 static rp_status open_folder(rp_t5 *m, const char *path, int type, bool own)
 {
     char *inner = NULL;
-    rp_status status = note_source(m, path);
+    rp_status status = t5_model_failed(model_note_origin(&m->origin, path));
     if (status == RP_OK)
         status = t5_model_failed(model_modules_find(&m->modules, &m->files, path, &inner));
     if (status == RP_OK && inner != NULL) {
-        free(m->folder);
-        m->folder = realpath(inner, NULL);
-        if (m->folder == NULL)
+        free(m->origin.folder);
+        m->origin.folder = realpath(inner, NULL);
+        if (m->origin.folder == NULL)
             status =
                 t5_fail(RP_E_ARG, "%s: cannot be read: %s (check the paths in modules.json)", inner, strerror(errno));
     }
@@ -301,7 +182,7 @@ static rp_status open_folder(rp_t5 *m, const char *path, int type, bool own)
 /* Open a file of weights without a config.json. */
 static rp_status open_single(rp_t5 *m, const char *path, int type)
 {
-    rp_status status = note_source(m, path);
+    rp_status status = t5_model_failed(model_note_origin(&m->origin, path));
     if (status == RP_OK)
         status = t5_model_failed(model_note_file(&m->files, path));
     if (status == RP_OK)
@@ -326,7 +207,7 @@ static rp_status copy_meta(const rp_t5 *m, const char *key, char **text)
 
 static rp_status open_gguf(rp_t5 *m, const char *path, int type, bool own)
 {
-    rp_status status = note_source(m, path);
+    rp_status status = t5_model_failed(model_note_origin(&m->origin, path));
     if (status == RP_OK)
         status = t5_model_failed(model_note_file(&m->files, path));
     if (status == RP_OK)
@@ -350,36 +231,25 @@ static rp_status open_gguf(rp_t5 *m, const char *path, int type, bool own)
 
 static rp_status open_packed(rp_t5 *m, const char *path, int type)
 {
-    const char *format = io_checkpoint_meta(m->file, "format"), *packed = io_checkpoint_meta(m->file, "type");
-    m->packed = format == NULL                         ? 0
-                : strcmp(format, PACKED_FORMAT) == 0   ? 2
-                : strcmp(format, PACKED_FORMAT_1) == 0 ? 1
-                                                       : 0;
+    const char *format = io_checkpoint_meta(m->file, "format");
+    m->packed = format == NULL                            ? 0
+                : strcmp(format, packed_kind.format) == 0 ? 2
+                : strcmp(format, PACKED_FORMAT_1) == 0    ? 1
+                                                          : 0;
     if (m->packed == 0)
         return t5_fail(RP_E_ARG,
                        "%s: it is not a file of `relpos t5 pack` of this version (give the folder that contains "
                        "config.json, or a .gguf file)",
                        path);
-    const char *layout = io_checkpoint_meta(m->file, "layout");
-    if (layout == NULL || strcmp(layout, LINEAR_LAYOUT) != 0)
-        return t5_fail(RP_E_ARG,
-                       "%s: its weights have layout %.16s, but this version reads layout " LINEAR_LAYOUT
-                       " (pack the folder again)",
-                       path, layout != NULL ? layout : "unknown");
-    if (m->packed > 1 && io_checkpoint_meta(m->file, "checksum") == NULL)
-        return t5_fail(RP_E_ARG, "%s: it has no checksum (copy it or pack the folder again)", path);
-    if (type >= 0 && packed != NULL && strcmp(packed, linear_type_name((linear_type)type)) != 0)
-        return t5_fail(RP_E_ARG, "%s: its weights are %.16s and not %s (pack the folder again)", path, packed,
-                       linear_type_name((linear_type)type));
-    rp_status status = t5_model_failed(model_note_file(&m->files, path));
+    rp_status status = t5_model_failed(model_check_packed(m->file, path, type, m->packed > 1));
+    if (status == RP_OK)
+        status = t5_model_failed(model_note_file(&m->files, path));
     if (status == RP_OK)
         status = copy_meta(m, "config", &m->config_text);
     if (status == RP_OK)
-        status = copy_meta(m, "generation_config", &m->generation_text);
+        status = copy_meta(m, T5_GENERATION_KEY, &m->generation_text);
     if (status == RP_OK)
-        status = copy_meta(m, "source", &m->source);
-    const char *checksum = io_checkpoint_meta(m->file, "source_checksum");
-    snprintf(m->source_checksum, sizeof m->source_checksum, "%.16s", checksum != NULL ? checksum : "");
+        status = t5_model_failed(model_copy_origin(&m->origin, m->file));
     if (status == RP_OK && m->config_text == NULL)
         status = t5_fail(RP_E_ARG, "%s: it has no config (pack the folder again)", path);
     if (status == RP_OK)
@@ -498,8 +368,7 @@ void rp_t5_close(rp_t5 *m)
     free(m->why_no_tokenizer);
     model_notes_free(&m->notes);
     model_files_free(&m->files);
-    free(m->folder);
-    free(m->source);
+    model_origin_free(&m->origin);
     free(m->config_text);
     free(m->generation_text);
     t5_kept_free(&m->kept);
@@ -542,7 +411,6 @@ rp_t5_generation rp_t5_generation_of(const rp_t5 *m)
 rp_status rp_t5_pack(const rp_t5 *m, const char *path)
 {
     io_set set = {0};
-    char err[IO_ERR_MAX] = "", count[24], checksum[T5_CHECKSUM];
     if (m == NULL || path == NULL)
         return t5_fail(RP_E_ARG, "model or path is NULL; pass both");
     rp_status status = t5_need_weights(m);
@@ -558,7 +426,6 @@ rp_status rp_t5_pack(const rp_t5 *m, const char *path)
         status = t5_fail(RP_E_ARG, "%s: the model was read from this file (give another name)", path);
     if (status == RP_OK)
         status = t5_weights_list(&m->weights, &m->config, &set);
-    snprintf(count, sizeof count, "%lld", (long long)m->weights.store.not_finite);
     char *compact = NULL;
     int64_t size = 0;
     if (status == RP_OK && m->tokenizer_text != NULL)
@@ -569,24 +436,18 @@ rp_status rp_t5_pack(const rp_t5 *m, const char *path)
         io_add(&set, T5_TOKENIZER_ARRAY, RP_U8, 1, &size, compact != NULL ? (void *)compact : m->tokenizer_text,
                true) != 0)
         status = t5_no_memory();
-    if (status == RP_OK &&
-        (io_add_meta(&set, "format", PACKED_FORMAT) != 0 || io_add_meta(&set, "layout", LINEAR_LAYOUT) != 0 ||
-         io_add_meta(&set, "type", linear_type_name(m->weights.type)) != 0 ||
-         io_add_meta(&set, "config", m->config_text) != 0 ||
-         (m->weights.store.not_finite > 0 && io_add_meta(&set, "not_finite", count) != 0) ||
-         (m->generation_text != NULL && io_add_meta(&set, "generation_config", m->generation_text) != 0)))
+    if (status == RP_OK)
+        status = t5_model_failed(
+            model_describe_packed(&set, &packed_kind, m->weights.type, m->config_text, m->weights.store.not_finite));
+    if (status == RP_OK && m->generation_text != NULL && io_add_meta(&set, T5_GENERATION_KEY, m->generation_text) != 0)
         status = t5_no_memory();
     for (int k = 0; k < T5_BESIDE && status == RP_OK && m->tokenizer != NULL; k++)
-        if (m->beside_text[k] != NULL && io_add_meta(&set, t5_beside_keys[k], m->beside_text[k]) != 0)
+        if (m->beside_text[k] != NULL && io_add_meta(&set, t5_packed_keys[k], m->beside_text[k]) != 0)
             status = t5_no_memory();
     if (status == RP_OK)
-        status = t5_finish(m, describe_source(m, &set));
-    if (status == RP_OK) {
-        snprintf(checksum, sizeof checksum, "%016llx", (unsigned long long)set_checksum(&set));
-        status = io_add_meta(&set, "checksum", checksum) == 0 ? RP_OK : t5_no_memory();
-    }
-    if (status == RP_OK && io_write(path, IO_SAFETENSORS, &set, err) != 0)
-        status = t5_fail(RP_E_ARG, "%s", err);
+        status = t5_finish(m, t5_model_failed(model_describe_origin(&m->origin, m->file, &set)));
+    if (status == RP_OK)
+        status = t5_model_failed(model_write_packed(&set, &packed_kind, path));
     io_free(&set);
     free(compact);
     return status;

@@ -7,6 +7,7 @@
 #include "checkpoint/files.h"
 #include "checkpoint/names.h"
 #include "checkpoint/notes.h"
+#include "checkpoint/packed.h"
 #include "checkpoint/weights.h"
 #include <pthread.h>
 #include <relpos/t5.h>
@@ -166,8 +167,7 @@ struct t5_screen;
 struct t5_draft;
 struct model_modules;
 
-enum { T5_CHECKSUM = 17 }; /* size of a checksum as text: 16 hexadecimal digits and a null byte */
-enum { T5_BESIDE = 3 };    /* number of JSON files beside a tokenizer */
+enum { T5_BESIDE = 3 }; /* number of JSON files beside a tokenizer */
 
 struct rp_t5 {
     t5_config config;
@@ -181,11 +181,9 @@ struct rp_t5 {
     char *config_text, *generation_text; /* contents of the two JSON files, for writing them to a packed file */
     unsigned char *tokenizer_text;       /* contents of the tokenizer file, [tokenizer_size]; NULL: none */
     size_t tokenizer_size;
-    char *beside_text[T5_BESIDE];      /* contents of the files in t5_beside_names; NULL: absent */
-    char *folder;                      /* path of the model's folder; NULL: the model is a packed file */
-    int32_t packed;                    /* rp_t5_info.packed */
-    char *source;                      /* name of the model's folder; NULL: unknown, in a file of relpos 0.1 */
-    char source_checksum[T5_CHECKSUM]; /* rp_t5_info.source_checksum */
+    char *beside_text[T5_BESIDE]; /* contents of the files in t5_beside_names; NULL: absent */
+    model_origin origin;
+    int32_t packed; /* rp_t5_info.packed */
     model_files files;
     rp_pool *pool;
     rp_t5_loading load;
@@ -209,8 +207,11 @@ rp_status t5_check_tokens(const rp_t5 *m, const char *what, int64_t n_sources, c
 
 /* ------------------------------------------------------------------------------------------------ beside.c */
 
-/* Names of the JSON files that may accompany a tokenizer, and their metadata keys in a packed file. */
-extern const char *const t5_beside_names[T5_BESIDE], *const t5_beside_keys[T5_BESIDE];
+/* Names of the JSON files that may accompany a tokenizer. */
+extern const char *const t5_beside_names[T5_BESIDE];
+#define T5_GENERATION_KEY "generation_config"
+/* Metadata keys of a packed file of T5: those of these files, and T5_GENERATION_KEY. */
+extern const char *const t5_packed_keys[T5_BESIDE + 1];
 
 rp_status t5_read_beside(rp_t5 *m, const char *folder); /* read these files of a folder */
 rp_status t5_copy_beside(rp_t5 *m);                     /* copy them from a packed file */
