@@ -51,7 +51,7 @@ typedef struct request {
     FILE *lines;
     float *zeros;  /* [d] */
     float *vector; /* of one line; MODULES only */
-    cli_t5_lines input;
+    cli_lines input;
     bool end;                      /* all lines were read */
     int64_t n_given, tokens_given; /* lines and tokens of tasks that were made */
     double tokens_taken;           /* tokens whose results were written */
@@ -141,13 +141,13 @@ static bool add_line(request *r, const int32_t *tokens, int64_t n)
 /* Read lines until they have `tokens` tokens. */
 static int read_lines(request *r, int64_t tokens)
 {
-    cli_t5_lines *l = &r->input;
+    cli_lines *l = &r->input;
     const char *line;
     int64_t length, n;
     int32_t *read;
     r->n = r->n_tokens = r->n_given = r->tokens_given = 0;
     while (r->n_tokens < tokens) {
-        int code = cli_t5_lines_next(l, &line, &length);
+        int code = cli_lines_next(l, &line, &length);
         if (code == CLI_OK && length >= 0)
             code = cli_t5_read_tokens(&r->common, l, r->prefix, line, length, &read, &n);
         if (code != CLI_OK || length < 0) {
@@ -486,7 +486,7 @@ static int run_in_team(const cli_command *self, int argc, char **argv)
     free(r.texts);
     free(r.zeros);
     free(r.vector);
-    cli_t5_lines_close(&r.input);
+    cli_lines_close(&r.input);
     cli_t5_close(&r.common);
     return code;
 }

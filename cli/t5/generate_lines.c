@@ -297,7 +297,7 @@ typedef struct work {
     const request *r;
     const rp_t5_generation *g;
     FILE *to;
-    cli_t5_lines *lines;
+    cli_lines *lines;
     cli_progress progress;
     double from;    /* start time, in seconds */
     char note[64];  /* note of the progress bar */
@@ -359,7 +359,7 @@ static void show_speed(work *w, int64_t more)
         return;
     snprintf(w->note, sizeof w->note, "%.0f tokens per second",
              (double)(w->all.written + more) / (cli_seconds() - w->from));
-    cli_t5_show_lines(&w->progress, w->lines, w->to);
+    cli_show_lines(&w->progress, w->lines, w->to);
 }
 
 static int on_token(void *context, int64_t source, int32_t index, int32_t token)
@@ -534,7 +534,7 @@ static int next_batch(void *context, cli_task *task)
         const char *line;
         int32_t *tokens = NULL;
         int64_t length = 0, n = 0;
-        code = cli_t5_lines_next(w->lines, &line, &length);
+        code = cli_lines_next(w->lines, &line, &length);
         w->end = length < 0;
         if (code == CLI_OK && !w->end)
             code = cli_t5_read_tokens(&w->r->common, w->lines, w->r->prefix, line, length, &tokens, &n);
@@ -616,7 +616,7 @@ static int run_in_team(const cli_command *self, int argc, char **argv)
 {
     request r = {.prefix = "", .batch = 1};
     rp_t5_generation g;
-    cli_t5_lines l = {0};
+    cli_lines l = {0};
     work w = {.r = &r, .g = &g, .lines = &l};
     const char *args[2] = {NULL, NULL};
     int32_t *begin = NULL, *suppress = NULL, *begin_suppress = NULL;
@@ -642,7 +642,7 @@ static int run_in_team(const cli_command *self, int argc, char **argv)
     rp_t5_free(begin);
     rp_t5_free(suppress);
     rp_t5_free(begin_suppress);
-    cli_t5_lines_close(&l);
+    cli_lines_close(&l);
     cli_t5_close(&r.common);
     return code;
 }

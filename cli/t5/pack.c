@@ -55,7 +55,7 @@ static int run(const cli_command *self, int argc, char **argv)
         return cli_error(CLI_USAGE, "t5 pack: no output file was given (give one with -o FILE)");
     if (r.common.no_tokenizer && r.common.tokenizer != NULL)
         return cli_error(CLI_USAGE, "--no-tokenizer: --tokenizer was given too (remove one of them)");
-    code = cli_t5_check_output("-o", r.output);
+    code = cli_check_output("-o", r.output);
     if (code == CLI_OK)
         code = open_model(&r.common, args[0]);
     if (code == CLI_OK)

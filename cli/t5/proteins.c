@@ -126,10 +126,10 @@ static int check_options(request *r, const char *const args[2])
         return cli_error(CLI_USAGE, "--skip-bad: %s: it is also %s (give another file)",
                          io_safe(safe, sizeof safe, skips),
                          is_same_file(skips, r->out) ? "the output" : "the FASTA file");
-    const int code = skips != NULL ? cli_t5_check_output("--skip-bad", skips) : CLI_OK;
+    const int code = skips != NULL ? cli_check_output("--skip-bad", skips) : CLI_OK;
     if (code != CLI_OK)
         return code;
-    return cli_t5_check_output("-o", r->out);
+    return cli_check_output("-o", r->out);
 }
 
 /* ------------------------------------------------------------------------------------------------ before the work */

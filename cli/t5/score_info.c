@@ -24,13 +24,13 @@ static int on_option(void *context, int key, const char *value)
     }
 }
 
-typedef int on_line(const request *r, const cli_t5_lines *l, const char *line, int64_t length);
+typedef int on_line(const request *r, const cli_lines *l, const char *line, int64_t length);
 
 /* Read the options, open the model, and call `each` for every line. */
 static int run_lines(const cli_command *self, int argc, char **argv, rp_t5_loading load, on_line *each)
 {
     request r = {.common.load = load};
-    cli_t5_lines l = {0};
+    cli_lines l = {0};
     cli_progress progress = {.what = self->name};
     const char *args[2] = {NULL, NULL}, *line;
     int64_t length = 0;
@@ -43,16 +43,16 @@ static int run_lines(const cli_command *self, int argc, char **argv, rp_t5_loadi
         return cli_error(CLI_USAGE, "--keep-special-tokens: only --decode prints text (add --decode)");
     code = cli_t5_begin(&r.common, &l, args[0], args[1], r.text, NULL);
     while (code == CLI_OK) {
-        code = cli_t5_lines_next(&l, &line, &length);
+        code = cli_lines_next(&l, &line, &length);
         if (code != CLI_OK || length < 0)
             break;
         code = each(&r, &l, line, length);
         if (!cli_flush(stdout) && code == CLI_OK)
             code = CLI_FAILED; /* the reader has closed the output */
-        cli_t5_show_lines(&progress, &l, stdout);
+        cli_show_lines(&progress, &l, stdout);
     }
     cli_progress_end(&progress);
-    cli_t5_lines_close(&l);
+    cli_lines_close(&l);
     cli_t5_close(&r.common);
     return code;
 }
@@ -93,7 +93,7 @@ static int print_score(const request *r, rp_t5_tokens source, rp_t5_tokens targe
     return code;
 }
 
-static int score_line(const request *r, const cli_t5_lines *l, const char *line, int64_t length)
+static int score_line(const request *r, const cli_lines *l, const char *line, int64_t length)
 {
     const char *tab = memchr(line, '\t', (size_t)length);
     int32_t *source = NULL, *target = NULL;
@@ -137,7 +137,7 @@ static const cli_option tokenize_options[] = {
     {0},
 };
 
-static int tokenize_line(const request *r, const cli_t5_lines *l, const char *line, int64_t length)
+static int tokenize_line(const request *r, const cli_lines *l, const char *line, int64_t length)
 {
     cli_t5_common in = r->common, out = r->common;
     int32_t *tokens;

@@ -5,8 +5,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 int cli_t5_common_option(cli_t5_common *c, int key, const char *value)
 {
@@ -159,18 +157,6 @@ void cli_t5_print_drafted(FILE *to, const rp_t5_drafted *d)
             d->passes == 1 ? "" : "es");
 }
 
-int cli_t5_check_output(const char *option, const char *path)
-{
-    char folder[PATH_MAX], safe[160];
-    const char *slash = strrchr(path, '/');
-    const int n = slash == NULL ? 0 : slash == path ? 1 : (int)(slash - path);
-    snprintf(folder, sizeof folder, "%.*s", n > 0 ? n : 1, n > 0 ? path : ".");
-    if (strcmp(path, "-") == 0 || cli_team_rank() != 0 || access(folder, W_OK | X_OK) == 0)
-        return CLI_OK;
-    return cli_error(CLI_FAILED, "%s: %s: cannot write to its folder: %s (create the folder, or choose another)",
-                     option, io_safe(safe, sizeof safe, path), strerror(errno));
-}
-
 int cli_t5_keep_model(const cli_t5_common *c, const char *output)
 {
     char safe[160];
@@ -180,102 +166,17 @@ int cli_t5_keep_model(const cli_t5_common *c, const char *output)
                      io_safe(safe, sizeof safe, output));
 }
 
-/* ------------------------------------------------------------------------------------------------ lines */
-
-int cli_t5_lines_open(cli_t5_lines *l, const char *path, const char *text)
-{
-    char safe[160];
-    *l = (cli_t5_lines){.text = text, .file = text != NULL ? NULL : stdin};
-    if (text != NULL && path != NULL)
-        return cli_error(CLI_USAGE, "--text: a file of lines was given too (give only one of them)");
-    if (path == NULL || strcmp(path, "-") == 0)
-        return CLI_OK;
-    l->file = fopen(path, "re");
-    if (l->file == NULL)
-        return cli_error(
-            CLI_FAILED,
-            "%s: cannot be opened: %s (give a file of lines, - for standard input, or --text for a single line)",
-            io_safe(safe, sizeof safe, path), strerror(errno));
-    struct stat st;
-    if (fstat(fileno(l->file), &st) == 0 && S_ISREG(st.st_mode))
-        l->all = (double)st.st_size;
-    return CLI_OK;
-}
-
-int cli_t5_begin(cli_t5_common *c, cli_t5_lines *l, const char *model, const char *lines, const char *text,
+int cli_t5_begin(cli_t5_common *c, cli_lines *l, const char *model, const char *lines, const char *text,
                  const char *output)
 {
-    int code = output != NULL ? cli_t5_check_output("-o", output) : CLI_OK;
+    int code = output != NULL ? cli_check_output("-o", output) : CLI_OK;
     if (code == CLI_OK && cli_team_rank() == 0)
-        code = cli_t5_lines_open(l, lines, text);
+        code = cli_lines_open(l, lines, text);
     if (code == CLI_OK)
         code = cli_t5_open(c, model);
     if (code == CLI_OK)
         code = cli_t5_keep_model(c, output);
     return code == CLI_OK ? cli_t5_agree(c) : code;
-}
-
-/* Check the line that was read, of n bytes: the text must not be UTF-16 or UTF-32. Without a byte order mark, these are
- * known by their NUL bytes. */
-static int check_encoding(const cli_t5_lines *l, int64_t n)
-{
-    const bool marked =
-        l->number == 1 && n >= 2 && (memcmp(l->line, "\xff\xfe", 2) == 0 || memcmp(l->line, "\xfe\xff", 2) == 0);
-    if (!marked && (n <= 0 || memchr(l->line, 0, (size_t)n) == NULL))
-        return CLI_OK;
-    return cli_error(CLI_FAILED,
-                     "line %lld: it %s, as text in UTF-16 or UTF-32 does (give UTF-8, such as from iconv -f UTF-16 -t "
-                     "UTF-8)",
-                     (long long)l->number,
-                     marked ? "begins with the byte order mark FF FE or FE FF" : "has a NUL byte");
-}
-
-int cli_t5_lines_next(cli_t5_lines *l, const char **line, int64_t *length)
-{
-    static const char mark[] = "\xef\xbb\xbf"; /* the byte order mark in UTF-8 */
-    enum { MARK = sizeof mark - 1 };
-    *length = -1;
-    if (l->file == NULL) {
-        *line = l->text;
-        *length = l->text != NULL ? (int64_t)strlen(l->text) : -1;
-        l->text = NULL;
-        l->number++;
-        return CLI_OK;
-    }
-    errno = 0;
-    const ssize_t n = getline(&l->line, &l->size, l->file);
-    if (cli_stop_requested())
-        return cli_t5_stopped("t5");
-    if (n < 0 && (ferror(l->file) || errno == ENOMEM))
-        return cli_error(CLI_FAILED,
-                         "line %lld: cannot be read: %s (give a file of lines, - for standard input, or --text for a "
-                         "single line)",
-                         (long long)l->number + 1, strerror(errno));
-    l->number++;
-    l->read += n > 0 ? (double)n : 0;
-    *line = l->line;
-    *length = n > 0 && l->line[n - 1] == '\n' ? n - 1 : n;
-    if (*length > 0 && *length < n && l->line[*length - 1] == '\r') /* the line ended in CR LF */
-        --*length;
-    if (l->number == 1 && *length >= MARK && memcmp(l->line, mark, MARK) == 0) {
-        *line += MARK;
-        *length = n == MARK ? -1 : *length - MARK; /* a file of nothing else has no lines */
-    }
-    return check_encoding(l, n);
-}
-
-void cli_t5_show_lines(cli_progress *p, const cli_t5_lines *l, FILE *to)
-{
-    const int out = fileno(to); /* -1 for a memory stream */
-    if (l->all > 0 && (out < 0 || !isatty(out)))
-        cli_progress_show(p, l->read / l->all);
-}
-
-void cli_t5_lines_close(cli_t5_lines *l)
-{
-    if (l->file != NULL && l->file != stdin)
-        fclose(l->file);
-    free(l->line);
 }
 
 /* ------------------------------------------------------------------------------------------------ tokens */
@@ -322,8 +223,8 @@ bool cli_t5_numbers(const char *line, int64_t length, int32_t **tokens, int64_t 
     return made != NULL;
 }
 
-int cli_t5_read_tokens(const cli_t5_common *c, const cli_t5_lines *l, const char *prefix, const char *line,
-                       int64_t length, int32_t **tokens, int64_t *n)
+int cli_t5_read_tokens(const cli_t5_common *c, const cli_lines *l, const char *prefix, const char *line, int64_t length,
+                       int32_t **tokens, int64_t *n)
 {
     char why[128];
     const size_t before = strlen(prefix);

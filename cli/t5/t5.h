@@ -3,8 +3,7 @@
 #ifndef RELPOS_CLI_T5_H
 #define RELPOS_CLI_T5_H
 
-#include "cli/cli.h"
-#include "cli/progress.h"
+#include "cli/lines.h"
 #include <relpos/t5.h>
 
 extern const cli_command cli_t5_generate, cli_t5_encode, cli_t5_proteins, cli_t5_score, cli_t5_tokenize, cli_t5_info,
@@ -107,42 +106,21 @@ int cli_t5_stop_asked(void *context);
 /* Return settings for greedy search without penalties, ignoring generation_config.json. Ctrl-C stops the search. */
 rp_t5_generation cli_t5_greedy(const rp_t5 *model);
 
-/* Check that a file can be created at this path; in a team only rank 0 writes. Call it before long work. */
-int cli_t5_check_output(const char *option, const char *path);
 /* Check that `output` is not a file from which the model was read. NULL means standard output. */
 int cli_t5_keep_model(const cli_t5_common *c, const char *output);
 
-/* A reader of lines from a file, a string or standard input. */
-typedef struct cli_t5_lines {
-    FILE *file;
-    const char *text; /* the only line, if file is NULL */
-    char *line;
-    size_t size;
-    int64_t number;
-    double read, all; /* bytes read so far, and size of the file; all = 0 if unknown */
-} cli_t5_lines;
-
-int cli_t5_lines_open(cli_t5_lines *l, const char *path, const char *text);
 /* Check the output file, open the lines and the model, check that the output file is not a file of the model, and that
  * all processes agree. output = NULL means standard output. Only rank 0 has lines. */
-int cli_t5_begin(cli_t5_common *c, cli_t5_lines *l, const char *model, const char *lines, const char *text,
+int cli_t5_begin(cli_t5_common *c, cli_lines *l, const char *model, const char *lines, const char *text,
                  const char *output);
-/* Read the next line, without its "\n" or "\r\n", or a byte order mark before the first. *length is -1 after the last
- * line. Ctrl-C and UTF-16 are errors. */
-int cli_t5_lines_next(cli_t5_lines *l, const char **line, int64_t *length);
-void cli_t5_lines_close(cli_t5_lines *l);
-
 /* Convert `prefix` followed by a line to tokens. Free *tokens with rp_t5_free. */
-int cli_t5_read_tokens(const cli_t5_common *c, const cli_t5_lines *l, const char *prefix, const char *line,
-                       int64_t length, int32_t **tokens, int64_t *n);
+int cli_t5_read_tokens(const cli_t5_common *c, const cli_lines *l, const char *prefix, const char *line, int64_t length,
+                       int32_t **tokens, int64_t *n);
 /* Parse token numbers between spaces or commas. On an error, return false and write the reason to `why`. */
 bool cli_t5_numbers(const char *line, int64_t length, int32_t **tokens, int64_t *n, char why[128]);
 /* Convert tokens to text, with or without special tokens as c says; free *text with rp_t5_free. */
 rp_status cli_t5_text(const cli_t5_common *c, const int32_t *tokens, int64_t n, char **text, int64_t *size);
 /* Print tokens as numbers, or as text with line feeds written as \n. */
 int cli_t5_print(FILE *to, const cli_t5_common *c, const int32_t *tokens, int64_t n);
-/* Show in the progress bar which fraction of the input has been read. Do nothing if the size of the input is unknown or
- * `to` is a terminal. */
-void cli_t5_show_lines(cli_progress *p, const cli_t5_lines *l, FILE *to);
 
 #endif

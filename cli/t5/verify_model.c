@@ -134,7 +134,7 @@ static int default_tokens(const request *r, int line, int32_t **tokens, int64_t 
     return *tokens != NULL ? CLI_OK : no_memory();
 }
 
-static int add_line(const request *r, outcome *o, const cli_t5_lines *l, const char *line, int64_t length)
+static int add_line(const request *r, outcome *o, const cli_lines *l, const char *line, int64_t length)
 {
     int32_t *tokens;
     int64_t n;
@@ -155,7 +155,7 @@ static int add_line(const request *r, outcome *o, const cli_t5_lines *l, const c
 
 static int read_lines(const request *r, outcome *o)
 {
-    cli_t5_lines l = {0};
+    cli_lines l = {0};
     const char *line;
     int64_t length = 0;
     int code = CLI_OK;
@@ -172,14 +172,14 @@ static int read_lines(const request *r, outcome *o)
         }
         return code;
     }
-    code = cli_t5_lines_open(&l, r->lines, r->text);
+    code = cli_lines_open(&l, r->lines, r->text);
     while (code == CLI_OK) {
-        code = cli_t5_lines_next(&l, &line, &length);
+        code = cli_lines_next(&l, &line, &length);
         if (code != CLI_OK || length < 0)
             break;
         code = add_line(r, o, &l, line, length);
     }
-    cli_t5_lines_close(&l);
+    cli_lines_close(&l);
     return code;
 }
 

@@ -27,8 +27,8 @@ static long bytes_shown(bool to_terminal)
     dup2(fileno(terminal), STDERR_FILENO);
     FILE *to = to_terminal ? stdout : open_memstream(&memory, &size);
     cli_progress p = {.what = "t5 generate", .start = cli_seconds() - 3};
-    const cli_t5_lines l = {.read = 50, .all = 100};
-    cli_t5_show_lines(&p, &l, to);
+    const cli_lines l = {.read = 50, .all = 100};
+    cli_show_lines(&p, &l, to);
     fflush(stdout);
     fflush(stderr);
     dup2(was[0], STDOUT_FILENO);

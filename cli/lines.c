@@ -1,0 +1,104 @@
+/* lines.c -- reads lines of text, and checks files of output before long work.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cli/lines.h"
+#include "cli/team.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int cli_check_output(const char *option, const char *path)
+{
+    char folder[PATH_MAX], safe[160];
+    const char *slash = strrchr(path, '/');
+    const int n = slash == NULL ? 0 : slash == path ? 1 : (int)(slash - path);
+    snprintf(folder, sizeof folder, "%.*s", n > 0 ? n : 1, n > 0 ? path : ".");
+    if (strcmp(path, "-") == 0 || cli_team_rank() != 0 || access(folder, W_OK | X_OK) == 0)
+        return CLI_OK;
+    return cli_error(CLI_FAILED, "%s: %s: cannot write to its folder: %s (create the folder, or choose another)",
+                     option, io_safe(safe, sizeof safe, path), strerror(errno));
+}
+
+int cli_lines_open(cli_lines *l, const char *path, const char *text)
+{
+    char safe[160];
+    *l = (cli_lines){.text = text, .file = text != NULL ? NULL : stdin};
+    if (text != NULL && path != NULL)
+        return cli_error(CLI_USAGE, "--text: a file of lines was given too (give only one of them)");
+    if (path == NULL || strcmp(path, "-") == 0)
+        return CLI_OK;
+    l->file = fopen(path, "re");
+    if (l->file == NULL)
+        return cli_error(
+            CLI_FAILED,
+            "%s: cannot be opened: %s (give a file of lines, - for standard input, or --text for a single line)",
+            io_safe(safe, sizeof safe, path), strerror(errno));
+    struct stat st;
+    if (fstat(fileno(l->file), &st) == 0 && S_ISREG(st.st_mode))
+        l->all = (double)st.st_size;
+    return CLI_OK;
+}
+
+/* Check the line that was read, of n bytes: the text must not be UTF-16 or UTF-32. Without a byte order mark, these are
+ * known by their NUL bytes. */
+static int check_encoding(const cli_lines *l, int64_t n)
+{
+    const bool marked =
+        l->number == 1 && n >= 2 && (memcmp(l->line, "\xff\xfe", 2) == 0 || memcmp(l->line, "\xfe\xff", 2) == 0);
+    if (!marked && (n <= 0 || memchr(l->line, 0, (size_t)n) == NULL))
+        return CLI_OK;
+    return cli_error(CLI_FAILED,
+                     "line %lld: it %s, as text in UTF-16 or UTF-32 does (give UTF-8, such as from iconv -f UTF-16 -t "
+                     "UTF-8)",
+                     (long long)l->number,
+                     marked ? "begins with the byte order mark FF FE or FE FF" : "has a NUL byte");
+}
+
+int cli_lines_next(cli_lines *l, const char **line, int64_t *length)
+{
+    static const char mark[] = "\xef\xbb\xbf"; /* the byte order mark in UTF-8 */
+    enum { MARK = sizeof mark - 1 };
+    *length = -1;
+    if (l->file == NULL) {
+        *line = l->text;
+        *length = l->text != NULL ? (int64_t)strlen(l->text) : -1;
+        l->text = NULL;
+        l->number++;
+        return CLI_OK;
+    }
+    errno = 0;
+    const ssize_t n = getline(&l->line, &l->size, l->file);
+    if (cli_stop_requested())
+        return cli_error(CLI_FAILED, "stopped by a signal (start it again; no file was changed)");
+    if (n < 0 && (ferror(l->file) || errno == ENOMEM))
+        return cli_error(CLI_FAILED,
+                         "line %lld: cannot be read: %s (give a file of lines, - for standard input, or --text for a "
+                         "single line)",
+                         (long long)l->number + 1, strerror(errno));
+    l->number++;
+    l->read += n > 0 ? (double)n : 0;
+    *line = l->line;
+    *length = n > 0 && l->line[n - 1] == '\n' ? n - 1 : n;
+    if (*length > 0 && *length < n && l->line[*length - 1] == '\r') /* the line ended in CR LF */
+        --*length;
+    if (l->number == 1 && *length >= MARK && memcmp(l->line, mark, MARK) == 0) {
+        *line += MARK;
+        *length = n == MARK ? -1 : *length - MARK; /* a file of nothing else has no lines */
+    }
+    return check_encoding(l, n);
+}
+
+void cli_show_lines(cli_progress *p, const cli_lines *l, FILE *to)
+{
+    const int out = fileno(to); /* -1 for a memory stream */
+    if (l->all > 0 && (out < 0 || !isatty(out)))
+        cli_progress_show(p, l->read / l->all);
+}
+
+void cli_lines_close(cli_lines *l)
+{
+    if (l->file != NULL && l->file != stdin)
+        fclose(l->file);
+    free(l->line);
+}
