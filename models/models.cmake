@@ -58,8 +58,10 @@ file(GLOB encoder_sources CONFIGURE_DEPENDS models/encoder/*.c)
 set_source_files_properties(models/encoder/rows.c PROPERTIES COMPILE_OPTIONS "${vector_loops}")
 if(RELPOS_BUILD_PYTHON) # in a wheel, one library has all models
   target_sources(relpos_t5 PRIVATE ${encoder_sources})
+  set(encoder_library)
   return()
 endif()
+set(encoder_library relpos_encoder)
 add_library(relpos_encoder ${encoder_sources})
 target_link_libraries(relpos_encoder PUBLIC relpos PRIVATE $<BUILD_INTERFACE:relpos_flags> $<BUILD_INTERFACE:relpos_tokenizer>
   $<BUILD_INTERFACE:relpos_checkpoint> $<BUILD_INTERFACE:relpos_linear> $<BUILD_INTERFACE:relpos_io> m)

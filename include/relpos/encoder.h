@@ -1,12 +1,12 @@
-/* encoder.h -- encoders for search and classification: tokens in, hidden states or logits out, on a CPU. The library
- * is relpos_encoder; it uses relpos.
+/* encoder.h -- encoders for search and classification: text or tokens in, hidden states, vectors or scores out, on a
+ * CPU. The library is relpos_encoder; it uses relpos.
  *
  *     rp_encoder *model;
  *     if (rp_encoder_open(&model, "all-mpnet-base-v2", NULL) != RP_OK) { puts(rp_encoder_last_error()); exit(1); }
- *     const rp_encoder_tokens sequence = {tokens, NULL, n};
- *     float *hidden = malloc(n * rp_encoder_about(model)->width * sizeof *hidden);
- *     if (rp_encoder_hidden(model, 1, &sequence, hidden, NULL, NULL) != RP_OK) puts(rp_encoder_last_error());
- *     free(hidden);  rp_encoder_close(model);
+ *     const rp_encoder_text texts[2] = {{"A cat sleeps.", -1, NULL, 0}, {"Stocks fell.", -1, NULL, 0}};
+ *     float *vectors = malloc(2 * rp_encoder_about(model)->vector_width * sizeof *vectors);
+ *     if (rp_encoder_embed(model, NULL, 2, texts, vectors, NULL, NULL) != RP_OK) puts(rp_encoder_last_error());
+ *     free(vectors);  rp_encoder_close(model);
  *
  * Each layer computes, with n(x) = (x - mean(x)) / sqrt(var(x) + eps) * w + b and the biases of linear layers not
  * shown:
@@ -70,10 +70,12 @@ static inline rp_encoder_opening rp_encoder_opening_init(void)
 }
 
 /* Open a model: a folder that save_pretrained of transformers or of sentence-transformers wrote. It contains
- * config.json and model.safetensors or pytorch_model.bin (or shards with their index).
+ * config.json, model.safetensors or pytorch_model.bin (or shards with their index), and tokenizer.json. Optional: the
+ * modules.json of sentence-transformers, which says how the vector of a text is made.
  *
  * Edges    the error lists the tensors that are missing, unknown or of the wrong shape. Norms, biases and tables
- *          remain f32.
+ *          remain f32. If there is no tokenizer, or it cannot be read, the model accepts tokens but no text; errors
+ *          then say why. Without modules.json, a vector is the mean of the hidden states.
  * Returns  RP_OK and *model; on an error *model = NULL and RP_E_ARG, RP_E_UNSUPPORTED, RP_E_OVERFLOW or RP_E_NOMEM. */
 RP_API rp_status rp_encoder_open(rp_encoder **model, const char *path, const rp_encoder_opening *opening);
 
@@ -85,20 +87,23 @@ RP_API int rp_encoder_reads(const rp_encoder *model, const char *path);
 
 /* Sizes and properties of a model. Later versions append fields, so read it only through the pointer. */
 typedef struct rp_encoder_info {
-    const char *kind;    /* model_type of config.json: "bert", "mpnet", … */
-    const char *type;    /* type of the weights: "f32", … */
-    int64_t vocab;       /* V */
-    int64_t width;       /* d */
-    int64_t heads;       /* attention heads */
-    int64_t inner;       /* inner width of the feed-forward layers */
-    int64_t layers;      /* number of layers */
-    int64_t max_tokens;  /* max tokens of one sequence; 0: unlimited */
-    int64_t parameters;  /* number of weights */
-    int64_t bytes;       /* bytes of the weights in memory */
-    int64_t not_finite;  /* number of NaN or infinite weights in the checkpoint; 0 for an intact model */
-    int64_t labels;      /* outputs of the classification head; 0: there is no head */
-    int32_t token_types; /* number of token types; 0: the model has none */
-    int32_t pad;         /* the padding token */
+    const char *kind;      /* model_type of config.json: "bert", "mpnet", … */
+    const char *type;      /* type of the weights: "f32", … */
+    int64_t vocab;         /* V */
+    int64_t width;         /* d */
+    int64_t heads;         /* attention heads */
+    int64_t inner;         /* inner width of the feed-forward layers */
+    int64_t layers;        /* number of layers */
+    int64_t max_tokens;    /* max tokens of one sequence; 0: unlimited */
+    int64_t parameters;    /* number of weights */
+    int64_t bytes;         /* bytes of the weights in memory */
+    int64_t not_finite;    /* number of NaN or infinite weights in the checkpoint; 0 for an intact model */
+    int64_t vector_width;  /* width of a vector of rp_encoder_vector */
+    int64_t vector_tokens; /* a text is cut to this number of tokens; 0: unlimited */
+    int64_t labels;        /* outputs of the classification head; 0: there is no head */
+    int32_t has_tokenizer; /* 1: the model accepts text */
+    int32_t token_types;   /* number of token types; 0: the model has none */
+    int32_t pad;           /* the padding token */
 } rp_encoder_info;
 
 /* Return the sizes and properties of a model. The model owns them. */
@@ -112,7 +117,15 @@ RP_API const char *rp_encoder_note(const rp_encoder *model, int64_t n);
  * owns the string. */
 RP_API const char *rp_encoder_label(const rp_encoder *model, int64_t n);
 
-/* ------------------------------------------------------------------------------------------------ results */
+/* ------------------------------------------------------------------------------------------------ text to tokens */
+
+/* A text, or a pair of texts such as a query and a document. */
+typedef struct rp_encoder_text {
+    const char *text;
+    int64_t bytes;    /* -1: null-terminated */
+    const char *pair; /* the second text; NULL: none */
+    int64_t pair_bytes;
+} rp_encoder_text;
 
 /* The tokens of one sequence, with special tokens; the arrays are borrowed. */
 typedef struct rp_encoder_tokens {
@@ -120,6 +133,16 @@ typedef struct rp_encoder_tokens {
     const int32_t *types;  /* token types, each 0 … token_types-1; NULL: all 0 */
     int64_t n;             /* number of tokens */
 } rp_encoder_tokens;
+
+/* Convert a text or a pair to tokens, with the special tokens of the model. max_tokens >= 0 cuts it: a text at its end,
+ * and of a pair, token by token, the text that is longer (longest_first in transformers); 0: not cut.
+ * Memory   free *tokens and *types with rp_encoder_free; `types` may be NULL.
+ * Returns  RP_OK; RP_E_ARG; RP_E_RANGE if max_tokens has no room for the special tokens; RP_E_UNSUPPORTED if the model
+ *          has no tokenizer; RP_E_NOMEM. */
+RP_API rp_status rp_encoder_tokenize(const rp_encoder *model, const rp_encoder_text *text, int64_t max_tokens,
+                                     int32_t **tokens, int32_t **types, int64_t *n);
+
+/* ------------------------------------------------------------------------------------------------ results */
 
 /* Compute the last hidden states of sequences.
  *
@@ -133,6 +156,30 @@ typedef struct rp_encoder_tokens {
 RP_API rp_status rp_encoder_hidden(const rp_encoder *model, int64_t n, const rp_encoder_tokens *sequences, float *out,
                                    rp_progress *progress, void *progress_context);
 
+/* Compute the vector of a text from the n hidden states of its tokens, as SentenceTransformer.encode does: by the
+ * modules that modules.json lists, or by their mean if there is no modules.json. The text began with `prompt`; NULL
+ * means that it had none. Pooling omits the tokens of the prompt if the folder says so (include_prompt).
+ *
+ * Shapes   hidden [n, d]   vector [rp_encoder_info.vector_width]
+ * Edges    without tokens to pool, the pooled numbers are 0.
+ * Returns  RP_OK; RP_E_ARG; RP_E_RANGE if the vector is not finite; RP_E_NOMEM. */
+RP_API rp_status rp_encoder_vector(const rp_encoder *model, const char *prompt, int64_t n, const float *hidden,
+                                   float *vector);
+
+/* Find the text of a prompt of config_sentence_transformers.json; with name = NULL, of the default prompt, which is ""
+ * if there is none. The model owns *prompt.
+ * Returns  RP_OK; RP_E_ARG if no prompt has this name; RP_E_UNSUPPORTED if the model has no modules.json. */
+RP_API rp_status rp_encoder_prompt(const rp_encoder *model, const char *name, const char **prompt);
+
+/* Compute the vectors of texts: rp_encoder_tokenize with max_tokens = vector_tokens, rp_encoder_hidden and
+ * rp_encoder_vector. `prompt` is put before every text; NULL: the default prompt.
+ *
+ * Shapes   vectors [n, vector_width]
+ * Progress as in rp_encoder_hidden.
+ * Returns  RP_OK, RP_E_ARG, RP_E_RANGE, RP_E_UNSUPPORTED, RP_E_OVERFLOW, RP_E_NOMEM, RP_E_CANCELLED. */
+RP_API rp_status rp_encoder_embed(const rp_encoder *model, const char *prompt, int64_t n, const rp_encoder_text *texts,
+                                  float *vectors, rp_progress *progress, void *progress_context);
+
 /* Compute the outputs (logits) of the classification head for sequences.
  *
  * Shapes   logits [n, labels]
@@ -141,6 +188,25 @@ RP_API rp_status rp_encoder_hidden(const rp_encoder *model, int64_t n, const rp_
  *          has no head. */
 RP_API rp_status rp_encoder_logits(const rp_encoder *model, int64_t n, const rp_encoder_tokens *sequences,
                                    float *logits, rp_progress *progress, void *progress_context);
+
+/* Classify texts or pairs: rp_encoder_tokenize with max_tokens = vector_tokens and rp_encoder_logits, then sigmoid if
+ * there is one label or problem_type of config.json is multi_label_classification, otherwise softmax over the labels.
+ *
+ * Shapes   scores [n, labels]
+ * Progress as in rp_encoder_hidden.
+ * Returns  as rp_encoder_embed; also RP_E_UNSUPPORTED if the model has no head. */
+RP_API rp_status rp_encoder_classify(const rp_encoder *model, int64_t n, const rp_encoder_text *texts, float *scores,
+                                     rp_progress *progress, void *progress_context);
+
+/* Score pairs of a query and a document with a model that has one label, as CrossEncoder.predict of
+ * sentence-transformers does: the logit, or its sigmoid, as the activation function in config.json says; sigmoid
+ * without one.
+ *
+ * Shapes   scores [n]
+ * Progress as in rp_encoder_hidden.
+ * Returns  as rp_encoder_classify; also RP_E_UNSUPPORTED if the model has several labels. */
+RP_API rp_status rp_encoder_rerank(const rp_encoder *model, int64_t n, const rp_encoder_text *pairs, float *scores,
+                                   rp_progress *progress, void *progress_context);
 
 #ifdef __cplusplus
 }

@@ -371,17 +371,6 @@ rp_status model_modules_find(model_modules **made, model_files *files, const cha
     return path_of(json_array_get(list, 0), folder, inner);
 }
 
-rp_status model_modules_default(model_modules **made, const char *mode, int64_t width)
-{
-    const rp_status status = make(made, NULL);
-    if (status != RP_OK)
-        return status;
-    (*made)->width = (*made)->kept = width;
-    if (add_kind(*made, strcmp(mode, "last") == 0 ? "lasttoken" : mode))
-        return RP_OK;
-    return model_fail(RP_E_ARG, "\"%s\" is no kind of pooling (use mean, cls or last)", mode);
-}
-
 /* ------------------------------------------------------------------------------------------------ texts */
 
 /* Find the longest source, as sentence-transformers does: max_seq_length, or model_max_length of the tokenizer and
@@ -418,6 +407,17 @@ static rp_status read_limit(model_modules *s, const model_reading *r, const char
     json_decref(config);
     json_decref(tokenizer);
     return status;
+}
+
+rp_status model_modules_default(model_modules **made, const char *mode, const model_reading *r, const char *folder)
+{
+    const rp_status status = make(made, NULL);
+    if (status != RP_OK)
+        return status;
+    (*made)->width = (*made)->kept = r->width;
+    if (!add_kind(*made, strcmp(mode, "last") == 0 ? "lasttoken" : mode))
+        return model_fail(RP_E_ARG, "\"%s\" is no kind of pooling (use mean, cls or last)", mode);
+    return read_limit(*made, r, folder);
 }
 
 bool model_modules_skips_prompt(const model_modules *s)

@@ -27,9 +27,9 @@ typedef struct model_reading {
 
 /* Read the other modules and the prompts, once the configuration is known. `inner` is the folder of the Transformer. */
 rp_status model_modules_read(model_modules *s, const model_reading *r, const char *folder, const char *inner);
-/* Make the modules of a folder without modules.json: one way to pool, "mean", "cls" or "last". The caller also frees
- * *made after a failure. */
-rp_status model_modules_default(model_modules **made, const char *mode, int64_t width);
+/* Make the modules of a folder without modules.json: one way to pool, "mean", "cls" or "last". The longest text is that
+ * of the folder's tokenizer. The caller also frees *made after a failure. */
+rp_status model_modules_default(model_modules **made, const char *mode, const model_reading *r, const char *folder);
 
 /* s may be NULL in these three. */
 int64_t model_modules_width(const model_modules *s);  /* width of a vector; 0 for NULL */

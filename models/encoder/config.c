@@ -44,6 +44,7 @@ static void read_sizes(model_reader *r, encoder_config *c)
 static void read_positions(model_reader *r, encoder_config *c)
 {
     const int64_t pad = c->row->pad < c->vocab ? c->row->pad : 0;
+    c->named_positions = model_integer(r, "max_position_embeddings", -1, INT64_MIN, INT64_MAX);
     c->pad = (int32_t)model_integer(r, "pad_token_id", pad, 0, c->vocab - 1);
     c->first = c->row->after_pad ? c->pad + 1 : 0;
     if (r->status == RP_OK && c->positions > 0 && c->first >= c->positions)
@@ -99,6 +100,23 @@ static void read_labels(model_reader *r, encoder_config *c)
     }
 }
 
+/* Read what scores are made of logits. CrossEncoder of sentence-transformers stores the name of a module of torch. */
+static void read_scores(model_reader *r, encoder_config *c)
+{
+    const json_t *inner = model_value(r, "sentence_transformers");
+    const char *problem = model_string(r, "problem_type", ""),
+               *old = model_string(r, "sbert_ce_default_activation_function", ""),
+               *name = json_string_value(json_object_get(inner, "activation_fn")), *used = name != NULL ? name : old,
+               *dot = strrchr(used, '.');
+    c->multi_label = strcmp(problem, "multi_label_classification") == 0;
+    c->plain_score = dot != NULL && strcmp(dot, ".Identity") == 0;
+    if (used[0] != 0 && !c->plain_score && (dot == NULL || strcmp(dot, ".Sigmoid") != 0) && r->status == RP_OK)
+        r->status = model_fail(RP_E_UNSUPPORTED,
+                               "%s: the activation of scores is \"%s\", which is not supported (use Sigmoid or "
+                               "Identity)",
+                               r->path, used);
+}
+
 void encoder_config_free(encoder_config *c)
 {
     for (int64_t k = 0; k < c->labels; k++)
@@ -151,6 +169,8 @@ rp_status encoder_config_read(rp_encoder *m, const char *path, const char *text,
         c->head_activation = c->row->head_activation;
     if (r.status == RP_OK && has_head(&r))
         read_labels(&r, c);
+    if (r.status == RP_OK)
+        read_scores(&r, c);
     if (r.status == RP_OK && c->row->read != NULL)
         c->row->read(&r, c);
     json_decref(root);

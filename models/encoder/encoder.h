@@ -6,6 +6,7 @@
 
 #include "checkpoint/error.h"
 #include "checkpoint/files.h"
+#include "checkpoint/modules.h"
 #include "checkpoint/notes.h"
 #include "checkpoint/weights.h"
 #include "linear/linear.h"
@@ -95,8 +96,11 @@ typedef struct encoder_config {
     encoder_activation activation, head_activation;
     bool head_mean; /* the head takes the mean of all rows; otherwise the first */
     int32_t pad;
-    int64_t labels; /* of the classification head; 0: no head */
-    char **label;   /* [labels] */
+    int64_t labels;          /* of the classification head; 0: no head */
+    char **label;            /* [labels] */
+    bool multi_label;        /* problem_type is multi_label_classification */
+    bool plain_score;        /* a reranker gives its logit, not the sigmoid of it */
+    int64_t named_positions; /* max_position_embeddings; -1: not given */
 } encoder_config;
 
 /* Set m->config to the contents of a config.json. `path` is only used in messages. */
@@ -159,8 +163,37 @@ struct rp_encoder {
     model_files files;
     rp_pool *pool;
     rp_encoder_info info;
-    model_notes notes; /* rp_encoder_note */
+    model_notes notes;           /* rp_encoder_note */
+    struct tokenizer *tokenizer; /* NULL: none */
+    char *why_no_tokenizer;      /* error message if tokenizer is NULL */
+    model_modules *modules;
+    bool has_modules; /* the folder has a modules.json; otherwise vectors are means */
 };
+
+/* --------------------------------------------------------------------------------------------- text.c */
+
+struct tok_encoding;
+
+/* Open the tokenizer of a folder. A missing or invalid one is no error: m->tokenizer stays NULL. */
+rp_status encoder_find_tokenizer(rp_encoder *m, const char *folder);
+/* Check the texts of a call, and that the model has a tokenizer. m may be NULL. */
+rp_status encoder_check_text(const rp_encoder *m, int64_t n, const rp_encoder_text *texts);
+/* Convert prompt + text, or a pair, to tokens; prompt = NULL: none. */
+rp_status encoder_tokenize(const rp_encoder *m, const char *prompt, const rp_encoder_text *t, int64_t max_tokens,
+                           struct tok_encoding *out);
+
+/* Texts that are computed together. */
+enum { ENCODER_ROWS = 8192, ENCODER_BATCH = 1024 }; /* tokens from which on no text is added, and max texts */
+typedef struct encoder_batch {
+    int64_t n, rows;
+    struct tok_encoding *made;   /* [n] */
+    rp_encoder_tokens *sequence; /* [n] */
+} encoder_batch;
+/* Convert the first of n texts to tokens, each cut to info.vector_tokens; n > 0. The caller also frees the batch after
+ * a failure. */
+rp_status encoder_batch_read(encoder_batch *b, const rp_encoder *m, const char *prompt, int64_t n,
+                             const rp_encoder_text *texts);
+void encoder_batch_free(encoder_batch *b);
 
 /* --------------------------------------------------------------------------------------------- rows.c */
 
@@ -229,6 +262,11 @@ rp_status encoder_run(const rp_encoder *m, int64_t n, const rp_encoder_tokens *s
                       encoder_watch *watch);
 /* Check tokens and types. */
 rp_status encoder_check(const rp_encoder *m, int64_t n, const rp_encoder_tokens *sequences);
+/* Check that the model has a head; m may be NULL. */
+rp_status encoder_need_head(const rp_encoder *m);
+/* Compute the logits of sequences that were checked. */
+rp_status encoder_logits(const rp_encoder *m, int64_t n, const rp_encoder_tokens *sequences, float *logits,
+                         encoder_watch *watch);
 /* y = x Wᵀ, then as `then` says, without the bias. */
 rp_status encoder_multiply(const rp_encoder *m, const encoder_linear *l, int64_t rows, const float *x, int64_t ldx,
                            float *y, linear_then then, void *scratch);

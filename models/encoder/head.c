@@ -40,27 +40,49 @@ static rp_status apply(const rp_encoder *m, int64_t rows, const float *x, float 
     return status;
 }
 
-/* Compute the logits of sequences that have `rows` rows together. */
-static rp_status run(const rp_encoder *m, int64_t n, const rp_encoder_tokens *sequences, int64_t rows, float *logits,
-                     encoder_watch *watch)
+rp_status encoder_need_head(const rp_encoder *m)
+{
+    if (m == NULL)
+        return encoder_fail(RP_E_ARG, "model is NULL; open one with rp_encoder_open");
+    return m->config.labels > 0 ? RP_OK
+                                : encoder_fail(RP_E_UNSUPPORTED, "the model has no classification head (its "
+                                                                 "config.json names no class …"
+                                                                 "ForSequenceClassification)");
+}
+
+/* Pool the hidden states of each sequence, and apply the head. */
+static rp_status run(const rp_encoder *m, int64_t n, const rp_encoder_tokens *sequences, const float *hidden,
+                     float *logits)
 {
     const int64_t width = m->config.width;
-    float *hidden = malloc((size_t)(rows * width + 1) * sizeof *hidden),
-          *pooled = malloc((size_t)(2 * n * width + 1) * sizeof *pooled);
-    rp_status status =
-        hidden != NULL && pooled != NULL ? encoder_run(m, n, sequences, hidden, watch) : encoder_no_memory();
-    if (status == RP_OK && !encoder_finite(hidden, rows * width))
-        status = encoder_not_finite(m, "hidden states");
-    if (status == RP_OK) {
-        const float *at = hidden;
-        for (int64_t s = 0; s < n; at += sequences[s++].n * width)
-            pool(&m->config, at, sequences[s].n, pooled + s * width);
-        status = apply(m, n, pooled, pooled + n * width, logits);
+    float *pooled = malloc((size_t)(2 * n * width + 1) * sizeof *pooled);
+    if (pooled == NULL)
+        return encoder_no_memory();
+    for (int64_t s = 0; s < n; hidden += sequences[s++].n * width)
+        pool(&m->config, hidden, sequences[s].n, pooled + s * width);
+    const rp_status status = apply(m, n, pooled, pooled + n * width, logits);
+    free(pooled);
+    return status;
+}
+
+rp_status encoder_logits(const rp_encoder *m, int64_t n, const rp_encoder_tokens *sequences, float *logits,
+                         encoder_watch *watch)
+{
+    int64_t rows = 0;
+    for (int64_t s = 0; s < n; s++) {
+        if (sequences[s].n == 0)
+            return encoder_fail(RP_E_ARG, "sequences[%lld] has no tokens, but the head needs one", (long long)s);
+        rows += sequences[s].n;
     }
+    float *hidden = malloc((size_t)(rows * m->config.width + 1) * sizeof *hidden);
+    rp_status status = hidden != NULL ? encoder_run(m, n, sequences, hidden, watch) : encoder_no_memory();
+    if (status == RP_OK && !encoder_finite(hidden, rows * m->config.width))
+        status = encoder_not_finite(m, "hidden states");
+    if (status == RP_OK)
+        status = run(m, n, sequences, hidden, logits);
     if (status == RP_OK && !encoder_finite(logits, n * m->config.labels))
         status = encoder_not_finite(m, "logits");
     free(hidden);
-    free(pooled);
     return status;
 }
 
@@ -68,19 +90,10 @@ rp_status rp_encoder_logits(const rp_encoder *m, int64_t n, const rp_encoder_tok
                             rp_progress *progress, void *context)
 {
     encoder_watch watch = {progress, context, 0, 1};
-    int64_t rows = 0;
-    const rp_status status = encoder_check(m, n, sequences);
-    if (status != RP_OK)
-        return status;
-    if (m->config.labels == 0)
-        return encoder_fail(RP_E_UNSUPPORTED, "the model has no classification head (its config.json names no class "
-                                              "…ForSequenceClassification)");
-    if (logits == NULL && n > 0)
-        return encoder_fail(RP_E_ARG, "logits is NULL; pass the array to fill");
-    for (int64_t s = 0; s < n; s++) {
-        if (sequences[s].n == 0)
-            return encoder_fail(RP_E_ARG, "sequences[%lld] has no tokens, but the head needs one", (long long)s);
-        rows += sequences[s].n;
-    }
-    return run(m, n, sequences, rows, logits, &watch);
+    rp_status status = encoder_check(m, n, sequences);
+    if (status == RP_OK)
+        status = encoder_need_head(m);
+    if (status == RP_OK && logits == NULL && n > 0)
+        status = encoder_fail(RP_E_ARG, "logits is NULL; pass the array to fill");
+    return status == RP_OK ? encoder_logits(m, n, sequences, logits, &watch) : status;
 }

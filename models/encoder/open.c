@@ -1,6 +1,7 @@
 /* open.c -- opens a model from a folder, and describes it.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "encoder/encoder.h"
+#include "tokenizer/tokenizer.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,6 +63,13 @@ static rp_status count_part(void *context, const model_part *p)
     return RP_OK;
 }
 
+/* Return to how many tokens a text is cut: as modules.json says, and at most what the model takes; 0: not cut. */
+static int64_t text_tokens(const rp_encoder *m)
+{
+    const int64_t most = encoder_max_tokens(&m->config), asked = model_modules_tokens(m->modules);
+    return most > 0 && (asked == 0 || asked > most) ? most : asked;
+}
+
 static void fill_info(rp_encoder *m)
 {
     const encoder_config *c = &m->config;
@@ -78,7 +86,10 @@ static void fill_info(rp_encoder *m)
                                 .parameters = parameters,
                                 .bytes = m->weights.store.bytes,
                                 .not_finite = m->weights.store.not_finite,
+                                .vector_width = model_modules_width(m->modules),
+                                .vector_tokens = text_tokens(m),
                                 .labels = c->labels,
+                                .has_tokenizer = m->tokenizer != NULL,
                                 .token_types = (int32_t)c->token_types,
                                 .pad = c->pad};
 }
@@ -92,6 +103,35 @@ static rp_status find_type(const char *name, int *type)
     if (name == NULL || (*type >= 0 && *type != LINEAR_INT4))
         return RP_OK;
     return encoder_fail(RP_E_ARG, "the type of weights is \"%s\"; it must be f32, f16, bf16, q8 or int8", name);
+}
+
+/* Open the Transformer in `inner`, and the modules of `folder`. */
+static rp_status open_transformer(rp_encoder *m, const char *folder, const char *inner, int type)
+{
+    rp_status status = read_config(m, inner);
+    if (status == RP_OK)
+        status = read_weights(m, inner, type);
+    if (status == RP_OK)
+        status = encoder_make_vectors(m);
+    if (status == RP_OK)
+        status = encoder_find_tokenizer(m, inner);
+    if (status != RP_OK)
+        return status;
+    const model_reading reading = {&m->files, &m->notes, m->config.width, m->config.named_positions, true};
+    return encoder_model_failed(m->has_modules ? model_modules_read(m->modules, &reading, folder, inner)
+                                               : model_modules_default(&m->modules, "mean", &reading, inner));
+}
+
+/* Open a folder of save_pretrained, or of sentence-transformers, which may have the former in a subfolder. */
+static rp_status open_folder(rp_encoder *m, const char *path, int type)
+{
+    char *inner = NULL;
+    rp_status status = encoder_model_failed(model_modules_find(&m->modules, &m->files, path, &inner));
+    m->has_modules = m->modules != NULL;
+    if (status == RP_OK)
+        status = open_transformer(m, path, inner != NULL ? inner : path, type);
+    free(inner);
+    return status;
 }
 
 rp_status rp_encoder_open(rp_encoder **model, const char *path, const rp_encoder_opening *opening)
@@ -111,11 +151,7 @@ rp_status rp_encoder_open(rp_encoder **model, const char *path, const rp_encoder
     if (m == NULL)
         return encoder_no_memory();
     m->pool = o.pool;
-    status = read_config(m, path);
-    if (status == RP_OK)
-        status = read_weights(m, path, type);
-    if (status == RP_OK)
-        status = encoder_make_vectors(m);
+    status = open_folder(m, path, type);
     if (status != RP_OK) {
         rp_encoder_close(m);
         return status;
@@ -133,6 +169,9 @@ void rp_encoder_close(rp_encoder *m)
     encoder_config_free(&m->config);
     model_files_free(&m->files);
     model_notes_free(&m->notes);
+    model_modules_free(m->modules);
+    tok_close(m->tokenizer);
+    free(m->why_no_tokenizer);
     free(m);
 }
 

@@ -6,6 +6,9 @@
 #include "tests/helpers.h"
 
 enum { N = 3, D = 2 };
+static model_files files;
+static model_notes notes;
+static const model_reading reading = {&files, &notes, D, -1, true};
 static const float hidden[N * D] = {1, -1, 3, 5, 5, -7};
 
 static void each_default_pools(void **state)
@@ -19,7 +22,7 @@ static void each_default_pools(void **state)
         model_modules *s;
         const char *prompt;
         float vector[D];
-        assert_int_equal(model_modules_default(&s, cases[n].mode, D), RP_OK);
+        assert_int_equal(model_modules_default(&s, cases[n].mode, &reading, "/nowhere"), RP_OK);
         assert_true(model_modules_width(s) == D && model_modules_tokens(s) == 0 && !model_modules_skips_prompt(s));
         assert_int_equal(model_modules_apply(s, hidden, D, 0, N, vector), RP_OK);
         assert_memory_equal(vector, cases[n].all, sizeof vector);
@@ -41,10 +44,10 @@ static void faults_are_reported(void **state)
     model_modules *s;
     float vector[D] = {7, 7};
     const float infinite[D] = {1, INFINITY};
-    assert_int_equal(model_modules_default(&s, "median", D), RP_E_ARG);
+    assert_int_equal(model_modules_default(&s, "median", &reading, "/nowhere"), RP_E_ARG);
     assert_string_equal(model_error(), "\"median\" is no kind of pooling (use mean, cls or last)");
     model_modules_free(s);
-    assert_int_equal(model_modules_default(&s, "mean", D), RP_OK);
+    assert_int_equal(model_modules_default(&s, "mean", &reading, "/nowhere"), RP_OK);
     assert_int_equal(model_modules_apply(s, infinite, D, 0, 1, vector), RP_E_RANGE);
     assert_true(vector[0] == 7 && vector[1] == 7);
     model_modules_free(s);

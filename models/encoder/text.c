@@ -1,0 +1,170 @@
+/* text.c -- the tokenizer of a model, and texts to tokens.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "encoder/encoder.h"
+#include "tokenizer/tokenizer.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Record why the model has no tokenizer. This is no error: functions that need it report the reason. */
+static rp_status no_tokenizer(rp_encoder *m, const char *why)
+{
+    m->why_no_tokenizer = strdup(why);
+    return m->why_no_tokenizer != NULL ? RP_OK : encoder_no_memory();
+}
+
+/* Reject a tokenizer that has a token without a row in the embedding: it belongs to another model. Special tokens that
+ * were added may have none. */
+static rp_status check_rows(rp_encoder *m, const char *path)
+{
+    int32_t n = tok_size(m->tokenizer);
+    char why[TOK_ERR_MAX], safe[200];
+    while (n > 0 && (tok_piece(m->tokenizer, n - 1, NULL) == NULL || tok_is_special(m->tokenizer, n - 1)))
+        n--;
+    if (n <= m->config.vocab)
+        return RP_OK;
+    tok_close(m->tokenizer);
+    m->tokenizer = NULL;
+    snprintf(why, sizeof why, "%s: it has %d tokens, but the embedding has %lld rows (use the tokenizer of this model)",
+             io_safe(safe, sizeof safe, path), (int)n, (long long)m->config.vocab);
+    return no_tokenizer(m, why);
+}
+
+rp_status encoder_find_tokenizer(rp_encoder *m, const char *folder)
+{
+    char *text = NULL, *path = model_join(folder, "tokenizer.json"), err[TOK_ERR_MAX] = "";
+    size_t size;
+    if (path == NULL)
+        return encoder_no_memory();
+    rp_status status = encoder_model_failed(model_read_file(&m->files, path, TOK_MAX_FILE, &text, &size));
+    if (status == RP_OK && text == NULL)
+        status = no_tokenizer(m, "its folder has no tokenizer.json (save the tokenizer with transformers)");
+    else if (status == RP_OK) {
+        const tok_status made = tok_open_memory(&m->tokenizer, text, (int64_t)size, path, 0, err);
+        status = made == TOK_OK       ? check_rows(m, path)
+                 : made == TOK_FAILED ? encoder_fail(RP_E_NOMEM, "%s", err)
+                                      : no_tokenizer(m, err);
+    }
+    free(text);
+    free(path);
+    return status;
+}
+
+static rp_status need_tokenizer(const rp_encoder *m)
+{
+    return m->tokenizer != NULL ? RP_OK
+                                : encoder_fail(RP_E_UNSUPPORTED, "the model has no tokenizer: %s", m->why_no_tokenizer);
+}
+
+static int64_t size_of(const char *text, int64_t bytes)
+{
+    return bytes < 0 ? (int64_t)strlen(text) : bytes;
+}
+
+/* Set *joined to prompt + text, which the caller frees; NULL: there is no prompt. */
+static rp_status join(const char *prompt, const rp_encoder_text *t, char **joined, int64_t *bytes)
+{
+    const size_t before = prompt != NULL ? strlen(prompt) : 0;
+    *bytes = size_of(t->text, t->bytes);
+    *joined = NULL;
+    if (before == 0)
+        return RP_OK;
+    *joined = malloc(before + (size_t)*bytes + 1);
+    if (*joined == NULL)
+        return encoder_no_memory();
+    memcpy(*joined, prompt, before);
+    memcpy(*joined + before, t->text, (size_t)*bytes);
+    *bytes += (int64_t)before;
+    return RP_OK;
+}
+
+rp_status encoder_tokenize(const rp_encoder *m, const char *prompt, const rp_encoder_text *t, int64_t max_tokens,
+                           tok_encoding *out)
+{
+    char *joined, err[TOK_ERR_MAX] = "";
+    tok_string a, b;
+    rp_status status = join(prompt, t, &joined, &a.size);
+    if (status != RP_OK)
+        return status;
+    a.text = joined != NULL ? joined : t->text;
+    b = (tok_string){t->pair, t->pair != NULL ? size_of(t->pair, t->pair_bytes) : 0};
+    const tok_status made = tok_encode_pair(m->tokenizer, a, t->pair != NULL ? &b : NULL, max_tokens, out, err);
+    if (made != TOK_OK)
+        status = encoder_fail(made == TOK_FAILED     ? RP_E_NOMEM
+                              : made == TOK_ARGUMENT ? RP_E_RANGE
+                                                     : RP_E_ARG,
+                              "%s", err);
+    free(joined);
+    return status;
+}
+
+rp_status encoder_check_text(const rp_encoder *m, int64_t n, const rp_encoder_text *texts)
+{
+    if (m == NULL)
+        return encoder_fail(RP_E_ARG, "model is NULL; open one with rp_encoder_open");
+    if (n < 0 || (n > 0 && texts == NULL))
+        return encoder_fail(RP_E_ARG, "n is %lld and texts is %s", (long long)n, texts != NULL ? "given" : "NULL");
+    for (int64_t k = 0; k < n; k++)
+        if (texts[k].text == NULL)
+            return encoder_fail(RP_E_ARG, "texts[%lld].text is NULL; pass a text, which may be empty", (long long)k);
+    return need_tokenizer(m);
+}
+
+rp_status rp_encoder_tokenize(const rp_encoder *m, const rp_encoder_text *text, int64_t max_tokens, int32_t **tokens,
+                              int32_t **types, int64_t *n)
+{
+    tok_encoding made = {0};
+    if (tokens == NULL || n == NULL || text == NULL)
+        return encoder_fail(RP_E_ARG, "text, tokens or n is NULL; pass all three");
+    *tokens = NULL;
+    *n = 0;
+    if (types != NULL)
+        *types = NULL;
+    if (max_tokens < 0)
+        return encoder_fail(RP_E_ARG, "max_tokens is %lld; it must be 0 or more", (long long)max_tokens);
+    rp_status status = encoder_check_text(m, 1, text);
+    if (status == RP_OK)
+        status = encoder_tokenize(m, NULL, text, max_tokens, &made);
+    if (status != RP_OK)
+        return status;
+    *tokens = made.ids;
+    *n = made.n;
+    made.ids = NULL;
+    if (types != NULL) {
+        *types = made.types;
+        made.types = NULL;
+    }
+    tok_encoding_free(&made);
+    return RP_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ batches */
+
+void encoder_batch_free(encoder_batch *b)
+{
+    for (int64_t k = 0; k < b->n; k++)
+        tok_encoding_free(&b->made[k]);
+    free(b->made);
+    free(b->sequence);
+    *b = (encoder_batch){0};
+}
+
+rp_status encoder_batch_read(encoder_batch *b, const rp_encoder *m, const char *prompt, int64_t n,
+                             const rp_encoder_text *texts)
+{
+    *b = (encoder_batch){0};
+    b->made = calloc((size_t)(n < ENCODER_BATCH ? n : ENCODER_BATCH) + 1, sizeof *b->made);
+    b->sequence = calloc((size_t)(n < ENCODER_BATCH ? n : ENCODER_BATCH) + 1, sizeof *b->sequence);
+    rp_status status = b->made != NULL && b->sequence != NULL ? RP_OK : encoder_no_memory();
+    while (status == RP_OK && b->n < n && b->n < ENCODER_BATCH && b->rows < ENCODER_ROWS) {
+        tok_encoding *made = &b->made[b->n];
+        status = encoder_tokenize(m, prompt, &texts[b->n], m->info.vector_tokens, made);
+        if (status != RP_OK)
+            break;
+        b->sequence[b->n++] = (rp_encoder_tokens){made->ids, m->config.token_types > 1 ? made->types : NULL, made->n};
+        b->rows += made->n;
+    }
+    if (status == RP_OK)
+        status = encoder_check(m, b->n, b->sequence);
+    return status;
+}
