@@ -5,7 +5,7 @@ list(FILTER cli_sources EXCLUDE REGEX "/main\\.c$")
 file(GLOB nn_sources CONFIGURE_DEPENDS lab/engine/*.c) # the engine loads a CBLAS at run time
 set_source_files_properties(lab/engine/adamw.c PROPERTIES COMPILE_OPTIONS "${vector_loops}")
 add_library(relpos_cli STATIC ${nn_sources} ${cli_sources})
-target_link_libraries(relpos_cli PUBLIC relpos_io relpos_layers_f32 PRIVATE relpos_client relpos_tokenizer INTERFACE relpos_t5 ${CMAKE_DL_LIBS})
+target_link_libraries(relpos_cli PUBLIC relpos_io relpos_layers_f32 PRIVATE relpos_client relpos_tokenizer INTERFACE relpos_t5 ${encoder_library} ${CMAKE_DL_LIBS})
 file(RELATIVE_PATH doc_from_program ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_DOCDIR})
 if(hdf5_FOUND)
   target_link_libraries(relpos_cli PRIVATE PkgConfig::hdf5)

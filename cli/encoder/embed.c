@@ -1,0 +1,176 @@
+/* embed.c -- relpos embed: write one vector for each text.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cli/encoder/encoder.h"
+#include "cli/team.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OUT = 'o', PREFIX = ENCODER_OWN, PROMPT, NORMALIZE };
+
+static const cli_option options[] = {
+    {"output", OUT, "FILE",
+     "write the array vectors [texts, width] to FILE (.npz or .safetensors), or JSON lines (.jsonl)"},
+    {"normalize", NORMALIZE, NULL, "scale vectors to length 1; many models do so themselves"},
+    {"prefix", PREFIX, "TEXT", "put TEXT before every text"},
+    {"prompt", PROMPT, "NAME",
+     "put the prompt NAME of config_sentence_transformers.json before every text; default: default_prompt_name"},
+    ENCODER_OPTIONS,
+    {0},
+};
+
+typedef struct request {
+    cli_encoder encoder;
+    const char *output, *prefix, *prompt; /* prefix: also the text of the prompt */
+    bool normalize, json;
+    float *vectors; /* [capacity, width]: of all texts, for a file of arrays */
+    int64_t n, capacity;
+    io_text *stream;
+    FILE *lines;
+} request;
+
+static int on_option(void *context, int key, const char *value)
+{
+    request *r = context;
+    switch (key) {
+    case OUT: r->output = value; return CLI_OK;
+    case PREFIX: r->prefix = value; return CLI_OK;
+    case PROMPT: r->prompt = value; return CLI_OK;
+    case NORMALIZE: r->normalize = true; return CLI_OK;
+    default: return cli_encoder_option(&r->encoder, key, value);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------ vectors */
+
+static void normalize(float *x, int64_t n)
+{
+    double sum = 0;
+    for (int64_t k = 0; k < n; k++)
+        sum += (double)x[k] * (double)x[k];
+    for (int64_t k = 0; k < n && sum > 0; k++)
+        x[k] = (float)((double)x[k] / sqrt(sum));
+}
+
+static rp_status compute(const cli_encoder *e, int64_t n, const rp_encoder_text *texts, float *out,
+                         rp_progress *progress, void *context)
+{
+    const request *r = e->context;
+    const rp_status status = rp_encoder_embed(e->model, r->prefix, n, texts, out, progress, context);
+    for (int64_t k = 0; k < n && status == RP_OK && r->normalize; k++)
+        normalize(out + k * e->width, e->width);
+    return status;
+}
+
+/* Keep the vector, or print it as JSON. */
+static int take(cli_encoder *e, const rp_encoder_text *text, const float *vector)
+{
+    request *r = e->context;
+    (void)text;
+    if (r->json) {
+        for (int64_t k = 0; k < e->width; k++) {
+            fputs(k == 0 ? "{\"vector\": [" : ", ", r->lines);
+            cli_json_number(r->lines, "%.9g", (double)vector[k]);
+        }
+        fputs("]}\n", r->lines);
+        return CLI_OK;
+    }
+    if (r->n == r->capacity) {
+        const int64_t capacity = r->capacity > 0 ? 2 * r->capacity : 256;
+        float *more = realloc(r->vectors, (size_t)(capacity * e->width) * sizeof *more);
+        if (more == NULL)
+            return cli_error(CLI_FAILED,
+                             "embed: out of memory for %lld vectors (write -o vectors.jsonl, or split the "
+                             "file)",
+                             (long long)capacity);
+        r->vectors = more;
+        r->capacity = capacity;
+    }
+    memcpy(r->vectors + r->n++ * e->width, vector, (size_t)e->width * sizeof *vector);
+    return CLI_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ the file */
+
+static int write_arrays(request *r)
+{
+    char err[IO_ERR_MAX];
+    io_set set = {0};
+    int code = cli_encoder_run(&r->encoder);
+    const int64_t shape[2] = {r->n, r->encoder.width};
+    if (code == CLI_OK && io_add(&set, "vectors", RP_F32, 2, shape, r->vectors, true) != 0)
+        code = cli_error(CLI_FAILED, "embed: out of memory (split the file)");
+    if (code == CLI_OK && io_write(r->output, io_format_of(r->output), &set, err) != 0)
+        code = cli_error(CLI_FAILED, "%s", err);
+    io_free(&set);
+    return code;
+}
+
+static int write_json(request *r)
+{
+    char err[IO_ERR_MAX];
+    r->stream = io_text_open(r->output, &r->lines, err);
+    if (r->stream == NULL)
+        return cli_error(CLI_FAILED, "%s", err);
+    int code = cli_encoder_run(&r->encoder);
+    if (io_text_close(r->stream, code == CLI_OK ? 0 : -1, err) != 0 && code == CLI_OK)
+        code = cli_error(CLI_FAILED, "%s", err);
+    return code;
+}
+
+static int find_prompt(request *r)
+{
+    if (r->prompt == NULL)
+        return CLI_OK;
+    return rp_encoder_prompt(r->encoder.model, r->prompt, &r->prefix) == RP_OK
+               ? CLI_OK
+               : cli_error(CLI_FAILED, "--prompt: %s", rp_encoder_last_error());
+}
+
+static int run_in_team(const cli_command *self, int argc, char **argv)
+{
+    request r = {
+        .encoder = {.command = self->name, .compute = compute, .take = take, .progress = {.what = self->name}}};
+    char safe[160];
+    const char *args[2] = {NULL, NULL};
+    int n_args = 0, code = cli_options(self, argc, argv, on_option, &r, args, 2, &n_args);
+    if (code >= 0)
+        return code;
+    r.encoder.context = &r;
+    if (n_args < 1)
+        return cli_error(CLI_USAGE, "embed: no model was given (write relpos embed DIR texts.txt -o vectors.npz)");
+    if (r.output == NULL)
+        return cli_error(CLI_USAGE, "embed: no output file was given (give one with -o vectors.npz)");
+    const size_t length = strlen(r.output);
+    r.json = length >= 6 && strcmp(r.output + length - 6, ".jsonl") == 0;
+    if (!r.json && io_format_of(r.output) == IO_UNKNOWN)
+        return cli_error(CLI_USAGE, "-o: %s: the suffix is unknown (use .npz, .safetensors or .jsonl)",
+                         io_safe(safe, sizeof safe, r.output));
+    if (r.prompt != NULL && r.prefix != NULL)
+        return cli_error(CLI_USAGE, "--prompt: --prefix replaces the prompt (remove one of the options)");
+    code = cli_encoder_begin(&r.encoder, args[0], args[1], r.output);
+    if (code == CLI_OK)
+        code = find_prompt(&r);
+    if (code == CLI_OK) {
+        r.encoder.width = rp_encoder_about(r.encoder.model)->vector_width;
+        code = cli_team_rank() != 0 ? cli_encoder_run(&r.encoder) : r.json ? write_json(&r) : write_arrays(&r);
+    }
+    code = cli_encoder_end(&r.encoder, code);
+    free(r.vectors);
+    return code;
+}
+
+static int run(const cli_command *self, int argc, char **argv)
+{
+    return cli_team_run(self, argc, argv, run_in_team);
+}
+
+const cli_command cmd_embed = {
+    .name = "embed",
+    .summary = "write one vector for each text, with an encoder such as all-mpnet-base-v2",
+    .usage = "DIR [TEXTS] -o OUT.npz [options]      without TEXTS: lines of standard input",
+    .example = "  relpos embed all-mpnet-base-v2 notes.txt -o notes.npz\n"
+               "  relpos embed all-mpnet-base-v2 table.csv --column title -o titles.npz --type q8\n",
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,110 @@
+#!/bin/sh
+# encoder.sh -- test relpos embed, classify and rerank with the tiny models of tests/encoder/texts, against sentence-transformers
+#
+#     tests/cli/encoder.sh PATH/TO/relpos
+#
+# SPDX-License-Identifier: Apache-2.0
+. "$(dirname "$0")/../shared/checks.sh"
+data=tests/encoder/texts
+
+python3 - "$data" "$T" <<'PY'
+import csv, json, pathlib, sys
+data, to = map(pathlib.Path, sys.argv[1:])
+texts = json.load(open(data / "search/expected.json"))["texts"]
+(to / "lines.txt").write_text("".join(t + "\n" for t in texts))
+(to / "texts.jsonl").write_text("".join(json.dumps({"id": n, "text": t}) + "\n" for n, t in enumerate(texts)))
+(to / "titles.jsonl").write_text("".join(json.dumps({"text": "x", "title": t}) + "\n" for t in texts))
+for suffix, mark in (("csv", ","), ("tsv", "\t")):
+    with open(to / f"table.{suffix}", "w", newline="") as f:
+        rows = csv.writer(f, delimiter=mark)
+        rows.writerow(["id", "title"])
+        rows.writerows([n, t] for n, t in enumerate(texts))
+pairs = json.load(open(data / "rank/expected.json"))
+(to / "pairs.txt").write_text("".join(f"{a}\t{b}\n" for a, b in pairs["texts"]))
+(to / "pairs.jsonl").write_text("".join(json.dumps({"q": a, "d": b}) + "\n" for a, b in pairs["texts"]))
+with open(to / "many.csv", "w", newline="") as f:
+    rows = csv.writer(f)
+    rows.writerow(["note", "title"])
+    rows.writerow(['a "quoted" one, with\ntwo lines', "the cat, the dog"])
+    rows.writerow(["", 'where "is" the\ndog?'])
+PY
+
+# close WHAT FILE KEY FILE: compare vectors, one JSON object a line, with those of a key of expected.json
+close()
+{
+    check "$1" close "$(python3 - "$2" "$3" "$4" <<'PY'
+import json, sys
+right = json.load(open(sys.argv[1]))
+found = [json.loads(line)["vector"] for line in open(sys.argv[3])]
+rows = right[sys.argv[2]]
+far = max(abs(a - b) for x, y in zip(found, rows, strict=True) for a, b in zip(x, y, strict=True))
+print("close" if far <= 8 * right["error"] else far)
+PY
+)"
+}
+
+for file in lines.txt texts.jsonl; do
+    ok embed $data/search "$T/$file" --type f32 -o "$T/made/v.jsonl"
+    close "$file" $data/search/expected.json vectors "$T/made/v.jsonl"
+done
+for file in titles.jsonl table.csv table.tsv; do
+    ok embed $data/search "$T/$file" --column title --type f32 -o "$T/made/v.jsonl"
+    close "$file" $data/search/expected.json vectors "$T/made/v.jsonl"
+done
+for name in query document; do
+    ok embed $data/asymmetric "$T/lines.txt" --type f32 --prompt $name -o "$T/made/v.jsonl"
+    close "the prompt $name" $data/asymmetric/expected.json vectors.$name "$T/made/v.jsonl"
+done
+ok embed $data/asymmetric "$T/lines.txt" --type f32 --prefix 'where: ' -o "$T/made/p.jsonl"
+ok embed $data/asymmetric "$T/lines.txt" --type f32 --prompt query -o "$T/made/q.jsonl"
+same 'a prompt by --prefix' "$T/made/p.jsonl" "$T/made/q.jsonl"
+
+# arrays: the same numbers, for any number of threads; from standard input too
+ok embed $data/search "$T/lines.txt" -o "$T/made/1.npz" --threads 1
+ok embed $data/search "$T/lines.txt" -o "$T/made/3.npz" --threads 3
+same 'threads' "$T/made/1.npz" "$T/made/3.npz"
+"$program" embed $data/search -o "$T/made/in.npz" <"$T/lines.txt"
+same 'standard input' "$T/made/1.npz" "$T/made/in.npz"
+ok embed $data/search "$T/lines.txt" -o "$T/made/v.safetensors"
+check 'an empty file has no vectors' 0 "$(printf '' | "$program" embed $data/search -o "$T/made/none.npz" >/dev/null 2>&1; echo $?)"
+
+# classify and rerank
+ok classify $data/labels "$T/lines.txt" --type f32 --all
+check 'lines of labels' 8 "$("$program" classify $data/labels "$T/lines.txt" | grep -c '^[a-z]*	0\.[0-9]*$')"
+check 'JSON of labels' 8 "$("$program" classify $data/labels "$T/lines.txt" --all --json | grep -c '^{"negative": 0\.[0-9]*, "neutral": 0\.[0-9]*, "positive": 0\.[0-9]*}$')"
+"$program" rerank $data/rank "$T/pairs.txt" --type f32 >"$T/scores"
+check 'scores of pairs' close "$(python3 - $data/rank/expected.json "$T/scores" <<'PY'
+import json, math, sys
+right = json.load(open(sys.argv[1]))
+found = [float(x) for x in open(sys.argv[2])]
+far = max(abs(a - 1 / (1 + math.exp(-b[0]))) for a, b in zip(found, right["logits"], strict=True))
+print("close" if far <= 8 * right["error"] + 1e-6 else far)
+PY
+)"
+"$program" rerank $data/rank "$T/pairs.jsonl" --column q --pair d --type f32 >"$T/scores2"
+same 'pairs of JSON lines' "$T/scores" "$T/scores2"
+"$program" rerank $data/rank "$T/lines.txt" --query 'where is the cat' --top 3 >"$T/top"
+check 'the best three, in order' "3 sorted" "$(wc -l <"$T/top") $(cut -f1 "$T/top" | sort -c -g -r 2>/dev/null && echo sorted)"
+check 'a table with quotes and line breaks' 2 "$("$program" classify $data/labels "$T/many.csv" --column title | wc -l)"
+
+# refusals
+refused 2 'embed: no model was given' embed
+refused 2 'no output file was given' embed $data/search "$T/lines.txt"
+refused 2 'the suffix is unknown' embed $data/search "$T/lines.txt" -o "$T/kept/v.txt"
+refused 2 'the type "int4" is unknown \(use f32, f16, bf16, q8 or int8\)' embed $data/search "$T/lines.txt" -o "$T/kept/v.npz" --type int4
+refused 2 '--column: a file of lines has no columns' embed $data/search "$T/lines.txt" --column x -o "$T/kept/v.npz"
+refused 1 'line 1: there is no column "x" \(choose one with --column: id, title\)' embed $data/search "$T/table.csv" --column x -o "$T/kept/v.npz"
+refused 1 'line 1: "x" is missing' embed $data/search "$T/texts.jsonl" --column x -o "$T/kept/v.npz"
+refused 1 'has no tokenizer' embed tests/encoder/data/bert "$T/lines.txt" -o "$T/kept/v.npz"
+refused 1 'has no classification head' classify $data/search "$T/lines.txt"
+refused 1 'has 3 labels' rerank $data/labels "$T/lines.txt" --query a
+refused 1 'line 1: it has no tab' rerank $data/rank "$T/lines.txt"
+refused 2 '--top: it needs --query' rerank $data/rank "$T/pairs.txt" --top 2
+refused 1 'no prompt has the name "x"' embed $data/asymmetric "$T/lines.txt" --prompt x -o "$T/kept/v.npz"
+printf 'a,b\n1,"open\n' >"$T/open.csv"
+refused 1 'a value in quotes has no end' embed $data/search "$T/open.csv" --column b -o "$T/kept/v.npz"
+printf 'a,b\n1\n' >"$T/short.csv"
+refused 1 'line 2: it has 1 values, but the first line 2' embed $data/search "$T/short.csv" --column b -o "$T/kept/v.npz"
+printf '[1]\n' >"$T/list.jsonl"
+refused 1 'line 1: it is not an object' embed $data/search "$T/list.jsonl" -o "$T/kept/v.npz"
+finish
