@@ -70,7 +70,7 @@ TESTS = {
     r"|cli_(bad_files|attend_files|outputs|streams|attend)",
     "models/linear": r"test_(linear|screen|t5_golden|t5_screen|t5_reference|t5_laws)|cli_t5",
     "models/tokenizer": r"test_(tokenizer|tokenizer_damage)|fuzz_tokenizer|cli_t5",
-    "models/checkpoint": r"test_(weights|modules)|test_t5_.*|fuzz_checkpoint|fuzz_t5|fuzz_sentence|cli_t5",
+    "models/checkpoint": r"test_(weights|modules|packed)|test_t5_.*|fuzz_checkpoint|fuzz_t5|fuzz_sentence|cli_t5",
     "models/t5": r"test_t5_.*|fuzz_checkpoint|fuzz_t5|cli_t5",
 }
 SWAPS = {"+": "-", "-": "+", "*": "/", "/": "*", "%": "/", "<<": ">>", ">>": "<<", "&": "|", "|": "&", "&&": "||",
