@@ -1,4 +1,4 @@
-# What Doxygen reads in place of relpos.h, terms.h, facts.h, layers.h and t5.h, which keep plain comments: its marks, a group for each part, labels as
+# What Doxygen reads in place of relpos.h, terms.h, facts.h, layers.h, t5.h and encoder.h, which keep plain comments: its marks, a group for each part, labels as
 # paragraphs, tables as they are. SPDX-License-Identifier: Apache-2.0
 s,^/\* -+ status \*/$,/** @defgroup status status\n * @{ */,
 s,^/\* -+ (terms|facts|errors|descriptions)(: .*) \*/$,/** @defgroup \1 \1\2\n * @{ */,

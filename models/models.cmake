@@ -1,5 +1,5 @@
-# models.cmake -- the libraries relpos_layers, relpos_t5 and relpos_encoder, and those that they contain: relpos_linear, relpos_io, relpos_tokenizer,
-# relpos_checkpoint.
+# models.cmake -- the libraries relpos_layers, relpos_t5 and relpos_encoder, and those that they contain: relpos_linear, relpos_io,
+# relpos_tokenizer and relpos_checkpoint.
 # SPDX-License-Identifier: Apache-2.0
 file(GLOB linear_sources CONFIGURE_DEPENDS models/linear/*.c)
 file(GLOB linear_set_sources CONFIGURE_DEPENDS models/linear/sets/*.c)

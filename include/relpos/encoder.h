@@ -38,7 +38,7 @@
 extern "C" {
 #endif
 
-/* ---------------------------------------------------------------------------------- errors: what failed, and memory */
+/* ------------------------------------------------------------------------------- failures: the last one, and memory */
 
 /* Return one line about the last failure of this library on this thread, or "" if there was none. */
 RP_API const char *rp_encoder_last_error(void);
@@ -46,7 +46,7 @@ RP_API const char *rp_encoder_last_error(void);
 /* Free memory that this library returned. NULL is allowed. */
 RP_API void rp_encoder_free(void *memory);
 
-/* ------------------------------------------------------------------------------------------------ models */
+/* ------------------------------------------------------------------------------ encoders: opening, sizes and labels */
 
 /* An open model. */
 typedef struct rp_encoder rp_encoder;
@@ -117,7 +117,7 @@ RP_API const char *rp_encoder_note(const rp_encoder *model, int64_t n);
  * owns the string. */
 RP_API const char *rp_encoder_label(const rp_encoder *model, int64_t n);
 
-/* ------------------------------------------------------------------------------------------------ text to tokens */
+/* ---------------------------------------------------------------------------------------- sequences: text to tokens */
 
 /* A text, or a pair of texts such as a query and a document. */
 typedef struct rp_encoder_text {
@@ -142,7 +142,7 @@ typedef struct rp_encoder_tokens {
 RP_API rp_status rp_encoder_tokenize(const rp_encoder *model, const rp_encoder_text *text, int64_t max_tokens,
                                      int32_t **tokens, int32_t **types, int64_t *n);
 
-/* ------------------------------------------------------------------------------------------------ results */
+/* ----------------------------------------------------------------------- results: hidden states, vectors and scores */
 
 /* Compute the last hidden states of sequences.
  *

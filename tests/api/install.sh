@@ -19,8 +19,8 @@ test "$(wc -l <"$work/exported")" -gt 20
 
 echo "CMake package, with a component for each library above relpos"
 libraries=$(dirname "$(find "$work/prefix" -name librelpos.so)")
-parts='t5 layers'
-[ ! -e "$libraries/librelpos_mpi.so" ] || parts='t5 layers mpi'
+parts='t5 encoder layers'
+[ ! -e "$libraries/librelpos_mpi.so" ] || parts='t5 encoder layers mpi'
 mkdir "$work/user"
 cat >"$work/mpi.c" <<'END'
 #include <mpi.h>
@@ -39,7 +39,7 @@ int main(int argc, char **argv)
     return status != RP_OK;
 }
 END
-cp examples/01_attend.c examples/t5_generate.c examples/s0.c "$work/mpi.c" "$work/user/"
+cp examples/01_attend.c examples/t5_generate.c examples/search.c examples/s0.c "$work/mpi.c" "$work/user/"
 version=$(sed -n 's/.*RP_VERSION_STRING "\([0-9]*\.[0-9]*\).*/\1/p' include/relpos/relpos.h)
 # package LANGUAGE COMPONENT...: configure a project that needs these components, with the installation in $prefix
 prefix=$work/prefix
@@ -51,7 +51,7 @@ package()
 cmake_minimum_required(VERSION 3.25)
 project(user LANGUAGES $language)
 find_package(relpos $version REQUIRED${*:+ COMPONENTS }$*)
-foreach(program 01_attend,relpos t5_generate,t5 s0,layers mpi,mpi)
+foreach(program 01_attend,relpos t5_generate,t5 search,encoder s0,layers mpi,mpi)
   string(REGEX MATCH "(.*),(.*)" program \${program})
   if(TARGET relpos::\${CMAKE_MATCH_2})
     add_executable(\${CMAKE_MATCH_1} \${CMAKE_MATCH_1}.c)
@@ -78,19 +78,19 @@ package C && cmake --build "$work/user/build" >>"$work/log" 2>&1 || { cat "$work
 # shellcheck disable=SC2086
 package C $parts && cmake --build "$work/user/build" >>"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 for part in $parts; do
-    program=$(echo "$part" | sed 's/t5/t5_generate/; s/layers/s0/')
+    program=$(echo "$part" | sed 's/t5/t5_generate/; s/layers/s0/; s/encoder/search/')
     [ -x "$work/user/build/$program" ] || { echo "the component $part gave no target relpos::$part"; exit 1; }
 done
 [ ! -x "$work/user/build/mpi" ] || mv "$work/user/build/mpi" "$work/user.mpi"
 cp -r "$work/prefix" "$work/bare"
 rm "$work"/bare/lib*/cmake/relpos/relpos_*.cmake || rm "$work"/bare/lib/*/cmake/relpos/relpos_*.cmake
 prefix=$work/bare
-for part in t5 layers mpi; do
+for part in t5 encoder layers mpi; do
     no_package "built without the component $part; build relpos again, with " C $part
 done
 package C && cmake --build "$work/user/build" >>"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 prefix=$work/prefix
-no_package 'relpos has no component T5; choose from t5, layers and mpi' C T5
+no_package 'relpos has no component T5; choose from t5, encoder, layers and mpi' C T5
 case $parts in *mpi)
     no_package 'component mpi needs MPI for C, which CMake did not find' CXX mpi ;;
 esac
@@ -180,6 +180,15 @@ LD_LIBRARY_PATH=$(dirname "$(find "$work/prefix" -name librelpos_t5.so)") "$work
 "$cc" examples/t5_generate.c -o "$work/generate" -Wall -Wextra -Werror $(PKG_CONFIG_PATH=$pc pkg-config --cflags --libs relpos_t5)
 LD_LIBRARY_PATH=$(dirname "$(find "$work/prefix" -name librelpos_t5.so)") "$work/generate" tests/t5/data/byt5 'Good morning.' >"$work/log"
 tail -n 1 "$work/log" | grep -qE '^[0-9]+ tokens, log-probability -[0-9.]+$'
+# shellcheck disable=SC2086
+"$cc" examples/search.c -o "$work/search" -Wall -Wextra -Werror $(PKG_CONFIG_PATH=$pc pkg-config --cflags --libs relpos_encoder)
+printf 'Stocks fell.\nThe cat sleeps.\nOn Monday\n' >"$work/notes"
+LD_LIBRARY_PATH=$(dirname "$(find "$work/prefix" -name librelpos_encoder.so)") "$work/search" tests/encoder/texts/search "$work/notes" 'The cat sleeps.' >"$work/log"
+head -n 1 "$work/log" | grep -q '^1.0000  The cat sleeps.$'
+if nm -D --defined-only "$(find "$work/prefix" -name librelpos_encoder.so)" | awk '$2 ~ /[TDBR]/ {print $3}' | grep -v '^rp_encoder_'; then
+    echo "the names above are exported by librelpos_encoder"
+    exit 1
+fi
 if nm -D --defined-only "$(find "$work/prefix" -name librelpos_t5.so)" | awk '$2 ~ /[TDBR]/ {print $3}' | grep -v '^rp_t5_'; then
     echo "the names above are exported by librelpos_t5"
     exit 1

@@ -87,6 +87,12 @@ same 'pairs of JSON lines' "$T/scores" "$T/scores2"
 check 'the best three, in order' "3 sorted" "$(wc -l <"$T/top") $(cut -f1 "$T/top" | sort -c -g -r 2>/dev/null && echo sorted)"
 check 'a table with quotes and line breaks' 2 "$("$program" classify $data/labels "$T/many.csv" --column title | wc -l)"
 
+# the commands of docs/encoders.md
+ok embed $data/search --text 'The cat sleeps.' -o "$T/made/cat.npz"
+printf 'The cat sleeps.\nStocks fell.\n' >"$T/two"
+check 'rerank of the page' 2 "$("$program" rerank $data/rank --query 'where is the cat' <"$T/two" | wc -l)"
+check 'classify of the page' 1 "$(head -n 1 "$T/two" | "$program" classify $data/labels --all | wc -l)"
+
 # refusals
 refused 2 'embed: no model was given' embed
 refused 2 'no output file was given' embed $data/search "$T/lines.txt"
