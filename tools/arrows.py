@@ -47,7 +47,7 @@ MAY = {
     "models/checkpoint": ["models/io", "models/linear/linear.h"],
     "models/t5": ["src/processor/clones.h", "src/base/random.h", "models/io", "models/linear/linear.h",
                   "models/tokenizer/tokenizer.h", "models/tokenizer/from_gguf.h", "models/checkpoint"],
-    "models/encoder": ["src/processor/clones.h", "models/io", "models/linear/linear.h",
+    "models/encoder": ["src/processor/clones.h", "models/io", "models/linear/linear.h", "models/linear/erf.h",
                        "models/tokenizer/tokenizer.h", "models/checkpoint"],
     "mpi": [],
     "lab/engine": ["src/base/edits.h", "src/base/random.h", "models/io",

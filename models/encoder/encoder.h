@@ -199,29 +199,23 @@ void encoder_batch_free(encoder_batch *b);
 
 /* Operations on rows of width n, in parallel over the pool. Each row is computed in a fixed order. */
 
-/* to = norm(x + y + bias), row by row; y and bias may be NULL, and `to` may be x. */
+/* to = norm(x), row by row; `to` may be x. */
 typedef struct encoder_normed {
-    const float *x, *y, *bias;
+    const float *x;
     const encoder_norm *norm;
     float *to;
     int64_t n;
     double eps;
 } encoder_normed;
 void encoder_norm_rows(rp_pool *pool, int64_t rows, const encoder_normed *call);
-/* x = act(x + bias) for rows of n numbers; gated: x[0 … n/2-1] = act(x[0 … n/2-1]) * x[n/2 … n-1], each with its bias.
- * bias = NULL: none. */
+/* x = act(x) for rows of n numbers; gated: x[0 … n/2-1] = act(x[0 … n/2-1]) * x[n/2 … n-1]. */
 typedef struct encoder_activated {
     float *x;
-    const float *bias;
     int64_t n;
     encoder_activation activation;
     bool gated;
 } encoder_activated;
 void encoder_activate_rows(rp_pool *pool, int64_t rows, const encoder_activated *call);
-/* Set every row of x to `row`. */
-void encoder_fill_rows(rp_pool *pool, int64_t rows, int64_t n, float *x, const float *row);
-/* Add `row` to every row of x. */
-void encoder_add_to_rows(rp_pool *pool, int64_t rows, int64_t n, float *x, const float *row);
 bool encoder_finite(const float *x, int64_t n); /* no number is NaN or infinite */
 
 /* --------------------------------------------------------------------------------------------- attention.c */
@@ -267,9 +261,12 @@ rp_status encoder_need_head(const rp_encoder *m);
 /* Compute the logits of sequences that were checked. */
 rp_status encoder_logits(const rp_encoder *m, int64_t n, const rp_encoder_tokens *sequences, float *logits,
                          encoder_watch *watch);
-/* y = x Wᵀ, then as `then` says, without the bias. */
+/* Compute x Wᵀ + b, and do with it as `then` says. */
 rp_status encoder_multiply(const rp_encoder *m, const encoder_linear *l, int64_t rows, const float *x, int64_t ldx,
                            float *y, linear_then then, void *scratch);
+/* y = act(x Wᵀ + b); gated: as encoder_activate_rows. */
+rp_status encoder_activate(const rp_encoder *m, const encoder_linear *l, encoder_activation activation, bool gated,
+                           int64_t rows, const float *x, float *y, void *scratch);
 
 /* The same by plain loops in double, from the packed weights: hidden [n, width] of one sequence. The inputs of linear
  * layers are not rounded, so compare types f32 and f16 only. */

@@ -24,7 +24,7 @@ typedef struct pass {
     int64_t n, rows;       /* sequences, and rows of all */
     const int64_t *starts; /* [n + 1]: first row of each sequence */
     float *x;              /* [rows, width]: the residual stream */
-    float *y;              /* [rows, width]: input or output of linear layers */
+    float *y;              /* [rows, width]: norms of x, if they come before the layers */
     float *qkv, *mixed;    /* [rows, 3 width] and [rows, width]: input and output of attention */
     float *inner;          /* [feed_rows, outputs of up] */
     int64_t feed_rows;
@@ -57,7 +57,7 @@ static rp_status make_pass(pass *p, int64_t longest)
         return encoder_fail(RP_E_OVERFLOW, "a call of %lld tokens is too large (use fewer or shorter texts)",
                             (long long)p->rows);
     p->x = take(p->rows, width);
-    p->y = take(p->rows, width);
+    p->y = take(c->row->pre_norm ? p->rows : 0, width);
     p->qkv = take(p->rows, 3 * width);
     p->mixed = take(p->rows, width);
     p->inner = take(p->feed_rows, c->row->gated ? 2 * c->inner : c->inner);
@@ -123,38 +123,35 @@ static bool stopped(const pass *p, double done)
 rp_status encoder_multiply(const rp_encoder *m, const encoder_linear *l, int64_t rows, const float *x, int64_t ldx,
                            float *y, linear_then then, void *scratch)
 {
-    const linear_call call = {rows, x, ldx, y, l->w.out, then, scratch, NULL};
+    const linear_call call = {
+        .rows = rows, .x = x, .ldx = ldx, .y = y, .ldy = l->w.out, .then = then, .bias = l->bias, .scratch = scratch};
     return encoder_linear_failed(linear_apply(m->pool, &l->w, &call));
 }
 
-/* y = x Wᵀ + b. */
-static rp_status affine(const rp_encoder *m, const encoder_linear *l, int64_t rows, const float *x, float *y,
-                        void *scratch)
+rp_status encoder_activate(const rp_encoder *m, const encoder_linear *l, encoder_activation activation, bool gated,
+                           int64_t rows, const float *x, float *y, void *scratch)
 {
-    if (l->bias != NULL)
-        encoder_fill_rows(m->pool, rows, l->w.out, y, l->bias);
-    return encoder_multiply(m, l, rows, x, l->w.in, y, l->bias != NULL ? LINEAR_ADD : LINEAR_STORE, scratch);
+    static const linear_then then[] = {[ENCODER_GELU] = LINEAR_GELU_ERF,
+                                       [ENCODER_GELU_TANH] = LINEAR_GELU,
+                                       [ENCODER_RELU] = LINEAR_RELU,
+                                       [ENCODER_TANH] = LINEAR_STORE};
+    const bool later = gated || activation == ENCODER_TANH;
+    const rp_status status =
+        encoder_multiply(m, l, rows, x, l->w.in, y, later ? LINEAR_STORE : then[activation], scratch);
+    if (status == RP_OK && later)
+        encoder_activate_rows(m->pool, rows, &(encoder_activated){y, l->w.out, activation, gated});
+    return status;
 }
 
-/* x += z Wᵀ + b for some rows of the residual stream, before the next norm. */
-static rp_status add_affine(const pass *p, const encoder_linear *l, int64_t first, int64_t rows, const float *z,
-                            int64_t ldz)
-{
-    float *x = p->x + first * l->w.out;
-    if (l->bias != NULL)
-        encoder_add_to_rows(p->m->pool, rows, l->w.out, x, l->bias);
-    return encoder_multiply(p->m, l, rows, z, ldz, x, LINEAR_ADD, p->scratch);
-}
-
-/* x = norm(x + z Wᵀ + b) for some rows. */
-static rp_status affine_norm(const pass *p, const encoder_linear *l, const encoder_norm *norm, int64_t first,
-                             int64_t rows, const float *z, int64_t ldz)
+/* x += z Wᵀ + b for some rows of the residual stream; with norms after the layers, x = norm(x + z Wᵀ + b). */
+static rp_status add_affine(const pass *p, const encoder_linear *l, const encoder_norm *norm, int64_t first,
+                            int64_t rows, const float *z, int64_t ldz)
 {
     const encoder_config *c = &p->m->config;
-    float *x = p->x + first * c->width, *y = p->y + first * c->width;
-    const rp_status status = encoder_multiply(p->m, l, rows, z, ldz, y, LINEAR_STORE, p->scratch);
-    if (status == RP_OK)
-        encoder_norm_rows(p->m->pool, rows, &(encoder_normed){x, y, l->bias, norm, x, c->width, c->eps});
+    float *x = p->x + first * c->width;
+    const rp_status status = encoder_multiply(p->m, l, rows, z, ldz, x, LINEAR_ADD, p->scratch);
+    if (status == RP_OK && !c->row->pre_norm)
+        encoder_norm_rows(p->m->pool, rows, &(encoder_normed){x, norm, x, c->width, c->eps});
     return status;
 }
 
@@ -162,10 +159,11 @@ static rp_status affine_norm(const pass *p, const encoder_linear *l, const encod
 static const float *input_of(const pass *p, const encoder_norm *norm, int64_t first, int64_t rows)
 {
     const encoder_config *c = &p->m->config;
-    float *x = p->x + first * c->width, *y = p->y + first * c->width;
+    float *x = p->x + first * c->width;
     if (!c->row->pre_norm || norm->weight == NULL)
         return x;
-    encoder_norm_rows(p->m->pool, rows, &(encoder_normed){x, NULL, NULL, norm, y, c->width, c->eps});
+    float *y = p->y + first * c->width;
+    encoder_norm_rows(p->m->pool, rows, &(encoder_normed){x, norm, y, c->width, c->eps});
     return y;
 }
 
@@ -194,32 +192,27 @@ static rp_status attend(pass *p)
 static rp_status attention_layer(pass *p, const encoder_layer *l)
 {
     const encoder_config *c = &p->m->config;
-    rp_status status = affine(p->m, &l->qkv, p->rows, input_of(p, &l->attention_norm, 0, p->rows), p->qkv, p->scratch);
+    rp_status status = encoder_multiply(p->m, &l->qkv, p->rows, input_of(p, &l->attention_norm, 0, p->rows), c->width,
+                                        p->qkv, LINEAR_STORE, p->scratch);
     if (status != RP_OK)
         return status;
     encoder_attention_of(&p->attention[c->local[p->layer]], p->m, l);
     status = attend(p);
     if (status != RP_OK)
         return status;
-    return c->row->pre_norm ? add_affine(p, &l->o, 0, p->rows, p->mixed, c->width)
-                            : affine_norm(p, &l->o, &l->attention_norm, 0, p->rows, p->mixed, c->width);
+    return add_affine(p, &l->o, &l->attention_norm, 0, p->rows, p->mixed, c->width);
 }
 
 static rp_status feed_layer(pass *p, const encoder_layer *l)
 {
     const encoder_config *c = &p->m->config;
-    const int64_t wide = l->up.w.out;
     rp_status status = RP_OK;
     for (int64_t r = 0; r < p->rows && status == RP_OK; r += p->feed_rows) {
         const int64_t rows = p->rows - r < p->feed_rows ? p->rows - r : p->feed_rows;
-        status = encoder_multiply(p->m, &l->up, rows, input_of(p, &l->feed_norm, r, rows), c->width, p->inner,
-                                  LINEAR_STORE, p->scratch);
-        if (status != RP_OK)
-            break;
-        encoder_activate_rows(p->m->pool, rows,
-                              &(encoder_activated){p->inner, l->up.bias, wide, c->activation, c->row->gated});
-        status = c->row->pre_norm ? add_affine(p, &l->down, r, rows, p->inner, wide)
-                                  : affine_norm(p, &l->down, &l->feed_norm, r, rows, p->inner, wide);
+        status = encoder_activate(p->m, &l->up, c->activation, c->row->gated, rows, input_of(p, &l->feed_norm, r, rows),
+                                  p->inner, p->scratch);
+        if (status == RP_OK)
+            status = add_affine(p, &l->down, &l->feed_norm, r, rows, p->inner, l->up.w.out);
     }
     return status;
 }
@@ -227,7 +220,7 @@ static rp_status feed_layer(pass *p, const encoder_layer *l)
 static void norm_all(const pass *p, const encoder_norm *norm, float *to)
 {
     const encoder_config *c = &p->m->config;
-    encoder_norm_rows(p->m->pool, p->rows, &(encoder_normed){p->x, NULL, NULL, norm, to, c->width, c->eps});
+    encoder_norm_rows(p->m->pool, p->rows, &(encoder_normed){p->x, norm, to, c->width, c->eps});
 }
 
 static rp_status run_layers(pass *p, const rp_encoder_tokens *sequences, float *out)
@@ -308,7 +301,7 @@ rp_status encoder_run(const rp_encoder *m, int64_t n, const rp_encoder_tokens *s
         if (status != RP_OK)
             return status;
         done += (double)rows;
-        out += rows * m->config.width;
+        out = rows > 0 ? out + rows * m->config.width : out; /* without rows, out may be NULL */
     }
     return RP_OK;
 }

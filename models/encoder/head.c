@@ -27,17 +27,12 @@ static rp_status apply(const rp_encoder *m, int64_t rows, const float *x, float 
 {
     const encoder_config *c = &m->config;
     const encoder_weights *w = &m->weights;
-    rp_status status = encoder_multiply(m, &w->head_dense, rows, x, c->width, y, LINEAR_STORE, NULL);
+    const rp_status status = encoder_activate(m, &w->head_dense, c->head_activation, false, rows, x, y, NULL);
     if (status != RP_OK)
         return status;
-    encoder_activate_rows(m->pool, rows,
-                          &(encoder_activated){y, w->head_dense.bias, c->width, c->head_activation, false});
     if (w->head_norm.weight != NULL)
-        encoder_norm_rows(m->pool, rows, &(encoder_normed){y, NULL, NULL, &w->head_norm, y, c->width, c->eps});
-    status = encoder_multiply(m, &w->head_out, rows, y, c->width, logits, LINEAR_STORE, NULL);
-    if (status == RP_OK)
-        encoder_add_to_rows(m->pool, rows, c->labels, logits, w->head_out.bias);
-    return status;
+        encoder_norm_rows(m->pool, rows, &(encoder_normed){y, &w->head_norm, y, c->width, c->eps});
+    return encoder_multiply(m, &w->head_out, rows, y, c->width, logits, LINEAR_STORE, NULL);
 }
 
 rp_status encoder_need_head(const rp_encoder *m)

@@ -5,13 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Copy columns first … first + width - 1 of `from`, whose rows have `ld` numbers, and add the bias. */
-static float *copy_columns(const float *from, int64_t rows, int64_t ld, int64_t first, int64_t width, const float *bias)
+/* Copy columns first … first + width - 1 of `from`, whose rows have `ld` numbers. */
+static float *copy_columns(const float *from, int64_t rows, int64_t ld, int64_t first, int64_t width)
 {
     float *to = aligned_alloc(64, ((size_t)(rows * width) * sizeof *to + 63) / 64 * 64);
     for (int64_t r = 0; to != NULL && r < rows; r++)
-        for (int64_t k = 0; k < width; k++)
-            to[r * width + k] = from[r * ld + first + k] + (bias != NULL ? bias[first + k] : 0);
+        memcpy(to + r * width, from + r * ld + first, (size_t)width * sizeof *to);
     return to;
 }
 
@@ -24,7 +23,7 @@ static rp_status project(rp_encoder *m, encoder_layer *l, const float *table, fl
     const rp_status status = encoder_multiply(m, used, rows, table, c->width, projected, LINEAR_STORE, NULL);
     if (status != RP_OK)
         return status;
-    l->vectors[n] = copy_columns(projected, rows, used->w.out, first, c->width, used->bias);
+    l->vectors[n] = copy_columns(projected, rows, used->w.out, first, c->width);
     return l->vectors[n] != NULL ? RP_OK : encoder_no_memory();
 }
 
@@ -38,9 +37,8 @@ rp_status encoder_make_vectors(rp_encoder *m)
           *projected = malloc((size_t)(rows * 3 * c->width) * sizeof *projected);
     rp_status status = table != NULL && projected != NULL ? RP_OK : encoder_no_memory();
     if (status == RP_OK && c->table_norm)
-        encoder_norm_rows(
-            m->pool, rows,
-            &(encoder_normed){m->weights.table, NULL, NULL, &m->weights.table_norm, table, c->width, c->eps});
+        encoder_norm_rows(m->pool, rows,
+                          &(encoder_normed){m->weights.table, &m->weights.table_norm, table, c->width, c->eps});
     else if (status == RP_OK)
         memcpy(table, m->weights.table, (size_t)(rows * c->width) * sizeof *table);
     for (int64_t i = 0; i < c->layers && status == RP_OK; i++) {

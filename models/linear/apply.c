@@ -55,7 +55,7 @@ static bool valid(const linear_weights *w, const linear_blocks *b, const linear_
     if (b != NULL ? !valid_blocks(w, b)
                   : linear_packed_bytes(w->type, w->in, w->out) < 0 || !w->packed || !aligned(w->packed))
         return false;
-    if ((unsigned)c->then > LINEAR_TIMES || c->rows < 0 || !aligned(c->scratch))
+    if ((unsigned)c->then > LINEAR_GELU_ERF || c->rows < 0 || !aligned(c->scratch))
         return false;
     if (c->rows == 0)
         return true;
@@ -173,6 +173,7 @@ static rp_status apply(rp_pool *pool, const linear_weights *w, const linear_bloc
         return RP_E_NOMEM;
     linear_job j = job_of(w, blocks, call->x);
     j.then = call->then;
+    j.bias = call->bias;
     j.rows = call->rows;
     j.ldx = call->ldx;
     j.ldy = call->ldy;
@@ -197,7 +198,8 @@ rp_status linear_apply(rp_pool *pool, const linear_weights *w, const linear_call
     rp_status status = tensors ? RP_OK : RP_E_ARG;
     for (int n = 0; status == RP_OK && n < tensors->n; n++) {
         status = apply(pool, &tensors->each[n].w, tensors->each[n].blocks, &c);
-        c.y += c.rows > 0 ? tensors->each[n].w.out : 0;
+        c.y = c.rows > 0 ? c.y + tensors->each[n].w.out : c.y;
+        c.bias = c.bias ? c.bias + tensors->each[n].w.out : NULL;
     }
     return status;
 }

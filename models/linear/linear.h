@@ -1,4 +1,4 @@
-/* linear.h -- linear layers without gradients: y = f(x Wᵀ). Weights are f32, f16, bf16, 8 or 4 bits; you pack them
+/* linear.h -- linear layers without gradients: y = f(x Wᵀ + b). Weights are f32, f16, bf16, 8 or 4 bits; you pack them
  * once, and can map packed weights from a file. The library builds on the core and is independent of models.
  *
  * The bits of a row of y depend neither on the other rows nor on the number of threads. The order in which an element
@@ -80,13 +80,14 @@ rp_status linear_repack(rp_pool *pool, linear_type type, const linear_weights *f
 /* Unpack row `o` of W as f32: the embedding of a token, if the head uses the embedding as its weights. */
 void linear_row(const linear_weights *w, int64_t o, float *row);
 
-/* What to do with the product p = x Wᵀ. */
+/* What to do with p = x Wᵀ + bias. */
 typedef enum linear_then {
-    LINEAR_STORE = 0, /* y = p */
-    LINEAR_ADD = 1,   /* y += p, for a residual connection */
-    LINEAR_RELU = 2,  /* y = max(p, 0) */
-    LINEAR_GELU = 3,  /* y = p/2 (1 + tanh(√(2/π) (p + 0.044715 p³))): gelu_new */
-    LINEAR_TIMES = 4  /* y *= p, for the second half of a gated layer */
+    LINEAR_STORE = 0,   /* y = p */
+    LINEAR_ADD = 1,     /* y += p, for a residual connection */
+    LINEAR_RELU = 2,    /* y = max(p, 0) */
+    LINEAR_GELU = 3,    /* y = p/2 (1 + tanh(√(2/π) (p + 0.044715 p³))): gelu_new */
+    LINEAR_TIMES = 4,   /* y *= p, for the second half of a gated layer */
+    LINEAR_GELU_ERF = 5 /* y = p/2 (1 + erf(p/√2)): gelu of torch */
 } linear_then;
 
 /* Arguments of linear_apply: x [rows, in], y [rows, out]; ldx and ldy are the numbers of elements from one row to the
@@ -98,8 +99,9 @@ typedef struct linear_call {
     float *y;
     int64_t ldy;
     linear_then then;
-    void *scratch;   /* linear_scratch_bytes bytes, aligned to LINEAR_ALIGN; NULL: allocate for this call */
-    const char *isa; /* instruction set; NULL: RELPOS_ISA, or the fastest of this machine */
+    const float *bias; /* [out]; NULL: none */
+    void *scratch;     /* linear_scratch_bytes bytes, aligned to LINEAR_ALIGN; NULL: allocate for this call */
+    const char *isa;   /* instruction set; NULL: RELPOS_ISA, or the fastest of this machine */
 } linear_call;
 
 /* Return the scratch size in bytes for a call with `rows` rows (scratch holds prepared rows); 0 if the type needs none;

@@ -11,6 +11,7 @@ typedef struct linear_job {
     int64_t rows, in, out, ldx, ldy;
     const float *x;
     float *y;
+    const float *bias; /* [out]; NULL: none */
     const char *packed;
     int64_t panel_bytes, lines;  /* bytes and lines of a panel of 64 outputs; for blocks, a line is an input */
     const linear_blocks *blocks; /* only for LINEAR_BLOCKS */

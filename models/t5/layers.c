@@ -130,7 +130,8 @@ void t5_rms_norm(const float *x, int64_t n, int64_t d, const float *norm, double
 rp_status t5_linear(t5_work *w, const linear_weights *l, int64_t rows, const float *x, int64_t ldx, float *y,
                     int64_t ldy, linear_then then)
 {
-    const linear_call call = {rows, x, ldx, y, ldy, then, w->scratch.data, NULL};
+    const linear_call call = {
+        .rows = rows, .x = x, .ldx = ldx, .y = y, .ldy = ldy, .then = then, .scratch = w->scratch.data};
     if (t5_stopped(w->watch))
         return t5_cancelled();
     return t5_linear_failed(linear_apply(w->m->pool, l, &call));

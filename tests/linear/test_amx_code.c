@@ -172,10 +172,11 @@ static void compare(int64_t rows, int64_t in, int64_t out)
     good(linear_pack(NULL, LINEAR_INT8, in, out, w, RP_F32, in, packed));
     const linear_weights m = {LINEAR_INT8, in, out, packed};
     const linear_call c = {
-        .rows = rows, .x = x, .ldx = in, .y = want, .ldy = out, .then = LINEAR_ADD, .isa = "generic"};
+        .rows = rows, .x = x, .ldx = in, .y = want, .ldy = out, .then = LINEAR_ADD, .bias = w, .isa = "generic"};
     good(linear_apply(NULL, &m, &c));
     linear_job j = {.type = LINEAR_INT8,
                     .then = LINEAR_ADD,
+                    .bias = w,
                     .rows = rows,
                     .in = in,
                     .out = out,

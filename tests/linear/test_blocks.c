@@ -94,13 +94,14 @@ static double worst_of(const matrix *m, const linear_call *c)
     for (int64_t r = 0; r < c->rows; r++) {
         seen(c->x + r * c->ldx, in, x);
         for (int64_t o = 0; o < m->w.out; o++) {
-            double p = 0, size = 0, most = 0;
+            double p = c->bias ? (double)c->bias[o] : 0, size = 0, most = 0;
             for (int64_t i = 0; i < in; i++) {
                 p += x[i] * (double)m->kept[o * in + i];
                 size += fabs(x[i]);
                 most = fmax(most, fabs((double)m->kept[o * in + i]));
             }
-            const double error = fabs((double)c->y[r * c->ldy + o] - p), bound = chain * 0x1p-24 * size * 2 * most;
+            const double error = fabs((double)c->y[r * c->ldy + o] - p),
+                         bound = 0x1p-24 * (chain * size * 2 * most + (c->bias ? fabs(p) : 0));
             if (!(error <= bound))
                 fail_msg("%s on %s: %d rows, in %d, out %d: [%d, %d] is %.9g instead of %.9g, bound %.3g", b->name,
                          c->isa, (int)c->rows, (int)in, (int)m->w.out, (int)r, (int)o, (double)c->y[r * c->ldy + o], p,
@@ -123,11 +124,12 @@ static void test_every_size_is_within_its_bound(void **state)
         for (int i = 0; i < 3; i++)
             for (int o = 0; o < 7; o++) {
                 const int64_t in = blocks[i] * b->numbers;
-                float *x = numbers(33 * in, 1), *y = numbers(33 * 100, 2);
+                float *x = numbers(33 * in + 103, 1), *y = numbers(33 * 100, 2);
                 matrix m;
                 matrix_begin(&m, b, in, outs[o]);
                 for (int r = 0; r < 7; r++) {
-                    const linear_call c = {.rows = rows[r], .x = x, .ldx = in, .y = y, .ldy = 100, .isa = ops->name};
+                    linear_call c = {.rows = rows[r], .x = x, .ldx = in, .y = y, .ldy = 100, .isa = ops->name};
+                    c.bias = r % 2 ? x + 3 : NULL;
                     good(linear_apply(NULL, &m.w, &c));
                     worst = fmax(worst, worst_of(&m, &c));
                 }
@@ -154,6 +156,7 @@ static void test_bits_of_a_row_depend_on_nothing_else(void **state)
         EACH_SET(ops)
         {
             linear_call c = {.rows = ROWS, .x = x, .ldx = IN, .y = batch, .ldy = OUT, .isa = ops->name};
+            c.bias = x + 5;
             good(linear_apply(NULL, &m.w, &c));
             c.y = y;
             good(linear_apply(pool, &m.w, &c));
@@ -195,12 +198,13 @@ static void test_tensors_of_several_types_follow_each_other(void **state)
     const linear_weights q8 = {LINEAR_Q8, IN, SECOND, packed};
     const linear_tensors tensors = {3, {m.tensors.each[0], {NULL, q8}, k.tensors.each[0]}};
     const linear_weights all = {LINEAR_BLOCKS, IN, ALL, &tensors}, *parts[] = {&m.w, &q8, &k.w};
-    linear_call c = {.rows = 7, .x = x, .ldx = IN, .y = y, .ldy = ALL};
+    linear_call c = {.rows = 7, .x = x, .ldx = IN, .y = y, .ldy = ALL, .bias = w};
     good(linear_apply(NULL, &all, &c));
     for (int64_t n = 0, o = 0; n < 3; o += parts[n++]->out) {
         linear_call part = c;
         part.y = one;
         part.ldy = parts[n]->out;
+        part.bias = w + o;
         good(linear_apply(NULL, parts[n], &part));
         for (int r = 0; r < 7; r++)
             assert_memory_equal(y + r * ALL + o, one + r * part.ldy, (size_t)part.ldy * 4);

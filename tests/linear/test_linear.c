@@ -24,7 +24,7 @@ HELPER bool plain(const linear_ops *ops)
     return strcmp(ops->name, "generic") == 0 || strcmp(ops->name, "amx_emulated") == 0;
 }
 
-static const char *const then_name[] = {"store", "add", "relu", "gelu", "times"};
+static const char *const then_name[] = {"store", "add", "relu", "gelu", "times", "gelu_erf"};
 
 /* A matrix, its packed form, and the numbers that this form represents. */
 typedef struct matrix {
@@ -103,27 +103,30 @@ static double then_of(linear_then then, double p, double y)
     case LINEAR_RELU: return fmax(p, 0);
     case LINEAR_GELU: return p / 2 * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (p + 0.044715 * p * p * p)));
     case LINEAR_TIMES: return y * p;
+    case LINEAR_GELU_ERF: return p / 2 * (1 + erf(p / sqrt(2)));
     default: return p;
     }
 }
 
 /* Return the bound of the rounding error. In f32, a chain of n sums and n products for n inputs is off by (n + 1) Σ|x
  * w| units of 2^-24, with or without FMA. Products of bf16 are exact, which leaves n sums. Sums of integers are exact,
- * which leaves a chain over groups of 32; the scales add 4. ADD and TIMES round twice. The slope of GELU is below 1.13,
- * and gelu() itself is off by 9 + 8 |u|. */
-static double bound_of(linear_type type, linear_then then, int64_t in, double size, double p, double y)
+ * which leaves a chain over groups of 32; the scales add 4. A bias rounds once more; p includes it. ADD and TIMES round
+ * twice. The slope of GELU is below 1.13, gelu() itself is off by 9 + 8 |u|, and gelu_erf() by 12 |p|. */
+static double bound_of(linear_type type, const linear_call *c, int64_t in, double size, double p, double y)
 {
     const double u = 0x1p-24, chain = type == LINEAR_INT8   ? 3
                                       : type == LINEAR_INT4 ? (double)in / 32 + 5
                                       : type == LINEAR_Q8   ? (double)in / 32 + 6
                                       : type == LINEAR_BF16 ? (double)in
                                                             : 2.0 * (double)in;
-    const double off = chain * u * size, inner = 0.8 * (fabs(p) + 0.044715 * fabs(p * p * p));
-    switch (then) {
+    const double sum = chain * u * size, off = sum + (c->bias ? u * (fabs(p) + sum) : 0);
+    const double inner = 0.8 * (fabs(p) + 0.044715 * fabs(p * p * p));
+    switch (c->then) {
     case LINEAR_ADD: return off + u * (fabs(p) + fabs(y) + off);
     case LINEAR_TIMES: return fabs(y) * (off + u * (fabs(p) + off));
     case LINEAR_GELU:
         return 1.13 * off + u * (9 + 8 * inner) * (fabs(then_of(LINEAR_GELU, p, 0)) + 1.13 * off) + 0x1p-140;
+    case LINEAR_GELU_ERF: return 1.13 * off + u * 12 * (fabs(p) + off);
     default: return off;
     }
 }
@@ -136,19 +139,19 @@ static double worst_of(const matrix *m, const linear_call *c, const float *befor
     for (int64_t r = 0; r < c->rows; r++) {
         seen(m->w.type, c->x + r * c->ldx, in, x);
         for (int64_t o = 0; o < m->w.out; o++) {
-            double p = 0, size = 0;
+            double p = c->bias ? (double)c->bias[o] : 0, size = 0;
             for (int64_t i = 0; i < in; i++) {
                 p += x[i] * (double)m->kept[o * in + i];
                 size += fabs(x[i] * (double)m->kept[o * in + i]);
             }
             const double y = (double)before[r * c->ldy + o], want = then_of(c->then, p, y);
             const double error = fabs((double)c->y[r * c->ldy + o] - want);
-            const double bound = bound_of(m->w.type, c->then, in, size, p, y);
+            const double bound = bound_of(m->w.type, c, in, size, p, y);
             if (!(error <= bound))
-                fail_msg("%s on %s, then %s: %d rows, in %d, out %d: [%d, %d] is %.9g instead of %.9g: error %.3g, "
+                fail_msg("%s on %s%s, then %s: %d rows, in %d, out %d: [%d, %d] is %.9g instead of %.9g: error %.3g, "
                          "bound %.3g",
-                         linear_type_name(m->w.type), c->isa, then_name[c->then], (int)c->rows, (int)in, (int)m->w.out,
-                         (int)r, (int)o, (double)c->y[r * c->ldy + o], want, error, bound);
+                         linear_type_name(m->w.type), c->isa, c->bias ? ", bias" : "", then_name[c->then], (int)c->rows,
+                         (int)in, (int)m->w.out, (int)r, (int)o, (double)c->y[r * c->ldy + o], want, error, bound);
             worst = bound > 0 ? fmax(worst, error / bound) : worst;
         }
     }
@@ -169,9 +172,15 @@ static double sizes_of(linear_type type, const linear_ops *ops, const float *x, 
             matrix m;
             matrix_begin(&m, type, ins[i], outs[o]);
             for (int r = 0; r < COUNT(rows_tried); r++) {
-                const linear_then then = (linear_then)((i + o + r) % 5);
-                linear_call c = {
-                    .rows = rows_tried[r], .x = x, .ldx = LDX, .y = y, .ldy = LDY, .then = then, .isa = ops->name};
+                const linear_then then = (linear_then)((i + o + r) % 6);
+                const linear_call c = {.rows = rows_tried[r],
+                                       .x = x,
+                                       .ldx = LDX,
+                                       .y = y,
+                                       .ldy = LDY,
+                                       .then = then,
+                                       .bias = r % 2 ? before + 7 : NULL,
+                                       .isa = ops->name};
                 memcpy(y, before, sizeof(float) * MOST_ROWS * LDY);
                 good(linear_apply(NULL, &m.w, &c));
                 worst = fmax(worst, worst_of(&m, &c, before));
@@ -215,7 +224,8 @@ static void apply_with(int threads, const matrix *m, const linear_call *c)
 
 static void bits_of(const matrix *m, const linear_ops *ops, const float *x, float *batch, float *y)
 {
-    linear_call c = {.rows = BIT_ROWS, .x = x, .ldx = BIT_IN, .y = batch, .ldy = BIT_OUT, .isa = ops->name};
+    linear_call c = {
+        .rows = BIT_ROWS, .x = x, .ldx = BIT_IN, .y = batch, .ldy = BIT_OUT, .bias = x + 5, .isa = ops->name};
     apply_with(1, m, &c);
     c.y = y;
     for (int threads = 2; threads <= 5; threads += 3) {
@@ -252,19 +262,28 @@ static void test_bits_of_a_row_depend_on_nothing_else(void **state)
 }
 
 /* int8: sums of integers are exact, and every set rounds everything else in the same way. bf16: products are exact, and
- * all sets add in one order. Other types: only sets with FMA have the same bits. */
+ * all sets add in one order. Other types, and GELU_ERF: only sets with FMA have the same bits. */
 static void test_sets_have_the_same_bits(void **state)
 {
     float *x = numbers(7 * 500, 4), *first = taken(7 * 40 * 4), *y = taken(7 * 40 * 4);
     (void)state;
-    for (int type = 0; type < LINEAR_TYPES; type++) {
+    for (int n = 0; n < 2 * LINEAR_TYPES; n++) {
+        const linear_type type = (linear_type)(n / 2);
+        const linear_then then = n % 2 ? LINEAR_GELU_ERF : LINEAR_STORE;
         matrix m;
         bool begun = false;
-        matrix_begin(&m, (linear_type)type, 500, 40);
+        matrix_begin(&m, type, 500, 40);
         EACH_SET(ops)
         {
-            const linear_call c = {.rows = 7, .x = x, .ldx = 500, .y = begun ? y : first, .ldy = 40, .isa = ops->name};
-            if (type != LINEAR_INT8 && type != LINEAR_BF16 && plain(ops))
+            const linear_call c = {.rows = 7,
+                                   .x = x,
+                                   .ldx = 500,
+                                   .y = begun ? y : first,
+                                   .ldy = 40,
+                                   .then = then,
+                                   .bias = x + 9,
+                                   .isa = ops->name};
+            if (((type != LINEAR_INT8 && type != LINEAR_BF16) || then != LINEAR_STORE) && plain(ops))
                 continue;
             good(linear_apply(NULL, &m.w, &c));
             if (begun)
@@ -275,6 +294,51 @@ static void test_sets_have_the_same_bits(void **state)
     }
     free(x);
     free(first);
+    free(y);
+}
+
+/* p + bias is rounded once, and then used as `then` says. So a call with a bias has the bits of plain code after a call
+ * without one, whose p is unchanged. Sizes reach tiles that store outputs from registers, and the last outputs of a
+ * row. */
+static void test_a_bias_is_added_to_the_product(void **state)
+{
+    static const int64_t rows[] = {1, 6, 17, 33};
+    static const linear_then thens[] = {LINEAR_STORE, LINEAR_ADD, LINEAR_RELU, LINEAR_TIMES};
+    enum { IN = 96, OUT = 150 };
+    float *x = numbers(33 * IN, 31), *before = numbers(33 * OUT, 32), *bias = numbers(OUT, 33),
+          *p = taken(33 * OUT * 4), *y = taken(33 * OUT * 4);
+    (void)state;
+    for (int n = 0; n < LINEAR_TYPES * COUNT(rows) * COUNT(thens); n++) {
+        const linear_then then = thens[n % COUNT(thens)];
+        matrix m;
+        matrix_begin(&m, (linear_type)(n / COUNT(thens) % LINEAR_TYPES), IN, OUT);
+        EACH_SET(ops)
+        {
+            linear_call c = {.rows = rows[n / COUNT(thens) / LINEAR_TYPES], .x = x, .ldx = IN, .y = p, .ldy = OUT};
+            c.isa = ops->name;
+            good(linear_apply(NULL, &m.w, &c));
+            memcpy(y, before, sizeof(float) * 33 * OUT);
+            c.y = y;
+            c.then = then;
+            c.bias = bias;
+            good(linear_apply(NULL, &m.w, &c));
+            for (int64_t k = 0; k < c.rows * OUT; k++) {
+                const float sum = p[k] + bias[k % OUT], want = then == LINEAR_ADD     ? before[k] + sum
+                                                               : then == LINEAR_RELU  ? fmaxf(sum, 0)
+                                                               : then == LINEAR_TIMES ? before[k] * sum
+                                                                                      : sum;
+                if (y[k] != want)
+                    fail_msg("%s on %s, then %s, %d rows: [%d, %d] is %a instead of %a", linear_type_name(m.w.type),
+                             ops->name, then_name[then], (int)c.rows, (int)(k / OUT), (int)(k % OUT), (double)y[k],
+                             (double)want);
+            }
+        }
+        matrix_end(&m);
+    }
+    free(x);
+    free(before);
+    free(bias);
+    free(p);
     free(y);
 }
 
@@ -331,6 +395,7 @@ static void test_int8_has_the_same_bits_at_the_edges_of_tiles(void **state)
             matrix m = {.w = {LINEAR_INT8, in[i], out[o], taken(linear_packed_bytes(LINEAR_INT8, in[i], out[o]))}};
             good(linear_pack(NULL, LINEAR_INT8, in[i], out[o], w, RP_F32, IN, (void *)(uintptr_t)m.w.packed));
             linear_call c = {.rows = ROWS, .x = x, .ldx = IN, .y = want, .ldy = OUT, .then = then, .isa = "generic"};
+            c.bias = o % 2 ? before + 3 : NULL;
             memcpy(want, before, sizeof(float) * ROWS * OUT);
             good(linear_apply(NULL, &m.w, &c));
             c.y = y;
@@ -661,6 +726,10 @@ static void test_relu_and_gelu_at_the_ends(void **state)
         good(linear_apply(NULL, &m, &c));
         assert_true(isnan(y[0]) && isinf(y[1]) && y[2] == 1e30f && y[3] == 0 && y[4] == 0 && y[6] == 0);
         assert_true(fabs((double)y[5] + 2.29179620e-7) < 1e-12 && fabs((double)y[8] - 0.5e-30) < 1e-37);
+        c.then = LINEAR_GELU_ERF;
+        good(linear_apply(NULL, &m, &c));
+        assert_true(isnan(y[0]) && isinf(y[1]) && y[2] == 1e30f && y[3] == 0 && y[4] == 0 && y[6] == 0);
+        assert_true(fabs((double)y[7] - 5) < 1e-5 && fabs((double)y[8] - 0.5e-30) < 1e-37);
     }
 }
 
@@ -693,6 +762,35 @@ static void test_gelu_is_within_its_bound(void **state)
     free(y);
 }
 
+/* p/2 (1 + erf(p/√2)): the error of 1 + erf is absolute, so the bound is relative to p. With multiply-adds it is 8 |p|,
+ * otherwise 12 |p|, in units of 2^-24. */
+static void test_gelu_erf_is_within_its_bound(void **state)
+{
+    enum { N = 40000 };
+    float *x = taken(N * 4), *y = taken(N * 4), w[] = {1};
+    char packed[64] __attribute__((aligned(64)));
+    const linear_weights m = {LINEAR_F32, 1, 1, packed};
+    (void)state;
+    good(linear_pack(NULL, LINEAR_F32, 1, 1, w, RP_F32, 1, packed));
+    for (int n = 0; n < N; n++)
+        x[n] = -8 + 16.0f * (float)n / N;
+    EACH_SET(ops)
+    {
+        const linear_call c = {
+            .rows = N, .x = x, .ldx = 1, .y = y, .ldy = 1, .then = LINEAR_GELU_ERF, .isa = ops->name};
+        double worst = 0;
+        good(linear_apply(NULL, &m, &c));
+        for (int n = 0; n < N; n++) {
+            const double p = (double)x[n], bound = 0x1p-24 * (plain(ops) ? 12 : 8) * fabs(p);
+            worst = fmax(worst, bound > 0 ? fabs((double)y[n] - then_of(LINEAR_GELU_ERF, p, 0)) / bound : 0);
+        }
+        printf("%-12s gelu_erf: largest error %.2f of its bound\n", ops->name, worst);
+        assert_true(worst <= 1);
+    }
+    free(x);
+    free(y);
+}
+
 /* ---- refusals */
 
 static void test_refusals(void **state)
@@ -717,7 +815,7 @@ static void test_refusals(void **state)
     REFUSED_CALL(RP_E_ARG, d.ldx = 7);
     REFUSED_CALL(RP_E_ARG, d.ldy = 7);
     REFUSED_CALL(RP_E_ARG, d.ldy = INT64_MAX / 4);
-    REFUSED_CALL(RP_E_ARG, d.then = (linear_then)5);
+    REFUSED_CALL(RP_E_ARG, d.then = (linear_then)6);
     REFUSED_CALL(RP_E_ARG, d.scratch = packed + 1);
     REFUSED_CALL(RP_E_ARG, d.isa = "vax");
     REFUSED_CALL(RP_E_ARG, v.type = (linear_type)(LINEAR_BLOCKS + 1));
@@ -762,7 +860,8 @@ static void test_nothing_else_is_touched(void **state)
             const size_t weights = (size_t)linear_packed_bytes((linear_type)type, IN, OUT);
             const size_t bytes = (size_t)linear_scratch_bytes((linear_type)type, ROWS, IN);
             fence x = fence_of(sizeof(float) * ROWS * IN, true), y = fence_of(sizeof(float) * ROWS * OUT, true);
-            fence w = fence_of(weights, true), scratch = fence_of(bytes, true);
+            fence w = fence_of(weights, true), scratch = fence_of(bytes, true), bias = fence_of(4 * OUT, true);
+            memset(bias.data, 0, 4 * OUT);
             memset(x.data, 0, sizeof(float) * ROWS * IN);
             memcpy(w.data, m.w.packed, weights);
             const linear_weights at_the_end = {(linear_type)type, IN, OUT, w.data};
@@ -771,15 +870,17 @@ static void test_nothing_else_is_touched(void **state)
                                    .ldx = IN,
                                    .y = (float *)(void *)y.data,
                                    .ldy = OUT,
+                                   .bias = (const float *)(const void *)bias.data,
                                    .scratch = bytes ? scratch.data : NULL,
                                    .isa = ops->name};
             good(linear_apply(NULL, &at_the_end, &c));
             assert_true(fence_intact(&x, sizeof(float) * ROWS * IN) && fence_intact(&y, sizeof(float) * ROWS * OUT) &&
-                        fence_intact(&w, weights) && fence_intact(&scratch, bytes));
+                        fence_intact(&w, weights) && fence_intact(&scratch, bytes) && fence_intact(&bias, 4 * OUT));
             fence_free(&x);
             fence_free(&y);
             fence_free(&w);
             fence_free(&scratch);
+            fence_free(&bias);
             matrix_end(&m);
         }
 }
@@ -826,6 +927,7 @@ int main(void)
         cmocka_unit_test(test_every_size_is_within_its_bound),
         cmocka_unit_test(test_bits_of_a_row_depend_on_nothing_else),
         cmocka_unit_test(test_sets_have_the_same_bits),
+        cmocka_unit_test(test_a_bias_is_added_to_the_product),
         cmocka_unit_test(test_f16_has_the_bits_of_f32),
         cmocka_unit_test(test_int8_has_the_same_bits_at_the_edges_of_tiles),
         cmocka_unit_test(test_bf16_is_one_chain_bit_for_bit),
@@ -837,6 +939,7 @@ int main(void)
         cmocka_unit_test(test_non_finite_numbers),
         cmocka_unit_test(test_relu_and_gelu_at_the_ends),
         cmocka_unit_test(test_gelu_is_within_its_bound),
+        cmocka_unit_test(test_gelu_erf_is_within_its_bound),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_nothing_else_is_touched),
         cmocka_unit_test(test_names_of_the_core_are_accepted),

@@ -118,12 +118,14 @@ static void panel_sums(amx_tiles *R, strip *s, int64_t rows)
 static void amx_panel(amx_tiles *R, const linear_job *j, int64_t row, int64_t rows, int64_t panel, float *sums)
 {
     char rest[TILE_LINES * LINEAR_COLUMNS * LINEAR_COLUMN_BYTES] __attribute__((aligned(64))) = {0};
+    float bias[LINEAR_PANEL] __attribute__((aligned(64)));
     const int64_t lines = j->lines % TILE_LINES, left = j->out - panel * LINEAR_PANEL;
     const tile t = {.j = j,
                     .row = row,
                     .panel = j->packed + panel * j->panel_bytes,
                     .columns = linear_columns(j->out, panel),
-                    .sums = sums};
+                    .sums = sums,
+                    .bias = panel_bias(j, panel, bias)};
     strip s = {.t = t, .rest = rest};
     memcpy(rest, line_at(&t, j->lines - lines), (size_t)(lines * line_step(&t)));
     amx_fence();

@@ -136,7 +136,11 @@ static void panel_of_block(const part *p)
 {
     const linear_job *j = p->j;
     const int64_t most = linear_ceil(p->rows, p->groups);
-    tile t = {.j = j, .panel = j->packed + p->panel * j->panel_bytes, .columns = linear_columns(j->out, p->panel)};
+    float bias[LINEAR_PANEL] __attribute__((aligned(64)));
+    tile t = {.j = j,
+              .panel = j->packed + p->panel * j->panel_bytes,
+              .columns = linear_columns(j->out, p->panel),
+              .bias = panel_bias(j, p->panel, bias)};
     sums_begin(&t, p->rows, p->sums);
     for (; t.from < j->lines; t.from = t.end) {
         int64_t width, before = 0;

@@ -1,6 +1,6 @@
-/* store.h -- converts the sums of a block to outputs: applies the scales of quantized types and the operation of the
- * call, and stores the result. For the last outputs of a row, a whole vector is computed and only part of it is stored.
- * Parameters: VL, the vector operations. */
+/* store.h -- converts the sums of a block to outputs: applies the scales of quantized types, the bias and the operation
+ * of the call, and stores the result. For the last outputs of a row, a whole vector is computed and only part of it is
+ * stored. Parameters: VL, the vector operations. */
 #ifndef LINEAR_ISA
 #include "linear/kernels/prepare.h" /* lets an editor parse this file on its own */
 #endif
@@ -18,6 +18,21 @@ INLINE vf gelu(vf p)
     return p * (vf_below(p, vf_set1(0), e, vf_set1(1)) / (e + vf_set1(1)));
 }
 
+/* p/2 (1 + erf(p/√2)). Beyond the ends of erf.h, erf is -1 or 1, so 0 or p remains. */
+INLINE vf gelu_erf(vf p)
+{
+    const vf x = p * vf_set1(0.70710678f), t = x * x, end = vf_set1(LINEAR_ERF_END);
+    vf above = vf_set1(0), under = vf_set1(0);
+#define STEP(c) above = vf_fma(above, t, vf_set1(c));
+    LINEAR_ERF_ABOVE(STEP)
+#undef STEP
+#define STEP(c) under = vf_fma(under, t, vf_set1(c));
+    LINEAR_ERF_UNDER(STEP)
+#undef STEP
+    const vf y = vf_set1(0.5f) * p * (vf_set1(1) + x * above / under);
+    return vf_below(x, -end, vf_set1(0), vf_below(end, x, p, y));
+}
+
 INLINE vf finish(linear_then then, vf p, vf y)
 {
     switch (then) {
@@ -25,6 +40,7 @@ INLINE vf finish(linear_then then, vf p, vf y)
     case LINEAR_RELU: return vf_max(vf_set1(0), p); /* NaN if p is NaN */
     case LINEAR_GELU: return gelu(p);
     case LINEAR_TIMES: return y * p;
+    case LINEAR_GELU_ERF: return gelu_erf(p);
     default: return p;
     }
 }
@@ -41,12 +57,23 @@ INLINE vf scaled(linear_type type, const float *sums, const float *scale, vf x)
     return p;
 }
 
+/* Copy the biases of a panel to 64 aligned floats. Where there is none, -0 changes no bit of a sum. */
+INLINE const float *panel_bias(const linear_job *j, int64_t panel, float *to)
+{
+    const int64_t first = panel * LINEAR_PANEL;
+    for (int c = 0; c < LINEAR_PANEL; c += VL)
+        vf_store(to + c, vf_set1(-0.0f));
+    if (j->bias)
+        memcpy(to, j->bias + first, (size_t)linear_min(j->out - first, LINEAR_PANEL) * sizeof *to);
+    return to;
+}
+
 /* Store n outputs of a row. `scale` points to the scales of the outputs (int8); x is the scale of the row. */
-INLINE void store_row(linear_type type, linear_then then, const float *sums, const float *scale, vf x, float *y,
-                      int64_t n)
+INLINE void store_row(linear_type type, linear_then then, const float *sums, const float *scale, vf x,
+                      const float *bias, float *y, int64_t n)
 {
     for (int64_t c = 0; c < n; c += VL) {
-        const vf p = scaled(type, sums + c, scale + c, x);
+        const vf p = scaled(type, sums + c, scale + c, x) + vf_load(bias + c);
         if (c + VL <= n) {
             vf_store(y + c, finish(then, p, vf_load(y + c)));
         } else {
@@ -61,12 +88,13 @@ INLINE void store_row(linear_type type, linear_then then, const float *sums, con
 INLINE void store_rows(linear_type type, linear_then then, const tile *t, int rows, float *y, int64_t n)
 {
     const linear_job *j = t->j;
-    const float *scale = (const float *)(const void *)t->panel + t->first * LINEAR_COLUMN;
+    const float *scale = (const float *)(const void *)t->panel + t->first * LINEAR_COLUMN,
+                *bias = t->bias + t->first * LINEAR_COLUMN;
     for (int r = 0; r < rows; r++) {
         float x = 1;
         if (type >= LINEAR_INT8)
             memcpy(&x, j->prepared + (t->row + r) * j->row_bytes, sizeof x);
-        store_row(type, then, t->sums + r * LINEAR_PANEL, scale, vf_set1(x), y + r * j->ldy, n);
+        store_row(type, then, t->sums + r * LINEAR_PANEL, scale, vf_set1(x), bias, y + r * j->ldy, n);
     }
 }
 
@@ -78,6 +106,7 @@ INLINE void store_type(linear_type type, const tile *t, int rows, float *y, int6
     case LINEAR_RELU: store_rows(type, LINEAR_RELU, t, rows, y, n); break;
     case LINEAR_GELU: store_rows(type, LINEAR_GELU, t, rows, y, n); break;
     case LINEAR_TIMES: store_rows(type, LINEAR_TIMES, t, rows, y, n); break;
+    case LINEAR_GELU_ERF: store_rows(type, LINEAR_GELU_ERF, t, rows, y, n); break;
     }
 }
 

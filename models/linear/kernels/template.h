@@ -26,6 +26,7 @@
 #ifndef GROUP_ROWS
 #define GROUP_ROWS(type) MR
 #endif
+#include "linear/erf.h"
 #include "linear/kernels/integer_vector_ops.h"
 #include "linear/kernels/tile.h"
 #include "linear/kernels/prepare.h"

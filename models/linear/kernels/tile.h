@@ -10,6 +10,7 @@ typedef struct tile {
     int64_t columns, first; /* columns of the panel; first column of the tile */
     int64_t from, end;      /* range of lines */
     float *sums;
+    const float *bias;    /* of the outputs of the panel (panel_bias) */
     float *y;             /* not NULL: the tile applies j->then and stores outputs here instead of sums */
     const char *group;    /* interleaved inputs of the rows from line `from` on; NULL: rows are not interleaved */
     int fetches;          /* number of prefetch streams; with interleaved inputs, cache lines of an iteration */

@@ -170,10 +170,13 @@ INLINE void f32_lines(int lines, int rows, const float *x, const char *line, int
 INLINE void f32_end(int rows, int n, const tile *t, bool add, vf sum[MAX_ROWS][MAX_VECTORS])
 {
     const vf least = vf_set1(t->j->then == LINEAR_RELU ? 0 : -INFINITY);
+    const float *bias = t->bias + t->first * LINEAR_COLUMN;
     FOR (r, rows) {
         float *y = t->y + r * t->j->ldy;
-        FOR (c, n)
-            vf_store(y + c * VL, add ? (vf)(vf_load(y + c * VL) + sum[r][c]) : (vf)vf_max(least, sum[r][c]));
+        FOR (c, n) {
+            const vf p = sum[r][c] + vf_load(bias + c * VL);
+            vf_store(y + c * VL, add ? (vf)(vf_load(y + c * VL) + p) : (vf)vf_max(least, p));
+        }
     }
 }
 
@@ -300,13 +303,14 @@ INLINE const float *int8_begin(const tile *t, int64_t *row)
 INLINE void int8_end(int rows, int n, const tile *t, bool add, vi sum[MAX_ROWS][MAX_VECTORS])
 {
     const linear_job *j = t->j;
-    const float *scale = (const float *)(const void *)t->panel + t->first * LINEAR_COLUMN;
+    const float *scale = (const float *)(const void *)t->panel + t->first * LINEAR_COLUMN,
+                *bias = t->bias + t->first * LINEAR_COLUMN;
     const vf least = vf_set1(j->then == LINEAR_RELU ? 0 : -INFINITY);
     FOR (r, rows) {
         float *y = t->y + r * j->ldy, x;
         memcpy(&x, j->prepared + (t->row + r) * j->row_bytes, sizeof x);
         FOR (c, n) {
-            const vf p = vf_of_vi(sum[r][c]) * vf_load(scale + c * VL) * vf_set1(x);
+            const vf p = vf_of_vi(sum[r][c]) * vf_load(scale + c * VL) * vf_set1(x) + vf_load(bias + c * VL);
             vf_store(y + c * VL, add ? (vf)(vf_load(y + c * VL) + p) : (vf)vf_max(least, p));
         }
     }
