@@ -110,6 +110,7 @@ json_t *io_json(const char *text, size_t size, size_t flags, json_error_t *error
         json = NULL;
     }
     reading.aside = NULL;
+    reading.failed = false; /* later allocations may succeed again */
     free(memory);
     return json;
 }
