@@ -64,7 +64,7 @@ static rp_status files_beside(const rp_t5 *m, tok_beside *beside)
         files[k] = (tok_file){m->beside_text[k], m->beside_text[k] != NULL ? (int64_t)strlen(m->beside_text[k]) : 0,
                               t5_beside_names[k]};
     const rp_status status = t5_find_maker(m, &maker, &named);
-    *beside = (tok_beside){files[0], files[1], files[2], named && maker == T5_MAKER_T5};
+    *beside = (tok_beside){files[0], files[1], files[2], named && maker == T5_MAKER_T5 ? TOK_RULES_T5 : TOK_RULES_FILE};
     return status;
 }
 

@@ -89,11 +89,13 @@ static tok_status open_memory(tokenizer **made, const void *data, int64_t size, 
     const char *dot = strrchr(name, '.');
     const bool compact = tok_is_compact(bytes, size),
                json = tok_is_json(bytes, size) || (dot != NULL && strcmp(dot, ".json") == 0);
-    tokenizer *t = empty(json || compact ? TOK_JSON : TOK_SENTENCEPIECE);
+    const bool vocab = !json && !compact && beside != NULL && tok_is_bert(beside->rules);
+    tokenizer *t = empty(json || compact || vocab ? TOK_JSON : TOK_SENTENCEPIECE);
     if (t == NULL)
         return tok_fail(err, TOK_FAILED, "%s: out of memory", safe);
     status = compact ? tok_read_compact(t, bytes, size, safe, beside, err)
              : json  ? tok_read_json(t, bytes, size, safe, beside, err)
+             : vocab ? tok_read_vocab(t, bytes, size, safe, beside, err)
                      : tok_read_sentencepiece(t, bytes, size, safe, extra_ids, beside, err);
     return finish(made, t, status, safe, err);
 }
@@ -181,7 +183,7 @@ tok_status tok_open_bytes(tokenizer **made, int32_t extra_ids, const tok_beside 
     static const tok_beside none = {{NULL, 0, "added_tokens.json"},
                                     {NULL, 0, "tokenizer_config.json"},
                                     {NULL, 0, "special_tokens_map.json"},
-                                    false};
+                                    TOK_RULES_FILE};
     static const char name[] = "the tokenizer of bytes";
     beside = beside != NULL ? beside : &none;
     *made = NULL;

@@ -199,19 +199,42 @@ bool tok_added_finish(tokenizer *t);
  * Give the tokenizer the rules of T5Tokenizer. Pieces and charsmap must be set. Return false if out of memory. */
 bool tok_set_t5_rules(tokenizer *t);
 
+/* ---- bert_rules.c */
+#define TOK_INNER_PREFIX "##" /* of pieces inside a word */
+enum { TOK_BERT_MAX_WORD = 100 };
+static inline bool tok_is_bert(tok_rules rules)
+{
+    return rules == TOK_RULES_BERT || rules == TOK_RULES_MPNET;
+}
+/* The settings of BertNormalizer. */
+typedef struct tok_bert {
+    bool clean, ideographs, strip, lower;
+} tok_bert;
+/* Append its steps to the normalizer. Return false if they are too many. */
+bool tok_add_bert_steps(tokenizer *t, const tok_bert *bert);
+/* Set all rules of BertTokenizer but the tokens around a text. Return false if out of memory. */
+bool tok_set_bert_rules(tokenizer *t, const tok_bert *bert);
+/* Encode a text as [CLS] a [SEP] and a pair as [CLS] a [SEP] b [SEP]; with `roberta`, a pair as <s> a </s></s> b </s>,
+ * without token types. */
+void tok_set_around(tokenizer *t, int32_t cls, int32_t sep, bool roberta);
+
 /* ---- readers: fill an empty tokenizer. The caller calls tok_close on success and on failure.
  * beside = NULL: read the file as `tokenizers` or SentencePiece does. Otherwise read it as transformers does. */
 tok_status tok_read_json(tokenizer *t, const char *data, int64_t size, const char *name, const tok_beside *beside,
                          char err[TOK_ERR_MAX]);
 tok_status tok_read_sentencepiece(tokenizer *t, const char *data, int64_t size, const char *name, int32_t extra_ids,
                                   const tok_beside *beside, char err[TOK_ERR_MAX]);
+/* read_wordpiece.c: read a vocab.txt. */
+tok_status tok_read_vocab(tokenizer *t, const char *data, int64_t size, const char *name, const tok_beside *beside,
+                          char err[TOK_ERR_MAX]);
 /* read_beside.c: set *extra_ids if the files contain it. */
 tok_status tok_read_extra_ids(const tok_beside *beside, int32_t *extra_ids, char err[TOK_ERR_MAX]);
 /* Where the pieces come from. */
 typedef enum tok_source {
     TOK_FROM_FILE,   /* a tokenizer.json with its own rules, whose added tokens are there already; or ByT5 */
     TOK_FROM_SPIECE, /* a spiece.model: its special pieces are added too */
-    TOK_FROM_JSON    /* a tokenizer.json with the rules of T5Tokenizer: its added tokens are added too */
+    TOK_FROM_JSON    /* a tokenizer.json with the rules of a class such as T5Tokenizer: its added tokens are added too;
+                        or a vocab.txt */
 } tok_source;
 struct json_t;
 /* Add the tokens that transformers adds for these files, and sort the pieces again. Without a list of special tokens in
@@ -286,7 +309,10 @@ void tok_normalize_sentencepiece(tok_work *w, const char *text, int64_t size);
 void tok_normalize_characters(tok_work *w, tok_text *to, const char *text, int64_t size);
 /* unigram.c: append the tokens of the best segmentation into pieces. */
 void tok_unigram(tok_work *w, const char *text, int64_t size);
-/* wordpiece.c: append the tokens of a word, a part of w->normalized. */
+/* wordpiece.c: set the prefix of pieces inside a word, and the max number of characters of a word that is not unknown.
+ * Pieces must be set. */
+void tok_set_words(tokenizer *t, const char *prefix, int64_t size, int64_t max_word);
+/* Append the tokens of a word, a part of w->normalized. */
 void tok_wordpiece(tok_work *w, const char *text, int64_t size);
 
 #endif

@@ -29,6 +29,16 @@ typedef struct listing {
     char *err;
 } listing;
 
+/* The tokens that a class gives to names such as "eos_token" if the files do not name them. */
+enum { BOS, EOS, UNK, SEP, PAD, CLS, MASK, NAMES };
+static const char *const names[NAMES] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                         "pad_token", "cls_token", "mask_token"};
+static const char *const usual_tokens[TOK_RULES][NAMES] = {
+    [TOK_RULES_FILE] = {NULL, "</s>", "<unk>", NULL, "<pad>", NULL, NULL},
+    [TOK_RULES_T5] = {NULL, "</s>", "<unk>", NULL, "<pad>", NULL, NULL},
+    [TOK_RULES_BERT] = {NULL, NULL, "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"},
+    [TOK_RULES_MPNET] = {"<s>", "</s>", "[UNK]", "</s>", "<pad>", "<s>", "<mask>"}};
+
 static const tok_file tokenizer_json = {NULL, 0, "tokenizer.json"};
 
 static const char *name_of(const tok_file *file)
@@ -144,7 +154,7 @@ static tok_status read_flag(const listing *l, const tok_file *file, const json_t
     if (value == NULL || json_is_null(value))
         return TOK_OK;
     if (!json_is_boolean(value))
-        return tok_fail(l->err, TOK_DAMAGED, "%s: \"%s\" of a token must be true or false",
+        return tok_fail(l->err, TOK_DAMAGED, "%s: \"%s\" must be true or false",
                         io_safe(safe, sizeof safe, name_of(file)), key);
     *to = json_is_true(value);
     return TOK_OK;
@@ -235,10 +245,6 @@ static const json_t *config_list(const listing *l)
                  *old = json_object_get(l->config, "additional_special_tokens");
     return old != NULL && json_array_size(extra) == 0 && json_object_size(extra) == 0 ? old : extra;
 }
-
-static const char *const names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                    "pad_token", "cls_token", "mask_token"};
-enum { EOS = 1, UNK = 2, PAD = 4, NAMES = 7 };
 
 /* Return the value of a key of special_tokens_map.json, or else of the config; it may be null. *file becomes
  * its file. */
@@ -356,7 +362,7 @@ static tok_status list_members(listing *l, const tok_file *file, const json_t *o
 static bool has_default(const listing *l, const json_t *value, int name, const char *usual)
 {
     if (l->source == TOK_FROM_JSON)
-        return value == NULL || name == EOS;
+        return value == NULL || (name == EOS && l->files->rules == TOK_RULES_T5);
     return l->t->kind == TOK_BYTES ||
            (l->source == TOK_FROM_SPIECE && tok_id(l->t, usual, (int64_t)strlen(usual)) >= 0);
 }
@@ -366,10 +372,7 @@ static bool has_default(const listing *l, const json_t *value, int name, const c
  * them. */
 static tok_status list_named(listing *l)
 {
-    static const struct {
-        int name;
-        const char *usual;
-    } defaults[] = {{PAD, "<pad>"}, {EOS, "</s>"}, {UNK, "<unk>"}};
+    static const int numbers[] = {PAD, EOS, UNK}; /* of ByT5 */
     const bool bytes = l->t->kind == TOK_BYTES;
     const tok_file *file;
     tok_status status = TOK_OK;
@@ -381,12 +384,15 @@ static tok_status list_named(listing *l)
         const json_t *value = setting(l, names[k], &file);
         tok_listed token = {.special = true, .named = true};
         int d = 0;
-        while (d < 3 && defaults[d].name != k)
+        while (d < 3 && numbers[d] != k)
             d++;
+        const char *usual = usual_tokens[l->files->rules][k];
         status = read_token(l, file, value, &token);
         token.special = true;
-        if (token.content == NULL && d < 3 && has_default(l, value, k, defaults[d].usual))
-            token.content = defaults[d].usual;
+        if (l->files->rules == TOK_RULES_MPNET && k == MASK && !json_is_object(value))
+            token.lstrip = true;
+        if (token.content == NULL && usual != NULL && has_default(l, value, k, usual))
+            token.content = usual;
         if (token.content == NULL && value == NULL && k == PAD)
             token.content = l->padding;
         if (bytes && (d == 3 || taken[d] || !json_is_object(value)))
@@ -548,13 +554,56 @@ static tok_status add_all(listing *l)
     return tok_tokens_sort(t, safe, l->err);
 }
 
+/* Return the number of the token with a name, such as "eos_token"; -1: none. */
+static int32_t number_of(const listing *l, int name)
+{
+    const tok_file *file;
+    const json_t *value = setting(l, names[name], &file);
+    const char *content = value != NULL ? content_of(value) : usual_tokens[l->files->rules][name];
+    return content != NULL ? tok_id(l->t, content, (int64_t)strlen(content)) : -1;
+}
+
+/* Set the rules of BertTokenizer that tokenizer_config.json decides. */
+static tok_status set_bert_rules(const listing *l)
+{
+    const tok_file *file = &l->files->tokenizer_config;
+    tok_bert bert = {.clean = true, .ideographs = true, .lower = true};
+    tok_status status = read_flag(l, file, l->config, "do_lower_case", &bert.lower);
+    bert.strip = bert.lower; /* without a value, as do_lower_case */
+    if (status == TOK_OK)
+        status = read_flag(l, file, l->config, "strip_accents", &bert.strip);
+    if (status == TOK_OK)
+        status = read_flag(l, file, l->config, "tokenize_chinese_chars", &bert.ideographs);
+    return status == TOK_OK && !tok_set_bert_rules(l->t, &bert) ? no_memory(file, l->err) : status;
+}
+
+/* Set the tokens of BertTokenizer around a text and for unknown words. */
+static tok_status set_bert_tokens(const listing *l)
+{
+    tokenizer *t = l->t;
+    const int needed[] = {UNK, CLS, SEP};
+    int32_t ids[3];
+    char safe[200];
+    for (int k = 0; k < 3; k++) {
+        ids[k] = number_of(l, needed[k]);
+        if (ids[k] < 0 || (k == 0 && t->tokens[ids[k]].type != TOK_NORMAL))
+            return tok_fail(l->err, TOK_DAMAGED, "%s: %s must be a token%s, such as \"%s\"",
+                            io_safe(safe, sizeof safe, name_of(&l->files->tokenizer_config)), names[needed[k]],
+                            k == 0 ? " of the vocabulary" : "", usual_tokens[l->files->rules][needed[k]]);
+    }
+    t->unk = ids[0];
+    t->trim = l->files->rules == TOK_RULES_MPNET;
+    tok_set_around(t, ids[1], ids[2], t->trim);
+    return TOK_OK;
+}
+
 /* Set the end token to the one that a file names. */
 static void set_eos(const listing *l)
 {
     const tok_file *file;
     const char *eos = content_of(setting(l, names[EOS], &file));
     if (eos == NULL && (l->t->kind == TOK_BYTES || l->source == TOK_FROM_JSON))
-        eos = "</s>";
+        eos = usual_tokens[l->files->rules][EOS];
     if (eos != NULL)
         l->t->eos = tok_id(l->t, eos, (int64_t)strlen(eos));
 }
@@ -576,6 +625,9 @@ tok_status tok_add_beside(tokenizer *t, const tok_beside *beside, int32_t extra_
     l.index = json_object();
     if (status == TOK_OK && l.index == NULL)
         status = no_memory(&beside->tokenizer_config, err);
+    const bool bert = tok_is_bert(beside->rules) && source == TOK_FROM_JSON;
+    if (status == TOK_OK && bert)
+        status = set_bert_rules(&l);
     if (status == TOK_OK)
         status = l.numbered != NULL ? list_decoder(&l) : list_added(&l);
     if (status == TOK_OK)
@@ -586,6 +638,8 @@ tok_status tok_add_beside(tokenizer *t, const tok_beside *beside, int32_t extra_
         status = add_all(&l);
     if (status == TOK_OK)
         set_eos(&l);
+    if (status == TOK_OK && bert)
+        status = set_bert_tokens(&l);
     json_decref(l.added);
     json_decref(l.config);
     json_decref(l.map);

@@ -288,14 +288,24 @@ static bool begins_words(const tokenizer *t)
     return false;
 }
 
+/* Return the rules that the tokenizer gets. */
+static tok_rules rules_for(const tokenizer *t, const tok_beside *beside)
+{
+    const tok_rules wanted = beside != NULL ? beside->rules : TOK_RULES_FILE;
+    const bool fits = wanted == TOK_RULES_T5 ? !t->wordpiece && begins_words(t) : t->wordpiece;
+    return fits ? wanted : TOK_RULES_FILE;
+}
+
 /* Add the tokens of the files beside a tokenizer.json. */
-static tok_status add_beside(const tok_reader *r, const tok_beside *beside, bool t5, const json_t *root)
+static tok_status add_beside(const tok_reader *r, const tok_beside *beside, tok_rules rules, const json_t *root)
 {
     tokenizer *t = r->t;
-    int32_t extra = t5 ? TOK_T5_EXTRA_IDS : 0; /* with its own rules, the file lists its <extra_id_N> */
+    const bool t5 = rules == TOK_RULES_T5;
+    int32_t extra = t5 ? TOK_T5_EXTRA_IDS : 0; /* other files list their <extra_id_N> */
     tok_status status = t5 ? tok_read_extra_ids(beside, &extra, r->err) : TOK_OK;
     if (status == TOK_OK)
-        status = tok_add_beside(t, beside, extra, t5 ? TOK_FROM_JSON : TOK_FROM_FILE, root, r->err);
+        status =
+            tok_add_beside(t, beside, extra, rules != TOK_RULES_FILE ? TOK_FROM_JSON : TOK_FROM_FILE, root, r->err);
     if (status == TOK_OK && t5 && t->eos >= 0)
         tok_set_end(t, t->eos);
     return status;
@@ -322,14 +332,16 @@ static tok_status read_parts(tok_reader *r, const json_t *root, const tok_beside
     tok_status status = refuse_bpe(r, root);
     if (status == TOK_OK)
         status = read_model(r, json_object_get(root, "model"));
-    const bool t5 = status == TOK_OK && beside != NULL && beside->t5_rules && !t->wordpiece && begins_words(t);
-    if (status == TOK_OK)
-        status = t5 ? set_t5_rules(r, root) : read_rules(r, root);
+    const tok_rules rules = status == TOK_OK ? rules_for(t, beside) : TOK_RULES_FILE;
+    if (status == TOK_OK && rules == TOK_RULES_FILE)
+        status = read_rules(r, root);
+    if (status == TOK_OK && rules == TOK_RULES_T5)
+        status = set_t5_rules(r, root);
     if (status == TOK_OK)
         status = tok_tokens_sort(t, r->name, r->err);
     t->eos = status == TOK_OK ? tok_id(t, "</s>", 4) : -1;
     if (status == TOK_OK && beside != NULL)
-        status = add_beside(r, beside, t5, root);
+        status = add_beside(r, beside, rules, root);
     if (status == TOK_OK)
         status = check_template(r, &t->single);
     return status == TOK_OK ? check_template(r, &t->pair) : status;

@@ -131,35 +131,24 @@ static tok_status read_replace(const tok_reader *r, const json_t *step, const ch
     return *pattern == NULL || *content == NULL ? tok_reader_memory(r) : TOK_OK;
 }
 
-/* Append a step without settings. */
-static tok_status add_norm(tok_reader *r, tok_norm_kind kind)
+static tok_status too_many_norms(const tok_reader *r)
 {
-    tokenizer *t = r->t;
-    if (t->n_norms == TOK_MAX_STEPS)
-        return tok_reader_fail(r, TOK_DAMAGED, "the normalizer has too many steps; it must have at most %d",
-                               TOK_MAX_STEPS);
-    t->norms[t->n_norms++].kind = kind;
-    return TOK_OK;
+    return tok_reader_fail(r, TOK_DAMAGED, "the normalizer has too many steps; it must have at most %d", TOK_MAX_STEPS);
 }
 
 static tok_status read_bert(tok_reader *r, const json_t *step)
 {
-    static const char *const keys[] = {"clean_text", "handle_chinese_chars", "lowercase", "strip_accents"};
-    enum { CLEAN, CHINESE, LOWER, STRIP, KEYS };
-    static const tok_norm_kind kinds[] = {TOK_NORM_CLEAN, TOK_NORM_IDEOGRAPHS, TOK_NORM_NFD, TOK_NORM_NONSPACING,
-                                          TOK_NORM_LOWER};
-    bool on[KEYS] = {true, true, true, false};
-    tok_status status = TOK_OK;
-    for (int k = 0; k < KEYS && status == TOK_OK; k++) {
-        if (k == STRIP)
-            on[STRIP] = on[LOWER]; /* without a value, as lowercase */
-        status = tok_json_bool(r, step, "normalizer BertNormalizer", keys[k], &on[k]);
-    }
-    const bool used[] = {on[CLEAN], on[CHINESE], on[STRIP], on[STRIP], on[LOWER]};
-    for (int k = 0; k < 5 && status == TOK_OK; k++)
-        if (used[k])
-            status = add_norm(r, kinds[k]);
-    return status;
+    static const char where[] = "normalizer BertNormalizer";
+    tok_bert bert = {.clean = true, .ideographs = true, .lower = true};
+    tok_status status = tok_json_bool(r, step, where, "clean_text", &bert.clean);
+    if (status == TOK_OK)
+        status = tok_json_bool(r, step, where, "handle_chinese_chars", &bert.ideographs);
+    if (status == TOK_OK)
+        status = tok_json_bool(r, step, where, "lowercase", &bert.lower);
+    bert.strip = bert.lower; /* without a value, as lowercase */
+    if (status == TOK_OK)
+        status = tok_json_bool(r, step, where, "strip_accents", &bert.strip);
+    return status == TOK_OK && !tok_add_bert_steps(r->t, &bert) ? too_many_norms(r) : status;
 }
 
 static tok_status one_normalizer(tok_reader *r, const json_t *step, const char *type)
@@ -169,14 +158,15 @@ static tok_status one_normalizer(tok_reader *r, const json_t *step, const char *
         tok_norm_kind kind;
     } plain[] = {{"NFD", TOK_NORM_NFD}, {"StripAccents", TOK_NORM_MARKS}, {"Lowercase", TOK_NORM_LOWER}};
     tokenizer *t = r->t;
-    for (size_t k = 0; k < sizeof(plain) / sizeof(*plain); k++)
-        if (strcmp(type, plain[k].type) == 0)
-            return add_norm(r, plain[k].kind);
     if (strcmp(type, "BertNormalizer") == 0)
         return read_bert(r, step);
     if (t->n_norms == TOK_MAX_STEPS)
-        return tok_reader_fail(r, TOK_DAMAGED, "the normalizer has too many steps; it must have at most %d",
-                               TOK_MAX_STEPS);
+        return too_many_norms(r);
+    for (size_t k = 0; k < sizeof(plain) / sizeof(*plain); k++)
+        if (strcmp(type, plain[k].type) == 0) {
+            t->norms[t->n_norms++].kind = plain[k].kind;
+            return TOK_OK;
+        }
     tok_norm *norm = &t->norms[t->n_norms];
     if (strcmp(type, "Precompiled") == 0)
         return read_charsmap(r, step);
@@ -297,8 +287,8 @@ static tok_status add_item(tok_reader *r, tok_template *to, int32_t id, int32_t 
     return TOK_OK;
 }
 
-/* Append a token number. Messages call its token "name". */
-static tok_status add_number(tok_reader *r, tok_template *to, const json_t *value, const char *name, int32_t type)
+/* Read a token number. Messages call its token "name". */
+static tok_status read_number(const tok_reader *r, const json_t *value, const char *name, int32_t *id)
 {
     const long long number = json_integer_value(value);
     char safe[60];
@@ -308,7 +298,8 @@ static tok_status add_number(tok_reader *r, tok_template *to, const json_t *valu
     if (number < 0 || number > INT32_MAX)
         return tok_reader_fail(r, TOK_DAMAGED, "\"%s\" of the post_processor has id %lld; it must be 0 to %d", safe,
                                number, INT32_MAX);
-    return add_item(r, to, (int32_t)number, type);
+    *id = (int32_t)number;
+    return TOK_OK;
 }
 
 /* Append the token numbers of a special token in a template. */
@@ -325,8 +316,12 @@ static tok_status read_special(tok_reader *r, const json_t *template, const json
     if (!json_is_array(ids))
         return tok_reader_fail(r, TOK_DAMAGED, "special_tokens of the post_processor has no ids for \"%s\"",
                                io_safe(safe, sizeof(safe), id));
-    for (size_t k = 0; k < json_array_size(ids) && status == TOK_OK; k++)
-        status = add_number(r, to, json_array_get(ids, k), id, type);
+    for (size_t k = 0; k < json_array_size(ids) && status == TOK_OK; k++) {
+        int32_t number = 0;
+        status = read_number(r, json_array_get(ids, k), id, &number);
+        if (status == TOK_OK)
+            status = add_item(r, to, number, type);
+    }
     return status;
 }
 
@@ -357,37 +352,32 @@ static tok_status read_template(tok_reader *r, const json_t *step, const char *k
     return status;
 }
 
-/* Read BertProcessing: [CLS] A [SEP] B [SEP]; or RobertaProcessing: <s> A </s></s> B </s>. */
-static tok_status read_around(tok_reader *r, const json_t *step, bool roberta)
+/* Read a member such as ["[SEP]", 102] of BertProcessing or RobertaProcessing. */
+static tok_status read_numbered(const tok_reader *r, const json_t *step, const char *where, const char *key,
+                                int32_t *id)
+{
+    const json_t *value = json_object_get(step, key);
+    const char *name = json_string_value(json_array_get(value, 0));
+    if (name == NULL)
+        return tok_reader_fail(r, TOK_DAMAGED,
+                               "%s has no \"%s\"; it must be a token and its number, such as [\"[SEP]\", 102]", where,
+                               key);
+    return read_number(r, json_array_get(value, 1), name, id);
+}
+
+static tok_status read_around(tok_reader *r, const json_t *step, const char *type, bool roberta)
 {
     tokenizer *t = r->t;
-    const char *const where = roberta ? "RobertaProcessing" : "BertProcessing";
-    tok_template *const made[] = {&t->single, &t->pair};
-    tok_status status = TOK_OK;
-    for (int texts = 1; texts <= 2 && status == TOK_OK; texts++) {
-        tok_template *to = made[texts - 1];
-        to->n = 0;
-        for (int k = 0; k < (texts == 1 ? 3 : roberta ? 6 : 5) && status == TOK_OK; k++) {
-            static const char bert[] = "ctsus", other[] = "ctssus"; /* cls, first text, sep, second text */
-            const char what = roberta && texts == 2 ? other[k] : bert[k];
-            const int32_t type = !roberta && k > 2;
-            const json_t *pair = json_object_get(step, what == 'c' ? "cls" : "sep");
-            const char *name = json_string_value(json_array_get(pair, 0));
-            if (what == 't' || what == 'u')
-                status = add_item(r, to, what == 't' ? TOK_FIRST_TEXT : TOK_SECOND_TEXT, type);
-            else if (name == NULL)
-                status = tok_reader_fail(
-                    r, TOK_DAMAGED, "%s has no \"%s\"; it must be a token and its number, such as [\"[SEP]\", 102]",
-                    where, what == 'c' ? "cls" : "sep");
-            else
-                status = add_number(r, to, json_array_get(pair, 1), name, type);
-        }
-    }
+    int32_t cls = 0, sep = 0;
+    tok_status status = read_numbered(r, step, type, "cls", &cls);
+    if (status == TOK_OK)
+        status = read_numbered(r, step, type, "sep", &sep);
+    tok_set_around(t, cls, sep, roberta);
     t->trim = t->trim_first = roberta;
     if (status == TOK_OK && roberta)
-        status = tok_json_bool(r, step, where, "trim_offsets", &t->trim);
+        status = tok_json_bool(r, step, type, "trim_offsets", &t->trim);
     if (status == TOK_OK && roberta)
-        status = tok_json_bool(r, step, where, "add_prefix_space", &t->trim_first);
+        status = tok_json_bool(r, step, type, "add_prefix_space", &t->trim_first);
     return status;
 }
 
@@ -400,7 +390,7 @@ static tok_status one_post_processor(tok_reader *r, const json_t *step, const ch
                        "it must be one TemplateProcessing, BertProcessing or RobertaProcessing");
     t->has_template = true;
     if (bert || roberta)
-        return read_around(r, step, roberta);
+        return read_around(r, step, type, roberta);
     const tok_status status = read_template(r, step, "single", 1, &t->single);
     if (status == TOK_OK && json_object_get(step, "pair") == NULL)
         return TOK_OK;

@@ -1,7 +1,9 @@
-/* read_wordpiece.c -- reads the model WordPiece of a tokenizer.json.
+/* read_wordpiece.c -- reads the model WordPiece of a tokenizer.json, and a vocab.txt.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/io.h"
 #include "tokenizer/read_json.h"
+
+#include <stdlib.h>
 
 enum { MAX_GAPS = 1 << 16 }; /* max numbers without a piece below the number of pieces */
 
@@ -65,15 +67,19 @@ static bool is_piece(const tok_entry *token)
     return token->type == TOK_NORMAL;
 }
 
-/* Return the state of the trie after a text; 0 if no piece begins with it. */
-static uint32_t state_after(const tok_trie *trie, const char *text, int64_t size)
+/* Set the pieces and prepare the search for them. */
+static tok_status read_model(tok_reader *r, const json_t *vocab)
 {
-    uint32_t base = trie->root;
-    int32_t value;
-    for (int64_t k = 0; k < size; k++)
-        if (!tok_trie_step(trie, &base, (unsigned char)text[k], &value))
-            return 0;
-    return base;
+    tokenizer *t = r->t;
+    const tok_status status = read_pieces(r, vocab);
+    if (status != TOK_OK)
+        return status;
+    if (!tok_pieces_trie(t, &t->pieces, is_piece))
+        return tok_reader_memory(r);
+    if (t->pieces.units == NULL)
+        return tok_reader_fail(r, TOK_DAMAGED, "the vocabulary has only an empty piece; at least one must have a byte");
+    t->wordpiece = true;
+    return TOK_OK;
 }
 
 tok_status tok_read_wordpiece(tok_reader *r, const json_t *model)
@@ -92,19 +98,68 @@ tok_status tok_read_wordpiece(tok_reader *r, const json_t *model)
                                  "100",
                                  max == NULL ? "missing" : "no such number");
     if (status == TOK_OK)
-        status = read_pieces(r, json_object_get(model, "vocab"));
+        status = read_model(r, json_object_get(model, "vocab"));
     if (status != TOK_OK)
         return status;
-    if (!tok_pieces_trie(t, &t->pieces, is_piece))
-        return tok_reader_memory(r);
-    if (t->pieces.units == NULL)
-        return tok_reader_fail(r, TOK_DAMAGED, "model.vocab has only an empty piece; at least one must have a byte");
-    t->wordpiece = true;
-    t->max_word = json_integer_value(max);
-    t->inner = state_after(&t->pieces, prefix, prefix_size);
+    tok_set_words(t, prefix, prefix_size, json_integer_value(max));
     t->unk = tok_trie_exact(&t->pieces, unk, unk_size);
     if (t->unk < 0)
         return tok_reader_fail(r, TOK_DAMAGED, "model.unk_token is \"%s\", which model.vocab does not have",
                                io_safe(safe, sizeof(safe), unk));
     return TOK_OK;
+}
+
+/* Return the end of a text without the white space at its end. */
+static int64_t without_space(const char *text, int64_t size)
+{
+    uint32_t c;
+    while (size > 0) {
+        int64_t last = size - 1;
+        while (last > 0 && ((unsigned char)text[last] & 0xc0) == 0x80)
+            last--;
+        if (tok_utf8(text + last, size - last, &c) == 0 || !tok_is_space(c))
+            break;
+        size = last;
+    }
+    return size;
+}
+
+/* Make the vocabulary {"piece": number} of a vocab.txt. Of equal lines, the last counts. Return NULL if out of
+ * memory. */
+static json_t *vocab_of(const char *data, int64_t size)
+{
+    json_t *vocab = json_object();
+    char *line = malloc((size_t)size + 1);
+    int32_t id = 0;
+    bool good = vocab != NULL && line != NULL;
+    for (int64_t at = 0; at < size && good; id++) {
+        const char *end = memchr(data + at, '\n', (size_t)(size - at));
+        const int64_t n = end != NULL ? end - (data + at) : size - at, kept = without_space(data + at, n);
+        memcpy(line, data + at, (size_t)kept);
+        line[kept] = 0;
+        good = json_object_set_new_nocheck(vocab, line, json_integer(id)) == 0;
+        at += n + 1;
+    }
+    free(line);
+    if (!good) {
+        json_decref(vocab);
+        vocab = NULL;
+    }
+    return vocab;
+}
+
+tok_status tok_read_vocab(tokenizer *t, const char *data, int64_t size, const char *name, const tok_beside *beside,
+                          char err[TOK_ERR_MAX])
+{
+    tok_reader r = {t, name, err, NULL};
+    if (!tok_utf8_valid(data, size) || memchr(data, 0, (size_t)size) != NULL)
+        return tok_reader_fail(&r, TOK_DAMAGED, "it is no vocab.txt, which must be UTF-8 without NUL");
+    json_t *vocab = vocab_of(data, size);
+    if (vocab == NULL)
+        return tok_reader_memory(&r);
+    tok_status status = read_model(&r, vocab);
+    json_decref(vocab);
+    if (status == TOK_OK)
+        status = tok_tokens_sort(t, name, err);
+    return status == TOK_OK ? tok_add_beside(t, beside, 0, TOK_FROM_JSON, NULL, err) : status;
 }

@@ -52,11 +52,19 @@ typedef struct tok_file {
     int64_t size;
     const char *name; /* for messages */
 } tok_file;
+/* The class of transformers (5.24) whose rules a tokenizer gets, see tok_open_beside. */
+typedef enum tok_rules {
+    TOK_RULES_FILE = 0,  /* TokenizersBackend: the rules of the file */
+    TOK_RULES_T5 = 1,    /* T5Tokenizer */
+    TOK_RULES_BERT = 2,  /* BertTokenizer, also DistilBertTokenizer and ElectraTokenizer */
+    TOK_RULES_MPNET = 3, /* MPNetTokenizer */
+    TOK_RULES
+} tok_rules;
 typedef struct tok_beside {
     tok_file added_tokens;     /* added_tokens.json: {"token": number}; numbers continue after the model's tokens */
     tok_file tokenizer_config; /* tokenizer_config.json: added and special tokens; "extra_ids" overrides the argument */
     tok_file special_tokens_map; /* special_tokens_map.json: special tokens */
-    bool t5_rules;               /* a tokenizer.json gets the rules of T5Tokenizer, see tok_open_beside */
+    tok_rules rules;
 } tok_beside;
 
 /* Like tok_open_memory, but read the files beside the tokenizer too, and find special tokens such as </s> and
@@ -64,9 +72,14 @@ typedef struct tok_beside {
  * spaces gives the tokens that its conversion to a tokenizer.json gives. With other rules for spaces or with bytes for
  * unknown characters, the text between special tokens gives the tokens of SentencePiece.
  *
- * A tokenizer.json keeps its own rules, as in TokenizersBackend. With beside->t5_rules, T5Tokenizer takes only the
- * pieces, precompiled_charsmap and added tokens from the file, and has rules of its own for spaces, unknown characters,
- * the end of a text and decoding. These need pieces that begin with U+2581: without any, the rules of the file stay. */
+ * A tokenizer.json keeps its own rules with TOK_RULES_FILE. With TOK_RULES_T5, T5Tokenizer takes only the pieces,
+ * precompiled_charsmap and added tokens from the file, and has rules of its own for spaces, unknown characters, the end
+ * of a text and decoding. These need pieces that begin with U+2581: without any, the rules of the file stay.
+ *
+ * With TOK_RULES_BERT or TOK_RULES_MPNET, BertTokenizer and MPNetTokenizer take only the pieces of WordPiece and added
+ * tokens from a tokenizer.json; with another model, the rules of the file stay. do_lower_case, tokenize_chinese_chars,
+ * strip_accents and the special tokens of tokenizer_config.json decide the rest. A file that is no JSON is then a
+ * vocab.txt, with one piece in each line. */
 tok_status tok_open_beside(tokenizer **made, const void *data, int64_t size, const char *name, int32_t extra_ids,
                            const tok_beside *beside, char err[TOK_ERR_MAX]);
 

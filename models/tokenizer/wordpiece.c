@@ -3,6 +3,16 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/parts.h"
 
+void tok_set_words(tokenizer *t, const char *prefix, int64_t size, int64_t max_word)
+{
+    int32_t value;
+    t->max_word = max_word;
+    t->inner = t->pieces.root;
+    for (int64_t k = 0; k < size; k++)
+        if (!tok_trie_step(&t->pieces, &t->inner, (unsigned char)prefix[k], &value))
+            t->inner = 0;
+}
+
 /* Return the size of the longest piece of text that continues the state `base`; 0 if there is none. Set *id. */
 static int64_t longest(const tokenizer *t, uint32_t base, const char *text, int64_t size, int32_t *id)
 {

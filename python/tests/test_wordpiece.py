@@ -3,6 +3,7 @@ trained here, and the normalizers and word boundaries of every character of Unic
 tokenizer.json files, separated by colons.
 SPDX-License-Identifier: Apache-2.0"""
 import itertools
+import json
 import os
 import pathlib
 import random
@@ -53,9 +54,9 @@ def numbers(made):
     return list(struct.unpack(f"<{len(made) // 4}i", made))
 
 
-def compare(path, texts, n):
+def compare(path, texts, n, t=None):
     """Compare n pairs, each limit of tokens in one run; and decoding."""
-    t = tokenizers.Tokenizer.from_file(str(path))
+    t = t or tokenizers.Tokenizer.from_file(str(path))
     by_limit = {}
     for a, b, most in pairs(t, texts, n, 7):
         by_limit.setdefault(most, []).append((a, b))
@@ -80,6 +81,51 @@ def test_pairs_as_tokenizers(name, tmp_path):
     t.save(str(tmp_path / "tokenizer.json"))
     valid = TEXTS + [x for x in RANDOM if x.decode("utf-8", "ignore").encode() == x]
     compare(tmp_path / "tokenizer.json", valid, len(valid) + 1000)
+
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<s>", "<pad>", "</s>", "<mask>", "Cafe", "Café", "cafe",
+          "é", "##é", "the", "The", "日", "本", "日本", "##本", "##e", "e", "a", "##a", "b", "##b", "x", "##x",
+          "##\u0301", "", "once \u2003", "once", "!", ",", "<", ">", "mask", "i", "##\u0307", "[", "]"]
+N = len(PIECES)
+FOLDERS = {  # class: settings in tokenizer_config.json, special_tokens_map.json, added_tokens.json
+    "bert": [({}, None, None), ({"do_lower_case": False}, None, None),
+             ({"do_lower_case": False, "strip_accents": True, "tokenize_chinese_chars": False}, None, None),
+             ({"strip_accents": False, "unk_token": "[PAD]", "sep_token": "[MASK]"}, None, None),
+             ({"mask_token": {"content": "[MASK]", "lstrip": True, "normalized": False,
+                               "__type": "AddedToken"}}, None, None),
+             ({"additional_special_tokens": ["[E1]", "[E2]"]}, None, {"[E1]": N, "[E2]": N + 1}),
+             ({"added_tokens_decoder": {"4": {"content": "[MASK]", "special": True, "lstrip": True},
+                                        str(N): {"content": "Ab C", "normalized": True},
+                                        str(N + 1): {"content": "a b", "single_word": True}}}, None, None),
+             (None, None, None)],
+    "mpnet": [({}, None, None), ({"do_lower_case": False, "mask_token": "<mask>"}, None, None),
+              ({"cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "<pad>"}, None, None), (None, None, None)]}
+
+
+@pytest.mark.parametrize("name, number", [(name, k) for name, all in FOLDERS.items() for k in range(len(all))])
+def test_folders_as_transformers(name, number, tmp_path):
+    """vocab.txt and tokenizer.json get the rules of the class and of tokenizer_config.json."""
+    transformers = pytest.importorskip("transformers")
+    config, *beside = FOLDERS[name][number]
+    texts = [x for x in TEXTS + RANDOM[:2000] if x.decode("utf-8", "ignore").encode() == x]
+    texts.append("Café CAFE\u0301 the The THE Ab C a b  [MASK] x<mask>, [E1][E2] 日本 once İ <S> <pad> [pad]".encode())
+    pieces = PIECES if number == 0 else [p.replace(" ", "_") for p in PIECES]  # of equal lines, the last counts
+    (tmp_path / "vocab.txt").write_bytes("\n".join(pieces).encode())
+    for file, content in zip(["tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"],
+                             [config, *beside]):
+        if content is not None:
+            (tmp_path / file).write_text(json.dumps(content))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": name}))
+    for file in ["vocab.txt", "tokenizer.json"]:
+        if file == "tokenizer.json":  # its normalizer and settings differ from those of the class
+            t, _ = kinds(1)["accents"]
+            t.model = tokenizers.models.WordPiece(dict(zip(pieces, range(N))), unk_token="[UNK]",
+                                                  max_input_chars_per_word=7)
+            t.add_special_tokens([tokenizers.AddedToken("[MASK]", rstrip=True, normalized=False)])
+            t.save(str(tmp_path / file))
+        made = transformers.AutoTokenizer.from_pretrained(tmp_path)
+        assert name in type(made).__name__.lower()
+        compare(f"{name}:{tmp_path / file}", texts, len(texts), made.backend_tokenizer)
 
 
 def test_given_files():

@@ -65,8 +65,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         refusal_is_a_line(err, sizeof err);
     }
     const tok_file beside = {at + file, (int64_t)text, "beside"}; /* also use the text as a JSON file */
-    if (tok_open_beside(&t, at, (int64_t)file, "x", 4, &(tok_beside){beside, beside, beside, data[0] & 2}, err) ==
-        TOK_OK) {
+    if (tok_open_beside(&t, at, (int64_t)file, "x", 4, &(tok_beside){beside, beside, beside, data[0] % TOK_RULES},
+                        err) == TOK_OK) {
         use(t, "a b  c", 6);
         tok_close(t);
     } else {

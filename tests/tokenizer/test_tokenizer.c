@@ -225,7 +225,7 @@ static tokenizer *opened_beside(const char *name, const json_t *files, bool t5_r
         text[k] = gguf ? (k == 1 ? made.tokenizer_config : NULL) : content != NULL ? json_dumps(content, 0) : NULL;
         beside[k] = (tok_file){text[k], text[k] != NULL ? (int64_t)strlen(text[k]) : 0, keys[k]};
     }
-    const tok_beside all = {beside[0], beside[1], beside[2], t5_rules};
+    const tok_beside all = {beside[0], beside[1], beside[2], t5_rules ? TOK_RULES_T5 : TOK_RULES_FILE};
     if (compact)
         make_compact(&f, &all);
     if ((bytes ? tok_open_bytes(&t, 125, &all, err) : tok_open_beside(&t, f.bytes, f.size, name, 100, &all, err)) !=

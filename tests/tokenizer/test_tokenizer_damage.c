@@ -239,6 +239,70 @@ static void errors_in_wordpiece_are_named(void **state)
     refused("mpnet.json", "\"prefix\":\"##\"", "\"prefix\":2", "decoder WordPiece has no text \"prefix\"");
 }
 
+/* Open a vocab.txt with the rules of BertTokenizer. */
+static tok_status open_vocab(tokenizer **t, const char *bytes, int64_t size, const char *config)
+{
+    const tok_file none = {NULL, 0, "none"};
+    const tok_beside beside = {none, {config, (int64_t)strlen(config), "config.json"}, none, TOK_RULES_BERT};
+    return tok_open_beside(t, bytes, size, "vocab.txt", 0, &beside, err);
+}
+
+static const char small_vocab[] = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##a\n";
+enum { SMALL = sizeof(small_vocab) - 1 };
+
+static void errors_in_a_vocab_are_named(void **state)
+{
+    static const struct {
+        const char *bytes;
+        int64_t size;
+        const char *config, *why;
+    } cases[] = {
+        {"[UNK]\n\xff\n", 8, "{}", "vocab.txt: it is no vocab.txt, which must be UTF-8 without NUL"},
+        {"[UNK]\n\0\n", 8, "{}", "vocab.txt: it is no vocab.txt, which must be UTF-8 without NUL"},
+        {"a\nb\n", 4, "{}", "config.json: unk_token must be a token of the vocabulary, such as \"[UNK]\""},
+        {"\n", 1, "{}", "vocab.txt: the vocabulary has only an empty piece"},
+        {small_vocab, SMALL, "{\"unk_token\": null}", "config.json: unk_token must be a token of the vocabulary"},
+        {small_vocab, SMALL, "{\"unk_token\": \"<no>\"}", "config.json: unk_token must be a token of the vocabulary"},
+        {small_vocab, SMALL, "{\"cls_token\": null}", "config.json: cls_token must be a token, such as \"[CLS]\""},
+        {small_vocab, SMALL, "{\"do_lower_case\": 1}", "config.json: \"do_lower_case\" must be true or false"},
+        {small_vocab, SMALL, "{\"strip_accents\": \"\"}", "config.json: \"strip_accents\" must be true or false"},
+    };
+    tokenizer *t;
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        assert_int_equal(open_vocab(&t, cases[k].bytes, cases[k].size, cases[k].config), TOK_DAMAGED);
+        assert_null(t);
+        assert_one_line(err);
+        if (strstr(err, cases[k].why) == NULL)
+            fail_msg("\"%s\" has no \"%s\"", err, cases[k].why);
+    }
+    for (long left = 1, more = 1; STARVES && more; left++) {
+        starve(left, true);
+        const tok_status status = open_vocab(&t, small_vocab, SMALL, "{}");
+        more = starve_end() >= left;
+        assert_int_equal(status, more ? TOK_FAILED : TOK_OK);
+        tok_close(t);
+    }
+}
+
+/* White space at the end of a line is removed; of equal lines, the last counts. */
+static void lines_of_a_vocab_are_pieces(void **state)
+{
+    static const char lines[] = "[UNK]\n[CLS]\n[SEP]\na\r\n##a \n\n\xc3\xa9\na\n";
+    static const int32_t wanted[] = {1, 7, 4, 6, 0, 2};
+    tokenizer *t;
+    int32_t *ids;
+    int64_t n;
+    (void)state;
+    if (open_vocab(&t, lines, sizeof lines - 1, "{\"strip_accents\": false}") != TOK_OK)
+        fail_msg("%s", err);
+    assert_int_equal(tok_encode(t, "Aa \xc3\x89 aab", 9, true, &ids, &n, err), TOK_OK);
+    assert_int_equal(n, 6);
+    assert_memory_equal(ids, wanted, sizeof wanted);
+    free(ids);
+    tok_close(t);
+}
+
 /* Very long scores and pieces. A score must be a finite number; a piece has at most 1 MB. */
 static void long_parts_are_bounded(void **state)
 {
@@ -450,7 +514,7 @@ static tok_status open_beside(tokenizer **t, const char *added, const char *conf
     const tok_beside beside = {{added, added != NULL ? (int64_t)strlen(added) : 0, "added.json"},
                                {config, config != NULL ? (int64_t)strlen(config) : 0, "config.json"},
                                {map, map != NULL ? (int64_t)strlen(map) : 0, "map.json"},
-                               false};
+                               TOK_RULES_FILE};
     const tok_status status = tok_open_beside(t, model.bytes, model.size, "model", 4, &beside, err);
     free(model.bytes);
     return status;
@@ -514,7 +578,7 @@ static void errors_beside_a_model_are_named(void **state)
     for (long k = 1; status != TOK_OK && STARVES; k++) { /* let every allocation fail once */
         const file model = load(DATA "added/spiece.model");
         const tok_file map = {"{\"sep_token\": \"<s>\"}", 20, "map.json"};
-        const tok_beside beside = {{added, sizeof added - 1, "added.json"}, map, map, false};
+        const tok_beside beside = {{added, sizeof added - 1, "added.json"}, map, map, TOK_RULES_FILE};
         starve(k, true);
         status = tok_open_beside(&t, model.bytes, model.size, "model", 4, &beside, err);
         starve_end();
@@ -647,7 +711,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(truncated_files_are_refused),   cmocka_unit_test(changed_bytes_do_no_harm),
         cmocka_unit_test(mutated_files_do_no_harm),      cmocka_unit_test(errors_in_a_json_are_named),
-        cmocka_unit_test(errors_in_wordpiece_are_named), cmocka_unit_test(long_parts_are_bounded),
+        cmocka_unit_test(errors_in_wordpiece_are_named), cmocka_unit_test(errors_in_a_vocab_are_named),
+        cmocka_unit_test(lines_of_a_vocab_are_pieces),   cmocka_unit_test(long_parts_are_bounded),
         cmocka_unit_test(nested_steps_are_refused),      cmocka_unit_test(deep_json_is_refused),
         cmocka_unit_test(errors_in_a_model_are_named),   cmocka_unit_test(a_random_charsmap_does_no_harm),
         cmocka_unit_test(replacements_end_with_the_map), cmocka_unit_test(errors_beside_a_model_are_named),

@@ -3,9 +3,12 @@
  *     tokens PATH EXTRA_IDS encode|decode|normalize|time [SPECIAL]
  *     tokens PATH EXTRA_IDS pairs [MAX_TOKENS]
  *
- * PATH is a file, a directory or "bytes". A text is written as a u32 with its size, then its bytes; a list of tokens as
- * a u32 with their number, then an i32 per token. `decode` reads lists of tokens and writes texts. `normalize` applies
- * the normalizer of a tokenizer.json. `time` encodes each text and writes the seconds that this took.
+ * PATH is a file, a directory or "bytes"; or "bert:" or "mpnet:" and the path of a tokenizer.json or vocab.txt, which
+ * is then read with the rules of that class and the files beside it.
+ *
+ * A text is written as a u32 with its size, then its bytes; a list of tokens as a u32 with their number, then an i32
+ * for each. `decode` reads lists of tokens and writes texts. `normalize` applies the normalizer of a tokenizer.json.
+ * `time` encodes each text and writes the seconds that this took.
  *
  * `pairs` reads pairs of texts; the size 0xffffffff stands for no second text. It writes a u32 with the number of
  * tokens, and then an i32 each of the tokens, their types, texts, and begins and ends of spans; without spans, these
@@ -94,6 +97,41 @@ static int pairs(const tokenizer *t, int64_t max_tokens, char *err)
     return status == TOK_OK ? 0 : fail(err);
 }
 
+/* Return the contents of the file that is beside `path`; name = NULL: that of `path`. Text is NULL if there is none. */
+static tok_file load(const char *path, const char *name)
+{
+    static const int64_t most = 64 << 20;
+    const char *slash = strrchr(path, '/');
+    char *whole;
+    if (asprintf(&whole, "%.*s%s", name != NULL ? (int)(slash - path + 1) : (int)strlen(path), path,
+                 name != NULL ? name : "") < 0)
+        exit(fail("out of memory"));
+    FILE *f = fopen(whole, "rb");
+    char *text = f != NULL ? malloc((size_t)most) : NULL;
+    const int64_t size = text != NULL ? (int64_t)fread(text, 1, (size_t)most, f) : 0;
+    if (f != NULL)
+        fclose(f);
+    return (tok_file){text, size, whole};
+}
+
+/* Open a tokenizer with the rules of a class. */
+static tok_status open_class(tokenizer **t, tok_rules rules, const char *path, char *err)
+{
+    const tok_file file = load(path, NULL);
+    const tok_beside beside = {load(path, "added_tokens.json"), load(path, "tokenizer_config.json"),
+                               load(path, "special_tokens_map.json"), rules};
+    return tok_open_beside(t, file.text, file.size, path, 0, &beside, err);
+}
+
+static tok_status open_path(tokenizer **t, const char *path, int32_t extra, char *err)
+{
+    if (strncmp(path, "bert:", 5) == 0)
+        return open_class(t, TOK_RULES_BERT, path + 5, err);
+    if (strncmp(path, "mpnet:", 6) == 0)
+        return open_class(t, TOK_RULES_MPNET, path + 6, err);
+    return strcmp(path, "bytes") == 0 ? tok_open_bytes(t, extra, NULL, err) : tok_open(t, path, extra, err);
+}
+
 static double now(void)
 {
     struct timespec t;
@@ -109,8 +147,7 @@ int main(int argc, char **argv)
     tokenizer *t;
     const int32_t extra = atoi(argv[2]);
     const double start = now();
-    if ((strcmp(argv[1], "bytes") == 0 ? tok_open_bytes(&t, extra, NULL, err) : tok_open(&t, argv[1], extra, err)) !=
-        TOK_OK)
+    if (open_path(&t, argv[1], extra, err) != TOK_OK)
         return fail(err);
     const double opened = now() - start;
     const bool flag = argc > 4 && argv[4][0] == '1', numbers = argv[3][0] == 'd';
