@@ -20,16 +20,16 @@ static const model_key_row key_rows[] = {
 static void read_sizes(model_reader *r, encoder_config *c)
 {
     const encoder_architecture *a = c->row;
-    c->vocab = model_size(r, "vocab_size", NULL, 0, ENCODER_MAX_SIZE);
-    c->width = model_size(r, "hidden_size", NULL, 0, ENCODER_MAX_SIZE);
-    c->heads = model_size(r, "num_attention_heads", NULL, 0, ENCODER_MAX_SIZE);
-    c->inner = model_size(r, "intermediate_size", NULL, 0, ENCODER_MAX_SIZE);
+    c->vocab = model_size(r, "vocab_size", NULL, 0, MODEL_MAX_SIZE);
+    c->width = model_size(r, "hidden_size", NULL, 0, MODEL_MAX_SIZE);
+    c->heads = model_size(r, "num_attention_heads", NULL, 0, MODEL_MAX_SIZE);
+    c->inner = model_size(r, "intermediate_size", NULL, 0, MODEL_MAX_SIZE);
     c->layers = model_size(r, "num_hidden_layers", NULL, 0, ENCODER_MAX_LAYERS);
     c->eps = model_number(r, a->eps_key, a->eps, 0, 1);
     if (a->names.position != NULL)
-        c->positions = model_size(r, "max_position_embeddings", NULL, a->max_positions, ENCODER_MAX_SIZE);
+        c->positions = model_size(r, "max_position_embeddings", NULL, a->max_positions, MODEL_MAX_SIZE);
     if (a->names.token_type != NULL)
-        c->token_types = model_integer(r, "type_vocab_size", a->token_types, 0, ENCODER_MAX_SIZE);
+        c->token_types = model_integer(r, "type_vocab_size", a->token_types, 0, MODEL_MAX_SIZE);
     if (r->status == RP_OK && c->width % c->heads != 0) {
         char why[96];
         snprintf(why, sizeof why, "is %lld, which is no divisor of hidden_size, %lld", (long long)c->heads,

@@ -73,7 +73,6 @@ const encoder_architecture *encoder_find_architecture(const char *type, const ch
 
 /* --------------------------------------------------------------------------------------------- config.c */
 
-#define ENCODER_MAX_SIZE   16777216 /* max value of every size in config.json */
 #define ENCODER_MAX_LAYERS 4096
 
 /* A model, as its architecture and config.json describe it. */

@@ -1,7 +1,10 @@
 /* open.c -- opens a model from a folder, and describes it.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/folder.h"
+#include "checkpoint/names.h"
 #include "encoder/encoder.h"
 #include "tokenizer/tokenizer.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +15,9 @@ static rp_status read_config(rp_encoder *m, const char *folder)
     if (path == NULL)
         return encoder_no_memory();
     rp_status status = encoder_model_failed(model_read_text(&m->files, path, &text, &size));
-    if (status == RP_OK && text == NULL)
+    if (status == RP_OK && text == NULL && model_has_adapter(folder))
+        status = encoder_model_failed(model_refuse_adapter(folder));
+    else if (status == RP_OK && text == NULL)
         status = encoder_fail(RP_E_ARG, "%s: there is no config.json in it (give a folder that save_pretrained wrote)",
                               folder);
     if (status == RP_OK)
@@ -42,13 +47,51 @@ static rp_status pack(rp_encoder *m, const io_checkpoint *file, const char *path
     return status;
 }
 
+/* BERT's first files have other names for the weights of norms, which transformers reads too. */
+static bool rename_norm(const void *context, const char *name, char *to, size_t size)
+{
+    static const char *const names[2][2] = {{".gamma", ".weight"}, {".beta", ".bias"}};
+    size_t n = strlen(name);
+    const char *end = "";
+    (void)context;
+    for (int k = 0; k < 2; k++) {
+        const size_t old = strlen(names[k][0]);
+        if (n > old && strcmp(name + n - old, names[k][0]) == 0) {
+            n -= old;
+            end = names[k][1];
+            break;
+        }
+    }
+    snprintf(to, size, "%.*s%s", (int)n, name, end);
+    return true;
+}
+
+/* Give the tensors the names of the architecture: without the prefixes of wrappers. */
+static rp_status rename_tensors(rp_encoder *m, io_checkpoint *file, const char *path)
+{
+    static const char *const prefixes[] = {"_orig_mod.", "module."};
+    const encoder_architecture *row = m->config.row;
+    char word[128], err[IO_ERR_MAX] = "";
+    snprintf(word, sizeof word, "%s.weight", row->names.word);
+    const model_naming names = {prefixes, 2, word, NULL, row->type};
+    rp_status status = model_strip_prefixes(file, &names, &m->notes, path);
+    if (status == RP_OK && io_checkpoint_rename(file, rename_norm, NULL, path, err) != IO_OK)
+        status = model_fail(RP_E_ARG, "%s", err);
+    snprintf(word, sizeof word, "%s%s.weight", row->prefix, row->names.word);
+    if (status == RP_OK && io_checkpoint_find(file, word) == NULL)
+        snprintf(word, sizeof word, "%s.weight", row->names.word);
+    return status == RP_OK ? model_check_names(file, &names, path) : status;
+}
+
 static rp_status read_weights(rp_encoder *m, const char *folder, int type)
 {
     char err[IO_ERR_MAX] = "";
     io_checkpoint *file = NULL;
-    if (io_checkpoint_open(&file, folder, err) != IO_OK)
-        return encoder_fail(RP_E_ARG, "%s", err);
-    rp_status status = encoder_model_failed(model_note_checkpoint(&m->files, file, folder));
+    rp_status status = encoder_model_failed(model_open_weights(&file, &m->notes, folder));
+    if (status == RP_OK)
+        status = encoder_model_failed(model_note_checkpoint(&m->files, file, folder));
+    if (status == RP_OK)
+        status = encoder_model_failed(rename_tensors(m, file, folder));
     if (status == RP_OK)
         status = pack(m, file, folder, type);
     if (status == RP_OK && io_checkpoint_unchanged(file, err) != IO_OK)

@@ -68,13 +68,13 @@ static void need_size(model_reader *r, const char *key, int64_t only, const char
 
 void encoder_read_deberta(model_reader *r, encoder_config *c)
 {
-    const int64_t most = model_size(r, "max_position_embeddings", NULL, 512, ENCODER_MAX_SIZE),
-                  given = model_integer(r, "max_relative_positions", -1, -1, ENCODER_MAX_SIZE);
+    const int64_t most = model_size(r, "max_position_embeddings", NULL, 512, MODEL_MAX_SIZE),
+                  given = model_integer(r, "max_relative_positions", -1, -1, MODEL_MAX_SIZE);
     const char *norms = model_string(r, "norm_rel_ebd", "none");
     const size_t norm = strcspn(norms, "|");
     if (!model_boolean(r, "relative_attention", false))
         model_fault(r, "relative_attention", "is not true (use a model with relative attention)");
-    c->buckets = model_integer(r, "position_buckets", -1, -1, ENCODER_MAX_SIZE);
+    c->buckets = model_integer(r, "position_buckets", -1, -1, MODEL_MAX_SIZE);
     c->max_distance = given < 1 ? most : given;
     c->span = c->buckets > 0 ? c->buckets : c->max_distance;
     if (c->buckets == 0)
@@ -112,7 +112,7 @@ static void read_windows(model_reader *r, encoder_config *c)
         else if (type == NULL || strcmp(type, "full_attention") != 0)
             model_fault(r, "layer_types", "has an entry that is neither full_attention nor sliding_attention");
     }
-    c->window = model_integer(r, "local_attention", 128, 0, ENCODER_MAX_SIZE) / 2;
+    c->window = model_integer(r, "local_attention", 128, 0, MODEL_MAX_SIZE) / 2;
 }
 
 /* Read the base of a kind of layer: rope_parameters.KIND.rope_theta, or the older key. */

@@ -393,6 +393,119 @@ static void configurations(void **state)
     }
 }
 
+/* ------------------------------------------------------------------------------------------------ names of tensors */
+
+/* Write data/bert_head with other names of tensors to a folder. `rename` writes the new name, or returns false to leave
+ * the tensor out. */
+static void write_renamed(const char *folder, bool (*rename)(const char *name, char to[200]))
+{
+    char path[400], err[IO_ERR_MAX], to[200];
+    io_set from = {0}, set = {0};
+    assert_int_equal(io_read(DATA "/bert_head/model.safetensors", &from, NULL, err), IO_OK);
+    for (size_t k = 0; k < from.n_arrays; k++) {
+        const io_array *a = &from.arrays[k];
+        if (rename(a->name, to))
+            assert_int_equal(io_add(&set, to, a->dtype, a->ndim, a->shape, a->data, true), 0);
+    }
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    assert_int_equal(io_write(path, IO_SAFETENSORS, &set, err), 0);
+    io_free(&set);
+    io_free(&from);
+    char *text = read_text(DATA "/bert_head/config.json");
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    write_text(path, text);
+    free(text);
+}
+
+static bool with_module(const char *name, char to[200])
+{
+    snprintf(to, 200, "module.%s", name);
+    return true;
+}
+
+static bool as_in_2018(const char *name, char to[200])
+{
+    const char *norm = strstr(name, "LayerNorm.");
+    snprintf(to, 200, "%s", name);
+    if (norm != NULL)
+        snprintf(to, 200, "%.*sLayerNorm.%s", (int)(norm - name), name, strstr(norm, "weight") ? "gamma" : "beta");
+    return true;
+}
+
+static bool some_with_module(const char *name, char to[200])
+{
+    snprintf(to, 200, "%s%s", strstr(name, "layer.0") != NULL ? "module." : "", name);
+    return true;
+}
+
+static bool as_adapter(const char *name, char to[200])
+{
+    snprintf(to, 200, "base_model.model.%.100s.lora_A.weight", name);
+    return true;
+}
+
+static bool in_container(const char *name, char to[200])
+{
+    snprintf(to, 200, "encoder_q.%s", name);
+    return true;
+}
+
+static bool without_head(const char *name, char to[200])
+{
+    snprintf(to, 200, "%s", name);
+    return strstr(name, "classifier") == NULL;
+}
+
+static bool with_more(const char *name, char to[200])
+{
+    snprintf(to, 200, "%s%s", strstr(name, "classifier.bias") != NULL ? "cls.predictions." : "", name);
+    return strstr(name, "classifier.weight") == NULL;
+}
+
+/* Names that wrappers and older versions leave in files are understood or refused, as transformers does. */
+static void tensor_names(void **state)
+{
+    static const struct {
+        bool (*rename)(const char *name, char to[200]);
+        const char *says; /* NULL: the results do not change */
+    } cases[] = {{with_module, NULL},
+                 {as_in_2018, NULL},
+                 {some_with_module, "the names of its tensors do not begin with module., except"},
+                 {as_adapter, "it is an adapter of PEFT"},
+                 {in_container, "the names of its tensors begin with encoder_q."},
+                 {without_head, "tensor 'classifier.weight' is missing"},
+                 {with_more, "tensor 'classifier.weight' is missing"}};
+    expected e;
+    rp_encoder *m = open_model("bert_head", NULL, NULL);
+    (void)state;
+    read_expected(&e, "bert_head");
+    float *right = hidden_of(m, e.n, e.sequence);
+    const size_t bytes = (size_t)(e.rows * rp_encoder_about(m)->width) * sizeof *right;
+    rp_encoder_close(m);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        char folder[] = "/tmp/relpos-encoder-XXXXXX", path[400];
+        assert_non_null(mkdtemp(folder));
+        write_renamed(folder, cases[k].rename);
+        const rp_status status = rp_encoder_open(&m, folder, NULL);
+        if (cases[k].says == NULL) {
+            fine(status);
+            float *found = hidden_of(m, e.n, e.sequence);
+            assert_memory_equal(found, right, bytes);
+            free(found);
+            rp_encoder_close(m);
+        } else if (status == RP_OK || strstr(rp_encoder_last_error(), cases[k].says) == NULL)
+            fail_msg("case %d: %s (expected ...%s...)", (int)k, status != RP_OK ? rp_encoder_last_error() : "opened",
+                     cases[k].says);
+        snprintf(path, sizeof path, "%s/model.safetensors", folder);
+        unlink(path);
+        snprintf(path, sizeof path, "%s/config.json", folder);
+        unlink(path);
+        rmdir(folder);
+    }
+    free(right);
+    io_free(&e.set);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -403,6 +516,7 @@ int main(void)
         cmocka_unit_test(arguments),
         cmocka_unit_test(configurations),
         cmocka_unit_test(progress_and_cancelling),
+        cmocka_unit_test(tensor_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
