@@ -1,7 +1,7 @@
 # What Doxygen reads in place of relpos.h, terms.h, facts.h, layers.h, t5.h and encoder.h, which keep plain comments: its marks, a group for each part, labels as
 # paragraphs, tables as they are. SPDX-License-Identifier: Apache-2.0
 s,^/\* -+ status \*/$,/** @defgroup status status\n * @{ */,
-s,^/\* -+ (terms|facts|errors|descriptions)(: .*) \*/$,/** @defgroup \1 \1\2\n * @{ */,
+s,^/\* -+ (terms|facts|errors|failures|descriptions)(: .*) \*/$,/** @defgroup \1 \1\2\n * @{ */,
 s,^/\* -+ (([a-z]+).*) \*/$,/** @} */\n/** @defgroup \2 \1\n * @{ */,
 $s,$,\n/** @} */,
 s,^/\* ,/** ,

@@ -46,6 +46,8 @@ typedef struct cli_encoder {
 
 /* Handle one of the common options. Return -1 if `key` is not one of them. */
 int cli_encoder_option(cli_encoder *e, int key, const char *value);
+/* Check the output file (NULL: standard output), and open the model. */
+int cli_encoder_open(cli_encoder *e, const char *model, const char *output);
 /* Check the output file (NULL: standard output), open the records and the model, and check that all processes agree. */
 int cli_encoder_begin(cli_encoder *e, const char *model, const char *records, const char *output);
 /* Compute all records. */

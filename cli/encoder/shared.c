@@ -77,15 +77,19 @@ static int agree(const cli_encoder *e)
     return cli_team_agree(&(cli_team_fact){"model", "use the same file on all machines", text}, 1);
 }
 
-int cli_encoder_begin(cli_encoder *e, const char *model, const char *records, const char *output)
+int cli_encoder_open(cli_encoder *e, const char *model, const char *output)
 {
     int code = output != NULL ? cli_check_output("-o", output) : CLI_OK;
-    if (code == CLI_OK && cli_team_rank() == 0)
-        code = cli_records_open(&e->in, records, e->text);
     if (code == CLI_OK)
         code = open_model(e, model);
+    return code == CLI_OK ? keep_model(e, output) : code;
+}
+
+int cli_encoder_begin(cli_encoder *e, const char *model, const char *records, const char *output)
+{
+    int code = cli_team_rank() == 0 ? cli_records_open(&e->in, records, e->text) : CLI_OK;
     if (code == CLI_OK)
-        code = keep_model(e, output);
+        code = cli_encoder_open(e, model, output);
     return code == CLI_OK ? agree(e) : code;
 }
 

@@ -69,15 +69,30 @@ static inline rp_encoder_opening rp_encoder_opening_init(void)
     return o;
 }
 
-/* Open a model: a folder that save_pretrained of transformers or of sentence-transformers wrote. It contains
- * config.json, model.safetensors or pytorch_model.bin (or shards with their index), and tokenizer.json. Optional: the
- * modules.json of sentence-transformers, which says how the vector of a text is made.
+/* Open a model: a file that rp_encoder_pack wrote, which must not be written to until the model is closed, or a folder
+ * that save_pretrained of transformers or of sentence-transformers wrote. The latter contains config.json,
+ * model.safetensors or pytorch_model.bin (or shards with their index), and tokenizer.json. Optional: the modules.json
+ * of sentence-transformers, which says how the vector of a text is made.
  *
  * Edges    the error lists the tensors that are missing, unknown or of the wrong shape. Norms, biases and tables
  *          remain f32. If there is no tokenizer, or it cannot be read, the model accepts tokens but no text; errors
  *          then say why. Without modules.json, a vector is the mean of the hidden states.
  * Returns  RP_OK and *model; on an error *model = NULL and RP_E_ARG, RP_E_UNSUPPORTED, RP_E_OVERFLOW or RP_E_NOMEM. */
 RP_API rp_status rp_encoder_open(rp_encoder **model, const char *path, const rp_encoder_opening *opening);
+
+/* Write a model to one file that rp_encoder_open maps without copying: the packed weights, the JSON files of its
+ * folder, the tokenizer, the name of the folder and a checksum. The file is either written completely or not at all. It
+ * is an error to overwrite a file from which the model was read, or to pack a folder whose modules.json has a Dense
+ * module.
+ * Returns  RP_OK, RP_E_ARG, RP_E_UNSUPPORTED, RP_E_NOMEM. */
+RP_API rp_status rp_encoder_pack(const rp_encoder *model, const char *path);
+
+/* Check the checksum of a packed file. This reads the whole file; rp_encoder_open does not check it.
+ *
+ * Progress as in rp_encoder_hidden, called after each tensor.
+ * Returns  RP_OK; RP_E_ARG if the file has changed since it was packed; RP_E_UNSUPPORTED if the model is a folder;
+ *          RP_E_NOMEM; RP_E_CANCELLED. */
+RP_API rp_status rp_encoder_check_file(const rp_encoder *model, rp_progress *progress, void *progress_context);
 
 /* Close a model. No call may be using it. NULL is allowed. */
 RP_API void rp_encoder_close(rp_encoder *model);
@@ -104,6 +119,7 @@ typedef struct rp_encoder_info {
     int32_t has_tokenizer; /* 1: the model accepts text */
     int32_t token_types;   /* number of token types; 0: the model has none */
     int32_t pad;           /* the padding token */
+    int32_t packed;        /* 1: the model is a packed file; 0: a folder */
 } rp_encoder_info;
 
 /* Return the sizes and properties of a model. The model owns them. */
@@ -121,10 +137,10 @@ RP_API const char *rp_encoder_label(const rp_encoder *model, int64_t n);
 
 /* A text, or a pair of texts such as a query and a document. */
 typedef struct rp_encoder_text {
-    const char *text;
-    int64_t bytes;    /* -1: null-terminated */
-    const char *pair; /* the second text; NULL: none */
-    int64_t pair_bytes;
+    const char *text;   /* may contain NUL if `bytes` is given */
+    int64_t bytes;      /* -1: null-terminated */
+    const char *pair;   /* the second text; NULL: none */
+    int64_t pair_bytes; /* as bytes */
 } rp_encoder_text;
 
 /* The tokens of one sequence, with special tokens; the arrays are borrowed. */

@@ -420,6 +420,14 @@ rp_status model_modules_default(model_modules **made, const char *mode, const mo
     return read_limit(*made, r, folder);
 }
 
+bool model_modules_have_weights(const model_modules *s)
+{
+    for (int k = 0; k < s->n; k++)
+        if (s->module[k].in > 0)
+            return true;
+    return false;
+}
+
 bool model_modules_skips_prompt(const model_modules *s)
 {
     return s->skips_prompt;

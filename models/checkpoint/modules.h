@@ -38,6 +38,7 @@ void model_modules_free(model_modules *s);
 
 /* Find the text of a prompt; name = NULL: the default prompt, or "". */
 rp_status model_modules_prompt(const model_modules *s, const char *name, const char **prompt);
+bool model_modules_have_weights(const model_modules *s); /* a Dense, which a packed file cannot have */
 bool model_modules_skips_prompt(const model_modules *s); /* pooling leaves out the tokens of the prompt */
 /* Make the vector of a text, whose n hidden states have the width d. Pooling begins at token `first`. Fail if the
  * vector is not finite. */

@@ -8,6 +8,7 @@
 #include "checkpoint/files.h"
 #include "checkpoint/modules.h"
 #include "checkpoint/notes.h"
+#include "checkpoint/packed.h"
 #include "checkpoint/weights.h"
 #include "linear/linear.h"
 #include <relpos/encoder.h>
@@ -160,6 +161,11 @@ struct rp_encoder {
     encoder_config config;
     encoder_weights weights;
     model_files files;
+    io_checkpoint *file;  /* a packed file, which is mapped; NULL: the weights are in memory */
+    model_origin origin;  /* of the folder, also for a packed file */
+    char *root;           /* path of the folder or file, for files.root */
+    char *tokenizer_text; /* contents of tokenizer.json, [tokenizer_size]; NULL: none */
+    size_t tokenizer_size;
     rp_pool *pool;
     rp_encoder_info info;
     model_notes notes;           /* rp_encoder_note */
@@ -168,6 +174,14 @@ struct rp_encoder {
     model_modules *modules;
     bool has_modules; /* the folder has a modules.json; otherwise vectors are means */
 };
+
+/* --------------------------------------------------------------------------------------------- packed.c */
+
+#define ENCODER_PACKED    "relpos-encoder 1" /* metadata "format" of a packed file */
+#define ENCODER_TOKENIZER "tokenizer"        /* its array with the tokenizer */
+
+/* Return the status of a call that read the weights, or an error if their mapped file was written to. */
+rp_status encoder_finish(const rp_encoder *m, rp_status status);
 
 /* --------------------------------------------------------------------------------------------- text.c */
 

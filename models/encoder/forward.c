@@ -297,7 +297,7 @@ rp_status encoder_run(const rp_encoder *m, int64_t n, const rp_encoder_tokens *s
             rows += sequences[end].n;
         if (watch != NULL)
             watch->from = from + (to - from) * done / all, watch->to = from + (to - from) * (done + (double)rows) / all;
-        const rp_status status = run_some(m, end - s, sequences + s, out, watch);
+        const rp_status status = encoder_finish(m, run_some(m, end - s, sequences + s, out, watch));
         if (status != RP_OK)
             return status;
         done += (double)rows;

@@ -83,6 +83,17 @@ static rp_status rename_tensors(rp_encoder *m, io_checkpoint *file, const char *
     return status == RP_OK ? model_check_names(file, &names, path) : status;
 }
 
+/* Point to the weights of a packed file. */
+static rp_status map_weights(rp_encoder *m, const char *path)
+{
+    rp_status status = encoder_model_failed(model_packed_type(m->file, path, &m->weights.type));
+    if (status == RP_OK)
+        status = encoder_make_layers(m, m->file, path);
+    if (status == RP_OK)
+        status = encoder_model_failed(model_map(&m->weights.store, m->file, path, encoder_walk, m));
+    return encoder_finish(m, status);
+}
+
 static rp_status read_weights(rp_encoder *m, const char *folder, int type)
 {
     char err[IO_ERR_MAX] = "";
@@ -134,7 +145,8 @@ static void fill_info(rp_encoder *m)
                                 .labels = c->labels,
                                 .has_tokenizer = m->tokenizer != NULL,
                                 .token_types = (int32_t)c->token_types,
-                                .pad = c->pad};
+                                .pad = c->pad,
+                                .packed = m->file != NULL};
 }
 
 static rp_status find_type(const char *name, int *type)
@@ -153,7 +165,7 @@ static rp_status open_transformer(rp_encoder *m, const char *folder, const char 
 {
     rp_status status = read_config(m, inner);
     if (status == RP_OK)
-        status = read_weights(m, inner, type);
+        status = m->file != NULL ? map_weights(m, folder) : read_weights(m, inner, type);
     if (status == RP_OK)
         status = encoder_make_vectors(m);
     if (status == RP_OK)
@@ -165,11 +177,41 @@ static rp_status open_transformer(rp_encoder *m, const char *folder, const char 
                                                : model_modules_default(&m->modules, "mean", &reading, inner));
 }
 
-/* Open a folder of save_pretrained, or of sentence-transformers, which may have the former in a subfolder. */
-static rp_status open_folder(rp_encoder *m, const char *path, int type)
+/* Open a file that rp_encoder_pack wrote. Its JSON files are read from its metadata. */
+static rp_status open_packed(rp_encoder *m, const char *path, int type)
 {
-    char *inner = NULL;
-    rp_status status = encoder_model_failed(model_modules_find(&m->modules, &m->files, path, &inner));
+    char err[IO_ERR_MAX] = "";
+    if (io_checkpoint_open(&m->file, path, err) != IO_OK)
+        return encoder_fail(RP_E_ARG, "%s", err);
+    const char *format = io_checkpoint_meta(m->file, "format");
+    if (format == NULL || strcmp(format, ENCODER_PACKED) != 0)
+        return encoder_fail(RP_E_ARG,
+                            "%s: it is not a file of `relpos pack` of this version (give the folder that contains "
+                            "config.json)",
+                            path);
+    m->files.packed = m->file;
+    rp_status status = model_check_packed(m->file, path, type, true);
+    if (status == RP_OK)
+        status = model_note_file(&m->files, path);
+    if (status == RP_OK)
+        status = model_copy_origin(&m->origin, m->file);
+    return encoder_model_failed(status);
+}
+
+/* Open a packed file, or a folder of save_pretrained or of sentence-transformers, which may have the former in a
+ * subfolder. */
+static rp_status open_model(rp_encoder *m, const char *path, int type)
+{
+    char *inner = NULL, err[IO_ERR_MAX];
+    bool folder;
+    if (io_is_folder(path, &folder, err) != IO_OK)
+        return encoder_fail(RP_E_ARG, "%s", err);
+    m->files.root = m->root = strdup(path);
+    rp_status status = m->root == NULL ? encoder_no_memory()
+                       : folder        ? encoder_model_failed(model_note_origin(&m->origin, path))
+                                       : open_packed(m, path, type);
+    if (status == RP_OK)
+        status = encoder_model_failed(model_modules_find(&m->modules, &m->files, path, &inner));
     m->has_modules = m->modules != NULL;
     if (status == RP_OK)
         status = open_transformer(m, path, inner != NULL ? inner : path, type);
@@ -194,7 +236,7 @@ rp_status rp_encoder_open(rp_encoder **model, const char *path, const rp_encoder
     if (m == NULL)
         return encoder_no_memory();
     m->pool = o.pool;
-    status = open_folder(m, path, type);
+    status = open_model(m, path, type);
     if (status != RP_OK) {
         rp_encoder_close(m);
         return status;
@@ -213,6 +255,10 @@ void rp_encoder_close(rp_encoder *m)
     model_files_free(&m->files);
     model_notes_free(&m->notes);
     model_modules_free(m->modules);
+    model_origin_free(&m->origin);
+    io_checkpoint_close(m->file);
+    free(m->root);
+    free(m->tokenizer_text);
     tok_close(m->tokenizer);
     free(m->why_no_tokenizer);
     free(m);

@@ -30,22 +30,38 @@ static rp_status check_rows(rp_encoder *m, const char *path)
     return no_tokenizer(m, why);
 }
 
+/* Read tokenizer.json of a folder, or of a packed file. */
+static rp_status read_tokenizer(rp_encoder *m, const char *path)
+{
+    const io_tensor *t = m->file != NULL ? io_checkpoint_find(m->file, ENCODER_TOKENIZER) : NULL;
+    if (m->file == NULL)
+        return encoder_model_failed(
+            model_read_file(&m->files, path, TOK_MAX_FILE, &m->tokenizer_text, &m->tokenizer_size));
+    if (t == NULL)
+        return RP_OK;
+    m->tokenizer_text = malloc(t->bytes + 1);
+    if (m->tokenizer_text == NULL)
+        return encoder_no_memory();
+    memcpy(m->tokenizer_text, t->data, t->bytes);
+    m->tokenizer_size = t->bytes;
+    return RP_OK;
+}
+
 rp_status encoder_find_tokenizer(rp_encoder *m, const char *folder)
 {
-    char *text = NULL, *path = model_join(folder, "tokenizer.json"), err[TOK_ERR_MAX] = "";
-    size_t size;
+    char *path = model_join(folder, "tokenizer.json"), err[TOK_ERR_MAX] = "";
     if (path == NULL)
         return encoder_no_memory();
-    rp_status status = encoder_model_failed(model_read_file(&m->files, path, TOK_MAX_FILE, &text, &size));
-    if (status == RP_OK && text == NULL)
+    rp_status status = read_tokenizer(m, path);
+    if (status == RP_OK && m->tokenizer_text == NULL)
         status = no_tokenizer(m, "its folder has no tokenizer.json (save the tokenizer with transformers)");
     else if (status == RP_OK) {
-        const tok_status made = tok_open_memory(&m->tokenizer, text, (int64_t)size, path, 0, err);
+        const tok_status made =
+            tok_open_memory(&m->tokenizer, m->tokenizer_text, (int64_t)m->tokenizer_size, path, 0, err);
         status = made == TOK_OK       ? check_rows(m, path)
                  : made == TOK_FAILED ? encoder_fail(RP_E_NOMEM, "%s", err)
                                       : no_tokenizer(m, err);
     }
-    free(text);
     free(path);
     return status;
 }

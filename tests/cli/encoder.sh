@@ -93,6 +93,22 @@ printf 'The cat sleeps.\nStocks fell.\n' >"$T/two"
 check 'rerank of the page' 2 "$("$program" rerank $data/rank --query 'where is the cat' <"$T/two" | wc -l)"
 check 'classify of the page' 1 "$(head -n 1 "$T/two" | "$program" classify $data/labels --all | wc -l)"
 
+# packed files: the same bytes of vectors, one file, and its checksum
+for type in f32 q8 bf16; do
+    ok pack $data/search --type $type -o "$T/made/$type.relpos"
+    ok embed "$T/made/$type.relpos" "$T/lines.txt" -o "$T/made/a.npz"
+    ok embed $data/search "$T/lines.txt" --type $type -o "$T/made/b.npz"
+    same "packed as $type" "$T/made/a.npz" "$T/made/b.npz"
+done
+ok pack $data/rank -o "$T/made/rank.relpos"
+"$program" rerank "$T/made/rank.relpos" "$T/pairs.txt" >"$T/scores3"
+"$program" rerank $data/rank "$T/pairs.txt" --type q8 >"$T/scores4"
+same 'packed: scores' "$T/scores3" "$T/scores4"
+refused 1 'has a Dense module, which cannot be packed' pack $data/asymmetric -o "$T/kept/x.relpos"
+refused 1 'the model was read from this file' pack "$T/made/q8.relpos" -o "$T/made/q8.relpos"
+refused 1 'its weights are q8 and not f32' embed "$T/made/q8.relpos" "$T/lines.txt" --type f32 -o "$T/kept/v.npz"
+refused 1 'it is not a file of .relpos pack. of this version' embed $data/search/model.safetensors "$T/lines.txt" -o "$T/kept/v.npz"
+
 # refusals
 refused 2 'embed: no model was given' embed
 refused 2 'no output file was given' embed $data/search "$T/lines.txt"

@@ -1,0 +1,61 @@
+/* pack.c -- relpos pack: write an encoder to one file, which is mapped and used without copying.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cli/encoder/encoder.h"
+#include <string.h>
+
+enum { OUT = 'o' };
+
+static const cli_option options[] = {
+    {"output", OUT, "FILE", "write the packed model to FILE"},
+    {"type", ENCODER_TYPE, "T",
+     "keep weights as q8 (8 bits), f32, f16, bf16 or int8 (8 bits, faster and less exact); default: q8"},
+    {0},
+};
+
+typedef struct request {
+    cli_encoder encoder;
+    const char *output;
+} request;
+
+static int on_option(void *context, int key, const char *value)
+{
+    request *r = context;
+    if (key != OUT)
+        return cli_encoder_option(&r->encoder, key, value);
+    r->output = value;
+    return CLI_OK;
+}
+
+static int run(const cli_command *self, int argc, char **argv)
+{
+    request r = {.encoder = {.command = self->name}};
+    const char *args[1] = {NULL};
+    int n_args = 0, code = cli_options(self, argc, argv, on_option, &r, args, 1, &n_args);
+    if (code >= 0)
+        return code;
+    if (n_args < 1)
+        return cli_error(CLI_USAGE, "pack: no model was given (write relpos pack DIR -o FILE)");
+    if (r.output == NULL)
+        return cli_error(CLI_USAGE, "pack: no output file was given (give one with -o FILE)");
+    if (r.encoder.type == NULL)
+        r.encoder.type = "q8";
+    code = cli_encoder_open(&r.encoder, args[0], r.output);
+    if (code == CLI_OK && strcmp(r.encoder.type, "int8") == 0)
+        fputs(
+            "pack: int8 has one scale for each row, which changes the results of some models noticeably (compare with "
+            "q8)\n",
+            stderr);
+    if (code == CLI_OK && rp_encoder_pack(r.encoder.model, r.output) != RP_OK)
+        code = cli_encoder_refused(&r.encoder);
+    return cli_encoder_end(&r.encoder, code);
+}
+
+const cli_command cmd_pack = {
+    .name = "pack",
+    .summary = "write an encoder to one file that opens faster, in 8 bits",
+    .usage = "DIR -o FILE [options]",
+    .example = "  relpos pack all-mpnet-base-v2 -o mpnet.relpos\n"
+               "  relpos embed mpnet.relpos notes.txt -o notes.npz\n",
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,76 @@
+/* packed.c -- packed files: weights that are used in place, the JSON files of the folder, and its tokenizer.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "encoder/encoder.h"
+#include <stdlib.h>
+#include <string.h>
+
+rp_status encoder_finish(const rp_encoder *m, rp_status status)
+{
+    char err[IO_ERR_MAX];
+    const bool concerns = m->file != NULL && status != RP_E_NOMEM && status != RP_E_CANCELLED;
+    return concerns && io_checkpoint_unchanged(m->file, err) != IO_OK ? encoder_fail(RP_E_ARG, "%s", err) : status;
+}
+
+static const char *config_of(const rp_encoder *m)
+{
+    for (int64_t n = 0; n < m->files.n_texts; n++) {
+        const char *name = m->files.texts[n].name, *slash = strrchr(name, '/');
+        if (strcmp(slash != NULL ? slash + 1 : name, "config.json") == 0)
+            return m->files.texts[n].text;
+    }
+    return "{}";
+}
+
+/* Add everything to a set that will be written. */
+static rp_status list(const rp_encoder *m, const model_packed *kind, io_set *set)
+{
+    rp_encoder all = *m; /* a copy, because encoder_walk passes non-const pointers into it */
+    const int64_t size = (int64_t)m->tokenizer_size;
+    rp_status status = model_list(encoder_walk, &all, set);
+    if (status == RP_OK && m->tokenizer_text != NULL && /* last, because its size is no multiple of 64 */
+        io_add(set, ENCODER_TOKENIZER, RP_U8, 1, &size, m->tokenizer_text, true) != 0)
+        status = model_no_memory();
+    if (status == RP_OK)
+        status = model_describe_packed(set, kind, m->weights.type, config_of(m), m->weights.store.not_finite);
+    if (status == RP_OK)
+        status = model_list_texts(&m->files, set);
+    return status == RP_OK ? model_describe_origin(&m->origin, m->file, set) : status;
+}
+
+rp_status rp_encoder_pack(const rp_encoder *m, const char *path)
+{
+    io_set set = {0};
+    const char **keys;
+    if (m == NULL || path == NULL)
+        return encoder_fail(RP_E_ARG, "model or path is NULL; pass both");
+    if (model_modules_have_weights(m->modules))
+        return encoder_fail(RP_E_UNSUPPORTED,
+                            "modules.json has a Dense module, which cannot be packed (use the folder)");
+    if (model_reads(&m->files, path))
+        return encoder_fail(RP_E_ARG, "%s: the model was read from this file (give another name)", path);
+    rp_status status = encoder_model_failed(model_text_keys(&m->files, &keys));
+    const model_packed kind = {ENCODER_PACKED, keys, (int)m->files.n_texts};
+    if (status == RP_OK)
+        status = encoder_finish(m, encoder_model_failed(list(m, &kind, &set)));
+    if (status == RP_OK)
+        status = encoder_model_failed(model_write_packed(&set, &kind, path));
+    model_free_keys(&m->files, keys);
+    io_free(&set);
+    return status;
+}
+
+rp_status rp_encoder_check_file(const rp_encoder *m, rp_progress *progress, void *context)
+{
+    const char **keys;
+    if (m == NULL)
+        return encoder_fail(RP_E_ARG, "model is NULL; open one with rp_encoder_open");
+    if (m->file == NULL)
+        return encoder_fail(RP_E_UNSUPPORTED,
+                            "the model was read from a folder, which has no checksum (pack it first)");
+    rp_status status = encoder_model_failed(model_text_keys(&m->files, &keys));
+    const model_packed kind = {ENCODER_PACKED, keys, (int)m->files.n_texts};
+    if (status == RP_OK)
+        status = encoder_model_failed(model_check_checksum(m->file, &kind, progress, context));
+    model_free_keys(&m->files, keys);
+    return status;
+}
