@@ -14,20 +14,34 @@ typedef struct tok_edit {
     int64_t first;
     int64_t at; /* the next character of text; those before it have been replaced */
     tok_text *to;
+    bool inserted; /* tok_edit_string inserted the last character */
 } tok_edit;
+
+/* Return the place in the encoded text that the character at text[at] comes from. */
+static inline int64_t tok_edit_origin(const tok_edit *e, int64_t at)
+{
+    return e->origins != NULL ? e->origins[at] : e->first + at;
+}
+
+/* Append bytes that come from a place in the encoded text. */
+static inline void tok_edit_add(tok_edit *e, const char *bytes, int64_t size, int64_t origin)
+{
+    const int64_t start = e->to->size;
+    tok_text_add(e->to, bytes, size);
+    for (int64_t k = 0; k < size && e->to->mapped && !e->to->failed; k++)
+        e->to->origins[start + k] = origin;
+}
 
 /* Copy the next n bytes. */
 static inline void tok_edit_keep(tok_edit *e, int64_t n)
 {
     const int64_t start = e->to->size;
     tok_text_add(e->to, e->text + e->at, n);
-    if (e->to->mapped && !e->to->failed)
-        for (int64_t k = 0; k < n; k++) {
-            const bool inner = ((unsigned char)e->text[e->at + k] & 0xc0) == 0x80;
-            e->to->origins[start + k] = e->origins != NULL ? e->origins[e->at + k]
-                                        : inner            ? e->to->origins[start + k - 1]
-                                                           : e->first + e->at + k;
-        }
+    for (int64_t k = 0; k < n && e->to->mapped && !e->to->failed; k++) {
+        const bool inner = ((unsigned char)e->text[e->at + k] & 0xc0) == 0x80;
+        e->to->origins[start + k] =
+            inner && e->origins == NULL ? e->to->origins[start + k - 1] : tok_edit_origin(e, e->at + k);
+    }
     e->at += n;
 }
 
@@ -41,14 +55,16 @@ static inline void tok_edit_drop(tok_edit *e, int64_t n)
 static inline void tok_edit_replace(tok_edit *e, int64_t n, uint32_t c)
 {
     char bytes[4];
-    const int64_t start = e->to->size, size = tok_utf8_write(c, bytes);
-    tok_text_add(e->to, bytes, size);
-    for (int64_t k = 0; k < size && e->to->mapped && !e->to->failed; k++)
-        e->to->origins[start + k] = e->origins != NULL ? e->origins[e->at] : e->first + e->at;
+    tok_edit_add(e, bytes, tok_utf8_write(c, bytes), tok_edit_origin(e, e->at));
     e->at += n;
 }
 
-/* Insert a character, which comes from the same character as the one before e->at. */
-void tok_edit_insert(tok_edit *e, uint32_t c);
+/* Insert characters, which come from the same character as the one before e->at. */
+void tok_edit_insert(tok_edit *e, const char *bytes, int64_t size);
+/* Replace the next n characters by a string: the first n by one character each, and others are inserted. */
+void tok_edit_string(tok_edit *e, int64_t n, const char *bytes, int64_t size);
+
+/* Return the number of characters of a text. */
+int64_t tok_characters(const char *text, int64_t size);
 
 #endif

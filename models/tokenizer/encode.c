@@ -5,8 +5,10 @@
 
 #include <stdlib.h>
 
-static void encode_word(tok_work *w, const char *text, int64_t size)
+/* Encode a word. `origins` are those of its bytes, if w->mapped. */
+static void encode_word(tok_work *w, const char *text, int64_t size, const int64_t *origins)
 {
+    w->origins = origins;
     if (w->t->wordpiece)
         tok_wordpiece(w, text, size);
     else
@@ -29,26 +31,26 @@ static void encode_meta(tok_work *w, const char *text, int64_t size, bool at_sta
     const tokenizer *t = w->t;
     const bool begins =
         text[0] == ' ' || (size >= t->meta_size && memcmp(text, t->meta_text, (size_t)t->meta_size) == 0);
+    tok_edit e = {text,     size, w->mapped ? w->normalized.origins + (text - w->normalized.bytes) : NULL, 0, 0,
+                  &w->word, false};
     w->word.size = 0;
     if (!begins && (t->prepend == TOK_PREPEND_ALWAYS || (t->prepend == TOK_PREPEND_FIRST && at_start)))
-        tok_text_add(&w->word, t->meta_text, t->meta_size);
-    for (int64_t at = 0; at < size && tok_goes_on(w, 1);) {
-        const bool meta = size - at >= t->meta_size && memcmp(text + at, t->meta_text, (size_t)t->meta_size) == 0;
-        if (text[at] != ' ' && !meta) {
-            const int64_t n = 1 + plain_run(t, text + at + 1, size - at - 1);
-            tok_text_add(&w->word, text + at, n);
-            at += n;
+        tok_edit_add(&e, t->meta_text, t->meta_size, tok_edit_origin(&e, 0));
+    while (e.at < size && tok_goes_on(w, 1)) {
+        const bool meta = size - e.at >= t->meta_size && memcmp(text + e.at, t->meta_text, (size_t)t->meta_size) == 0;
+        if (text[e.at] != ' ' && !meta) {
+            tok_edit_keep(&e, 1 + plain_run(t, text + e.at + 1, size - e.at - 1));
             continue;
         }
         if (t->meta_split && w->word.size > 0) {
-            encode_word(w, w->word.bytes, w->word.size);
+            encode_word(w, w->word.bytes, w->word.size, w->word.origins);
             w->word.size = 0;
         }
-        tok_text_add(&w->word, t->meta_text, t->meta_size);
-        at += meta ? t->meta_size : 1;
+        tok_edit_add(&e, t->meta_text, t->meta_size, tok_edit_origin(&e, e.at));
+        e.at += meta ? t->meta_size : 1;
     }
     if (w->word.size > 0 && !w->stopped)
-        encode_word(w, w->word.bytes, w->word.size);
+        encode_word(w, w->word.bytes, w->word.size, w->word.origins);
 }
 
 static void encode_words(tok_work *w, const char *text, int64_t size, bool at_start)
@@ -56,7 +58,7 @@ static void encode_words(tok_work *w, const char *text, int64_t size, bool at_st
     if (w->t->meta)
         encode_meta(w, text, size, at_start);
     else
-        encode_word(w, text, size);
+        encode_word(w, text, size, w->mapped ? w->normalized.origins + (text - w->normalized.bytes) : NULL);
 }
 
 /* Kinds of characters. Words are runs of characters of one kind. */
@@ -186,7 +188,7 @@ void tok_work_encode(tok_work *w, const char *text, int64_t size)
 {
     const tokenizer *t = w->t;
     w->text = text;
-    w->normalized.mapped = w->other.mapped = w->mapped;
+    w->normalized.mapped = w->other.mapped = w->word.mapped = w->mapped;
     int64_t n = size;
     if (t->kind == TOK_JSON && !tok_utf8_valid(text, size)) {
         make_valid(w, text, size);

@@ -4,15 +4,6 @@
 
 #include <stdlib.h>
 
-/* Return true if each step records where its result comes from. */
-static bool knows_spans(const tokenizer *t)
-{
-    bool known = t->kind == TOK_JSON && t->wordpiece && !t->meta;
-    for (int k = 0; k < t->n_norms; k++)
-        known = known && t->norms[k].kind >= TOK_NORM_CLEAN;
-    return known;
-}
-
 static bool make(tok_encoding *out, int64_t n, bool spans)
 {
     const size_t space = (size_t)n + 1;
@@ -98,7 +89,8 @@ static tok_status encode_texts(tok_work w[2], const tokenizer *t, tok_string a, 
 tok_status tok_encode_pair(const tokenizer *t, tok_string a, const tok_string *b, int64_t max_tokens, tok_encoding *out,
                            char err[TOK_ERR_MAX])
 {
-    tok_work w[2] = {{.t = t, .mapped = knows_spans(t)}, {.t = t, .mapped = knows_spans(t)}};
+    const bool mapped = t->kind == TOK_JSON;
+    tok_work w[2] = {{.t = t, .mapped = mapped}, {.t = t, .mapped = mapped}};
     *out = (tok_encoding){0};
     const tok_status status = encode_texts(w, t, a, b, max_tokens, out, err);
     for (int k = 0; k < 2; k++) {

@@ -6,39 +6,43 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/parts.h"
 
-static void add_replaced(const tokenizer *t, tok_text *to, const char *text, int64_t size)
+/* Append the replacement of a character or cluster. */
+static void add_replaced(const tokenizer *t, tok_edit *e, const char *text, int64_t size)
 {
     const tok_rule rule = tok_charsmap_find(&t->charsmap, text, size, false);
+    const int64_t n = e->to->mapped ? tok_characters(text, size) : 0;
     if (rule.length > 0)
-        tok_text_add(to, rule.text, rule.size);
+        tok_edit_string(e, n, rule.text, rule.size);
     else
-        tok_text_add(to, text, size);
+        tok_edit_string(e, n, text, size);
 }
 
 /* Append the replacement of a cluster that is not a single ASCII character. */
-static void add_cluster(const tokenizer *t, tok_text *to, const char *text, int64_t size)
+static void add_cluster(const tokenizer *t, tok_edit *e, const char *text, int64_t size)
 {
-    if (size < 6) {
-        const tok_rule rule = tok_charsmap_find(&t->charsmap, text, size, false);
-        if (rule.length > 0) {
-            tok_text_add(to, rule.text, rule.size);
-            return;
-        }
+    if (size < 6 && tok_charsmap_find(&t->charsmap, text, size, false).length > 0) {
+        add_replaced(t, e, text, size);
+        return;
     }
     uint32_t c;
     for (int64_t at = 0, n; at < size && (n = tok_utf8(text + at, size - at, &c)) > 0; at += n)
-        add_replaced(t, to, text + at, n);
+        add_replaced(t, e, text + at, n);
 }
 
-static void apply_charsmap(tok_work *w, tok_text *to, const char *text, int64_t size)
+static void apply_charsmap(tok_work *w, tok_edit *e)
 {
     const tokenizer *t = w->t;
+    const char *text = e->text;
+    const int64_t size = e->size;
+    tok_text *to = e->to;
     for (int64_t at = 0; at < size && tok_goes_on(w, 1);) {
         const unsigned char c = (unsigned char)text[at];
         const unsigned char next = at + 1 < size ? (unsigned char)text[at + 1] : 0;
         if (c < 0x80 && next < 0x80 && c != '\r') { /* a cluster of one ASCII character */
             const tok_rule *rule = &t->charsmap.ascii[c];
-            if (rule->length == 0)
+            if (to->mapped)
+                tok_edit_string(e, 1, rule->length > 0 ? rule->text : text + at, rule->length > 0 ? rule->size : 1);
+            else if (rule->length == 0)
                 tok_text_add_byte(to, (char)c);
             else if (rule->size == 1)
                 tok_text_add_byte(to, rule->text[0]);
@@ -48,7 +52,7 @@ static void apply_charsmap(tok_work *w, tok_text *to, const char *text, int64_t 
             continue;
         }
         const int64_t n = tok_grapheme(&t->graphemes, text + at, size - at);
-        add_cluster(t, to, text + at, n);
+        add_cluster(t, e, text + at, n);
         at += n;
     }
 }
@@ -56,14 +60,6 @@ static void apply_charsmap(tok_work *w, tok_text *to, const char *text, int64_t 
 /* With "prepend_scheme": "first", Metaspace treats the first word of the text differently. `tokenizers` tests whether
  * the first character of the word comes from the first character of the original text. To answer this, each step counts
  * how many characters at the front come from that character. */
-
-static int64_t characters(const char *text, int64_t size)
-{
-    int64_t n = 0;
-    for (int64_t k = 0; k < size; k++)
-        n += ((unsigned char)text[k] & 0xc0) != 0x80;
-    return n;
-}
 
 typedef struct origin {
     int64_t before, after; /* characters that come from the first one: before this step, and after it so far */
@@ -108,11 +104,11 @@ static int64_t charsmap_front(tok_work *w, const char *text, int64_t size, int64
         const tok_rule whole = n < 6 ? tok_charsmap_find(&t->charsmap, text + at, n, false) : (tok_rule){0};
         uint32_t c;
         if (whole.length > 0)
-            count_origin(&o, characters(text + at, n), characters(whole.text, whole.size));
+            count_origin(&o, tok_characters(text + at, n), tok_characters(whole.text, whole.size));
         else
             for (int64_t k = 0, m; k < n && (m = tok_utf8(text + at + k, n - k, &c)) > 0; k += m) {
                 const tok_rule rule = tok_charsmap_find(&t->charsmap, text + at + k, m, false);
-                count_origin(&o, 1, rule.length > 0 ? characters(rule.text, rule.size) : 1);
+                count_origin(&o, 1, rule.length > 0 ? tok_characters(rule.text, rule.size) : 1);
             }
         at += n;
     }
@@ -126,9 +122,10 @@ static int64_t replaced_front(int64_t before, int64_t n, int64_t made)
     return n > before ? 0 : before - n + made;
 }
 
-static void apply_strip(const tok_norm *norm, tok_text *to, const char *text, int64_t size, int64_t *front)
+static void apply_strip(const tok_norm *norm, tok_edit *e, int64_t *front)
 {
-    int64_t first = 0, end = size;
+    const char *text = e->text;
+    int64_t first = 0, end = e->size;
     uint32_t c;
     for (int n; norm->left && (n = tok_utf8(text + first, end - first, &c)) > 0 && tok_is_space(c);)
         first += n;
@@ -140,49 +137,47 @@ static void apply_strip(const tok_norm *norm, tok_text *to, const char *text, in
             break;
         end = start;
     }
-    *front -= characters(text, first);
-    tok_text_add(to, text + first, end - first);
+    *front -= tok_characters(text, first);
+    tok_edit_drop(e, first);
+    tok_edit_keep(e, end - first);
+}
+
+/* Replace the next n bytes by norm->content. */
+static void replace(const tok_norm *norm, tok_edit *e, int64_t n, int64_t *front)
+{
+    if (e->at == 0)
+        *front = replaced_front(*front, tok_characters(e->text, n), tok_characters(norm->content, norm->content_size));
+    tok_edit_drop(e, n);
+    tok_edit_insert(e, norm->content, norm->content_size);
 }
 
 /* Replace runs of two or more spaces. */
-static void apply_spaces(tok_work *w, const tok_norm *norm, tok_text *to, const char *text, int64_t size,
-                         int64_t *front)
+static void apply_spaces(tok_work *w, const tok_norm *norm, tok_edit *e, int64_t *front)
 {
-    for (int64_t at = 0, done = 0; at < size && tok_goes_on(w, at - done);) {
-        done = at;
-        const char *space = memchr(text + at, ' ', (size_t)(size - at));
-        const int64_t start = space != NULL ? space - text : size;
+    for (int64_t done = 0; e->at < e->size && tok_goes_on(w, e->at - done);) {
+        done = e->at;
+        const char *space = memchr(e->text + e->at, ' ', (size_t)(e->size - e->at));
+        const int64_t start = space != NULL ? space - e->text : e->size;
         int64_t end = start;
-        while (end < size && text[end] == ' ')
+        while (end < e->size && e->text[end] == ' ')
             end++;
-        if (end - start < 2) {
-            tok_text_add(to, text + at, end - at);
-        } else {
-            tok_text_add(to, text + at, start - at);
-            tok_text_add(to, norm->content, norm->content_size);
-            if (start == 0)
-                *front = replaced_front(*front, end, characters(norm->content, norm->content_size));
-        }
-        at = end;
+        tok_edit_keep(e, start - e->at);
+        if (end - start < 2)
+            tok_edit_keep(e, end - start);
+        else
+            replace(norm, e, end - start, front);
     }
 }
 
-static void apply_replace(tok_work *w, const tok_norm *norm, tok_text *to, const char *text, int64_t size,
-                          int64_t *front)
+static void apply_replace(tok_work *w, const tok_norm *norm, tok_edit *e, int64_t *front)
 {
-    for (int64_t at = 0, done = 0; at < size && tok_goes_on(w, at - done);) {
-        done = at;
-        const char *found = memmem(text + at, (size_t)(size - at), norm->pattern, (size_t)norm->pattern_size);
-        const int64_t start = found != NULL ? found - text : size;
-        tok_text_add(to, text + at, start - at);
-        at = start;
-        if (found != NULL) {
-            if (start == 0)
-                *front = replaced_front(*front, characters(norm->pattern, norm->pattern_size),
-                                        characters(norm->content, norm->content_size));
-            tok_text_add(to, norm->content, norm->content_size);
-            at += norm->pattern_size;
-        }
+    for (int64_t done = 0; e->at < e->size && tok_goes_on(w, e->at - done);) {
+        done = e->at;
+        const char *found =
+            memmem(e->text + e->at, (size_t)(e->size - e->at), norm->pattern, (size_t)norm->pattern_size);
+        tok_edit_keep(e, (found != NULL ? found - e->text : e->size) - e->at);
+        if (found != NULL)
+            replace(norm, e, norm->pattern_size, front);
     }
 }
 
@@ -196,16 +191,16 @@ void tok_normalize_json(tok_work *w, const char *text, int64_t size, int64_t fro
         tok_text_begin(&w->other, limit);
         if (w->other.capacity < size && !tok_text_grow(&w->other, size))
             return;
-        tok_edit edit = {text, size, k > 0 ? w->normalized.origins : NULL, from, 0, &w->other};
+        tok_edit edit = {text, size, k > 0 ? w->normalized.origins : NULL, from, 0, &w->other, false};
         switch (norm->kind) {
         case TOK_NORM_CHARSMAP:
             if (t->prepend == TOK_PREPEND_FIRST && *front > 0)
                 *front = charsmap_front(w, text, size, *front);
-            apply_charsmap(w, &w->other, text, size);
+            apply_charsmap(w, &edit);
             break;
-        case TOK_NORM_STRIP: apply_strip(norm, &w->other, text, size, front); break;
-        case TOK_NORM_SPACES: apply_spaces(w, norm, &w->other, text, size, front); break;
-        case TOK_NORM_REPLACE: apply_replace(w, norm, &w->other, text, size, front); break;
+        case TOK_NORM_STRIP: apply_strip(norm, &edit, front); break;
+        case TOK_NORM_SPACES: apply_spaces(w, norm, &edit, front); break;
+        case TOK_NORM_REPLACE: apply_replace(w, norm, &edit, front); break;
         default: tok_normalize_unicode(w, norm->kind, &edit);
         }
         const tok_text made = w->other;
@@ -213,7 +208,7 @@ void tok_normalize_json(tok_work *w, const char *text, int64_t size, int64_t fro
         w->normalized = made;
         text = made.bytes, size = made.size;
     }
-    tok_edit copy = {text, size, NULL, from, 0, &w->normalized};
+    tok_edit copy = {text, size, NULL, from, 0, &w->normalized, false};
     if (t->n_norms == 0)
         tok_edit_keep(&copy, size);
 }

@@ -6,16 +6,11 @@
 
 #include <stdlib.h>
 
-void tok_edit_insert(tok_edit *e, uint32_t c)
+/* Insert a character. */
+static void insert(tok_edit *e, uint32_t c)
 {
     char bytes[4];
-    const int64_t start = e->to->size, size = tok_utf8_write(c, bytes);
-    int64_t before = e->at > 0 ? e->at - 1 : 0;
-    while (before > 0 && ((unsigned char)e->text[before] & 0xc0) == 0x80)
-        before--;
-    tok_text_add(e->to, bytes, size);
-    for (int64_t k = 0; k < size && e->to->mapped && !e->to->failed; k++)
-        e->to->origins[start + k] = e->origins != NULL ? e->origins[before] : e->first + before;
+    tok_edit_insert(e, bytes, tok_utf8_write(c, bytes));
 }
 
 /* A set of ASCII characters: bit c % 64 of bits[c / 64]. */
@@ -59,8 +54,8 @@ static void separate(tok_edit *e, int n, uint32_t c)
         return;
     }
     tok_edit_replace(e, n, ' ');
-    tok_edit_insert(e, c);
-    tok_edit_insert(e, ' ');
+    insert(e, c);
+    insert(e, ' ');
 }
 
 static void remove_nonspacing(tok_edit *e, int n, uint32_t c)
@@ -83,7 +78,7 @@ static void lower(tok_edit *e, int n, uint32_t c)
 {
     if (c == 0x130) { /* LATIN CAPITAL LETTER I WITH DOT ABOVE */
         tok_edit_replace(e, n, 'i');
-        tok_edit_insert(e, 0x307);
+        insert(e, 0x307);
         return;
     }
     const uint32_t to = c < 0x80 ? c | 0x20 : tok_lower(c);
@@ -136,7 +131,7 @@ static void give(tok_edit *e, const tok_mark *mark)
 {
     uint32_t c;
     if (mark->inserted)
-        tok_edit_insert(e, mark->c);
+        insert(e, mark->c);
     else
         tok_edit_replace(e, tok_utf8(e->text + e->at, e->size - e->at, &c), mark->c);
 }

@@ -254,7 +254,8 @@ typedef struct tok_work {
     const char *text; /* the encoded text, as valid UTF-8 */
     tok_text valid;   /* `text`, if the caller's text is not UTF-8 */
     tok_text normalized, other, word;
-    tok_mark *marks; /* characters to sort, and as many spare ones */
+    const int64_t *origins; /* of the bytes of the word that is split into pieces, if mapped */
+    tok_mark *marks;        /* characters to sort, and as many spare ones */
     int64_t n_marks;
     tok_node *nodes; /* nodes of the search for the best pieces */
     int64_t n_nodes;
@@ -274,8 +275,15 @@ void tok_work_free(tok_work *w); /* but not w->ids and w->spans */
 /* Return TOK_OK, or the reason why a text of `size` bytes could not be encoded. */
 tok_status tok_work_status(const tok_work *w, int64_t size, char err[TOK_ERR_MAX]);
 
-/* spans.c: append a token that the model found in w->normalized at begin to end. */
-void tok_add_piece(tok_work *w, int32_t id, int64_t begin, int64_t end);
+/* spans.c: append a token that the model found at begin to end of a word, with its span. */
+void tok_add_mapped(tok_work *w, int32_t id, int64_t begin, int64_t end);
+static inline void tok_add_piece(tok_work *w, int32_t id, int64_t begin, int64_t end)
+{
+    if (w->mapped)
+        tok_add_mapped(w, id, begin, end);
+    else
+        tok_ids_add(&w->ids, id);
+}
 /* Append an added token that was found in w->normalized, or in w->text. */
 void tok_add_normalized(tok_work *w, int32_t id, int64_t begin, int64_t end);
 void tok_add_raw(tok_work *w, int32_t id, int64_t begin, int64_t end);
@@ -312,7 +320,7 @@ void tok_unigram(tok_work *w, const char *text, int64_t size);
 /* wordpiece.c: set the prefix of pieces inside a word, and the max number of characters of a word that is not unknown.
  * Pieces must be set. */
 void tok_set_words(tokenizer *t, const char *prefix, int64_t size, int64_t max_word);
-/* Append the tokens of a word, a part of w->normalized. */
+/* Append the tokens of a word. */
 void tok_wordpiece(tok_work *w, const char *text, int64_t size);
 
 #endif

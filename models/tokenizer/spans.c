@@ -48,31 +48,35 @@ static tok_span trim(const tok_work *w, tok_span span, const char *text, int64_t
 static void add(tok_work *w, int32_t id, tok_span span, const char *text, int64_t size)
 {
     tok_ids_add(&w->ids, id);
-    if (w->mapped)
-        tok_spans_add(&w->spans, w->t->trim ? trim(w, span, text, size) : span);
+    tok_spans_add(&w->spans, w->t->trim ? trim(w, span, text, size) : span);
 }
 
-static tok_span span_of(const tok_work *w, int64_t begin, int64_t end)
+/* Return the span from the origin of one byte to the end of the character that another byte comes from. */
+static tok_span span_of(const tok_work *w, int64_t first, int64_t last)
 {
-    if (!w->mapped || w->normalized.failed)
-        return (tok_span){0, 0};
-    const int64_t last = w->normalized.origins[end - 1];
     uint32_t c;
-    return (tok_span){w->normalized.origins[begin], last + tok_utf8(w->text + last, 4, &c)};
+    return (tok_span){first, last + tok_utf8(w->text + last, 4, &c)};
 }
 
 void tok_add_raw(tok_work *w, int32_t id, int64_t begin, int64_t end)
 {
-    add(w, id, (tok_span){begin, end}, w->text + begin, end - begin);
+    if (w->mapped)
+        add(w, id, (tok_span){begin, end}, w->text + begin, end - begin);
+    else
+        tok_ids_add(&w->ids, id);
 }
 
 void tok_add_normalized(tok_work *w, int32_t id, int64_t begin, int64_t end)
 {
-    add(w, id, span_of(w, begin, end), w->normalized.bytes + begin, end - begin);
+    const int64_t *origins = w->normalized.origins;
+    if (w->mapped)
+        add(w, id, span_of(w, origins[begin], origins[end - 1]), w->normalized.bytes + begin, end - begin);
+    else
+        tok_ids_add(&w->ids, id);
 }
 
-void tok_add_piece(tok_work *w, int32_t id, int64_t begin, int64_t end)
+void tok_add_mapped(tok_work *w, int32_t id, int64_t begin, int64_t end)
 {
     const tok_entry *token = &w->t->tokens[id];
-    add(w, id, span_of(w, begin, end), tok_named(w->t, token->piece), token->size);
+    add(w, id, span_of(w, w->origins[begin], w->origins[end - 1]), tok_named(w->t, token->piece), token->size);
 }

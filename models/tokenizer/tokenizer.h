@@ -143,11 +143,12 @@ typedef struct tok_span {
 } tok_span;
 
 typedef struct tok_encoding {
-    int32_t *ids;    /* [n] */
-    int32_t *types;  /* [n]: token types, also called segment ids */
-    int32_t *texts;  /* [n]: 0 for tokens of a, 1 for tokens of b, -1 for the special tokens around them */
-    tok_span *spans; /* [n]: place in its text; 0, 0 for the special tokens around the texts. NULL: not known, which is
-                        so for tokenizers of the T5 family */
+    int32_t *ids;   /* [n] */
+    int32_t *types; /* [n]: token types, also called segment ids */
+    int32_t *texts; /* [n]: 0 for tokens of a, 1 for tokens of b, -1 for the special tokens around them */
+    tok_span
+        *spans; /* [n]: place in its text; 0, 0 for the special tokens around the texts. NULL: not known, for ByT5 and
+                        a spiece.model with the rules of SentencePiece */
     int64_t n;
 } tok_encoding;
 

@@ -28,10 +28,11 @@ static bool make_nodes(tok_work *w, int64_t n)
     return nodes != NULL;
 }
 
-static void add_bytes(tok_work *w, const char *text, int64_t size)
+/* Append the tokens of the bytes text[begin .. end). */
+static void add_bytes(tok_work *w, const char *text, int64_t begin, int64_t end)
 {
-    for (int64_t k = 0; k < size; k++)
-        tok_ids_add(&w->ids, w->t->byte_ids[(unsigned char)text[k]]);
+    for (int64_t k = begin; k < end; k++)
+        tok_add_piece(w, w->t->byte_ids[(unsigned char)text[k]], begin, end);
 }
 
 static bool has_bytes(const tokenizer *t, const char *text, int64_t size)
@@ -50,12 +51,10 @@ static void end_unknown(tok_work *w, const char *text, int64_t end)
     const char *from = text + w->unknown_from;
     const int64_t size = end - w->unknown_from;
     const int32_t id = tok_trie_exact(&t->pieces, from, size);
-    if (id >= 0)
-        tok_ids_add(&w->ids, id);
-    else if (t->byte_fallback && has_bytes(t, from, size))
-        add_bytes(w, from, size);
+    if (id < 0 && t->byte_fallback && has_bytes(t, from, size))
+        add_bytes(w, text, w->unknown_from, end);
     else
-        tok_ids_add(&w->ids, t->unk);
+        tok_add_piece(w, id >= 0 ? id : t->unk, w->unknown_from, end);
     w->unknown_from = -1;
 }
 
@@ -69,11 +68,11 @@ static void add_token(tok_work *w, const char *text, int64_t at, int32_t id, int
         if (!unknown && w->unknown_from >= 0)
             end_unknown(w, text, at);
         if (!unknown)
-            tok_ids_add(&w->ids, id);
+            tok_add_piece(w, id, at, at + length);
         return;
     }
     if (unknown && t->byte_fallback)
-        add_bytes(w, text + at, length);
+        add_bytes(w, text, at, at + length);
     else if (!unknown || !w->after_unknown) /* consecutive unknown characters are one token */
         tok_ids_add(&w->ids, id);
     w->after_unknown = unknown;

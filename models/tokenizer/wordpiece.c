@@ -36,7 +36,7 @@ static bool is_longer(const char *text, int64_t size, int64_t most)
 void tok_wordpiece(tok_work *w, const char *text, int64_t size)
 {
     const tokenizer *t = w->t;
-    const int64_t first = w->ids.n, begin = text - w->normalized.bytes;
+    const int64_t first = w->ids.n;
     const bool too_long = is_longer(text, size, t->max_word);
     for (int64_t at = 0, n; at < size && tok_goes_on(w, 1); at += n) {
         int32_t id = 0;
@@ -44,9 +44,9 @@ void tok_wordpiece(tok_work *w, const char *text, int64_t size)
         if (n == 0) { /* the whole word is unknown */
             w->ids.n = first;
             w->spans.n = w->mapped ? first : 0;
-            tok_add_piece(w, t->unk, begin, begin + size);
+            tok_add_piece(w, t->unk, 0, size);
             return;
         }
-        tok_add_piece(w, id, begin + at, begin + at + n);
+        tok_add_piece(w, id, at, at + n);
     }
 }

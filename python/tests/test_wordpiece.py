@@ -1,5 +1,5 @@
-"""Compare WordPiece in C with `tokenizers`: tokens, types and spans of hard and random texts and pairs, with tokenizers
-trained here, and the normalizers and word boundaries of every character of Unicode. RELPOS_TOKENIZERS adds
+"""Compare WordPiece, pairs and spans in C with `tokenizers`: hard and random texts and pairs, with tokenizers trained
+here, and the normalizers and word boundaries of every character of Unicode. RELPOS_TOKENIZERS adds
 tokenizer.json files, separated by colons.
 SPDX-License-Identifier: Apache-2.0"""
 import itertools
@@ -21,6 +21,8 @@ pytest.importorskip("sentencepiece")
 root = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(root / "tests/tokenizer"))
 from hard_texts import random_texts, wordpiece_texts  # noqa: E402
+import make_data  # noqa: E402
+from make_data import white  # noqa: E402
 from make_wordpiece import encoded, kinds, pairs, train  # noqa: E402
 
 PROGRAM = next((p for p in [root / "build/dev/tests/tokens", root / "build/release/tests/tokens"] if p.exists()), None)
@@ -126,6 +128,26 @@ def test_folders_as_transformers(name, number, tmp_path):
         made = transformers.AutoTokenizer.from_pretrained(tmp_path)
         assert name in type(made).__name__.lower()
         compare(f"{name}:{tmp_path / file}", texts, len(texts), made.backend_tokenizer)
+
+
+META = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False}
+UNIGRAM = {  # options of SentencePiece, parts of the tokenizer.json
+    "as T5": ({}, {}), "identity": (dict(normalization_rule_name="identity"), dict(pre_tokenizer=None, steps=[])),
+    "first": ({}, dict(pre_tokenizer=META, steps=[{"type": "Strip", "strip_left": True, "strip_right": True}])),
+    "words": ({}, dict(pre_tokenizer=white("always"), steps=[{"type": "Replace", "pattern": {"String": "e"},
+                                                              "content": "<é>"}])),
+    "bytes": (dict(byte_fallback=True, normalization_rule_name="nfkc_cf"), dict(byte_fallback=True))}
+
+
+@pytest.mark.parametrize("name", UNIGRAM)
+def test_spans_of_unigram(name, tmp_path):
+    """The tokenizers of T5 and DeBERTa; test_tokenizer.py has more about their tokens."""
+    options, parts = UNIGRAM[name]
+    model = make_data.train((line for line in LINES if line.strip()), vocab_size=1500, pad_id=0, eos_id=1, unk_id=2,
+                            bos_id=-1, **options)
+    (tmp_path / "tokenizer.json").write_bytes(make_data.converted(model, **parts))
+    texts = [x for x in TEXTS + RANDOM if x.decode("utf-8", "ignore").encode() == x]
+    compare(tmp_path / "tokenizer.json", texts, len(texts))
 
 
 def test_given_files():

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Write the tokenizers with WordPiece in tests/tokenizer/data, and the tokens, types and spans of difficult texts and
-pairs in the library `tokenizers`: .cases as make_data.py, and .pairs.
+pairs in the library `tokenizers`: .cases as make_data.py, and .pairs, also for some tokenizers of make_data.py.
 
     tests/tokenizer/make_wordpiece.py TEXT...      training texts in several languages, such as man pages
 
@@ -83,6 +83,13 @@ def pairs(t, texts, n, seed):
                draw.choice([0, 0, special, special + 1, special + 2, special + 7, 16]))
 
 
+def write_pairs(name, t, texts, n):
+    found = [[a.hex(), None if b is None else b.hex(), most, *encoded(t, a, b, most)]
+             for a, b, most in pairs(t, texts, n, len(name))]
+    listed = ",\n".join(json.dumps(case, separators=(",", ":")) for case in found)
+    (DATA / f"{name}.json.pairs").write_text(f"[\n{listed}\n]\n")
+
+
 def main():
     lines = [line for path in sys.argv[1:] for line in open(path, encoding="utf-8", errors="replace")]
     texts = [x for x in wordpiece_texts() if len(x) < 120]
@@ -95,10 +102,10 @@ def main():
             found = cases(f"{name}.json", t.to_str().encode(), hard_texts())
             listed = ",\n".join(json.dumps(case, separators=(",", ":")) for case in found)
             (DATA / f"{name}.json.cases").write_text(f"[\n{listed}\n]\n")
-        found = [[a.hex(), None if b is None else b.hex(), most, *encoded(t, a, b, most)]
-                 for a, b, most in pairs(t, texts, 250 if name == "mpnet" else 100, len(name))]
-        listed = ",\n".join(json.dumps(case, separators=(",", ":")) for case in found)
-        (DATA / f"{name}.json.pairs").write_text(f"[\n{listed}\n]\n")
+        write_pairs(name, t, texts, 250 if name == "mpnet" else 100)
+    for name in ["t5", "fallback", "first"]:
+        t = Tokenizer.from_file(str(DATA / f"{name}.json"))
+        write_pairs(name, t, [x for x in hard_texts()[::2] if x.decode("utf-8", "ignore").encode() == x], 100)
 
 
 if __name__ == "__main__":
