@@ -61,7 +61,7 @@ MAY = {
     "cli/lab": ["models/io", "lab/engine", "cli/support", "cli"],
     "cli/explain": ["models/io", "lab/engine", "cli/support", "cli", "cli/picture", "cli/lab"],
     "cli/t5": ["models/io", "cli", "cli/explain"],
-    "cli/encoder": ["models/io", "cli"],
+    "cli/encoder": ["models/io", "cli", "cli/t5"],
     "cli/tutorial": ["models/io", "cli"],
     "cli/commands": ["models/io", "cli/support", "cli", "cli/picture"],
     "python/relpos/_core": [],

@@ -1,6 +1,7 @@
 /* embed.c -- relpos embed: write one vector for each text.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/encoder/encoder.h"
+#include "cli/t5/t5.h"
 #include "cli/team.h"
 #include <math.h>
 #include <stdlib.h>
@@ -160,8 +161,28 @@ static int run_in_team(const cli_command *self, int argc, char **argv)
     return code;
 }
 
+/* Return true if a path is a model of the T5 family, whose vectors `relpos t5 encode` writes. */
+static bool is_t5(const char *path)
+{
+    rp_t5 *model = NULL;
+    rp_t5_opening o = rp_t5_opening_init();
+    o.load = RP_T5_LOAD_TEXT;
+    o.no_tokenizer = 1;
+    const bool opened = rp_t5_open(&model, path, &o) == RP_OK;
+    rp_t5_close(model);
+    return opened;
+}
+
 static int run(const cli_command *self, int argc, char **argv)
 {
+    request r = {.encoder = {.command = self->name}};
+    const char *args[2] = {NULL, NULL};
+    int n_args = 0;
+    const int code = cli_options(self, argc, argv, on_option, &r, args, 2, &n_args);
+    if (code >= 0)
+        return code;
+    if (n_args > 0 && is_t5(args[0]))
+        return cli_t5_encode.run(&cli_t5_encode, argc, argv);
     return cli_team_run(self, argc, argv, run_in_team);
 }
 

@@ -93,6 +93,11 @@ printf 'The cat sleeps.\nStocks fell.\n' >"$T/two"
 check 'rerank of the page' 2 "$("$program" rerank $data/rank --query 'where is the cat' <"$T/two" | wc -l)"
 check 'classify of the page' 1 "$(head -n 1 "$T/two" | "$program" classify $data/labels --all | wc -l)"
 
+# a model of the T5 family: as relpos t5 encode
+ok embed tests/t5/sentence/new tests/t5/sentence/lines.txt -o "$T/made/t5.npz"
+ok t5 encode tests/t5/sentence/new tests/t5/sentence/lines.txt -o "$T/made/t5encode.npz"
+same 'a sentence-t5' "$T/made/t5.npz" "$T/made/t5encode.npz"
+
 # packed files: the same bytes of vectors, one file, and its checksum
 for type in f32 q8 bf16; do
     ok pack $data/search --type $type -o "$T/made/$type.relpos"
