@@ -65,7 +65,9 @@ MAY = {
     "cli/tutorial": ["models/io", "cli"],
     "cli/commands": ["models/io", "cli/support", "cli", "cli/picture"],
     "python/relpos/_core": [],
-    "python/relpos/t5/_core": ["python/relpos/_core/signals.h"],
+    "python/relpos/_core/models": ["python/relpos/_core/signals.h"],
+    "python/relpos/t5/_core": ["python/relpos/_core/models"],
+    "python/relpos/encoder/_core": ["python/relpos/_core/models"],
     "web": ["src/sources/sources.h", "src/api/inspect.h", "lab/engine", "cli/support", "cli"],
     "examples": [],
 }

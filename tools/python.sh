@@ -40,7 +40,7 @@ if [ ! "$wants_torch" ]; then
 
     include=$($python -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
     clang -std=c11 -Wall -Wextra -Wpedantic -Wshadow -Werror -DPy_LIMITED_API=0x030b0000 -Iinclude -I. -isystem "$include" \
-        -fsyntax-only python/relpos/_core/*.c python/relpos/t5/_core/*.c
+        -fsyntax-only python/relpos/_core/*.c python/relpos/*/_core/*.c python/relpos/_core/models/*.c
 
     # Without the libraries of the program, pip stops. With the option that the message names, CMake needs none of them.
     rm -rf $place/alone

@@ -58,7 +58,7 @@ refuses 'lab/model/vim.safetensors: cannot be opened\|libopenblas' explain --mod
 for word in '' $(PATH=$work/bin "$bin/relpos" --help | sed -n 's/^  \([a-z0-9]*\)  .*/-\1/p'); do
     [ -s "$bin/../share/man/man1/relpos$word.1" ] || { echo "no page relpos$word.1; was scdoc missing when the wheel was built?"; exit 1; }
 done
-"$bin/python" -c 'import relpos.t5; relpos.t5.T5' || { echo "the wheel has no relpos.t5"; exit 1; }
+"$bin/python" -c 'import relpos; relpos.t5.T5, relpos.Encoder' || { echo "the wheel has no relpos.t5 or relpos.Encoder"; exit 1; }
 refuses 'no-such-model' t5 info no-such-model
 for file in bash-completion/completions/relpos zsh/site-functions/_relpos fish/vendor_completions.d/relpos.fish; do
     says . info --completion "$(expr "$file" : '\([a-z]*\)')"

@@ -5,9 +5,12 @@ find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
 # Options of code that takes little time. It stays in the order of its files, which compresses better than the order of
 # the names of functions.
 set(small -Os -fno-function-sections -fno-data-sections)
-# relpos_extension(TARGET LIBRARY FOLDER): the module _core of a folder of the package, from the C files of FOLDER/_core
+# relpos_extension(TARGET LIBRARY FOLDER SHARED): the module _core of a folder of the package, from the C files of FOLDER/_core
+# and of the folder SHARED, if it is given
 function(relpos_extension target library folder)
-  file(GLOB sources CONFIGURE_DEPENDS python/${folder}/_core/*.c)
+  set(patterns python/${folder}/_core ${ARGN})
+  list(TRANSFORM patterns APPEND /*.c)
+  file(GLOB sources CONFIGURE_DEPENDS ${patterns})
   add_library(${target} MODULE ${sources})
   set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS "${small}")
   target_compile_definitions(${target} PRIVATE Py_LIMITED_API=0x030b0000)
@@ -20,7 +23,8 @@ function(relpos_extension target library folder)
 endfunction()
 relpos_extension(relpos_python relpos relpos)
 if(models)
-  relpos_extension(relpos_python_t5 relpos_t5 relpos/t5)
+  relpos_extension(relpos_python_t5 relpos_t5 relpos/t5 python/relpos/_core/models)
+  relpos_extension(relpos_python_encoder relpos_t5 relpos/encoder python/relpos/_core/models)
 endif()
 install(PROGRAMS python/relpos.script DESTINATION ${SKBUILD_SCRIPTS_DIR} RENAME relpos COMPONENT python)
 
@@ -46,7 +50,7 @@ if(models)
   set_target_properties(relpos_t5 PROPERTIES VERSION ${soversion})
 endif()
 # Without this, the build folder would be part of each build ID, and wheels from two folders would differ.
-foreach(name relpos relpos_python relpos_python_t5 relpos_t5 relpos_program)
+foreach(name relpos relpos_python relpos_python_t5 relpos_python_encoder relpos_t5 relpos_program)
   if(TARGET ${name})
     set_target_properties(${name} PROPERTIES BUILD_WITH_INSTALL_RPATH ON)
   endif()

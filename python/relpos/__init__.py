@@ -523,14 +523,16 @@ def bucket(offsets, *, buckets=32, max_distance=128, bidirectional=True, strateg
 
 
 def __getattr__(name):
-    if name == "t5":  # import it on first use, because it needs a library that some builds omit
-        return importlib.import_module("relpos.t5")
+    if name in ("t5", "encoder"):  # import them on first use, because they need a library that some builds omit
+        return importlib.import_module("relpos." + name)
+    if name == "Encoder":
+        return importlib.import_module("relpos.encoder").Encoder
     raise AttributeError(f"module 'relpos' has no attribute {name!r}")
 
 
 def __dir__():
-    modules = ("hf", "numpy", "plot", "torch")
-    return sorted([*__all__, "__doc__", "__version__", "t5", *(name for name in modules if name in globals())])
+    modules = (name for name in ("hf", "numpy", "plot", "torch") if name in globals())
+    return sorted([*__all__, "__doc__", "__version__", "t5", "encoder", "Encoder", *modules])
 
 
 def show_config():

@@ -5,8 +5,10 @@ from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from . import encoder as encoder
 from . import t5 as t5
 from ._terms import *
+from .encoder import Encoder as Encoder
 from ._terms import Sum, Term, _Relkey, _Relval, _Rope, _Sink
 
 __version__: str

@@ -483,7 +483,7 @@ def test_stubs_name_what_is_there():
     assert [line.target.id for line in made.body if isinstance(line, ast.AnnAssign)] == \
         fields_of("info")
     methods = {x.name: x for x in made.body if isinstance(x, ast.FunctionDef)}
-    public = {name for name in vars(relpos.t5.T5) if not name.startswith("_")}
+    public = {name for name in dir(relpos.t5.T5) if not name.startswith("_")}
     assert public == {name for name in methods if not name.startswith("_")}
     for name in public - {"config", "drafted"}:
         said = [a.arg for a in methods[name].args.args

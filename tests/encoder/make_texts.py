@@ -32,7 +32,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 WORDS = "the cat dog sleeps stocks fell on monday where is ##s ##ing ##er are . , ? ! é ß 日 本".split()
 TEXTS = ["The cat sleeps.", "Stocks fell on Monday!", "", "Where are the dogs sleeping, and why?", "Café 日本 straße",
-         "a line of text that is much longer than the twelve tokens that this model reads", "ÅNGSTRÖM\t12 345", "unfall"]
+         "a line of text that is much longer than the twelve tokens that this model reads", "ÅNGSTRÖM\t12 345",
+         "unfall"]
 PAIRS = [["where is the cat", "The cat sleeps on the stocks."], ["dog", ""], ["", "the"],
          ["where is the dog, and where are the stocks of the cat", "On Monday the dogs fell, and fell, and fell."],
          ["the", "a text of a document which is longer than the room that the model has for it, by far and wide"]]

@@ -5,27 +5,26 @@
     model.generate(["translate English to German: Good morning."], num_beams=4)
 
 The C files in _core pass arrays and texts to the library librelpos_t5, which in a wheel also contains the relpos
-program. Here are the public functions. _generate, _encode and _proteins have what they do, _arguments the checks.
+program. Here are the public functions. _generate, _encode and _proteins have what they do, .._arguments the checks.
 SPDX-License-Identifier: Apache-2.0"""
 import os
 import types
-import warnings
 
 import numpy as np
+
+from .. import _arguments, _models
 
 try:
     import relpos.t5._core as _core
 except ModuleNotFoundError:
-    raise ImportError("relpos.t5: this wheel was built with RELPOS_BUILD_CLI=OFF, so it has attention alone (Debian: "
-                      "apt-get install pkg-config libjansson-dev libzip-dev libpng-dev, then rebuild the package by "
-                      "pip install . in the source folder)") from None
+    raise ImportError(f"relpos.t5: {_models.NO_LIBRARY}") from None
 
-from . import _arguments, _encode, _generate, _proteins
+from . import _encode, _generate, _proteins
 
 __all__ = ["T5", "proteins"]
 
 
-class T5:
+class T5(_models.Model):
     """A model of the T5 family: from a folder that save_pretrained wrote, a .gguf file, a file that `pack` or `relpos
     t5 pack` wrote, or a single file of weights without a config.json.
 
@@ -55,10 +54,7 @@ class T5:
     """
 
     def __init__(self, path, *, type=None, threads=None, draft=None, tokenizer=None):
-        name = os.fsencode(path)
-        if b"\0" in name:
-            raise ValueError("path contains a null character (give another path)")
-        os.stat(path)  # raises OSError if it is missing
+        name = _models.path_of(path)
         if type is not None and not isinstance(type, str):
             raise TypeError(f'type is {type!r}; it must be "f32", "f16", "bf16", "int8", "int4", "q8" or None')
         if draft is not None and not isinstance(draft, str):
@@ -66,15 +62,8 @@ class T5:
         with_file = tokenizer is not None and tokenizer is not False
         if with_file:
             os.stat(tokenizer)
-        self._handle = _core.open(name, type, 0 if threads is None else _arguments.integer("threads", threads, 1, 4096),
-                                  draft, os.fsencode(tokenizer) if with_file else None, tokenizer is False)
-        self._closed, self._info = False, _core.info(self._handle)
-        try:
-            for note in _core.notes(self._handle):
-                warnings.warn(note, stacklevel=2)
-        except BaseException:
-            self.close()
-            raise
+        self._open(_core, name, type, _models.threads_of(threads), draft, os.fsencode(tokenizer) if with_file else None,
+                   tokenizer is False)
 
     # ------------------------------------------------------------------------------------------- the model
 
@@ -91,35 +80,14 @@ class T5:
         model that checked them."""
         return types.SimpleNamespace(**_core.drafted(self._handle))
 
-    def __getattr__(self, name):
-        info = self.__dict__.get("_info", {})
-        if name in info:
-            return info[name]
-        raise AttributeError(f"T5 has no attribute {name!r}")
-
-    def __repr__(self):
-        i = self.config
-        state = ", closed" if self._closed else ""
-        size = f"{i.layers} + {i.decoder_layers} layers, {i.parameters:,} parameters"
-        return f"<relpos.t5.T5: {i.kind}, {i.type}, {size}{state}>"
-
-    def close(self):
-        """Free the model once calls in other threads have ended. Later calls raise ValueError. You may close a model
-        twice."""
-        self._closed = True
-        _core.close(self._handle)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
+    def _layers(self):
+        return f"{self.config.layers} + {self.config.decoder_layers}"
 
     def pack(self, path):
         """Write the packed weights, the configuration and the tokenizer to one file, which opens faster than a folder.
         Weights of the type "gguf" cannot be packed: open the model with another type. A tokenizer that cannot be read
         cannot be packed either: open the model with tokenizer=False to pack it without one."""
-        _core.pack(self._handle, os.fsencode(path))
+        self._pack(path)
 
     # ------------------------------------------------------------------------------------------- text
 

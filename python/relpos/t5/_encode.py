@@ -2,18 +2,13 @@
 import numpy as np
 
 from .. import explain as explain_row
+from .._arguments import index, integer, rows, texts
+from .._models import batches, check_prompt, normalized, part
 from .._progress import Shown
 from .._terms import TERMS
 from . import _core
-from ._arguments import index, integer, rows, texts
 
 PARTS = ("encoder", "decoder", "cross")
-
-
-def part(report, begin, end, of):
-    """Return a progress function for one part of a call, which goes from `begin` to `end` of `of` units. Return None
-    without progress."""
-    return report and (lambda fraction: report((begin + fraction * (end - begin)) / max(of, 1)))
 
 
 def encode(model, sources, tokens, pool, normalize, pad_to, attend_padding, batch, prompt_name, prompt, progress):
@@ -51,25 +46,14 @@ def encode(model, sources, tokens, pool, normalize, pad_to, attend_padding, batc
 
 
 def _hidden(model, found, batch, report):
-    """Yield the hidden states of each source. Those of one batch are in memory."""
-    before = np.cumsum([0, *map(len, found)])
-    for n in range(0, len(found), batch):
-        some = found[n:n + batch]
-        places = before[n:n + len(some) + 1]
-        hidden = np.empty((places[-1] - places[0], model.config.d_model), np.float32)
-        _core.encode(model._handle, some, hidden, part(report, places[0], places[-1], before[-1]))
-        yield from np.split(hidden, places[1:-1] - places[0])
+    """Yield the hidden states of each source."""
+    return batches(found, batch, model.config.d_model, report, lambda first, end, hidden, progress: _core.encode(
+        model._handle, found[first:end], hidden, progress))
 
 
 def _prompt(model, prompt, name, pool, tokens):
     """Return the text that begins every text."""
-    if prompt is not None and name is not None:
-        raise TypeError("prompt and prompt_name were both given (give only one of them)")
-    if tokens is not None and (prompt is not None or name is not None):
-        raise TypeError("prompt: tokens= has no text (put the tokens of the prompt before the others)")
-    for key, value in (("prompt", prompt), ("prompt_name", name)):
-        if value is not None and (not isinstance(value, str) or "\0" in value):
-            raise TypeError(f"{key} is {value!r}; it must be a str without null characters")
+    check_prompt(prompt, name, tokens)
     if prompt is not None or tokens is not None or (name is None and pool != "modules"):
         return prompt or ""
     return _core.prompt(model._handle, name)
@@ -79,7 +63,7 @@ def _vector(model, hidden, prompt, normalize):
     """Compute the vector of one source as modules.json says."""
     vector = np.empty(model.config.vector_width, np.float32)
     _core.vector(model._handle, prompt, hidden, vector)
-    return _normalized(vector) if normalize else vector
+    return normalized(vector) if normalize else vector
 
 
 def _fit(model, row, length, attend):
@@ -104,13 +88,7 @@ def pooled(hidden, how, normalize=False):
         vector = (total / len(hidden)).astype(np.float32)
     else:
         vector = hidden[0 if how == "first" else -1]
-    return _normalized(vector) if normalize else vector
-
-
-def _normalized(vector):
-    wide = vector.astype(np.float64)
-    length = np.sqrt(np.cumsum(wide * wide)[-1])  # cumsum adds in order, which gives the same bits as the program
-    return (wide / length).astype(np.float32) if length > 0 else vector
+    return normalized(vector) if normalize else vector
 
 
 def score(model, sources, targets, source_tokens, target_tokens, each, progress):

@@ -5,9 +5,9 @@ import types
 
 import numpy as np
 
+from .._arguments import integer, real, row, texts
 from .._progress import Shown
 from . import _core
-from ._arguments import integer, real, row, texts
 
 # Keyword of transformers: (field of rp_t5_generation, low, high), the bounds of an integer. None: a real number; the
 # library checks it.

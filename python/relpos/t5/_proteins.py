@@ -5,9 +5,10 @@ import zipfile
 
 import numpy as np
 
+from .._models import part
 from .._progress import Shown
 from . import _core
-from ._encode import part, pooled
+from ._encode import pooled
 
 _BATCH = 8192  # tokens that are computed together, unless one protein is longer
 

@@ -16,10 +16,10 @@ PyObject *core_encode(PyObject *module, PyObject *args)
         return NULL;
     use(m);
     bool ok = take_rows(sources, &r) == 0 &&
-              take_numbers(out, true, sizeof(float), r.total * rp_t5_about(m->t5)->d_model, &view) == 0;
+              take_numbers(out, true, sizeof(float), r.total * rp_t5_about(m->model)->d_model, &view) == 0;
     if (ok) {
         watch_begin(&w, progress);
-        ok = watch_end(&w, rp_t5_encode(m->t5, r.n, r.tokens, view.buf, on_progress, &w)) == 0;
+        ok = watch_end(&w, rp_t5_encode(m->model, r.n, r.tokens, view.buf, on_progress, &w)) == 0;
     }
     PyBuffer_Release(&view);
     release_rows(&r);
@@ -38,14 +38,14 @@ PyObject *core_vector(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "O&sOO", to_open, &m, &prompt, &hidden, &out))
         return NULL;
     use(m);
-    const rp_t5_info *i = rp_t5_about(m->t5);
+    const rp_t5_info *i = rp_t5_about(m->model);
     rp_status status = RP_OK;
     const bool ok = take_numbers(hidden, false, sizeof(float), -1, &from) == 0 &&
                     take_numbers(out, true, sizeof(float), i->vector_width, &to) == 0;
     if (ok) {
         const int64_t n = from.len / (Py_ssize_t)sizeof(float) / i->d_model;
         Py_BEGIN_ALLOW_THREADS
-        status = rp_t5_vector(m->t5, prompt, n, from.buf, to.buf);
+        status = rp_t5_vector(m->model, prompt, n, from.buf, to.buf);
         Py_END_ALLOW_THREADS
         if (status != RP_OK)
             raise_error(status, PyExc_ValueError);
@@ -88,7 +88,7 @@ PyObject *core_score(PyObject *module, PyObject *args)
     use(m);
     if (take_pair(pair, &r) == 0 && take_numbers(each, true, sizeof(double), r.tokens[1].n, &view) == 0) {
         watch_begin(&w, progress);
-        if (watch_end(&w, rp_t5_score(m->t5, r.tokens[0], r.tokens[1], &total, view.buf, on_progress, &w)) == 0)
+        if (watch_end(&w, rp_t5_score(m->model, r.tokens[0], r.tokens[1], &total, view.buf, on_progress, &w)) == 0)
             answer = PyFloat_FromDouble(total);
     }
     PyBuffer_Release(&view);
@@ -136,7 +136,7 @@ PyObject *core_attention(PyObject *module, PyObject *args)
         rp_t5_attention *made = NULL;
         watch_begin(&w, progress);
         const rp_status status =
-            rp_t5_attention_of(m->t5, (rp_t5_part)part, layer, r.tokens[0], r.tokens[1], &made, on_progress, &w);
+            rp_t5_attention_of(m->model, (rp_t5_part)part, layer, r.tokens[0], r.tokens[1], &made, on_progress, &w);
         if (watch_end(&w, status) == 0)
             answer = head >= 0 && head < made->heads ? inputs_of(made, head)
                                                      : PyErr_Format(PyExc_ValueError, "head is %lld", head);

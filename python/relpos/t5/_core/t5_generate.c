@@ -20,7 +20,7 @@ PyObject *core_settings(PyObject *module, PyObject *args)
     opened *m;
     if (!PyArg_ParseTuple(args, "O&", to_open, &m))
         return NULL;
-    const rp_t5_generation g = rp_t5_generation_of(m->t5);
+    const rp_t5_generation g = rp_t5_generation_of(m->model);
     return get_fields(settings, N_SETTINGS, &g);
 }
 
@@ -38,7 +38,7 @@ static int take_settings(chosen *c, PyObject *given)
         PyObject *value = PyDict_GetItemString(given, settings[n].name);
         if (!value || value == Py_None)
             continue;
-        const int status = settings[n].kind == TOKENS
+        const int status = settings[n].kind == OTHER
                                ? take_row(value, &c->view[n], (rp_t5_tokens *)((char *)&c->g + settings[n].at))
                                : set_field(&settings[n], &c->g, value);
         if (status != 0)
@@ -98,44 +98,75 @@ static PyObject *take_results(opened *m, rp_t5_results *results)
         if (!item || PyList_SetItem(answer, (Py_ssize_t)x, item) != 0)
             Py_CLEAR(answer);
     }
-    m->drafted.proposed += drafted->proposed;
-    m->drafted.accepted += drafted->accepted;
-    m->drafted.passes += drafted->passes;
+    rp_t5_drafted *sums = drafted_of(m);
+    sums->proposed += drafted->proposed;
+    sums->accepted += drafted->accepted;
+    sums->passes += drafted->passes;
     rp_t5_results_free(results);
     return answer;
 }
 
+/* A call, with what ends it or receives its tokens. */
+typedef struct generating {
+    watch w;
+    PyObject *on_token; /* borrowed function of source, index and token; it returns True to end the call. NULL: none */
+    Py_buffer flag;     /* an int32 that another thread sets to end the call; obj is NULL: none */
+} generating;
+
+/* Return 1 to end a call: the flag is set, or a signal's handler raised an exception. */
+static int is_cancelled(void *context)
+{
+    generating *c = context;
+    return (c->flag.obj && rp_t5_is_set(c->flag.buf)) || on_progress(&c->w, 0);
+}
+
+/* Pass a token to the caller's function. Return 1 to end the call. */
+static int on_token(void *context, int64_t source, int32_t index, int32_t token)
+{
+    generating *c = context;
+    if (c->w.raised)
+        return 1;
+    PyEval_RestoreThread(c->w.thread);
+    PyObject *answer = PyObject_CallFunction(c->on_token, "Lii", (long long)source, (int)index, (int)token);
+    const int end = answer ? PyObject_IsTrue(answer) : -1;
+    Py_XDECREF(answer);
+    c->w.raised = end < 0;
+    c->w.thread = PyEval_SaveThread();
+    return end != 0;
+}
+
 /* generate(model, sources, settings, on_token, flag): `settings` is a dict as core_settings returns, with tokens in
- * place of None, and also bad_words and stop. on_token and flag (see watch) may be None. */
+ * place of None, and also bad_words and stop. on_token and flag (see generating) may be None. */
 PyObject *core_generate(PyObject *module, PyObject *args)
 {
     (void)module;
     opened *m;
-    PyObject *sources, *given, *call, *flag, *answer = NULL;
+    PyObject *sources, *given, *each, *flag, *answer = NULL;
     rows r;
-    watch w = {0};
+    generating call = {0};
     chosen c = {0};
-    if (!PyArg_ParseTuple(args, "O&OO!OO", to_open, &m, &sources, &PyDict_Type, &given, &call, &flag))
+    if (!PyArg_ParseTuple(args, "O&OO!OO", to_open, &m, &sources, &PyDict_Type, &given, &each, &flag))
         return NULL;
     use(m);
-    c.g = rp_t5_generation_of(m->t5);
+    c.g = rp_t5_generation_of(m->model);
     if (take_rows(sources, &r) == 0 && take_settings(&c, given) == 0 && take_bad_words(&c, given) == 0 &&
-        take_stop(&c, given) == 0 && (flag == Py_None || take_numbers(flag, true, sizeof(int32_t), 1, &w.flag) == 0)) {
+        take_stop(&c, given) == 0 &&
+        (flag == Py_None || take_numbers(flag, true, sizeof(int32_t), 1, &call.flag) == 0)) {
         rp_t5_results *results;
-        if (call != Py_None) {
-            w.on_token = call;
+        if (each != Py_None) {
+            call.on_token = each;
             c.g.on_token = on_token;
         }
         c.g.cancelled = is_cancelled;
-        c.g.context = &w;
-        watch_begin(&w, Py_None);
-        const rp_status status = rp_t5_generate(m->t5, r.n, r.tokens, &c.g, &results);
-        if (watch_end(&w, status) == 0)
+        c.g.context = &call;
+        watch_begin(&call.w, Py_None);
+        const rp_status status = rp_t5_generate(m->model, r.n, r.tokens, &c.g, &results);
+        if (watch_end(&call.w, status) == 0)
             answer = take_results(m, results);
         else if (status == RP_OK)
             rp_t5_results_free(results);
     }
-    PyBuffer_Release(&w.flag);
+    PyBuffer_Release(&call.flag);
     release_settings(&c);
     release_rows(&r);
     end_use(m);

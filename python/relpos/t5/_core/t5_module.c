@@ -2,6 +2,26 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5_core.h"
 
+const char *last_error(void)
+{
+    return rp_t5_last_error();
+}
+
+void close_model(void *model)
+{
+    rp_t5_close(model);
+}
+
+rp_status pack_model(const void *model, const char *path)
+{
+    return rp_t5_pack(model, path);
+}
+
+const char *model_note(const void *model, int64_t n)
+{
+    return rp_t5_note(model, n);
+}
+
 static PyMethodDef methods[] = {
     {"open", core_open, METH_VARARGS, "open(path, type, threads, draft, tokenizer, no_tokenizer)"},
     {"close", core_close, METH_VARARGS, "close(model)"},

@@ -39,7 +39,7 @@ PyObject *core_residues(PyObject *module, PyObject *args)
         Py_ssize_t bytes;
         rp_t5_protein *to = &b->protein[b->n];
         ok = PyBytes_AsStringAndSize(PyList_GetItem(texts, b->n), &text, &bytes) == 0;
-        const rp_status status = ok ? rp_t5_residues(m->t5, family, text, bytes, to) : RP_OK;
+        const rp_status status = ok ? rp_t5_residues(m->model, family, text, bytes, to) : RP_OK;
         if (status != RP_OK)
             ok = raise_error(status, PyExc_ValueError);
         PyObject *pair = ok ? Py_BuildValue("(LL)", (long long)to->residues, (long long)to->replaced) : NULL;
@@ -66,11 +66,11 @@ PyObject *core_encode_residues(PyObject *module, PyObject *args)
     const batch *b = PyCapsule_GetPointer(capsule, PROTEINS);
     for (Py_ssize_t n = 0; b && n < b->n; n++)
         total += b->protein[n].residues;
-    if (!b || take_numbers(out, true, sizeof(float), total * rp_t5_about(m->t5)->d_model, &view) != 0)
+    if (!b || take_numbers(out, true, sizeof(float), total * rp_t5_about(m->model)->d_model, &view) != 0)
         return NULL;
     use(m);
     watch_begin(&w, progress);
-    const rp_status status = rp_t5_encode_residues(m->t5, b->n, b->protein, view.buf, on_progress, &w);
+    const rp_status status = rp_t5_encode_residues(m->model, b->n, b->protein, view.buf, on_progress, &w);
     const bool ok = watch_end(&w, status) == 0;
     PyBuffer_Release(&view);
     end_use(m);

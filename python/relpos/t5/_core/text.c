@@ -16,7 +16,7 @@ PyObject *core_tokenize(PyObject *module, PyObject *args)
         return NULL;
     use(m);
     Py_BEGIN_ALLOW_THREADS
-    status = rp_t5_tokenize(m->t5, text, bytes, &tokens, &n);
+    status = rp_t5_tokenize(m->model, text, bytes, &tokens, &n);
     Py_END_ALLOW_THREADS
     PyObject *answer = status == RP_OK ? bytes_of(tokens, n, sizeof *tokens) : raise_error(status, PyExc_ValueError);
     if (status == RP_OK)
@@ -41,7 +41,7 @@ PyObject *core_detokenize(PyObject *module, PyObject *args)
         return NULL;
     use(m);
     Py_BEGIN_ALLOW_THREADS
-    status = (skip_special ? rp_t5_detokenize : rp_t5_detokenize_special)(m->t5, row.tokens, row.n, &text, &bytes);
+    status = (skip_special ? rp_t5_detokenize : rp_t5_detokenize_special)(m->model, row.tokens, row.n, &text, &bytes);
     Py_END_ALLOW_THREADS
     PyObject *answer = status == RP_OK ? text_of(text, bytes) : raise_error(status, PyExc_ValueError);
     if (status == RP_OK)
@@ -59,6 +59,6 @@ PyObject *core_prompt(PyObject *module, PyObject *args)
     const char *name, *text;
     if (!PyArg_ParseTuple(args, "O&z", to_open, &m, &name))
         return NULL;
-    const rp_status status = rp_t5_prompt(m->t5, name, &text);
+    const rp_status status = rp_t5_prompt(m->model, name, &text);
     return status == RP_OK ? PyUnicode_FromString(text) : raise_error(status, PyExc_ValueError);
 }

@@ -1,6 +1,6 @@
-/* fields.c -- fields of a struct of relpos/t5.h by name.
+/* fields.c -- fields of a struct of the library by name.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "t5_core.h"
+#include "models.h"
 
 static PyObject *get_field(const field *f, const void *from)
 {

@@ -1,10 +1,10 @@
-/* watch.c -- a call of the library without the GIL, and its callbacks: progress, tokens, and Ctrl-C. A status of the
+/* watch.c -- a call of the library without the GIL, and its callbacks: progress and Ctrl-C. A status of the
  * library becomes an exception.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* syscall */
 #endif
-#include "t5_core.h"
+#include "models.h"
 #include "python/relpos/_core/signals.h"
 
 /* Convert a text of n bytes to a str; bytes that are not UTF-8 become U+FFFD. */
@@ -25,10 +25,10 @@ void *raise_line(rp_status status, PyObject *refused, const char *line)
     return NULL;
 }
 
-/* Raise the last error of relpos_t5 on this thread. Call this before the library is called again. Returns NULL. */
+/* Raise the last error of the library on this thread. Call this before the library is called again. Returns NULL. */
 void *raise_error(rp_status status, PyObject *refused)
 {
-    return raise_line(status, refused, rp_t5_last_error());
+    return raise_line(status, refused, last_error());
 }
 
 /* Release the GIL. The library calls the callbacks on this thread; progress may be None. */
@@ -59,26 +59,4 @@ int on_progress(void *context, double fraction)
     w->raised = PyErr_CheckSignals() != 0 || (w->progress && report_progress(w->progress, fraction) != 0);
     w->thread = PyEval_SaveThread();
     return w->raised;
-}
-
-/* Return 1 to end a call: the flag is set, or a signal's handler raised an exception. */
-int is_cancelled(void *context)
-{
-    watch *w = context;
-    return (w->flag.obj && rp_t5_is_set(w->flag.buf)) || on_progress(w, 0);
-}
-
-/* Pass a token to the caller's function. Return 1 to end the call. */
-int on_token(void *context, int64_t source, int32_t index, int32_t token)
-{
-    watch *w = context;
-    if (w->raised)
-        return 1;
-    PyEval_RestoreThread(w->thread);
-    PyObject *answer = PyObject_CallFunction(w->on_token, "Lii", (long long)source, (int)index, (int)token);
-    const int end = answer ? PyObject_IsTrue(answer) : -1;
-    Py_XDECREF(answer);
-    w->raised = end < 0;
-    w->thread = PyEval_SaveThread();
-    return end != 0;
 }

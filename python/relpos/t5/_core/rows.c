@@ -1,23 +1,6 @@
-/* buffers.c -- arrays of Python, read in place by the buffer protocol, and memory of the library as a bytearray, from
- * which NumPy makes an array without copying.
+/* rows.c -- sequences of tokens from arrays of Python, read in place.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "t5_core.h"
-
-/* Get a contiguous buffer with elements of `size` bytes; n is their number, or -1 for any. Returns 0 or -1. */
-int take_numbers(PyObject *object, bool writable, Py_ssize_t size, int64_t n, Py_buffer *view)
-{
-    if (PyObject_GetBuffer(object, view, PyBUF_ND | PyBUF_C_CONTIGUOUS | (writable ? PyBUF_WRITABLE : 0)) != 0)
-        return -1;
-    if (view->itemsize == size && (n < 0 || view->len == n * size))
-        return 0;
-    char needed[32] = "any number";
-    if (n >= 0)
-        snprintf(needed, sizeof needed, "%lld", (long long)n);
-    PyErr_Format(PyExc_TypeError, "an array has %zd bytes in elements of %zd; the call needs %s of %zd", view->len,
-                 view->itemsize, needed, size);
-    PyBuffer_Release(view);
-    return -1;
-}
 
 /* Get the tokens of one sequence, an array of int32. Release the view after the call. */
 int take_row(PyObject *object, Py_buffer *view, rp_t5_tokens *row)
@@ -57,10 +40,4 @@ void release_rows(rows *r)
         PyBuffer_Release(&r->views[--r->n]);
     PyMem_Free(r->views);
     PyMem_Free(r->tokens);
-}
-
-/* Copy n elements of `size` bytes to a bytearray. */
-PyObject *bytes_of(const void *memory, int64_t n, size_t size)
-{
-    return PyByteArray_FromStringAndSize(memory, (Py_ssize_t)n * (Py_ssize_t)size);
 }
