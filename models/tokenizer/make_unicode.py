@@ -9,12 +9,12 @@ SPDX-License-Identifier: Apache-2.0"""
 import functools
 
 import tokenizers
-from tokenizers.normalizers import NFD, BertNormalizer, Lowercase, StripAccents
+from tokenizers.normalizers import NFC, NFD, BertNormalizer, Lowercase, StripAccents
 from tokenizers.pre_tokenizers import BertPreTokenizer, WhitespaceSplit
 
 CHARACTERS = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 HANGUL = range(0xAC00, 0xAC00 + 11172)
-nfd = NFD().normalize_str
+nfd, nfc = NFD().normalize_str, NFC().normalize_str
 
 
 def bert(**steps):
@@ -59,6 +59,17 @@ def combining(decomposed):
     for c, rank in ranked.items():  # the order is total
         assert all(follows(c, f) == (rank > r) and follows(f, c) == (rank < r) for r, f in first.items()), hex(ord(c))
     return dict(sorted(ranked.items()))
+
+
+def compositions(decomposed):
+    """Return (first, second, character) for the characters that NFC composes."""
+    found = []
+    for c, to in decomposed.items():
+        if nfc(c) == c:
+            first = nfc(to[:-1])
+            assert len(first) == 1 and nfc(first + to[-1]) == c
+            found.append((ord(first), ord(to[-1]), ord(c)))
+    return sorted(found)
 
 
 def lower_ranges(lower):
@@ -133,6 +144,8 @@ def main():
     table("Canonical decompositions, ended by 0 if they have less than four characters",
           "tok_decomposition decompositions[]",
           ("{%#x, %s}" % (ord(c), entry(map(ord, to))) for c, to in decomposed.items()))
+    table("Pairs of characters that NFC composes", "tok_composition compositions[]",
+          map(entry, compositions(decomposed)))
     table("Lower case: of the characters first, first + step, ... last, add `difference`",
           "tok_lower_range lower_ranges[]",
           ("{%#x, %#x, %d, %d}" % tuple(run) for run in lower_ranges(lower)))

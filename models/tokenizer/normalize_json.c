@@ -169,6 +169,23 @@ static void apply_spaces(tok_work *w, const tok_norm *norm, tok_edit *e, int64_t
     }
 }
 
+/* Replace runs of two or more characters of white space, and each \n, \r or \t. */
+static void apply_white(tok_work *w, const tok_norm *norm, tok_edit *e, int64_t *front)
+{
+    while (e->at < e->size && tok_goes_on(w, 1)) {
+        int64_t n = 0, end = e->at;
+        uint32_t c, last = 0;
+        for (int size; (size = tok_utf8(e->text + end, e->size - end, &c)) > 0 && tok_is_space(c); end += size, n++)
+            last = c;
+        if (n > 1 || last == '\n' || last == '\r' || last == '\t')
+            replace(norm, e, end - e->at, front);
+        else
+            tok_edit_keep(e, end - e->at);
+        while (e->at < e->size && (tok_utf8(e->text + e->at, e->size - e->at, &c)) > 0 && !tok_is_space(c))
+            tok_edit_keep(e, tok_utf8(e->text + e->at, e->size - e->at, &c));
+    }
+}
+
 static void apply_replace(tok_work *w, const tok_norm *norm, tok_edit *e, int64_t *front)
 {
     for (int64_t done = 0; e->at < e->size && tok_goes_on(w, e->at - done);) {
@@ -200,6 +217,7 @@ void tok_normalize_json(tok_work *w, const char *text, int64_t size, int64_t fro
             break;
         case TOK_NORM_STRIP: apply_strip(norm, &edit, front); break;
         case TOK_NORM_SPACES: apply_spaces(w, norm, &edit, front); break;
+        case TOK_NORM_WHITE: apply_white(w, norm, &edit, front); break;
         case TOK_NORM_REPLACE: apply_replace(w, norm, &edit, front); break;
         default: tok_normalize_unicode(w, norm->kind, &edit);
         }

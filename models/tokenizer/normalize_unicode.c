@@ -88,13 +88,14 @@ static void lower(tok_edit *e, int n, uint32_t c)
         tok_edit_replace(e, n, to);
 }
 
-/* ---- NFD */
+/* ---- NFD and NFC */
 
-/* A character of a decomposition. */
+/* A character of the result. change > 0: it is inserted, as all but the first character of a decomposition are.
+ * Otherwise it replaces 1 - change characters of the text. */
 struct tok_mark {
     uint32_t c;
-    uint8_t rank;  /* from tok_mark_class */
-    bool inserted; /* it is not the first of its decomposition */
+    int change;
+    uint8_t rank; /* from tok_mark_class; 0: it keeps its place */
 };
 
 static bool make_marks(tok_work *w, int64_t n)
@@ -110,7 +111,7 @@ static bool make_marks(tok_work *w, int64_t n)
 
 /* Sort n marks by rank; marks of the same rank keep their order. `spare` has room for n marks. Return whichever
  * contains the result. */
-static const tok_mark *sort_marks(const tok_mark *marks, int64_t n, tok_mark *spare)
+static tok_mark *sort_marks(tok_mark *marks, int64_t n, tok_mark *spare)
 {
     int64_t starts[TOK_MARK_CLASSES + 1] = {0};
     bool sorted = true;
@@ -130,52 +131,85 @@ static const tok_mark *sort_marks(const tok_mark *marks, int64_t n, tok_mark *sp
 static void give(tok_edit *e, const tok_mark *mark)
 {
     uint32_t c;
-    if (mark->inserted)
+    if (mark->change > 0) {
         insert(e, mark->c);
-    else
-        tok_edit_replace(e, tok_utf8(e->text + e->at, e->size - e->at, &c), mark->c);
+        return;
+    }
+    tok_edit_replace(e, tok_utf8(e->text + e->at, e->size - e->at, &c), mark->c);
+    for (int k = mark->change; k < 0; k++)
+        tok_edit_drop(e, tok_utf8(e->text + e->at, e->size - e->at, &c));
 }
 
-/* Replace the characters from e->at on by the first n of w->marks, sorted. */
-static void give_marks(tok_work *w, tok_edit *e, int64_t n)
+/* A text from a character that keeps its place to before the next such character. */
+typedef struct sequence {
+    bool composes;
+    bool begun;     /* there is a first character */
+    tok_mark first; /* with `composes`; NFD passes it on at once */
+    int64_t n;      /* number of marks after it, in w->marks */
+} sequence;
+
+/* Compose two characters into the first, if NFC does so. */
+static bool compose(const sequence *s, tok_mark *first, const tok_mark *second)
 {
-    const tok_mark *marks = n > 0 ? sort_marks(w->marks, n, w->marks + n) : NULL;
-    for (int64_t k = 0; k < n; k++)
+    const uint32_t c = s->composes && s->begun ? tok_compose(first->c, second->c) : 0;
+    if (c != 0)
+        *first = (tok_mark){c, first->change + second->change - 1, 0};
+    return c != 0;
+}
+
+/* End a sequence, and begin the next with a character that keeps its place; next = NULL: at the end of the text. */
+static void end_sequence(tok_work *w, tok_edit *e, sequence *s, const tok_mark *next)
+{
+    tok_mark *marks = s->n > 0 ? sort_marks(w->marks, s->n, w->marks + s->n) : NULL;
+    int64_t kept = 0;
+    for (int64_t k = 0; k < s->n; k++) /* a mark of the same rank before it keeps a mark from composing */
+        if ((kept > 0 && marks[kept - 1].rank >= marks[k].rank) || !compose(s, &s->first, &marks[k]))
+            marks[kept++] = marks[k];
+    s->n = 0;
+    if (kept == 0 && next != NULL && compose(s, &s->first, next))
+        return;
+    if (s->composes && s->begun)
+        give(e, &s->first);
+    for (int64_t k = 0; k < kept; k++)
         give(e, &marks[k]);
+    s->begun = next != NULL;
+    if (next != NULL && s->composes)
+        s->first = *next;
+    else if (next != NULL)
+        give(e, next);
 }
 
-static void decompose(tok_work *w, tok_edit *e)
+static void decompose(tok_work *w, tok_edit *e, bool composes)
 {
-    int64_t n = 0, at = 0; /* number of characters in w->marks; end of the characters from which they come */
-    while (at < e->size && tok_goes_on(w, 1)) {
-        uint32_t c, to[4];
-        if ((unsigned char)e->text[at] < 0x80) {
-            static const ascii_set all = ALL;
-            give_marks(w, e, n);
-            n = 0;
+    static const ascii_set all = ALL;
+    sequence s = {.composes = composes};
+    uint32_t c, to[4];
+    for (int64_t at = 0; at < e->size && tok_goes_on(w, 1);) {
+        if ((unsigned char)e->text[at] < 0x80) { /* no ASCII character composes with the one before it */
+            end_sequence(w, e, &s, NULL);
             const int64_t run = run_of(e, &all);
             tok_goes_on(w, run);
-            tok_edit_keep(e, run);
-            at = e->at;
+            tok_edit_keep(e, composes ? run - 1 : run);
+            s.begun = true;
+            s.first = (tok_mark){(unsigned char)e->text[at + run - 1], 0, 0};
+            at += run;
             continue;
         }
-        const int size = tok_utf8(e->text + at, e->size - at, &c), parts = tok_decompose(c, to);
-        at += size;
+        at += tok_utf8(e->text + at, e->size - at, &c);
+        const int parts = tok_decompose(c, to);
         for (int k = 0; k < parts; k++) {
-            const tok_mark mark = {to[k], (uint8_t)(to[k] < 0x300 ? 0 : tok_mark_class(to[k])), k > 0};
+            const tok_mark mark = {to[k], k > 0, (uint8_t)(to[k] < 0x300 ? 0 : tok_mark_class(to[k]))};
             if (mark.rank == 0) {
-                give_marks(w, e, n);
-                give(e, &mark);
-                n = 0;
-            } else if (make_marks(w, n + 1)) {
-                w->marks[n++] = mark;
+                end_sequence(w, e, &s, &mark);
+            } else if (make_marks(w, s.n + 1)) {
+                w->marks[s.n++] = mark;
             } else {
                 e->to->failed = true;
                 return;
             }
         }
     }
-    give_marks(w, e, n);
+    end_sequence(w, e, &s, NULL);
 }
 
 /* ---- all steps */
@@ -190,8 +224,8 @@ void tok_normalize_unicode(tok_work *w, tok_norm_kind kind, tok_edit *e)
                  [TOK_NORM_NONSPACING] = {remove_nonspacing, ALL},
                  [TOK_NORM_MARKS] = {remove_marks, ALL},
                  [TOK_NORM_LOWER] = {lower, {{UINT64_MAX, 0xfffffffff8000001}}}};
-    if (kind == TOK_NORM_NFD) {
-        decompose(w, e);
+    if (kind == TOK_NORM_NFD || kind == TOK_NORM_NFC) {
+        decompose(w, e, kind == TOK_NORM_NFC);
         return;
     }
     while (e->at < e->size && tok_goes_on(w, 1)) {

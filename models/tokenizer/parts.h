@@ -58,9 +58,11 @@ typedef enum tok_norm_kind {
     TOK_NORM_STRIP,
     TOK_NORM_REPLACE,
     TOK_NORM_SPACES,
+    TOK_NORM_WHITE,
     TOK_NORM_CLEAN,      /* BertNormalizer: remove control characters; white space becomes " " */
     TOK_NORM_IDEOGRAPHS, /* BertNormalizer: put spaces around CJK characters */
     TOK_NORM_NFD,
+    TOK_NORM_NFC,
     TOK_NORM_NONSPACING, /* BertNormalizer: remove marks of category Mn */
     TOK_NORM_MARKS,      /* StripAccents */
     TOK_NORM_LOWER
@@ -68,7 +70,8 @@ typedef enum tok_norm_kind {
 typedef struct tok_norm {
     tok_norm_kind kind;
     bool left, right;        /* STRIP */
-    char *pattern, *content; /* REPLACE: replace pattern by content; SPACES: replace runs of two or more spaces */
+    char *pattern, *content; /* REPLACE: replace pattern by content; SPACES: replace runs of two or more spaces;
+                                WHITE: replace runs of two or more characters of white space, and line ends and tabs */
     int64_t pattern_size, content_size;
 } tok_norm;
 

@@ -156,7 +156,8 @@ static tok_status one_normalizer(tok_reader *r, const json_t *step, const char *
     static const struct {
         const char *type;
         tok_norm_kind kind;
-    } plain[] = {{"NFD", TOK_NORM_NFD}, {"StripAccents", TOK_NORM_MARKS}, {"Lowercase", TOK_NORM_LOWER}};
+    } plain[] = {
+        {"NFD", TOK_NORM_NFD}, {"NFC", TOK_NORM_NFC}, {"StripAccents", TOK_NORM_MARKS}, {"Lowercase", TOK_NORM_LOWER}};
     tokenizer *t = r->t;
     if (strcmp(type, "BertNormalizer") == 0)
         return read_bert(r, step);
@@ -180,13 +181,15 @@ static tok_status one_normalizer(tok_reader *r, const json_t *step, const char *
         bool regex;
         status = read_replace(r, step, "normalizer Replace", &norm->pattern, &norm->pattern_size, &norm->content,
                               &norm->content_size, &regex);
-        norm->kind = regex ? TOK_NORM_SPACES : TOK_NORM_REPLACE;
-        if (status == TOK_OK && regex && strcmp(norm->pattern, " {2,}") != 0)
-            return unknown(r, "the regular expression", norm->pattern, "it must be \" {2,}\"");
+        const bool white = regex && norm->pattern != NULL && strcmp(norm->pattern, "\\s{2,}|[\\n\\r\\t]") == 0;
+        norm->kind = white ? TOK_NORM_WHITE : regex ? TOK_NORM_SPACES : TOK_NORM_REPLACE;
+        if (status == TOK_OK && regex && !white && strcmp(norm->pattern, " {2,}") != 0)
+            return unknown(r, "the regular expression", norm->pattern,
+                           "it must be \" {2,}\" or \"\\s{2,}|[\\n\\r\\t]\"");
     } else {
         return unknown(
             r, "normalizer", type,
-            "it must be BertNormalizer, Precompiled, Strip, Replace, NFD, StripAccents, Lowercase or Sequence");
+            "it must be BertNormalizer, Precompiled, Strip, Replace, NFC, NFD, StripAccents, Lowercase or Sequence");
     }
     if (status == TOK_OK)
         t->n_norms++;
@@ -241,23 +244,38 @@ static tok_status read_meta(const tok_reader *r, const json_t *step, const char 
     return status;
 }
 
-static tok_status one_pre_tokenizer(tok_reader *r, const json_t *step, const char *type)
+/* Set t->split to split words further, if the pre-tokenizer does so. Return false if it is not one that is known. */
+static bool read_split(tokenizer *t, const json_t *step, const char *type)
 {
     static const struct {
         const char *type;
-        tok_split split;
-    } splits[] = {
-        {"WhitespaceSplit", TOK_SPLIT_WHITE}, {"BertPreTokenizer", TOK_SPLIT_BERT}, {"Whitespace", TOK_SPLIT_WORDS}};
-    tokenizer *t = r->t;
+        tok_split before, split;
+    } splits[] = {{"WhitespaceSplit", TOK_SPLIT_NONE, TOK_SPLIT_WHITE},
+                  {"BertPreTokenizer", TOK_SPLIT_NONE, TOK_SPLIT_BERT},
+                  {"Whitespace", TOK_SPLIT_NONE, TOK_SPLIT_WORDS},
+                  {"Punctuation", TOK_SPLIT_NONE, TOK_SPLIT_PUNCTUATION},
+                  {"Punctuation", TOK_SPLIT_WHITE, TOK_SPLIT_BERT}};
+    const json_t *behavior = json_object_get(step, "behavior");
+    const char *name = json_string_value(behavior);
+    if (t->meta || (behavior != NULL && (name == NULL || strcmp(name, "Isolated") != 0)))
+        return false;
     for (size_t k = 0; k < sizeof(splits) / sizeof(*splits); k++)
-        if (strcmp(type, splits[k].type) == 0 && !t->meta && t->split == TOK_SPLIT_NONE) {
+        if (strcmp(type, splits[k].type) == 0 && t->split == splits[k].before) {
             t->split = splits[k].split;
-            return TOK_OK;
+            return true;
         }
+    return false;
+}
+
+static tok_status one_pre_tokenizer(tok_reader *r, const json_t *step, const char *type)
+{
+    tokenizer *t = r->t;
+    if (read_split(t, step, type))
+        return TOK_OK;
     if (strcmp(type, "Metaspace") != 0 || t->meta)
         return unknown(r, "pre_tokenizer", type,
-                       "it must be one of WhitespaceSplit, Whitespace and BertPreTokenizer, one Metaspace, or both in "
-                       "this order");
+                       "it must be one of WhitespaceSplit, Whitespace, BertPreTokenizer and Punctuation (with behavior "
+                       "Isolated; also after WhitespaceSplit), one Metaspace, or both in this order");
     const char *text;
     int64_t size;
     tok_status status = read_meta(r, step, &text, &size, &t->prepend, &t->meta_split);
@@ -271,7 +289,15 @@ static tok_status one_pre_tokenizer(tok_reader *r, const json_t *step, const cha
 
 tok_status tok_read_pre_tokenizer(tok_reader *r, const json_t *pre_tokenizer)
 {
-    return each(r, pre_tokenizer, "pre_tokenizer", "pretokenizers", one_pre_tokenizer);
+    const tokenizer *t = r->t;
+    const tok_status status = each(r, pre_tokenizer, "pre_tokenizer", "pretokenizers", one_pre_tokenizer);
+    bool counts = true; /* each step counts the characters that come from the first one */
+    for (int k = 0; k < t->n_norms; k++)
+        counts = counts && t->norms[k].kind < TOK_NORM_CLEAN;
+    if (status == TOK_OK && t->meta && t->prepend == TOK_PREPEND_FIRST && !counts)
+        return unknown(r, "prepend_scheme", "first",
+                       "after BertNormalizer, NFC, NFD, StripAccents or Lowercase it must be \"always\" or \"never\"");
+    return status;
 }
 
 /* ---- post_processor */

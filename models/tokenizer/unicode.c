@@ -17,6 +17,10 @@ typedef struct tok_decomposition {
     uint32_t from, to[4];
 } tok_decomposition;
 
+typedef struct tok_composition {
+    uint32_t first, second, to;
+} tok_composition;
+
 typedef struct tok_lower_range {
     uint32_t first, last;
     int32_t step, difference;
@@ -83,14 +87,31 @@ bool tok_is_ideograph(uint32_t c)
     return c >= 0x3400 && in_range(LAST_FROM(ideograph_ranges, c), c);
 }
 
+/* Hangul syllables are computed: Unicode, section 3.12. A syllable has a leading consonant, a vowel, and perhaps a
+ * trailing consonant, whose number is then at least 1. */
+enum { FIRST = 0xac00, SYLLABLES = 11172, LEADS = 19, VOWELS = 21, ENDS = 28 };
+enum { LEAD = 0x1100, VOWEL = 0x1161, END = 0x11a7 };
+
+uint32_t tok_compose(uint32_t a, uint32_t b)
+{
+    if (a >= LEAD && a < LEAD + LEADS && b >= VOWEL && b < VOWEL + VOWELS)
+        return FIRST + ((a - LEAD) * VOWELS + (b - VOWEL)) * ENDS;
+    if (a >= FIRST && a < FIRST + SYLLABLES && (a - FIRST) % ENDS == 0 && b > END && b < END + ENDS)
+        return a + (b - END);
+    const tok_composition *found = LAST_FROM(compositions, a);
+    for (; found != NULL && found >= compositions && found->first == a; found--)
+        if (found->second == b)
+            return found->to;
+    return 0;
+}
+
 int tok_decompose(uint32_t c, uint32_t to[4])
 {
-    enum { FIRST = 0xac00, SYLLABLES = 11172, VOWELS = 21, ENDS = 28 }; /* Unicode, section 3.12: Hangul syllables */
     if (c >= FIRST && c < FIRST + SYLLABLES) {
         const uint32_t n = c - FIRST, last = n % ENDS;
-        to[0] = 0x1100 + n / (VOWELS * ENDS);
-        to[1] = 0x1161 + n / ENDS % VOWELS;
-        to[2] = 0x11a7 + last;
+        to[0] = LEAD + n / (VOWELS * ENDS);
+        to[1] = VOWEL + n / ENDS % VOWELS;
+        to[2] = END + last;
         return last != 0 ? 3 : 2;
     }
     const tok_decomposition *found = LAST_FROM(decompositions, c);

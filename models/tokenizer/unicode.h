@@ -16,6 +16,8 @@ bool tok_is_ideograph(uint32_t character);  /* handle_chinese_chars of BertNorma
 
 /* Write the canonical decomposition (NFD) of a character, and return its length; a character without one is itself. */
 int tok_decompose(uint32_t character, uint32_t to[4]);
+/* Return the character that NFC makes of two; 0: none. */
+uint32_t tok_compose(uint32_t first, uint32_t second);
 /* Return the order of a mark among other marks on the same character in NFD; 0 for characters that keep their place. */
 enum { TOK_MARK_CLASSES = 64 };
 int tok_mark_class(uint32_t character);

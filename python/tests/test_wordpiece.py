@@ -14,7 +14,7 @@ import sys
 import pytest
 
 tokenizers = pytest.importorskip("tokenizers")
-from tokenizers import normalizers, pre_tokenizers  # noqa: E402
+from tokenizers import Regex, normalizers, pre_tokenizers  # noqa: E402
 
 pytest.importorskip("sentencepiece")
 
@@ -133,6 +133,12 @@ def test_folders_as_transformers(name, number, tmp_path):
 META = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False}
 UNIGRAM = {  # options of SentencePiece, parts of the tokenizer.json
     "as T5": ({}, {}), "identity": (dict(normalization_rule_name="identity"), dict(pre_tokenizer=None, steps=[])),
+    "as DeBERTa": (dict(normalization_rule_name="identity"), dict(steps=[
+        {"type": "Lowercase"}, {"type": "Replace", "pattern": {"Regex": r"\s{2,}|[\n\r\t]"}, "content": " "},
+        {"type": "NFC"}, {"type": "Strip", "strip_left": False, "strip_right": True}])),
+    "punctuation": ({}, dict(pre_tokenizer={"type": "Sequence", "pretokenizers": [
+        {"type": "Punctuation", "behavior": "Isolated"},
+        {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}]})),
     "first": ({}, dict(pre_tokenizer=META, steps=[{"type": "Strip", "strip_left": True, "strip_right": True}])),
     "words": ({}, dict(pre_tokenizer=white("always"), steps=[{"type": "Replace", "pattern": {"String": "e"},
                                                               "content": "<é>"}])),
@@ -170,6 +176,8 @@ EVERY = {
     "bert": (normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer(), "a{0}b "),
     "clean, lower": (normalizers.BertNormalizer(strip_accents=False), None, "a{0}b "),
     "marks": (normalizers.StripAccents(), pre_tokenizers.Whitespace(), "a{0}b "),
+    "nfc": (normalizers.NFC(), None, "A{0}\u0345\u0301\u0323\u0334{0}\u0334{0}\u1161 "),
+    "white": (normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "), pre_tokenizers.Punctuation(), "a{0}b{0}{0}c "),
     "nfd": (normalizers.NFD(), None, "A{0}\u0345\u0301\u0323\u0334{0}\u0334 ")}
 
 

@@ -232,6 +232,10 @@ static void errors_in_wordpiece_are_named(void **state)
     refused("bert.json", "\"pair\":[", "\"pair\":[],\"x\":[", "\"pair\" of the post_processor has not the Sequences A");
     refused("bert.json", "\"ids\":[2]", "\"ids\":[2000000]",
             "an id of the post_processor is 2000000; it must be below");
+    refused("first.json", "\"Strip\"", "\"Lowercase\"",
+            "prepend_scheme \"first\" is not supported; after BertNormalizer");
+    refused("words.json", "\"Whitespace\"", "\"Punctuation\",\"behavior\":\"Removed\"",
+            "pre_tokenizer \"Punctuation\"");
     refused("words.json", "\"NFD\"", "\"NFKD\"", "normalizer \"NFKD\" is not supported");
     refused("cased.json", "\"sep\":[", "\"sep\":[[],", "BertProcessing has no \"sep\"");
     refused("mpnet.json", "\"cls\":", "\"class\":", "RobertaProcessing has no \"cls\"");
