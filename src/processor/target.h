@@ -20,4 +20,13 @@
 #define RPI_SOURCE_ORDER      RPI_PRAGMA(GCC optimize("no-schedule-insns"))
 #endif
 
+/* Keep a vector in a register from here on: compilers cannot use it from memory. */
+#if defined(__x86_64__)
+#define RPI_HOLD(x) __asm__("" : "+v"(x))
+#elif defined(__aarch64__)
+#define RPI_HOLD(x) __asm__("" : "+w"(x))
+#else
+#define RPI_HOLD(x) ((void)0)
+#endif
+
 #endif

@@ -25,6 +25,14 @@ typedef struct tile {
 
 #define INLINE static inline __attribute__((always_inline))
 
+/* Return w, kept in a register. Otherwise gcc with -Os loads weights again for each row, and the loads limit the
+ * speed. */
+INLINE vi held(vi w)
+{
+    RPI_HOLD(w);
+    return w;
+}
+
 /* Return the address of line k, at the tile's first column. */
 INLINE const char *line_at(const tile *t, int64_t k)
 {

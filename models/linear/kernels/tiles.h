@@ -126,6 +126,12 @@ INLINE bool next_line(walk *w, int rows, int64_t bytes)
     return ++w->k < w->lines;
 }
 
+/* Return weights for the products of some rows. A single row uses them once, so they can stay in memory. */
+INLINE vf weights(int rows, vi w)
+{
+    return (vf)(rows > 1 ? held(w) : w);
+}
+
 /* Add the products of one input per row and the weights of all columns. */
 INLINE void input(int rows, int n, const inputs *x, int64_t k, const vf *w, vf sum[MAX_ROWS][MAX_VECTORS])
 {
@@ -147,7 +153,7 @@ INLINE void f32_products(int rows, int n, const tile *t, walk *at, bool fetches)
         if (fetches)
             fetch(t, at->k);
         FOR (c, n)
-            w[c] = vf_load((const float *)(const void *)at->line + c * VL);
+            w[c] = weights(rows, vi_load(at->line + c * VL * 4));
         input(rows, n, &at->x, 0, w, sum);
     } while (next_line(at, rows, 4));
     rows_store(rows, n, t, sum);
@@ -279,10 +285,11 @@ INLINE void bf16_tile(int rows, int columns, const tile *t)
         vf w[MAX_VECTORS];
         fetch(t, at.k);
         FOR (c, n)
-            w[c] = (vf)((vu)vi_load(at.line + c * VL * 4) & 0xffff0000u);
+            w[c] = weights(rows, (vi)((vu)vi_load(at.line + c * VL * 4) & 0xffff0000u));
         input(rows, n, &at.x, 1, w, sum);
+        __asm__ volatile("" ::: "memory"); /* load the line again: there are no registers for both halves */
         FOR (c, n)
-            w[c] = (vf)((vu)vi_load(at.line + c * VL * 4) << 16);
+            w[c] = weights(rows, (vi)((vu)vi_load(at.line + c * VL * 4) << 16));
         input(rows, n, &at.x, 0, w, sum);
     } while (next_line(&at, rows, 8));
     rows_store(rows, n, t, sum);
@@ -299,19 +306,23 @@ INLINE const float *int8_begin(const tile *t, int64_t *row)
 }
 
 /* Convert complete sums to outputs in registers. If there is no ReLU, max with -infinity leaves p unchanged. `add` is a
- * constant, so the code for y = p does not wait for y. */
+ * constant, so the code for y = p does not wait for y. If the loop read the job, clang would keep the sums on the
+ * stack. */
 INLINE void int8_end(int rows, int n, const tile *t, bool add, vi sum[MAX_ROWS][MAX_VECTORS])
 {
     const linear_job *j = t->j;
     const float *scale = (const float *)(const void *)t->panel + t->first * LINEAR_COLUMN,
                 *bias = t->bias + t->first * LINEAR_COLUMN;
     const vf least = vf_set1(j->then == LINEAR_RELU ? 0 : -INFINITY);
+    float *y = t->y;
+    const char *x = j->prepared + t->row * j->row_bytes;
+    const int64_t ldy = j->ldy, row = j->row_bytes;
     FOR (r, rows) {
-        float *y = t->y + r * j->ldy, x;
-        memcpy(&x, j->prepared + (t->row + r) * j->row_bytes, sizeof x);
+        const vf a = (vf)vi_set1(x + r * row);
         FOR (c, n) {
-            const vf p = vf_of_vi(sum[r][c]) * vf_load(scale + c * VL) * vf_set1(x) + vf_load(bias + c * VL);
-            vf_store(y + c * VL, add ? (vf)(vf_load(y + c * VL) + p) : (vf)vf_max(least, p));
+            float *to = y + r * ldy + c * VL;
+            const vf p = vf_of_vi(sum[r][c]) * vf_load(scale + c * VL) * a + vf_load(bias + c * VL);
+            vf_store(to, add ? (vf)(vf_load(to) + p) : (vf)vf_max(least, p));
         }
     }
 }
@@ -397,22 +408,35 @@ INLINE void int8_tile(int rows, int columns, const tile *t)
     int8_store(rows, columns, t, sum);
 }
 
-/* Multiply the integer sums of a group by its scales, and add them to the sums of a row. */
-INLINE void group_add(int n, const tile *t, const char *scales, int64_t group, int r, const s4 *sum)
+/* Multiply the integer sums of a group by its scales, and add them to the sums of all rows. `at` are the words of the
+ * group in each row. */
+INLINE void int4_add(int rows, int n, const uint16_t *scales, const inputs *at, s4 sum[MAX_ROWS][MAX_VECTORS],
+                     float *to)
+{
+    FOR (r, rows) {
+        const vi bias = vi_set1(inputs_of(at, r));
+        FOR (c, n) {
+            const vf s = (vf)(vu_wide(scales + c * VL) << 16);
+            float *all = to + r * LINEAR_PANEL + c * VL;
+            vf_store(all, vf_fma(vf_of_vi(s4_sum(sum[r][c]) + bias), s, vf_load(all)));
+        }
+    }
+}
+
+/* Begin with the words of the group of line t->from in each prepared row of int4 or q8. */
+INLINE void words_begin(inputs *words, int rows, const tile *t, int64_t group)
 {
     const linear_job *j = t->j;
-    const vi bias = vi_set1(j->prepared + (t->row + r) * j->row_bytes + linear_row_groups(j->in) + 4 * group);
-    float *to = t->sums + r * LINEAR_PANEL;
-    FOR (c, n) {
-        const vf s = (vf)(vu_wide((const uint16_t *)(const void *)scales + c * VL) << 16);
-        vf_store(to + c * VL, vf_fma(vf_of_vi(s4_sum(sum[c]) + bias), s, vf_load(to + c * VL)));
-    }
+    inputs_begin(words, rows, j->prepared + t->row * j->row_bytes + linear_row_groups(j->in) + 4 * group, j->row_bytes);
 }
 
 INLINE void int4_tile(int rows, int columns, const tile *t)
 {
     const int n = columns * LANES;
     const int64_t step = line_step(t);
+    inputs x, words;
+    inputs_begin(&x, rows, prepared_row(t->j, t->row) + 8 * t->from, t->j->row_bytes);
+    words_begin(&words, rows, t, t->from / INT4_LINES);
     for (int64_t k = t->from; k < t->end; k += INT4_LINES) {
         const int64_t group = k / INT4_LINES;
         const char *line = line_at(t, k);
@@ -430,8 +454,7 @@ INLINE void int4_tile(int rows, int columns, const tile *t)
                 high[c] = W4_HIGH(w);
             }
             FOR (r, rows) {
-                const char *x = prepared_row(t->j, t->row + r) + (k + l) * 8;
-                const x4 a = x4_load(x), b = x4_load(x + 4);
+                const x4 a = x4_load(inputs_of(&x, r) + 8 * l), b = x4_load(inputs_of(&x, r) + 8 * l + 4);
                 FOR (c, n) {
                     sum[r][c] = W4_DOT(sum[r][c], low[c], a);
                     sum[r][c] = W4_DOT(sum[r][c], high[c], b);
@@ -440,28 +463,34 @@ INLINE void int4_tile(int rows, int columns, const tile *t)
         }
         const char *scales =
             t->panel + group * linear_group_bytes(LINEAR_INT4, t->columns) + t->first * 2 * LINEAR_COLUMN;
-        FOR (r, rows)
-            group_add(n, t, scales, group, r, sum[r]);
+        int4_add(rows, n, (const uint16_t *)(const void *)scales, &words, sum, t->sums);
+        inputs_step(&x, rows, LINEAR_GROUP);
+        inputs_step(&words, rows, 4);
     }
 }
 
-/* Multiply the integer sums of a group of q8 by the scales of x and of the weights, and add them to the sums of a
- * row. */
-INLINE void q8_add(int n, const tile *t, const float *scales, int64_t group, int r, const vi *sum)
+/* Multiply the integer sums of a group of q8 by the scales of x and of the weights, and add them to the sums of all
+ * rows. `at` are the words of the group in each row, `scale` the bytes from one to its scale. */
+INLINE void q8_add(int rows, int n, const float *scales, const inputs *at, int64_t scale, vi sum[MAX_ROWS][MAX_VECTORS],
+                   float *to)
 {
-    const linear_job *j = t->j;
-    const char *at = j->prepared + (t->row + r) * j->row_bytes + linear_row_groups(j->in) + 4 * group;
-    const vi bias = vi_set1(at);
-    const vf x = (vf)vi_set1(at + 4 * linear_ceil(j->in, LINEAR_GROUP));
-    float *to = t->sums + r * LINEAR_PANEL;
-    FOR (c, n)
-        vf_store(to + c * VL, vf_fma(vf_of_vi(sum[c] + bias) * x, vf_load(scales + c * VL), vf_load(to + c * VL)));
+    FOR (r, rows) {
+        const vi bias = vi_set1(inputs_of(at, r));
+        const vf x = (vf)vi_set1(inputs_of(at, r) + scale);
+        FOR (c, n) {
+            float *all = to + r * LINEAR_PANEL + c * VL;
+            vf_store(all, vf_fma(vf_of_vi(sum[r][c] + bias) * x, vf_load(scales + c * VL), vf_load(all)));
+        }
+    }
 }
 
 INLINE void q8_tile(int rows, int columns, const tile *t)
 {
     const int n = columns * LANES;
-    const int64_t step = line_step(t);
+    const int64_t step = line_step(t), scale = 4 * linear_ceil(t->j->in, LINEAR_GROUP);
+    inputs x, words;
+    inputs_begin(&x, rows, prepared_row(t->j, t->row) + 4 * t->from, t->j->row_bytes);
+    words_begin(&words, rows, t, t->from / Q8_LINES);
     for (int64_t k = t->from; k < t->end; k += Q8_LINES) {
         const int64_t group = k / Q8_LINES;
         const char *line = line_at(t, k);
@@ -475,11 +504,12 @@ INLINE void q8_tile(int rows, int columns, const tile *t)
             fetch(t, k + l - t->from);
             FOR (c, n)
                 w[c] = wq_load(line + c * VL * 4);
-            ADD_ROWS(rows, n, sum, WQ_DOT, w, x4, x4_load(prepared_row(t->j, t->row + r) + (k + l) * 4))
+            ADD_ROWS(rows, n, sum, WQ_DOT, w, x4, x4_load(inputs_of(&x, r) + 4 * l))
         }
         const char *scales =
             t->panel + group * linear_group_bytes(LINEAR_Q8, t->columns) + t->first * 4 * LINEAR_COLUMN;
-        FOR (r, rows)
-            q8_add(n, t, (const float *)(const void *)scales, group, r, sum[r]);
+        q8_add(rows, n, (const float *)(const void *)scales, &words, scale, sum, t->sums);
+        inputs_step(&x, rows, LINEAR_GROUP);
+        inputs_step(&words, rows, 4);
     }
 }

@@ -15,8 +15,9 @@ RPI_TARGET_BEGIN("avx2,fma,f16c")
 #define MAX_ROWS                 6
 #define GROUPED(type)            ((type) == LINEAR_F32 || (type) == LINEAR_INT8)
 #define INT8_ENDS(rows, columns) 1
-/* 5 x 16 sums of int8 and q8 leave 6 of 16 registers for operands; 3 x 32 sums of int4 are faster than 6 x 16. */
-#define GROUP_ROWS(type) ((type) == LINEAR_INT8 || (type) == LINEAR_Q8 ? 5 : (type) == LINEAR_INT4 ? 3 : MR)
+/* 5 x 16 sums of bf16, int8 and q8 leave 6 of 16 registers for operands; 3 x 32 sums of int4 are faster than 6 x 16. */
+#define GROUP_ROWS(type)                                                                                               \
+    ((type) == LINEAR_BF16 || (type) == LINEAR_INT8 || (type) == LINEAR_Q8 ? 5 : (type) == LINEAR_INT4 ? 3 : MR)
 #include "processor/avx2.h"
 #include "processor/vector_ops.h"
 #include "linear/sets/avx2_integers.h"

@@ -24,14 +24,14 @@ extern const linear_ops linear_ops_avx2;
  * weights are. */
 #define X8_BYTES          1
 #define X8_UNSIGNED       1
-#define w8_load(p)        vi_load(p)
+#define w8_load(p)        held(vi_load(p))
 #define x8_load(p)        vi_set1(p)
 #define W8_DOT(sum, w, x) ((vi)_mm256_dpbusd_avx_epi32((__m256i)(sum), (__m256i)(x), (__m256i)(w)))
 #define x4_load(p)        vi_set1(p)
 #define W4_DOT(sum, w, x) ((vi)_mm256_dpbusd_avx_epi32((__m256i)(sum), (__m256i)(w), (__m256i)(x)))
 #define s4_sum(sum)       (sum)
 #define Q8_UNSIGNED       1
-#define wq_load(p)        vi_load(p)
+#define wq_load(p)        held(vi_load(p))
 #define WQ_DOT(sum, w, x) W4_DOT(sum, w, x)
 typedef vi w8, x8, w4, x4, s4, wq;
 #include "linear/kernels/template.h"
