@@ -44,7 +44,7 @@ def row(name, tokens):
 
 def texts(name, given):
     """Convert a sequence of texts to a list."""
-    if isinstance(given, (bytes, os.PathLike)) or not hasattr(given, "__iter__"):
+    if isinstance(given, (bytes, os.PathLike, dict, set, frozenset)) or not hasattr(given, "__iter__"):
         raise TypeError(f"{name} is of type {type(given).__name__}; it must be a str or a sequence of str")
     given = list(given)
     for n, one in enumerate(given):
@@ -72,5 +72,15 @@ def rows(model, given, tokens, what="texts", other="tokens"):
         many = not isinstance(given, str)
         return [model.tokenize(one) for one in (texts(what, given) if many else [given])], many
     if is_many(tokens):
-        return [row(f"{other}[{n}]", one) for n, one in enumerate(tokens)], True
-    return [row(other, tokens)], False
+        return [_known(f"{other}[{n}]", one, model.config.vocab) for n, one in enumerate(tokens)], True
+    return [_known(other, tokens, model.config.vocab)], False
+
+
+def _known(name, tokens, vocab):
+    """Like row, for tokens that must be in the vocabulary."""
+    found = row(name, tokens)
+    outside = np.flatnonzero(found >= vocab)
+    if outside.size:
+        raise ValueError(f"{name}: token {outside[0]} is {found[outside[0]]}, and the vocabulary has {vocab} (use 0 to "
+                         f"{vocab - 1})")
+    return found
