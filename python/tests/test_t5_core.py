@@ -1,6 +1,5 @@
 """The extension module relpos.t5._core: wrong arguments raise, no call keeps references or memory, and a model that is
 closed during a call is freed after it.  SPDX-License-Identifier: Apache-2.0"""
-import ctypes
 import gc
 import pathlib
 import signal
@@ -8,6 +7,7 @@ import sys
 import threading
 import weakref
 
+import leaks
 import numpy as np
 import pytest
 import relpos.t5
@@ -102,37 +102,10 @@ def run(name, model):
         assert name not in RAISES
 
 
-class Memory(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_size_t) for name in (
-        "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")]
-
-
-def in_use():
-    """Return the bytes that malloc has given out, with glibc, and the blocks of Python."""
-    gc.collect()
-    libc = ctypes.CDLL(None)
-    if not hasattr(libc, "mallinfo2"):
-        return 0, sys.getallocatedblocks()
-    libc.mallinfo2.restype = Memory
-    found = libc.mallinfo2()
-    return found.uordblks + found.hblkhd, sys.getallocatedblocks()
-
-
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_keeps_nothing(name):
-    """Neither references, nor memory, nor the model open. Caches grow in some rounds, by up to 3700 bytes; a leak grows
-    in each, by at least 32 bytes (the smallest block of malloc) or a block of Python for each call."""
-    grown = []
-    for _ in range(3):
-        before = in_use()
-        model = core.open(PATH, "f32", 1, None, None, False)
-        references = [sys.getrefcount(x) for x in (model, ROW, FEW, stop)]
-        for _ in range(200):
-            run(name, model)
-        assert [sys.getrefcount(x) for x in (model, ROW, FEW, stop)] == references
-        core.close(model)
-        grown.append([now - then for now, then in zip(in_use(), before)])
-    assert min(kept for kept, _ in grown) < 200 * 32 and min(kept for _, kept in grown) < 200, grown
+    leaks.check_that_nothing_is_kept(lambda: core.open(PATH, "f32", 1, None, None, False), core.close,
+                                     lambda model: run(name, model), (ROW, FEW, stop))
 
 
 @pytest.mark.parametrize("name", sorted({name.partition(":")[0] for name in CALLS} - {"open", "fasta", "drafted"}))
