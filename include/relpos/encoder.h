@@ -120,6 +120,7 @@ typedef struct rp_encoder_info {
     int32_t token_types;   /* number of token types; 0: the model has none */
     int32_t pad;           /* the padding token */
     int32_t packed;        /* 1: the model is a packed file; 0: a folder */
+    int32_t plain_scores;  /* 1: CrossEncoder of sentence-transformers gives logits; 0: it gives their sigmoids */
 } rp_encoder_info;
 
 /* Return the sizes and properties of a model. The model owns them. */
@@ -207,6 +208,7 @@ RP_API rp_status rp_encoder_logits(const rp_encoder *model, int64_t n, const rp_
 
 /* Classify texts or pairs: rp_encoder_tokenize with max_tokens = vector_tokens and rp_encoder_logits, then sigmoid if
  * there is one label or problem_type of config.json is multi_label_classification, otherwise softmax over the labels.
+ * If problem_type is regression, scores are the logits.
  *
  * Shapes   scores [n, labels]
  * Progress as in rp_encoder_hidden.

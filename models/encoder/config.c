@@ -108,8 +108,10 @@ static void read_scores(model_reader *r, encoder_config *c)
                *old = model_string(r, "sbert_ce_default_activation_function", ""),
                *name = json_string_value(json_object_get(inner, "activation_fn")), *used = name != NULL ? name : old,
                *dot = strrchr(used, '.');
-    c->multi_label = strcmp(problem, "multi_label_classification") == 0;
-    c->plain_score = dot != NULL && strcmp(dot, ".Identity") == 0;
+    c->scores = strcmp(problem, "regression") == 0                                     ? ENCODER_LOGITS
+                : c->labels == 1 || strcmp(problem, "multi_label_classification") == 0 ? ENCODER_SIGMOID
+                                                                                       : ENCODER_SOFTMAX;
+    c->plain_score = used[0] == 0 ? c->labels > 1 : dot != NULL && strcmp(dot, ".Identity") == 0;
     if (used[0] != 0 && !c->plain_score && (dot == NULL || strcmp(dot, ".Sigmoid") != 0) && r->status == RP_OK)
         r->status = model_fail(RP_E_UNSUPPORTED,
                                "%s: the activation of scores is \"%s\", which is not supported (use Sigmoid or "

@@ -76,6 +76,9 @@ const encoder_architecture *encoder_find_architecture(const char *type, const ch
 
 #define ENCODER_MAX_LAYERS 4096
 
+/* What rp_encoder_classify makes of logits. */
+typedef enum encoder_function { ENCODER_SOFTMAX, ENCODER_SIGMOID, ENCODER_LOGITS } encoder_function;
+
 /* A model, as its architecture and config.json describe it. */
 typedef struct encoder_config {
     const encoder_architecture *row;
@@ -98,8 +101,8 @@ typedef struct encoder_config {
     int32_t pad;
     int64_t labels;          /* of the classification head; 0: no head */
     char **label;            /* [labels] */
-    bool multi_label;        /* problem_type is multi_label_classification */
-    bool plain_score;        /* a reranker gives its logit, not the sigmoid of it */
+    encoder_function scores; /* of rp_encoder_classify */
+    bool plain_score;        /* CrossEncoder gives logits, not their sigmoids */
     int64_t named_positions; /* max_position_embeddings; -1: not given */
 } encoder_config;
 

@@ -146,7 +146,8 @@ static void fill_info(rp_encoder *m)
                                 .has_tokenizer = m->tokenizer != NULL,
                                 .token_types = (int32_t)c->token_types,
                                 .pad = c->pad,
-                                .packed = m->file != NULL};
+                                .packed = m->file != NULL,
+                                .plain_scores = c->plain_score};
 }
 
 static rp_status find_type(const char *name, int *type)

@@ -136,10 +136,10 @@ rp_status rp_encoder_classify(const rp_encoder *m, int64_t n, const rp_encoder_t
     if (status != RP_OK)
         return status;
     const int64_t labels = m->config.labels;
-    if (labels == 1 || m->config.multi_label)
+    if (m->config.scores == ENCODER_SIGMOID)
         for (int64_t k = 0; k < n * labels; k++)
             scores[k] = sigmoid(scores[k]);
-    else
+    else if (m->config.scores == ENCODER_SOFTMAX)
         for (int64_t k = 0; k < n; k++)
             softmax(scores + k * labels, labels);
     return RP_OK;

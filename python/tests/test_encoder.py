@@ -205,6 +205,46 @@ def test_classify_returns_what_the_pipeline_returns(models):
         [pair, pair])
 
 
+def with_config(name, folder, **keys):
+    """Copy a model, with other keys in its config.json."""
+    shutil.copytree(DATA / name, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **keys}))
+    return folder
+
+
+@pytest.mark.parametrize("name, problem", [
+    (name, problem) for name in ("rank", "labels")
+    for problem in ("regression", "multi_label_classification", "single_label_classification", None)
+    if (name, problem) != ("rank", "single_label_classification")])  # transformers refuses it
+def test_the_problem_type_decides_the_scores(name, problem, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    folder = with_config(name, tmp_path / "m", problem_type=problem)
+    pipeline = transformers.pipeline("text-classification", str(folder), device="cpu", dtype="float32")
+    texts = expected("labels")["texts"]
+    with relpos.Encoder(folder, type="f32") as model:
+        want = pipeline(texts, truncation=True, max_length=30, top_k=None)
+        assert same(model.classify(texts, top_k=None), want, 16 * expected(name)["error"])
+
+
+@pytest.mark.parametrize("name", ["rank", "labels"])
+@pytest.mark.parametrize("function", [None, "torch.nn.modules.linear.Identity",
+                                      "torch.nn.modules.activation.Sigmoid"])
+def test_the_activation_function_of_the_config(name, function, tmp_path):
+    library = pytest.importorskip("sentence_transformers")
+    keys = {} if function is None else {"sentence_transformers": {"activation_fn": function, "version": "6.2.0"}}
+    folder = with_config(name, tmp_path / "m", **keys)
+    peer = library.CrossEncoder(str(folder), device="cpu", max_length=30)
+    peer.model.float()
+    pairs = [pair for pair in expected("rank")["texts"] if "" not in pair]
+    with relpos.Encoder(folder, type="f32") as model:
+        for options in ({}, {"apply_softmax": True}):
+            got, want = model.predict(pairs, **options), peer.predict(pairs, **options)
+            assert got.shape == want.shape and got.dtype == want.dtype
+            np.testing.assert_allclose(got, want, atol=16 * expected(name)["error"])
+        assert model.predict(pairs[0]).shape == want[0].shape
+
+
 def same(got, want, error):
     """Compare lists and dicts; numbers may differ by `error`."""
     if isinstance(want, float):
@@ -248,6 +288,8 @@ def test_scores_with_an_activation_function(models):
     np.testing.assert_allclose(scores, [[row[label] for label in model.labels] for row in every], rtol=1e-6)
     assert model.predict(pairs[0], activation_fn=torch.nn.Identity()).shape == (3,)
     assert isinstance(models["rank"].predict(pairs, convert_to_tensor=True), torch.Tensor)
+    with pytest.raises(ValueError, match=r"activation_fn returned the shape \(2, 0\); it must be \(2, 3\)"):
+        model.predict(pairs, activation_fn=lambda logits: logits[:, :0])
 
 
 # ---------------------------------------------------------------------------------------------- the same arguments
@@ -385,8 +427,12 @@ SEARCH = [
     (lambda m: m.encode(tokens="1 2"), TypeError, "tokens are of type str"),
     (lambda m: m.encode(tokens=[1.5]), TypeError, "integers"),
     (lambda m: m.encode(tokens=[[1], [-1]]), ValueError, r"tokens\[1\]"),
-    (lambda m: m.encode(tokens=[10**6]), ValueError, "token 0 is 1000000; it must be from 0 to 97"),
-    (lambda m: m.encode(tokens=[5] * 39), ValueError, "39"),
+    (lambda m: m.encode(tokens=[10**6]), ValueError, r"^tokens: token 0 is 1000000, and the vocabulary has 98"),
+    (lambda m: m.encode(tokens=[[5]] * 40 + [[5, 98]]), ValueError, r"^tokens\[40\]: token 1 is 98"),
+    (lambda m: m.encode(tokens=[5] * 39), ValueError, "^tokens has 39 tokens; the model takes at most 38"),
+    (lambda m: m.encode(tokens=[[5]] * 40 + [[5] * 39]), ValueError, r"^tokens\[40\] has 39 tokens"),
+    (lambda m: m.encode({"text": "a"}), TypeError, "inputs is of type dict"),
+    (lambda m: m.encode({"a", "b"}), TypeError, "inputs is of type set"),
     (lambda m: m.encode("a", prompt_name="none"), ValueError, 'no prompt has the name "none"'),
     (lambda m: m.encode("a", prompt_name="query", prompt="b"), TypeError, "give only one"),
     (lambda m: m.encode(tokens=[5], prompt="b"), TypeError, "tokens= has no text"),
@@ -431,17 +477,17 @@ RANKER = [
     (lambda m: m.predict([("a", "b"), ("c",)]), TypeError, r"inputs\[1\] is a tuple of \(str\)"),
     (lambda m: m.predict([("a", "b"), ("c", 3)]), TypeError, r"inputs\[1\] is a tuple of \(str, int\)"),
     (lambda m: m.predict([("a", "b"), {"text": "c"}]), TypeError, r"inputs\[1\] is of type dict"),
+    (lambda m: m.predict({("a", "b"), ("c", "d")}), TypeError, "inputs is of type set"),
+    (lambda m: m.rank("a", {"b": 1}), TypeError, "documents is of type dict"),
     (lambda m: m.predict(None), TypeError, "inputs is of type NoneType"),
     (lambda m: m.predict([("a", "\udc80")]), ValueError, "surrogates"),
     (lambda m: m.predict([("a", "b")], activation_fn="sigmoid"), TypeError, "activation_fn is of type str"),
-    (lambda m: m.predict([("a", "b")], activation_fn=lambda x: x[:, :0]), ValueError, r"the shape \(1, 0\)"),
     (lambda m: m.rank(3, ["a"]), TypeError, "query is of type int"),
     (lambda m: m.rank("a", "b"), TypeError, "documents is of type str"),
     (lambda m: m.rank("a", ["b", 3]), TypeError, r"documents\[1\] is of type int"),
     (lambda m: m.rank("a", ["b"], 0), ValueError, "top_k is 0"),
 ]
 LABELS = [
-    (lambda m: m.predict([("a", "b")]), ValueError, "the model has 3 labels"),
     (lambda m: m.rank("a", ["b"]), ValueError, "the model has 3 labels"),
     (lambda m: m.classify(3), TypeError, "inputs is of type int"),
     (lambda m: m.classify(["a", 3]), TypeError, r"inputs\[1\] is of type int"),
@@ -478,16 +524,14 @@ def test_a_closed_model():
 
 
 def test_notes_are_warnings(tmp_path):
-    shutil.copytree(DATA / "labels", tmp_path, dirs_exist_ok=True)
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**config, "a_new_key": 3}))
+    folder = with_config("labels", tmp_path / "m", a_new_key=3)
     with pytest.warns(UserWarning, match="a_new_key") as caught:
-        relpos.Encoder(tmp_path).close()
+        relpos.Encoder(folder).close()
     assert [one.filename for one in caught] == [__file__]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(UserWarning):
-            relpos.Encoder(tmp_path)
+            relpos.Encoder(folder)
 
 
 # ---------------------------------------------------------------------------------------------- progress, Ctrl-C

@@ -135,7 +135,7 @@ class Encoder(_models.Model):
         progress    as in `relpos.attention`
 
         Scores are probabilities: sigmoids if the model has one label or if its problem_type is
-        multi_label_classification, else a softmax over the labels.
+        multi_label_classification, else a softmax over the labels. If problem_type is regression, they are the logits.
 
         Returns what the pipeline does. Without top_k, a list with a dict {"label", "score"} for each text (a dict for
         one pair). With top_k, a list of dicts for one text, or a list of such lists.
@@ -151,7 +151,7 @@ class Encoder(_models.Model):
         inputs             a pair of str, which gives one score, or a sequence of pairs
         prompt_name        None: reranking has no prompts. The same holds for prompt
         activation_fn      a function of a torch tensor of logits (pairs, labels), such as torch.nn.Identity(); None:
-                           that of config.json, or sigmoid. A model with several labels needs one
+                           that of config.json; without one, sigmoid, or with several labels none
         apply_softmax      with several labels, apply softmax to the scores of each pair
         convert_to_numpy   and the arguments not listed here are as in `encode`
 

@@ -32,6 +32,7 @@ class Encoder:
     token_types: int
     pad: int
     packed: int
+    plain_scores: int
     def __init__(self, path: str | os.PathLike[str], *, type: Literal["f32", "f16", "bf16", "q8", "int8"] | None = None,
                  threads: int | None = None) -> None: ...
     @property

@@ -125,7 +125,7 @@ def _states(model, found, tokens, prompt, batch, value, report):
     """Yield the hidden states of each text, its vector, or a dict of all results."""
     width, types = model.config.vector_width, None
     if found is None:
-        ids, prompt = rows(model, None, tokens)[0], ""
+        ids, prompt = _fitting(model, *rows(model, None, tokens)), ""
     else:
         prompt = _default_prompt(model) if prompt is None else prompt
         ids, types = tokens_of(model, [prompt + one for one in found])
@@ -140,6 +140,15 @@ def _states(model, found, tokens, prompt, batch, value, report):
         yield vector if value else {
             "input_ids": ids[n], **({"token_type_ids": types[n]} if types else {}),
             "attention_mask": np.ones(len(ids[n]), np.int32), "token_embeddings": states, "sentence_embedding": vector}
+
+
+def _fitting(model, ids, many):
+    """Return sequences of tokens that the model takes."""
+    limit = model.config.max_tokens
+    for n, one in enumerate(ids):
+        if 0 < limit < len(one):
+            raise ValueError(f"tokens{f'[{n}]' * many} has {len(one)} tokens; the model takes at most {limit} (cut it)")
+    return ids
 
 
 def _default_prompt(model):

@@ -67,20 +67,21 @@ def refuse_prompts(prompt_name, prompt):
 
 def predict(model, inputs, batch, activation, softmax, kind, progress):
     single = isinstance(inputs, (list, tuple, np.ndarray)) and len(inputs) > 0 and isinstance(inputs[0], str)
-    if not single and (isinstance(inputs, (str, bytes, dict)) or not hasattr(inputs, "__iter__")):
+    if not single and (isinstance(inputs, (str, bytes, dict, set, frozenset)) or not hasattr(inputs, "__iter__")):
         raise TypeError(f"inputs is {_shown(inputs)}; it must be a pair of str or a sequence of pairs")
     _need_head(model)
     pairs = [_pair("inputs", inputs)] if single else [_pair(f"inputs[{n}]", one) for n, one in enumerate(inputs)]
     labels = len(model.config.labels)
-    if labels > 1 and activation is None:
-        raise ValueError(f"the model has {labels} labels; a reranker has one (use classify, or give activation_fn, for "
-                         "example torch.nn.Identity())")
     with Shown(progress, "predict") as report:
-        if activation is None:
+        if activation is None and labels == 1:
             scores = np.empty(len(pairs), np.float32)
             _core.rerank(model._handle, pairs, scores, report)
         else:
-            scores = _activated(activation, _logits(model, pairs, batch, report), labels)
+            scores = _logits(model, pairs, batch, report)
+    if activation is not None:
+        scores = _activated(activation, scores, labels)
+    elif labels > 1 and not model.config.plain_scores:
+        scores = (1 / (1 + np.exp(-scores.astype(np.float64)))).astype(np.float32)
     if softmax and labels > 1:
         scores = np.exp(scores - scores.max(1, keepdims=True), dtype=np.float32)
         scores /= scores.sum(1, keepdims=True)

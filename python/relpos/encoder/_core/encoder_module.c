@@ -57,10 +57,10 @@ static PyObject *core_info(PyObject *module, PyObject *args)
 {
 #define INFO(name) FIELD(rp_encoder_info, name)
     static const field fields[] = {
-        INFO(kind),        INFO(type),         INFO(vocab),         INFO(width),      INFO(heads),
-        INFO(inner),       INFO(layers),       INFO(max_tokens),    INFO(parameters), INFO(bytes),
-        INFO(not_finite),  INFO(vector_width), INFO(vector_tokens), INFO(labels),     INFO(has_tokenizer),
-        INFO(token_types), INFO(pad),          INFO(packed),
+        INFO(kind),        INFO(type),         INFO(vocab),         INFO(width),        INFO(heads),
+        INFO(inner),       INFO(layers),       INFO(max_tokens),    INFO(parameters),   INFO(bytes),
+        INFO(not_finite),  INFO(vector_width), INFO(vector_tokens), INFO(labels),       INFO(has_tokenizer),
+        INFO(token_types), INFO(pad),          INFO(packed),        INFO(plain_scores),
     };
     (void)module;
     opened *m;
