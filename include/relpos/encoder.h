@@ -71,8 +71,8 @@ static inline rp_encoder_opening rp_encoder_opening_init(void)
 
 /* Open a model: a file that rp_encoder_pack wrote, which must not be written to until the model is closed, or a folder
  * that save_pretrained of transformers or of sentence-transformers wrote. The latter contains config.json,
- * model.safetensors or pytorch_model.bin (or shards with their index), and tokenizer.json. Optional: the modules.json
- * of sentence-transformers, which says how the vector of a text is made.
+ * model.safetensors or pytorch_model.bin (or shards with their index), and tokenizer.json or vocab.txt. Optional: the
+ * modules.json of sentence-transformers, which says how the vector of a text is made.
  *
  * Edges    the error lists the tensors that are missing, unknown or of the wrong shape. Norms, biases and tables
  *          remain f32. If there is no tokenizer, or it cannot be read, the model accepts tokens but no text; errors

@@ -1,6 +1,7 @@
 /* text.c -- the tokenizer of a model, and texts to tokens.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "encoder/encoder.h"
+#include "io/json.h"
 #include "tokenizer/tokenizer.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,39 +31,119 @@ static rp_status check_rows(rp_encoder *m, const char *path)
     return no_tokenizer(m, why);
 }
 
-/* Read tokenizer.json of a folder, or of a packed file. */
-static rp_status read_tokenizer(rp_encoder *m, const char *path)
+/* ------------------------------------------------------------------------------------------------ opening */
+
+/* The files beside a tokenizer. */
+enum { ADDED, CONFIG, SPECIAL, BESIDE };
+static const char *const beside_names[BESIDE] = {"added_tokens.json", "tokenizer_config.json",
+                                                 "special_tokens_map.json"};
+
+/* A tokenizer that is being opened. */
+typedef struct opening {
+    rp_encoder *m;
+    const char *folder;
+    const char *name;     /* of the file with the tokens */
+    char *beside[BESIDE]; /* contents; NULL: absent */
+} opening;
+
+/* Read a file of the folder as the tokenizer; leave m->tokenizer_text NULL if it does not exist. A packed file has the
+ * contents of the one that was used. */
+static rp_status read_tokens(opening *o, const char *name)
 {
+    rp_encoder *m = o->m;
+    char *path = model_join(o->folder, name);
     const io_tensor *t = m->file != NULL ? io_checkpoint_find(m->file, ENCODER_TOKENIZER) : NULL;
-    if (m->file == NULL)
-        return encoder_model_failed(
+    rp_status status = path != NULL ? RP_OK : encoder_no_memory();
+    o->name = name;
+    if (status == RP_OK && m->file == NULL)
+        status = encoder_model_failed(
             model_read_file(&m->files, path, TOK_MAX_FILE, &m->tokenizer_text, &m->tokenizer_size));
-    if (t == NULL)
-        return RP_OK;
+    free(path);
+    if (status != RP_OK || t == NULL)
+        return status;
     m->tokenizer_text = malloc(t->bytes + 1);
     if (m->tokenizer_text == NULL)
         return encoder_no_memory();
     memcpy(m->tokenizer_text, t->data, t->bytes);
     m->tokenizer_size = t->bytes;
+    o->name = t->bytes > 0 && m->tokenizer_text[0] == '{' ? "tokenizer.json" : "vocab.txt";
     return RP_OK;
+}
+
+static rp_status read_beside(opening *o)
+{
+    rp_status status = RP_OK;
+    for (int k = 0; k < BESIDE && status == RP_OK; k++) {
+        size_t size;
+        char *path = model_join(o->folder, beside_names[k]);
+        status = path != NULL ? encoder_model_failed(model_read_text(&o->m->files, path, &o->beside[k], &size))
+                              : encoder_no_memory();
+        free(path);
+    }
+    return status;
+}
+
+/* Set *rules to those that AutoTokenizer of transformers 5 chooses: by the class in tokenizer_config.json, or else by
+ * the kind of the model. */
+static rp_status find_rules(const opening *o, tok_rules *rules)
+{
+    static const struct {
+        const char *class, *type;
+        tok_rules rules;
+    } known[] = {{"BertTokenizer", "bert", TOK_RULES_BERT},
+                 {"DistilBertTokenizer", "", TOK_RULES_BERT},
+                 {"ElectraTokenizer", "", TOK_RULES_BERT},
+                 {"MPNetTokenizer", "mpnet", TOK_RULES_MPNET}};
+    json_error_t error;
+    bool no_memory = false;
+    const char *text = o->beside[CONFIG];
+    json_t *root = text != NULL ? io_json(text, strlen(text), JSON_DECODE_INT_AS_REAL, &error, &no_memory) : NULL;
+    const char *class = json_string_value(json_object_get(root, "tokenizer_class"));
+    const size_t n = class != NULL ? strlen(class) : 0, size = n > 4 && strcmp(class + n - 4, "Fast") == 0 ? n - 4 : n;
+    *rules = TOK_RULES_FILE;
+    for (size_t k = 0; k < sizeof known / sizeof *known; k++)
+        if (class != NULL ? strncmp(class, known[k].class, size) == 0 && strlen(known[k].class) == size
+                          : strcmp(o->m->config.row->type, known[k].type) == 0)
+            *rules = known[k].rules;
+    json_decref(root);
+    return no_memory ? encoder_no_memory() : RP_OK;
+}
+
+static tok_file file_of(const opening *o, int k)
+{
+    return (tok_file){o->beside[k], o->beside[k] != NULL ? (int64_t)strlen(o->beside[k]) : 0, beside_names[k]};
+}
+
+static rp_status open_tokens(const opening *o)
+{
+    rp_encoder *m = o->m;
+    char err[TOK_ERR_MAX] = "";
+    tok_beside beside = {file_of(o, ADDED), file_of(o, CONFIG), file_of(o, SPECIAL), TOK_RULES_FILE};
+    const rp_status status = find_rules(o, &beside.rules);
+    if (status != RP_OK)
+        return status;
+    const tok_status made =
+        tok_open_beside(&m->tokenizer, m->tokenizer_text, (int64_t)m->tokenizer_size, o->name, 0, &beside, err);
+    return made == TOK_OK       ? check_rows(m, o->name)
+           : made == TOK_FAILED ? encoder_fail(RP_E_NOMEM, "%s", err)
+                                : no_tokenizer(m, err);
 }
 
 rp_status encoder_find_tokenizer(rp_encoder *m, const char *folder)
 {
-    char *path = model_join(folder, "tokenizer.json"), err[TOK_ERR_MAX] = "";
-    if (path == NULL)
-        return encoder_no_memory();
-    rp_status status = read_tokenizer(m, path);
+    opening o = {.m = m, .folder = folder};
+    rp_status status = read_tokens(&o, "tokenizer.json");
     if (status == RP_OK && m->tokenizer_text == NULL)
-        status = no_tokenizer(m, "its folder has no tokenizer.json (save the tokenizer with transformers)");
-    else if (status == RP_OK) {
-        const tok_status made =
-            tok_open_memory(&m->tokenizer, m->tokenizer_text, (int64_t)m->tokenizer_size, path, 0, err);
-        status = made == TOK_OK       ? check_rows(m, path)
-                 : made == TOK_FAILED ? encoder_fail(RP_E_NOMEM, "%s", err)
-                                      : no_tokenizer(m, err);
-    }
-    free(path);
+        status = read_tokens(&o, "vocab.txt");
+    if (status == RP_OK)
+        status = read_beside(&o);
+    if (status == RP_OK && m->tokenizer_text == NULL)
+        status =
+            no_tokenizer(m, "its folder has no tokenizer.json or vocab.txt (save the tokenizer with transformers)");
+    else if (status == RP_OK)
+        status = open_tokens(&o);
+    for (int k = 0; k < BESIDE; k++)
+        free(o.beside[k]);
     return status;
 }
 

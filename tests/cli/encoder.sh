@@ -93,6 +93,23 @@ printf 'The cat sleeps.\nStocks fell.\n' >"$T/two"
 check 'rerank of the page' 2 "$("$program" rerank $data/rank --query 'where is the cat' <"$T/two" | wc -l)"
 check 'classify of the page' 1 "$(head -n 1 "$T/two" | "$program" classify $data/labels --all | wc -l)"
 
+# vocab.txt, as BERT's first folders have it
+mkdir "$T/made/vocab"
+cp $data/rank/config.json $data/rank/model.safetensors "$T/made/vocab/"
+python3 - $data/rank "$T/made/vocab" <<'PY'
+import json, pathlib, sys
+rank, to = map(pathlib.Path, sys.argv[1:])
+pieces = json.load(open(rank / "tokenizer.json"))["model"]["vocab"]
+(to / "vocab.txt").write_text("".join(p + "\n" for p in sorted(pieces, key=pieces.get)))
+names = {"cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]", "pad_token": "[PAD]", "mask_token": "[MASK]"}
+(to / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer", "model_max_length": 30} | names))
+PY
+"$program" rerank "$T/made/vocab" "$T/pairs.txt" --type f32 >"$T/scores5"
+same 'vocab.txt' "$T/scores" "$T/scores5"
+ok pack "$T/made/vocab" --type f32 -o "$T/made/vocab.relpos"
+"$program" rerank "$T/made/vocab.relpos" "$T/pairs.txt" >"$T/scores6"
+same 'vocab.txt in a packed file' "$T/scores" "$T/scores6"
+
 # a model of the T5 family: as relpos t5 encode
 ok embed tests/t5/sentence/new tests/t5/sentence/lines.txt -o "$T/made/t5.npz"
 ok t5 encode tests/t5/sentence/new tests/t5/sentence/lines.txt -o "$T/made/t5encode.npz"

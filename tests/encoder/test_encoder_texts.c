@@ -213,7 +213,8 @@ static void refusals(void **state)
     fine(rp_encoder_embed(m, NULL, 0, NULL, NULL, NULL, NULL));
     fine(rp_encoder_open(&bare, "tests/encoder/data/bert", NULL));
     assert_int_equal(rp_encoder_about(bare)->has_tokenizer, 0);
-    refused(rp_encoder_embed(bare, NULL, 1, e.text, out, NULL, NULL), RP_E_UNSUPPORTED, "has no tokenizer.json");
+    refused(rp_encoder_embed(bare, NULL, 1, e.text, out, NULL, NULL), RP_E_UNSUPPORTED,
+            "has no tokenizer.json or vocab.txt");
     refused(rp_encoder_prompt(bare, NULL, &prompt), RP_E_UNSUPPORTED, "has no modules.json");
     rp_encoder_close(bare);
     close_model(m, &e);
