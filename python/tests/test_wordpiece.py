@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(PROGRAM is None, reason="build/dev has no tests/
 
 LINES = [line for path in sorted(root.glob("docs/*.md")) for line in path.read_text(encoding="utf-8").split("\n")]
 TEXTS = wordpiece_texts()
-RANDOM = [t.encode() for t in random_texts(10_000, 13)]
+RANDOM = [t.encode() for t in random_texts(3_000, 13)]
 
 
 def sized(text):
@@ -109,7 +109,7 @@ def test_folders_as_transformers(name, number, tmp_path):
     """vocab.txt and tokenizer.json get the rules of the class and of tokenizer_config.json."""
     transformers = pytest.importorskip("transformers")
     config, *beside = FOLDERS[name][number]
-    texts = [x for x in TEXTS + RANDOM[:2000] if x.decode("utf-8", "ignore").encode() == x]
+    texts = [x for x in TEXTS + RANDOM[:400] if x.decode("utf-8", "ignore").encode() == x]
     texts.append("Café CAFE\u0301 the The THE Ab C a b  [MASK] x<mask>, [E1][E2] 日本 once İ <S> <pad> [pad]".encode())
     pieces = PIECES if number == 0 else [p.replace(" ", "_") for p in PIECES]  # of equal lines, the last counts
     (tmp_path / "vocab.txt").write_bytes("\n".join(pieces).encode())
