@@ -130,7 +130,7 @@ static int run_classify(const cli_command *self, int argc, char **argv)
 const cli_command cmd_classify = {
     .name = "classify",
     .summary = "print the label of each text, with an encoder for classification",
-    .usage = "DIR [TEXTS] [options]      without TEXTS: lines of standard input",
+    .usage = "DIR|FILE [TEXTS] [options]      without TEXTS: lines of standard input",
     .example = "  echo 'I liked it.' | relpos classify distilled-sentiment\n"
                "  relpos classify nli-deberta-v3 pairs.tsv --column premise --pair hypothesis --all\n",
     .options = classify_options,
@@ -259,7 +259,7 @@ static int run_rerank(const cli_command *self, int argc, char **argv)
 const cli_command cmd_rerank = {
     .name = "rerank",
     .summary = "score texts for a query, with a cross-encoder",
-    .usage = "DIR [TEXTS] --query TEXT [options]      without TEXTS: lines of standard input",
+    .usage = "DIR|FILE [TEXTS] --query TEXT [options]      without TEXTS: lines of standard input",
     .example = "  relpos rerank ms-marco-MiniLM-L6-v2 notes.txt --query 'how do I pay?' --top 5\n"
                "  relpos rerank ms-marco-MiniLM-L6-v2 pairs.jsonl --column query --pair document\n",
     .options = rerank_options,

@@ -189,7 +189,7 @@ static int run(const cli_command *self, int argc, char **argv)
 const cli_command cmd_embed = {
     .name = "embed",
     .summary = "write one vector for each text, with an encoder such as all-mpnet-base-v2",
-    .usage = "DIR [TEXTS] -o OUT.npz [options]      without TEXTS: lines of standard input",
+    .usage = "DIR|FILE [TEXTS] -o OUT.npz [options]      without TEXTS: lines of standard input",
     .example = "  relpos embed all-mpnet-base-v2 notes.txt -o notes.npz\n"
                "  relpos embed all-mpnet-base-v2 table.csv --column title -o titles.npz --type q8\n",
     .options = options,
