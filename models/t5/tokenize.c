@@ -105,9 +105,10 @@ static rp_status use_none_of(rp_t5 *m, const char *folder)
     char why[TOK_ERR_MAX], safe[200];
     if (!model_has_file(folder, "vocab.json") || !model_has_file(folder, "merges.txt"))
         return use_none(m, "its folder has no tokenizer.json or spiece.model");
-    snprintf(why, sizeof why,
-             "%s: vocab.json and merges.txt are a byte-level BPE, which is not supported; it must be Unigram, as in T5",
-             io_safe(safe, sizeof safe, folder));
+    snprintf(
+        why, sizeof why,
+        "%s: vocab.json and merges.txt are not read; save the tokenizer with transformers, which writes tokenizer.json",
+        io_safe(safe, sizeof safe, folder));
     return opened(m, TOK_DAMAGED, why);
 }
 

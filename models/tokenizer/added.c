@@ -75,6 +75,7 @@ void tok_split_added(tok_work *w, const tok_matcher *matcher, const char *text, 
         int32_t index;
         int64_t n;
         for (int64_t at = 0; !w->stopped && (n = next_match(matcher, text, size, &at, &index)) > 0; at += n) {
+            tok_goes_on(w, n);
             const tok_added *token = &t->added[index];
             if (token->single_word && !is_single_word(text, size, at, at + n))
                 continue;

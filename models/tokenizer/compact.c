@@ -41,7 +41,7 @@ tok_status tok_compact(const char *data, int64_t size, const tok_beside *beside,
     *made = NULL;
     *made_size = 0;
     tok_status status = tok_open_beside(&t, data, size, "the tokenizer", 0, beside, err); /* check the file */
-    const bool unigram = status == TOK_OK && !t->wordpiece;
+    const bool unigram = status == TOK_OK && t->model == TOK_UNIGRAM;
     tok_close(t);
     if (!unigram || !tok_is_json(data, size))
         return status;

@@ -80,6 +80,22 @@ static int byte_of(const char *text, int64_t size)
     return digit(text[3]) < 0 ? -1 : digit(text[3]) * 16 + digit(text[4]);
 }
 
+/* Append the bytes of a token of byte-level BPE; a text with other characters stands for itself. */
+static void hold_bytes(decoding *s, const char *text, int64_t size)
+{
+    const int64_t start = s->held.size;
+    uint32_t c;
+    for (int64_t at = 0, n; at < size && (n = tok_utf8(text + at, size - at, &c)) > 0; at += n) {
+        const int byte = tok_character_byte(c);
+        if (byte < 0) {
+            s->held.size = start;
+            tok_text_add(&s->held, text, size);
+            return;
+        }
+        tok_text_add_byte(&s->held, (char)byte);
+    }
+}
+
 static void pass(decoding *s, int k, const char *text, int64_t size);
 
 /* Output the pending bytes like `tokenizers`: as text if they are valid UTF-8, otherwise as one U+FFFD per byte. */
@@ -119,6 +135,10 @@ static void pass(decoding *s, int k, const char *text, int64_t size)
         pass(s, k + 1, text, size);
         return;
     }
+    if (step->kind == TOK_DECODE_BYTE_LEVEL) {
+        hold_bytes(s, text, size);
+        return;
+    }
     tok_text *made = &s->scratch[k];
     if (made->failed)
         return;
@@ -135,11 +155,11 @@ static void pass(decoding *s, int k, const char *text, int64_t size)
     pass(s, k + 1, made->bytes, made->size);
 }
 
-/* Output the pending bytes when a run of byte tokens ends. Invalid bytes become U+FFFD for SentencePiece, and are
- * skipped for ByT5. */
+/* Output the pending bytes when a run of byte tokens ends. Each invalid byte becomes U+FFFD for SentencePiece, and each
+ * part of a character for byte-level BPE; for ByT5 they are skipped. */
 static void give_characters(decoding *s)
 {
-    const bool bytes = s->t->kind == TOK_BYTES;
+    const bool each = s->t->kind == TOK_SENTENCEPIECE, skips = s->t->kind == TOK_BYTES;
     int64_t at = 0;
     while (at < s->held.size) {
         const char *text = s->held.bytes + at;
@@ -148,9 +168,9 @@ static void give_characters(decoding *s)
         const int n = tok_utf8(text, left, &c);
         if (n > 0)
             tok_text_add(&s->out, text, n);
-        else if (!bytes)
+        else if (!skips)
             tok_text_add(&s->out, TOK_REPLACEMENT, TOK_REPLACEMENT_SIZE);
-        at += n > 0 ? n : bytes ? tok_utf8_broken(text, left) : 1;
+        at += n > 0 ? n : each ? 1 : tok_utf8_broken(text, left);
     }
     s->held.size = 0;
 }
@@ -229,11 +249,10 @@ static void next(decoding *s, int32_t id)
 
 static void end(decoding *s)
 {
-    if (s->t->kind != TOK_JSON)
-        give_characters(s);
     for (int k = 0; s->t->kind == TOK_JSON && k < s->t->n_steps; k++)
         if (s->t->steps[k].kind == TOK_DECODE_BYTES)
             pass_held(s, k + 1);
+    give_characters(s);
 }
 
 static void close_parts(decoding *s)

@@ -9,7 +9,9 @@
 static void encode_word(tok_work *w, const char *text, int64_t size, const int64_t *origins)
 {
     w->origins = origins;
-    if (w->t->wordpiece)
+    if (w->t->model == TOK_BPE)
+        tok_bpe(w, text, size);
+    else if (w->t->model == TOK_WORDPIECE)
         tok_wordpiece(w, text, size);
     else
         tok_unigram(w, text, size);
@@ -61,6 +63,26 @@ static void encode_words(tok_work *w, const char *text, int64_t size, bool at_st
         encode_word(w, text, size, w->mapped ? w->normalized.origins + (text - w->normalized.bytes) : NULL);
 }
 
+/* Apply the ByteLevel step: insert a space before the text if the settings require it, and encode each word. */
+static void encode_byte_level(tok_work *w, const char *text, int64_t size)
+{
+    const tokenizer *t = w->t;
+    const int64_t *origins = w->mapped ? w->normalized.origins + (text - w->normalized.bytes) : NULL;
+    if (t->prefix_space && text[0] != ' ') {
+        tok_edit e = {text, size, origins, 0, 0, &w->word, false};
+        w->word.size = 0;
+        tok_edit_add(&e, " ", 1, w->mapped ? origins[0] : 0);
+        tok_edit_keep(&e, size);
+        if (w->word.failed)
+            return;
+        text = w->word.bytes, size = w->word.size, origins = w->word.origins;
+    }
+    for (int64_t at = 0, n; at < size && !w->stopped; at += n) {
+        n = t->split == TOK_SPLIT_NONE ? size : tok_pattern_word(t->split, text + at, size - at);
+        encode_word(w, text + at, n, w->mapped ? origins + at : NULL);
+    }
+}
+
 /* Kinds of characters. Words are runs of characters of one kind. */
 enum { SPACE, ALONE, LETTER, OTHER }; /* SPACE: in no word; ALONE: a word by itself */
 
@@ -91,6 +113,10 @@ static void encode_normalized(tok_work *w, const char *text, int64_t size, int64
                                                [TOK_SPLIT_BERT] = bert_kind,
                                                [TOK_SPLIT_PUNCTUATION] = punctuation_kind,
                                                [TOK_SPLIT_WORDS] = words_kind};
+    if (w->t->byte_level) {
+        encode_byte_level(w, text, size);
+        return;
+    }
     if (w->t->split == TOK_SPLIT_NONE) {
         encode_words(w, text, size, from < w->front);
         return;
@@ -211,6 +237,8 @@ void tok_work_free(tok_work *w)
     tok_text_free(&w->word);
     free(w->marks);
     free(w->nodes);
+    free(w->symbols);
+    free(w->queue);
 }
 
 tok_status tok_work_status(const tok_work *w, int64_t size, char err[TOK_ERR_MAX])
@@ -223,8 +251,11 @@ tok_status tok_work_status(const tok_work *w, int64_t size, char err[TOK_ERR_MAX
             "a text of %lld bytes: the tokenizer's normalizer turns N bytes into more than 64 N + 1024 (use "
             "another tokenizer)",
             (long long)size);
+    if (w->word_too_long)
+        return tok_fail(err, TOK_DAMAGED, "a text of %lld bytes: a word has more than %d bytes (encode it in parts)",
+                        (long long)size, TOK_MAX_WORD);
     const bool failed = w->valid.failed || w->normalized.failed || w->other.failed || w->word.failed ||
-                        w->nodes_failed || w->ids.failed || w->spans.failed;
+                        w->nodes_failed || w->symbols_failed || w->ids.failed || w->spans.failed;
     return failed ? tok_fail(err, TOK_FAILED, "out of memory while encoding a text of %lld bytes (encode it in parts)",
                              (long long)size)
                   : TOK_OK;

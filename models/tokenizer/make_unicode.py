@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Generate unicode_table.h, the properties of characters that the steps of BERT's tokenizers need, by asking
-the library `tokenizers` about every character. Its parts use different versions of Unicode, so its answers are the
-definition.
+"""Generate unicode_table.h, the properties of characters that the steps of BERT's tokenizers and of byte-level
+BPE need, by asking the library `tokenizers` about every character. Its parts use different versions of Unicode, so its
+answers are the definition.
 
     models/tokenizer/make_unicode.py > models/tokenizer/unicode_table.h
 
@@ -9,8 +9,9 @@ SPDX-License-Identifier: Apache-2.0"""
 import functools
 
 import tokenizers
+from tokenizers import Regex
 from tokenizers.normalizers import NFC, NFD, BertNormalizer, Lowercase, StripAccents
-from tokenizers.pre_tokenizers import BertPreTokenizer, WhitespaceSplit
+from tokenizers.pre_tokenizers import BertPreTokenizer, Split, WhitespaceSplit
 
 CHARACTERS = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 HANGUL = range(0xAC00, 0xAC00 + 11172)
@@ -36,6 +37,12 @@ def ranges(characters):
 def words(pre_tokenizer):
     """Return the words of "a", a character and "b" for each character."""
     return [[word for word, _ in pre_tokenizer.pre_tokenize_str(f"a{c}b")] for c in CHARACTERS]
+
+
+def matches(regex):
+    """Return the characters that a regular expression matches."""
+    split = Split(Regex(regex), "removed")
+    return [c for c in CHARACTERS if not split.pre_tokenize_str(c)]
 
 
 def follows(a, b):
@@ -136,6 +143,8 @@ def main():
             found[-1][1] = ord(c)
         else:
             found.append([ord(c), ord(c), rank])
+    table("Category L", "tok_range letter_ranges[]", map(entry, ranges(matches(r"\p{L}"))))
+    table("Category N", "tok_range number_ranges[]", map(entry, ranges(matches(r"\p{N}"))))
     chinese = bert(handle_chinese_chars=True)
     table("Characters that handle_chinese_chars puts spaces around", "tok_range ideograph_ranges[]",
           map(entry, ranges(c for c in CHARACTERS if chinese(c) != c)))

@@ -35,6 +35,8 @@ void tok_close(tokenizer *t)
     free(t->tokens);
     free(t->by_piece);
     free(t->added);
+    free(t->merges.table);
+    free(t->merges.made);
     tok_trie_free(&t->pieces);
     tok_trie_free(&t->raw.trie);
     tok_trie_free(&t->normalized.trie);

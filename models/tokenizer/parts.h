@@ -81,7 +81,8 @@ typedef enum tok_decode_kind {
     TOK_DECODE_BYTES,
     TOK_DECODE_REPLACE,
     TOK_DECODE_JOIN,
-    TOK_DECODE_WORDPIECE
+    TOK_DECODE_WORDPIECE,
+    TOK_DECODE_BYTE_LEVEL
 } tok_decode_kind;
 typedef struct tok_decode_step {
     tok_decode_kind kind;
@@ -92,6 +93,7 @@ typedef struct tok_decode_step {
     int64_t pattern_size, content_size;
 } tok_decode_step;
 
+typedef enum tok_model { TOK_UNIGRAM, TOK_WORDPIECE, TOK_BPE } tok_model; /* of a tokenizer.json */
 typedef enum tok_kind { TOK_JSON, TOK_SENTENCEPIECE, TOK_BYTES } tok_kind;
 typedef enum tok_prepend { TOK_PREPEND_NEVER, TOK_PREPEND_FIRST, TOK_PREPEND_ALWAYS } tok_prepend;
 /* Pre-tokenizers that split a text into words by the kinds of its characters. */
@@ -100,7 +102,10 @@ typedef enum tok_split {
     TOK_SPLIT_WHITE,       /* WhitespaceSplit: between white space */
     TOK_SPLIT_BERT,        /* BertPreTokenizer: also around each punctuation character */
     TOK_SPLIT_PUNCTUATION, /* Punctuation: only there */
-    TOK_SPLIT_WORDS        /* Whitespace: between white space, and between words and other characters */
+    TOK_SPLIT_WORDS,       /* Whitespace: between white space, and between words and other characters */
+    TOK_SPLIT_GPT2,        /* the regular expressions of patterns.c, in its order */
+    TOK_SPLIT_CL100K,
+    TOK_SPLIT_QWEN2
 } tok_split;
 enum { TOK_MAX_STEPS = 8, TOK_MAX_ITEMS = 33 };
 
@@ -113,6 +118,30 @@ typedef struct tok_template {
     int n;
 } tok_template;
 
+/* A merge of two tokens that follow each other; an element of a hash table. */
+typedef struct tok_merge {
+    int32_t left, right, made; /* left = -1: the element is empty */
+    int32_t rank;              /* merges with a lower rank come first */
+} tok_merge;
+
+/* Return the first place of a pair in the table, before masking. */
+static inline uint32_t tok_merge_place(int32_t left, int32_t right)
+{
+    const uint64_t key = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) * 0x9e3779b97f4a7c15;
+    return (uint32_t)(key >> 32);
+}
+
+/* The model BPE. */
+typedef struct tok_merges {
+    tok_merge *table; /* [mask + 1] */
+    uint32_t mask;
+    int32_t *made; /* [n]: the token that the merge with this rank makes */
+    int32_t n;
+    bool skips;         /* bytes without a piece have no token */
+    bool fuse_unk;      /* unknown bytes that follow each other are one token */
+    bool ignore_merges; /* a word that is a piece is one token, whatever the merges make of it */
+} tok_merges;
+
 struct tokenizer {
     tok_kind kind;
     tok_text names;
@@ -123,7 +152,8 @@ struct tokenizer {
     int32_t eos, unk; /* -1: none */
 
     /* the model */
-    bool wordpiece;   /* WordPiece; otherwise Unigram */
+    tok_model model;
+    tok_merges merges;
     tok_trie pieces;  /* values are token numbers */
     uint32_t inner;   /* WordPiece: state of `pieces` after the prefix of pieces inside a word; 0: none has it */
     int64_t max_word; /* WordPiece: max characters of a word */
@@ -141,13 +171,15 @@ struct tokenizer {
     int n_norms;
     tok_graphemes graphemes;
     tok_split split;
+    bool byte_level;       /* pre-tokenizer ByteLevel */
+    bool prefix_space;     /* ByteLevel: insert a space before a text that does not begin with one */
     bool meta, meta_split; /* pre-tokenizer Metaspace */
     tok_prepend prepend;
     char meta_text[8]; /* replacement of a space */
     int meta_size;
     tok_template single, pair;
     bool has_template;     /* a post_processor sets them */
-    bool trim, trim_first; /* RobertaProcessing: trim_offsets, add_prefix_space */
+    bool trim, trim_first; /* RobertaProcessing, ByteLevel: trim_offsets, add_prefix_space */
     tok_decode_step steps[TOK_MAX_STEPS];
     int n_steps;
 
@@ -249,6 +281,7 @@ tok_status tok_add_beside(tokenizer *t, const tok_beside *beside, int32_t extra_
 /* ---- the state of one call of tok_encode */
 typedef struct tok_node tok_node;
 typedef struct tok_mark tok_mark;
+typedef struct tok_symbol tok_symbol;
 typedef struct tok_work {
     const tokenizer *t;
     tok_ids ids;
@@ -263,6 +296,11 @@ typedef struct tok_work {
     tok_node *nodes; /* nodes of the search for the best pieces */
     int64_t n_nodes;
     bool nodes_failed;
+    tok_symbol *symbols; /* of a word, for BPE */
+    uint64_t *queue;     /* merges to do */
+    int64_t n_symbols;   /* capacity of symbols; `queue` has twice as many */
+    bool symbols_failed;
+    bool word_too_long;   /* a word has more than TOK_MAX_WORD bytes */
     int64_t front;        /* bytes at the front of the normalized text that come from the text's first character */
     int64_t unknown_from; /* start of a run of unknown characters; -1: none */
     bool after_unknown;
@@ -325,5 +363,16 @@ void tok_unigram(tok_work *w, const char *text, int64_t size);
 void tok_set_words(tokenizer *t, const char *prefix, int64_t size, int64_t max_word);
 /* Append the tokens of a word. */
 void tok_wordpiece(tok_work *w, const char *text, int64_t size);
+
+/* patterns.c: return the size of the first word of a text, by the regular expression of `split`. */
+int64_t tok_pattern_word(tok_split split, const char *text, int64_t size);
+/* Return the split for a regular expression; TOK_SPLIT_NONE: it is not known. */
+tok_split tok_known_pattern(const char *regex);
+/* bpe.c: append the tokens of a word. */
+enum { TOK_MAX_WORD = INT32_MAX };
+void tok_bpe(tok_work *w, const char *text, int64_t size);
+/* byte_level.c: return the character that stands for a byte in pieces; and the byte, or -1. */
+uint32_t tok_byte_character(int byte);
+int tok_character_byte(uint32_t character);
 
 #endif

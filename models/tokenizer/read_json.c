@@ -1,6 +1,6 @@
 /* read_json.c -- reads a tokenizer.json: the model, its pieces and the added tokens. read_steps.c reads the normalizer
  * and the other steps. A file is refused if the library `tokenizers` refuses it or if it uses features that T5,
- * BERT and MPNet do not need. "truncation" and "padding" are ignored.
+ * BERT, MPNet, RoBERTa and ModernBERT do not need. "truncation" and "padding" are ignored.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/read_json.h"
 #include "io/io.h"
@@ -114,7 +114,10 @@ static tok_status read_pieces(tok_reader *r, const json_t *vocab)
     return TOK_OK;
 }
 
-#define KNOWN_MODELS "it must be Unigram, as in T5, mT5 and UMT5, or WordPiece, as in BERT and MPNet"
+#define KNOWN_MODELS                                                                                                   \
+    "it must be Unigram, as in T5, mT5 and UMT5, WordPiece, as in BERT and MPNet, or byte-level BPE, as in RoBERTa "   \
+    "and "                                                                                                             \
+    "ModernBERT"
 
 /* Return the type of the model. Old files do not name it. */
 static tok_status model_type(tok_reader *r, const json_t *model, const char **type)
@@ -122,8 +125,9 @@ static tok_status model_type(tok_reader *r, const json_t *model, const char **ty
     const json_t *vocab = json_object_get(model, "vocab");
     if (json_object_get(model, "type") != NULL || !json_is_object(model))
         return tok_json_type(r, model, "model", type);
-    *type = json_is_array(vocab) ? "Unigram" : "WordPiece";
-    if (!json_is_array(vocab) && json_object_get(model, "max_input_chars_per_word") == NULL)
+    const bool bpe = json_object_get(model, "merges") != NULL;
+    *type = bpe ? "BPE" : json_is_array(vocab) ? "Unigram" : "WordPiece";
+    if (!json_is_array(vocab) && !bpe && json_object_get(model, "max_input_chars_per_word") == NULL)
         return tok_reader_fail(
             r, TOK_DAMAGED, "model has no \"type\", and its vocab is not a list, as it is in Unigram; " KNOWN_MODELS);
     return TOK_OK;
@@ -138,6 +142,8 @@ static tok_status read_model(tok_reader *r, const json_t *model)
         return status;
     if (strcmp(type, "WordPiece") == 0)
         return tok_read_wordpiece(r, model);
+    if (strcmp(type, "BPE") == 0)
+        return tok_read_bpe(r, model);
     if (strcmp(type, "Unigram") != 0)
         return tok_reader_fail(r, TOK_DAMAGED, "model \"%s\" is not supported; " KNOWN_MODELS,
                                io_safe(safe, sizeof(safe), type));
@@ -221,42 +227,16 @@ static tok_status read_added(tok_reader *r, const json_t *list)
 
 /* ---- the file */
 
-/* Return true if a step, or one of the steps in it, has the type ByteLevel. */
-static bool is_byte_level(const json_t *step)
-{
-    const char *type = json_string_value(json_object_get(step, "type"));
-    const json_t *lists[] = {json_object_get(step, "pretokenizers"), json_object_get(step, "decoders")};
-    bool found = type != NULL && strcmp(type, "ByteLevel") == 0;
-    for (int k = 0; k < 2; k++)
-        for (size_t n = 0; n < json_array_size(lists[k]) && !found; n++)
-            found = is_byte_level(json_array_get(lists[k], n));
-    return found;
-}
-
-/* Refuse BPE by its name. Old files do not name the type of the model, but only BPE has merges. */
-static tok_status refuse_bpe(const tok_reader *r, const json_t *root)
-{
-    const json_t *model = json_object_get(root, "model");
-    const char *type = json_string_value(json_object_get(model, "type"));
-    if (type != NULL ? strcmp(type, "BPE") != 0 : json_object_get(model, "merges") == NULL)
-        return TOK_OK;
-    const bool bytes =
-        is_byte_level(json_object_get(root, "pre_tokenizer")) || is_byte_level(json_object_get(root, "decoder"));
-    return tok_reader_fail(
-        r, TOK_DAMAGED,
-        "model \"BPE\" is not supported: it is a %sBPE, and must be Unigram, as in T5, mT5 and UMT5, or "
-        "WordPiece, as in BERT and MPNet",
-        bytes ? "byte-level " : "");
-}
-
 /* Read the rules of the file: all but the pieces. */
 static tok_status read_rules(tok_reader *r, const json_t *root)
 {
-    tok_status status = r->t->wordpiece ? TOK_OK : read_unknown(r, json_object_get(root, "model"));
+    tok_status status = r->t->model != TOK_UNIGRAM ? TOK_OK : read_unknown(r, json_object_get(root, "model"));
     if (status == TOK_OK)
         status = tok_read_normalizer(r, json_object_get(root, "normalizer"));
     if (status == TOK_OK)
         status = tok_read_pre_tokenizer(r, json_object_get(root, "pre_tokenizer"));
+    if (status == TOK_OK)
+        status = tok_check_byte_level(r);
     if (status == TOK_OK)
         status = tok_read_post_processor(r, json_object_get(root, "post_processor"));
     if (status == TOK_OK)
@@ -292,7 +272,7 @@ static bool begins_words(const tokenizer *t)
 static tok_rules rules_for(const tokenizer *t, const tok_beside *beside)
 {
     const tok_rules wanted = beside != NULL ? beside->rules : TOK_RULES_FILE;
-    const bool fits = wanted == TOK_RULES_T5 ? !t->wordpiece && begins_words(t) : t->wordpiece;
+    const bool fits = wanted == TOK_RULES_T5 ? t->model == TOK_UNIGRAM && begins_words(t) : t->model == TOK_WORDPIECE;
     return fits ? wanted : TOK_RULES_FILE;
 }
 
@@ -329,9 +309,7 @@ static tok_status read_parts(tok_reader *r, const json_t *root, const tok_beside
         return tok_reader_fail(r, TOK_DAMAGED, "version must be \"1.0\"");
     if (!tok_graphemes_open(&t->graphemes))
         return tok_reader_memory(r);
-    tok_status status = refuse_bpe(r, root);
-    if (status == TOK_OK)
-        status = read_model(r, json_object_get(root, "model"));
+    tok_status status = read_model(r, json_object_get(root, "model"));
     const tok_rules rules = status == TOK_OK ? rules_for(t, beside) : TOK_RULES_FILE;
     if (status == TOK_OK && rules == TOK_RULES_FILE)
         status = read_rules(r, root);

@@ -43,8 +43,16 @@ double tok_json_score(const json_t *score);
 tok_status tok_read_json_with(tokenizer *t, const char *data, int64_t size, const tok_vocab *vocab, const char *name,
                               const tok_beside *beside, char err[TOK_ERR_MAX]);
 
-/* read_wordpiece.c: read the model WordPiece with its pieces. */
+/* read_wordpiece.c: set the pieces from a vocabulary such as {"the": 1996}, and prepare the search for
+ * them. */
+tok_status tok_read_numbered(tok_reader *r, const json_t *vocab);
+/* Read the model WordPiece with its pieces. */
 tok_status tok_read_wordpiece(tok_reader *r, const json_t *model);
+
+/* read_bpe.c: read the model BPE with its pieces. */
+tok_status tok_read_bpe(tok_reader *r, const json_t *model);
+/* Check that the steps are those of byte-level BPE if, and only if, the model is BPE. */
+tok_status tok_check_byte_level(const tok_reader *r);
 
 /* read_steps.c */
 tok_status tok_read_normalizer(tok_reader *r, const json_t *normalizer);

@@ -267,15 +267,61 @@ static bool read_split(tokenizer *t, const json_t *step, const char *type)
     return false;
 }
 
+static tok_status read_pattern(tok_reader *r, const json_t *step)
+{
+    static const char where[] = "pre_tokenizer Split";
+    const json_t *pattern = json_object_get(step, "pattern");
+    const char *regex, *behavior;
+    int64_t size;
+    bool invert = false;
+    tok_status status = tok_json_string(r, pattern, where, "Regex", &regex, &size);
+    if (status == TOK_OK)
+        status = tok_json_string(r, step, where, "behavior", &behavior, &size);
+    if (status == TOK_OK)
+        status = tok_json_bool(r, step, where, "invert", &invert);
+    if (status != TOK_OK)
+        return status;
+    r->t->split = tok_known_pattern(regex);
+    if (r->t->split == TOK_SPLIT_NONE)
+        return unknown(r, "the regular expression", regex, "it must be that of GPT-2, Llama 3 or Qwen 2");
+    if (strcmp(behavior, invert ? "Removed" : "Isolated") != 0)
+        return unknown(r, "the behavior", behavior, invert ? "with invert, it must be Removed" : "it must be Isolated");
+    return TOK_OK;
+}
+
+static tok_status read_byte_level(tok_reader *r, const json_t *step)
+{
+    static const char where[] = "pre_tokenizer ByteLevel";
+    tokenizer *t = r->t;
+    bool regex = true;
+    t->byte_level = t->prefix_space = true;
+    tok_status status = tok_json_bool(r, step, where, "add_prefix_space", &t->prefix_space);
+    if (status == TOK_OK)
+        status = tok_json_bool(r, step, where, "use_regex", &regex);
+    if (status == TOK_OK && t->split != TOK_SPLIT_NONE && (regex || t->prefix_space))
+        return tok_reader_fail(r, TOK_DAMAGED, "%s after Split has %s true; it must be false", where,
+                               regex ? "use_regex" : "add_prefix_space");
+    if (regex)
+        t->split = TOK_SPLIT_GPT2;
+    return status;
+}
+
 static tok_status one_pre_tokenizer(tok_reader *r, const json_t *step, const char *type)
 {
     tokenizer *t = r->t;
-    if (read_split(t, step, type))
+    const bool before = t->meta || t->byte_level; /* a step after which no other is allowed */
+    if (!before && read_split(t, step, type))
         return TOK_OK;
-    if (strcmp(type, "Metaspace") != 0 || t->meta)
-        return unknown(r, "pre_tokenizer", type,
-                       "it must be one of WhitespaceSplit, Whitespace, BertPreTokenizer and Punctuation (with behavior "
-                       "Isolated; also after WhitespaceSplit), one Metaspace, or both in this order");
+    if (!before && strcmp(type, "Split") == 0 && t->split == TOK_SPLIT_NONE)
+        return read_pattern(r, step);
+    if (!before && strcmp(type, "ByteLevel") == 0 && (t->split == TOK_SPLIT_NONE || t->split >= TOK_SPLIT_GPT2))
+        return read_byte_level(r, step);
+    if (before || strcmp(type, "Metaspace") != 0)
+        return unknown(
+            r, "pre_tokenizer", type,
+            "it must be one of WhitespaceSplit, Whitespace, BertPreTokenizer and Punctuation (with behavior "
+            "Isolated; also after WhitespaceSplit), one Metaspace, or both in this order; or ByteLevel, which "
+            "may follow a Split");
     const char *text;
     int64_t size;
     tok_status status = read_meta(r, step, &text, &size, &t->prepend, &t->meta_split);
@@ -410,10 +456,17 @@ static tok_status read_around(tok_reader *r, const json_t *step, const char *typ
 static tok_status one_post_processor(tok_reader *r, const json_t *step, const char *type)
 {
     tokenizer *t = r->t;
+    if (strcmp(type, "ByteLevel") == 0 && !t->has_template) {
+        t->trim = t->trim_first = true;
+        const tok_status status = tok_json_bool(r, step, "post_processor ByteLevel", "trim_offsets", &t->trim);
+        return status == TOK_OK ? tok_json_bool(r, step, "post_processor ByteLevel", "add_prefix_space", &t->trim_first)
+                                : status;
+    }
     const bool bert = strcmp(type, "BertProcessing") == 0, roberta = strcmp(type, "RobertaProcessing") == 0;
     if ((strcmp(type, "TemplateProcessing") != 0 && !bert && !roberta) || t->has_template)
         return unknown(r, "post_processor", type,
-                       "it must be one TemplateProcessing, BertProcessing or RobertaProcessing");
+                       "it must be one TemplateProcessing, BertProcessing or RobertaProcessing, which may follow a "
+                       "ByteLevel");
     t->has_template = true;
     if (bert || roberta)
         return read_around(r, step, type, roberta);
@@ -474,32 +527,41 @@ static tok_status one_decoder(tok_reader *r, const json_t *decoder, const char *
         if (status == TOK_OK && (step->pattern = copy(prefix, step->pattern_size)) == NULL)
             return tok_reader_memory(r);
         step->kind = TOK_DECODE_WORDPIECE;
+    } else if (strcmp(type, "ByteLevel") == 0) {
+        for (int k = 0; k < t->n_steps; k++)
+            if (t->steps[k].kind == TOK_DECODE_BYTES)
+                return tok_reader_fail(r, TOK_DAMAGED,
+                                       "the decoder has ByteFallback and ByteLevel; it must have only one of them");
+        step->kind = TOK_DECODE_BYTE_LEVEL; /* allowed only as the last step, like Fuse */
     } else if (strcmp(type, "Fuse") == 0) {
         return TOK_OK; /* allowed only as the last step, where it changes nothing */
     } else {
-        return unknown(r, "decoder", type, "it must be Metaspace, WordPiece, Replace, ByteFallback, Fuse or Sequence");
+        return unknown(r, "decoder", type,
+                       "it must be Metaspace, WordPiece, ByteLevel, Replace, ByteFallback, Fuse or Sequence");
     }
     if (status == TOK_OK)
         t->n_steps++;
     return status;
 }
 
-/* Return true if Fuse is the last step. Fuse joins all tokens, so steps after it would process a different text. */
-static bool fuse_is_last(const json_t *decoder)
+/* Return the type of a step that must be last, but is not; NULL: there is none. Fuse and ByteLevel join all tokens, so
+ * steps after them would process a different text. */
+static const char *joins_early(const json_t *decoder)
 {
     const json_t *list = json_object_get(decoder, "decoders");
     for (size_t k = 0; k + 1 < json_array_size(list); k++) {
         const char *type = json_string_value(json_object_get(json_array_get(list, k), "type"));
-        if (type != NULL && strcmp(type, "Fuse") == 0)
-            return false;
+        if (type != NULL && (strcmp(type, "Fuse") == 0 || strcmp(type, "ByteLevel") == 0))
+            return type;
     }
-    return true;
+    return NULL;
 }
 
 tok_status tok_read_decoder(tok_reader *r, const json_t *decoder)
 {
-    if (!fuse_is_last(decoder))
-        return tok_reader_fail(r, TOK_DAMAGED, "the decoder has steps after Fuse; Fuse must be last");
+    const char *early = joins_early(decoder);
+    if (early != NULL)
+        return tok_reader_fail(r, TOK_DAMAGED, "the decoder has steps after %s; %s must be last", early, early);
     if (decoder == NULL || json_is_null(decoder))
         r->t->steps[r->t->n_steps++].kind = TOK_DECODE_JOIN;
     return each(r, decoder, "decoder", "decoders", one_decoder);

@@ -67,8 +67,7 @@ static bool is_piece(const tok_entry *token)
     return token->type == TOK_NORMAL;
 }
 
-/* Set the pieces and prepare the search for them. */
-static tok_status read_model(tok_reader *r, const json_t *vocab)
+tok_status tok_read_numbered(tok_reader *r, const json_t *vocab)
 {
     tokenizer *t = r->t;
     const tok_status status = read_pieces(r, vocab);
@@ -78,7 +77,6 @@ static tok_status read_model(tok_reader *r, const json_t *vocab)
         return tok_reader_memory(r);
     if (t->pieces.units == NULL)
         return tok_reader_fail(r, TOK_DAMAGED, "the vocabulary has only an empty piece; at least one must have a byte");
-    t->wordpiece = true;
     return TOK_OK;
 }
 
@@ -98,9 +96,10 @@ tok_status tok_read_wordpiece(tok_reader *r, const json_t *model)
                                  "100",
                                  max == NULL ? "missing" : "no such number");
     if (status == TOK_OK)
-        status = read_model(r, json_object_get(model, "vocab"));
+        status = tok_read_numbered(r, json_object_get(model, "vocab"));
     if (status != TOK_OK)
         return status;
+    t->model = TOK_WORDPIECE;
     tok_set_words(t, prefix, prefix_size, json_integer_value(max));
     t->unk = tok_trie_exact(&t->pieces, unk, unk_size);
     if (t->unk < 0)
@@ -157,7 +156,8 @@ tok_status tok_read_vocab(tokenizer *t, const char *data, int64_t size, const ch
     json_t *vocab = vocab_of(data, size);
     if (vocab == NULL)
         return tok_reader_memory(&r);
-    tok_status status = read_model(&r, vocab);
+    t->model = TOK_WORDPIECE;
+    tok_status status = tok_read_numbered(&r, vocab);
     json_decref(vocab);
     if (status == TOK_OK)
         status = tok_tokens_sort(t, name, err);

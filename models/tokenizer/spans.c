@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tokenizer/parts.h"
 
-/* Return the number of bytes of the first character that RobertaProcessing trims; 0: it is no such character. */
+/* Return the number of bytes of the first character that trim_offsets trims; 0: it is no such character. */
 static int trimmed(const char *text, int64_t size)
 {
     enum { BYTE_SPACE = 0x120 }; /* a space in byte-level pieces */
@@ -20,8 +20,8 @@ static int64_t character_before(const char *text, int64_t end)
     return at;
 }
 
-/* Apply trim_offsets of RobertaProcessing: for each space at an end of the token's text, remove a character at that end
- * of its span. */
+/* Apply trim_offsets of RobertaProcessing or ByteLevel: for each space at an end of the token's text, remove a
+ * character at that end of its span. */
 static tok_span trim(const tok_work *w, tok_span span, const char *text, int64_t size)
 {
     int64_t first = 0, last = 0; /* numbers of spaces */
@@ -33,7 +33,8 @@ static tok_span trim(const tok_work *w, tok_span span, const char *text, int64_t
         if (trimmed(text + at, end - at) == 0)
             break;
     }
-    first -= first > 0 && w->t->trim_first && (w->ids.n == 1 || span.begin == 0);
+    if (first == 1 && w->t->trim_first && (w->ids.n == 1 || span.begin == 0))
+        first = 0; /* ByteLevel inserted the space */
     uint32_t c;
     for (; first > 0 && span.begin < span.end; first--)
         span.begin += tok_utf8(w->text + span.begin, span.end - span.begin, &c);

@@ -36,5 +36,5 @@ bool tok_has_t5_rules(const tokenizer *t)
                ends = t->single.n == 2 && t->single.items[0].id == TOK_FIRST_TEXT && t->single.items[1].id == t->eos &&
                       t->eos >= 0;
     return t->kind == TOK_JSON && norms && words && decodes && ends && t->unk == 2 && !t->byte_fallback &&
-           !t->wordpiece;
+           t->model == TOK_UNIGRAM;
 }

@@ -1,5 +1,6 @@
 /* tokenizer.h -- converts text to token numbers and back: for the models of the T5 family, Unigram from a
- * tokenizer.json or a SentencePiece model, and the bytes of ByT5; for BERT and MPNet, WordPiece from a tokenizer.json.
+ * tokenizer.json or a SentencePiece model, and the bytes of ByT5; for BERT and MPNet, WordPiece, and for RoBERTa,
+ * ModernBERT and CodeT5, byte-level BPE, from a tokenizer.json.
  * Readers treat every file as hostile. Independent of models and attention.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TOKENIZER_H
@@ -32,8 +33,8 @@ enum { TOK_T5_EXTRA_IDS = 100 }; /* the extra_ids of T5 */
  * tok_compact.
  *
  * tokenizer.json   gives the tokens of the library `tokenizers` of Hugging Face (0.23.3); truncation and padding are
- *                  ignored. Only Unigram and WordPiece with the steps of T5, BERT and MPNet are
- *                  supported
+ *                  ignored. Only Unigram, WordPiece and byte-level BPE are supported, with the steps of T5, BERT,
+ *                  MPNet, RoBERTa and ModernBERT
  * spiece.model     gives the tokens of SentencePiece (0.2.3). extra_ids more tokens follow its pieces; the last is
  *                  <extra_id_0>, as in T5 (T5: 100; mT5, UMT5, plain SentencePiece: 0). They are found in text before
  *                  all pieces. tok_open_beside reads it as transformers does
@@ -120,7 +121,8 @@ void tok_close(tokenizer *t); /* t may be NULL */
  * Bytes that are not UTF-8 become U+FFFD: one for each maximal part of a character, as Unicode recommends and as Python
  * and Rust do. With a spiece.model it is one for each byte, as in SentencePiece. ByT5 encodes all bytes unchanged. Time
  * and memory are linear in size. Besides the result, short words take about 3 bytes of memory per byte of text. A long
- * stretch of overlapping pieces takes up to 27 bytes per byte of normalized text (in which a space has 3 bytes).
+ * stretch of overlapping pieces takes up to 27 bytes per byte of normalized text (in which a space has 3 bytes), and a
+ * long word of byte-level BPE 36 bytes per byte, and time O(n log n) for n bytes.
  * TOK_DAMAGED means that the normalizer of the file produced more than 64 * size + 1024 bytes from the text. */
 tok_status tok_encode(const tokenizer *t, const char *text, int64_t size, bool special, int32_t **ids, int64_t *n,
                       char err[TOK_ERR_MAX]);

@@ -62,6 +62,16 @@ bool tok_is_word(uint32_t c)
     return in_range(LAST_FROM(word_ranges, c), c);
 }
 
+bool tok_is_letter(uint32_t c)
+{
+    return c < 0x80 ? (c | 0x20) >= 'a' && (c | 0x20) <= 'z' : in_range(LAST_FROM(letter_ranges, c), c);
+}
+
+bool tok_is_number(uint32_t c)
+{
+    return c < 0x80 ? c >= '0' && c <= '9' : in_range(LAST_FROM(number_ranges, c), c);
+}
+
 bool tok_is_punctuation(uint32_t c)
 {
     return in_range(LAST_FROM(punctuation_ranges, c), c);

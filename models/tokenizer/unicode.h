@@ -8,6 +8,8 @@
 
 bool tok_is_space(uint32_t character);       /* property White_Space in Unicode */
 bool tok_is_word(uint32_t character);        /* \w in regular expressions of Unicode */
+bool tok_is_letter(uint32_t character);      /* category L */
+bool tok_is_number(uint32_t character);      /* category N */
 bool tok_is_punctuation(uint32_t character); /* category P, and all ASCII characters that are no letters or digits */
 bool tok_is_removed(uint32_t character);    /* clean_text of BertNormalizer removes it: category Cc, Cf, Co or U+FFFD */
 bool tok_is_nonspacing(uint32_t character); /* category Mn; not for characters that tok_decompose decomposes */

@@ -138,3 +138,26 @@ def wordpiece_texts():
     texts = [*WORDPIECE.split("\n")[1:-1], WORDPIECE, *words, *("a " + w + " b" for w in words), *random_texts(150, 2)]
     texts += [s.replace("</s>", draw) for draw, s in zip(["[MASK]", "<mask>", "<s>", "[SEP]"] * 40, special_texts()[::3])]
     return [t.encode() for t in texts] + [t for t in hard_texts() if t.decode("utf-8", "ignore").encode() == t]
+
+
+BPE = """
+it's It'S IT'S we'll WE'LL I'd I'm you're they've 'll'l 's's ''s 'ſ 'ſ' don't'd l'homme 're're 'v 'r
+a  b   c    d \u00a0e\u00a0\u00a0f\u3000 \u3000g \u2003\u2003h
+a\n b\n\n c \n\n  d\r\n\r\n e\n
+x \t y\t\tz \n
+1234567 12 123 1a2b3 ½² ⅧⅨ ١٢٣٤ 一二三 ①②③④ 1,234.56
+a!!b ??c ... d!\n\n e?! \r\nf --g  --h \n--
+_a __b a_b $x #y @z (a) [b] {c} <d>
+e\u0301 E\u0301\u0323 \u0344 a\u0301\u0327 \u212b \u2126 \u1100\u1161\u11a8 \u1100\u1161\u1100 \uac00\u11a8 \u0958 \u0f73 q\u0307\u0323
+\u0301\u0327 a\u0328\u0301\u0301 \u0b47\u0b3e \u09c7\u0300\u09be \u1025\u102e \u0dd9\u0dcf\u0dca \U00011131\U00011127 \U0001d15e
+[CLS] a [SEP] b [MASK]c  [MASK]  <mask> x   <mask>
+def f(x):\n    return x\n        y
+"""
+
+
+def bpe_texts():
+    """Return the texts that are UTF-8, and those on the limits of the regular expressions of byte-level BPE."""
+    draw = random.Random(5)
+    parts = ["'s", "'LL", "'", " ", "  ", "\n", "\r\n", "\t", "\u3000", "a", "word", "É", "e\u0301", "12", "½", "1234", "!", "--", "語", "_", "\u0301"]
+    texts = ["".join(draw.choice(parts) for _ in range(draw.randrange(1, 12))) for _ in range(150)]
+    return [t.encode() for t in [*BPE.split("\n")[1:-1], BPE, *texts]] + wordpiece_texts()

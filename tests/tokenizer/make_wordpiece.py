@@ -83,11 +83,24 @@ def pairs(t, texts, n, seed):
                draw.choice([0, 0, special, special + 1, special + 2, special + 7, 16]))
 
 
-def write_pairs(name, t, texts, n):
-    found = [[a.hex(), None if b is None else b.hex(), most, *encoded(t, a, b, most)]
-             for a, b, most in pairs(t, texts, n, len(name))]
+def write_list(name, found):
     listed = ",\n".join(json.dumps(case, separators=(",", ":")) for case in found)
-    (DATA / f"{name}.json.pairs").write_text(f"[\n{listed}\n]\n")
+    (DATA / name).write_text(f"[\n{listed}\n]\n")
+
+
+def write_pairs(name, t, texts, n):
+    write_list(f"{name}.json.pairs", [[a.hex(), None if b is None else b.hex(), most, *encoded(t, a, b, most)]
+                                      for a, b, most in pairs(t, texts, n, len(name))])
+
+
+def write(name, t, texts, n, whole=None):
+    """Write a tokenizer, n pairs of the texts, and the cases of the texts in `whole`."""
+    (DATA / f"{name}.json").write_text(t.to_str(pretty=False))
+    write_pairs(name, t, texts, n)
+    t.no_padding()
+    t.no_truncation()
+    if whole is not None:
+        write_list(f"{name}.json.cases", cases(f"{name}.json", t.to_str().encode(), whole))
 
 
 def main():
@@ -95,14 +108,7 @@ def main():
     texts = [x for x in wordpiece_texts() if len(x) < 120]
     for name in kinds(0):
         t = train(lines + 3 * [x.decode().replace("\0", "") for x in texts], name, 800)
-        (DATA / f"{name}.json").write_text(t.to_str(pretty=False))
-        if name == "mpnet":
-            t.no_padding()
-            t.no_truncation()
-            found = cases(f"{name}.json", t.to_str().encode(), hard_texts())
-            listed = ",\n".join(json.dumps(case, separators=(",", ":")) for case in found)
-            (DATA / f"{name}.json.cases").write_text(f"[\n{listed}\n]\n")
-        write_pairs(name, t, texts, 250 if name == "mpnet" else 100)
+        write(name, t, texts, 250 if name == "mpnet" else 100, hard_texts() if name == "mpnet" else None)
     for name in ["t5", "fallback", "first"]:
         t = Tokenizer.from_file(str(DATA / f"{name}.json"))
         write_pairs(name, t, [x for x in hard_texts()[::2] if x.decode("utf-8", "ignore").encode() == x], 100)

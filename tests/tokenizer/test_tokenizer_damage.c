@@ -56,8 +56,9 @@ static bool try(const char *bytes, int64_t size)
     return true;
 }
 
-static const char *const names[] = {"t5.model",      "fallback.model",  "suffix.model", "t5.json",   "first.json",
-                                    "fallback.json", "compact t5.json", "mpnet.json",   "words.json"};
+static const char *const names[] = {"t5.model",   "fallback.model", "suffix.model",    "t5.json",
+                                    "first.json", "fallback.json",  "compact t5.json", "mpnet.json",
+                                    "words.json", "roberta.json",   "llama3.json"};
 enum { N_NAMES = sizeof(names) / sizeof(names[0]) };
 
 static file load_data(const char *name)
@@ -170,7 +171,7 @@ static void errors_in_a_json_are_named(void **state)
 {
     (void)state;
     refused("t5.json", "\"1.0\"", "\"2.0\"", "version");
-    refused("t5.json", "\"Unigram\"", "\"BPE\"", "model \"BPE\" is not supported");
+    refused("t5.json", "\"Unigram\"", "\"WordLevel\"", "model \"WordLevel\" is not supported; it must be Unigram");
     refused("t5.json", "\"unk_id\":2", "\"unk_id\":null", "unk_id is not an integer; it must be");
     refused("t5.json", "\"unk_id\":2", "\"unk_id\":100000", "unk_id is 100000");
     refused("t5.json", "[\"<pad>\",0.0]", "[\"<pad>\"]", "vocab[0]");
@@ -193,10 +194,11 @@ static void errors_in_a_json_are_named(void **state)
     refused("t5.json", "charsmap\":\"", "charsmap\":\"////", "trie of 16777215");
     refused("t5.json", "\"Strip\"", "\"NFKD\"", "normalizer \"NFKD\" is not supported");
     refused("t5.json", " {2,}", "\\\\s+", "regular expression");
-    refused("t5.json", "\"Metaspace\"", "\"ByteLevel\"", "pre_tokenizer \"ByteLevel\"");
+    refused("t5.json", "\"Metaspace\"", "\"ByteLevel\"",
+            "pre_tokenizer ByteLevel or Split is not supported with this model; the model must be BPE");
     refused("t5.json", "\"replacement\":\"\xe2\x96\x81\"", "\"replacement\":\"__\"", "one character");
     refused("t5.json", "\"always\"", "\"often\"", "prepend_scheme \"often\"");
-    refused("t5.json", "\"TemplateProcessing\"", "\"ByteLevel\"", "post_processor \"ByteLevel\"");
+    refused("t5.json", "\"TemplateProcessing\"", "\"Processing\"", "post_processor \"Processing\"");
     refused("t5.json", "\"single\":[{\"Sequence\"", "\"single\":[{\"Sequenze\"", "special token");
     refused("t5.json", "\"ids\":[1]", "\"ids\":[-1]", "id -1");
     refused("t5.json", "\"id\":1,", "\"id\":3,", "added_tokens[1] has id 3; it must be 1");
@@ -228,7 +230,7 @@ static void errors_in_wordpiece_are_named(void **state)
     refused("bert.json", "\"vocab\":{", "\"vocab\":{},\"x\":{", "vocab has 0 pieces");
     refused("bert.json", "\"lowercase\":true", "\"lowercase\":1", "\"lowercase\" that is not true or false");
     refused("bert.json", "\"strip_accents\":null", "\"strip_accents\":1", "\"strip_accents\"");
-    refused("bert.json", "\"BertPreTokenizer\"", "\"Split\"", "pre_tokenizer \"Split\" is not supported");
+    refused("bert.json", "\"BertPreTokenizer\"", "\"Split\"", "pre_tokenizer Split has no text \"Regex\"");
     refused("bert.json", "\"pair\":[", "\"pair\":[],\"x\":[", "\"pair\" of the post_processor has not the Sequences A");
     refused("bert.json", "\"ids\":[2]", "\"ids\":[2000000]",
             "an id of the post_processor is 2000000; it must be below");
@@ -241,6 +243,47 @@ static void errors_in_wordpiece_are_named(void **state)
     refused("mpnet.json", "\"cls\":", "\"class\":", "RobertaProcessing has no \"cls\"");
     refused("mpnet.json", "\"trim_offsets\":true", "\"trim_offsets\":1", "trim_offsets");
     refused("mpnet.json", "\"prefix\":\"##\"", "\"prefix\":2", "decoder WordPiece has no text \"prefix\"");
+}
+
+static void errors_in_bpe_are_named(void **state)
+{
+    (void)state;
+    refused("roberta.json", "\"dropout\":null", "\"dropout\":0.1", "model.dropout is 0.1, which is not supported");
+    refused("roberta.json", "\"byte_fallback\":false", "\"byte_fallback\":true", "model.byte_fallback is true");
+    refused("roberta.json", "\"fuse_unk\":false", "\"fuse_unk\":0", "\"fuse_unk\" that is not true or false");
+    refused("roberta.json", "prefix\":null", "prefix\":\"##\"", "continuing_subword_prefix is \"##\"");
+    refused("roberta.json", "suffix\":null", "suffix\":\"</w>\"", "end_of_word_suffix is \"</w>\"");
+    refused("roberta.json", "suffix\":null", "suffix\":1", "end_of_word_suffix is \"no text\"");
+    refused("roberta.json", "\"merges\":[[", "\"merges\":{},\"x\":[[", "it must be a list");
+    refused("roberta.json", "\"merges\":[[", "\"merges\":[\"a\",[", "model.merges[0] is not a pair of pieces");
+    refused("roberta.json", "\"merges\":[[", "\"merges\":[\"a b c\",[", "model.merges[0] is not a pair of pieces");
+    refused("roberta.json", "\"merges\":[[", "\"merges\":[[\"a\",\"b\",\"c\"],[", "model.merges[0] is not a pair");
+    refused("roberta.json", "\"merges\":[[", "\"merges\":[\"a xyz\",[", "must have its second piece");
+    refused("roberta.json", "\"merges\":[[", "\"merges\":[[\"xyz\",\"a\"],[", "must have its first piece");
+    refused("roberta.json", "\"merges\":[[", "\"merges\":[\"q q\",[",
+            "is \"q q\"; model.vocab must have what it makes");
+    refused("roberta.json", "\"unk_token\":null", "\"unk_token\":1", "model.unk_token is not a text");
+    refused("none.json", "\"unk_token\":null", "\"unk_token\":\"no\"", "nor the unk_token \"no\"");
+    refused("roberta.json", "\"vocab\":{", "\"vocab\":{},\"x\":{", "vocab has 0 pieces");
+    refused("roberta.json", "\"pre_tokenizer\":{", "\"pre_tokenizer\":null,\"x\":{",
+            "model \"BPE\" without the pre_tokenizer ByteLevel is not supported");
+    refused("roberta.json", "\"use_regex\":true", "\"use_regex\":1", "pre_tokenizer ByteLevel has a \"use_regex\"");
+    refused("llama3.json", "{1,3}", "{1,4}", "it must be that of GPT-2, Llama 3 or Qwen 2");
+    refused("llama3.json", "\"Isolated\"", "\"Removed\"", "behavior \"Removed\" is not supported");
+    refused("llama3.json", "\"invert\":false", "\"invert\":true", "with invert, it must be Removed");
+    refused("llama3.json", "\"use_regex\":false", "\"use_regex\":true", "after Split has use_regex true");
+    refused("llama3.json", "\"add_prefix_space\":false", "\"add_prefix_space\":true", "add_prefix_space true");
+    refused("llama3.json", "{\"type\":\"Split\"", "{\"type\":\"ByteLevel\"},{\"type\":\"Split\"",
+            "pre_tokenizer \"Split\" is not supported");
+    refused("llama3.json", "{\"type\":\"TemplateProcessing\"", "{\"type\":\"ByteLevel\"},{\"type\":\"Other\"",
+            "post_processor \"Other\" is not supported");
+    refused("roberta.json", "\"decoder\":{",
+            "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteLevel\"},{\"type\":\"Fuse\"}]},\"x\":{",
+            "the decoder has steps after ByteLevel; ByteLevel must be last");
+    refused("roberta.json", "\"decoder\":{",
+            "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteFallback\"},{\"type\":\"ByteLevel\"}]},"
+            "\"x\":{",
+            "the decoder has ByteFallback and ByteLevel");
 }
 
 /* Open a vocab.txt with the rules of BertTokenizer. */
@@ -402,8 +445,8 @@ static int cancel_later(void *context)
 static void a_long_text_can_be_cancelled(void **state)
 {
     enum { SIZE = 4 << 20 };
-    static const char *const kinds[] = {"t5.json",      "white.json", "fallback.json", "t5.model",
-                                        "suffix.model", "mpnet.json", "bytes"};
+    static const char *const kinds[] = {"t5.json",    "white.json",      "fallback.json", "t5.model", "suffix.model",
+                                        "mpnet.json", "modernbert.json", "llama3.json",   "bytes"};
     char *long_text = malloc(SIZE);
     (void)state;
     for (int shape = 0; shape < 3; shape++) {
@@ -713,14 +756,23 @@ static void every_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(truncated_files_are_refused),   cmocka_unit_test(changed_bytes_do_no_harm),
-        cmocka_unit_test(mutated_files_do_no_harm),      cmocka_unit_test(errors_in_a_json_are_named),
-        cmocka_unit_test(errors_in_wordpiece_are_named), cmocka_unit_test(errors_in_a_vocab_are_named),
-        cmocka_unit_test(lines_of_a_vocab_are_pieces),   cmocka_unit_test(long_parts_are_bounded),
-        cmocka_unit_test(nested_steps_are_refused),      cmocka_unit_test(deep_json_is_refused),
-        cmocka_unit_test(errors_in_a_model_are_named),   cmocka_unit_test(a_random_charsmap_does_no_harm),
-        cmocka_unit_test(replacements_end_with_the_map), cmocka_unit_test(errors_beside_a_model_are_named),
-        cmocka_unit_test(steps_that_grow_are_stopped),   cmocka_unit_test(a_long_text_can_be_cancelled),
+        cmocka_unit_test(truncated_files_are_refused),
+        cmocka_unit_test(changed_bytes_do_no_harm),
+        cmocka_unit_test(mutated_files_do_no_harm),
+        cmocka_unit_test(errors_in_a_json_are_named),
+        cmocka_unit_test(errors_in_wordpiece_are_named),
+        cmocka_unit_test(errors_in_bpe_are_named),
+        cmocka_unit_test(errors_in_a_vocab_are_named),
+        cmocka_unit_test(lines_of_a_vocab_are_pieces),
+        cmocka_unit_test(long_parts_are_bounded),
+        cmocka_unit_test(nested_steps_are_refused),
+        cmocka_unit_test(deep_json_is_refused),
+        cmocka_unit_test(errors_in_a_model_are_named),
+        cmocka_unit_test(a_random_charsmap_does_no_harm),
+        cmocka_unit_test(replacements_end_with_the_map),
+        cmocka_unit_test(errors_beside_a_model_are_named),
+        cmocka_unit_test(steps_that_grow_are_stopped),
+        cmocka_unit_test(a_long_text_can_be_cancelled),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
