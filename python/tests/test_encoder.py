@@ -174,6 +174,35 @@ def test_pack(models, tmp_path):
         model.pack(tmp_path / "none/m.relpos")
 
 
+def arrays_of(folder):
+    """Load expected.safetensors of a model."""
+    data = (folder / "expected.safetensors").read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    kinds = {"F32": np.float32, "I32": np.int32}
+    return {key: np.frombuffer(data[8 + size:][slice(*one["data_offsets"])], kinds[one["dtype"]]).reshape(one["shape"])
+            for key, one in json.loads(data[8:8 + size]).items() if key != "__metadata__"}
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in PLAIN.iterdir()))
+def test_hidden_states_are_those_of_transformers(name):
+    want = arrays_of(PLAIN / name)
+    ids = np.split(want["tokens"], np.cumsum(want["lengths"])[:-1])
+    types = None if "types" not in want else np.split(want["types"], np.cumsum(want["lengths"])[:-1])
+    with relpos.Encoder(PLAIN / name, type="f32") as model:
+        assert model.has_tokenizer == 0
+        hidden = [np.empty((len(one), model.width), np.float32) for one in ids]
+        for n, out in enumerate(hidden):
+            relpos.encoder._encode.on_tokens(model, relpos.encoder._core.hidden, ids[n:n + 1], types and types[n:n + 1],
+                                             out, None)
+        places = [[one[0], one[len(one) // 2], one[-1]] for one in hidden]
+        close_to(np.array(places), want["hidden"], want["hidden_error"][0])
+        if types is None:
+            for one, each in zip(hidden, model.encode(tokens=ids, output_value="token_embeddings", batch_size=4)):
+                np.testing.assert_array_equal(one, each)
+            vectors = model.encode(tokens=ids)  # without modules.json: means
+            np.testing.assert_allclose(vectors, [one.astype(np.float64).mean(0) for one in hidden], atol=1e-6)
+
+
 # ---------------------------------------------------------------------------------------------- labels and scores
 
 def test_labels_are_those_of_transformers(models):
@@ -555,6 +584,18 @@ def test_progress(models, capsys):
     for call in calls:
         with pytest.raises(Reported):
             call(models, stop)
+
+
+def test_progress_of_several_batches_grows(models, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(relpos._progress, "EVERY", 0)
+    calls = [lambda p: models["search"].encode(["the cat"] * 9, output_value=None, batch_size=2, progress=p),
+             lambda p: models["search"].encode(["the cat"] * 900, progress=p),
+             lambda p: models["rank"].predict([("a", "b")] * 9, activation_fn=torch.tanh, batch_size=2, progress=p)]
+    for call in calls:
+        done = []
+        call(done.append)
+        assert len(done) > 2 and done == sorted(done) and done[0] < 0.3 and done[-1] == 1.0
 
 
 def test_ctrl_c():
