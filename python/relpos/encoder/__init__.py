@@ -87,7 +87,8 @@ class Encoder(_models.Model):
         prompt_name           a prompt of config_sentence_transformers.json, which begins every text. None: its
                               default_prompt_name
         prompt                a text that begins every text, instead of that prompt
-        batch_size            number of texts whose hidden states are in memory; results do not depend on it
+        batch_size            number of texts that are computed together if hidden states are returned; otherwise relpos
+                              chooses it. Results do not depend on it
         show_progress_bar     the same as progress
         output_value          "sentence_embedding"; "token_embeddings": hidden states without pooling; None: a dict with
                               both, and the tokens (`input_ids`)
