@@ -6,12 +6,13 @@
 #endif
 
 /* For each row of the block, the products of its query with vectors [low, high) of a RUN source, or the sum of its
- * weights for each of these vectors (VALUES). Without an index, a row of products is padded by TILE_KEYS on both
- * sides. */
+ * weights for each of these vectors (VALUES). Without an index, each group of rows has a range of its own, which may
+ * begin before vector 0 and end after the last one, by up to TILE_KEYS. */
 typedef struct window {
     real *queries; /* [BLOCK_ROWS][width padded] the source's queries, times its factor */
     real *at;      /* [BLOCK_ROWS][step] */
     int64_t step, low, high;
+    int64_t *from, *to; /* [BLOCK_ROWS / MR] without an index: the ranges of the groups, multiples of VL */
 } window;
 
 /* A worker's scratch for its current block of rows. */
@@ -45,6 +46,8 @@ typedef struct block {
     real *diagonal,              /* [BLOCK_ROWS + TILE_KEYS] one tile's sums of ds or of weights, by diagonal j - i */
         *column;                 /* [TILE_KEYS] one tile's sums of ds or of weights, by key */
     real *keys_scratch;          /* unrotated keys for KEYS sources: panels, or [TILE_KEYS][Dk padded] */
+    real *key_products;          /* [VL + BLOCK_ROWS + NR + MR][NR] products of a panel of keys with vectors (KEYS) */
+    int32_t *key_places;         /* [BLOCK_ROWS + TILE_KEYS + VL] the tile's packed vectors by offset (KEYS) */
     const real *tile_keys;       /* packed keys of the tile; NULL: keys are not packed */
     const void *values;          /* packed values of the kv head, or the caller's values (values_in_place) */
     int64_t value_step; /* elements from one row of the caller's values to the next; 0: the values are packed */
@@ -110,8 +113,10 @@ static void block_layout(const rpi_call *c, block *k, rpi_arena *a)
             continue;
         const rpi_vectors *v = &s->run.vectors;
         widest = rpi_max(widest, v->width);
-        w->step = s->run.gather ? v->padded : rpi_min(v->padded, WINDOW_VECTORS) + 2 * TILE_KEYS;
+        w->step = s->run.gather ? v->padded : rpi_min(v->padded, WINDOW_VECTORS) + 2 * TILE_KEYS + 2 * VL;
         w->at = take_reals(a, BLOCK_ROWS, w->step);
+        w->from = rpi_arena_take(a, BLOCK_ROWS / MR, 1, sizeof(int64_t));
+        w->to = rpi_arena_take(a, BLOCK_ROWS / MR, 1, sizeof(int64_t));
         w->queries = uses_plain_q(c, v) ? k->plain_q : take_reals(a, BLOCK_ROWS, rpi_round_up(v->width, VL));
     }
     if (c->value_vectors) {
@@ -121,8 +126,11 @@ static void block_layout(const rpi_call *c, block *k, rpi_arena *a)
     }
     k->diagonal = take_reals(a, BLOCK_ROWS + TILE_KEYS, 1);
     k->column = take_reals(a, TILE_KEYS, 1);
-    if (keys)
+    if (keys) {
         k->keys_scratch = take_reals(a, TILE_KEYS, rpi_round_up(d->dim_k, VL));
+        k->key_products = take_reals(a, VL + BLOCK_ROWS + NR + MR, NR);
+        k->key_places = rpi_arena_take(a, BLOCK_ROWS + TILE_KEYS + VL, 1, sizeof(int32_t));
+    }
     k->large_row = rpi_arena_take(a, BLOCK_ROWS, 1, 1);
     products_block_layout(c, &k->products, a);
     k->row = rpi_arena_take(a, widest, 1, sizeof(double));
@@ -278,6 +286,8 @@ static void load_groups(block *k)
         if (s->kind != RPI_RUN)
             continue;
         k->vec[n].low = k->vec[n].high = 0;
+        for (int64_t g = 0; g < k->groups; g++)
+            k->vec[n].from[g] = k->vec[n].to[g] = 0;
         if (k->vec[n].queries != k->plain_q)
             load_run_queries(k, s, k->vec[n].queries);
     }

@@ -104,6 +104,23 @@ static inline void score_tile(const real *q, int64_t q_step, const real *k, int6
     score_rows(MR, ROW_VECTORS, q, q_step, k, NR, dim, bias, col, s, step, max, ahead, NR, NULL);
 }
 
+/* Define a function that computes the scores of ROWS rows for a panel. If the panel has only `there` < NR keys, it
+ * skips vectors without keys. */
+#define SCORE_COLUMNS(NAME, ROWS, PAIRS)                                                                               \
+    static void NAME(const real *q, int64_t q_step, const real *k, int64_t dim, const real *const *bias, int64_t col,  \
+                     real *s, int64_t step, real *max, const real *ahead, int64_t there)                               \
+    {                                                                                                                  \
+        enum { TWO = ROW_VECTORS < 2 ? ROW_VECTORS : 2, THREE = ROW_VECTORS < 3 ? ROW_VECTORS : 3 };                   \
+        switch (there < NR ? (there + VL - 1) / VL : ROW_VECTORS) {                                                    \
+        case 1: sum_rows(PAIRS, ROWS, 1, q, q_step, k, NR, dim, bias, col, s, step, max, k, there, NULL); break;       \
+        case 2: sum_rows(PAIRS, ROWS, TWO, q, q_step, k, NR, dim, bias, col, s, step, max, k, there, NULL); break;     \
+        case 3: sum_rows(PAIRS, ROWS, THREE, q, q_step, k, NR, dim, bias, col, s, step, max, k, there, NULL); break;   \
+        default:                                                                                                       \
+            sum_rows(PAIRS, ROWS, ROW_VECTORS, q, q_step, k, NR, dim, bias, col, s, step, max, ahead, there, NULL);    \
+        }                                                                                                              \
+    }
+SCORE_COLUMNS(score_columns, MR, false)
+
 /* Parts of the value tiles: set all sums to 0, and add the values of key j times its weights w[AT]. */
 #define ZERO_SUMS(ROWS, NVW)                                                                                           \
     RPI_UNROLL                                                                                                         \

@@ -38,25 +38,30 @@ static void run_rows(block *k, const tile *t, int32_t n, const real **rows)
 {
     const window *w = &k->vec[n];
     const rpi_vectors *v = &k->c->source[n].run.vectors;
-    const int64_t last = k->groups * MR - 1, R = v->count, max = v->product->zero_outside ? R : R - 1;
-    int64_t low = rpi_clamp(vector_of(k, v, t, last), 0, R - 1), high = rpi_clamp(vector_of(k, v, t, 0) + t->end, 1, R);
-    if (!k->c->backward) {
-        int64_t from = t->tile0, to = t->tile0 + 1; /* keys from the first tile of the block to its last one */
-        for (int64_t r = 0; r < k->rows; r++)
-            if (k->lo[r] < k->hi[r]) {
-                from = rpi_min(from, k->lo[r]);
-                to = rpi_max(to, k->hi[r]);
-            }
-        from = from / TILE_KEYS * TILE_KEYS;
-        to = rpi_min(rpi_round_up(to, TILE_KEYS), rpi_round_up(k->c->args->desc.len_k, COLUMN_STEP));
-        const int64_t every_low = rpi_clamp(vector_of(k, v, t, last) + from - t->tile0, 0, R - 1),
-                      every_high = rpi_clamp(vector_of(k, v, t, 0) + to - t->tile0, 1, R);
-        if (rpi_round_up(every_high, NR) - every_low / NR * NR <= w->step - 2 * TILE_KEYS)
-            low = every_low, high = every_high;
+    const int64_t R = v->count, max = v->product->zero_outside ? R : R - 1;
+    int64_t low[BLOCK_ROWS / MR], high[BLOCK_ROWS / MR];
+    int64_t from = t->tile0, to = t->tile0 + 1; /* keys from the first tile of the block to its last one */
+    for (int64_t r = 0; r < k->rows && !k->c->backward; r++)
+        if (k->lo[r] < k->hi[r]) {
+            from = rpi_min(from, k->lo[r]);
+            to = rpi_max(to, k->hi[r]);
+        }
+    from = from / TILE_KEYS * TILE_KEYS - t->tile0;
+    to = rpi_min(rpi_round_up(to, TILE_KEYS), rpi_round_up(k->c->args->desc.len_k, COLUMN_STEP)) - t->tile0;
+    for (int64_t g = 0; g < k->groups; g++) {
+        const int64_t first = vector_of(k, v, t, g * MR), last = vector_of(k, v, t, g * MR + MR - 1);
+        low[g] = rpi_clamp(last, -TILE_KEYS, R - 1);
+        high[g] = rpi_clamp(first + t->end, 1, R + TILE_KEYS);
+        if (!k->c->backward) {
+            const int64_t every_low = rpi_clamp(last + from, -TILE_KEYS, R - 1),
+                          every_high = rpi_clamp(first + to, 1, R + TILE_KEYS);
+            if (every_high - every_low <= w->step - 4 * VL)
+                low[g] = every_low, high[g] = every_high;
+        }
     }
-    ensure_products(k, n, low, high);
-    for (int64_t r = 0; r <= last; r++)
-        rows[r] = w->at + r * w->step + TILE_KEYS + rpi_clamp(vector_of(k, v, t, r), -TILE_KEYS, max) - w->low;
+    group_products(k, n, low, high);
+    for (int64_t r = 0; r < k->groups * MR; r++)
+        rows[r] = w->at + r * w->step + rpi_clamp(vector_of(k, v, t, r), -TILE_KEYS, max) - w->from[r / MR];
 }
 
 /* Set rows[r] to the address of row r in the strip. */

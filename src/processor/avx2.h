@@ -15,8 +15,10 @@ typedef __m256 vf;
 #define vf_larger(a, b)             ((vf)_mm256_max_epi32((__m256i)(a), (__m256i)(b)))
 #define vf_below(x, limit, yes, no) _mm256_blendv_ps(no, yes, _mm256_cmp_ps(x, limit, _CMP_LT_OQ))
 #define vf_product(x, limit, a, b)  _mm256_and_ps(_mm256_cmp_ps(x, limit, _CMP_NLT_UQ), (a) * (b))
-#define vf_sum(x)                   sum_lanes(x)
-#define vf_max_lane(x)              max_lane(x)
+#define vf_lookup(p, index)                                                                                            \
+    _mm256_permutevar8x32_ps(_mm256_loadu_ps(p), _mm256_loadu_si256((const __m256i *)(const void *)(index)))
+#define vf_sum(x)      sum_lanes(x)
+#define vf_max_lane(x) max_lane(x)
 
 static inline float sum_lanes(__m256 x)
 {

@@ -27,6 +27,7 @@ typedef __m512 vf;
     _mm512_mask_blend_ps(_mm_test_epi8_mask(_mm_loadu_si128((const __m128i *)(const void *)(keep)), _mm_set1_epi8(1)), \
                          _mm512_set1_ps(-INFINITY), x)
 #define vf_gather(p, index) _mm512_i32gather_ps(_mm512_loadu_si512(index), p, 4)
+#define vf_lookup(p, index) _mm512_permutexvar_ps(_mm512_loadu_si512(index), _mm512_loadu_ps(p))
 /* Pick lanes by index: index n < VL is lane n of a, VL + n is lane n of b. */
 #define vf_pick(a, index, b)      _mm512_permutex2var_ps(a, (__m512i)(index), b)
 #define vf_columns(from, gap, to) four_columns(from, gap, to)

@@ -103,6 +103,9 @@ static inline vf vf_gather(const real *from, const int32_t *index)
     return vf_load(lane);
 }
 #endif
+#ifndef vf_lookup
+#define vf_lookup(from, index) vf_gather(from, index) /* like vf_gather, with indices below VL; from has VL elements */
+#endif
 /* 1: the instruction set can transpose registers, which is faster than reading element by element. */
 #if defined(vf_transpose) || defined(vf_pick)
 #define RPI_TRANSPOSES 1

@@ -105,15 +105,14 @@ static void fill_run(rpi_source *s, rpi_run *r, const rpi_args *args, int64_t he
 {
     if (r->gather)
         fill_indices(s, &r->index, args);
+    rpi_vectors_share(s, &r->vectors, args);
     rpi_pool_run(pool, heads, rpi_vectors_task, &(rpi_fill_job){.s = s, .args = args});
 }
 
 static void fill_keys(rpi_source *s, const rpi_args *args, int64_t heads, rp_pool *pool)
 {
-    rpi_fill_job job = {.s = s, .args = args};
-    if (s->keys.vectors.columns)
-        rpi_pool_run(pool, heads, rpi_vectors_task, &job);
-    rpi_pool_run(pool, heads, rpi_channels_task, &job);
+    rpi_vectors_share(s, &s->keys.vectors, args);
+    rpi_pool_run(pool, heads, rpi_vectors_task, &(rpi_fill_job){.s = s, .args = args});
 }
 
 static void fill_values(rpi_source *s, const rpi_args *args, int64_t heads, rp_pool *pool)

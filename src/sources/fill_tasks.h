@@ -26,12 +26,13 @@ void rpi_positions_of(const rpi_args *args, int32_t term, bool key, int64_t b, i
 void rpi_strip_bound(const rpi_strip *s, const rpi_args *args, int64_t b, int64_t from, int64_t to);
 
 /* Tasks. Fill block n of the entries of a GATHER (entries), row n = h * Lq + i of the table of a GATHER or of an array
- * (gather_table, array_table), the packed vectors of a head (vectors), or the vectors of a head stored channel by
- * channel (channels). */
+ * (gather_table, array_table), or the packed vectors of a head (vectors). */
 void rpi_entries_task(void *job, int64_t n, int32_t worker);
 void rpi_gather_table_task(void *job, int64_t n, int32_t worker);
 void rpi_array_table_task(void *job, int64_t n, int32_t worker);
 void rpi_vectors_task(void *job, int64_t head, int32_t worker);
-void rpi_channels_task(void *job, int64_t head, int32_t worker);
+
+/* Find the vectors that are packed once: rpi_vectors.place, first_of and packed (vectors.c). */
+void rpi_vectors_share(const rpi_source *s, rpi_vectors *v, const rpi_args *args);
 
 #endif

@@ -98,6 +98,12 @@ static void place_columns(rpi_vectors *v, int64_t heads, const placing *p)
     v->columns = allocate(p, heads, v->padded, wide);
 }
 
+static void place_shared(rpi_vectors *v, const placing *p)
+{
+    v->place = rpi_arena_take(p->a, v->padded, 1, sizeof *v->place);
+    v->first_of = rpi_arena_take(p->a, v->padded, 1, sizeof *v->first_of);
+}
+
 static void place_panels(rpi_run *r, int64_t heads, const placing *p)
 {
     r->panels_step = heads > 1 ? times(r->vectors.padded, r->vectors.width) : 0;
@@ -109,6 +115,8 @@ static void place_run(rpi_source *s, const placing *p)
     const int64_t heads = heads_of(s, &s->run.vectors, p);
     if (s->run.gather)
         place_indices(&s->run.index, s->scheme, p);
+    else
+        place_shared(&s->run.vectors, p);
     place_panels(&s->run, heads, p);
     if (p->backward)
         place_columns(&s->run.vectors, heads, p);
@@ -117,11 +125,11 @@ static void place_run(rpi_source *s, const placing *p)
 static void place_keys(rpi_source *s, const placing *p)
 {
     rpi_keys *k = &s->keys;
-    const int64_t heads = heads_of(s, &k->vectors, p);
-    /* + 16: with a power of two, all channels would use the same few sets of the cache */
-    k->step = rpi_round_up(k->vectors.count + 2 * p->plan->ops->tile_keys, 64) + 16;
-    k->per_head = heads > 1;
-    k->channels = allocate(p, heads, k->vectors.width, k->step);
+    const int64_t heads = heads_of(s, &k->vectors, p), rows = k->vectors.padded + p->plan->ops->nr,
+                  wide = rpi_round_up(k->vectors.width, p->plan->ops->vl);
+    place_shared(&k->vectors, p);
+    k->rows_step = heads > 1 ? times(rows, wide) : 0;
+    k->rows = allocate(p, heads, rows, wide);
     if (p->backward)
         place_columns(&k->vectors, heads, p);
 }

@@ -70,12 +70,17 @@ typedef struct rpi_filled {
 /* The vectors of one product of a term. */
 typedef struct rpi_vectors {
     const rpi_product *product;
-    double factor;        /* factor of the product */
-    int64_t skip,         /* number of the product's vectors before the first one that the call may use */
-        count,            /* number of vectors */
-        padded;           /* count rounded up to a multiple of NR */
-    int64_t first,        /* delta of the first vector, which is vector `skip` of the product */
-        width;            /* channels of a vector */
+    double factor; /* factor of the product */
+    int64_t skip,  /* number of the product's vectors before the first one that the call may use */
+        count,     /* number of vectors */
+        padded;    /* count rounded up to a multiple of NR */
+    int64_t first, /* delta of the first vector, which is vector `skip` of the product */
+        width;     /* channels of a vector */
+    /* Vectors that follow each other and are one row of the array, as in a bucket of several offsets, are packed once
+     * for products. NULL: each vector is packed (VALUES, or `gather`). */
+    int32_t *place,       /* [padded] the packed vector of each vector */
+        *first_of;        /* [padded] the first vector of each packed vector */
+    int64_t packed;       /* number of packed vectors */
     void *columns;        /* [H or 1] packed like values, as columns of NR channels; NULL if not needed */
     int64_t columns_step; /* between heads */
 } rpi_vectors;
@@ -84,7 +89,7 @@ typedef struct rpi_run {
     rpi_vectors vectors;
     bool gather; /* `index` chooses the vectors, not the offset */
     rpi_indices index;
-    void *panels; /* [H or 1] packed like keys; NULL if not needed */
+    void *panels; /* [H or 1] packed vectors, packed like keys; NULL if not needed */
     int64_t panels_step;
 } rpi_run;
 
@@ -95,9 +100,8 @@ typedef struct rpi_column {
 
 typedef struct rpi_keys {
     rpi_vectors vectors;
-    void *channels; /* [H or 1][width][step] stored channel by channel, padded by one tile of keys on both sides */
-    int64_t step;
-    bool per_head;
+    void *rows; /* [H or 1][padded + NR][width padded] packed vectors; a register tile may read past the last one */
+    int64_t rows_step;
 } rpi_keys;
 
 typedef struct rpi_values {

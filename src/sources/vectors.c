@@ -9,23 +9,37 @@
 enum { BLOCK_VECTORS = 16, BLOCK_CHANNELS = 64 };
 typedef double vector_block[BLOCK_VECTORS][BLOCK_CHANNELS];
 
-/* Load channels [x, x+m) of vectors [e, e+n). */
-static void load_vectors(const rpi_pair *p, const rpi_vectors *vectors, int64_t e, int64_t n, int64_t x, int64_t m,
+/* Return the number, in the product, of packed vector n. */
+static int64_t number_of(const rpi_vectors *v, int64_t n)
+{
+    return v->skip + (v->first_of ? v->first_of[n] : n);
+}
+
+/* Load channels [x, x+m) of the packed vectors [at, at+n). Prefetch these channels of the vectors that follow: they are
+ * often stored in reverse order, which the processor does not foresee. */
+static void load_vectors(const rpi_pair *p, const rpi_vectors *vectors, int64_t at, int64_t n, int64_t x, int64_t m,
                          double to[][BLOCK_CHANNELS])
 {
     const rpi_product *product = vectors->product;
     const rpi_view *v = &p->array[product->array];
+    const int64_t size = rpi_floating_size(v->dtype);
     const bool contiguous = product->row && v->stride[2] == 1 && rpi_is_floating(v->dtype);
-    e += vectors->skip;
-    for (int64_t i = 0; i < n; i++)
-        if (contiguous)
-            rpi_load_f64(to[i],
-                         (const char *)v->data +
-                             rpi_index(v, p->h, product->row(p, e + i), x, 0) * rpi_floating_size(v->dtype),
-                         v->dtype, m);
-        else
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t e = number_of(vectors, at + i);
+        if (!contiguous) {
             for (int64_t c = 0; c < m; c++)
-                to[i][c] = product->vec(p, e + i, x + c);
+                to[i][c] = product->vec(p, e, x + c);
+            continue;
+        }
+        const int64_t next = at + i + BLOCK_VECTORS;
+        if (next < vectors->packed) {
+            const char *ahead =
+                (const char *)v->data + rpi_index(v, p->h, product->row(p, number_of(vectors, next)), x, 0) * size;
+            for (int64_t c = 0; c < m * size; c += 64)
+                __builtin_prefetch(ahead + c, 0, 2);
+        }
+        rpi_load_f64(to[i], (const char *)v->data + rpi_index(v, p->h, product->row(p, e), x, 0) * size, v->dtype, m);
+    }
 }
 
 /* Store a block transposed: channel c of vector i at to[at + c * step + i]. */
@@ -41,18 +55,33 @@ static void store_transposed(const rp_plan *plan, double from[][BLOCK_CHANNELS],
 static void fill_panels(const rp_plan *plan, const rpi_pair *p, const rpi_vectors *v, void *to, int64_t at)
 {
     const int32_t nr = plan->ops->nr;
-    for (int64_t e = 0, n; e < v->padded; e += n) {
+    for (int64_t e = 0, n; e < v->packed; e += n) {
         n = rpi_min(BLOCK_VECTORS, nr - e % nr);
         for (int64_t x = 0; x < v->width; x += BLOCK_CHANNELS) {
             const int64_t m = rpi_min(BLOCK_CHANNELS, v->width - x);
-            const int64_t there = rpi_clamp(v->count - e, 0, n);
+            const int64_t there = rpi_clamp(v->packed - e, 0, n);
             vector_block block;
             load_vectors(p, v, e, there, x, m, block);
-            if (there < n) /* vectors from count to padded are 0 */
+            if (there < n) /* vectors past the last one are 0 */
                 memset(block[there], 0, (size_t)(n - there) * sizeof *block);
             store_transposed(plan, block, n, m, to, at + e / nr * nr * v->width + x * nr + e % nr, nr);
         }
     }
+}
+
+/* Pack the vectors of the head of p as rows, and zeros for the rows that a register tile may read past them. */
+static void fill_vector_rows(const rp_plan *plan, const rpi_pair *p, const rpi_vectors *v, void *to, int64_t at)
+{
+    const int64_t wide = rpi_round_up(v->width, plan->ops->vl), real = plan->ops->real;
+    for (int64_t e = 0; e < v->packed; e++)
+        for (int64_t x = 0; x < v->width; x += BLOCK_CHANNELS) {
+            const int64_t m = rpi_min(BLOCK_CHANNELS, v->width - x);
+            double row[1][BLOCK_CHANNELS];
+            load_vectors(p, v, e, 1, x, m, row);
+            for (int64_t c = 0; c < m; c++)
+                rpi_put_real(plan, to, at + e * wide + x + c, row[0][c]);
+        }
+    memset((char *)to + (at + v->packed * wide) * real, 0, (size_t)(plan->ops->nr * wide * real));
 }
 
 /* Pack the vectors of the head of p as columns of NR channels, like values. Unless `nonfinite` is NULL, a vector that
@@ -77,7 +106,21 @@ static void fill_columns(const rp_plan *plan, const rpi_pair *p, const rpi_vecto
     }
 }
 
-/* Pack the vectors of head h as panels and as columns, where the source has them. */
+void rpi_vectors_share(const rpi_source *s, rpi_vectors *v, const rpi_args *args)
+{
+    const rpi_pair p = rpi_pair_of(args, s->term, 0, 0, 0);
+    int64_t (*const row)(const rpi_pair *, int64_t) = v->product->row;
+    v->packed = v->place ? 0 : v->count;
+    for (int64_t e = 0; v->place && e < v->count; e++) {
+        if (e == 0 || !row || row(&p, v->skip + e) != row(&p, v->skip + e - 1))
+            v->first_of[v->packed++] = (int32_t)e;
+        v->place[e] = (int32_t)(v->packed - 1);
+    }
+    for (int64_t e = v->count; v->place && e < v->padded; e++)
+        v->place[e] = v->place[v->count - 1];
+}
+
+/* Pack the vectors of head h as panels, rows and columns, where the source has them. */
 void rpi_vectors_task(void *context, int64_t h, int32_t worker)
 {
     const rpi_fill_job *job = context;
@@ -88,36 +131,9 @@ void rpi_vectors_task(void *context, int64_t h, int32_t worker)
     (void)worker;
     if (run && run->panels)
         fill_panels(job->args->plan, &p, v, run->panels, h * run->panels_step);
+    if (s->kind == RPI_KEYS)
+        fill_vector_rows(job->args->plan, &p, v, s->keys.rows, h * s->keys.rows_step);
     if (v->columns)
         fill_columns(job->args->plan, &p, v,
                      s->kind == RPI_VALUES ? s->values.nonfinite + h * s->values.nonfinite_step : NULL);
-}
-
-/* Store the vectors of head h channel by channel. Repeat the first and the last vector in the padding. */
-void rpi_channels_task(void *context, int64_t h, int32_t worker)
-{
-    const rpi_fill_job *job = context;
-    const rpi_keys *k = &job->s->keys;
-    const rpi_vectors *v = &k->vectors;
-    const rp_plan *plan = job->args->plan;
-    const rpi_pair p = rpi_pair_of(job->args, job->s->term, 0, h, 0);
-    const int64_t pad = plan->ops->tile_keys;
-    (void)worker;
-    for (int64_t x = 0; x < v->width; x += BLOCK_CHANNELS) {
-        const int64_t m = rpi_min(BLOCK_CHANNELS, v->width - x), at = (h * v->width + x) * k->step;
-        vector_block block, ends;
-        for (int64_t e = 0; e < v->count; e += BLOCK_VECTORS) {
-            const int64_t n = rpi_min(BLOCK_VECTORS, v->count - e);
-            load_vectors(&p, v, e, n, x, m, block);
-            store_transposed(plan, block, n, m, k->channels, at + pad + e, k->step);
-        }
-        load_vectors(&p, v, 0, 1, x, m, ends);
-        load_vectors(&p, v, v->count - 1, 1, x, m, ends + 1);
-        for (int64_t c = 0; c < m; c++) {
-            for (int64_t n = 0; n < pad; n++)
-                rpi_put_real(plan, k->channels, at + c * k->step + n, ends[0][c]);
-            for (int64_t n = pad + v->count; n < k->step; n++)
-                rpi_put_real(plan, k->channels, at + c * k->step + n, ends[1][c]);
-        }
-    }
 }

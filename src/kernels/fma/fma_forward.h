@@ -132,22 +132,6 @@ static void load_queries(block *k)
         rows_as_pairs(k->q, k->groups * MR, k->c->plan->desc.dim_k, k->products.q_pairs);
 }
 
-/* Define a function that computes the scores of ROWS rows for a panel. If the panel has only `there` < NR keys, it
- * skips vectors without keys. */
-#define SCORE_COLUMNS(NAME, ROWS, PAIRS)                                                                               \
-    static void NAME(const real *q, int64_t q_step, const real *k, int64_t dim, const real *const *bias, int64_t col,  \
-                     real *s, int64_t step, real *max, const real *ahead, int64_t there)                               \
-    {                                                                                                                  \
-        enum { TWO = ROW_VECTORS < 2 ? ROW_VECTORS : 2, THREE = ROW_VECTORS < 3 ? ROW_VECTORS : 3 };                   \
-        switch (there < NR ? (there + VL - 1) / VL : ROW_VECTORS) {                                                    \
-        case 1: sum_rows(PAIRS, ROWS, 1, q, q_step, k, NR, dim, bias, col, s, step, max, k, there, NULL); break;       \
-        case 2: sum_rows(PAIRS, ROWS, TWO, q, q_step, k, NR, dim, bias, col, s, step, max, k, there, NULL); break;     \
-        case 3: sum_rows(PAIRS, ROWS, THREE, q, q_step, k, NR, dim, bias, col, s, step, max, k, there, NULL); break;   \
-        default:                                                                                                       \
-            sum_rows(PAIRS, ROWS, ROW_VECTORS, q, q_step, k, NR, dim, bias, col, s, step, max, ahead, there, NULL);    \
-        }                                                                                                              \
-    }
-SCORE_COLUMNS(score_columns, MR, false)
 SCORE_COLUMNS(single_columns, 1, false)
 #ifdef RPI_PAIRS_ISA
 SCORE_COLUMNS(score_pairs, MR, true)
