@@ -1,5 +1,6 @@
 /* editor.h -- parameters with which an editor can parse a template without an instruction set. A template includes the
  * one before it, and the first ones this file, only if LINEAR_ISA is undefined. No build includes it. */
+#include "linear/erf.h"
 #include "linear/ops.h"
 #include "processor/float_state.h"
 #include "processor/target.h"
