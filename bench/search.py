@@ -207,7 +207,7 @@ def main():
             best = min((s["median"], k) for k, s in found.items() if "median" in s and not k.startswith("relpos"))
             shown = {k: round(1e3 * s["median"], 1) for k, s in found.items() if "median" in s}
             print(name, tokens, shown, "best peer", best[1], flush=True)
-            a.output.write_text(json.dumps(result, indent=1) + "\n")
+            a.output.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

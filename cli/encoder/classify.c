@@ -131,7 +131,7 @@ const cli_command cmd_classify = {
     .name = "classify",
     .summary = "print the label of each text, with an encoder for classification",
     .usage = "DIR|FILE [TEXTS] [options]      without TEXTS: lines of standard input",
-    .example = "  echo 'I liked it.' | relpos classify distilled-sentiment\n"
+    .example = "  echo 'I liked it.' | relpos classify twitter-roberta-base-sentiment\n"
                "  relpos classify nli-deberta-v3 pairs.tsv --column premise --pair hypothesis --all\n",
     .options = classify_options,
     .run = run_classify,
@@ -156,13 +156,15 @@ static rp_status compute_scores(const cli_encoder *e, int64_t n, const rp_encode
     const request *r = e->context;
     if (r->query == NULL)
         return rp_encoder_rerank(e->model, n, texts, out, progress, context);
-    rp_encoder_text *pairs = malloc(((size_t)n + 1) * sizeof *pairs);
-    if (pairs == NULL)
-        return RP_E_NOMEM;
-    for (int64_t k = 0; k < n; k++)
-        pairs[k] = (rp_encoder_text){r->query, -1, texts[k].text, texts[k].bytes};
-    const rp_status status = rp_encoder_rerank(e->model, n, pairs, out, progress, context);
-    free(pairs);
+    enum { SOME = 64 };
+    rp_encoder_text pairs[SOME];
+    rp_status status = RP_OK;
+    for (int64_t k = 0; k < n && status == RP_OK; k += SOME) {
+        const int64_t some = n - k < SOME ? n - k : SOME;
+        for (int64_t x = 0; x < some; x++)
+            pairs[x] = (rp_encoder_text){r->query, -1, texts[k + x].text, texts[k + x].bytes};
+        status = rp_encoder_rerank(e->model, some, pairs, out + k, progress, context);
+    }
     return status;
 }
 
@@ -193,7 +195,7 @@ static int take_score(cli_encoder *e, const rp_encoder_text *text, const float *
     if (r->query != NULL)
         return keep_score(r, text, *score);
     fputs(r->json ? "{\"score\": " : "", stdout);
-    cli_json_number(stdout, "%.6f", (double)*score);
+    cli_json_number(stdout, "%.9g", (double)*score);
     puts(r->json ? "}" : "");
     return flushed();
 }
@@ -212,7 +214,7 @@ static int finish_scores(request *r)
         qsort(r->kept, (size_t)r->n, sizeof *r->kept, by_score);
     for (int64_t k = 0; k < r->n && (r->top == 0 || k < r->top); k++) {
         fputs(r->json ? "{\"score\": " : "", stdout);
-        cli_json_number(stdout, "%.6f", (double)r->kept[k].score);
+        cli_json_number(stdout, "%.9g", (double)r->kept[k].score);
         printf(r->json ? ", \"number\": %lld, \"text\": " : "\t%lld\t", (long long)r->kept[k].number);
         if (r->json)
             cli_json_string(stdout, r->kept[k].text);

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_ROW ((size_t)64 << 20) /* bytes of a row of a table */
+
 static int no_memory(const cli_records *r)
 {
     return cli_error(CLI_FAILED, "line %lld: out of memory while reading it (use a shorter line)",
@@ -77,42 +79,50 @@ static int next_json(cli_records *r, const char *line, int64_t length, cli_recor
 
 /* ------------------------------------------------------------------------------------------------ tables */
 
-/* Return true if a quoted value has not ended. */
-static bool is_open(const char *row, size_t n)
+/* Where a scan of a row is: at the start of a value, in one without quotes, in one with quotes, after a quote in it. */
+typedef enum place { START, PLAIN, QUOTED, QUOTE } place;
+
+/* Scan n more bytes of a row. */
+static place scan(place at, char separator, const char *text, size_t n)
 {
-    bool open = false;
     for (size_t k = 0; k < n; k++)
-        open = row[k] == '"' ? !open : open;
-    return open;
+        if (at == QUOTED)
+            at = text[k] == '"' ? QUOTE : QUOTED;
+        else if (text[k] == separator)
+            at = START;
+        else
+            at = text[k] == '"' && at != PLAIN ? QUOTED : PLAIN;
+    return at;
 }
 
 /* Read a row into r->row, whose quoted values may contain line breaks. *n = 0 at the end and *end = true. */
 static int read_row(cli_records *r, size_t *n, bool *end)
 {
-    const char *line;
+    const char *line, separator = r->format == CLI_TABS ? '\t' : ',';
     int64_t length;
+    place at = START;
     *n = 0;
-    *end = false;
     do {
         const int code = cli_lines_next(&r->lines, &line, &length);
+        *end = length < 0;
         if (code != CLI_OK)
             return code;
-        if (length < 0 && *n > 0)
-            return cli_error(CLI_FAILED, "line %lld: a value in quotes has no end (close the quotes)",
-                             (long long)r->lines.number);
-        *end = length < 0;
-        if (*end)
+        if (*end && at == START)
             return CLI_OK;
+        if (*end || *n > MAX_ROW)
+            return cli_error(CLI_FAILED, "line %lld: a value in quotes has no end%s (close the quotes)",
+                             (long long)r->lines.number, *end ? "" : " within 64 MiB");
         char *more = realloc(r->row, *n + (size_t)length + 2);
         if (more == NULL)
             return no_memory(r);
         r->row = more;
-        if (*n > 0)
+        if (at != START)
             r->row[(*n)++] = '\n';
         if (length > 0)
             memcpy(r->row + *n, line, (size_t)length);
         *n += (size_t)length;
-    } while (is_open(r->row, *n));
+        at = scan(at == START ? START : QUOTED, separator, line, (size_t)length);
+    } while (at == QUOTED);
     r->row[*n] = 0;
     return CLI_OK;
 }

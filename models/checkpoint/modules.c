@@ -389,7 +389,7 @@ static rp_status read_limit(model_modules *s, const model_reading *r, const char
         status = read_json(r->files, inner, names[k], &config);
     }
     const char *name = names[k - 1];
-    if (status == RP_OK)
+    if (status == RP_OK && !r->scores)
         status = check_keys(r, TRANSFORMER, inner, name, config);
     int64_t n = size_of(config, "max_seq_length");
     if (status == RP_OK && n < 0 && has_key(config, "max_seq_length"))

@@ -23,6 +23,7 @@ typedef struct model_reading {
     int64_t width;         /* of its hidden states */
     int64_t max_positions; /* max_position_embeddings of its config.json; -1: none */
     bool weights;          /* read the weights of the modules */
+    bool scores;           /* of a CrossEncoder: keys about the outputs of its Transformer are not checked */
 } model_reading;
 
 /* Read the other modules and the prompts, once the configuration is known. `inner` is the folder of the Transformer. */

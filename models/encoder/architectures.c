@@ -6,8 +6,8 @@
 
 /* Heads and poolers of other classes of transformers, and numbers of positions that older versions stored. */
 static const char *const strays[] = {
-    "embeddings.position_ids", "embeddings.token_type_ids", "pooler.*",      "/pooler.*", "/cls.*", "/lm_head.*",
-    "/lm_predictions.*",       "/mask_predictions.*",       "/decoder.bias", "/head.*",   NULL};
+    "embeddings.position_ids", "embeddings.token_type_ids", "pooler.*",   "/pooler.*", "/cls.*", "/lm_head.*",
+    "/lm_predictions.*",       "/mask_predictions.*",       "/decoder.*", "/head.*",   NULL};
 
 #define BERT_FEED                                                                                                      \
     .up = "encoder.layer.#.intermediate.dense", .down = "encoder.layer.#.output.dense",                                \

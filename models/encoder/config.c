@@ -46,7 +46,8 @@ static void read_positions(model_reader *r, encoder_config *c)
     const int64_t pad = c->row->pad < c->vocab ? c->row->pad : 0;
     c->named_positions = model_integer(r, "max_position_embeddings", -1, INT64_MIN, INT64_MAX);
     c->pad = (int32_t)model_integer(r, "pad_token_id", pad, 0, c->vocab - 1);
-    c->first = c->row->after_pad ? c->pad + 1 : 0;
+    c->padded = c->row->scheme == ENCODER_T5_BUCKETS ? 1 : c->pad; /* MPNet counts from 2, whatever config.json says */
+    c->first = c->row->after_pad ? c->padded + 1 : 0;
     if (r->status == RP_OK && c->positions > 0 && c->first >= c->positions)
         model_fault(r, "max_position_embeddings", "leaves no position after pad_token_id");
     if (c->row->scheme != ENCODER_T5_BUCKETS)
@@ -58,8 +59,7 @@ static void read_positions(model_reader *r, encoder_config *c)
 
 /* ------------------------------------------------------------------------------------------------ the head */
 
-/* Return true if a class in `architectures` is …ForSequenceClassification. Refuse classes with other heads whose
- * outputs would be expected. */
+/* Return true if a class in `architectures` is …ForSequenceClassification. */
 static bool has_head(model_reader *r)
 {
     const json_t *list = model_value(r, "architectures");
@@ -100,23 +100,29 @@ static void read_labels(model_reader *r, encoder_config *c)
     }
 }
 
+/* Set what CrossEncoder makes of logits: the name of a module of torch; "": its default. */
+static void set_activation(model_reader *r, encoder_config *c, const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    c->plain_score = name[0] == 0 ? c->labels > 1 : dot != NULL && strcmp(dot, ".Identity") == 0;
+    if (name[0] != 0 && !c->plain_score && (dot == NULL || strcmp(dot, ".Sigmoid") != 0) && r->status == RP_OK)
+        r->status = model_fail(RP_E_UNSUPPORTED,
+                               "%s: the activation of scores is \"%s\", which is not supported (use Sigmoid or "
+                               "Identity)",
+                               r->path, name);
+}
+
 /* Read what scores are made of logits. CrossEncoder of sentence-transformers stores the name of a module of torch. */
 static void read_scores(model_reader *r, encoder_config *c)
 {
     const json_t *inner = model_value(r, "sentence_transformers");
     const char *problem = model_string(r, "problem_type", ""),
                *old = model_string(r, "sbert_ce_default_activation_function", ""),
-               *name = json_string_value(json_object_get(inner, "activation_fn")), *used = name != NULL ? name : old,
-               *dot = strrchr(used, '.');
+               *name = json_string_value(json_object_get(inner, "activation_fn")), *used = name != NULL ? name : old;
     c->scores = strcmp(problem, "regression") == 0                                     ? ENCODER_LOGITS
                 : c->labels == 1 || strcmp(problem, "multi_label_classification") == 0 ? ENCODER_SIGMOID
                                                                                        : ENCODER_SOFTMAX;
-    c->plain_score = used[0] == 0 ? c->labels > 1 : dot != NULL && strcmp(dot, ".Identity") == 0;
-    if (used[0] != 0 && !c->plain_score && (dot == NULL || strcmp(dot, ".Sigmoid") != 0) && r->status == RP_OK)
-        r->status = model_fail(RP_E_UNSUPPORTED,
-                               "%s: the activation of scores is \"%s\", which is not supported (use Sigmoid or "
-                               "Identity)",
-                               r->path, used);
+    set_activation(r, c, used);
 }
 
 void encoder_config_free(encoder_config *c)
@@ -176,6 +182,31 @@ rp_status encoder_config_read(rp_encoder *m, const char *path, const char *text,
     if (r.status == RP_OK && c->row->read != NULL)
         c->row->read(&r, c);
     json_decref(root);
+    return encoder_model_failed(r.status);
+}
+
+rp_status encoder_read_cross(rp_encoder *m, const char *folder, bool *is_cross)
+{
+    char *text = NULL, *path = model_join(folder, "config_sentence_transformers.json");
+    size_t size;
+    json_t *root = NULL;
+    *is_cross = false;
+    if (path == NULL)
+        return encoder_no_memory();
+    rp_status status = model_read_text(&m->files, path, &text, &size);
+    if (status == RP_OK && text != NULL)
+        status = model_parse_object(&root, path, text, size, 0);
+    model_reader r = {root, path, "a CrossEncoder", NULL, status};
+    if (status == RP_OK && text != NULL && strcmp(model_string(&r, "model_type", ""), "CrossEncoder") == 0) {
+        *is_cross = true;
+        if (model_value(&r, "default_prompt_name") != NULL)
+            model_fault(&r, "default_prompt_name", "is not null, which is not supported for a CrossEncoder");
+        if (m->config.row != NULL && model_value(&r, "activation_fn") != NULL)
+            set_activation(&r, &m->config, model_string(&r, "activation_fn", ""));
+    }
+    json_decref(root);
+    free(text);
+    free(path);
     return encoder_model_failed(r.status);
 }
 

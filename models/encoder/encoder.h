@@ -85,6 +85,7 @@ typedef struct encoder_config {
     int64_t vocab, width, heads, head_width, inner, layers;
     int64_t positions;                                    /* rows of the table of positions; 0: none */
     int64_t first;                                        /* row of the first token */
+    int64_t padded;                                       /* row of padding tokens, if they do not count */
     int64_t token_types;                                  /* rows of the table of token types; 0: none */
     bool norm_bias, attention_bias, feed_bias, head_bias; /* which norms and linear layers have a bias */
     int64_t buckets, max_distance;                        /* of T5 buckets and DeBERTa; DeBERTa: buckets -1 = none */
@@ -108,6 +109,9 @@ typedef struct encoder_config {
 
 /* Set m->config to the contents of a config.json. `path` is only used in messages. */
 rp_status encoder_config_read(rp_encoder *m, const char *path, const char *text, size_t size);
+/* Read the config_sentence_transformers.json of a CrossEncoder, if the folder has one: whether it is one, and, if
+ * m->config was read, what scores are made of. */
+rp_status encoder_read_cross(rp_encoder *m, const char *folder, bool *is_cross);
 void encoder_config_free(encoder_config *c);
 /* Return the max number of tokens of a sequence; 0: unlimited. */
 int64_t encoder_max_tokens(const encoder_config *c);
@@ -164,10 +168,12 @@ struct rp_encoder {
     encoder_config config;
     encoder_weights weights;
     model_files files;
-    io_checkpoint *file;  /* a packed file, which is mapped; NULL: the weights are in memory */
-    model_origin origin;  /* of the folder, also for a packed file */
-    char *root;           /* path of the folder or file, for files.root */
-    char *tokenizer_text; /* contents of tokenizer.json, [tokenizer_size]; NULL: none */
+    io_checkpoint *file;         /* a packed file, which is mapped; NULL: the weights are in memory */
+    model_origin origin;         /* of the folder, also for a packed file */
+    char *root;                  /* path of the folder or file, for files.root */
+    char *tokenizer_text;        /* contents of tokenizer.json or vocab.txt, [tokenizer_size]; NULL: none */
+    const char *tokenizer_array; /* its name in a packed file */
+    bool types;                  /* texts have token types */
     size_t tokenizer_size;
     rp_pool *pool;
     rp_encoder_info info;
@@ -181,7 +187,8 @@ struct rp_encoder {
 /* --------------------------------------------------------------------------------------------- packed.c */
 
 #define ENCODER_PACKED    "relpos-encoder 1" /* metadata "format" of a packed file */
-#define ENCODER_TOKENIZER "tokenizer"        /* its array with the tokenizer */
+#define ENCODER_TOKENIZER "tokenizer"        /* its array with the contents of tokenizer.json */
+#define ENCODER_VOCAB     "vocab"            /* or of vocab.txt */
 
 /* Return the status of a call that read the weights, or an error if their mapped file was written to. */
 rp_status encoder_finish(const rp_encoder *m, rp_status status);

@@ -95,7 +95,7 @@ static void embed(const rp_encoder *m, const rp_encoder_tokens *s, float *to)
     const encoder_weights *w = &m->weights;
     int64_t position = c->first;
     for (int64_t i = 0; i < s->n; i++, to += c->width) {
-        const bool counts = !c->row->after_pad || s->tokens[i] != c->pad;
+        const bool counts = !c->row->after_pad || s->tokens[i] != c->padded;
         linear_row(&w->word, s->tokens[i], to);
         if (w->token_type != NULL) {
             const float *type = w->token_type + (s->types != NULL ? s->types[i] : 0) * c->width;
@@ -103,7 +103,7 @@ static void embed(const rp_encoder *m, const rp_encoder_tokens *s, float *to)
                 to[k] += type[k];
         }
         if (w->position != NULL) { /* a padding token of RoBERTa has the position pad, and does not count */
-            const float *at = w->position + (counts ? position : c->pad) * c->width;
+            const float *at = w->position + (counts ? position : c->padded) * c->width;
             for (int64_t k = 0; k < c->width; k++)
                 to[k] += at[k];
         }

@@ -124,6 +124,13 @@ static int64_t text_tokens(const rp_encoder *m)
     return most > 0 && (asked == 0 || asked > most) ? most : asked;
 }
 
+/* Return the bytes of DeBERTa's vectors. */
+static int64_t vector_bytes(const rp_encoder *m)
+{
+    const encoder_config *c = &m->config;
+    return c->row->scheme == ENCODER_DEBERTA ? c->layers * (c->c2p + c->p2c) * 2 * c->span * c->width * 4 : 0;
+}
+
 static void fill_info(rp_encoder *m)
 {
     const encoder_config *c = &m->config;
@@ -138,7 +145,7 @@ static void fill_info(rp_encoder *m)
                                 .layers = c->layers,
                                 .max_tokens = encoder_max_tokens(c),
                                 .parameters = parameters,
-                                .bytes = m->weights.store.bytes,
+                                .bytes = m->weights.store.bytes + vector_bytes(m),
                                 .not_finite = m->weights.store.not_finite,
                                 .vector_width = model_modules_width(m->modules),
                                 .vector_tokens = text_tokens(m),
@@ -164,7 +171,10 @@ static rp_status find_type(const char *name, int *type)
 /* Open the Transformer in `inner`, and the modules of `folder`. */
 static rp_status open_transformer(rp_encoder *m, const char *folder, const char *inner, int type)
 {
+    bool is_cross = false;
     rp_status status = read_config(m, inner);
+    if (status == RP_OK && !m->has_modules)
+        status = encoder_read_cross(m, folder, &is_cross);
     if (status == RP_OK)
         status = m->file != NULL ? map_weights(m, folder) : read_weights(m, inner, type);
     if (status == RP_OK)
@@ -173,7 +183,7 @@ static rp_status open_transformer(rp_encoder *m, const char *folder, const char 
         status = encoder_find_tokenizer(m, inner);
     if (status != RP_OK)
         return status;
-    const model_reading reading = {&m->files, &m->notes, m->config.width, m->config.named_positions, true};
+    const model_reading reading = {&m->files, &m->notes, m->config.width, m->config.named_positions, true, is_cross};
     return encoder_model_failed(m->has_modules ? model_modules_read(m->modules, &reading, folder, inner)
                                                : model_modules_default(&m->modules, "mean", &reading, inner));
 }
@@ -204,7 +214,7 @@ static rp_status open_packed(rp_encoder *m, const char *path, int type)
 static rp_status open_model(rp_encoder *m, const char *path, int type)
 {
     char *inner = NULL, err[IO_ERR_MAX];
-    bool folder;
+    bool folder, is_cross;
     if (io_is_folder(path, &folder, err) != IO_OK)
         return encoder_fail(RP_E_ARG, "%s", err);
     m->files.root = m->root = strdup(path);
@@ -212,6 +222,8 @@ static rp_status open_model(rp_encoder *m, const char *path, int type)
                        : folder        ? encoder_model_failed(model_note_origin(&m->origin, path))
                                        : open_packed(m, path, type);
     if (status == RP_OK)
+        status = encoder_read_cross(m, path, &is_cross);
+    if (status == RP_OK && !is_cross) /* the only module of a CrossEncoder is the Transformer */
         status = encoder_model_failed(model_modules_find(&m->modules, &m->files, path, &inner));
     m->has_modules = m->modules != NULL;
     if (status == RP_OK)

@@ -28,7 +28,7 @@ static rp_status list(const rp_encoder *m, const model_packed *kind, io_set *set
     const int64_t size = (int64_t)m->tokenizer_size;
     rp_status status = model_list(encoder_walk, &all, set);
     if (status == RP_OK && m->tokenizer_text != NULL && /* last, because its size is no multiple of 64 */
-        io_add(set, ENCODER_TOKENIZER, RP_U8, 1, &size, m->tokenizer_text, true) != 0)
+        io_add(set, m->tokenizer_array, RP_U8, 1, &size, m->tokenizer_text, true) != 0)
         status = model_no_memory();
     if (status == RP_OK)
         status = model_describe_packed(set, kind, m->weights.type, config_of(m), m->weights.store.not_finite);

@@ -172,13 +172,13 @@ static void embed(const pass *p, const rp_encoder_tokens *s, float *row)
     const encoder_config *c = &m->config;
     int64_t position = c->first;
     for (int64_t i = 0; i < s->n; i++) {
-        const bool counts = !c->row->after_pad || s->tokens[i] != c->pad;
+        const bool counts = !c->row->after_pad || s->tokens[i] != c->padded;
         linear_row(&m->weights.word, s->tokens[i], row);
         for (int64_t k = 0; k < c->width; k++) {
             double *to = p->x + i * c->width + k;
             *to = (double)row[k];
             if (m->weights.position != NULL)
-                *to += (double)m->weights.position[(counts ? position : c->pad) * c->width + k];
+                *to += (double)m->weights.position[(counts ? position : c->padded) * c->width + k];
             if (m->weights.token_type != NULL)
                 *to += (double)m->weights.token_type[(s->types != NULL ? s->types[i] : 0) * c->width + k];
         }

@@ -46,15 +46,19 @@ typedef struct opening {
     char *beside[BESIDE]; /* contents; NULL: absent */
 } opening;
 
-/* Read a file of the folder as the tokenizer; leave m->tokenizer_text NULL if it does not exist. A packed file has the
- * contents of the one that was used. */
-static rp_status read_tokens(opening *o, const char *name)
+/* The files with the tokens, and the arrays of a packed file that have their contents. */
+static const char *const token_files[] = {"tokenizer.json", "vocab.txt"};
+static const char *const token_arrays[] = {ENCODER_TOKENIZER, ENCODER_VOCAB};
+
+/* Read file n of token_files, or its array in a packed file; leave m->tokenizer_text NULL if there is none. */
+static rp_status read_tokens(opening *o, int n)
 {
     rp_encoder *m = o->m;
-    char *path = model_join(o->folder, name);
-    const io_tensor *t = m->file != NULL ? io_checkpoint_find(m->file, ENCODER_TOKENIZER) : NULL;
+    char *path = model_join(o->folder, token_files[n]);
+    const io_tensor *t = m->file != NULL ? io_checkpoint_find(m->file, token_arrays[n]) : NULL;
     rp_status status = path != NULL ? RP_OK : encoder_no_memory();
-    o->name = name;
+    o->name = token_files[n];
+    m->tokenizer_array = token_arrays[n];
     if (status == RP_OK && m->file == NULL)
         status = encoder_model_failed(
             model_read_file(&m->files, path, TOK_MAX_FILE, &m->tokenizer_text, &m->tokenizer_size));
@@ -66,7 +70,6 @@ static rp_status read_tokens(opening *o, const char *name)
         return encoder_no_memory();
     memcpy(m->tokenizer_text, t->data, t->bytes);
     m->tokenizer_size = t->bytes;
-    o->name = t->bytes > 0 && m->tokenizer_text[0] == '{' ? "tokenizer.json" : "vocab.txt";
     return RP_OK;
 }
 
@@ -83,19 +86,33 @@ static rp_status read_beside(opening *o)
     return status;
 }
 
+/* Return true if model_input_names, or else the class, has token types. */
+static bool names_types(const json_t *root, bool fallback)
+{
+    const json_t *names = json_object_get(root, "model_input_names");
+    bool found = !json_is_array(names) && fallback;
+    for (size_t k = 0; k < json_array_size(names); k++) {
+        const char *name = json_string_value(json_array_get(names, k));
+        found = found || (name != NULL && strcmp(name, "token_type_ids") == 0);
+    }
+    return found;
+}
+
 /* Set *rules to those that AutoTokenizer of transformers 5 chooses: by the class in tokenizer_config.json, or else by
- * the kind of the model. */
+ * the kind of the model. Set m->types to whether this class gives token types to the model. */
 static rp_status find_rules(const opening *o, tok_rules *rules)
 {
     static const struct {
         const char *class, *type;
         tok_rules rules;
-    } known[] = {{"BertTokenizer", "bert", TOK_RULES_BERT},
-                 {"DistilBertTokenizer", "", TOK_RULES_BERT},
-                 {"ElectraTokenizer", "", TOK_RULES_BERT},
-                 {"MPNetTokenizer", "mpnet", TOK_RULES_MPNET}};
+        bool types;
+    } known[] = {{"BertTokenizer", "bert", TOK_RULES_BERT, true},
+                 {"DistilBertTokenizer", "", TOK_RULES_BERT, false},
+                 {"ElectraTokenizer", "", TOK_RULES_BERT, true},
+                 {"MPNetTokenizer", "mpnet", TOK_RULES_MPNET, false},
+                 {"DebertaV2Tokenizer", "deberta-v2", TOK_RULES_FILE, true}};
     json_error_t error;
-    bool no_memory = false;
+    bool no_memory = false, types = false;
     const char *text = o->beside[CONFIG];
     json_t *root = text != NULL ? io_json(text, strlen(text), JSON_DECODE_INT_AS_REAL, &error, &no_memory) : NULL;
     const char *class = json_string_value(json_object_get(root, "tokenizer_class"));
@@ -103,8 +120,11 @@ static rp_status find_rules(const opening *o, tok_rules *rules)
     *rules = TOK_RULES_FILE;
     for (size_t k = 0; k < sizeof known / sizeof *known; k++)
         if (class != NULL ? strncmp(class, known[k].class, size) == 0 && strlen(known[k].class) == size
-                          : strcmp(o->m->config.row->type, known[k].type) == 0)
+                          : strcmp(o->m->config.row->type, known[k].type) == 0) {
             *rules = known[k].rules;
+            types = known[k].types;
+        }
+    o->m->types = o->m->config.token_types > 1 && names_types(root, types);
     json_decref(root);
     return no_memory ? encoder_no_memory() : RP_OK;
 }
@@ -132,9 +152,9 @@ static rp_status open_tokens(const opening *o)
 rp_status encoder_find_tokenizer(rp_encoder *m, const char *folder)
 {
     opening o = {.m = m, .folder = folder};
-    rp_status status = read_tokens(&o, "tokenizer.json");
+    rp_status status = read_tokens(&o, 0);
     if (status == RP_OK && m->tokenizer_text == NULL)
-        status = read_tokens(&o, "vocab.txt");
+        status = read_tokens(&o, 1);
     if (status == RP_OK)
         status = read_beside(&o);
     if (status == RP_OK && m->tokenizer_text == NULL)
@@ -191,6 +211,8 @@ rp_status encoder_tokenize(const rp_encoder *m, const char *prompt, const rp_enc
                               : made == TOK_ARGUMENT ? RP_E_RANGE
                                                      : RP_E_ARG,
                               "%s", err);
+    else if (!m->types) /* the class of the tokenizer does not give them to the model */
+        memset(out->types, 0, (size_t)out->n * sizeof *out->types);
     free(joined);
     return status;
 }
@@ -258,7 +280,7 @@ rp_status encoder_batch_read(encoder_batch *b, const rp_encoder *m, const char *
         status = encoder_tokenize(m, prompt, &texts[b->n], m->info.vector_tokens, made);
         if (status != RP_OK)
             break;
-        b->sequence[b->n++] = (rp_encoder_tokens){made->ids, m->config.token_types > 1 ? made->types : NULL, made->n};
+        b->sequence[b->n++] = (rp_encoder_tokens){made->ids, m->types ? made->types : NULL, made->n};
         b->rows += made->n;
     }
     if (status == RP_OK)

@@ -14,17 +14,26 @@ static float *copy_columns(const float *from, int64_t rows, int64_t ld, int64_t 
     return to;
 }
 
-/* Compute the vectors of a layer by projecting `table` with part `part` of q, k and v, or with a layer of its own. */
-static rp_status project(rp_encoder *m, encoder_layer *l, const float *table, float *projected, int n)
+/* Compute the vectors of a layer by projecting the table with its q and k, or with layers of its own. */
+static rp_status project(rp_encoder *m, encoder_layer *l, const float *table, float *projected)
 {
     const encoder_config *c = &m->config;
-    const encoder_linear *own = n == 0 ? &l->table_k : &l->table_q, *used = c->own_tables ? own : &l->qkv;
-    const int64_t rows = 2 * c->span, first = c->own_tables ? 0 : n == 0 ? c->width : 0;
-    const rp_status status = encoder_multiply(m, used, rows, table, c->width, projected, LINEAR_STORE, NULL);
-    if (status != RP_OK)
-        return status;
-    l->vectors[n] = copy_columns(projected, rows, used->w.out, first, c->width);
-    return l->vectors[n] != NULL ? RP_OK : encoder_no_memory();
+    const int64_t rows = 2 * c->span;
+    rp_status status = RP_OK;
+    if (!c->own_tables)
+        status = encoder_multiply(m, &l->qkv, rows, table, c->width, projected, LINEAR_STORE, NULL);
+    for (int n = 0; n < 2 && status == RP_OK; n++) { /* keys, then queries */
+        const encoder_linear *own = n == 0 ? &l->table_k : &l->table_q, *used = c->own_tables ? own : &l->qkv;
+        if (!(n == 0 ? c->c2p : c->p2c))
+            continue;
+        if (c->own_tables)
+            status = encoder_multiply(m, own, rows, table, c->width, projected, LINEAR_STORE, NULL);
+        if (status != RP_OK)
+            return status;
+        l->vectors[n] = copy_columns(projected, rows, used->w.out, !c->own_tables && n == 0 ? c->width : 0, c->width);
+        status = l->vectors[n] != NULL ? RP_OK : encoder_no_memory();
+    }
+    return status;
 }
 
 rp_status encoder_make_vectors(rp_encoder *m)
@@ -41,12 +50,8 @@ rp_status encoder_make_vectors(rp_encoder *m)
                           &(encoder_normed){m->weights.table, &m->weights.table_norm, table, c->width, c->eps});
     else if (status == RP_OK)
         memcpy(table, m->weights.table, (size_t)(rows * c->width) * sizeof *table);
-    for (int64_t i = 0; i < c->layers && status == RP_OK; i++) {
-        if (c->c2p)
-            status = project(m, &m->weights.layer[i], table, projected, 0);
-        if (c->p2c && status == RP_OK)
-            status = project(m, &m->weights.layer[i], table, projected, 1);
-    }
+    for (int64_t i = 0; i < c->layers && status == RP_OK; i++)
+        status = project(m, &m->weights.layer[i], table, projected);
     free(table);
     free(projected);
     return status;

@@ -171,8 +171,8 @@ static rp_status open_folder(rp_t5 *m, const char *path, int type, bool own)
     }
     if (status == RP_OK)
         status = open_transformer(m, inner != NULL ? inner : path, type, own);
-    const model_reading reading = {&m->files, &m->notes, m->config.d_model, m->config.max_positions,
-                                   m->load == RP_T5_LOAD_ALL};
+    const model_reading reading = {
+        &m->files, &m->notes, m->config.d_model, m->config.max_positions, m->load == RP_T5_LOAD_ALL, false};
     if (status == RP_OK && inner != NULL)
         status = t5_model_failed(model_modules_read(m->modules, &reading, path, inner));
     free(inner);

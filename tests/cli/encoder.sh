@@ -93,6 +93,42 @@ printf 'The cat sleeps.\nStocks fell.\n' >"$T/two"
 check 'rerank of the page' 2 "$("$program" rerank $data/rank --query 'where is the cat' <"$T/two" | wc -l)"
 check 'classify of the page' 1 "$(head -n 1 "$T/two" | "$program" classify $data/labels --all | wc -l)"
 
+# a folder of CrossEncoder.save of sentence-transformers 6: the activation is in config_sentence_transformers.json
+mkdir "$T/made/cross"
+cp $data/rank/*.json $data/rank/model.safetensors "$T/made/cross/"
+printf '[{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"}]\n' >"$T/made/cross/modules.json"
+printf '{"transformer_task": "sequence-classification", "module_output_name": "scores"}\n' >"$T/made/cross/sentence_bert_config.json"
+printf '{"activation_fn": "torch.nn.modules.linear.Identity", "default_prompt_name": null, "model_type": "CrossEncoder", "prompts": {}}\n' >"$T/made/cross/config_sentence_transformers.json"
+"$program" rerank "$T/made/cross" "$T/pairs.txt" --type f32 >"$T/logits"
+check 'logits of a CrossEncoder with Identity' close "$(python3 - $data/rank/expected.json "$T/logits" <<'PY'
+import json, sys
+right = json.load(open(sys.argv[1]))
+found = [float(x) for x in open(sys.argv[2])]
+far = max(abs(a - b[0]) for a, b in zip(found, right["logits"], strict=True))
+print("close" if far <= 8 * right["error"] + 1e-6 else far)
+PY
+)"
+ok pack "$T/made/cross" --type f32 -o "$T/made/cross.relpos"
+"$program" rerank "$T/made/cross.relpos" "$T/pairs.txt" >"$T/logits2"
+same 'a packed CrossEncoder' "$T/logits" "$T/logits2"
+sed 's/Identity/Softmax/' "$T/made/cross/config_sentence_transformers.json" >"$T/other"
+cp "$T/other" "$T/made/cross/config_sentence_transformers.json"
+refused 1 'the activation of scores is "torch.nn.modules.linear.Softmax"' rerank "$T/made/cross" "$T/pairs.txt"
+
+# token types: only if the tokenizer's class gives them to the model
+mkdir "$T/made/typeless"
+cp $data/rank/*.json $data/rank/model.safetensors "$T/made/typeless/"
+sed '/token_type_ids/d' $data/rank/tokenizer_config.json >"$T/made/typeless/tokenizer_config.json"
+"$program" rerank "$T/made/typeless" "$T/pairs.txt" --type f32 >"$T/typeless"
+check 'no token types' 1 "$(cmp -s "$T/scores" "$T/typeless" || echo 1)"
+sed '/model_input_names/,/]/d; s/TokenizersBackend/DistilBertTokenizerFast/' $data/rank/tokenizer_config.json >"$T/made/typeless/tokenizer_config.json"
+"$program" rerank "$T/made/typeless" "$T/pairs.txt" --type f32 >"$T/typeless2"
+same 'DistilBertTokenizer gives no token types' "$T/typeless" "$T/typeless2"
+
+# quotes within a value are no quotes around it
+printf 'text\n5" pipe\n6" pipe\n"a ""b"" c"\n' >"$T/quotes.csv"
+check 'a quote within a value' 3 "$("$program" classify $data/labels "$T/quotes.csv" | wc -l)"
+
 # vocab.txt, as BERT's first folders have it
 mkdir "$T/made/vocab"
 cp $data/rank/config.json $data/rank/model.safetensors "$T/made/vocab/"

@@ -8,7 +8,7 @@
 enum { N = 3, D = 2 };
 static model_files files;
 static model_notes notes;
-static const model_reading reading = {&files, &notes, D, -1, true};
+static const model_reading reading = {&files, &notes, D, -1, true, false};
 static const float hidden[N * D] = {1, -1, 3, 5, 5, -7};
 
 static void each_default_pools(void **state)

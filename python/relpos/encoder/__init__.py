@@ -120,8 +120,8 @@ class Encoder(_models.Model):
         return self.encode(inputs, name, prompt, *others, **options)
 
     def encode_document(self, inputs=None, prompt_name=None, prompt=None, *others, **options):
-        """Compute the vectors of documents: `encode` with the first prompt of the model that is named "document",
-        "passage" or "corpus"."""
+        """Compute the vectors of documents: `encode` with the prompt "document" of the model, which is empty unless the
+        model has one."""
         name = _encode.prompt_of_task(self, ("document", "passage", "corpus"), prompt_name, prompt, options)
         return self.encode(inputs, name, prompt, *others, **options)
 
