@@ -424,7 +424,7 @@ def test_the_program_writes_the_same(kind, tmp_path):
         lines = program("rerank", DATA / "rank", "--type", kind, "--query", "where is the cat",
                         lines="\n".join(texts) + "\n").splitlines()
         found = model.rank("where is the cat", texts, return_documents=True)
-        assert lines == [f"{one['score']:.6f}\t{one['corpus_id'] + 1}\t{one['text']}" for one in found]
+        assert lines == [f"{one['score']:.9g}\t{one['corpus_id'] + 1}\t{one['text']}" for one in found]
 
 
 def test_threads_change_nothing(models):
