@@ -454,7 +454,7 @@ static void a_long_word_is_merged(void **state)
         char *word = malloc(SIZE), *back;
         int32_t *ids;
         int64_t n, size;
-        for (int k = 0; k < SIZE; k++)
+        for (int64_t k = 0; k < SIZE; k++)
             word[k] = shape == 0 ? 'a' : shape == 1 ? "the"[k % 3] : (char)('a' + k * 7919 / 13 % 26);
         assert_int_equal(tok_encode(t, word, SIZE, false, &ids, &n, err), TOK_OK);
         assert_in_range(n, 1, SIZE);
