@@ -82,6 +82,9 @@ bool cli_flush(FILE *to);
  * caller frees *text. */
 bool cli_close_text(FILE *to, char **text);
 
+/* Scale a vector of n numbers to length 1; zeros stay. */
+void cli_normalize(float *x, int64_t n);
+
 /* Compare two doubles, for qsort. */
 int cli_by_size(const void *a, const void *b);
 

@@ -69,3 +69,12 @@ void cli_json_numbers(FILE *to, const cli_json_member *members)
         cli_json_number(to, m->format, m->x);
     }
 }
+
+void cli_normalize(float *x, int64_t n)
+{
+    double sum = 0;
+    for (int64_t k = 0; k < n; k++)
+        sum += (double)x[k] * (double)x[k];
+    for (int64_t k = 0; k < n && sum > 0; k++)
+        x[k] = (float)((double)x[k] / sqrt(sum));
+}

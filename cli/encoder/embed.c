@@ -3,7 +3,6 @@
 #include "cli/encoder/encoder.h"
 #include "cli/t5/t5.h"
 #include "cli/team.h"
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,22 +43,13 @@ static int on_option(void *context, int key, const char *value)
 
 /* ------------------------------------------------------------------------------------------------ vectors */
 
-static void normalize(float *x, int64_t n)
-{
-    double sum = 0;
-    for (int64_t k = 0; k < n; k++)
-        sum += (double)x[k] * (double)x[k];
-    for (int64_t k = 0; k < n && sum > 0; k++)
-        x[k] = (float)((double)x[k] / sqrt(sum));
-}
-
 static rp_status compute(const cli_encoder *e, int64_t n, const rp_encoder_text *texts, float *out,
                          rp_progress *progress, void *context)
 {
     const request *r = e->context;
     const rp_status status = rp_encoder_embed(e->model, r->prefix, n, texts, out, progress, context);
     for (int64_t k = 0; k < n && status == RP_OK && r->normalize; k++)
-        normalize(out + k * e->width, e->width);
+        cli_normalize(out + k * e->width, e->width);
     return status;
 }
 

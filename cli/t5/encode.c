@@ -2,7 +2,6 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/team.h"
 #include "cli/t5/t5.h"
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -164,15 +163,6 @@ static int read_lines(request *r, int64_t tokens)
 
 /* ------------------------------------------------------------------------------------------------ writing */
 
-static void normalize(float *x, int64_t d)
-{
-    double sum = 0;
-    for (int64_t k = 0; k < d; k++)
-        sum += (double)x[k] * (double)x[k];
-    for (int64_t k = 0; k < d && sum > 0; k++)
-        x[k] = (float)((double)x[k] / sqrt(sum));
-}
-
 /* Pool n hidden states into one vector, in place: the vector replaces the first. */
 static void pool_in_place(const request *r, float *rows, int64_t n, int64_t d)
 {
@@ -204,7 +194,7 @@ static int pool_rows(const request *r, float *rows, int64_t n, float *to)
         memmove(to, rows, bytes);
     }
     if (r->normalize)
-        normalize(to, width_of(r));
+        cli_normalize(to, width_of(r));
     return CLI_OK;
 }
 
