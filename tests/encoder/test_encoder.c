@@ -4,7 +4,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "encoder/encoder.h"
 #include "io/io.h"
-#include "tests/helpers.h"
+#include "tests/encoder/checks.h"
 #include <limits.h>
 
 #define DATA "tests/encoder/data"
@@ -21,12 +21,6 @@ typedef struct expected {
     int64_t n, rows;
     rp_encoder_tokens sequence[MOST];
 } expected;
-
-static void fine(rp_status status)
-{
-    if (status != RP_OK)
-        fail_msg("%s: %s", rp_status_name(status), rp_encoder_last_error());
-}
 
 static rp_encoder *open_model(const char *name, const char *type, rp_pool *pool)
 {
@@ -261,13 +255,6 @@ static void progress_and_cancelling(void **state)
 }
 
 /* ------------------------------------------------------------------------------------------------ refusals */
-
-static void refused(rp_status status, rp_status expected_status, const char *text)
-{
-    if (status != expected_status || strstr(rp_encoder_last_error(), text) == NULL)
-        fail_msg("%s: %s (expected %s: ...%s...)", rp_status_name(status), rp_encoder_last_error(),
-                 rp_status_name(expected_status), text);
-}
 
 static void arguments(void **state)
 {

@@ -3,8 +3,7 @@
  * of these libraries in f32.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/json.h"
-#include "tests/helpers.h"
-#include <relpos/encoder.h>
+#include "tests/encoder/checks.h"
 
 #define TEXTS "tests/encoder/texts"
 enum { MARGIN = 8, MOST = 16, WIDEST = 32 };
@@ -15,19 +14,6 @@ typedef struct expected {
     int64_t n;
     rp_encoder_text text[MOST];
 } expected;
-
-static void fine(rp_status status)
-{
-    if (status != RP_OK)
-        fail_msg("%s: %s", rp_status_name(status), rp_encoder_last_error());
-}
-
-static void refused(rp_status status, rp_status right, const char *text)
-{
-    if (status != right || strstr(rp_encoder_last_error(), text) == NULL)
-        fail_msg("%s: %s (expected %s: ...%s...)", rp_status_name(status), rp_encoder_last_error(),
-                 rp_status_name(right), text);
-}
 
 static rp_encoder *open_model(const char *name, expected *e)
 {
