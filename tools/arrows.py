@@ -44,7 +44,7 @@ MAY = {
     "models/io": ["src/base/random.h", "models/linear/block_kinds.h", "models/linear/split.h"],
     "models/layers": ["src/processor/clones.h", "src/base/random.h", "models/io"],
     "models/tokenizer": ["models/io"],
-    "models/checkpoint": ["models/io", "models/linear/linear.h"],
+    "models/checkpoint": ["src/processor/clones.h", "models/io", "models/linear/linear.h"],
     "models/t5": ["src/processor/clones.h", "src/base/random.h", "models/io", "models/linear/linear.h",
                   "models/tokenizer/tokenizer.h", "models/tokenizer/from_gguf.h", "models/checkpoint"],
     "models/encoder": ["src/processor/clones.h", "models/io", "models/linear/linear.h", "models/linear/erf.h",

@@ -84,10 +84,11 @@ void model_files_free(model_files *f)
 {
     free(f->ids);
     for (int64_t n = 0; n < f->n_texts; n++) {
-        free(f->texts[n].name);
+        free(f->texts[n].key);
         free(f->texts[n].text);
     }
     free(f->texts);
+    free(f->root);
     *f = (model_files){0};
 }
 
@@ -117,48 +118,39 @@ rp_status model_read_file(model_files *f, const char *path, int64_t max, char **
 
 /* ------------------------------------------------------------------------------------------------ kept texts */
 
-/* Return the part of a path after the root and a slash, or NULL if it is not in the root. */
-static const char *within_root(const model_files *f, const char *path)
+/* Set *key to the key of a text, which the caller frees, or to NULL if the path is not in the root. */
+static rp_status key_of(const model_files *f, const char *path, char **key)
 {
-    const size_t n = f->root != NULL ? strlen(f->root) : 0;
-    return n > 0 && strncmp(path, f->root, n) == 0 && path[n] == '/' ? path + n + 1 : NULL;
+    const size_t n = f->root != NULL ? strlen(f->root) : 0, size = strlen(path) + sizeof "file:";
+    *key = NULL;
+    if (n == 0 || strncmp(path, f->root, n) != 0 || path[n] != '/')
+        return RP_OK;
+    *key = malloc(size);
+    if (*key == NULL)
+        return model_no_memory();
+    snprintf(*key, size, "file:%s", path + n + 1);
+    return RP_OK;
 }
 
-static char *key_of(const char *name)
-{
-    const size_t n = strlen(name) + 6;
-    char *key = malloc(n);
-    if (key != NULL)
-        snprintf(key, n, "file:%s", name);
-    return key;
-}
-
-/* Keep a copy of a text, unless one with this name is kept. */
-static rp_status keep_text(model_files *f, const char *name, const char *text)
+/* Keep a copy of a text, unless one with this key is kept. */
+static rp_status keep_text(model_files *f, const char *key, const char *text)
 {
     for (int64_t n = 0; n < f->n_texts; n++)
-        if (strcmp(f->texts[n].name, name) == 0)
+        if (strcmp(f->texts[n].key, key) == 0)
             return RP_OK;
     model_text *more = realloc(f->texts, (size_t)(f->n_texts + 1) * sizeof *more);
     if (more == NULL)
         return model_no_memory();
     f->texts = more;
-    f->texts[f->n_texts++] = (model_text){strdup(name), strdup(text)};
-    return more[f->n_texts - 1].name != NULL && more[f->n_texts - 1].text != NULL ? RP_OK : model_no_memory();
+    f->texts[f->n_texts++] = (model_text){strdup(key), strdup(text)};
+    return more[f->n_texts - 1].key != NULL && more[f->n_texts - 1].text != NULL ? RP_OK : model_no_memory();
 }
 
 /* Read a text from the metadata of a packed file. */
-static rp_status read_packed(const model_files *f, const char *path, char **text, size_t *size)
+static rp_status read_packed(const model_files *f, const char *key, char **text, size_t *size)
 {
-    const char *name = within_root(f, path);
-    char *key = name != NULL ? key_of(name) : NULL;
+    const char *found = key != NULL ? io_checkpoint_meta(f->packed, key) : NULL;
     *text = NULL;
-    if (name == NULL)
-        return RP_OK;
-    if (key == NULL)
-        return model_no_memory();
-    const char *found = io_checkpoint_meta(f->packed, key);
-    free(key);
     if (found == NULL)
         return RP_OK;
     *text = strdup(found);
@@ -168,38 +160,31 @@ static rp_status read_packed(const model_files *f, const char *path, char **text
 
 rp_status model_list_texts(const model_files *f, io_set *set)
 {
-    bool added = true;
-    for (int64_t n = 0; n < f->n_texts && added; n++) {
-        char *key = key_of(f->texts[n].name);
-        added = key != NULL && io_add_meta(set, key, f->texts[n].text) == 0;
-        free(key);
-    }
-    return added ? RP_OK : model_no_memory();
+    for (int64_t n = 0; n < f->n_texts; n++)
+        if (io_add_meta(set, f->texts[n].key, f->texts[n].text) != 0)
+            return model_no_memory();
+    return RP_OK;
 }
 
-rp_status model_text_keys(const model_files *f, const char ***keys)
+const char **model_text_keys(const model_files *f)
 {
-    *keys = calloc((size_t)f->n_texts + 1, sizeof **keys);
-    bool made = *keys != NULL;
-    for (int64_t n = 0; n < f->n_texts && made; n++)
-        made = ((*keys)[n] = key_of(f->texts[n].name)) != NULL;
-    return made ? RP_OK : model_no_memory();
-}
-
-void model_free_keys(const model_files *f, const char **keys)
-{
-    for (int64_t n = 0; keys != NULL && n < f->n_texts; n++)
-        free((void *)(uintptr_t)keys[n]);
-    free((void *)(uintptr_t)keys);
+    const char **keys = calloc((size_t)f->n_texts + 1, sizeof *keys);
+    for (int64_t n = 0; n < f->n_texts && keys != NULL; n++)
+        keys[n] = f->texts[n].key;
+    return keys;
 }
 
 rp_status model_read_text(model_files *f, const char *path, char **text, size_t *size)
 {
-    const char *name = within_root(f, path);
-    rp_status status =
-        f->packed != NULL ? read_packed(f, path, text, size) : model_read_file(f, path, MODEL_MAX_JSON, text, size);
-    if (status == RP_OK && *text != NULL && name != NULL)
-        status = keep_text(f, name, *text);
+    char *key;
+    *text = NULL;
+    rp_status status = key_of(f, path, &key);
+    if (status == RP_OK)
+        status =
+            f->packed != NULL ? read_packed(f, key, text, size) : model_read_file(f, path, MODEL_MAX_JSON, text, size);
+    if (status == RP_OK && *text != NULL && key != NULL)
+        status = keep_text(f, key, *text);
+    free(key);
     if (status != RP_OK || *text == NULL || strlen(*text) == *size)
         return status;
     json_t *root; /* the byte 0 would end the text; JSON never has it, so this reports what is wrong */

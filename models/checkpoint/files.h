@@ -17,16 +17,16 @@ typedef struct model_file_id {
 
 /* The text of a JSON file. */
 typedef struct model_text {
-    char *name; /* path within the model's folder */
+    char *key; /* in the metadata of a packed file: "file:" and the path within the model's folder */
     char *text;
 } model_text;
 
-/* All files of a model that were read or are mapped. To keep the texts of JSON files for packing the model, set `root`
- * before reading. A packed file has these texts in its metadata: set `root` to its path, and `packed`. */
+/* All files of a model that were read or are mapped. To keep the texts of JSON files for packing the model, set `root`,
+ * from malloc, before reading. A packed file has these texts in its metadata: set `root` to its path, and `packed`. */
 typedef struct model_files {
     model_file_id *ids; /* [n] */
     int64_t n;
-    const char *root;            /* path of the folder or of the packed file; NULL: texts are not kept */
+    char *root;                  /* path of the folder or of the packed file; NULL: texts are not kept */
     const io_checkpoint *packed; /* JSON files are read from the metadata of this file; NULL: from the folder */
     model_text *texts;           /* [n_texts] */
     int64_t n_texts;
@@ -44,9 +44,8 @@ rp_status model_note_file(model_files *f, const char *path); /* record a file */
 rp_status model_note_checkpoint(model_files *f, const io_checkpoint *file, const char *folder);
 /* Add the kept texts to the metadata of a file that will be written. */
 rp_status model_list_texts(const model_files *f, io_set *set);
-/* Set *keys to the keys of these metadata, [n_texts]; the caller frees them with model_free_keys. */
-rp_status model_text_keys(const model_files *f, const char ***keys);
-void model_free_keys(const model_files *f, const char **keys);
+/* Return the keys of these metadata, [n_texts], which the caller frees; NULL: out of memory. */
+const char **model_text_keys(const model_files *f);
 bool model_reads(const model_files *f, const char *path); /* the file is recorded, under this name or another */
 void model_files_free(model_files *f);
 

@@ -386,11 +386,8 @@ static rp_status map_part(void *context, const model_part *p)
 
 rp_status model_packed_type(const io_checkpoint *file, const char *path, linear_type *type)
 {
-    const char *name = io_checkpoint_meta(file, "type");
-    int n = 0;
-    while (n < LINEAR_TYPES && (name == NULL || strcmp(name, linear_type_name((linear_type)n)) != 0))
-        n++;
-    if (n == LINEAR_TYPES)
+    const int n = linear_find_type(io_checkpoint_meta(file, "type"));
+    if (n < 0)
         return model_fail(RP_E_ARG, "%s: the type of its weights is missing or unknown (pack the model again)", path);
     *type = (linear_type)n;
     return RP_OK;

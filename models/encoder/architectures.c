@@ -22,6 +22,10 @@ static const char *const strays[] = {
 #define ROBERTA_HEAD .head_dense = "/classifier.dense", .head_out = "/classifier.out_proj"
 #define BERT_KEYS    .strays = strays, .eps_key = "layer_norm_eps", .activation_key = "hidden_act", .max_positions = 512
 
+#define ROBERTA                                                                                                        \
+    .prefix = "roberta.", .names = {BERT_LAYERS, ROBERTA_HEAD}, BERT_KEYS, .after_pad = true,                          \
+    .head_activation = ENCODER_TANH, .eps = 1e-12, .token_types = 2, .pad = 1
+
 static const encoder_architecture rows[] = {
     {.type = "bert",
      .prefix = "bert.",
@@ -30,24 +34,8 @@ static const encoder_architecture rows[] = {
      .head_activation = ENCODER_TANH,
      .eps = 1e-12,
      .token_types = 2},
-    {.type = "roberta",
-     .prefix = "roberta.",
-     .names = {BERT_LAYERS, ROBERTA_HEAD},
-     BERT_KEYS,
-     .after_pad = true,
-     .head_activation = ENCODER_TANH,
-     .eps = 1e-12,
-     .token_types = 2,
-     .pad = 1},
-    {.type = "xlm-roberta",
-     .prefix = "roberta.",
-     .names = {BERT_LAYERS, ROBERTA_HEAD},
-     BERT_KEYS,
-     .after_pad = true,
-     .head_activation = ENCODER_TANH,
-     .eps = 1e-12,
-     .token_types = 2,
-     .pad = 1},
+    {.type = "roberta", ROBERTA},
+    {.type = "xlm-roberta", ROBERTA},
     {.type = "mpnet",
      .prefix = "mpnet.",
      .names = {.word = "embeddings.word_embeddings",

@@ -170,7 +170,6 @@ struct rp_encoder {
     model_files files;
     io_checkpoint *file;         /* a packed file, which is mapped; NULL: the weights are in memory */
     model_origin origin;         /* of the folder, also for a packed file */
-    char *root;                  /* path of the folder or file, for files.root */
     char *tokenizer_text;        /* contents of tokenizer.json or vocab.txt, [tokenizer_size]; NULL: none */
     const char *tokenizer_array; /* its name in a packed file */
     bool types;                  /* texts have token types */
@@ -206,7 +205,10 @@ rp_status encoder_tokenize(const rp_encoder *m, const char *prompt, const rp_enc
                            struct tok_encoding *out);
 
 /* Texts that are computed together. */
-enum { ENCODER_ROWS = 8192, ENCODER_BATCH = 1024 }; /* tokens from which on no text is added, and max texts */
+enum {
+    ENCODER_ROWS = 8192, /* max rows of a pass, unless one sequence is longer; from so many on, no text is added */
+    ENCODER_BATCH = 1024 /* max texts */
+};
 typedef struct encoder_batch {
     int64_t n, rows;
     struct tok_encoding *made;   /* [n] */
@@ -239,7 +241,6 @@ typedef struct encoder_activated {
     bool gated;
 } encoder_activated;
 void encoder_activate_rows(rp_pool *pool, int64_t rows, const encoder_activated *call);
-bool encoder_finite(const float *x, int64_t n); /* no number is NaN or infinite */
 
 /* --------------------------------------------------------------------------------------------- attention.c */
 
@@ -274,7 +275,7 @@ typedef struct encoder_watch {
 
 /* Compute the vectors of DeBERTa's layers, once when a model is opened. */
 rp_status encoder_make_vectors(rp_encoder *m);
-/* Compute the hidden states of sequences that were checked. */
+/* Compute the hidden states of sequences that were checked. They are finite, unless the call fails. */
 rp_status encoder_run(const rp_encoder *m, int64_t n, const rp_encoder_tokens *sequences, float *out,
                       encoder_watch *watch);
 /* Check tokens and types. */

@@ -1,15 +1,13 @@
 /* forward.c -- tokens to hidden states. Linear layers process the rows of all sequences together, without padding;
  * attention processes each sequence separately.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/finite.h"
 #include "encoder/encoder.h"
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    MAX_ROWS = 8192, /* max rows of a pass, unless one sequence is longer */
-    FEED_ROWS = 96   /* rows per thread and pass of a feed-forward layer: their inner values fit in cache */
-};
+enum { FEED_ROWS = 96 }; /* rows per thread and pass of a feed-forward layer: their inner values fit in cache */
 
 /* The first failure among parallel tasks, with its message: rp_last_error is separate for each thread. */
 typedef struct failure {
@@ -293,13 +291,15 @@ rp_status encoder_run(const rp_encoder *m, int64_t n, const rp_encoder_tokens *s
         all += (double)sequences[s].n;
     for (int64_t s = 0, end; s < n; s = end) {
         int64_t rows = 0;
-        for (end = s; end < n && (end == s || rows + sequences[end].n <= MAX_ROWS); end++)
+        for (end = s; end < n && (end == s || rows + sequences[end].n <= ENCODER_ROWS); end++)
             rows += sequences[end].n;
         if (watch != NULL)
             watch->from = from + (to - from) * done / all, watch->to = from + (to - from) * (done + (double)rows) / all;
         const rp_status status = encoder_finish(m, run_some(m, end - s, sequences + s, out, watch));
         if (status != RP_OK)
             return status;
+        if (!model_finite(out, rows * m->config.width))
+            return encoder_not_finite(m, "hidden states");
         done += (double)rows;
         out = rows > 0 ? out + rows * m->config.width : out; /* without rows, out may be NULL */
     }
@@ -351,14 +351,12 @@ rp_status rp_encoder_hidden(const rp_encoder *m, int64_t n, const rp_encoder_tok
 {
     encoder_watch watch = {progress, context, 0, 1};
     int64_t rows = 0;
-    rp_status status = encoder_check(m, n, sequences);
+    const rp_status status = encoder_check(m, n, sequences);
     if (status != RP_OK)
         return status;
     for (int64_t s = 0; s < n; s++)
         rows += sequences[s].n;
     if (out == NULL && rows > 0)
         return encoder_fail(RP_E_ARG, "out is NULL; pass the array to fill");
-    status = encoder_run(m, n, sequences, out, &watch);
-    return status != RP_OK || encoder_finite(out, rows * m->config.width) ? status
-                                                                          : encoder_not_finite(m, "hidden states");
+    return encoder_run(m, n, sequences, out, &watch);
 }

@@ -3,6 +3,7 @@
  *     logits = out norm(act(dense x + b)) + b       most heads have no norm
  *
  * SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/finite.h"
 #include "encoder/encoder.h"
 #include <stdlib.h>
 #include <string.h>
@@ -71,11 +72,9 @@ rp_status encoder_logits(const rp_encoder *m, int64_t n, const rp_encoder_tokens
     }
     float *hidden = malloc((size_t)(rows * m->config.width + 1) * sizeof *hidden);
     rp_status status = hidden != NULL ? encoder_run(m, n, sequences, hidden, watch) : encoder_no_memory();
-    if (status == RP_OK && !encoder_finite(hidden, rows * m->config.width))
-        status = encoder_not_finite(m, "hidden states");
     if (status == RP_OK)
         status = run(m, n, sequences, hidden, logits);
-    if (status == RP_OK && !encoder_finite(logits, n * m->config.labels))
+    if (status == RP_OK && !model_finite(logits, n * m->config.labels))
         status = encoder_not_finite(m, "logits");
     free(hidden);
     return status;

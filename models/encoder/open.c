@@ -159,10 +159,7 @@ static void fill_info(rp_encoder *m)
 
 static rp_status find_type(const char *name, int *type)
 {
-    *type = -1;
-    for (int n = 0; name != NULL && n < LINEAR_TYPES; n++)
-        if (strcmp(name, linear_type_name((linear_type)n)) == 0)
-            *type = n;
+    *type = linear_find_type(name);
     if (name == NULL || (*type >= 0 && *type != LINEAR_INT4))
         return RP_OK;
     return encoder_fail(RP_E_ARG, "the type of weights is \"%s\"; it must be f32, f16, bf16, q8 or int8", name);
@@ -217,10 +214,10 @@ static rp_status open_model(rp_encoder *m, const char *path, int type)
     bool folder, is_cross;
     if (io_is_folder(path, &folder, err) != IO_OK)
         return encoder_fail(RP_E_ARG, "%s", err);
-    m->files.root = m->root = strdup(path);
-    rp_status status = m->root == NULL ? encoder_no_memory()
-                       : folder        ? encoder_model_failed(model_note_origin(&m->origin, path))
-                                       : open_packed(m, path, type);
+    m->files.root = strdup(path);
+    rp_status status = m->files.root == NULL ? encoder_no_memory()
+                       : folder              ? encoder_model_failed(model_note_origin(&m->origin, path))
+                                             : open_packed(m, path, type);
     if (status == RP_OK)
         status = encoder_read_cross(m, path, &is_cross);
     if (status == RP_OK && !is_cross) /* the only module of a CrossEncoder is the Transformer */
@@ -270,7 +267,6 @@ void rp_encoder_close(rp_encoder *m)
     model_modules_free(m->modules);
     model_origin_free(&m->origin);
     io_checkpoint_close(m->file);
-    free(m->root);
     free(m->tokenizer_text);
     tok_close(m->tokenizer);
     free(m->why_no_tokenizer);

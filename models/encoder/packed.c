@@ -11,13 +11,17 @@ rp_status encoder_finish(const rp_encoder *m, rp_status status)
     return concerns && io_checkpoint_unchanged(m->file, err) != IO_OK ? encoder_fail(RP_E_ARG, "%s", err) : status;
 }
 
+static bool is_config(const char *key)
+{
+    const char *slash = strrchr(key, '/');
+    return strcmp(slash != NULL ? slash + 1 : strchr(key, ':') + 1, "config.json") == 0;
+}
+
 static const char *config_of(const rp_encoder *m)
 {
-    for (int64_t n = 0; n < m->files.n_texts; n++) {
-        const char *name = m->files.texts[n].name, *slash = strrchr(name, '/');
-        if (strcmp(slash != NULL ? slash + 1 : name, "config.json") == 0)
+    for (int64_t n = 0; n < m->files.n_texts; n++)
+        if (is_config(m->files.texts[n].key))
             return m->files.texts[n].text;
-    }
     return "{}";
 }
 
@@ -40,7 +44,6 @@ static rp_status list(const rp_encoder *m, const model_packed *kind, io_set *set
 rp_status rp_encoder_pack(const rp_encoder *m, const char *path)
 {
     io_set set = {0};
-    const char **keys;
     if (m == NULL || path == NULL)
         return encoder_fail(RP_E_ARG, "model or path is NULL; pass both");
     if (model_modules_have_weights(m->modules))
@@ -48,29 +51,30 @@ rp_status rp_encoder_pack(const rp_encoder *m, const char *path)
                             "modules.json has a Dense module, which cannot be packed (use the folder)");
     if (model_reads(&m->files, path))
         return encoder_fail(RP_E_ARG, "%s: the model was read from this file (give another name)", path);
-    rp_status status = encoder_model_failed(model_text_keys(&m->files, &keys));
+    const char **keys = model_text_keys(&m->files);
     const model_packed kind = {ENCODER_PACKED, keys, (int)m->files.n_texts};
+    rp_status status = keys != NULL ? RP_OK : encoder_no_memory();
     if (status == RP_OK)
         status = encoder_finish(m, encoder_model_failed(list(m, &kind, &set)));
     if (status == RP_OK)
         status = encoder_model_failed(model_write_packed(&set, &kind, path));
-    model_free_keys(&m->files, keys);
+    free((void *)(uintptr_t)keys);
     io_free(&set);
     return status;
 }
 
 rp_status rp_encoder_check_file(const rp_encoder *m, rp_progress *progress, void *context)
 {
-    const char **keys;
     if (m == NULL)
         return encoder_fail(RP_E_ARG, "model is NULL; open one with rp_encoder_open");
     if (m->file == NULL)
         return encoder_fail(RP_E_UNSUPPORTED,
                             "the model was read from a folder, which has no checksum (pack it first)");
-    rp_status status = encoder_model_failed(model_text_keys(&m->files, &keys));
+    const char **keys = model_text_keys(&m->files);
     const model_packed kind = {ENCODER_PACKED, keys, (int)m->files.n_texts};
+    rp_status status = keys != NULL ? RP_OK : encoder_no_memory();
     if (status == RP_OK)
         status = encoder_model_failed(model_check_checksum(m->file, &kind, progress, context));
-    model_free_keys(&m->files, keys);
+    free((void *)(uintptr_t)keys);
     return status;
 }

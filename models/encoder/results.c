@@ -50,18 +50,39 @@ rp_status rp_encoder_vector(const rp_encoder *m, const char *prompt, int64_t n, 
     return encoder_model_failed(model_modules_apply(m->modules, hidden, m->config.width, first, n, vector));
 }
 
-/* Compute the vectors of the texts of a batch. */
-static rp_status embed_batch(const rp_encoder *m, const encoder_batch *b, int64_t first, float *vectors,
-                             encoder_watch *watch)
+/* Texts whose results are computed batch by batch. */
+typedef struct call {
+    const rp_encoder *m;
+    const char *prompt; /* NULL: none */
+    int64_t first;      /* token at which pooling begins */
+    float *out;         /* [n, width] */
+    int64_t width;
+    rp_status (*compute)(const struct call *c, const encoder_batch *b, float *out, encoder_watch *watch);
+} call;
+
+static rp_status run(const call *c, int64_t n, const rp_encoder_text *texts, rp_progress *progress, void *context)
 {
-    const int64_t width = m->config.width;
-    float *hidden = malloc((size_t)(b->rows * width + 1) * sizeof *hidden), *at = hidden;
-    rp_status status = hidden != NULL ? encoder_run(m, b->n, b->sequence, hidden, watch) : encoder_no_memory();
-    if (status == RP_OK && !encoder_finite(hidden, b->rows * width))
-        status = encoder_not_finite(m, "hidden states");
-    for (int64_t k = 0; k < b->n && status == RP_OK; at += b->sequence[k++].n * width)
+    rp_status status = RP_OK;
+    for (int64_t k = 0; k < n && status == RP_OK;) {
+        encoder_batch b;
+        status = encoder_batch_read(&b, c->m, c->prompt, n - k, texts + k);
+        encoder_watch watch = {progress, context, (double)k / (double)n, (double)(k + b.n) / (double)n};
+        if (status == RP_OK)
+            status = c->compute(c, &b, c->out + k * c->width, &watch);
+        k += b.n;
+        encoder_batch_free(&b);
+    }
+    return status;
+}
+
+static rp_status embed_batch(const call *c, const encoder_batch *b, float *vectors, encoder_watch *watch)
+{
+    const int64_t d = c->m->config.width;
+    float *hidden = malloc((size_t)(b->rows * d + 1) * sizeof *hidden), *at = hidden;
+    rp_status status = hidden != NULL ? encoder_run(c->m, b->n, b->sequence, hidden, watch) : encoder_no_memory();
+    for (int64_t k = 0; k < b->n && status == RP_OK; at += b->sequence[k++].n * d)
         status = encoder_model_failed(
-            model_modules_apply(m->modules, at, width, first, b->sequence[k].n, vectors + k * m->info.vector_width));
+            model_modules_apply(c->m->modules, at, d, c->first, b->sequence[k].n, vectors + k * c->width));
     free(hidden);
     return status;
 }
@@ -77,16 +98,9 @@ rp_status rp_encoder_embed(const rp_encoder *m, const char *prompt, int64_t n, c
         status = encoder_model_failed(model_modules_prompt(m->modules, NULL, &prompt));
     if (status == RP_OK)
         status = count_prompt(m, prompt, &first);
-    for (int64_t k = 0; k < n && status == RP_OK;) {
-        encoder_batch b;
-        status = encoder_batch_read(&b, m, prompt, n - k, texts + k);
-        encoder_watch watch = {progress, context, (double)k / (double)n, (double)(k + b.n) / (double)n};
-        if (status == RP_OK)
-            status = embed_batch(m, &b, first, vectors + k * m->info.vector_width, &watch);
-        k += b.n;
-        encoder_batch_free(&b);
-    }
-    return status;
+    if (status != RP_OK)
+        return status;
+    return run(&(call){m, prompt, first, vectors, m->info.vector_width, embed_batch}, n, texts, progress, context);
 }
 
 /* ------------------------------------------------------------------------------------------------ scores */
@@ -108,23 +122,20 @@ static void softmax(float *x, int64_t n)
         x[k] = (float)(exp((double)x[k] - max) / sum);
 }
 
-/* Compute the logits of texts, in batches. */
+static rp_status logits_batch(const call *c, const encoder_batch *b, float *logits, encoder_watch *watch)
+{
+    return encoder_logits(c->m, b->n, b->sequence, logits, watch);
+}
+
 static rp_status logits_of(const rp_encoder *m, int64_t n, const rp_encoder_text *texts, float *logits,
                            rp_progress *progress, void *context)
 {
     rp_status status = encoder_check_text(m, n, texts);
     if (status == RP_OK && logits == NULL && n > 0)
         status = encoder_fail(RP_E_ARG, "scores is NULL; pass the array to fill");
-    for (int64_t k = 0; k < n && status == RP_OK;) {
-        encoder_batch b;
-        status = encoder_batch_read(&b, m, NULL, n - k, texts + k);
-        encoder_watch watch = {progress, context, (double)k / (double)n, (double)(k + b.n) / (double)n};
-        if (status == RP_OK)
-            status = encoder_logits(m, b.n, b.sequence, logits + k * m->config.labels, &watch);
-        k += b.n;
-        encoder_batch_free(&b);
-    }
-    return status;
+    if (status != RP_OK)
+        return status;
+    return run(&(call){m, NULL, 0, logits, m->config.labels, logits_batch}, n, texts, progress, context);
 }
 
 rp_status rp_encoder_classify(const rp_encoder *m, int64_t n, const rp_encoder_text *texts, float *scores,

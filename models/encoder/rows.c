@@ -92,7 +92,7 @@ static float apply(encoder_activation activation, float x)
     case ENCODER_TANH: return tanhf(x);
     case ENCODER_GELU: break;
     }
-    return 0.5f * x * (1 + erff(x * 0.70710678f));
+    return gelu(x);
 }
 
 static void activate_row(const encoder_activated *c, int64_t r)
@@ -148,18 +148,4 @@ void encoder_norm_rows(rp_pool *pool, int64_t rows, const encoder_normed *normed
 void encoder_activate_rows(rp_pool *pool, int64_t rows, const encoder_activated *activated)
 {
     run(pool, &(call){.rows = rows, .activated = activated});
-}
-
-RPI_CLONES bool encoder_finite(const float *x, int64_t n)
-{
-    float zero[LANES] = {0}, sum = 0; /* of 0 * x: NaN if some x is NaN or infinite */
-    int64_t k = 0;
-    for (; k + LANES <= n; k += LANES)
-        for (int l = 0; l < LANES; l++)
-            zero[l] += x[k + l] * 0;
-    for (int l = 0; l < LANES; l++)
-        sum += zero[l];
-    for (; k < n; k++)
-        sum += x[k] * 0;
-    return sum == 0;
 }

@@ -35,6 +35,7 @@ typedef enum linear_type {
 } linear_type;
 enum { LINEAR_TYPES = 6 };                      /* number of types that linear_pack makes: all before LINEAR_BLOCKS */
 const char *linear_type_name(linear_type type); /* "f32", "f16", "bf16", "int8", "int4", "q8", "gguf" */
+int linear_find_type(const char *name); /* the type with this name that linear_pack makes; -1: none, as for NULL */
 
 /* Version of the layout, which is stored in files of packed weights. Change it when the bytes change. */
 #define LINEAR_LAYOUT "1"

@@ -23,6 +23,14 @@ const char *linear_type_name(linear_type type)
     return (unsigned)type <= LINEAR_BLOCKS ? name[type] : "unknown type";
 }
 
+int linear_find_type(const char *name)
+{
+    for (int n = 0; name != NULL && n < LINEAR_TYPES; n++)
+        if (strcmp(name, linear_type_name((linear_type)n)) == 0)
+            return n;
+    return -1;
+}
+
 int64_t linear_packed_bytes(linear_type type, int64_t in, int64_t out)
 {
     int64_t bytes;

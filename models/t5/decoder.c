@@ -2,6 +2,7 @@
  * and values of a source are computed once. One call computes the cross-attention of all rows that have the same
  * source.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/finite.h"
 #include "t5/session.h"
 #include <math.h>
 #include <stdlib.h>
@@ -398,7 +399,7 @@ static rp_status apply_head(rp_t5_session *s, int64_t rows, const float *hidden,
 
 rp_status t5_check_logits(const rp_t5 *m, const float *logits)
 {
-    return t5_finite(logits, m->config.vocab) ? RP_OK : t5_not_finite(m, "logits");
+    return model_finite(logits, m->config.vocab) ? RP_OK : t5_not_finite(m, "logits");
 }
 
 /* Compute rows of logits, and check them. */

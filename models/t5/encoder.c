@@ -2,6 +2,7 @@
  * padding; attention processes each sequence separately. Also implements the local and transient-global attention of
  * LongT5.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/finite.h"
 #include "t5/model.h"
 #include <math.h>
 #include <stdlib.h>
@@ -331,7 +332,7 @@ rp_status rp_t5_encode(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *so
 
 rp_status t5_check_hidden(const rp_t5 *m, const float *rows, int64_t n)
 {
-    return t5_finite(rows, n * m->config.d_model) ? RP_OK : t5_not_finite(m, "hidden states");
+    return model_finite(rows, n * m->config.d_model) ? RP_OK : t5_not_finite(m, "hidden states");
 }
 
 int64_t rp_t5_encode_bytes(const rp_t5 *m, int64_t tokens, int64_t longest)

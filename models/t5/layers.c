@@ -268,20 +268,6 @@ RPI_CLONES float t5_largest(const float *x, int64_t n)
     return best;
 }
 
-RPI_CLONES bool t5_finite(const float *x, int64_t n)
-{
-    float zero[LANES] = {0}, sum = 0; /* of 0 * x: NaN if some x is NaN or infinite */
-    int64_t k = 0;
-    for (; k + LANES <= n; k += LANES)
-        for (int l = 0; l < LANES; l++)
-            zero[l] += x[k + l] * 0;
-    for (int l = 0; l < LANES; l++)
-        sum += zero[l];
-    for (; k < n; k++)
-        sum += x[k] * 0;
-    return sum == 0;
-}
-
 typedef float floats __attribute__((vector_size(LANES * 4)));
 typedef int32_t integers __attribute__((vector_size(LANES * 4)));
 

@@ -291,10 +291,7 @@ static rp_status replace_tokenizer(rp_t5 *m, const char *given)
 
 static rp_status find_type(const char *name, int *type)
 {
-    *type = -1;
-    for (int n = 0; name != NULL && n < LINEAR_TYPES; n++)
-        if (strcmp(name, linear_type_name((linear_type)n)) == 0)
-            *type = n;
+    *type = linear_find_type(name);
     if (name == NULL || *type >= 0)
         return RP_OK;
     return t5_fail(RP_E_ARG, "the type of weights is \"%s\"; it must be f32, f16, bf16, int8, int4 or q8", name);

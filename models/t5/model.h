@@ -294,7 +294,6 @@ rp_status t5_feed_forward(t5_work *w, const t5_block *b, bool sparse, int64_t n_
 /* Return log(sum(exp(x))) over n numbers. */
 double t5_log_sum_exp(const float *x, int64_t n);
 float t5_largest(const float *x, int64_t n);
-bool t5_finite(const float *x, int64_t n);  /* no number is NaN or infinite */
 void t5_add(float *x, int64_t n, float by); /* x += by */
 /* Return the index of the largest of n numbers (the first if several are equal). */
 int64_t t5_argmax(const float *x, int64_t n);

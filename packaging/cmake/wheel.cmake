@@ -85,7 +85,7 @@ if(models)
   target_compile_definitions(relpos_linear PRIVATE RPI_NO_AMX_EMULATED)
   list(APPEND emulated ${PROJECT_SOURCE_DIR}/models/linear/sets/amx_emulated.c)
   target_compile_options(relpos_client INTERFACE ${small}) # for files and the program, which take little time
-  set_source_files_properties(models/t5/layers.c models/t5/logits.c models/t5/attention.c PROPERTIES COMPILE_OPTIONS -O2)
+  set_source_files_properties(models/checkpoint/finite.c models/t5/layers.c models/t5/logits.c models/t5/attention.c PROPERTIES COMPILE_OPTIONS -O2)
 endif()
 set_source_files_properties(${emulated} PROPERTIES HEADER_FILE_ONLY ON)
 # One clone for AVX2 is enough. With gcc, vectorizing without the rest of -O3, and without vector code for the last elements, is as fast.
