@@ -1,6 +1,7 @@
 /* starve.h -- makes allocations fail: the n-th after a call of starve, alone or with all later ones. Also counts the
- * allocated blocks, so that a test can find those that a failed call does not free. Include this file once per program,
- * because it defines malloc. With sanitizers, which define their own malloc, no allocation fails and no block counts.
+ * allocated blocks, so that a test can find those that a failed call does not free, and their bytes. Include this file
+ * once per program, because it defines malloc. With sanitizers, which define their own malloc, no allocation fails and
+ * no block counts.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_STARVE_H
 #define RELPOS_TESTS_STARVE_H
@@ -11,7 +12,8 @@
 
 static long starve_n, starve_count;
 static bool starve_ever;
-static _Atomic long starve_blocks; /* number of allocated blocks */
+static _Atomic long starve_blocks;             /* number of allocated blocks */
+static _Atomic long starve_bytes, starve_peak; /* bytes of all blocks, and their maximum since starve_begin_peak */
 
 static inline void starve(long n, bool ever)
 {
@@ -27,7 +29,17 @@ static inline long starve_end(void)
     return starve_count;
 }
 
+/* Let starve_peak begin at the bytes of now, and return them. */
+static inline long starve_begin_peak(void)
+{
+    const long now = starve_bytes;
+    starve_peak = now;
+    return now;
+}
+
 #if defined(__GLIBC__) && !SANITIZED
+#include <malloc.h>
+#include <stdatomic.h>
 #define STARVES 1
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t n, size_t size);
@@ -47,9 +59,17 @@ static bool starved(void)
     return true;
 }
 
+static void count_bytes(long more)
+{
+    const long all = atomic_fetch_add(&starve_bytes, more) + more;
+    for (long peak = starve_peak; all > peak && !atomic_compare_exchange_weak(&starve_peak, &peak, all);)
+        ;
+}
+
 static void *counted(void *block)
 {
     starve_blocks += block != NULL;
+    count_bytes((long)malloc_usable_size(block));
     return block;
 }
 
@@ -67,7 +87,11 @@ void *realloc(void *p, size_t size)
 {
     if (!p)
         return malloc(size);
-    return starved() ? NULL : __libc_realloc(p, size);
+    const long before = (long)malloc_usable_size(p);
+    void *block = starved() ? NULL : __libc_realloc(p, size);
+    if (block)
+        count_bytes((long)malloc_usable_size(block) - before);
+    return block;
 }
 
 void *aligned_alloc(size_t alignment, size_t size)
@@ -78,6 +102,7 @@ void *aligned_alloc(size_t alignment, size_t size)
 void free(void *p)
 {
     starve_blocks -= p != NULL;
+    count_bytes(-(long)malloc_usable_size(p));
     __libc_free(p);
 }
 #pragma GCC visibility pop

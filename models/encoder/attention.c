@@ -1,9 +1,6 @@
-/* attention.c -- attention of an encoder: a plan, its prepared bias, and work memory for each worker.
+/* attention.c -- attention of an encoder: the calls of a plan, and its prepared bias.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "encoder/encoder.h"
-#include <stdlib.h>
-
-enum { ALIGN = 64 };
 
 /* Set the term of the position scheme. Return the number of terms: 0 or 1. */
 static int make_term(const encoder_config *c, bool local, rp_term *term)
@@ -30,7 +27,7 @@ static int make_term(const encoder_config *c, bool local, rp_term *term)
     return 0;
 }
 
-static rp_status make_plan(encoder_attention *a, const rp_encoder *m, bool local, int64_t longest)
+static rp_status make_calls(encoder_attention *a, const rp_encoder *m, bool local, int64_t longest)
 {
     const encoder_config *c = &m->config;
     rp_term term;
@@ -43,8 +40,7 @@ static rp_status make_plan(encoder_attention *a, const rp_encoder *m, bool local
     desc.n_masks = local;
     desc.scale = c->scale;
     desc.flexible = 1;
-    const rp_status status = rp_plan_create(&a->plan, &desc);
-    return status == RP_OK ? RP_OK : encoder_core_failed(status);
+    return encoder_model_failed(model_attention_make(&a->calls, &desc, m->pool));
 }
 
 /* Set the arrays of the position scheme that all layers share. */
@@ -64,48 +60,31 @@ static bool prepares(encoder_scheme scheme)
 void encoder_attention_of(encoder_attention *a, const rp_encoder *m, const encoder_layer *l)
 {
     const encoder_config *c = &m->config;
-    for (int32_t w = 0; w < a->workers && c->row->scheme == ENCODER_DEBERTA; w++)
+    for (int32_t w = 0; w < a->calls.workers && c->row->scheme == ENCODER_DEBERTA; w++)
         for (int n = 0; n < 2; n++)
             if (l->vectors[n] != NULL)
-                a->tensors[w].term[0][n] = (rp_array){
+                a->calls.tensors[w].term[0][n] = (rp_array){
                     l->vectors[n], RP_F32, 3, {c->heads, 2 * c->span, c->head_width}, {c->head_width, c->width, 1}};
 }
 
 rp_status encoder_attention_make(encoder_attention *a, const rp_encoder *m, bool local, int64_t longest)
 {
-    *a = (encoder_attention){.workers = rp_pool_threads(m->pool)};
-    rp_status status = make_plan(a, m, local, longest);
-    size_t all;
-    if (status != RP_OK)
-        return status;
-    a->work_size = (rp_plan_work_size(a->plan, m->pool) + ALIGN - 1) / ALIGN * ALIGN;
-    a->tensors = malloc((size_t)a->workers * sizeof *a->tensors);
-    if (a->work_size == 0)
-        return encoder_core_failed(RP_E_OVERFLOW);
-    if (__builtin_mul_overflow(a->work_size, (size_t)a->workers, &all) || all > PTRDIFF_MAX)
-        return encoder_fail(RP_E_OVERFLOW, "a sequence of %lld tokens is too long (use shorter texts)",
-                            (long long)longest);
-    a->work = aligned_alloc(ALIGN, all);
-    if (a->tensors == NULL || a->work == NULL)
-        return encoder_no_memory();
-    for (int32_t w = 0; w < a->workers; w++) {
-        a->tensors[w] = rp_tensors_init();
-        a->tensors[w].pool = m->pool;
-        set_table(m, &a->tensors[w]);
-    }
-    if (prepares(m->config.row->scheme))
-        status = rp_prepare(&a->prepared, a->plan, a->tensors);
-    for (int32_t w = 0; w < a->workers; w++)
-        a->tensors[w].prepared = a->prepared;
-    return status == RP_OK ? RP_OK : encoder_core_failed(status);
+    model_attention *calls = &a->calls;
+    a->prepared = NULL;
+    rp_status status = make_calls(a, m, local, longest);
+    for (int32_t w = 0; w < calls->workers && status == RP_OK; w++)
+        set_table(m, &calls->tensors[w]);
+    if (status == RP_OK && prepares(m->config.row->scheme))
+        status = encoder_model_failed(model_attention_prepare(calls, &a->prepared));
+    for (int32_t w = 0; w < calls->workers && status == RP_OK; w++)
+        calls->tensors[w].prepared = a->prepared;
+    return status;
 }
 
 void encoder_attention_free(encoder_attention *a)
 {
     rp_prepared_destroy(a->prepared);
-    free(a->tensors);
-    free(a->work);
-    rp_plan_destroy(a->plan);
+    model_attention_free(&a->calls);
     *a = (encoder_attention){0};
 }
 
@@ -120,11 +99,10 @@ rp_status encoder_attend(encoder_attention *a, const rp_encoder *m, const float 
                          int32_t worker)
 {
     const int64_t d = m->config.width;
-    rp_tensors *t = &a->tensors[worker];
+    rp_tensors *t = &a->calls.tensors[worker];
     t->q = heads_of(m, qkv, n, 3 * d);
     t->k = heads_of(m, qkv + d, n, 3 * d);
     t->v = heads_of(m, qkv + 2 * d, n, 3 * d);
     t->out = heads_of(m, out, n, d);
-    const rp_status status = rp_attend(a->plan, t, a->work + (size_t)worker * a->work_size);
-    return status == RP_OK ? RP_OK : encoder_core_failed(status);
+    return encoder_model_failed(model_attend(&a->calls, worker));
 }

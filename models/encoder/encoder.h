@@ -9,6 +9,8 @@
 #include "checkpoint/modules.h"
 #include "checkpoint/notes.h"
 #include "checkpoint/packed.h"
+#include "checkpoint/tasks.h"
+#include "checkpoint/watch.h"
 #include "checkpoint/weights.h"
 #include "linear/linear.h"
 #include <relpos/encoder.h>
@@ -19,7 +21,6 @@
 /* Set the message of rp_encoder_last_error for this thread, and return `status`. */
 rp_status encoder_fail(rp_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 rp_status encoder_no_memory(void);
-rp_status encoder_core_failed(rp_status status);   /* report the error of a core function */
 rp_status encoder_model_failed(rp_status status);  /* report the error of checkpoint/; RP_OK stays RP_OK */
 rp_status encoder_linear_failed(rp_status status); /* report the error of linear/; RP_OK stays RP_OK */
 /* Report that computed numbers are NaN or infinite. */
@@ -244,15 +245,10 @@ void encoder_activate_rows(rp_pool *pool, int64_t rows, const encoder_activated 
 
 /* --------------------------------------------------------------------------------------------- attention.c */
 
-/* Attention of one kind of layer up to a maximum length: a plan, its prepared bias, and work memory for each
- * worker. */
+/* Attention of one kind of layer up to a maximum length: the calls of its plan, and its prepared bias. */
 typedef struct encoder_attention {
-    rp_plan *plan;
+    model_attention calls;
     rp_prepared *prepared;
-    int32_t workers;
-    rp_tensors *tensors; /* [workers] */
-    unsigned char *work; /* [workers] of work_size bytes */
-    size_t work_size;
 } encoder_attention;
 
 /* local: of layers with a window. */
@@ -266,25 +262,18 @@ rp_status encoder_attend(encoder_attention *a, const rp_encoder *m, const float 
 
 /* ----------------------------------------------------------------------------- vectors.c, forward.c, reference.c */
 
-/* The progress callback of a call. */
-typedef struct encoder_watch {
-    rp_progress *progress; /* NULL: none */
-    void *context;
-    double from, to; /* begin and end of the current pass, as fractions of the whole call */
-} encoder_watch;
-
 /* Compute the vectors of DeBERTa's layers, once when a model is opened. */
 rp_status encoder_make_vectors(rp_encoder *m);
 /* Compute the hidden states of sequences that were checked. They are finite, unless the call fails. */
 rp_status encoder_run(const rp_encoder *m, int64_t n, const rp_encoder_tokens *sequences, float *out,
-                      encoder_watch *watch);
+                      model_watch *watch);
 /* Check tokens and types. */
 rp_status encoder_check(const rp_encoder *m, int64_t n, const rp_encoder_tokens *sequences);
 /* Check that the model has a head; m may be NULL. */
 rp_status encoder_need_head(const rp_encoder *m);
 /* Compute the logits of sequences that were checked. */
 rp_status encoder_logits(const rp_encoder *m, int64_t n, const rp_encoder_tokens *sequences, float *logits,
-                         encoder_watch *watch);
+                         model_watch *watch);
 /* Compute x Wᵀ + b, and do with it as `then` says. */
 rp_status encoder_multiply(const rp_encoder *m, const encoder_linear *l, int64_t rows, const float *x, int64_t ldx,
                            float *y, linear_then then, void *scratch);

@@ -30,11 +30,6 @@ rp_status encoder_no_memory(void)
     return encoder_fail(RP_E_NOMEM, "out of memory (close other programs, or use fewer or shorter texts)");
 }
 
-rp_status encoder_core_failed(rp_status status)
-{
-    return encoder_fail(status, "attention failed: %s", rp_last_error());
-}
-
 rp_status encoder_model_failed(rp_status status)
 {
     return status == RP_OK ? RP_OK : encoder_fail(status, "%s", model_error());

@@ -3,22 +3,15 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/finite.h"
 #include "encoder/encoder.h"
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { FEED_ROWS = 96 }; /* rows per thread and pass of a feed-forward layer: their inner values fit in cache */
 
-/* The first failure among parallel tasks, with its message: rp_last_error is separate for each thread. */
-typedef struct failure {
-    _Atomic int status;
-    char text[1024];
-} failure;
-
 /* One pass of several sequences through the model. */
 typedef struct pass {
     const rp_encoder *m;
-    encoder_watch *watch;
+    model_watch *watch;
     int64_t n, rows;       /* sequences, and rows of all */
     const int64_t *starts; /* [n + 1]: first row of each sequence */
     float *x;              /* [rows, width]: the residual stream */
@@ -29,7 +22,7 @@ typedef struct pass {
     void *scratch;                  /* of linear layers */
     encoder_attention attention[2]; /* of layers without and with a window */
     int64_t layer;
-    failure failure;
+    model_failure failure;
 } pass;
 
 /* ------------------------------------------------------------------------------------------------ memory */
@@ -111,11 +104,11 @@ static void embed(const rp_encoder *m, const rp_encoder_tokens *s, float *to)
 
 /* ------------------------------------------------------------------------------------------------ layers */
 
+/* Call the callback when `done` layers are done. */
 static bool stopped(const pass *p, double done)
 {
-    const encoder_watch *w = p->watch;
-    return w != NULL && w->progress != NULL &&
-           w->progress(w->context, w->from + (w->to - w->from) * (done / (double)p->m->config.layers)) != 0;
+    model_watch_at(p->watch, done / (double)p->m->config.layers);
+    return model_stopped(p->watch);
 }
 
 rp_status encoder_multiply(const rp_encoder *m, const encoder_linear *l, int64_t rows, const float *x, int64_t ldx,
@@ -169,22 +162,11 @@ static void attend_task(void *context, int64_t s, int32_t worker)
 {
     pass *p = context;
     const int64_t first = p->starts[s], rows = p->starts[s + 1] - first, width = p->m->config.width;
-    int none = RP_OK;
     if (rows == 0)
         return;
     const rp_status status = encoder_attend(&p->attention[p->m->config.local[p->layer]], p->m,
                                             p->qkv + first * 3 * width, rows, p->mixed + first * width, worker);
-    if (status != RP_OK && atomic_compare_exchange_strong(&p->failure.status, &none, (int)status))
-        strncpy(p->failure.text, rp_encoder_last_error(), sizeof p->failure.text - 1);
-}
-
-static rp_status attend(pass *p)
-{
-    if (p->n == 1) /* with only one sequence, let all threads work on it */
-        attend_task(p, 0, 0);
-    else
-        rp_pool_run(p->m->pool, p->n, attend_task, p);
-    return p->failure.status == RP_OK ? RP_OK : encoder_fail((rp_status)p->failure.status, "%s", p->failure.text);
+    model_failed(&p->failure, status, rp_encoder_last_error());
 }
 
 static rp_status attention_layer(pass *p, const encoder_layer *l)
@@ -195,7 +177,8 @@ static rp_status attention_layer(pass *p, const encoder_layer *l)
     if (status != RP_OK)
         return status;
     encoder_attention_of(&p->attention[c->local[p->layer]], p->m, l);
-    status = attend(p);
+    model_run_tasks(p->m->pool, p->n, attend_task, p);
+    status = encoder_model_failed(model_failure_of(&p->failure));
     if (status != RP_OK)
         return status;
     return add_affine(p, &l->o, &l->attention_norm, 0, p->rows, p->mixed, c->width);
@@ -231,7 +214,7 @@ static rp_status run_layers(pass *p, const rp_encoder_tokens *sequences, float *
     for (p->layer = 0; status == RP_OK && p->layer < c->layers; p->layer++) {
         const encoder_layer *l = &p->m->weights.layer[p->layer];
         if (stopped(p, (double)p->layer))
-            return encoder_fail(RP_E_CANCELLED, "the callback cancelled the call");
+            return encoder_model_failed(model_cancelled());
         status = attention_layer(p, l);
         if (status == RP_OK)
             status = feed_layer(p, l);
@@ -253,7 +236,7 @@ static int check_watch(void *context, double fraction)
 }
 
 static rp_status run_some(const rp_encoder *m, int64_t n, const rp_encoder_tokens *sequences, float *out,
-                          encoder_watch *watch)
+                          model_watch *watch)
 {
     int64_t longest = 0, *starts = calloc((size_t)n + 1, sizeof *starts);
     pass p = {.m = m, .watch = watch, .n = n, .starts = starts};
@@ -267,13 +250,8 @@ static rp_status run_some(const rp_encoder *m, int64_t n, const rp_encoder_token
     rp_status status = RP_OK;
     if (longest > 0) {
         status = make_pass(&p, longest);
-        if (status == RP_OK && n == 1) {
-            for (int k = 0; k < 2; k++)
-                if (p.attention[k].tensors != NULL) {
-                    p.attention[k].tensors[0].progress = check_watch;
-                    p.attention[k].tensors[0].progress_context = &p;
-                }
-        }
+        for (int k = 0; k < 2 && status == RP_OK; k++)
+            model_attention_watch(&p.attention[k].calls, check_watch, &p);
         if (status == RP_OK)
             status = run_layers(&p, sequences, out);
     }
@@ -283,7 +261,7 @@ static rp_status run_some(const rp_encoder *m, int64_t n, const rp_encoder_token
 }
 
 rp_status encoder_run(const rp_encoder *m, int64_t n, const rp_encoder_tokens *sequences, float *out,
-                      encoder_watch *watch)
+                      model_watch *watch)
 {
     const double from = watch != NULL ? watch->from : 0, to = watch != NULL ? watch->to : 1;
     double done = 0, all = 1e-9;
@@ -293,8 +271,7 @@ rp_status encoder_run(const rp_encoder *m, int64_t n, const rp_encoder_tokens *s
         int64_t rows = 0;
         for (end = s; end < n && (end == s || rows + sequences[end].n <= ENCODER_ROWS); end++)
             rows += sequences[end].n;
-        if (watch != NULL)
-            watch->from = from + (to - from) * done / all, watch->to = from + (to - from) * (done + (double)rows) / all;
+        model_watch_part(watch, from + (to - from) * done / all, from + (to - from) * (done + (double)rows) / all);
         const rp_status status = encoder_finish(m, run_some(m, end - s, sequences + s, out, watch));
         if (status != RP_OK)
             return status;
@@ -349,7 +326,7 @@ rp_status encoder_check(const rp_encoder *m, int64_t n, const rp_encoder_tokens 
 rp_status rp_encoder_hidden(const rp_encoder *m, int64_t n, const rp_encoder_tokens *sequences, float *out,
                             rp_progress *progress, void *context)
 {
-    encoder_watch watch = {progress, context, 0, 1};
+    model_watch watch = model_watch_of(progress, context);
     int64_t rows = 0;
     const rp_status status = encoder_check(m, n, sequences);
     if (status != RP_OK)

@@ -62,7 +62,7 @@ static rp_status run(const rp_encoder *m, int64_t n, const rp_encoder_tokens *se
 }
 
 rp_status encoder_logits(const rp_encoder *m, int64_t n, const rp_encoder_tokens *sequences, float *logits,
-                         encoder_watch *watch)
+                         model_watch *watch)
 {
     int64_t rows = 0;
     for (int64_t s = 0; s < n; s++) {
@@ -83,7 +83,7 @@ rp_status encoder_logits(const rp_encoder *m, int64_t n, const rp_encoder_tokens
 rp_status rp_encoder_logits(const rp_encoder *m, int64_t n, const rp_encoder_tokens *sequences, float *logits,
                             rp_progress *progress, void *context)
 {
-    encoder_watch watch = {progress, context, 0, 1};
+    model_watch watch = model_watch_of(progress, context);
     rp_status status = encoder_check(m, n, sequences);
     if (status == RP_OK)
         status = encoder_need_head(m);

@@ -57,7 +57,7 @@ typedef struct call {
     int64_t first;      /* token at which pooling begins */
     float *out;         /* [n, width] */
     int64_t width;
-    rp_status (*compute)(const struct call *c, const encoder_batch *b, float *out, encoder_watch *watch);
+    rp_status (*compute)(const struct call *c, const encoder_batch *b, float *out, model_watch *watch);
 } call;
 
 static rp_status run(const call *c, int64_t n, const rp_encoder_text *texts, rp_progress *progress, void *context)
@@ -66,7 +66,8 @@ static rp_status run(const call *c, int64_t n, const rp_encoder_text *texts, rp_
     for (int64_t k = 0; k < n && status == RP_OK;) {
         encoder_batch b;
         status = encoder_batch_read(&b, c->m, c->prompt, n - k, texts + k);
-        encoder_watch watch = {progress, context, (double)k / (double)n, (double)(k + b.n) / (double)n};
+        model_watch watch = model_watch_of(progress, context);
+        model_watch_part(&watch, (double)k / (double)n, (double)(k + b.n) / (double)n);
         if (status == RP_OK)
             status = c->compute(c, &b, c->out + k * c->width, &watch);
         k += b.n;
@@ -75,7 +76,7 @@ static rp_status run(const call *c, int64_t n, const rp_encoder_text *texts, rp_
     return status;
 }
 
-static rp_status embed_batch(const call *c, const encoder_batch *b, float *vectors, encoder_watch *watch)
+static rp_status embed_batch(const call *c, const encoder_batch *b, float *vectors, model_watch *watch)
 {
     const int64_t d = c->m->config.width;
     float *hidden = malloc((size_t)(b->rows * d + 1) * sizeof *hidden), *at = hidden;
@@ -122,7 +123,7 @@ static void softmax(float *x, int64_t n)
         x[k] = (float)(exp((double)x[k] - max) / sum);
 }
 
-static rp_status logits_batch(const call *c, const encoder_batch *b, float *logits, encoder_watch *watch)
+static rp_status logits_batch(const call *c, const encoder_batch *b, float *logits, model_watch *watch)
 {
     return encoder_logits(c->m, b->n, b->sequence, logits, watch);
 }

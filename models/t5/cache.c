@@ -123,7 +123,7 @@ rp_status t5_grow_capacity(rp_t5_session *s, int64_t length)
     const int64_t needed = t5_pages_of(s, length), capacity = needed > 2 * s->capacity ? needed : 2 * s->capacity;
     if (needed <= s->capacity)
         return RP_OK;
-    const void **page_at = calloc((size_t)(rp_pool_threads(s->m->pool) * 2 * capacity), sizeof *page_at);
+    const void **page_at = calloc((size_t)(model_workers(s->m->pool) * 2 * capacity), sizeof *page_at);
     if (page_at == NULL)
         return t5_no_memory();
     free(s->page_at);

@@ -91,7 +91,7 @@ static rp_status make_cross(rp_t5_session *s, const float *hidden)
     return status;
 }
 
-static rp_status begin(rp_t5_session *s, const rp_t5_tokens *sources, int64_t positions, t5_watch *watch)
+static rp_status begin(rp_t5_session *s, const rp_t5_tokens *sources, int64_t positions, model_watch *watch)
 {
     for (int64_t n = 0; n < s->n_sources; n++)
         s->starts[n + 1] = s->starts[n] + sources[n].n;
@@ -109,7 +109,7 @@ static rp_status begin(rp_t5_session *s, const rp_t5_tokens *sources, int64_t po
 }
 
 rp_status t5_begin(rp_t5_session **session, const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources,
-                   int64_t positions, t5_watch *watch)
+                   int64_t positions, model_watch *watch)
 {
     if (session == NULL)
         return t5_fail(RP_E_ARG, "session is NULL; pass the address of a pointer");
@@ -148,7 +148,7 @@ rp_status rp_t5_begin(rp_t5_session **session, const rp_t5 *m, int64_t n_sources
     return t5_begin(session, m, n_sources, sources, positions, NULL);
 }
 
-void t5_set_watch(rp_t5_session *s, t5_watch *watch)
+void t5_set_watch(rp_t5_session *s, model_watch *watch)
 {
     s->work.watch = watch;
 }
@@ -179,7 +179,7 @@ typedef struct step {
     t5_attention *self;
     int64_t n, layer;
     const int64_t *groups; /* first row of each group of consecutive rows with the same source; then n_rows */
-    t5_failure failure;
+    model_failure failure;
 } step;
 
 /* Return rows of `width` numbers in the type that attention uses: for f32 the rows themselves, otherwise a copy rounded
@@ -232,7 +232,7 @@ static void self_task(void *context, int64_t r, int32_t worker)
     const int64_t inner = s->m->config.inner, one = 1, n_pages = t5_pages_of(s, s->length + p->n);
     const void *qkv = attended(s, s->work.qkv.data, r * p->n, p->n, 3 * inner);
     const void **k = s->page_at + (int64_t)worker * 2 * s->capacity, **v = k + s->capacity;
-    rp_tensors *t = &p->self->tensors[worker];
+    rp_tensors *t = &p->self->calls.tensors[worker];
     store_row(p, &s->rows[r], qkv);
     for (int64_t x = 0; x < n_pages; x++) {
         k[x] = t5_page_layer(s, s->rows[r].pages[x], p->layer, 0);
@@ -251,7 +251,8 @@ static void self_task(void *context, int64_t r, int32_t worker)
     t->q = t5_heads(s->m, s->type, qkv, p->n, 3 * inner);
     t->out = t5_heads(s->m, s->type, mixed_of(s, r * p->n), p->n, inner);
     t->q_offset = rp_array_of(&s->length, RP_I64, 1, &one);
-    t5_failed(&p->failure, t5_attend(p->self, s->m, s->m->config.kind == T5_UMT5 ? p->layer : 0, worker));
+    model_failed(&p->failure, t5_attend(p->self, s->m, s->m->config.kind == T5_UMT5 ? p->layer : 0, worker),
+                 rp_t5_last_error());
     take_mixed(s, r * p->n, p->n);
 }
 
@@ -265,7 +266,7 @@ static void cross_task(void *context, int64_t g, int32_t worker)
     const int64_t source = s->rows[p->groups[g]].source, keys = s->starts[source + 1] - s->starts[source];
     const void *layer = t5_number(s, s->cross, p->layer * cross_numbers(s));
     const int64_t capacity = s->key_starts[source + 1] - s->key_starts[source];
-    rp_tensors *t = &s->cross_attention.tensors[worker];
+    rp_tensors *t = &s->cross_attention.calls.tensors[worker];
     if (keys == 0) { /* nothing to attend to */
         memset((float *)s->work.mixed.data + first * inner, 0, (size_t)(rows * inner) * sizeof(float));
         return;
@@ -279,17 +280,14 @@ static void cross_task(void *context, int64_t g, int32_t worker)
                     d);
     t->v.stride[1] = keys * d;
     t->out = t5_heads(s->m, s->type, mixed_of(s, first), rows, inner);
-    t5_failed(&p->failure, t5_attend(&s->cross_attention, s->m, 0, worker));
+    model_failed(&p->failure, t5_attend(&s->cross_attention, s->m, 0, worker), rp_t5_last_error());
     take_mixed(s, first, rows);
 }
 
 static rp_status run_tasks(step *p, int64_t n, rp_task *task)
 {
-    if (n == 1) /* with only one task, let all threads work on it */
-        task(p, 0, 0);
-    else
-        rp_pool_run(p->s->m->pool, n, task, p);
-    return t5_failure_of(&p->failure);
+    model_run_tasks(p->s->m->pool, n, task, p);
+    return t5_model_failed(model_failure_of(&p->failure));
 }
 
 static rp_status run_layer(step *p)
@@ -330,7 +328,7 @@ static int64_t bound(int64_t had, int64_t needed)
 
 static rp_status remake(t5_attention *a, const rp_t5 *m, const t5_attention_kind *kind)
 {
-    if (a->plan != NULL && kind->len_q <= a->longest_q && kind->len_k <= a->longest_k)
+    if (a->calls.plan != NULL && kind->len_q <= a->longest_q && kind->len_k <= a->longest_k)
         return RP_OK;
     t5_attention_kind larger = *kind;
     larger.len_q = bound(a->longest_q, kind->len_q);

@@ -13,7 +13,7 @@ enum { MAX_ROWS = 8192 }; /* max rows of a pass, unless one sequence is longer *
 /* One pass of several sequences through the encoder. */
 typedef struct pass {
     const rp_t5 *m;
-    t5_watch *watch;
+    model_watch *watch;
     t5_work work;
     int64_t n;             /* number of sequences */
     const int64_t *starts; /* [n + 1]: first row of each sequence */
@@ -21,7 +21,7 @@ typedef struct pass {
     t5_attention attention;
     const t5_block *block;
     int64_t layer;
-    t5_failure failure;
+    model_failure failure;
     /* Transient-global attention: the sums of blocks of tokens serve as additional keys and values. */
     t5_attention side;
     t5_buffer globals, global_normed, global_qkv, side_mixed, lse, positions;
@@ -95,7 +95,7 @@ static rp_status attend_side(pass *p, int64_t s, int32_t worker, int64_t rows, c
     float *lse = (float *)p->lse.data + 2 * first * c->heads, *side_lse = lse + rows * c->heads;
     const int64_t *positions = (const int64_t *)p->positions.data + first;
     const int64_t lse_shape[3] = {1, c->heads, rows};
-    rp_tensors *t = &p->side.tensors[worker];
+    rp_tensors *t = &p->side.calls.tensors[worker];
     t->q = *q;
     t->k = t5_heads(p->m, RP_F32, qkv + c->inner, g, row);
     t->v = t5_heads(p->m, RP_F32, qkv + 2 * c->inner, g, row);
@@ -118,7 +118,7 @@ static void attend_task(void *context, int64_t s, int32_t worker)
     const float *qkv = (const float *)p->work.qkv.data + first * row;
     const int64_t lse_shape[3] = {1, c->heads, rows};
     const bool side = p->global_starts != NULL && p->global_starts[s + 1] > p->global_starts[s];
-    rp_tensors *t = &p->attention.tensors[worker];
+    rp_tensors *t = &p->attention.calls.tensors[worker];
     if (rows == 0)
         return;
     t->q = t5_heads(p->m, RP_F32, qkv, rows, row);
@@ -130,7 +130,7 @@ static void attend_task(void *context, int64_t s, int32_t worker)
     rp_status status = t5_attend(&p->attention, p->m, table_of(p), worker);
     if (status == RP_OK && side)
         status = attend_side(p, s, worker, rows, &t->q);
-    t5_failed(&p->failure, status);
+    model_failed(&p->failure, status, rp_t5_last_error());
 }
 
 static rp_status self_attention(pass *p)
@@ -144,11 +144,8 @@ static rp_status self_attention(pass *p)
         status = make_globals(p);
     if (status != RP_OK)
         return status;
-    if (p->n == 1) /* with only one sequence, let all threads work on it */
-        attend_task(p, 0, 0);
-    else
-        rp_pool_run(p->m->pool, p->n, attend_task, p);
-    status = t5_failure_of(&p->failure);
+    model_run_tasks(p->m->pool, p->n, attend_task, p);
+    status = t5_model_failed(model_failure_of(&p->failure));
     if (status == RP_OK)
         status = t5_linear(w, &p->block->o, w->rows, w->mixed.data, c->inner, w->x.data, c->d_model, LINEAR_ADD);
     return status;
@@ -232,7 +229,7 @@ static rp_status run_layers(pass *p, const rp_t5_tokens *sources, float *out)
         t5_embed(&p->work, sources[s].tokens, sources[s].n, (float *)p->work.x.data + p->starts[s] * c->d_model);
     for (p->layer = 0; status == RP_OK && p->layer < stack->layers; p->layer++) {
         p->block = &stack->block[p->layer];
-        t5_watch_at(p->watch, (double)p->layer / (double)stack->layers);
+        model_watch_at(p->watch, (double)p->layer / (double)stack->layers);
         status = self_attention(p);
         if (status == RP_OK)
             status = t5_feed_forward(&p->work, p->block, p->block->experts != NULL, p->n, p->starts);
@@ -253,12 +250,12 @@ static int check_watch(void *context, double fraction)
     const t5_config *c = &p->m->config;
     const double attention = 2 * (double)p->starts[p->n] * (double)c->inner,
                  linear = (double)c->d_model * (4 * (double)c->inner + (c->gated ? 3 : 2) * (double)c->d_ff);
-    t5_watch_at(p->watch, ((double)p->layer + fraction * attention / (attention + linear)) / (double)c->layers);
-    return t5_stopped(p->watch);
+    model_watch_at(p->watch, ((double)p->layer + fraction * attention / (attention + linear)) / (double)c->layers);
+    return model_stopped(p->watch);
 }
 
 static rp_status encode_some(const rp_t5 *m, int64_t n, const rp_t5_tokens *sources, int64_t before, int64_t after,
-                             float *out, t5_watch *watch)
+                             float *out, model_watch *watch)
 {
     int64_t longest = 0, *starts = calloc((size_t)n + 1, sizeof *starts);
     pass p = {.m = m, .watch = watch, .n = n, .starts = starts, .before = before, .after = after, .work.watch = watch};
@@ -273,10 +270,8 @@ static rp_status encode_some(const rp_t5 *m, int64_t n, const rp_t5_tokens *sour
         status = t5_work_rows(&p.work, m, starts[n]);
         if (status == RP_OK)
             status = make_attention(&p.attention, m, false, longest);
-        if (status == RP_OK && n == 1) {
-            p.attention.tensors[0].progress = check_watch;
-            p.attention.tensors[0].progress_context = &p;
-        }
+        if (status == RP_OK)
+            model_attention_watch(&p.attention.calls, check_watch, &p);
         if (status == RP_OK && m->config.encoder_attention == T5_TRANSIENT_GLOBAL)
             status = make_side(&p, longest);
         if (status == RP_OK)
@@ -288,7 +283,7 @@ static rp_status encode_some(const rp_t5 *m, int64_t n, const rp_t5_tokens *sour
 }
 
 rp_status t5_encode_inner(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, int64_t before, int64_t after,
-                          float *out, t5_watch *watch)
+                          float *out, model_watch *watch)
 {
     const double from = watch != NULL ? watch->from : 0, to = watch != NULL ? watch->to : 1;
     double done = 0, all = 1e-9;
@@ -298,7 +293,7 @@ rp_status t5_encode_inner(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens 
         int64_t rows = 0;
         for (end = s; end < n_sources && (end == s || rows + sources[end].n <= MAX_ROWS); end++)
             rows += sources[end].n;
-        t5_watch_part(watch, from + (to - from) * done / all, from + (to - from) * (done + (double)rows) / all);
+        model_watch_part(watch, from + (to - from) * done / all, from + (to - from) * (done + (double)rows) / all);
         const rp_status status = encode_some(m, end - s, sources + s, before, after, out, watch);
         if (status != RP_OK)
             return status;
@@ -309,7 +304,8 @@ rp_status t5_encode_inner(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens 
     return RP_OK;
 }
 
-rp_status t5_encode_sources(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, float *out, t5_watch *watch)
+rp_status t5_encode_sources(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, float *out,
+                            model_watch *watch)
 {
     return t5_encode_inner(m, n_sources, sources, 0, 0, out, watch);
 }
@@ -317,7 +313,7 @@ rp_status t5_encode_sources(const rp_t5 *m, int64_t n_sources, const rp_t5_token
 rp_status rp_t5_encode(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, float *out,
                        rp_progress *progress, void *context)
 {
-    t5_watch watch = t5_watch_of(progress, context);
+    model_watch watch = model_watch_of(progress, context);
     rp_status status = t5_check_tokens(m, "sources", n_sources, sources);
     if (status != RP_OK)
         return status;

@@ -61,8 +61,3 @@ rp_status t5_check_cancelled(const rp_t5_generation *g)
 {
     return g->cancelled != NULL && g->cancelled(g->context) != 0 ? t5_cancelled() : RP_OK;
 }
-
-rp_status t5_core_failed(rp_status status)
-{
-    return status == RP_E_CANCELLED ? t5_cancelled() : t5_fail(status, "%s", rp_last_error());
-}

@@ -450,7 +450,7 @@ rp_status rp_t5_generate(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *
         rp_t5_session *session;
         end = batch_end(sources, s, n_sources, rows_each);
         const int64_t positions = 1 + g->prefix.n + (g->max_new_tokens < 256 ? g->max_new_tokens : 256);
-        t5_watch watch = t5_watch_of(check_caller, (void *)(uintptr_t)g);
+        model_watch watch = model_watch_of(check_caller, (void *)(uintptr_t)g);
         status = t5_begin(&session, m, end - s, sources + s, positions, &watch);
         if (status != RP_OK)
             break;

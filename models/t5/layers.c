@@ -132,7 +132,7 @@ rp_status t5_linear(t5_work *w, const linear_weights *l, int64_t rows, const flo
 {
     const linear_call call = {
         .rows = rows, .x = x, .ldx = ldx, .y = y, .ldy = ldy, .then = then, .scratch = w->scratch.data};
-    if (t5_stopped(w->watch))
+    if (model_stopped(w->watch))
         return t5_cancelled();
     return t5_linear_failed(linear_apply(w->m->pool, l, &call));
 }

@@ -8,6 +8,8 @@
 #include "checkpoint/names.h"
 #include "checkpoint/notes.h"
 #include "checkpoint/packed.h"
+#include "checkpoint/tasks.h"
+#include "checkpoint/watch.h"
 #include "checkpoint/weights.h"
 #include <pthread.h>
 #include <relpos/t5.h>
@@ -19,38 +21,10 @@
 rp_status t5_fail(rp_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 rp_status t5_no_memory(void);
 rp_status t5_not_finite(const rp_t5 *m, const char *what); /* `what` names the values that are NaN or infinite */
-rp_status t5_core_failed(rp_status status);                /* report the error of a core function */
 rp_status t5_model_failed(rp_status status);  /* report the error of a function of checkpoint/; RP_OK stays RP_OK */
 rp_status t5_linear_failed(rp_status status); /* report the error of a function of linear/; RP_OK stays RP_OK */
 rp_status t5_no_memory_for(const char *what, int64_t bytes);
 
-/* The progress callback of a call, which may cancel the call. It runs in the calling thread, between linear layers. */
-typedef struct t5_watch {
-    rp_progress *progress; /* NULL: none */
-    void *context;
-    double from, to; /* begin and end of the current part, as fractions of the whole call */
-    double fraction; /* fraction of the whole call that is done */
-} t5_watch;
-static inline t5_watch t5_watch_of(rp_progress *progress, void *context)
-{
-    return (t5_watch){progress, context, 0, 1, 0};
-}
-static inline void t5_watch_part(t5_watch *w, double from, double to)
-{
-    if (w != NULL)
-        w->from = w->fraction = from, w->to = to;
-}
-/* Record that `fraction` of the current part is done. */
-static inline void t5_watch_at(t5_watch *w, double fraction)
-{
-    if (w != NULL)
-        w->fraction = w->from + (w->to - w->from) * fraction;
-}
-/* Call the callback, and return true if it cancels the call. */
-static inline bool t5_stopped(const t5_watch *w)
-{
-    return w != NULL && w->progress != NULL && w->progress(w->context, w->fraction) != 0;
-}
 rp_status t5_cancelled(void);
 rp_status t5_check_cancelled(const rp_t5_generation *g); /* RP_E_CANCELLED if g->cancelled cancels, otherwise RP_OK */
 
@@ -276,7 +250,7 @@ typedef struct t5_work {
     t5_buffer qkv, mixed;     /* [rows, 3 * inner] and [rows, inner]: input and output of attention */
     t5_buffer feed;           /* [rows processed at a time, d_ff]: inner values of a feed-forward layer */
     t5_buffer scratch, route; /* scratch of linear layers; scores of experts */
-    const t5_watch *watch;    /* NULL: no callback */
+    const model_watch *watch; /* NULL: no callback */
 } t5_work;
 rp_status t5_work_rows(t5_work *w, const rp_t5 *m, int64_t rows);
 int64_t t5_work_bytes(const rp_t5 *m, int64_t rows); /* size of these arrays; -1 on overflow */
@@ -302,17 +276,13 @@ int64_t t5_argmax(const float *x, int64_t n);
 
 enum { T5_MAX_TABLES = 4096 };
 
-/* Attention for one kind of layer, up to a maximum length: a plan, the prepared bias of each table, and work memory for
- * each worker. Each call computes one sequence, so its bits do not depend on other sequences. */
+/* Attention for one kind of layer, up to a maximum length: the calls of its plan, and the prepared bias of each table.
+ * Each call computes one sequence, so its bits do not depend on other sequences. */
 typedef struct t5_attention {
-    rp_plan *plan;
+    model_attention calls;
     rp_prepared **prepared; /* [n_tables]; elements are NULL without a bias or with given positions */
     int64_t n_tables;
     const float *const *tables; /* [n_tables] of [buckets, heads]; only the array of pointers is owned */
-    int32_t workers;
-    rp_tensors *tensors; /* [workers] */
-    unsigned char *work; /* [workers] of work_size bytes */
-    size_t work_size;
     int64_t longest_q, longest_k;
     bool positions; /* the bias uses given positions, as in transient-global attention */
 } t5_attention;
@@ -333,28 +303,20 @@ rp_status t5_attention_make(t5_attention *a, const rp_t5 *m, const t5_attention_
 void t5_attention_free(t5_attention *a);
 /* Return the approximate size of the memory that t5_attention_make allocates; -1 on overflow. */
 int64_t t5_attention_bytes(const rp_t5 *m, const t5_attention_kind *kind);
-/* Compute attention. The caller has set q, k, v and out in this worker's tensors. */
+/* Compute attention. The caller has set q, k, v and out in the tensors of this worker (checkpoint/tasks.h). */
 rp_status t5_attend(t5_attention *a, const rp_t5 *m, int64_t table, int32_t worker);
 /* Describe n rows as an array [1, heads, n, d_kv]; `row` is the number of elements from one row to the next. */
 rp_array t5_heads(const rp_t5 *m, rp_dtype type, const void *first, int64_t n, int64_t row);
-
-/* The first failure among parallel tasks, with its message: rp_last_error is separate for each thread. */
-typedef struct t5_failure {
-    _Atomic int status;
-    char text[1024];
-} t5_failure;
-void t5_failed(t5_failure *f, rp_status status);
-rp_status t5_failure_of(const t5_failure *f);
 
 /* ------------------------------------------------------------------------------------------------ encoder.c */
 
 /* Encode sources that have already been checked. */
 rp_status t5_encode_sources(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, float *out,
-                            t5_watch *watch);
+                            model_watch *watch);
 /* The same, but `out` receives no rows for the first `before` and the last `after` tokens of each source, which has at
  * least before + after tokens. */
 rp_status t5_encode_inner(const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources, int64_t before, int64_t after,
-                          float *out, t5_watch *watch);
+                          float *out, model_watch *watch);
 /* Report an error if n rows of hidden states are not finite. */
 rp_status t5_check_hidden(const rp_t5 *m, const float *rows, int64_t n);
 
@@ -362,8 +324,8 @@ rp_status t5_check_hidden(const rp_t5 *m, const float *rows, int64_t n);
 
 /* Like rp_t5_begin, but with a progress callback. Decoding also uses it, until t5_set_watch replaces it. */
 rp_status t5_begin(rp_t5_session **session, const rp_t5 *m, int64_t n_sources, const rp_t5_tokens *sources,
-                   int64_t positions, t5_watch *watch);
-void t5_set_watch(rp_t5_session *s, t5_watch *watch);
+                   int64_t positions, model_watch *watch);
+void t5_set_watch(rp_t5_session *s, model_watch *watch);
 
 /* Feed n tokens to each of `rows` rows. parents[r] is the row of the previous call that row r continues; in the first
  * call it is a source. Then compute the logits [rows, vocab] of each row's last token. With `visit`, instead pass the

@@ -190,7 +190,7 @@ rp_status rp_t5_residues(const rp_t5 *m, const char *name, const char *text, int
 rp_status rp_t5_encode_residues(const rp_t5 *m, int64_t n, const rp_t5_protein *proteins, float *out,
                                 rp_progress *progress, void *context)
 {
-    t5_watch watch = t5_watch_of(progress, context);
+    model_watch watch = model_watch_of(progress, context);
     if (n < 0 || (n > 0 && (proteins == NULL || out == NULL)))
         return t5_fail(RP_E_ARG, "proteins or out is NULL, or n is negative; pass both arrays and their length");
     rp_t5_tokens *sources = calloc((size_t)n + 1, sizeof *sources);

@@ -14,7 +14,7 @@ enum { GROUP = 8, OUTPUTS = 16 }; /* rows of x that share one pass over the weig
 typedef struct pass {
     const rp_t5 *m;
     rp_t5_rounding rounding;
-    t5_watch *watch;
+    model_watch *watch;
     uint64_t drawn; /* number of random numbers drawn so far */
     int64_t n;      /* number of tokens */
     double *x;      /* [n, d_model]: the residual stream */
@@ -166,7 +166,7 @@ static rp_status multiply_as(pass *p, linear_type type, const linear_weights *w,
 {
     const int64_t in = w->in;
     const product k = {p, w, rows, ld, y};
-    if (t5_stopped(p->watch))
+    if (model_stopped(p->watch))
         return t5_cancelled();
     double *row = malloc((size_t)in * sizeof *row);
     if (row == NULL)
@@ -477,7 +477,7 @@ static rp_status run_stack(pass *p, bool encoder, const int32_t *tokens, int64_t
     const t5_stack *stack = encoder ? &p->m->weights.encoder : &p->m->weights.decoder;
     rp_status status = embed(p, tokens);
     for (int64_t l = 0; status == RP_OK && !p->found && l < stack->layers; l++) {
-        t5_watch_at(p->watch, (double)l / (double)stack->layers);
+        model_watch_at(p->watch, (double)l / (double)stack->layers);
         status = self_attention(p, stack, l, encoder);
         if (status == RP_OK && !encoder && !p->found)
             status = cross_attention(p, &stack->block[l], l, n_source, hidden);
@@ -520,7 +520,7 @@ static rp_status run(pass *p, rp_t5_tokens source, rp_t5_tokens target, double *
 {
     const size_t size = (size_t)(source.n * p->m->config.d_model);
     double *encoded = malloc((size + 1) * sizeof *encoded);
-    t5_watch_part(p->watch, 0, target.n > 0 ? 0.5 : 1);
+    model_watch_part(p->watch, 0, target.n > 0 ? 0.5 : 1);
     rp_status status = encoded != NULL ? allocate(p, source.n, 0) : t5_no_memory();
     if (status == RP_OK)
         status = run_stack(p, true, source.tokens, 0, NULL);
@@ -529,7 +529,7 @@ static rp_status run(pass *p, rp_t5_tokens source, rp_t5_tokens target, double *
     if (status == RP_OK && hidden != NULL)
         memcpy(hidden, encoded, size * sizeof *encoded);
     release(p);
-    t5_watch_part(p->watch, 0.5, 1);
+    model_watch_part(p->watch, 0.5, 1);
     if (status == RP_OK && target.n > 0 && !p->found)
         status = run_decoder(p, source, target, encoded, logits);
     free(encoded);
@@ -549,7 +549,7 @@ static rp_status check(const rp_t5 *m, rp_t5_tokens source, rp_t5_tokens target)
 rp_status rp_t5_reference(const rp_t5 *m, rp_t5_tokens source, rp_t5_tokens target, const rp_t5_rounding *rounding,
                           double *hidden, double *logits, rp_progress *progress, void *context)
 {
-    t5_watch watch = t5_watch_of(progress, context);
+    model_watch watch = model_watch_of(progress, context);
     pass p = {.m = m, .watch = &watch};
     const rp_status status = check(m, source, target);
     if (status != RP_OK)
@@ -564,7 +564,7 @@ rp_status rp_t5_reference(const rp_t5 *m, rp_t5_tokens source, rp_t5_tokens targ
 rp_status rp_t5_attention_of(const rp_t5 *m, rp_t5_part part, int64_t layer, rp_t5_tokens source, rp_t5_tokens target,
                              rp_t5_attention **attention, rp_progress *progress, void *context)
 {
-    t5_watch watch = t5_watch_of(progress, context);
+    model_watch watch = model_watch_of(progress, context);
     pass p = {.m = m, .watch = &watch, .part = part, .stop = layer};
     int64_t size;
     if (attention == NULL)

@@ -28,7 +28,7 @@ static rp_status visit_score(void *context, int64_t r, int64_t position, const f
 rp_status rp_t5_score(const rp_t5 *m, rp_t5_tokens source, rp_t5_tokens target, double *total, double *each,
                       rp_progress *progress, void *context)
 {
-    t5_watch watch = t5_watch_of(progress, context);
+    model_watch watch = model_watch_of(progress, context);
     rp_t5_session *s = NULL;
     const int32_t first_source = 0;
     rp_status status = t5_check_tokens(m, "target", 1, &target);
