@@ -14,7 +14,7 @@
  *     x = n1(x + o softmax(scale q k^T + bias) v)     q, k, v from x      norms after layers (BERT, MPNet, DeBERTa)
  *     x = n2(x + down act(up x))
  *
- *     x += o softmax(scale q k^T + bias) v            q, k, v from n1(x)   norms before layers (ModernBERT)
+ *     x += o softmax(scale q k^T + bias) v            q, k, v from n1(x)   norms before layers (ModernBERT, ESM-2)
  *     x += down act(up n2(x))
  *
  * Reproducible: the bits of a result do not depend on the other texts of the call or on threads. They depend on the

@@ -3,9 +3,10 @@
 #include "encoder/encoder.h"
 
 /* Set the term of the position scheme. Return the number of terms: 0 or 1. */
-static int make_term(const encoder_config *c, bool local, rp_term *term)
+static int make_term(const rp_encoder *m, bool local, rp_term *term)
 {
-    switch (c->row->scheme) {
+    const encoder_config *c = &m->config;
+    switch (c->scheme) {
     case ENCODER_T5_BUCKETS:
         *term = rp_term_init(RP_TERM_T5);
         term->buckets = c->buckets;
@@ -21,6 +22,11 @@ static int make_term(const encoder_config *c, bool local, rp_term *term)
     case ENCODER_ROPE:
         *term = rp_term_init(RP_TERM_ROPE);
         term->base = c->theta[local];
+        if (m->weights.stretch != NULL) { /* LongRoPE divides frequencies by factors, the same for all lengths here */
+            term->scaling = RP_SCALING_LONGROPE;
+            term->original_max_position_embeddings = 2;
+            term->attention_factor = 1;
+        }
         return 1;
     case ENCODER_ABSOLUTE: break;
     }
@@ -34,7 +40,7 @@ static rp_status make_calls(encoder_attention *a, const rp_encoder *m, bool loca
     rp_mask window = rp_mask_init(RP_MASK_WINDOW);
     rp_desc desc = rp_desc_init(1, c->heads, longest, longest, c->head_width);
     window.left = window.right = c->window;
-    desc.n_terms = make_term(c, local, &term);
+    desc.n_terms = make_term(m, local, &term);
     desc.terms = &term;
     desc.masks = &window;
     desc.n_masks = local;
@@ -46,9 +52,11 @@ static rp_status make_calls(encoder_attention *a, const rp_encoder *m, bool loca
 /* Set the arrays of the position scheme that all layers share. */
 static void set_table(const rp_encoder *m, rp_tensors *t)
 {
-    const int64_t shape[2] = {m->config.buckets, m->config.heads};
-    if (m->config.row->scheme == ENCODER_T5_BUCKETS)
+    const int64_t shape[2] = {m->config.buckets, m->config.heads}, pairs = m->config.head_width / 2;
+    if (m->config.scheme == ENCODER_T5_BUCKETS)
         t->term[0][0] = rp_array_of(m->weights.table, RP_F32, 2, shape);
+    for (int n = 3; n < 5 && m->weights.stretch != NULL; n++) /* short_factor and long_factor */
+        t->term[0][n] = rp_array_of(m->weights.stretch, RP_F64, 1, &pairs);
 }
 
 /* Return true if preparing saves work in each call, and no layer has arrays of its own. */
@@ -60,7 +68,7 @@ static bool prepares(encoder_scheme scheme)
 void encoder_attention_of(encoder_attention *a, const rp_encoder *m, const encoder_layer *l)
 {
     const encoder_config *c = &m->config;
-    for (int32_t w = 0; w < a->calls.workers && c->row->scheme == ENCODER_DEBERTA; w++)
+    for (int32_t w = 0; w < a->calls.workers && c->scheme == ENCODER_DEBERTA; w++)
         for (int n = 0; n < 2; n++)
             if (l->vectors[n] != NULL)
                 a->calls.tensors[w].term[0][n] = (rp_array){
@@ -74,7 +82,7 @@ rp_status encoder_attention_make(encoder_attention *a, const rp_encoder *m, bool
     rp_status status = make_calls(a, m, local, longest);
     for (int32_t w = 0; w < calls->workers && status == RP_OK; w++)
         set_table(m, &calls->tensors[w]);
-    if (status == RP_OK && prepares(m->config.row->scheme))
+    if (status == RP_OK && prepares(m->config.scheme))
         status = encoder_model_failed(model_attention_prepare(calls, &a->prepared));
     for (int32_t w = 0; w < calls->workers && status == RP_OK; w++)
         calls->tensors[w].prepared = a->prepared;

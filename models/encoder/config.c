@@ -10,9 +10,7 @@
 
 enum { MAX_LABELS = 65536 };
 
-/* The tables of keys: of all architectures, and of some. */
-enum { COMMON, BERT, DEBERTA, MODERNBERT };
-#define KEY_FILE(file) file
+#define KEY_FILE(file) ENCODER_KEYS_##file
 static const model_key_row key_rows[] = {
 #include "encoder/keys.def"
 };
@@ -46,11 +44,11 @@ static void read_positions(model_reader *r, encoder_config *c)
     const int64_t pad = c->row->pad < c->vocab ? c->row->pad : 0;
     c->named_positions = model_integer(r, "max_position_embeddings", -1, INT64_MIN, INT64_MAX);
     c->pad = (int32_t)model_integer(r, "pad_token_id", pad, 0, c->vocab - 1);
-    c->padded = c->row->scheme == ENCODER_T5_BUCKETS ? 1 : c->pad; /* MPNet counts from 2, whatever config.json says */
+    c->padded = c->scheme == ENCODER_T5_BUCKETS ? 1 : c->pad; /* MPNet counts from 2, whatever config.json says */
     c->first = c->row->after_pad ? c->padded + 1 : 0;
     if (r->status == RP_OK && c->positions > 0 && c->first >= c->positions)
         model_fault(r, "max_position_embeddings", "leaves no position after pad_token_id");
-    if (c->row->scheme != ENCODER_T5_BUCKETS)
+    if (c->scheme != ENCODER_T5_BUCKETS)
         return;
     /* MPNet computes 32 buckets with a maximum distance of 128, whatever config.json says */
     c->buckets = model_integer(r, "relative_attention_num_buckets", 32, 32, 32);
@@ -147,10 +145,9 @@ static void find_row(model_reader *r, encoder_config *c)
 /* Check the keys of all architectures, and those of this one. */
 static rp_status check_keys(rp_encoder *m, const char *path, const json_t *root)
 {
-    const int n = sizeof key_rows / sizeof *key_rows, own = m->config.row->scheme == ENCODER_DEBERTA ? DEBERTA
-                                                            : m->config.row->scheme == ENCODER_ROPE  ? MODERNBERT
-                                                                                                     : BERT;
-    const model_keys common = {key_rows, n, COMMON, own, NULL}, rest = {key_rows, n, own, COMMON, NULL};
+    const int n = sizeof key_rows / sizeof *key_rows, own = (int)m->config.row->keys;
+    const model_keys common = {key_rows, n, ENCODER_KEYS_COMMON, own, NULL},
+                     rest = {key_rows, n, own, ENCODER_KEYS_COMMON, NULL};
     const rp_status status = model_check_keys(&m->notes, &common, path, root, NULL);
     return status == RP_OK ? model_check_keys(&m->notes, &rest, path, root, NULL) : status;
 }
@@ -163,15 +160,17 @@ rp_status encoder_config_read(rp_encoder *m, const char *path, const char *text,
     if (status != RP_OK)
         return encoder_model_failed(status);
     model_reader r = {root, path, "an encoder", NULL, RP_OK};
-    c->norm_bias = c->attention_bias = c->feed_bias = c->head_bias = true;
+    c->norm_bias = c->attention_bias = c->feed_bias = c->head_bias = c->embedding_norm = true;
     find_row(&r, c);
     if (r.status == RP_OK)
         r.status = check_keys(m, path, root);
     if (r.status == RP_OK)
+        c->scheme = c->row->scheme;
+    if (r.status == RP_OK)
         read_sizes(&r, c);
     if (r.status == RP_OK)
         read_positions(&r, c);
-    if (r.status == RP_OK)
+    if (r.status == RP_OK && c->row->activation_key != NULL)
         c->activation = encoder_read_activation(&r, c->row->activation_key);
     if (r.status == RP_OK)
         c->head_activation = c->row->head_activation;
@@ -213,4 +212,15 @@ rp_status encoder_read_cross(rp_encoder *m, const char *folder, bool *is_cross)
 int64_t encoder_max_tokens(const encoder_config *c)
 {
     return c->positions > 0 ? c->positions - c->first : 0;
+}
+
+double encoder_token_scale(const encoder_config *c, const rp_encoder_tokens *s)
+{
+    /* 0.15 * 0.8 of the tokens were <mask> in training */
+    int64_t masked = 0;
+    if (!c->token_dropout)
+        return 1;
+    for (int64_t i = 0; i < s->n; i++)
+        masked += s->tokens[i] == c->mask;
+    return (1 - 0.15 * 0.8) / (1 - (double)masked / (double)s->n);
 }

@@ -39,12 +39,22 @@ typedef enum encoder_scheme {
     ENCODER_ROPE        /* rotated queries and keys; some layers may have a window */
 } encoder_scheme;
 
+/* The tables of keys.def. */
+typedef enum encoder_keys {
+    ENCODER_KEYS_COMMON,
+    ENCODER_KEYS_BERT,
+    ENCODER_KEYS_DEBERTA,
+    ENCODER_KEYS_MODERNBERT,
+    ENCODER_KEYS_ESM
+} encoder_keys;
+
 typedef enum encoder_activation { ENCODER_GELU, ENCODER_GELU_TANH, ENCODER_RELU, ENCODER_TANH } encoder_activation;
 
 /* Names of tensors. "#" is the number of the layer; ".weight" and ".bias" are added. Names begin with the prefix of
  * the architecture in files of models with a head, except where they begin with "/". NULL: there is no such tensor. */
 typedef struct encoder_names {
     const char *word, *position, *token_type, *embedding_norm, *final_norm;
+    const char *frequencies; /* of RoPE, one for each pair of channels; a file may lack it. Without ".weight" */
     const char *q, *k, *v, *o, *attention_norm, *up, *down, *feed_norm; /* k = v = NULL: q has all three */
     const char *table, *table_norm; /* of T5 buckets [buckets, heads]; of DeBERTa [2 span, width], and its norm */
     const char *table_k, *table_q;  /* DeBERTa without share_att_key: layers that project its table */
@@ -56,17 +66,18 @@ typedef struct encoder_architecture {
     const char *type;   /* model_type of config.json */
     const char *prefix; /* "bert." */
     encoder_names names;
-    encoder_scheme scheme;
-    bool pre_norm;      /* norms before the layers; otherwise after them */
-    bool gated;         /* feed-forward layers multiply act(first half) by the second half */
-    bool no_first_norm; /* the first layer has no norm before attention */
-    bool after_pad;     /* the first position is pad_token_id + 1, and padding tokens do not count */
+    encoder_keys keys;     /* the keys of its config.json */
+    encoder_scheme scheme; /* `read` may choose another */
+    bool pre_norm;         /* norms before the layers; otherwise after them */
+    bool gated;            /* feed-forward layers multiply act(first half) by the second half */
+    bool no_first_norm;    /* the first layer has no norm before attention */
+    bool after_pad;        /* the first position is pad_token_id + 1, and padding tokens do not count */
     encoder_activation head_activation;
     const char *const *strays; /* tensors that the model does not need: names, or beginnings that end with "*" */
-    const char *eps_key, *activation_key;
-    double eps;                         /* default of eps_key */
-    int64_t max_positions, token_types; /* defaults of max_position_embeddings and type_vocab_size */
-    int64_t pad;                        /* default of pad_token_id */
+    const char *eps_key, *activation_key; /* activation_key = NULL: always ENCODER_GELU */
+    double eps;                           /* default of eps_key */
+    int64_t max_positions, token_types;   /* defaults of max_position_embeddings and type_vocab_size */
+    int64_t pad;                          /* default of pad_token_id */
     void (*read)(struct model_reader *r, struct encoder_config *c); /* reads keys that only it has; NULL: none */
 } encoder_architecture;
 
@@ -83,14 +94,18 @@ typedef enum encoder_function { ENCODER_SOFTMAX, ENCODER_SIGMOID, ENCODER_LOGITS
 /* A model, as its architecture and config.json describe it. */
 typedef struct encoder_config {
     const encoder_architecture *row;
+    encoder_scheme scheme;
     int64_t vocab, width, heads, head_width, inner, layers;
     int64_t positions;                                    /* rows of the table of positions; 0: none */
     int64_t first;                                        /* row of the first token */
     int64_t padded;                                       /* row of padding tokens, if they do not count */
     int64_t token_types;                                  /* rows of the table of token types; 0: none */
     bool norm_bias, attention_bias, feed_bias, head_bias; /* which norms and linear layers have a bias */
-    int64_t buckets, max_distance;                        /* of T5 buckets and DeBERTa; DeBERTa: buckets -1 = none */
-    int64_t span;                                         /* DeBERTa: half the number of vectors */
+    bool embedding_norm;                                  /* the embedding is normed */
+    bool token_dropout;             /* ESM: embeddings are scaled as encoder_token_scale says; those of `mask` are 0 */
+    int32_t mask;                   /* ESM: the token <mask> */
+    int64_t buckets, max_distance;  /* of T5 buckets and DeBERTa; DeBERTa: buckets -1 = none */
+    int64_t span;                   /* DeBERTa: half the number of vectors */
     bool c2p, p2c;                  /* DeBERTa: queries with vectors of keys; keys with vectors of queries */
     bool own_tables;                /* DeBERTa: not share_att_key */
     bool table_norm;                /* DeBERTa: the table is normed */
@@ -114,6 +129,8 @@ rp_status encoder_config_read(rp_encoder *m, const char *path, const char *text,
  * m->config was read, what scores are made of. */
 rp_status encoder_read_cross(rp_encoder *m, const char *folder, bool *is_cross);
 void encoder_config_free(encoder_config *c);
+/* Return the factor of the embeddings of a sequence. ESM scales them for the share of masked tokens. */
+double encoder_token_scale(const encoder_config *c, const rp_encoder_tokens *s);
 /* Return the max number of tokens of a sequence; 0: unlimited. */
 int64_t encoder_max_tokens(const encoder_config *c);
 
@@ -122,6 +139,7 @@ int64_t encoder_max_tokens(const encoder_config *c);
 /* Read the keys that only one architecture has; the others are already in `c`. */
 void encoder_read_deberta(struct model_reader *r, encoder_config *c);
 void encoder_read_modernbert(struct model_reader *r, encoder_config *c);
+void encoder_read_esm(struct model_reader *r, encoder_config *c);
 encoder_activation encoder_read_activation(struct model_reader *r, const char *key);
 
 /* --------------------------------------------------------------------------------------------- weights.c */
@@ -148,6 +166,9 @@ typedef struct encoder_weights {
     linear_weights word;
     const float *position, *token_type; /* [positions, width] and [token_types, width]; NULL: none */
     const float *table;                 /* as encoder_names.table says */
+    bool has_frequencies;               /* the file has those of RoPE */
+    const float *frequencies;           /* [head_width / 2]; NULL: theta gives them */
+    double *stretch;                    /* [head_width / 2]: frequencies of theta, divided by them; NULL: none */
     encoder_norm embedding_norm, final_norm, table_norm;
     encoder_layer *layer; /* [config.layers] */
     encoder_linear head_dense, head_out;

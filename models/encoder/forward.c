@@ -79,15 +79,18 @@ static void free_pass(pass *p)
 
 /* ------------------------------------------------------------------------------------------------ embedding */
 
-/* Compute the rows of one sequence before the norm: word + position + token type. */
+/* Compute the rows of one sequence before the norm: scale * word + position + token type. */
 static void embed(const rp_encoder *m, const rp_encoder_tokens *s, float *to)
 {
     const encoder_config *c = &m->config;
     const encoder_weights *w = &m->weights;
+    const float scale = (float)encoder_token_scale(c, s);
     int64_t position = c->first;
     for (int64_t i = 0; i < s->n; i++, to += c->width) {
         const bool counts = !c->row->after_pad || s->tokens[i] != c->padded;
         linear_row(&w->word, s->tokens[i], to);
+        for (int64_t k = 0; k < c->width && c->token_dropout; k++)
+            to[k] = s->tokens[i] != c->mask ? scale * to[k] : 0;
         if (w->token_type != NULL) {
             const float *type = w->token_type + (s->types != NULL ? s->types[i] : 0) * c->width;
             for (int64_t k = 0; k < c->width; k++)
@@ -210,7 +213,8 @@ static rp_status run_layers(pass *p, const rp_encoder_tokens *sequences, float *
     rp_status status = RP_OK;
     for (int64_t s = 0; s < p->n; s++)
         embed(p->m, &sequences[s], p->x + p->starts[s] * c->width);
-    norm_all(p, &p->m->weights.embedding_norm, p->x);
+    if (c->embedding_norm)
+        norm_all(p, &p->m->weights.embedding_norm, p->x);
     for (p->layer = 0; status == RP_OK && p->layer < c->layers; p->layer++) {
         const encoder_layer *l = &p->m->weights.layer[p->layer];
         if (stopped(p, (double)p->layer))

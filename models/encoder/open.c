@@ -4,6 +4,8 @@
 #include "checkpoint/names.h"
 #include "encoder/encoder.h"
 #include "tokenizer/tokenizer.h"
+#include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +68,53 @@ static bool rename_norm(const void *context, const char *name, char *to, size_t 
     return true;
 }
 
+/* ESM's files may have the frequencies of RoPE in every layer. They become those of the model. */
+typedef struct frequencies {
+    const char *name;   /* encoder_names.frequencies */
+    const char *source; /* the tensor that is used; NULL: there is none */
+} frequencies;
+
+/* Return the place where the name of a tensor ends with that of the frequencies, or NULL. */
+static const char *find_frequencies(const frequencies *f, const char *name)
+{
+    const size_t n = strlen(name), size = strlen(f->name);
+    return n >= size && strcmp(name + n - size, f->name) == 0 ? name + n - size : NULL;
+}
+
+static bool rename_frequencies(const void *context, const char *name, char *to, size_t size)
+{
+    const frequencies *f = context;
+    const char *end = find_frequencies(f, name), *layer = end != NULL ? strstr(name, "encoder.layer.") : NULL;
+    snprintf(to, size, "%.*s%s", layer != NULL ? (int)(layer - name) : 0, name, layer != NULL ? end : name);
+    return end == NULL || strcmp(name, f->source) == 0;
+}
+
+/* Give the frequencies of RoPE the name that they have in newer files. They must be the same in all layers. */
+static rp_status move_frequencies(io_checkpoint *file, const encoder_architecture *row, const char *path)
+{
+    frequencies f = {row->names.frequencies, NULL};
+    const io_tensor *first = NULL;
+    char err[IO_ERR_MAX] = "";
+    for (size_t n = 0; f.name != NULL && n < io_checkpoint_size(file); n++) {
+        const io_tensor *t = io_checkpoint_at(file, n);
+        if (find_frequencies(&f, t->name) == NULL)
+            continue;
+        if (first != NULL && !io_tensor_same(t, first))
+            return model_fail(RP_E_UNSUPPORTED, "%s: tensor '%s' differs from '%s' (all layers must have the same)",
+                              path, t->name, first->name);
+        first = t;
+    }
+    if (first == NULL)
+        return RP_OK;
+    char *source = strdup(first->name);
+    f.source = source;
+    rp_status status = source != NULL ? RP_OK : model_no_memory();
+    if (status == RP_OK && io_checkpoint_rename(file, rename_frequencies, &f, path, err) != IO_OK)
+        status = model_fail(RP_E_ARG, "%s", err);
+    free(source);
+    return status;
+}
+
 /* Give the tensors the names of the architecture: without the prefixes of wrappers. */
 static rp_status rename_tensors(rp_encoder *m, io_checkpoint *file, const char *path)
 {
@@ -77,6 +126,8 @@ static rp_status rename_tensors(rp_encoder *m, io_checkpoint *file, const char *
     rp_status status = model_strip_prefixes(file, &names, &m->notes, path);
     if (status == RP_OK && io_checkpoint_rename(file, rename_norm, NULL, path, err) != IO_OK)
         status = model_fail(RP_E_ARG, "%s", err);
+    if (status == RP_OK)
+        status = move_frequencies(file, row, path);
     snprintf(word, sizeof word, "%s%s.weight", row->prefix, row->names.word);
     if (status == RP_OK && io_checkpoint_find(file, word) == NULL)
         snprintf(word, sizeof word, "%s.weight", row->names.word);
@@ -128,7 +179,7 @@ static int64_t text_tokens(const rp_encoder *m)
 static int64_t vector_bytes(const rp_encoder *m)
 {
     const encoder_config *c = &m->config;
-    return c->row->scheme == ENCODER_DEBERTA ? c->layers * (c->c2p + c->p2c) * 2 * c->span * c->width * 4 : 0;
+    return c->scheme == ENCODER_DEBERTA ? c->layers * (c->c2p + c->p2c) * 2 * c->span * c->width * 4 : 0;
 }
 
 static void fill_info(rp_encoder *m)
@@ -157,6 +208,26 @@ static void fill_info(rp_encoder *m)
                                 .plain_scores = c->plain_score};
 }
 
+/* Compute by what the frequencies of RoPE are divided to give those of the file. */
+static rp_status make_stretch(rp_encoder *m)
+{
+    const encoder_config *c = &m->config;
+    const float *given = m->weights.frequencies;
+    const int64_t pairs = c->head_width / 2;
+    if (given == NULL)
+        return RP_OK;
+    m->weights.stretch = malloc((size_t)pairs * sizeof *m->weights.stretch);
+    if (m->weights.stretch == NULL)
+        return encoder_no_memory();
+    for (int64_t k = 0; k < pairs; k++) {
+        if (!(given[k] > 0 && given[k] <= FLT_MAX))
+            return encoder_fail(RP_E_RANGE, "%s: number %lld is %g; it must be finite and above 0 (use other weights)",
+                                c->row->names.frequencies, (long long)k, (double)given[k]);
+        m->weights.stretch[k] = pow(c->theta[0], -(double)k / (double)pairs) / (double)given[k];
+    }
+    return RP_OK;
+}
+
 static rp_status find_type(const char *name, int *type)
 {
     *type = linear_find_type(name);
@@ -176,6 +247,8 @@ static rp_status open_transformer(rp_encoder *m, const char *folder, const char 
         status = m->file != NULL ? map_weights(m, folder) : read_weights(m, inner, type);
     if (status == RP_OK)
         status = encoder_make_vectors(m);
+    if (status == RP_OK)
+        status = make_stretch(m);
     if (status == RP_OK)
         status = encoder_find_tokenizer(m, inner);
     if (status != RP_OK)

@@ -94,6 +94,28 @@ void encoder_read_deberta(model_reader *r, encoder_config *c)
         c->head_activation = encoder_read_activation(r, "pooler_hidden_act");
 }
 
+/* ------------------------------------------------------------------------------------------------ ESM */
+
+void encoder_read_esm(model_reader *r, encoder_config *c)
+{
+    const bool none = json_is_null(json_object_get(r->root, "position_embedding_type")); /* no positions at all */
+    const char *type = none ? "null" : model_string(r, "position_embedding_type", "absolute");
+    c->embedding_norm = model_boolean(r, "emb_layer_norm_before", false);
+    c->token_dropout = model_boolean(r, "token_dropout", false);
+    c->mask = (int32_t)model_integer(r, "mask_token_id", -1, 0, c->vocab - 1);
+    if (c->token_dropout && c->mask < 0)
+        model_fault(r, "mask_token_id", "is missing, but \"token_dropout\" needs it");
+    c->theta[0] = model_number(r, "rope_theta", 10000, 1, 1e12);
+    if (strcmp(type, "rotary") == 0)
+        c->positions = 0;
+    else if (strcmp(type, "absolute") == 0)
+        c->scheme = ENCODER_ABSOLUTE;
+    else
+        model_fault(r, "position_embedding_type", "is neither \"rotary\" nor \"absolute\"");
+    if (c->scheme == ENCODER_ROPE && c->head_width % 2 != 0)
+        model_fault(r, "num_attention_heads", "gives heads of an odd width, which cannot be rotated");
+}
+
 /* ------------------------------------------------------------------------------------------------ ModernBERT */
 
 /* Read which layers have a window: layer_types, or every global_attn_every_n_layers-th has none. */

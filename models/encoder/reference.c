@@ -66,16 +66,19 @@ static double activate(encoder_activation activation, double x)
 
 /* ------------------------------------------------------------------------------------------------ positions */
 
-/* Rotate the queries and keys of all heads in `wide`: pairs (x, x + half) by position * theta^(-x / half). */
+/* Rotate the queries and keys of all heads in `wide`: pairs (x, x + half) by position * theta^(-x / half), or by the
+ * frequency that the file gives. */
 static void rotate(const pass *p, double theta)
 {
     const encoder_config *c = &p->m->config;
+    const float *given = p->m->weights.frequencies;
     const int64_t half = c->head_width / 2;
     for (int64_t i = 0; i < p->n; i++)
         for (int64_t h = 0; h < 2 * c->heads; h++)
             for (int64_t x = 0; x < half; x++) {
                 double *a = p->wide + i * 3 * c->width + h * c->head_width + x, *b = a + half, first = *a;
-                const double angle = (double)i * pow(theta, -(double)x / (double)half);
+                const double frequency = given != NULL ? (double)given[x] : pow(theta, -(double)x / (double)half),
+                             angle = (double)i * frequency;
                 *a = first * cos(angle) - *b * sin(angle);
                 *b = *b * cos(angle) + first * sin(angle);
             }
@@ -112,13 +115,13 @@ static double score(const pass *p, bool local, int64_t h, int64_t i, int64_t j)
     double sum = dot(q, k, d);
     if (local && llabs(i - j) > c->window)
         return -INFINITY;
-    if (c->row->scheme == ENCODER_DEBERTA) {
+    if (c->scheme == ENCODER_DEBERTA) {
         const int64_t row = deberta_row(c, i - j) * c->width + at;
         sum += c->c2p ? dot(q, p->vectors + row, d) : 0;
         sum += c->p2c ? dot(k, p->vectors + 2 * c->span * c->width + row, d) : 0;
     }
     sum *= c->scale;
-    if (c->row->scheme == ENCODER_T5_BUCKETS) {
+    if (c->scheme == ENCODER_T5_BUCKETS) {
         const int32_t bucket = rp_bucket(j - i, c->buckets, c->max_distance, 1, RP_STRATEGY_LOG);
         sum += (double)p->m->weights.table[bucket * c->heads + h];
     }
@@ -170,13 +173,14 @@ static void embed(const pass *p, const rp_encoder_tokens *s, float *row)
 {
     const rp_encoder *m = p->m;
     const encoder_config *c = &m->config;
+    const double scale = encoder_token_scale(c, s);
     int64_t position = c->first;
     for (int64_t i = 0; i < s->n; i++) {
         const bool counts = !c->row->after_pad || s->tokens[i] != c->padded;
         linear_row(&m->weights.word, s->tokens[i], row);
         for (int64_t k = 0; k < c->width; k++) {
             double *to = p->x + i * c->width + k;
-            *to = (double)row[k];
+            *to = c->token_dropout && s->tokens[i] == c->mask ? 0 : scale * (double)row[k];
             if (m->weights.position != NULL)
                 *to += (double)m->weights.position[(counts ? position : c->padded) * c->width + k];
             if (m->weights.token_type != NULL)
@@ -213,11 +217,11 @@ static rp_status run_layer(const pass *p, int64_t number)
     const encoder_layer *l = &p->m->weights.layer[number];
     const int64_t wide = l->up.w.out;
     rp_status status = multiply(&l->qkv, p->n, input_of(p, &l->attention_norm), c->width, p->wide);
-    if (status == RP_OK && c->row->scheme == ENCODER_DEBERTA)
+    if (status == RP_OK && c->scheme == ENCODER_DEBERTA)
         status = project_table(p, l);
     if (status != RP_OK)
         return status;
-    if (c->row->scheme == ENCODER_ROPE)
+    if (c->scheme == ENCODER_ROPE)
         rotate(p, c->theta[c->local[number]]);
     attend(p, c->local[number]);
     status = end_layer(p, &l->o, &l->attention_norm, p->mixed, c->width);
@@ -267,7 +271,8 @@ rp_status encoder_reference(const rp_encoder *m, const rp_encoder_tokens *s, dou
     rp_status status = row != NULL ? take(&p, s->n) : encoder_no_memory();
     if (status == RP_OK) {
         embed(&p, s, row);
-        norm(c, &w->embedding_norm, s->n, p.x, p.x);
+        if (c->embedding_norm)
+            norm(c, &w->embedding_norm, s->n, p.x, p.x);
         norm_table(&p);
     }
     for (int64_t i = 0; i < c->layers && status == RP_OK; i++)

@@ -106,11 +106,10 @@ static rp_status find_rules(const opening *o, tok_rules *rules)
         const char *class, *type;
         tok_rules rules;
         bool types;
-    } known[] = {{"BertTokenizer", "bert", TOK_RULES_BERT, true},
-                 {"DistilBertTokenizer", "", TOK_RULES_BERT, false},
-                 {"ElectraTokenizer", "", TOK_RULES_BERT, true},
-                 {"MPNetTokenizer", "mpnet", TOK_RULES_MPNET, false},
-                 {"DebertaV2Tokenizer", "deberta-v2", TOK_RULES_FILE, true}};
+    } known[] = {
+        {"BertTokenizer", "bert", TOK_RULES_BERT, true}, {"DistilBertTokenizer", "", TOK_RULES_BERT, false},
+        {"ElectraTokenizer", "", TOK_RULES_BERT, true},  {"MPNetTokenizer", "mpnet", TOK_RULES_MPNET, false},
+        {"EsmTokenizer", "esm", TOK_RULES_ESM, false},   {"DebertaV2Tokenizer", "deberta-v2", TOK_RULES_FILE, true}};
     json_error_t error;
     bool no_memory = false, types = false;
     const char *text = o->beside[CONFIG];

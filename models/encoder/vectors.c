@@ -40,7 +40,7 @@ rp_status encoder_make_vectors(rp_encoder *m)
 {
     const encoder_config *c = &m->config;
     const int64_t rows = 2 * c->span;
-    if (c->row->scheme != ENCODER_DEBERTA)
+    if (c->scheme != ENCODER_DEBERTA)
         return RP_OK;
     float *table = malloc((size_t)(rows * c->width) * sizeof *table),
           *projected = malloc((size_t)(rows * 3 * c->width) * sizeof *projected);

@@ -131,10 +131,13 @@ rp_status encoder_walk(void *model, model_visitor *visit, void *context)
     k.status = visit(context, &p);
     visit_table(&k, r->position, c->positions, c->width, &w->position);
     visit_table(&k, r->token_type, c->token_types, c->width, &w->token_type);
-    visit_norm(&k, r->embedding_norm, 0, c->norm_bias, &w->embedding_norm);
-    if (c->row->scheme == ENCODER_T5_BUCKETS)
+    if (c->embedding_norm)
+        visit_norm(&k, r->embedding_norm, 0, c->norm_bias, &w->embedding_norm);
+    if (w->has_frequencies)
+        visit_array(&k, 1, &r->frequencies, 0, "", c->head_width / 2, 0, &w->frequencies);
+    if (c->scheme == ENCODER_T5_BUCKETS)
         visit_table(&k, r->table, c->buckets, c->heads, &w->table);
-    if (c->row->scheme == ENCODER_DEBERTA)
+    if (c->scheme == ENCODER_DEBERTA)
         visit_table(&k, r->table, 2 * c->span, c->width, &w->table);
     if (c->table_norm)
         visit_norm(&k, r->table_norm, 0, true, &w->table_norm);
@@ -179,6 +182,10 @@ rp_status encoder_make_layers(rp_encoder *m, const io_checkpoint *file, const ch
                             path, (long long)c->layers, (long long)(FEWEST * c->layers), io_checkpoint_size(file));
     snprintf(word, sizeof word, "%s%s.weight", c->row->prefix, c->row->names.word);
     m->weights.prefix = io_checkpoint_find(file, word) != NULL ? c->row->prefix : "";
+    if (c->scheme == ENCODER_ROPE && c->row->names.frequencies != NULL) {
+        snprintf(word, sizeof word, "%s%s", m->weights.prefix, c->row->names.frequencies);
+        m->weights.has_frequencies = io_checkpoint_find(file, word) != NULL;
+    }
     m->weights.layer = calloc((size_t)c->layers + 1, sizeof *m->weights.layer);
     return m->weights.layer != NULL ? RP_OK : encoder_no_memory();
 }
@@ -190,5 +197,6 @@ void encoder_weights_free(rp_encoder *m)
         for (int n = 0; n < 2; n++)
             free(w->layer[i].vectors[n]);
     free(w->layer);
+    free(w->stretch);
     model_store_free(&w->store);
 }

@@ -91,6 +91,11 @@ static int white_kind(uint32_t c)
     return tok_is_space(c) ? SPACE : LETTER;
 }
 
+static int python_kind(uint32_t c)
+{
+    return tok_is_space(c) || (c >= 0x1c && c <= 0x1f) ? SPACE : LETTER;
+}
+
 static int punctuation_kind(uint32_t c)
 {
     return tok_is_punctuation(c) ? ALONE : LETTER;
@@ -110,6 +115,7 @@ static int words_kind(uint32_t c)
 static void encode_normalized(tok_work *w, const char *text, int64_t size, int64_t from)
 {
     static int (*const kinds[])(uint32_t c) = {[TOK_SPLIT_WHITE] = white_kind,
+                                               [TOK_SPLIT_PYTHON] = python_kind,
                                                [TOK_SPLIT_BERT] = bert_kind,
                                                [TOK_SPLIT_PUNCTUATION] = punctuation_kind,
                                                [TOK_SPLIT_WORDS] = words_kind};

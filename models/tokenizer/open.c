@@ -91,7 +91,7 @@ static tok_status open_memory(tokenizer **made, const void *data, int64_t size, 
     const char *dot = strrchr(name, '.');
     const bool compact = tok_is_compact(bytes, size),
                json = tok_is_json(bytes, size) || (dot != NULL && strcmp(dot, ".json") == 0);
-    const bool vocab = !json && !compact && beside != NULL && tok_is_bert(beside->rules);
+    const bool vocab = !json && !compact && beside != NULL && tok_has_vocab(beside->rules);
     tokenizer *t = empty(json || compact || vocab ? TOK_JSON : TOK_SENTENCEPIECE);
     if (t == NULL)
         return tok_fail(err, TOK_FAILED, "%s: out of memory", safe);

@@ -100,6 +100,7 @@ typedef enum tok_prepend { TOK_PREPEND_NEVER, TOK_PREPEND_FIRST, TOK_PREPEND_ALW
 typedef enum tok_split {
     TOK_SPLIT_NONE,
     TOK_SPLIT_WHITE,       /* WhitespaceSplit: between white space */
+    TOK_SPLIT_PYTHON,      /* str.split of Python: also between four control characters */
     TOK_SPLIT_BERT,        /* BertPreTokenizer: also around each punctuation character */
     TOK_SPLIT_PUNCTUATION, /* Punctuation: only there */
     TOK_SPLIT_WORDS,       /* Whitespace: between white space, and between words and other characters */
@@ -237,6 +238,10 @@ bool tok_set_t5_rules(tokenizer *t);
 /* ---- bert_rules.c */
 #define TOK_INNER_PREFIX "##" /* of pieces inside a word */
 enum { TOK_BERT_MAX_WORD = 100 };
+static inline bool tok_has_vocab(tok_rules rules) /* a vocab.txt */
+{
+    return rules == TOK_RULES_BERT || rules == TOK_RULES_MPNET || rules == TOK_RULES_ESM;
+}
 static inline bool tok_is_bert(tok_rules rules)
 {
     return rules == TOK_RULES_BERT || rules == TOK_RULES_MPNET;

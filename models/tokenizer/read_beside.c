@@ -37,7 +37,8 @@ static const char *const usual_tokens[TOK_RULES][NAMES] = {
     [TOK_RULES_FILE] = {NULL, "</s>", "<unk>", NULL, "<pad>", NULL, NULL},
     [TOK_RULES_T5] = {NULL, "</s>", "<unk>", NULL, "<pad>", NULL, NULL},
     [TOK_RULES_BERT] = {NULL, NULL, "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"},
-    [TOK_RULES_MPNET] = {"<s>", "</s>", "[UNK]", "</s>", "<pad>", "<s>", "<mask>"}};
+    [TOK_RULES_MPNET] = {"<s>", "</s>", "[UNK]", "</s>", "<pad>", "<s>", "<mask>"},
+    [TOK_RULES_ESM] = {NULL, "<eos>", "<unk>", NULL, "<pad>", "<cls>", "<mask>"}};
 
 static const tok_file tokenizer_json = {NULL, 0, "tokenizer.json"};
 
@@ -439,6 +440,18 @@ static tok_status list_pieces(listing *l)
     return status;
 }
 
+/* Append the lines of a vocab.txt of EsmTokenizer: all are found in a text. */
+static tok_status list_vocab(listing *l)
+{
+    tok_status status = TOK_OK;
+    for (int32_t id = 0; id < l->t->n_tokens && status == TOK_OK; id++) {
+        const tok_entry *e = &l->t->tokens[id];
+        if (e->piece >= 0 && e->size > 0)
+            status = put(l, &l->files->tokenizer_config, (tok_listed){.content = tok_named(l->t, e->piece), .id = -1});
+    }
+    return status;
+}
+
 static bool has_extra_id(const json_t *list)
 {
     bool found = false;
@@ -577,11 +590,11 @@ static tok_status set_bert_rules(const listing *l)
     return status == TOK_OK && !tok_set_bert_rules(l->t, &bert) ? no_memory(file, l->err) : status;
 }
 
-/* Set the tokens of BertTokenizer around a text and for unknown words. */
-static tok_status set_bert_tokens(const listing *l)
+/* Set the tokens around a text and for unknown words. */
+static tok_status set_tokens(const listing *l)
 {
     tokenizer *t = l->t;
-    const int needed[] = {UNK, CLS, SEP};
+    const int needed[] = {UNK, CLS, l->files->rules == TOK_RULES_ESM ? EOS : SEP};
     int32_t ids[3];
     char safe[200];
     for (int k = 0; k < 3; k++) {
@@ -625,8 +638,8 @@ tok_status tok_add_beside(tokenizer *t, const tok_beside *beside, int32_t extra_
     l.index = json_object();
     if (status == TOK_OK && l.index == NULL)
         status = no_memory(&beside->tokenizer_config, err);
-    const bool bert = tok_is_bert(beside->rules) && source == TOK_FROM_JSON;
-    if (status == TOK_OK && bert)
+    const tok_rules rules = source == TOK_FROM_JSON ? beside->rules : TOK_RULES_FILE;
+    if (status == TOK_OK && tok_is_bert(rules))
         status = set_bert_rules(&l);
     if (status == TOK_OK)
         status = l.numbered != NULL ? list_decoder(&l) : list_added(&l);
@@ -634,12 +647,17 @@ tok_status tok_add_beside(tokenizer *t, const tok_beside *beside, int32_t extra_
         status = list_named(&l);
     if (status == TOK_OK)
         status = list_others(&l);
+    if (status == TOK_OK && rules == TOK_RULES_ESM) {
+        tok_set_words(t, "", 0, INT64_MAX);
+        t->split = TOK_SPLIT_PYTHON;
+        status = list_vocab(&l);
+    }
     if (status == TOK_OK)
         status = add_all(&l);
     if (status == TOK_OK)
         set_eos(&l);
-    if (status == TOK_OK && bert)
-        status = set_bert_tokens(&l);
+    if (status == TOK_OK && tok_has_vocab(rules))
+        status = set_tokens(&l);
     json_decref(l.added);
     json_decref(l.config);
     json_decref(l.map);

@@ -272,7 +272,8 @@ static bool begins_words(const tokenizer *t)
 static tok_rules rules_for(const tokenizer *t, const tok_beside *beside)
 {
     const tok_rules wanted = beside != NULL ? beside->rules : TOK_RULES_FILE;
-    const bool fits = wanted == TOK_RULES_T5 ? t->model == TOK_UNIGRAM && begins_words(t) : t->model == TOK_WORDPIECE;
+    const bool fits = wanted == TOK_RULES_T5 ? t->model == TOK_UNIGRAM && begins_words(t)
+                                             : tok_is_bert(wanted) && t->model == TOK_WORDPIECE;
     return fits ? wanted : TOK_RULES_FILE;
 }
 

@@ -59,6 +59,7 @@ typedef enum tok_rules {
     TOK_RULES_T5 = 1,    /* T5Tokenizer */
     TOK_RULES_BERT = 2,  /* BertTokenizer, also DistilBertTokenizer and ElectraTokenizer */
     TOK_RULES_MPNET = 3, /* MPNetTokenizer */
+    TOK_RULES_ESM = 4,   /* EsmTokenizer */
     TOK_RULES
 } tok_rules;
 typedef struct tok_beside {
@@ -80,7 +81,10 @@ typedef struct tok_beside {
  * With TOK_RULES_BERT or TOK_RULES_MPNET, BertTokenizer and MPNetTokenizer take only the pieces of WordPiece and added
  * tokens from a tokenizer.json; with another model, the rules of the file stay. do_lower_case, tokenize_chinese_chars,
  * strip_accents and the special tokens of tokenizer_config.json decide the rest. A file that is no JSON is then a
- * vocab.txt, with one piece in each line. */
+ * vocab.txt, with one piece in each line.
+ *
+ * With TOK_RULES_ESM, the lines of a vocab.txt are the tokens that are found in a text, such as residues; the words
+ * between them are unknown. A tokenizer.json keeps its own rules. */
 tok_status tok_open_beside(tokenizer **made, const void *data, int64_t size, const char *name, int32_t extra_ids,
                            const tok_beside *beside, char err[TOK_ERR_MAX]);
 

@@ -33,6 +33,7 @@ DEBERTA = dict(SMALL, relative_attention=True, type_vocab_size=0, position_biase
 MODERN = dict(SMALL, num_hidden_layers=4, pad_token_id=0, eos_token_id=2, bos_token_id=1, cls_token_id=1,
               sep_token_id=2)
 LONG = dict(max_position_embeddings=515)
+ESM = dict(SMALL, mask_token_id=32, pad_token_id=1, layer_norm_eps=1e-5, token_dropout=True)
 # name: class, configuration
 MODELS = {
     "bert": (T.BertModel, T.BertConfig(**SMALL, **LONG)),
@@ -56,6 +57,11 @@ MODELS = {
     "modernbert_biases": (T.ModernBertForSequenceClassification,
                           T.ModernBertConfig(**MODERN, local_attention=6, norm_bias=True, attention_bias=True,
                                              mlp_bias=True, classifier_bias=True, classifier_pooling="mean")),
+    "esm": (T.EsmModel, T.EsmConfig(**ESM, position_embedding_type="rotary", emb_layer_norm_before=False)),
+    "esm_head": (T.EsmForSequenceClassification,
+                 T.EsmConfig(**dict(ESM, token_dropout=False), position_embedding_type="rotary", rope_theta=500.0,
+                             emb_layer_norm_before=True, num_labels=2)),
+    "esm1b": (T.EsmModel, T.EsmConfig(**ESM, emb_layer_norm_before=True, **LONG)),
 }
 
 
@@ -71,6 +77,9 @@ def fill(model, seed):
         else:
             p.data = x * (0.5 if "embeddings" in name else 1.5 / p.shape[1] ** 0.5)
         p.data = p.data.half().float()
+    for name, b in model.named_buffers():
+        if name.endswith("rotary_embeddings.inv_freq"):  # the file has them: ESM rotates by the rounded ones
+            b.data = b.data.half().float()
 
 
 def run(model, tokens, types):

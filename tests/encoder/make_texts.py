@@ -8,6 +8,7 @@ search      MPNet with modules.json: mean, normalize; at most 12 tokens
 asymmetric  BERT with modules.json in subfolders: cls, Dense with Tanh; two prompts, of which pooling omits the tokens
 labels      BERT for classification with three labels
 rank        BERT for pairs with one label (a cross-encoder)
+protein     ESM-2 with the vocab.txt of EsmTokenizer
 expected.json in each: texts (or pairs), tokens (of transformers, cut), and vectors or scores, computed in f64, and the
 largest error of f32
 
@@ -24,6 +25,7 @@ import torch
 import transformers as T
 from sentence_transformers.sentence_transformer import modules
 from tokenizers import normalizers, pre_tokenizers, processors
+from transformers.models.esm.configuration_esm import get_default_vocab_list
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import make_models
@@ -37,6 +39,9 @@ TEXTS = ["The cat sleeps.", "Stocks fell on Monday!", "", "Where are the dogs sl
 PAIRS = [["where is the cat", "The cat sleeps on the stocks."], ["dog", ""], ["", "the"],
          ["where is the dog, and where are the stocks of the cat", "On Monday the dogs fell, and fell, and fell."],
          ["the", "a text of a document which is longer than the room that the model has for it, by far and wide"]]
+RESIDUES = ["MKTAYIAKQRQISFVKSHF", "", "mkt AYI", "M J X B U Z O . - * K", "MJJK", "<cls>M<mask>K<eos><unk>",
+            "<mask><mask>MKTAYIAKQR", "M\x1cK\u3000L \t JJ\x1fJ jé<null_1><nul<pad>", "A" * 50,
+            "<MASK>L<cl<cls>s>1<extra>"]
 PREFIXES = {"query": "where: ", "document": "the: "}
 
 
@@ -77,17 +82,17 @@ def write_json(path, value):
     path.write_text(json.dumps(value, indent=1) + "\n")
 
 
-def write_vectors(folder, prompts):
-    """Write what sentence-transformers computes for TEXTS, without and with each prompt."""
+def write_vectors(folder, prompts, texts=TEXTS):
+    """Write what sentence-transformers computes for texts, without and with each prompt."""
     model = sentence_transformers.SentenceTransformer(str(folder), device="cpu").float().eval()
-    narrow = model.encode(TEXTS)
-    exact = model.double().encode(TEXTS)
-    found = {"texts": TEXTS, "max_tokens": model.max_seq_length, "vectors": exact.tolist(),
+    narrow = model.encode(texts)
+    exact = model.double().encode(texts)
+    found = {"texts": texts, "max_tokens": model.max_seq_length, "vectors": exact.tolist(),
              "error": float(np.abs(exact - narrow).max())}
-    tokens = model.tokenizer(TEXTS, truncation=True, max_length=model.max_seq_length)["input_ids"]
+    tokens = model.tokenizer(texts, truncation=True, max_length=model.max_seq_length)["input_ids"]
     found["tokens"] = tokens
     for name in prompts:
-        found["vectors." + name] = model.encode(TEXTS, prompt_name=name).tolist()
+        found["vectors." + name] = model.encode(texts, prompt_name=name).tolist()
     write_json(folder / "expected.json", found)
 
 
@@ -137,6 +142,17 @@ def head(folder, n_labels, texts, **more):
     write_json(folder / "expected.json", found)
 
 
+def protein(folder):
+    """Write the model protein."""
+    folder.mkdir(parents=True)
+    (folder / "vocab.txt").write_text("\n".join(get_default_vocab_list()))
+    T.EsmTokenizer(str(folder / "vocab.txt"), model_max_length=38).save_pretrained(folder)
+    sizes = {k: v for k, v in SIZES.items() if k != "max_position_embeddings"}
+    save_model(folder, T.EsmModel, T.EsmConfig(vocab_size=33, mask_token_id=32, pad_token_id=1, token_dropout=True,
+                                               position_embedding_type="rotary", layer_norm_eps=1e-5, **sizes), 6)
+    write_vectors(folder, [], RESIDUES)
+
+
 def main():
     """Write all."""
     folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "texts"
@@ -146,6 +162,7 @@ def main():
     labels = {0: "negative", 1: "neutral", 2: "positive"}
     head(folder / "labels", 3, TEXTS, id2label=labels, label2id={v: k for k, v in labels.items()})
     head(folder / "rank", 1, PAIRS)
+    protein(folder / "protein")
     for path in folder.rglob("README.md"):
         path.unlink()
     for path in folder.rglob(".gitattributes"):

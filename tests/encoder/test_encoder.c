@@ -10,9 +10,9 @@
 #define DATA "tests/encoder/data"
 enum { MARGIN = 8, MOST = 16 };
 
-static const char *const names[] = {"bert",        "bert_head",  "roberta",          "xlm_roberta",
-                                    "mpnet",       "mpnet_head", "deberta",          "deberta_c2p",
-                                    "deberta_own", "modernbert", "modernbert_biases"};
+static const char *const names[] = {
+    "bert",        "bert_head",   "roberta",    "xlm_roberta",       "mpnet", "mpnet_head", "deberta",
+    "deberta_c2p", "deberta_own", "modernbert", "modernbert_biases", "esm",   "esm_head",   "esm1b"};
 enum { NAMES = sizeof names / sizeof *names };
 
 /* The sequences and results of a folder. */
@@ -148,7 +148,7 @@ static void logits(void **state)
         io_free(&e.set);
         rp_encoder_close(m);
     }
-    assert_int_equal(heads, 6);
+    assert_int_equal(heads, 7);
 }
 
 /* ------------------------------------------------------------------------------------------------ laws */
@@ -326,6 +326,17 @@ static const change changes[] = {
     {"deberta", "\"c2p\"", "\"x2y\"", "\"pos_att_type\""},
     {"deberta", "\"layer_norm\"", "\"batch_norm\"", "\"norm_rel_ebd\""},
     {"deberta", "\"position_buckets\": 16", "\"position_buckets\": 18", "encoder.rel_embeddings.weight"},
+    {"esm", "\"position_embedding_type\": \"rotary\"", "\"position_embedding_type\": \"relative_key\"",
+     "\"position_embedding_type\" is neither \"rotary\" nor \"absolute\""},
+    {"esm", "\"position_embedding_type\": \"rotary\"", "\"position_embedding_type\": \"absolute\"",
+     "tensor 'embeddings.position_embeddings.weight' is missing"},
+    {"esm1b", "\"position_embedding_type\": \"absolute\"", "\"position_embedding_type\": null",
+     "is neither \"rotary\" nor \"absolute\""},
+    {"esm", "\"mask_token_id\": 32", "\"mask_token_id\": null", "\"mask_token_id\" is missing"},
+    {"esm", "\"mask_token_id\": 32", "\"mask_token_id\": 40", "\"mask_token_id\" is not a whole number from 0 to 39"},
+    {"esm", "\"is_folding_model\": false", "\"is_folding_model\": true", "\"is_folding_model\" is true"},
+    {"esm", "\"emb_layer_norm_before\": false", "\"emb_layer_norm_before\": true", "embeddings.layer_norm.weight"},
+    {"esm", "\"num_attention_heads\": 3", "\"num_attention_heads\": 8", "heads of an odd width"},
     {"modernbert", "\"rope_type\": \"default\"", "\"rope_type\": \"yarn\"", "\"rope_type\" is not \"default\""},
     {"modernbert", "\"full_attention\",\n", "\"other\",\n", "\"layer_types\""},
     {"modernbert", "\"classifier_pooling\": \"cls\"", "\"classifier_pooling\": \"max\"", "\"classifier_pooling\""},
@@ -382,13 +393,14 @@ static void configurations(void **state)
 
 /* ------------------------------------------------------------------------------------------------ names of tensors */
 
-/* Write data/bert_head with other names of tensors to a folder. `rename` writes the new name, or returns false to leave
- * the tensor out. */
-static void write_renamed(const char *folder, bool (*rename)(const char *name, char to[200]))
+/* Write a model with other names of tensors to a folder. `rename` writes the new name, or returns false to leave the
+ * tensor out. */
+static void write_renamed(const char *model, const char *folder, bool (*rename)(const char *name, char to[200]))
 {
     char path[400], err[IO_ERR_MAX], to[200];
     io_set from = {0}, set = {0};
-    assert_int_equal(io_read(DATA "/bert_head/model.safetensors", &from, NULL, err), IO_OK);
+    snprintf(path, sizeof path, DATA "/%s/model.safetensors", model);
+    assert_int_equal(io_read(path, &from, NULL, err), IO_OK);
     for (size_t k = 0; k < from.n_arrays; k++) {
         const io_array *a = &from.arrays[k];
         if (rename(a->name, to))
@@ -398,7 +410,8 @@ static void write_renamed(const char *folder, bool (*rename)(const char *name, c
     assert_int_equal(io_write(path, IO_SAFETENSORS, &set, err), 0);
     io_free(&set);
     io_free(&from);
-    char *text = read_text(DATA "/bert_head/config.json");
+    snprintf(path, sizeof path, DATA "/%s/config.json", model);
+    char *text = read_text(path);
     snprintf(path, sizeof path, "%s/config.json", folder);
     write_text(path, text);
     free(text);
@@ -449,30 +462,62 @@ static bool with_more(const char *name, char to[200])
     return strstr(name, "classifier.weight") == NULL;
 }
 
+/* The first versions had the frequencies in each layer. */
+static bool in_layers(const char *name, char to[200])
+{
+    const char *at = strstr(name, "rotary_embeddings.inv_freq");
+    snprintf(to, 200, "%s%s", at != NULL ? "encoder.layer.0.attention.self." : "", name);
+    return true;
+}
+
+/* transformers 5.24 writes this name. */
+static bool in_all_layers(const char *name, char to[200])
+{
+    const char *at = strstr(name, "rotary_embeddings.inv_freq");
+    snprintf(to, 200, "%s%s", at != NULL ? "encoder.layer.*.attention.self." : "", name);
+    return true;
+}
+
+/* Give the frequencies to layer 1, and half of the 8 numbers of a bias to layer 0. */
+static bool different_in_layers(const char *name, char to[200])
+{
+    const bool one = strstr(name, "rotary_embeddings.inv_freq") != NULL, other = strcmp(name, "pooler.dense.bias") == 0;
+    snprintf(to, 200, "%s%s",
+             one     ? "encoder.layer.1.attention.self."
+             : other ? "encoder.layer.0.attention.self."
+                     : "",
+             other ? "rotary_embeddings.inv_freq" : name);
+    return true;
+}
+
 /* Names that wrappers and older versions leave in files are understood or refused, as transformers does. */
 static void tensor_names(void **state)
 {
     static const struct {
+        const char *model;
         bool (*rename)(const char *name, char to[200]);
         const char *says; /* NULL: the results do not change */
-    } cases[] = {{with_module, NULL},
-                 {as_in_2018, NULL},
-                 {some_with_module, "the names of its tensors do not begin with module., except"},
-                 {as_adapter, "it is an adapter of PEFT"},
-                 {in_container, "the names of its tensors begin with encoder_q."},
-                 {without_head, "tensor 'classifier.weight' is missing"},
-                 {with_more, "tensor 'classifier.weight' is missing"}};
-    expected e;
-    rp_encoder *m = open_model("bert_head", NULL, NULL);
+    } cases[] = {{"bert_head", with_module, NULL},
+                 {"bert_head", as_in_2018, NULL},
+                 {"bert_head", some_with_module, "the names of its tensors do not begin with module., except"},
+                 {"bert_head", as_adapter, "it is an adapter of PEFT"},
+                 {"bert_head", in_container, "the names of its tensors begin with encoder_q."},
+                 {"bert_head", without_head, "tensor 'classifier.weight' is missing"},
+                 {"bert_head", with_more, "tensor 'classifier.weight' is missing"},
+                 {"esm", in_layers, NULL},
+                 {"esm", in_all_layers, NULL},
+                 {"esm", different_in_layers, "inv_freq' (all layers must have the same)"}};
     (void)state;
-    read_expected(&e, "bert_head");
-    float *right = hidden_of(m, e.n, e.sequence);
-    const size_t bytes = (size_t)(e.rows * rp_encoder_about(m)->width) * sizeof *right;
-    rp_encoder_close(m);
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         char folder[] = "/tmp/relpos-encoder-XXXXXX", path[400];
+        expected e;
+        rp_encoder *m = open_model(cases[k].model, NULL, NULL);
+        read_expected(&e, cases[k].model);
+        float *right = hidden_of(m, e.n, e.sequence);
+        const size_t bytes = (size_t)(e.rows * rp_encoder_about(m)->width) * sizeof *right;
+        rp_encoder_close(m);
         assert_non_null(mkdtemp(folder));
-        write_renamed(folder, cases[k].rename);
+        write_renamed(cases[k].model, folder, cases[k].rename);
         const rp_status status = rp_encoder_open(&m, folder, NULL);
         if (cases[k].says == NULL) {
             fine(status);
@@ -488,9 +533,54 @@ static void tensor_names(void **state)
         snprintf(path, sizeof path, "%s/config.json", folder);
         unlink(path);
         rmdir(folder);
+        free(right);
+        io_free(&e.set);
     }
+}
+
+static bool without_frequencies(const char *name, char to[200])
+{
+    snprintf(to, 200, "%s", name);
+    return strstr(name, "rotary_embeddings") == NULL;
+}
+
+/* ESM rotates by the frequencies of the file, which may be rounded; without them, by those of rope_theta. A packed file
+ * has them too. */
+static void frequencies(void **state)
+{
+    char folder[] = "/tmp/relpos-encoder-XXXXXX", path[400];
+    expected e;
+    rp_encoder *m = open_model("esm", NULL, NULL);
+    const int64_t width = rp_encoder_about(m)->width;
+    (void)state;
+    read_expected(&e, "esm");
+    float *right = hidden_of(m, e.n, e.sequence);
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/esm.relpos", folder);
+    fine(rp_encoder_pack(m, path));
+    rp_encoder_close(m);
+    fine(rp_encoder_open(&m, path, NULL));
+    float *found = hidden_of(m, e.n, e.sequence);
+    assert_memory_equal(found, right, (size_t)(e.rows * width) * sizeof *right);
+    rp_encoder_close(m);
+    free(found);
+    unlink(path);
+    write_renamed("esm", folder, without_frequencies);
+    fine(rp_encoder_open(&m, folder, NULL));
+    found = hidden_of(m, e.n, e.sequence);
+    const double error = norm_of(found, right, e.rows * width) / norm_of(right, NULL, e.rows * width);
+    assert_true(error > 1e-4 && error < 0.1);                         /* f16 rounds them by up to 1/2048 */
+    assert_memory_equal(found, right, (size_t)width * sizeof *right); /* a sequence of one token */
+    rp_encoder_close(m);
+    free(found);
     free(right);
     io_free(&e.set);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    unlink(path);
+    rmdir(folder);
 }
 
 int main(void)
@@ -504,6 +594,7 @@ int main(void)
         cmocka_unit_test(configurations),
         cmocka_unit_test(progress_and_cancelling),
         cmocka_unit_test(tensor_names),
+        cmocka_unit_test(frequencies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

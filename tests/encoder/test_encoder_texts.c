@@ -74,18 +74,18 @@ static void same_rows(const expected *e, const char *key, const float *found, in
 
 static void tokens(void **state)
 {
-    static const char *const names[] = {"search", "asymmetric", "labels", "rank"};
+    static const char *const names[] = {"search", "asymmetric", "protein", "labels", "rank"};
     (void)state;
-    for (int f = 0; f < 4; f++) {
+    for (int f = 0; f < 5; f++) {
         expected e;
         rp_encoder *m = open_model(names[f], &e);
         for (int64_t k = 0; k < e.n; k++) {
             int32_t *found, *types;
             int64_t n;
-            const int64_t most = f < 2 ? rp_encoder_about(m)->vector_tokens : 30;
+            const int64_t most = f < 3 ? rp_encoder_about(m)->vector_tokens : 30;
             fine(rp_encoder_tokenize(m, &e.text[k], most, &found, &types, &n));
             same_tokens(found, n, json_array_get(json_object_get(e.root, "tokens"), (size_t)k), names[f], k);
-            if (f >= 2)
+            if (f >= 3)
                 same_tokens(types, n, json_array_get(json_object_get(e.root, "types"), (size_t)k), "types", k);
             rp_encoder_free(found);
             rp_encoder_free(types);
@@ -104,18 +104,19 @@ static void vectors(void **state)
     } cases[] = {{"search", NULL, "vectors", 24},
                  {"asymmetric", "", "vectors", 10},
                  {"asymmetric", "query", "vectors.query", 10},
-                 {"asymmetric", "document", "vectors.document", 10}};
+                 {"asymmetric", "document", "vectors.document", 10},
+                 {"protein", NULL, "vectors", 24}};
     (void)state;
-    for (int c = 0; c < 4; c++) {
+    for (int c = 0; c < 5; c++) {
         expected e;
         rp_encoder *m = open_model(cases[c].folder, &e);
         const char *prompt = cases[c].prompt;
         float found[MOST * WIDEST], alone[WIDEST];
         assert_int_equal(rp_encoder_about(m)->vector_width, cases[c].width);
-        if (c == 0)
+        if (c == 0 || c == 4)
             assert_int_equal(rp_encoder_about(m)->vector_tokens,
                              json_integer_value(json_object_get(e.root, "max_tokens")));
-        if (c >= 2)
+        if (c == 2 || c == 3)
             fine(rp_encoder_prompt(m, prompt, &prompt));
         fine(rp_encoder_embed(m, prompt, e.n, e.text, found, NULL, NULL));
         same_rows(&e, cases[c].key, found, cases[c].width);

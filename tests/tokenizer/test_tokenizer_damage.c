@@ -286,50 +286,65 @@ static void errors_in_bpe_are_named(void **state)
             "the decoder has ByteFallback and ByteLevel");
 }
 
-/* Open a vocab.txt with the rules of BertTokenizer. */
-static tok_status open_vocab(tokenizer **t, const char *bytes, int64_t size, const char *config)
+/* Open a vocab.txt with the rules of a class. */
+static tok_status open_vocab(tokenizer **t, tok_rules rules, const char *bytes, int64_t size, const char *config)
 {
     const tok_file none = {NULL, 0, "none"};
-    const tok_beside beside = {none, {config, (int64_t)strlen(config), "config.json"}, none, TOK_RULES_BERT};
+    const tok_beside beside = {none, {config, (int64_t)strlen(config), "config.json"}, none, rules};
     return tok_open_beside(t, bytes, size, "vocab.txt", 0, &beside, err);
 }
 
-static const char small_vocab[] = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##a\n";
-enum { SMALL = sizeof(small_vocab) - 1 };
+static const char small_vocab[] = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##a\n",
+                  residues[] = "<cls>\n<pad>\n<eos>\n<unk>\nL\nA\n<mask>";
+enum { SMALL = sizeof(small_vocab) - 1, RESIDUES = sizeof(residues) - 1 };
 
 static void errors_in_a_vocab_are_named(void **state)
 {
     static const struct {
+        tok_rules rules;
         const char *bytes;
         int64_t size;
         const char *config, *why;
     } cases[] = {
-        {"[UNK]\n\xff\n", 8, "{}", "vocab.txt: it is no vocab.txt, which must be UTF-8 without NUL"},
-        {"[UNK]\n\0\n", 8, "{}", "vocab.txt: it is no vocab.txt, which must be UTF-8 without NUL"},
-        {"a\nb\n", 4, "{}", "config.json: unk_token must be a token of the vocabulary, such as \"[UNK]\""},
-        {"\n", 1, "{}", "vocab.txt: the vocabulary has only an empty piece"},
-        {small_vocab, SMALL, "{\"unk_token\": null}", "config.json: unk_token must be a token of the vocabulary"},
-        {small_vocab, SMALL, "{\"unk_token\": \"<no>\"}", "config.json: unk_token must be a token of the vocabulary"},
-        {small_vocab, SMALL, "{\"cls_token\": null}", "config.json: cls_token must be a token, such as \"[CLS]\""},
-        {small_vocab, SMALL, "{\"do_lower_case\": 1}", "config.json: \"do_lower_case\" must be true or false"},
-        {small_vocab, SMALL, "{\"strip_accents\": \"\"}", "config.json: \"strip_accents\" must be true or false"},
+        {TOK_RULES_BERT, "[UNK]\n\xff\n", 8, "{}", "vocab.txt: it is no vocab.txt, which must be UTF-8 without NUL"},
+        {TOK_RULES_BERT, "[UNK]\n\0\n", 8, "{}", "vocab.txt: it is no vocab.txt, which must be UTF-8 without NUL"},
+        {TOK_RULES_BERT, "a\nb\n", 4, "{}",
+         "config.json: unk_token must be a token of the vocabulary, such as \"[UNK]\""},
+        {TOK_RULES_BERT, "\n", 1, "{}", "vocab.txt: the vocabulary has only an empty piece"},
+        {TOK_RULES_BERT, small_vocab, SMALL, "{\"unk_token\": null}",
+         "config.json: unk_token must be a token of the vocabulary"},
+        {TOK_RULES_BERT, small_vocab, SMALL, "{\"unk_token\": \"<no>\"}",
+         "config.json: unk_token must be a token of the vocabulary"},
+        {TOK_RULES_BERT, small_vocab, SMALL, "{\"cls_token\": null}",
+         "config.json: cls_token must be a token, such as \"[CLS]\""},
+        {TOK_RULES_BERT, small_vocab, SMALL, "{\"do_lower_case\": 1}",
+         "config.json: \"do_lower_case\" must be true or false"},
+        {TOK_RULES_BERT, small_vocab, SMALL, "{\"strip_accents\": \"\"}",
+         "config.json: \"strip_accents\" must be true or false"},
+        {TOK_RULES_ESM, "L\n\xff", 3, "{}", "vocab.txt: it is no vocab.txt"},
+        {TOK_RULES_ESM, "L\n", 2, "{}", "unk_token must be a token of the vocabulary, such as \"<unk>\""},
+        {TOK_RULES_ESM, residues, RESIDUES, "{\"unk_token\": \"J\"}", "unk_token must be a token of the vocabulary"},
+        {TOK_RULES_ESM, residues, RESIDUES, "{\"cls_token\": null}", "cls_token must be a token, such as \"<cls>\""},
+        {TOK_RULES_ESM, residues, RESIDUES, "{\"eos_token\": null}", "eos_token must be a token, such as \"<eos>\""},
     };
     tokenizer *t;
     (void)state;
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
-        assert_int_equal(open_vocab(&t, cases[k].bytes, cases[k].size, cases[k].config), TOK_DAMAGED);
+        assert_int_equal(open_vocab(&t, cases[k].rules, cases[k].bytes, cases[k].size, cases[k].config), TOK_DAMAGED);
         assert_null(t);
         assert_one_line(err);
         if (strstr(err, cases[k].why) == NULL)
             fail_msg("\"%s\" has no \"%s\"", err, cases[k].why);
     }
-    for (long left = 1, more = 1; STARVES && more; left++) {
-        starve(left, true);
-        const tok_status status = open_vocab(&t, small_vocab, SMALL, "{}");
-        more = starve_end() >= left;
-        assert_int_equal(status, more ? TOK_FAILED : TOK_OK);
-        tok_close(t);
-    }
+    for (int esm = 0; esm < 2; esm++)
+        for (long left = 1, more = 1; STARVES && more; left++) {
+            starve(left, true);
+            const tok_status status = esm ? open_vocab(&t, TOK_RULES_ESM, residues, RESIDUES, "{}")
+                                          : open_vocab(&t, TOK_RULES_BERT, small_vocab, SMALL, "{}");
+            more = starve_end() >= left;
+            assert_int_equal(status, more ? TOK_FAILED : TOK_OK);
+            tok_close(t);
+        }
 }
 
 /* White space at the end of a line is removed; of equal lines, the last counts. */
@@ -341,7 +356,7 @@ static void lines_of_a_vocab_are_pieces(void **state)
     int32_t *ids;
     int64_t n;
     (void)state;
-    if (open_vocab(&t, lines, sizeof lines - 1, "{\"strip_accents\": false}") != TOK_OK)
+    if (open_vocab(&t, TOK_RULES_BERT, lines, sizeof lines - 1, "{\"strip_accents\": false}") != TOK_OK)
         fail_msg("%s", err);
     assert_int_equal(tok_encode(t, "Aa \xc3\x89 aab", 9, true, &ids, &n, err), TOK_OK);
     assert_int_equal(n, 6);

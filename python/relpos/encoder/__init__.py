@@ -1,4 +1,4 @@
-"""Run encoders for search and classification on the CPU: BERT, RoBERTa, XLM-R, MPNet, DeBERTa-v2 and -v3, ModernBERT.
+"""Run encoders on the CPU: BERT, RoBERTa, XLM-R, MPNet, DeBERTa-v2 and -v3, ModernBERT, ESM-2.
 
     import relpos
     model = relpos.Encoder("all-mpnet-base-v2")
