@@ -70,7 +70,7 @@ int cli_lines_next(cli_lines *l, const char **line, int64_t *length)
     errno = 0;
     const ssize_t n = getline(&l->line, &l->size, l->file);
     if (cli_stop_requested())
-        return cli_error(CLI_FAILED, "stopped by a signal (start it again; no file was changed)");
+        return cli_error(CLI_FAILED, "stopped by a signal (start it again)");
     if (n < 0 && (ferror(l->file) || errno == ENOMEM))
         return cli_error(CLI_FAILED,
                          "line %lld: cannot be read: %s (give a file of lines, - for standard input, or --text for a "
@@ -93,7 +93,7 @@ void cli_show_lines(cli_progress *p, const cli_lines *l, FILE *to)
 {
     const int out = fileno(to); /* -1 for a memory stream */
     if (l->all > 0 && (out < 0 || !isatty(out)))
-        cli_progress_show(p, l->read / l->all);
+        cli_progress_show(p, (l->read - l->begin) / (l->all > l->begin ? l->all - l->begin : 1));
 }
 
 void cli_lines_close(cli_lines *l)

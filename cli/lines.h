@@ -17,6 +17,7 @@ typedef struct cli_lines {
     size_t size;
     int64_t number;
     double read, all; /* bytes read so far, and size of the file; all = 0 if unknown */
+    double begin;     /* bytes read before the work began */
 } cli_lines;
 
 int cli_lines_open(cli_lines *l, const char *path, const char *text);

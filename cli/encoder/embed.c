@@ -1,9 +1,9 @@
 /* embed.c -- relpos embed: write one vector for each text.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/encoder/encoder.h"
+#include "cli/encoder/vectors.h"
 #include "cli/t5/t5.h"
 #include "cli/team.h"
-#include <stdlib.h>
 #include <string.h>
 
 enum { OUT = 'o', PREFIX = ENCODER_OWN, PROMPT, NORMALIZE };
@@ -23,10 +23,7 @@ typedef struct request {
     cli_encoder encoder;
     const char *output, *prefix, *prompt; /* prefix: also the text of the prompt */
     bool normalize, json;
-    float *vectors; /* [capacity, width]: of all texts, for a file of arrays */
-    int64_t n, capacity;
-    io_text *stream;
-    FILE *lines;
+    vectors_file file;
 } request;
 
 static int on_option(void *context, int key, const char *value)
@@ -53,60 +50,34 @@ static rp_status compute(const cli_encoder *e, int64_t n, const rp_encoder_text 
     return status;
 }
 
-/* Keep the vector, or print it as JSON. */
 static int take(cli_encoder *e, const rp_encoder_text *text, const float *vector)
 {
     request *r = e->context;
-    (void)text;
-    if (r->json) {
-        for (int64_t k = 0; k < e->width; k++) {
-            fputs(k == 0 ? "{\"vector\": [" : ", ", r->lines);
-            cli_json_number(r->lines, "%.9g", (double)vector[k]);
-        }
-        fputs("]}\n", r->lines);
-        return CLI_OK;
-    }
-    if (r->n == r->capacity) {
-        const int64_t capacity = r->capacity > 0 ? 2 * r->capacity : 256;
-        float *more = realloc(r->vectors, (size_t)(capacity * e->width) * sizeof *more);
-        if (more == NULL)
-            return cli_error(CLI_FAILED,
-                             "embed: out of memory for %lld vectors (write -o vectors.jsonl, or split the "
-                             "file)",
-                             (long long)capacity);
-        r->vectors = more;
-        r->capacity = capacity;
-    }
-    memcpy(r->vectors + r->n++ * e->width, vector, (size_t)e->width * sizeof *vector);
-    return CLI_OK;
+    return vector != NULL ? vectors_put(&r->file, text, vector) : vectors_known(&r->file, text);
 }
 
 /* ------------------------------------------------------------------------------------------------ the file */
 
-static int write_arrays(request *r)
+/* Compute the vectors, and write them. */
+static int write_vectors(request *r)
 {
-    char err[IO_ERR_MAX];
-    io_set set = {0};
-    int code = cli_encoder_run(&r->encoder);
-    const int64_t shape[2] = {r->n, r->encoder.width};
-    if (code == CLI_OK && io_add(&set, "vectors", RP_F32, 2, shape, r->vectors, true) != 0)
-        code = cli_error(CLI_FAILED, "embed: out of memory (split the file)");
-    if (code == CLI_OK && io_write(r->output, io_format_of(r->output), &set, err) != 0)
-        code = cli_error(CLI_FAILED, "%s", err);
-    io_free(&set);
-    return code;
-}
-
-static int write_json(request *r)
-{
-    char err[IO_ERR_MAX];
-    r->stream = io_text_open(r->output, &r->lines, err);
-    if (r->stream == NULL)
-        return cli_error(CLI_FAILED, "%s", err);
-    int code = cli_encoder_run(&r->encoder);
-    if (io_text_close(r->stream, code == CLI_OK ? 0 : -1, err) != 0 && code == CLI_OK)
-        code = cli_error(CLI_FAILED, "%s", err);
-    return code;
+    char settings[700], safe[640];
+    cli_encoder *e = &r->encoder;
+    const char *prefix = r->prefix, *norm = r->normalize ? "--normalize" : "no --normalize";
+    if (prefix != NULL)
+        snprintf(settings, sizeof settings, "%s, and \"%.500s\" before each text (checksum %016llx)", norm,
+                 io_safe(safe, sizeof safe, prefix), (unsigned long long)io_checksum(1, prefix, strlen(prefix)));
+    else
+        snprintf(settings, sizeof settings, "%s, and no --prefix", norm);
+    r->file =
+        (vectors_file){.path = r->output, .settings = settings, .model = e->model, .width = e->width, .json = r->json};
+    int code = vectors_begin(&r->file, &e->known);
+    if (code == CLI_OK && e->known > 0)
+        fprintf(stderr, "embed: %lld vectors are in %s, and are not computed again\n", (long long)e->known,
+                io_safe(safe, sizeof safe, r->file.part));
+    if (code == CLI_OK)
+        code = cli_encoder_run(e);
+    return vectors_end(&r->file, code);
 }
 
 static int find_prompt(request *r)
@@ -144,11 +115,9 @@ static int run_in_team(const cli_command *self, int argc, char **argv)
         code = find_prompt(&r);
     if (code == CLI_OK) {
         r.encoder.width = rp_encoder_about(r.encoder.model)->vector_width;
-        code = cli_team_rank() != 0 ? cli_encoder_run(&r.encoder) : r.json ? write_json(&r) : write_arrays(&r);
+        code = cli_team_rank() != 0 ? cli_encoder_run(&r.encoder) : write_vectors(&r);
     }
-    code = cli_encoder_end(&r.encoder, code);
-    free(r.vectors);
-    return code;
+    return cli_encoder_end(&r.encoder, code);
 }
 
 /* Return true if a path is a model of the T5 family, whose vectors `relpos t5 encode` writes. */

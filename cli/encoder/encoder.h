@@ -34,10 +34,11 @@ typedef struct cli_encoder {
     bool catches;  /* signals are caught, and reported by cli_stop_requested */
     bool ends;     /* all records were read */
     int64_t width; /* numbers for each text */
+    int64_t known; /* texts at the start whose numbers are known; take gets them with numbers = NULL */
     /* Compute `width` numbers for each of n texts. */
     rp_status (*compute)(const struct cli_encoder *e, int64_t n, const rp_encoder_text *texts, float *out,
                          rp_progress *progress, void *context);
-    /* Take the numbers of one text. Return CLI_OK, or an exit code after printing. */
+    /* Rank 0: take the numbers of one text. Return CLI_OK, or an exit code after printing. */
     int (*take)(struct cli_encoder *e, const rp_encoder_text *text, const float *numbers);
     void *context; /* of compute and take */
 } cli_encoder;

@@ -33,7 +33,7 @@ int cli_encoder_option(cli_encoder *e, int key, const char *value)
 int cli_encoder_refused(const cli_encoder *e)
 {
     if (cli_stop_requested())
-        return cli_error(CLI_FAILED, "%s: stopped by a signal (start it again; no file was changed)", e->command);
+        return cli_error(CLI_FAILED, "%s: stopped by a signal (start it again)", e->command);
     return cli_error(CLI_FAILED, "%s: %s", e->command, rp_encoder_last_error());
 }
 
@@ -213,8 +213,28 @@ static int take_task(void *context, const cli_task *made, void *result, size_t s
     return code;
 }
 
+/* Read the texts whose numbers are known. */
+static int pass_known(cli_encoder *e)
+{
+    cli_record record;
+    int code = CLI_OK;
+    for (int64_t k = 0; k < e->known && code == CLI_OK; k++) {
+        code = cli_records_next(&e->in, &record);
+        if (code == CLI_OK && record.text == NULL)
+            return cli_error(CLI_FAILED,
+                             "%s: there are only %lld texts, but the numbers of %lld are known from an earlier run "
+                             "(give the same texts to continue, or write to another file)",
+                             e->command, (long long)k, (long long)e->known);
+        if (code == CLI_OK)
+            code = e->take(e, &(rp_encoder_text){record.text, record.bytes, record.pair, record.pair_bytes}, NULL);
+    }
+    e->in.lines.begin = e->in.lines.read;
+    return code;
+}
+
 int cli_encoder_run(cli_encoder *e)
 {
     const cli_farm farm = {e, next_task, compute_task, take_task, TASKS};
-    return cli_farm_run(&farm);
+    const int code = cli_team_rank() == 0 ? pass_known(e) : CLI_OK;
+    return code == CLI_OK ? cli_farm_run(&farm) : code;
 }

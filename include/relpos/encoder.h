@@ -94,6 +94,11 @@ RP_API rp_status rp_encoder_pack(const rp_encoder *model, const char *path);
  *          RP_E_NOMEM; RP_E_CANCELLED. */
 RP_API rp_status rp_encoder_check_file(const rp_encoder *model, rp_progress *progress, void *progress_context);
 
+/* Write a checksum of the model to `text`: 16 hexadecimal digits, of its tensors, JSON files and tokenizer. A packed
+ * file has the checksum of the folder it was packed from. For a folder, this reads all tensors.
+ * Returns  RP_OK; RP_E_ARG if a pointer is NULL, or the files cannot be read or have changed; RP_E_NOMEM. */
+RP_API rp_status rp_encoder_checksum(const rp_encoder *model, char text[17]);
+
 /* Close a model. No call may be using it. NULL is allowed. */
 RP_API void rp_encoder_close(rp_encoder *model);
 

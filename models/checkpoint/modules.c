@@ -428,6 +428,18 @@ bool model_modules_have_weights(const model_modules *s)
     return false;
 }
 
+uint64_t model_modules_checksum(const model_modules *s, uint64_t sum)
+{
+    for (int k = 0; k < s->n; k++) {
+        const module *d = &s->module[k];
+        if (d->weight != NULL)
+            sum = io_checksum(sum, d->weight, (size_t)(d->in * d->out) * sizeof *d->weight);
+        if (d->bias != NULL)
+            sum = io_checksum(sum, d->bias, (size_t)d->out * sizeof *d->bias);
+    }
+    return sum;
+}
+
 bool model_modules_skips_prompt(const model_modules *s)
 {
     return s->skips_prompt;

@@ -39,8 +39,9 @@ void model_modules_free(model_modules *s);
 
 /* Find the text of a prompt; name = NULL: the default prompt, or "". */
 rp_status model_modules_prompt(const model_modules *s, const char *name, const char **prompt);
-bool model_modules_have_weights(const model_modules *s); /* a Dense, which a packed file cannot have */
-bool model_modules_skips_prompt(const model_modules *s); /* pooling leaves out the tokens of the prompt */
+bool model_modules_have_weights(const model_modules *s);               /* a Dense, which a packed file cannot have */
+uint64_t model_modules_checksum(const model_modules *s, uint64_t sum); /* go on with a checksum over the weights */
+bool model_modules_skips_prompt(const model_modules *s);               /* pooling leaves out the tokens of the prompt */
 /* Make the vector of a text, whose n hidden states have the width d. Pooling begins at token `first`. Fail if the
  * vector is not finite. */
 rp_status model_modules_apply(const model_modules *s, const float *hidden, int64_t d, int64_t first, int64_t n,

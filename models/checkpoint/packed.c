@@ -16,7 +16,7 @@ static uint64_t checksum_of(const char *name, const void *data, size_t size)
     return io_checksum(io_checksum(1, name, strlen(name)), data, size);
 }
 
-static void checksum_text(uint64_t sum, char text[MODEL_CHECKSUM])
+void model_checksum_text(uint64_t sum, char text[MODEL_CHECKSUM])
 {
     snprintf(text, MODEL_CHECKSUM, "%016llx", (unsigned long long)sum);
 }
@@ -77,7 +77,7 @@ rp_status model_check_checksum(const io_checkpoint *file, const model_packed *ki
     const rp_status status = tensors_checksum(file, progress, context, &sum);
     if (status != RP_OK)
         return status;
-    checksum_text(sum + meta_checksum(kind, file, meta_of_file), found);
+    model_checksum_text(sum + meta_checksum(kind, file, meta_of_file), found);
     const char *kept = io_checkpoint_meta(file, "checksum");
     if (kept != NULL && strcmp(kept, found) == 0)
         return RP_OK;
@@ -106,7 +106,7 @@ rp_status model_write_packed(io_set *set, const model_packed *kind, const char *
     uint64_t sum = meta_checksum(kind, set, meta_of_set);
     for (size_t n = 0; n < set->n_arrays; n++)
         sum += checksum_of(set->arrays[n].name, set->arrays[n].data, set->arrays[n].bytes);
-    checksum_text(sum, checksum);
+    model_checksum_text(sum, checksum);
     if (io_add_meta(set, "checksum", checksum) != 0)
         return model_no_memory();
     return io_write(path, IO_SAFETENSORS, set, err) == 0 ? RP_OK : model_fail(RP_E_ARG, "%s", err);
@@ -171,7 +171,7 @@ rp_status model_origin_checksum(const model_origin *o, const io_checkpoint *file
         if (!unchanged)
             return model_fail(RP_E_ARG, "%s", err);
     }
-    checksum_text(sum, text);
+    model_checksum_text(sum, text);
     return RP_OK;
 }
 

@@ -9,6 +9,8 @@
 
 enum { MODEL_CHECKSUM = 17 }; /* size of a checksum as text: 16 hexadecimal digits and a null byte */
 
+void model_checksum_text(uint64_t sum, char text[MODEL_CHECKSUM]);
+
 /* A kind of packed file. */
 typedef struct model_packed {
     const char *format;      /* metadata "format" */

@@ -78,3 +78,19 @@ rp_status rp_encoder_check_file(const rp_encoder *m, rp_progress *progress, void
     free((void *)(uintptr_t)keys);
     return status;
 }
+
+rp_status rp_encoder_checksum(const rp_encoder *m, char text[17])
+{
+    if (m == NULL || text == NULL)
+        return encoder_fail(RP_E_ARG, "model or text is NULL; pass both");
+    const rp_status status = encoder_model_failed(model_origin_checksum(&m->origin, m->file, text));
+    if (status != RP_OK)
+        return status;
+    uint64_t sum = io_checksum(1, text, MODEL_CHECKSUM);
+    for (int64_t n = 0; n < m->files.n_texts; n++)
+        sum = io_checksum(io_checksum(sum, m->files.texts[n].key, strlen(m->files.texts[n].key)),
+                          m->files.texts[n].text, strlen(m->files.texts[n].text));
+    sum = io_checksum(sum, m->tokenizer_text, m->tokenizer_size);
+    model_checksum_text(model_modules_checksum(m->modules, sum), text);
+    return RP_OK;
+}

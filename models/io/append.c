@@ -607,3 +607,10 @@ int io_append_close(io_append *a, const char *to, char err[IO_ERR_MAX])
     free_append(a);
     return result;
 }
+
+void io_append_remove(io_append *a)
+{
+    unlink(a->out.path); /* before its lock is released */
+    close(a->out.fd);
+    free_append(a);
+}

@@ -39,6 +39,9 @@ int io_append_flush(io_append *a, char err[IO_ERR_MAX]);
 /* Close the file after a flush, synced. If `to` is not NULL, rename it to that path. */
 int io_append_close(io_append *a, const char *to, char err[IO_ERR_MAX]);
 
+/* Close the file and remove it. */
+void io_append_remove(io_append *a);
+
 /* Call found for each array of a complete archive, or of the complete members of OUT.part. note[note_size] receives
  * its note, "" if it has none; *end, unless `end` is NULL, what follows the intact arrays. */
 int io_append_list(const char *path, char *note, size_t note_size, io_append_found *found, void *context,
