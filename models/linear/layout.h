@@ -143,7 +143,7 @@ static inline int64_t linear_prepared_bytes(linear_type type, int64_t in)
  * stores this word of all its rows. */
 static inline int64_t linear_grouped_bytes(linear_type type, int64_t in)
 {
-    return type == LINEAR_F32 || type == LINEAR_INT8 ? 4 * linear_lines(type, in) : 0;
+    return type == LINEAR_F32 || type == LINEAR_INT8 || type == LINEAR_Q8 ? 4 * linear_lines(type, in) : 0;
 }
 
 /* Return the scale of an int8 row, or of a group of q8, whose largest |x| is `most`: NaN if the row is not finite; 0

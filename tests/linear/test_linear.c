@@ -419,6 +419,42 @@ static void test_int8_has_the_same_bits_at_the_edges_of_tiles(void **state)
     free(y);
 }
 
+/* Rows that are longer than the lines of a tile. In two rows and two outputs out of three, all bytes have the largest
+ * absolute value. */
+static void test_long_rows_have_the_same_bits(void **state)
+{
+    enum { ROWS = 13, IN = 2100, OUT = 49 };
+    static const linear_type types[] = {LINEAR_INT8, LINEAR_INT4, LINEAR_Q8};
+    float *x = numbers(ROWS * IN, 14), *w = numbers(OUT * IN, 15), *first = taken(ROWS * OUT * 4),
+          *y = taken(ROWS * OUT * 4);
+    (void)state;
+    for (int n = 0; n < ROWS * IN; n++)
+        x[n] = n / IN % 3 == 1 ? copysignf(1, x[n]) : n / IN % 3 == 2 ? -1 : x[n];
+    for (int n = 0; n < OUT * IN; n++)
+        w[n] = n / IN % 3 == 1 ? copysignf(1, w[n]) : n / IN % 3 == 2 ? -1 : w[n];
+    for (int n = 0; n < COUNT(types); n++) {
+        matrix m = {.w = {types[n], IN, OUT, taken(linear_packed_bytes(types[n], IN, OUT))}};
+        bool begun = false;
+        good(linear_pack(NULL, types[n], IN, OUT, w, RP_F32, IN, (void *)(uintptr_t)m.w.packed));
+        EACH_SET(ops)
+        {
+            const linear_call c = {
+                .rows = ROWS, .x = x, .ldx = IN, .y = begun ? y : first, .ldy = OUT, .isa = ops->name};
+            if (types[n] != LINEAR_INT8 && plain(ops))
+                continue;
+            good(linear_apply(NULL, &m.w, &c));
+            if (begun && memcmp(y, first, ROWS * OUT * 4) != 0)
+                fail_msg("%s, %s: the bits differ from those of another set", ops->name, linear_type_name(types[n]));
+            begun = true;
+        }
+        free((void *)(uintptr_t)m.w.packed);
+    }
+    free(x);
+    free(w);
+    free(first);
+    free(y);
+}
+
 /* Compute sum + x w with one rounding, like VDPBF16PS. The product is exact in double. If the sum is not exact, it is
  * rounded to odd; rounding it to f32 then gives the rounding of the exact sum. A result below 2^-126 is zero. */
 static float dot_step(float sum, float x, float w)
@@ -930,6 +966,7 @@ int main(void)
         cmocka_unit_test(test_a_bias_is_added_to_the_product),
         cmocka_unit_test(test_f16_has_the_bits_of_f32),
         cmocka_unit_test(test_int8_has_the_same_bits_at_the_edges_of_tiles),
+        cmocka_unit_test(test_long_rows_have_the_same_bits),
         cmocka_unit_test(test_bf16_is_one_chain_bit_for_bit),
         cmocka_unit_test(test_bf16_rounds_to_nearest),
         cmocka_unit_test(test_packed_weights_are_near_the_given_ones),

@@ -80,12 +80,18 @@ static bool ends_itself(const tile *t, int64_t rows, int64_t columns)
            (j->then == LINEAR_STORE || j->then == LINEAR_ADD || j->then == LINEAR_RELU);
 }
 
+#ifdef GROUPED
+enum { BLOCK_STRIP = (int)STRIP_BYTES > (int)SIGN_BYTES ? (int)STRIP_BYTES : (int)SIGN_BYTES };
+#else
+enum { BLOCK_STRIP = STRIP_BYTES };
+#endif
+
 /* A block of rows and a panel. */
 typedef struct part {
     const linear_job *j;
     int64_t row, rows, groups, panel;
     float *sums;
-    char *strip; /* only for blocks */
+    char *strip; /* of blocks, or of signs */
 } part;
 
 /* Return the interleaved inputs of the `rows` rows from row `begin` of the block on, from line k on; NULL if the rows
@@ -98,6 +104,14 @@ static const char *group_of(const part *p, int64_t begin, int64_t rows, int64_t 
     return j->grouped + (p->row + begin) * linear_grouped_bytes(j->type, j->in) + k * rows * 4;
 }
 
+#ifdef GROUPED
+/* Return true if the tiles of a block use strips of signs. */
+static bool uses_signs(const part *p)
+{
+    return p->j->grouped && p->groups > 1 && has_signs(p->j->type);
+}
+#endif
+
 /* Multiply all groups by `width` columns of the lines of a step. The step has `of` tiles in total, and `before` of them
  * are already done. The tiles share the prefetching of the next step, which may be in the next panel. */
 static void columns_step(const part *p, tile *t, tiles *each, int64_t width, int64_t before, int64_t of)
@@ -107,6 +121,12 @@ static void columns_step(const part *p, tile *t, tiles *each, int64_t width, int
     const int64_t n = linear_min(width * LINEAR_COLUMN, j->out - first);
     const char *next = t->panel + linear_line_at(j->type, t->columns, t->end);
     const int64_t share = lines * t->columns * LINEAR_COLUMN_BYTES / of; /* bytes that each tile prefetches */
+#ifdef GROUPED
+    if (uses_signs(p)) {
+        make_signs(t, p->strip);
+        t->signs = p->strip;
+    }
+#endif
     for (int64_t g = 0; g < p->groups; g++) {
         const int64_t begin = group_begin(p->rows, p->groups, g), end = group_begin(p->rows, p->groups, g + 1);
         const int64_t number = before + g;
@@ -147,6 +167,10 @@ static void panel_of_block(const part *p)
         widest(j->type, most, t.columns, &width);
         const int64_t of = p->groups * linear_ceil(t.columns, width);
         t.end = of > 1 ? linear_min(t.from + STEP, j->lines) : j->lines;
+#ifdef GROUPED
+        if (uses_signs(p))
+            t.end = linear_min(t.from + SIGN_LINES, j->lines);
+#endif
         if (OWNS(LINEAR_BLOCKS) && j->type == LINEAR_BLOCKS) {
             t.end = linear_min(t.from + LINEAR_BLOCK, j->lines);
             make_strip(j, p->panel, t.columns, t.from, t.end - t.from, p->strip);
@@ -168,7 +192,7 @@ static unsigned sums_state(const linear_job *j)
 static void block(const linear_job *j, int64_t row, int64_t rows, int64_t panel, int64_t panels)
 {
     float sums[LINEAR_MAX_ROWS * LINEAR_PANEL] __attribute__((aligned(64)));
-    char strip[STRIP_BYTES] __attribute__((aligned(64)));
+    char strip[BLOCK_STRIP] __attribute__((aligned(64)));
 #ifdef LINEAR_BASE
     if (!OWNS(j->type)) {
         LINEAR_BASE.block(j, row, rows, panel, panels);

@@ -40,6 +40,16 @@ static inline void vi_store_bytes(void *to, vi x) /* store the low byte of each 
         ((int8_t *)to)[c] = (int8_t)x[c];
 }
 #endif
+#ifndef vi_rounded /* the nearest integers, ties to even, in the low byte of each lane */
+#define vi_rounded(x) ((vi)((x) + vf_set1(0x1.8p23f)))
+#endif
+#ifndef vi_store_four /* store the bytes of four vectors of vi_rounded, xor the bytes of `flip` */
+static inline void vi_store_four(void *to, const vi *x, int32_t flip)
+{
+    for (int c = 0; c < 4; c++)
+        vi_store_bytes((char *)to + c * VL, x[c] ^ flip);
+}
+#endif
 #ifndef vi_madd /* add the two 16-bit products of each lane */
 static inline vi vi_madd(vi a, vi b)
 {

@@ -34,29 +34,42 @@ static float lanes_max(vf x)
     return most;
 }
 
+/* Load four vectors of a row, starting at i, with zeros past the end of the row. */
+INLINE void row_load_four(vf *to, const float *x, int64_t i, int64_t n)
+{
+    if (i + 4 * VL <= n) {
+        FOR (c, 4)
+            to[c] = vf_load(x + i + c * VL);
+    } else {
+        FOR (c, 4)
+            to[c] = row_load(x, i + c * VL, n);
+    }
+}
+
 /* Return the largest |x|; infinity or NaN if the row is not finite. */
 static float row_max(const float *x, int64_t n)
 {
-    vf max[4] = {vf_set1(0), vf_set1(0), vf_set1(0), vf_set1(0)};
+    vf max[4] = {vf_set1(0), vf_set1(0), vf_set1(0), vf_set1(0)}, in[4];
     for (int64_t i = 0; i < n; i += 4 * VL) {
+        row_load_four(in, x, i, n);
         FOR (c, 4)
-            max[c] = vf_larger(max[c], vf_abs(row_load(x, i + c * VL, n)));
+            max[c] = vf_larger(max[c], vf_abs(in[c]));
     }
     return lanes_max(vf_larger(vf_larger(max[0], max[1]), vf_larger(max[2], max[3])));
 }
 
-/* Store VL integers in the form that the tiles read. */
-INLINE void store_inputs(linear_type type, char *to, vi q)
+/* Store four vectors of integers in the form that the tiles read. Integers are in the low bytes. */
+INLINE void store_inputs(linear_type type, char *to, const vi *q)
 {
     if (type == LINEAR_INT4 || X8_BYTES == 1) {
-        vi_store_bytes(to, q ^ (type == LINEAR_INT8 && X8_UNSIGNED ? 128 : 0));
-    } else {
-        int8_t lane[VL];
-        vi_store_bytes(lane, q);
-        for (int c = 0; c < VL; c += 4) {
-            const int16_t pairs[4] = {lane[c], lane[c + 2], lane[c + 1], lane[c + 3]};
-            memcpy(to + 2 * c, pairs, sizeof pairs);
-        }
+        vi_store_four(to, q, type == LINEAR_INT8 && X8_UNSIGNED ? (int32_t)0x80808080 : 0);
+        return;
+    }
+    int8_t lane[4 * VL];
+    vi_store_four(lane, q, 0);
+    for (int c = 0; c < 4 * VL; c += 4) {
+        const int16_t pairs[4] = {lane[c], lane[c + 2], lane[c + 1], lane[c + 3]};
+        memcpy(to + 2 * c, pairs, sizeof pairs);
     }
 }
 
@@ -75,20 +88,36 @@ static void group_biases(char *row, int64_t in)
 /* A row whose largest |x| is below this is replaced by zeros, because its scale would be subnormal. */
 #define QUANTIZED_TINY 0x1p-119f
 
+/* Store the integers of a row of a type. They are zeros if `over`, 127 / the largest |x|, is 0. */
+INLINE void quantize_inputs(linear_type type, const linear_job *j, const float *x, float over, char *to)
+{
+    const int64_t width = type == LINEAR_INT8 ? X8_BYTES : 1, inputs = linear_row_inputs(type, j->in);
+    if (over == 0) {
+        memset(to, type == LINEAR_INT8 && X8_UNSIGNED ? 128 : 0, (size_t)(inputs * width));
+        return;
+    }
+    for (int64_t i = 0; i < inputs; i += 4 * VL) {
+        vf in[4];
+        vi q[4];
+        row_load_four(in, x, i, j->in);
+        FOR (c, 4)
+            q[c] = vi_rounded(in[c] * vf_set1(over));
+        store_inputs(type, to + i * width, q);
+    }
+}
+
 static void quantize_row(const linear_job *j, const float *x, char *row)
 {
     const float max = row_max(x, j->in);
     const bool finite = isfinite(max), zeros = !finite || max < QUANTIZED_TINY;
-    const float scale = !finite ? NAN : zeros ? 0 : max / 127;
-    const vf over = vf_set1(zeros ? 0 : 127 / max), magic = vf_set1(0x1.8p23f); /* puts the integer into the low bits */
-    const int64_t width = j->type == LINEAR_INT8 ? X8_BYTES : 1;
+    const float scale = !finite ? NAN : zeros ? 0 : max / 127, over = zeros ? 0 : 127 / max;
     memcpy(row, &scale, sizeof scale);
-    for (int64_t i = 0; i < linear_row_inputs(j->type, j->in); i += VL) {
-        const vf q = (zeros ? vf_set1(0) : row_load(x, i, j->in)) * over + magic;
-        store_inputs(j->type, row + LINEAR_ROW_HEAD + i * width, (vi)q);
-    }
-    if (j->type == LINEAR_INT4)
+    if (j->type == LINEAR_INT4) {
+        quantize_inputs(LINEAR_INT4, j, x, over, row + LINEAR_ROW_HEAD);
         group_biases(row, j->in);
+    } else {
+        quantize_inputs(LINEAR_INT8, j, x, over, row + LINEAR_ROW_HEAD);
+    }
 }
 
 /* Quantize a group of 32 inputs that begins at input `from`, for q8. Store its integers, and -128 Σ q if the weights

@@ -9,7 +9,8 @@
  *   LINEAR_BASE   optional: table of another set, used for all types that this set does not define
  *   OWNS(type)    with LINEAR_BASE: true for the types that this set defines
  *   GROUPED(type) optional: true for types whose blocks of several groups read interleaved inputs. VL must be 8 and MR
- *                 6, so that all tiles of these blocks have one column. ADD_PRODUCTS adds the products of f32
+ *                 6, so that all tiles of these blocks have one column. ADD_PRODUCTS adds the products of f32,
+ *                 and signs.h lists the operations for bytes
  *   INT8_ENDS(rows, columns)   optional: true for int8 tiles that convert their sums to outputs in registers
  *
  * A file may also define operations on integers (integer_vector_ops.h) if compiler vectors are slow. With LINEAR_AMX,
@@ -31,6 +32,7 @@
 #include "linear/kernels/tile.h"
 #include "linear/kernels/prepare.h"
 #include "linear/kernels/store.h"
+#include "linear/kernels/signs.h"
 #ifdef LINEAR_AMX
 #include "linear/kernels/amx_block.h"
 #else

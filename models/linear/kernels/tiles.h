@@ -6,15 +6,8 @@
  * so its bits do not depend on how the lines are divided. A tile reads whole columns of weights, and no input after
  * the last. */
 #ifndef LINEAR_ISA
-#include "linear/kernels/store.h" /* lets an editor parse this file on its own */
+#include "linear/kernels/signs.h" /* lets an editor parse this file on its own */
 #endif
-
-enum { LANES = LINEAR_COLUMN / VL, MAX_VECTORS = LINEAR_COLUMNS * LANES }; /* vectors per column; per row of a tile */
-
-enum { INT4_LINES = LINEAR_GROUP / 8, Q8_LINES = LINEAR_GROUP / 4 }; /* lines of a group of inputs */
-
-/* For interleaved inputs: lines of an iteration; min rows of a group, since MAX_ROWS + 1 rows are two groups. */
-enum { UNROLLED = 4, MIN_GROUP_ROWS = (MAX_ROWS + 1) / 2 };
 
 /* Add to the sums of all rows the products of the weights of a line and the row's input `a`, of type `type`. */
 #define ADD_ROWS(rows, n, sum, dot, weights, type, a)                                                                  \
@@ -23,27 +16,6 @@ enum { UNROLLED = 4, MIN_GROUP_ROWS = (MAX_ROWS + 1) / 2 };
         FOR (c, n)                                                                                                     \
             sum[r][c] = dot(sum[r][c], weights[c], of_row);                                                            \
     }
-
-/* Prefetch, at line n of a tile, lines that other tiles will read. */
-INLINE void fetch(const tile *t, int64_t n)
-{
-    if (t->fetches > 0)
-        __builtin_prefetch(t->ahead[0] + n * 64, 0, 2);
-    if (t->fetches > 1)
-        __builtin_prefetch(t->ahead[1] + n * 64, 0, 2);
-}
-
-#ifdef GROUPED
-/* Prefetch one or two cache lines of the tile's share, from `ahead` on. Return the address of the next. */
-INLINE const char *fetch_share(const tile *t, const char *ahead)
-{
-    if (ahead >= t->ahead[1])
-        return ahead;
-    __builtin_prefetch(ahead, 0, 2);
-    __builtin_prefetch(ahead + 64 * (t->fetches - 1), 0, 2);
-    return ahead + 64 * t->fetches;
-}
-#endif
 
 INLINE void sums_load(int n, vf *sum, const float *from)
 {
@@ -345,40 +317,6 @@ INLINE void int8_store(int rows, int columns, const tile *t, vi sum[MAX_ROWS][MA
     }
 }
 
-#ifdef GROUPED
-/* Add the products of some lines of a column with interleaved inputs. */
-INLINE void int8_lines(int lines, int rows, const float *x, const char *line, int64_t step, vi ones,
-                       vi sum[MAX_ROWS][MAX_VECTORS])
-{
-    FOR (k, lines) {
-        const vi *w = (const vi *)(const void *)(line + k * step);
-        const vi low = w8_load(w).size, high = w8_load(w + 1).size;
-        FOR (r, rows)
-            ADD_BYTES(sum[r][0], sum[r][1], x[k * rows + r], w, low, high, ones);
-    }
-}
-
-/* int8_tile for interleaved inputs and one column. */
-INLINE void int8_group(int rows, const tile *t, vi sum[MAX_ROWS][MAX_VECTORS])
-{
-    const char *line = line_at(t, t->from), *ahead = t->ahead[0];
-    const float *x = (const float *)(const void *)t->group;
-    const int64_t step = line_step(t), lines = t->end - t->from;
-    const vi ones = (vi)_mm256_set1_epi16(1);
-    for (int64_t k = lines / UNROLLED; k > 0; k--) {
-        ahead = fetch_share(t, ahead);
-        int8_lines(UNROLLED, rows, x, line, step, ones, sum);
-        x += UNROLLED * rows;
-        line += UNROLLED * step;
-    }
-    for (int64_t k = lines % UNROLLED; k > 0; k--) {
-        int8_lines(1, rows, x, line, step, ones, sum);
-        x += rows;
-        line += step;
-    }
-}
-#endif
-
 INLINE void int8_tile(int rows, int columns, const tile *t)
 {
     const int n = columns * LANES;
@@ -392,7 +330,8 @@ INLINE void int8_tile(int rows, int columns, const tile *t)
     }
 #ifdef GROUPED
     if (columns == 1 && rows >= MIN_GROUP_ROWS && rows <= GROUP_ROWS(LINEAR_INT8) && t->group) {
-        int8_group(rows, t, sum);
+        const char *ahead = t->ahead[0];
+        sign_run(t->end - t->from, rows, t, (const float *)(const void *)t->group, t->signs, &ahead, sum);
         int8_store(rows, columns, t, sum);
         return;
     }
@@ -484,8 +423,39 @@ INLINE void q8_add(int rows, int n, const float *scales, const inputs *at, int64
     }
 }
 
+#ifdef GROUPED
+/* q8_tile for interleaved inputs and one column. */
+INLINE void q8_group(int rows, const tile *t)
+{
+    const int64_t scale = 4 * linear_ceil(t->j->in, LINEAR_GROUP), groups = (t->end - t->from) / Q8_LINES;
+    const char *run = t->signs, *ahead = t->ahead[0];
+    const char *scales = line_at(t, t->from) - linear_head_bytes(LINEAR_Q8, t->columns);
+    const float *x = (const float *)(const void *)t->group;
+    inputs words;
+    words_begin(&words, rows, t, t->from / Q8_LINES);
+    for (int64_t g = 0; g < groups; g++) {
+        vi sum[MAX_ROWS][MAX_VECTORS];
+        FOR (r, rows) {
+            FOR (c, LANES)
+                sum[r][c] = (vi){0};
+        }
+        run = sign_run(Q8_LINES, rows, t, x, run, &ahead, sum);
+        q8_add(rows, LANES, (const float *)(const void *)scales, &words, scale, sum, t->sums);
+        x += Q8_LINES * rows;
+        scales += linear_group_bytes(LINEAR_Q8, t->columns);
+        inputs_step(&words, rows, 4);
+    }
+}
+#endif
+
 INLINE void q8_tile(int rows, int columns, const tile *t)
 {
+#ifdef GROUPED
+    if (columns == 1 && rows >= MIN_GROUP_ROWS && rows <= GROUP_ROWS(LINEAR_Q8) && t->group) {
+        q8_group(rows, t);
+        return;
+    }
+#endif
     const int n = columns * LANES;
     const int64_t step = line_step(t), scale = 4 * linear_ceil(t->j->in, LINEAR_GROUP);
     inputs x, words;

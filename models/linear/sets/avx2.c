@@ -13,7 +13,7 @@ RPI_TARGET_BEGIN("avx2,fma,f16c")
 #define RPI_F64                  0
 #define SHAPES(X)                X(4, 1) X(2, 3) X(1, 6)
 #define MAX_ROWS                 6
-#define GROUPED(type)            ((type) == LINEAR_F32 || (type) == LINEAR_INT8)
+#define GROUPED(type)            ((type) == LINEAR_F32 || (type) == LINEAR_INT8 || (type) == LINEAR_Q8)
 #define INT8_ENDS(rows, columns) 1
 /* 5 x 16 sums of bf16, int8 and q8 leave 6 of 16 registers for operands; 3 x 32 sums of int4 are faster than 6 x 16. */
 #define GROUP_ROWS(type)                                                                                               \
@@ -74,15 +74,20 @@ static inline wq wq_load(const void *p)
                 : "m"(x), "x"(w_low), "x"(w_high));                                                                    \
     } while (0)
 
-/* Like ADD_PRODUCTS for W8_DOT. `size` are |w| of the two vectors of w. */
-#define ADD_BYTES(low, high, x, w, size_low, size_high, ones)                                                          \
+#define W8_SIZE(w)        ((vi)_mm256_abs_epi8((__m256i)(w)))
+#define W8_NEGATIVE(w)    ((vi)_mm256_cmpgt_epi8(_mm256_setzero_si256(), (__m256i)(w)))
+#define W8_PAIRS(size, x) ((vh)_mm256_maddubs_epi16((__m256i)(size), (__m256i)(x)))
+
+/* The products of ADD_PRODUCTS for bytes of a strip of signs (signs.h): `size` are |w| of two vectors, and `negative`
+ * are their signs. VPXOR has more execution units than VPSIGNB. */
+#define ADD_BYTES(low, high, x, size_low, size_high, negative, ones)                                                   \
     do {                                                                                                               \
         vi a, b;                                                                                                       \
-        __asm__("vpbroadcastd %4, %2\n\tvpsignb %5, %2, %3\n\tvpsignb %6, %2, %2\n\t"                                  \
+        __asm__("vpbroadcastd %4, %2\n\tvpxor %5, %2, %3\n\tvpxor %6, %2, %2\n\t"                                      \
                 "vpmaddubsw %3, %7, %3\n\tvpmaddubsw %2, %8, %2\n\tvpmaddwd %9, %3, %3\n\tvpmaddwd %9, %2, %2\n\t"     \
                 "vpaddd %3, %0, %0\n\tvpaddd %2, %1, %1"                                                               \
                 : "+x"(low), "+x"(high), "=&x"(a), "=&x"(b)                                                            \
-                : "m"(x), "m"((w)[0]), "m"((w)[1]), "x"(size_low), "x"(size_high), "x"(ones));                         \
+                : "m"(x), "m"((negative)[0]), "m"((negative)[1]), "x"(size_low), "x"(size_high), "x"(ones));           \
     } while (0)
 #include "linear/kernels/template.h"
 RPI_TARGET_END
