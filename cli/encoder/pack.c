@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/encoder/encoder.h"
 #include <string.h>
+#include <sys/stat.h>
 
 enum { OUT = 'o' };
 
@@ -26,6 +27,18 @@ static int on_option(void *context, int key, const char *value)
     return CLI_OK;
 }
 
+/* Print the size of the file, if it is one, and what the weights take. */
+static void print_sizes(const request *r)
+{
+    const rp_encoder_info *i = rp_encoder_about(r->encoder.model);
+    char safe[160];
+    struct stat st;
+    if (strcmp(r->output, "-") != 0 && stat(r->output, &st) == 0 && S_ISREG(st.st_mode))
+        printf("%s: %.4g MB, of which %.4g MB are weights as %s (as f32 they take %.4g MB)\n",
+               io_safe(safe, sizeof safe, r->output), (double)st.st_size / 1e6, (double)i->bytes / 1e6, i->type,
+               4 * (double)i->parameters / 1e6);
+}
+
 static int run(const cli_command *self, int argc, char **argv)
 {
     request r = {.encoder = {.command = self->name}};
@@ -47,6 +60,8 @@ static int run(const cli_command *self, int argc, char **argv)
             stderr);
     if (code == CLI_OK && rp_encoder_pack(r.encoder.model, r.output) != RP_OK)
         code = cli_encoder_refused(&r.encoder);
+    if (code == CLI_OK)
+        print_sizes(&r);
     return cli_encoder_end(&r.encoder, code);
 }
 

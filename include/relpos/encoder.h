@@ -80,11 +80,11 @@ static inline rp_encoder_opening rp_encoder_opening_init(void)
  * Returns  RP_OK and *model; on an error *model = NULL and RP_E_ARG, RP_E_UNSUPPORTED, RP_E_OVERFLOW or RP_E_NOMEM. */
 RP_API rp_status rp_encoder_open(rp_encoder **model, const char *path, const rp_encoder_opening *opening);
 
-/* Write a model to one file that rp_encoder_open maps without copying: the packed weights, the JSON files of its
- * folder, the tokenizer, the name of the folder and a checksum. The file is either written completely or not at all. It
- * is an error to overwrite a file from which the model was read, or to pack a folder whose modules.json has a Dense
- * module.
- * Returns  RP_OK, RP_E_ARG, RP_E_UNSUPPORTED, RP_E_NOMEM. */
+/* Write a model to one file that rp_encoder_open maps without copying: the packed weights, those of the modules of
+ * sentence-transformers, DeBERTa's vectors of positions, the JSON files of its folder, the tokenizer, the name of the
+ * folder and a checksum. The file is either written completely or not at all. It is an error to overwrite a file from
+ * which the model was read.
+ * Returns  RP_OK, RP_E_ARG, RP_E_NOMEM. */
 RP_API rp_status rp_encoder_pack(const rp_encoder *model, const char *path);
 
 /* Check the checksum of a packed file. This reads the whole file; rp_encoder_open does not check it.

@@ -44,7 +44,7 @@ rp_status model_note_file(model_files *f, const char *path); /* record a file */
 rp_status model_note_checkpoint(model_files *f, const io_checkpoint *file, const char *folder);
 /* Add the kept texts to the metadata of a file that will be written. */
 rp_status model_list_texts(const model_files *f, io_set *set);
-/* Return the keys of these metadata, [n_texts], which the caller frees; NULL: out of memory. */
+/* Return the keys of these metadata, [n_texts] and room for one more, which the caller frees; NULL: out of memory. */
 const char **model_text_keys(const model_files *f);
 bool model_reads(const model_files *f, const char *path); /* the file is recorded, under this name or another */
 void model_files_free(model_files *f);

@@ -23,9 +23,11 @@ typedef struct pooling {
 
 /* A module after Pooling. */
 typedef struct module {
-    int64_t in, out;      /* in = 0: Normalize */
-    float *weight, *bias; /* [out, in], [out]; bias: NULL if there is none */
-    bool tanh;            /* the activation is Tanh; otherwise none */
+    int64_t in, out;            /* in = 0: Normalize */
+    const float *weight, *bias; /* [out, in], [out]; bias: NULL if there is none */
+    bool has_bias;
+    bool tanh;        /* the activation is Tanh; otherwise none */
+    float *memory[2]; /* of weight and bias; NULL: they are mapped from a packed file */
 } module;
 
 struct model_modules {
@@ -224,11 +226,12 @@ static rp_status copy_tensor(model_modules *s, const io_checkpoint *file, const 
                              int64_t columns, const char *folder, float **numbers)
 {
     const io_tensor *t = io_checkpoint_find(file, name);
-    const int64_t n = rows * (columns > 0 ? columns : 1);
+    const int64_t n = rows * (columns > 0 ? columns : 1),
+                  bytes = model_part_bytes(&(model_part){.rows = rows, .columns = columns, .n_sources = 1});
     if (t == NULL || t->ndim != (columns > 0 ? 2 : 1) || t->shape[0] != rows || (columns > 0 && t->shape[1] != columns))
         return model_fail(RP_E_ARG, "%s: the tensor %s %s (check that config.json and the weights belong together)",
                           folder, name, t == NULL ? "is missing" : "does not have the sizes of config.json");
-    *numbers = malloc((size_t)n * sizeof **numbers);
+    *numbers = calloc(1, (size_t)bytes); /* a packed file has all of these bytes */
     if (*numbers == NULL)
         return model_no_memory();
     s->not_finite += io_tensor_not_finite(t);
@@ -239,22 +242,66 @@ static rp_status copy_tensor(model_modules *s, const io_checkpoint *file, const 
                                                    : "it has no floating-point numbers (give f32 or f16)");
 }
 
-static rp_status read_weights(model_modules *s, const model_reading *r, module *d, const json_t *config,
-                              const char *folder)
+static rp_status read_weights(model_modules *s, const model_reading *r, module *d, const char *folder)
 {
-    const json_t *bias = json_object_get(config, "bias");
     char err[IO_ERR_MAX] = "";
     io_checkpoint *file;
     if (io_checkpoint_open(&file, folder, err) != IO_OK)
         return model_fail(RP_E_ARG, "%s", err);
     rp_status status = model_note_checkpoint(r->files, file, folder);
     if (status == RP_OK)
-        status = copy_tensor(s, file, "linear.weight", d->out, d->in, folder, &d->weight);
-    if (status == RP_OK && (bias == NULL || json_is_true(bias)))
-        status = copy_tensor(s, file, "linear.bias", d->out, 0, folder, &d->bias);
+        status = copy_tensor(s, file, "linear.weight", d->out, d->in, folder, &d->memory[0]);
+    if (status == RP_OK && d->has_bias)
+        status = copy_tensor(s, file, "linear.bias", d->out, 0, folder, &d->memory[1]);
     if (status == RP_OK && io_checkpoint_unchanged(file, err) != IO_OK)
         status = model_fail(RP_E_ARG, "%s", err);
     io_checkpoint_close(file);
+    d->weight = d->memory[0];
+    d->bias = d->memory[1];
+    return status;
+}
+
+/* Visit the weights of a module. */
+static rp_status walk_module(const model_modules *s, module *d, model_visitor *visit, void *context)
+{
+    char name[32];
+    model_part p = {.name = name, .n_sources = 1, .rows = d->out, .columns = d->in, .array = &d->weight};
+    snprintf(name, sizeof name, "module.%d.weight", (int)(d - s->module));
+    const rp_status status = visit(context, &p);
+    if (status != RP_OK || !d->has_bias)
+        return status;
+    snprintf(name, sizeof name, "module.%d.bias", (int)(d - s->module));
+    p.columns = 0;
+    p.array = &d->bias;
+    return visit(context, &p);
+}
+
+rp_status model_modules_walk(void *modules, model_visitor *visit, void *context)
+{
+    model_modules *s = modules;
+    rp_status status = RP_OK;
+    for (int k = 0; k < s->n && status == RP_OK; k++)
+        if (s->module[k].in > 0)
+            status = walk_module(s, &s->module[k], visit, context);
+    return status;
+}
+
+static rp_status walk_last(void *modules, model_visitor *visit, void *context)
+{
+    model_modules *s = modules;
+    return walk_module(s, &s->module[s->n - 1], visit, context);
+}
+
+/* Point to the weights of the last module in a packed file. */
+static rp_status map_weights(model_modules *s, const model_reading *r)
+{
+    const module *d = &s->module[s->n - 1];
+    model_store store = {0};
+    const rp_status status = model_map(&store, r->files->packed, r->files->root, walk_last, s);
+    for (int64_t k = 0; k < d->in * d->out && status == RP_OK; k++)
+        s->not_finite += !isfinite(d->weight[k]);
+    for (int64_t k = 0; k < d->out && d->bias != NULL && status == RP_OK; k++)
+        s->not_finite += !isfinite(d->bias[k]);
     return status;
 }
 
@@ -264,8 +311,10 @@ static rp_status read_dense(model_modules *s, const model_reading *r, const json
     const char *activation = json_string_value(json_object_get(config, "activation_function"));
     const char *dot = activation != NULL ? strrchr(activation, '.') : NULL;
     const rp_status status = check_keys(r, DENSE, folder, "config.json", config);
+    const json_t *bias = json_object_get(config, "bias");
     const bool torch = dot != NULL && strncmp(activation, "torch.nn.", 9) == 0;
     d->in = s->width;
+    d->has_bias = bias == NULL || json_is_true(bias);
     d->out = size_of(config, "out_features");
     d->tanh = activation == NULL || (torch && strcmp(dot, ".Tanh") == 0);
     if (status != RP_OK)
@@ -278,7 +327,7 @@ static rp_status read_dense(model_modules *s, const model_reading *r, const json
                           "(check that the modules belong to one model)",
                           folder, (long long)d->in, MODEL_MAX_SIZE);
     s->width = d->out;
-    return r->weights ? read_weights(s, r, d, config, folder) : RP_OK;
+    return !r->weights ? RP_OK : r->files->packed != NULL ? map_weights(s, r) : read_weights(s, r, d, folder);
 }
 
 static rp_status read_normalize(model_modules *s, const model_reading *r, const json_t *config, const char *folder)
@@ -420,14 +469,6 @@ rp_status model_modules_default(model_modules **made, const char *mode, const mo
     return read_limit(*made, r, folder);
 }
 
-bool model_modules_have_weights(const model_modules *s)
-{
-    for (int k = 0; k < s->n; k++)
-        if (s->module[k].in > 0)
-            return true;
-    return false;
-}
-
 uint64_t model_modules_checksum(const model_modules *s, uint64_t sum)
 {
     for (int k = 0; k < s->n; k++) {
@@ -519,8 +560,8 @@ void model_modules_free(model_modules *s)
     if (s == NULL)
         return;
     for (int k = 0; k < s->n; k++) {
-        free(s->module[k].weight);
-        free(s->module[k].bias);
+        free(s->module[k].memory[0]);
+        free(s->module[k].memory[1]);
     }
     json_decref(s->list);
     json_decref(s->about);

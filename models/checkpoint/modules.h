@@ -9,6 +9,7 @@
 
 #include "checkpoint/files.h"
 #include "checkpoint/notes.h"
+#include "checkpoint/weights.h"
 
 typedef struct model_modules model_modules;
 
@@ -39,7 +40,8 @@ void model_modules_free(model_modules *s);
 
 /* Find the text of a prompt; name = NULL: the default prompt, or "". */
 rp_status model_modules_prompt(const model_modules *s, const char *name, const char **prompt);
-bool model_modules_have_weights(const model_modules *s);               /* a Dense, which a packed file cannot have */
+/* Visit the weights of the modules, for packing; a model_walk. The arrays of a packed file are used in place. */
+rp_status model_modules_walk(void *modules, model_visitor *visit, void *context);
 uint64_t model_modules_checksum(const model_modules *s, uint64_t sum); /* go on with a checksum over the weights */
 bool model_modules_skips_prompt(const model_modules *s);               /* pooling leaves out the tokens of the prompt */
 /* Make the vector of a text, whose n hidden states have the width d. Pooling begins at token `first`. Fail if the

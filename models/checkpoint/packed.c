@@ -144,6 +144,19 @@ rp_status model_note_origin(model_origin *o, const char *path)
     return o->folder != NULL && o->name != NULL ? RP_OK : model_no_memory();
 }
 
+rp_status model_origin_inner(model_origin *o, const char *folder)
+{
+    char *full = folder != NULL ? realpath(folder, NULL) : NULL;
+    if (folder == NULL)
+        return RP_OK;
+    if (full == NULL)
+        return model_fail(RP_E_ARG, "%s: cannot be read: %s (check the paths in modules.json)", folder,
+                          strerror(errno));
+    free(o->folder);
+    o->folder = full;
+    return RP_OK;
+}
+
 rp_status model_copy_origin(model_origin *o, const io_checkpoint *file)
 {
     const char *name = io_checkpoint_meta(file, "source"), *checksum = io_checkpoint_meta(file, "source_checksum");

@@ -39,7 +39,9 @@ typedef struct model_origin {
         checksum[MODEL_CHECKSUM]; /* of its tensors, if the model is a packed file; "" if it is unknown or not packed */
 } model_origin;
 
-rp_status model_note_origin(model_origin *o, const char *path);          /* of a folder or file */
+rp_status model_note_origin(model_origin *o, const char *path); /* of a folder or file */
+/* The weights are in this folder; NULL: in the folder of the origin itself. */
+rp_status model_origin_inner(model_origin *o, const char *folder);
 rp_status model_copy_origin(model_origin *o, const io_checkpoint *file); /* of a packed file */
 /* Return the checksum of the tensors: the known one, or that of the folder, or else that of the tensors of `file`. */
 rp_status model_origin_checksum(const model_origin *o, const io_checkpoint *file, char text[MODEL_CHECKSUM]);

@@ -71,8 +71,11 @@ void encoder_attention_of(encoder_attention *a, const rp_encoder *m, const encod
     for (int32_t w = 0; w < a->calls.workers && c->scheme == ENCODER_DEBERTA; w++)
         for (int n = 0; n < 2; n++)
             if (l->vectors[n] != NULL)
-                a->calls.tensors[w].term[0][n] = (rp_array){
-                    l->vectors[n], RP_F32, 3, {c->heads, 2 * c->span, c->head_width}, {c->head_width, c->width, 1}};
+                a->calls.tensors[w].term[0][n] = (rp_array){(void *)(uintptr_t)l->vectors[n],
+                                                            RP_F32,
+                                                            3,
+                                                            {c->heads, 2 * c->span, c->head_width},
+                                                            {c->head_width, c->width, 1}};
 }
 
 rp_status encoder_attention_make(encoder_attention *a, const rp_encoder *m, bool local, int64_t longest)

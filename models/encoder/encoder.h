@@ -158,7 +158,7 @@ typedef struct encoder_layer {
     encoder_linear qkv, o, up, down; /* qkv: q, k and v in one matrix; up: both halves of a gated layer */
     encoder_norm attention_norm, feed_norm;
     encoder_linear table_k, table_q; /* DeBERTa without share_att_key */
-    float *vectors[2];               /* DeBERTa: keys and queries of the table [2 span, width]; NULL: none */
+    const float *vectors[2];         /* DeBERTa: keys and queries of the table [2 span, width]; NULL: none */
 } encoder_layer;
 
 typedef struct encoder_weights {
@@ -175,10 +175,18 @@ typedef struct encoder_weights {
     encoder_norm head_norm;
     const char *prefix; /* of the names in this file: that of the row, or "" */
     model_store store;
+    bool vectors_mapped; /* the vectors of the layers are in a packed file */
 } encoder_weights;
 
 /* Visit every weight of a model; `model` is the rp_encoder. */
 rp_status encoder_walk(void *model, model_visitor *visit, void *context);
+/* Return true if layers have DeBERTa's vectors of keys (n = 0) or queries (n = 1). */
+static inline bool encoder_has_vectors(const encoder_config *c, int n)
+{
+    return c->scheme == ENCODER_DEBERTA && (n == 0 ? c->c2p : c->p2c);
+}
+/* Visit these vectors; a model_walk. */
+rp_status encoder_walk_vectors(void *model, model_visitor *visit, void *context);
 /* Allocate the layers. Fail if config.json describes more layers than the file has tensors for. */
 rp_status encoder_make_layers(rp_encoder *m, const io_checkpoint *file, const char *path);
 void encoder_weights_free(rp_encoder *m);
@@ -210,6 +218,7 @@ struct rp_encoder {
 #define ENCODER_PACKED    "relpos-encoder 1" /* metadata "format" of a packed file */
 #define ENCODER_TOKENIZER "tokenizer"        /* its array with the contents of tokenizer.json */
 #define ENCODER_VOCAB     "vocab"            /* or of vocab.txt */
+#define ENCODER_VECTORS   "vectors_isa"      /* metadata: the instruction set that computed DeBERTa's vectors */
 
 /* Return the status of a call that read the weights, or an error if their mapped file was written to. */
 rp_status encoder_finish(const rp_encoder *m, rp_status status);
@@ -283,7 +292,8 @@ rp_status encoder_attend(encoder_attention *a, const rp_encoder *m, const float 
 
 /* ----------------------------------------------------------------------------- vectors.c, forward.c, reference.c */
 
-/* Compute the vectors of DeBERTa's layers, once when a model is opened. */
+/* Compute the vectors of DeBERTa's layers, once when a model is opened; or use those of a packed file if they were
+ * computed with this instruction set. */
 rp_status encoder_make_vectors(rp_encoder *m);
 /* Compute the hidden states of sequences that were checked. They are finite, unless the call fails. */
 rp_status encoder_run(const rp_encoder *m, int64_t n, const rp_encoder_tokens *sequences, float *out,

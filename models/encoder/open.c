@@ -295,6 +295,8 @@ static rp_status open_model(rp_encoder *m, const char *path, int type)
         status = encoder_read_cross(m, path, &is_cross);
     if (status == RP_OK && !is_cross) /* the only module of a CrossEncoder is the Transformer */
         status = encoder_model_failed(model_modules_find(&m->modules, &m->files, path, &inner));
+    if (status == RP_OK && folder)
+        status = encoder_model_failed(model_origin_inner(&m->origin, inner));
     m->has_modules = m->modules != NULL;
     if (status == RP_OK)
         status = open_transformer(m, path, inner != NULL ? inner : path, type);

@@ -149,6 +149,26 @@ rp_status encoder_walk(void *model, model_visitor *visit, void *context)
     return k.status;
 }
 
+rp_status encoder_walk_vectors(void *model, model_visitor *visit, void *context)
+{
+    rp_encoder *m = model;
+    const encoder_config *c = &m->config;
+    rp_status status = RP_OK;
+    for (int64_t i = 0; i < c->layers; i++)
+        for (int n = 0; n < 2 && status == RP_OK; n++) {
+            char name[48];
+            snprintf(name, sizeof name, "vectors.%lld.%s", (long long)i, n == 0 ? "keys" : "queries");
+            const model_part p = {.name = name,
+                                  .n_sources = 1,
+                                  .rows = 2 * c->span,
+                                  .columns = c->width,
+                                  .array = &m->weights.layer[i].vectors[n]};
+            if (encoder_has_vectors(c, n))
+                status = visit(context, &p);
+        }
+    return status;
+}
+
 /* Return true if a name matches a stray: equal, or with the same beginning if the stray ends with "*". */
 static bool matches(const char *stray, const char *prefix, const char *name)
 {
@@ -193,9 +213,9 @@ rp_status encoder_make_layers(rp_encoder *m, const io_checkpoint *file, const ch
 void encoder_weights_free(rp_encoder *m)
 {
     encoder_weights *w = &m->weights;
-    for (int64_t i = 0; w->layer != NULL && i < m->config.layers; i++)
+    for (int64_t i = 0; w->layer != NULL && !w->vectors_mapped && i < m->config.layers; i++)
         for (int n = 0; n < 2; n++)
-            free(w->layer[i].vectors[n]);
+            free((void *)(uintptr_t)w->layer[i].vectors[n]);
     free(w->layer);
     free(w->stretch);
     model_store_free(&w->store);

@@ -114,6 +114,9 @@ int64_t linear_scratch_bytes(linear_type type, int64_t rows, int64_t in);
  * instruction set. */
 rp_status linear_apply(rp_pool *pool, const linear_weights *w, const linear_call *call);
 
+/* Return the name of the instruction set that calls with isa = NULL use. */
+const char *linear_default_isa(void);
+
 /* Compute only some outputs of one row x: y[k] = x · W[outputs[k]], bit-identical to linear_apply, in the caller's
  * thread. Sort the outputs: consecutive entries in the same column of 16 outputs (layout.h) are computed together.
  * RP_OK, RP_E_ARG, RP_E_NOMEM; RP_E_UNSUPPORTED for int8, int4 and q8, and if the machine lacks the instruction set. */

@@ -162,13 +162,8 @@ static rp_status open_folder(rp_t5 *m, const char *path, int type, bool own)
     rp_status status = t5_model_failed(model_note_origin(&m->origin, path));
     if (status == RP_OK)
         status = t5_model_failed(model_modules_find(&m->modules, &m->files, path, &inner));
-    if (status == RP_OK && inner != NULL) {
-        free(m->origin.folder);
-        m->origin.folder = realpath(inner, NULL);
-        if (m->origin.folder == NULL)
-            status =
-                t5_fail(RP_E_ARG, "%s: cannot be read: %s (check the paths in modules.json)", inner, strerror(errno));
-    }
+    if (status == RP_OK)
+        status = t5_model_failed(model_origin_inner(&m->origin, inner));
     if (status == RP_OK)
         status = open_transformer(m, inner != NULL ? inner : path, type, own);
     const model_reading reading = {

@@ -162,7 +162,38 @@ ok pack $data/rank -o "$T/made/rank.relpos"
 "$program" rerank "$T/made/rank.relpos" "$T/pairs.txt" >"$T/scores3"
 "$program" rerank $data/rank "$T/pairs.txt" --type q8 >"$T/scores4"
 same 'packed: scores' "$T/scores3" "$T/scores4"
-refused 1 'has a Dense module, which cannot be packed' pack $data/asymmetric -o "$T/kept/x.relpos"
+
+# a packed file has the modules and the tokenizer of its folder, whatever its form: a Transformer in a subfolder, two Dense modules
+mkdir -p "$T/made/deep/0_Transformer" "$T/made/deep/3_Dense"
+cp -r $data/asymmetric/* "$T/made/deep/"
+for file in config.json model.safetensors tokenizer.json tokenizer_config.json sentence_bert_config.json; do
+    mv "$T/made/deep/$file" "$T/made/deep/0_Transformer/"
+done
+python3 - "$T/made/deep" <<'PY'
+import json, pathlib, struct, sys
+folder = pathlib.Path(sys.argv[1])
+modules = json.load(open(folder / "modules.json"))
+modules[0]["path"] = "0_Transformer"
+modules.append(modules[-1] | {"idx": 3, "name": "3", "path": "3_Dense"})
+modules.append({"idx": 4, "name": "4", "path": "4_Normalize", "type": "sentence_transformers.models.Normalize"})
+json.dump(modules, open(folder / "modules.json", "w"))
+config = json.load(open(folder / "2_Dense/config.json"))
+columns, rows = config["out_features"], 5
+json.dump(config | {"in_features": columns, "out_features": rows, "bias": False}, open(folder / "3_Dense/config.json", "w"))
+size = 4 * rows * columns
+header = json.dumps({"linear.weight": {"dtype": "F32", "shape": [rows, columns], "data_offsets": [0, size]}}).encode()
+numbers = b"".join(struct.pack("<f", (k * 37 % 101) / 64 - 0.75) for k in range(rows * columns))
+(folder / "3_Dense/model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + numbers)
+PY
+for model in $data/asymmetric "$T/made/deep" "$T/made/deep/"; do
+    ok pack "$model" -o "$T/made/dense.relpos"
+    has "^$T/made/dense.relpos: 0.0[0-9]+ MB, of which 0.0[0-9]+ MB are weights as q8 \(as f32 they take 0.0[0-9]+ MB\)$"
+    for name in query document; do
+        ok embed "$T/made/dense.relpos" "$T/lines.txt" --prompt $name -o "$T/made/a.npz"
+        ok embed "$model" "$T/lines.txt" --prompt $name --type q8 -o "$T/made/b.npz"
+        same "packed: $model, $name" "$T/made/a.npz" "$T/made/b.npz"
+    done
+done
 refused 1 'the model was read from this file' pack "$T/made/q8.relpos" -o "$T/made/q8.relpos"
 refused 1 'its weights are q8 and not f32' embed "$T/made/q8.relpos" "$T/lines.txt" --type f32 -o "$T/kept/v.npz"
 refused 1 'it is not a file of .relpos pack. of this version' embed $data/search/model.safetensors "$T/lines.txt" -o "$T/kept/v.npz"

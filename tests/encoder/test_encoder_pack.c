@@ -3,10 +3,12 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/encoder/checks.h"
 #include "tests/io/files.h"
+#include <unistd.h>
 
 static const char *const folders[] = {
-    "tests/encoder/texts/search", "tests/encoder/texts/labels",    "tests/encoder/texts/rank",
-    "tests/encoder/data/deberta", "tests/encoder/data/modernbert",
+    "tests/encoder/texts/search",     "tests/encoder/texts/labels",    "tests/encoder/texts/rank",
+    "tests/encoder/texts/asymmetric", "tests/encoder/data/deberta",    "tests/encoder/data/deberta_c2p",
+    "tests/encoder/data/deberta_own", "tests/encoder/data/modernbert",
 };
 static const char *const types[] = {"f32", "f16", "bf16", "q8", "int8"};
 enum { FOLDERS = sizeof folders / sizeof *folders, TYPES = sizeof types / sizeof *types, TOKENS = 20 };
@@ -89,6 +91,29 @@ static void packed(void **state)
         }
 }
 
+/* DeBERTa's vectors in a file depend on the instruction set that computed them. Another one computes them again. This
+ * is the first test, because a process chooses its instruction set once. */
+static void other_instruction_set(void **state)
+{
+    (void)state;
+    const pid_t child = fork();
+    if (child == 0) {
+        rp_encoder *m = NULL;
+        rp_encoder_opening o = rp_encoder_opening_init();
+        o.type = "f32";
+        setenv("RELPOS_ISA", "generic", 1);
+        _exit(rp_encoder_open(&m, "tests/encoder/data/deberta", &o) != RP_OK ||
+              rp_encoder_pack(m, in_dir("generic")) != RP_OK);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    rp_encoder *folder = open_as("tests/encoder/data/deberta", "f32"), *file = open_as(in_dir("generic"), NULL);
+    same_model(folder, file);
+    rp_encoder_close(folder);
+    rp_encoder_close(file);
+}
+
 /* Models that differ have different checksums. */
 static void checksums(void **state)
 {
@@ -107,6 +132,7 @@ static void checksums(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(packed), cmocka_unit_test(checksums)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(other_instruction_set), cmocka_unit_test(packed),
+                                       cmocka_unit_test(checksums)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -85,3 +85,9 @@ rp_status linear_choose(const char *isa, const linear_ops **ops)
     *ops = by_default;
     return isa ? choose(isa, ops) : RP_OK;
 }
+
+const char *linear_default_isa(void)
+{
+    ask_once();
+    return by_default->name;
+}
