@@ -36,7 +36,8 @@
  * that needs them.
  *
  * Order of this file: status, arrays, terms (terms.h), masks, the description, one call, plans, threads, the arrays of
- * a call, decoding, ranges of keys and rows, gradients, looking inside, this machine, names in error messages.
+ * a call, decoding, ranges of keys and rows, gradients, tangents, looking inside, this machine, names in error
+ * messages.
  *
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_H
@@ -708,6 +709,56 @@ RP_API size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool);
  * Accuracy docs/maintainers/numerics.md.
  * Source   Dao 2022, algorithm 4. */
 RP_API rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_grads *g, void *work);
+
+/* ----------------------------------------------------------------------------------- tangents: forward derivatives */
+
+/* The tangents of one call. Start from rp_tangents_init. Tangents of inputs that are absent are 0; those of outputs
+ * that are absent are not computed.
+ *
+ * Shapes   q, k, v, out, lse and term[n][x] have the shapes of these arrays in rp_tensors, and any floating type. As in
+ *          rp_tensors, the last axis of q, v and out is contiguous, and in k the last axis or the axis of keys. */
+typedef struct rp_tangents {
+    size_t size;                                /* sizeof(rp_tangents) */
+    rp_array q;                                 /* tangent of q */
+    rp_array k;                                 /* tangent of k */
+    rp_array v;                                 /* tangent of v */
+    rp_array term[RP_MAX_TERMS][RP_MAX_ARRAYS]; /* tangents of learned arrays */
+    rp_array out;                               /* output: tangent of out */
+    rp_array lse;                               /* output: tangent of lse */
+} rp_tangents;
+
+/* Return tangents with every array absent. */
+static inline rp_tangents rp_tangents_init(void)
+{
+    rp_tangents x;
+    unsigned char *p = (unsigned char *)&x;
+    for (size_t n = 0; n < sizeof x; n++)
+        p[n] = 0;
+    x.size = sizeof x;
+    return x;
+}
+
+/* Compute the tangents of out and lse (a Jacobian-vector product, forward mode): their derivatives by e at e = 0, if
+ * e times its tangent is added to q, k, v and each learned array. With primes for tangents, and the derivatives c1 and
+ * c2 of the two softcaps:
+ *
+ *     s'[i,j] = c2 (c1 (scale (<R q'_i, R k_j> + <R q_i, R k'_j>) + relkey'(i,j)) + bias'_h(i,j))
+ *     lse'_i = sum_j w[i,j] s'[i,j]                          a sink is one more key of this sum
+ *     out'_i = sum_j w[i,j] ((s'[i,j] - lse'_i) (v_j + relval(i,j)) + v'_j + relval'(i,j))
+ *
+ * The weights of the second sum include dropout.
+ * Shapes   see rp_tensors and rp_tangents. t has q, k, v and the arrays of the forward call, and may have its out and
+ *          lse, as in rp_backward; v is needed only for the tangent of out. The other outputs of t must be absent.
+ * Edges    a row that may attend to no key has tangents of 0; with a sink, lse' is the sink's tangent. Tangents of
+ *          masked keys and biases have no effect, even if they are NaN.
+ * Memory   allocates a row of scores and two copies of the keys of a head for each thread; never a matrix of scores.
+ *          Outputs must not overlap any other array.
+ * Threads  the bits do not depend on the pool or the instruction set: every plan computes tangents in plain loops in
+ *          double and rounds them once. This takes as long as the reference path.
+ * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_OVERLAP, RP_E_OVERFLOW, RP_E_NOMEM, RP_E_CANCELLED;
+ *          RP_E_RANGE as rp_attend; RP_E_UNSUPPORTED for pages and for a range of keys or rows.
+ * Source   Pearlmutter 1994 (the R-operator). */
+RP_API rp_status rp_jvp(const rp_plan *plan, const rp_tensors *t, const rp_tangents *tangents);
 
 /* ------------------------------------------------------------------------------------------------ looking inside */
 

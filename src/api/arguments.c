@@ -638,21 +638,45 @@ rp_status rpi_refuse_range(const rpi_args *args)
     return RP_OK;
 }
 
+/* Check that a gradient or tangent has the shape of its array and a floating type. `kind` is "gradient" or
+ * "tangent". */
+static rp_status check_like(rpi_view *v, const rp_array *a, const rp_array *of, const char *kind, const char *name)
+{
+    char what[96];
+    rpi_shape shape = {.ndim = of->ndim, .min_ndim = of->ndim};
+    if (!of->data)
+        return rpi_fail(RP_E_ARG, "the %s %s was given without its array; omit it, or pass the array", kind, name);
+    memcpy(shape.n, of->shape, sizeof shape.n);
+    snprintf(what, sizeof what, "the %s %s", kind, name);
+    return rpi_view_of(v, a, &shape, RPI_FLOATS, what);
+}
+
 /* Check that a gradient has the shape of its array and a floating type, and that its elements share no memory. */
 static rp_status check_gradient(rpi_view *v, const rp_array *a, const rp_array *of, bool contiguous, const char *name)
 {
     char what[96];
-    rpi_shape shape = {.ndim = of->ndim, .min_ndim = of->ndim};
     if (!a->data)
         return RP_OK;
-    if (!of->data)
-        return rpi_fail(RP_E_ARG, "the gradient %s was given without its array; omit it, or pass the array", name);
-    memcpy(shape.n, of->shape, sizeof shape.n);
     snprintf(what, sizeof what, "the gradient %s", name);
-    rp_status s = rpi_view_of(v, a, &shape, RPI_FLOATS, what);
+    rp_status s = check_like(v, a, of, "gradient", name);
     if (s == RP_OK && contiguous)
         s = check_rows(v, a, false, what);
     return s == RP_OK ? rpi_check_output(a, what) : s;
+}
+
+/* Write the name of array x of term m, "of term[0].table (of t5)", to `name`. Check that the array is learned, and that
+ * its scheme defines what its gradient or tangent needs. */
+static rp_status check_learned(const rpi_args *args, int32_t m, int32_t x, const char *kind, char name[64])
+{
+    const rp_term_kind term = args->desc.terms[m].kind;
+    snprintf(name, 64, "of term[%d].%s (of %s)", (int)m, rp_term_array(term, x), rp_term_name(term));
+    if (!rp_term_array_learned(term, x))
+        return rpi_fail(RP_E_ARG, "the %s %s was given, but the array is not learned and has no %s; omit it", kind,
+                        name, kind);
+    const char *lacks = rpi_scheme_lacks(args->plan->scheme[m], true);
+    if (lacks)
+        return rpi_fail(RP_E_UNSUPPORTED, "the %s %s was given: %s; see src/terms/scheme.h", kind, name, lacks);
+    return RP_OK;
 }
 
 /* Return true if a gradient has only the rows of the range: in a call over a range of rows, that of a bias with an
@@ -716,17 +740,12 @@ static rp_status check_term_gradient(rpi_grads *grads, const rpi_args *args, con
 {
     const rp_desc *d = &args->desc;
     const rp_array *a = &g->term[m][x];
-    const char *array = rp_term_array(d->terms[m].kind, x);
     char name[64];
-    if (!a->data || !array)
+    if (!a->data || !rp_term_array(d->terms[m].kind, x))
         return RP_OK;
-    snprintf(name, sizeof name, "of term[%d].%s (of %s)", (int)m, array, rp_term_name(d->terms[m].kind));
-    if (!rp_term_array_learned(d->terms[m].kind, x))
-        return rpi_fail(RP_E_ARG,
-                        "the gradient %s was given, but the array is not learned and has no gradient; omit it", name);
-    const char *lacks = rpi_scheme_lacks(args->plan->scheme[m], true);
-    if (lacks)
-        return rpi_fail(RP_E_UNSUPPORTED, "the gradient %s was given: %s; see src/terms/scheme.h", name, lacks);
+    rp_status s = check_learned(args, m, x, "gradient", name);
+    if (s != RP_OK)
+        return s;
     rpi_view v; /* has the axes of the caller's array, unlike the views in args */
     rpi_shape shape;
     rp_array of = t->term[m][x];
@@ -734,7 +753,7 @@ static rp_status check_term_gradient(rpi_grads *grads, const rpi_args *args, con
     rpi_array_shape(args->plan, d, m, x, &shape);
     if (range)
         of.shape[2] = shape.n[2] = args->row_to - args->row_from;
-    rp_status s = check_gradient(&v, a, &of, false, name);
+    s = check_gradient(&v, a, &of, false, name);
     if (s == RP_OK)
         s = rpi_view_of(&grads->term[m][x], a, &shape, RPI_FLOATS, name);
     if (range)
@@ -742,16 +761,16 @@ static rp_status check_term_gradient(rpi_grads *grads, const rpi_args *args, con
     return s;
 }
 
-/* Refuse arrays of rp_tensors that a backward call does not read or write. */
-static rp_status refuse_forward_only(const rp_tensors *t)
+/* Refuse arrays of rp_tensors that a call for derivatives does not read or write. `call` is "a backward call" or the
+ * name of a function, and `computes` its results. */
+static rp_status refuse_forward_only(const rp_tensors *t, const char *call, const char *computes)
 {
     if (t->weights.data || t->profile.data || t->key_mass.data || t->entropy.data)
-        return rpi_fail(
-            RP_E_ARG,
-            "tensors has an output other than out and lse, but a backward call computes only gradients; omit it");
+        return rpi_fail(RP_E_ARG, "tensors has an output other than out and lse, but %s computes only %s; omit it",
+                        call, computes);
     if (t->pages.k)
-        return rpi_fail(RP_E_UNSUPPORTED,
-                        "pages were given, but a backward call does not support them; pass k and v as arrays");
+        return rpi_fail(RP_E_UNSUPPORTED, "pages were given, but %s does not support them; pass k and v as arrays",
+                        call);
     return RP_OK;
 }
 
@@ -806,7 +825,7 @@ static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const r
     if (!g || (g->size != sizeof *g && g->size != offsetof(rp_grads, dweights)))
         return rpi_fail(RP_E_ARG, "grads %s; start from rp_grads_init", g ? "has another size" : "is NULL");
     rp_status s;
-    if ((s = refuse_forward_only(t)) != RP_OK || (s = check_row_step(args)) != RP_OK ||
+    if ((s = refuse_forward_only(t, "a backward call", "gradients")) != RP_OK || (s = check_row_step(args)) != RP_OK ||
         (s = check_output_gradients(grads, args, g)) != RP_OK ||
         (s = check_weight_gradients(grads, args, g)) != RP_OK ||
         (s = require(&t->v, d->batch * (args->key_to - args->key_from), "v")) != RP_OK ||
@@ -835,4 +854,82 @@ rp_status rpi_backward_check(rpi_args *args, rpi_grads *grads, const rp_plan *pl
     if (status == RP_OK)
         status = check_gradients(grads, args, t, g);
     return status == RP_OK ? rpi_gradients_overlap(plan, t, g) : status;
+}
+
+/* Check the tangent of q, k or v. */
+static rp_status check_tangent(rpi_view *v, const rp_array *a, const rp_array *of, bool keys, const char *name)
+{
+    char what[64];
+    if (!a->data)
+        return RP_OK;
+    snprintf(what, sizeof what, "the tangent %s", name);
+    const rp_status s = check_like(v, a, of, "tangent", name);
+    return s == RP_OK ? check_rows(v, a, keys, what) : s;
+}
+
+/* Check the tangent of array x of term m. */
+static rp_status check_term_tangent(rpi_tangents *tangents, const rpi_args *args, const rp_tensors *t,
+                                    const rp_tangents *given, int32_t m, int32_t x)
+{
+    const rp_array *a = &given->term[m][x];
+    rpi_view v; /* has the axes of the caller's array, unlike the views in args */
+    rpi_shape shape;
+    char name[64];
+    if (!a->data || !rp_term_array(args->desc.terms[m].kind, x))
+        return RP_OK;
+    rp_status s = check_learned(args, m, x, "tangent", name);
+    if (s == RP_OK)
+        s = check_like(&v, a, &t->term[m][x], "tangent", name);
+    rpi_array_shape(args->plan, &args->desc, m, x, &shape);
+    return s == RP_OK ? rpi_view_of(&tangents->term[m][x], a, &shape, RPI_FLOATS, name) : s;
+}
+
+/* Check the tangents of out and lse, which are outputs. */
+static rp_status check_output_tangents(rpi_tangents *tangents, const rpi_args *args, const rp_tensors *t,
+                                       const rp_tangents *given)
+{
+    const rp_desc *d = &args->desc;
+    const int64_t n[4] = {d->batch, d->heads, d->len_q, d->dim_v};
+    static const char out[] = "the tangent of out", lse[] = "the tangent of lse";
+    rp_status s = RP_OK;
+    if (given->out.data &&
+        ((s = check_array(&tangents->out, &given->out, 4, n, RP_BOOL, out)) != RP_OK ||
+         (s = check_rows(&tangents->out, &given->out, false, out)) != RP_OK ||
+         (s = rpi_check_output(&given->out, out)) != RP_OK || (s = require(&t->v, d->batch * d->len_k, "v")) != RP_OK))
+        return s;
+    if (given->lse.data && (s = check_array(&tangents->lse, &given->lse, 3, n, RP_BOOL, lse)) == RP_OK)
+        s = rpi_check_output(&given->lse, lse);
+    return s;
+}
+
+static rp_status check_tangents(rpi_tangents *tangents, const rpi_args *args, const rp_tensors *t,
+                                const rp_tangents *given)
+{
+    const rp_desc *d = &args->desc;
+    rp_status s;
+    memset(tangents, 0, sizeof *tangents);
+    if (!given || given->size != sizeof *given)
+        return rpi_fail(RP_E_ARG, "tangents %s; start from rp_tangents_init", given ? "has another size" : "is NULL");
+    if ((s = check_tangent(&tangents->q, &given->q, &t->q, false, "of q")) != RP_OK ||
+        (s = check_tangent(&tangents->k, &given->k, &t->k, true, "of k")) != RP_OK ||
+        (s = check_tangent(&tangents->v, &given->v, &t->v, false, "of v")) != RP_OK ||
+        (s = check_output_tangents(tangents, args, t, given)) != RP_OK)
+        return s;
+    for (int32_t m = 0; m < d->n_terms; m++)
+        for (int32_t x = 0; s == RP_OK && x < RP_MAX_ARRAYS; x++)
+            s = check_term_tangent(tangents, args, t, given, m, x);
+    return s;
+}
+
+rp_status rpi_jvp_check(rpi_args *args, rpi_tangents *tangents, const rp_plan *plan, const rp_tensors *t,
+                        const rp_tangents *given)
+{
+    rp_status s;
+    if ((s = rpi_args_check_whole(args, plan, t)) != RP_OK ||
+        (s = refuse_forward_only(t, "rp_jvp", "tangents")) != RP_OK ||
+        (s = check_tangents(tangents, args, t, given)) != RP_OK)
+        return s;
+    if (!given->out.data && !given->lse.data && args->desc.batch && args->desc.len_q)
+        return rpi_fail(RP_E_ARG, "tangents has no output; set out or lse");
+    return rpi_tangents_overlap(plan, t, given);
 }

@@ -178,6 +178,28 @@ rp_status rpi_gradients_overlap(const rp_plan *plan, const rp_tensors *t, const 
     return overlap(plan, all, outputs, n);
 }
 
+static void list_tangents(listed *all, int *n, const rp_plan *plan, const rp_tangents *given)
+{
+    list(all, n, "the tangent of q", &given->q);
+    list(all, n, "the tangent of k", &given->k);
+    list(all, n, "the tangent of v", &given->v);
+    list_terms(all, n, plan, "the tangent of ", given->term);
+}
+
+rp_status rpi_tangents_overlap(const rp_plan *plan, const rp_tensors *t, const rp_tangents *given)
+{
+    listed all[MAX_LISTED];
+    int n = 0;
+    list(all, &n, "the tangent of out", &given->out);
+    list(all, &n, "the tangent of lse", &given->lse);
+    const int outputs = n;
+    list_tangents(all, &n, plan, given);
+    list(all, &n, "out", &t->out);
+    list(all, &n, "lse", &t->lse);
+    list_inputs(all, &n, plan, t);
+    return overlap(plan, all, outputs, n);
+}
+
 rp_status rpi_output_overlap(const rp_plan *plan, const rp_tensors *t, const rp_array *out, const char *name)
 {
     listed all[MAX_LISTED];

@@ -179,6 +179,12 @@ typedef struct rpi_grads {
     rpi_view term[RP_MAX_TERMS][RP_MAX_ARRAYS];
 } rpi_grads;
 
+/* The checked tangents of one call: of q, k, v and the learned arrays, which are inputs, and of out and lse. */
+typedef struct rpi_tangents {
+    rpi_view q, k, v, out, lse;
+    rpi_view term[RP_MAX_TERMS][RP_MAX_ARRAYS];
+} rpi_tangents;
+
 /* Sums for the gradients of the terms' arrays. rpi_sums_alloc sets them to zero; it allocates sums for each requested
  * gradient whose bit is set in arrays[term]. Free them with rpi_arena_free(&sums->memory). */
 typedef struct rpi_term_sums {

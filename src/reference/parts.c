@@ -97,8 +97,9 @@ static double number(rpi_row *r, const rp_part *part, double x, int64_t j)
         return rpi_vec_factor(pair.scheme, d) *
                rpi_row_product(r, &pair, pair.scheme->product[0].array == part->array ? 0 : 1);
     case RP_PART_BIAS: return rpi_row_bias(r, &pair, j);
-    case RP_PART_SOFTCAP: return rpi_row_cap(d->softcap, x, NULL) - x;
-    case RP_PART_SOFTCAP_AFTER: return x == -INFINITY ? 0 : rpi_row_cap(d->softcap_after, x, NULL) - x; /* masked */
+    case RP_PART_SOFTCAP: return rpi_row_cap(d->softcap, x, NULL, NULL) - x;
+    case RP_PART_SOFTCAP_AFTER: /* -infinity: masked */
+        return x == -INFINITY ? 0 : rpi_row_cap(d->softcap_after, x, NULL, NULL) - x;
     case RP_PART_MASK: return r->keep[j] ? 0 : -INFINITY;
     default: return 0;
     }

@@ -14,6 +14,11 @@ rp_status rpi_ref_run(rpi_ref *ref, rp_pool *pool, rpi_progress *progress);
 void rpi_ref_end(rpi_ref *ref);
 rp_status rpi_ref_backward(const rp_plan *plan, const rpi_args *args, const rpi_grads *grads, rpi_progress *progress);
 
+/* Compute the tangents of out and lse that are present, from the other tangents. The rows are computed by the threads
+ * of the pool. */
+rp_status rpi_ref_jvp(const rp_plan *plan, const rpi_args *args, const rpi_tangents *tangents, rp_pool *pool,
+                      rpi_progress *progress);
+
 /* Compute bounds on the errors of the fast path's gradients, or of its out ([B,H,Lq,Dv] in f64). */
 rp_status rpi_ref_gradient_bound(const rp_plan *plan, const rpi_args *args, const rpi_grads *bounds);
 rp_status rpi_ref_error_bound(const rp_plan *plan, const rpi_args *args, const rpi_view *bound);

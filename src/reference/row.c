@@ -142,11 +142,13 @@ static void masks(rpi_row *r)
     rpi_mask_keep(r->args, r->b, r->h, r->i, 0, d->len_k, r->keep);
 }
 
-double rpi_row_cap(double cap, double x, double *slope)
+double rpi_row_cap(double cap, double x, double *slope, double *curve)
 {
     const double t = cap > 0 ? tanh(x / cap) : 0;
     if (slope)
         *slope = 1 - t * t;
+    if (curve)
+        *curve = cap > 0 ? -2 * t * (1 - t * t) / cap : 0;
     return cap > 0 ? cap * t : x;
 }
 
@@ -205,8 +207,9 @@ void rpi_row_scores(rpi_row *r)
             inside += vectors(r, &pair[r->plan->vec]);
         }
         const double bias = biases(r, pair, j);
-        const double capped = rpi_row_cap(d->softcap, inside, &r->slope[j]);
-        const double plain = rpi_row_cap(d->softcap_after, capped + bias, &r->slope_after[j]);
+        const double capped = rpi_row_cap(d->softcap, inside, &r->slope[j], r->curve ? &r->curve[j] : NULL);
+        const double plain = rpi_row_cap(d->softcap_after, capped + bias, &r->slope_after[j],
+                                         r->curve_after ? &r->curve_after[j] : NULL);
         if (r->raw)
             r->raw[j] = raw;
         if (r->scaled)

@@ -12,11 +12,12 @@ typedef struct rpi_row {
     double *plain_q, *q;       /* [Dk] query before and after rotation */
     double *plain_keys, *keys; /* [Lk][Dk] keys before and after rotation, of batch entry keys_b and kv head keys_g */
     int64_t keys_b, keys_g;
-    double *score, *weight; /* [Lk]; weights before dropout */
-    double *slope;          /* [Lk] derivative of the softcap before the biases, 1 without one */
-    double *slope_after;    /* [Lk] derivative of the softcap after the biases, 1 without one */
-    uint8_t *keep;          /* [Lk] 0: masked */
-    double *out;            /* [Dv] */
+    double *score, *weight;      /* [Lk]; weights before dropout */
+    double *slope;               /* [Lk] derivative of the softcap before the biases, 1 without one */
+    double *slope_after;         /* [Lk] derivative of the softcap after the biases, 1 without one */
+    double *curve, *curve_after; /* [Lk] second derivatives of the softcaps; not computed if NULL */
+    uint8_t *keep;               /* [Lk] 0: masked */
+    double *out;                 /* [Dv] */
     double lse;
     double *raw, *scaled, *bias; /* [Lk] for callers that trace a row; not stored if NULL */
     /* cached product of the query with vector e, for both products of a term; keys with the same e reuse it */
@@ -43,7 +44,8 @@ double rpi_row_bias(rpi_row *r, rpi_pair *query, int64_t j); /* 0 if the term is
 /* Steps of rpi_row_scores: the dot product, a product of a VEC term, and the softcap. */
 double rpi_row_dot(const rpi_row *r, const double *q, const double *k);
 double rpi_row_product(rpi_row *r, const rpi_pair *p, int n); /* product n of a term of form VEC, without its factor */
-double rpi_row_cap(double cap, double x, double *slope);      /* returns x if cap is 0; *slope is the derivative */
+/* Return x if cap is 0. Set *slope and *curve, unless NULL, to the first and second derivative. */
+double rpi_row_cap(double cap, double x, double *slope, double *curve);
 
 /* Compute out = sum_j w_j (v_j + relval_j), or only the part with v_j or with relval_j. */
 void rpi_row_sums(const rpi_row *r, bool values, bool vectors, double *out);

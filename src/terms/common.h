@@ -79,9 +79,11 @@ static int64_t integer_of(double x)
     return x >= max ? (int64_t)1 << 62 : x > -max ? (int64_t)x : -((int64_t)1 << 62);
 }
 
-/* Add g to channel c of the gradient of q_i (|g| if `absolute` is set). */
+/* Add g to channel c of the gradient of q_i, as rpi_add does for arrays. */
 static void add_query(const rpi_sums *to, int64_t c, double g)
 {
-    if (to->q)
+    if (to->q && to->along)
+        *to->along += g * to->q[c];
+    else if (to->q)
         to->q[c] += to->absolute ? fabs(g) : g;
 }

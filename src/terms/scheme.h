@@ -58,18 +58,24 @@ typedef struct rpi_pair {
 } rpi_pair;
 
 /* Sums to which a definition adds its derivatives: one double for each element of an array, in the shape of the array,
- * so broadcast axes are summed. Arrays with data NULL are skipped. If `absolute` is set, absolute values are added. */
+ * so broadcast axes are summed. Arrays with data NULL are skipped. If `absolute` is set, absolute values are added.
+ *
+ * If `along` is set, `array`, `q` and `k` are tangents instead, and the product of each derivative with its tangent is
+ * added to *along: the sum is the directional derivative. */
 typedef struct rpi_sums {
     rpi_view array[RP_MAX_ARRAYS];
     double *q, *k; /* [Dk] gradients of q_i and k_j; NULL if not needed */
     bool absolute;
+    double *along;
 } rpi_sums;
 
 /* Add x to the sum for element (a, b, c, d) of an array: |x| if `absolute` is set, nothing if the array has no sums. */
 static inline void rpi_add(const rpi_sums *to, int array, int64_t a, int64_t b, int64_t c, int64_t d, double x)
 {
     const rpi_view *v = &to->array[array];
-    if (v->data)
+    if (v->data && to->along)
+        *to->along += x * rpi_at(v, a, b, c, d);
+    else if (v->data)
         ((double *)v->data)[rpi_index(v, a, b, c, d)] += to->absolute ? fabs(x) : x;
 }
 

@@ -37,7 +37,9 @@ HELPER void refuse_plan(rp_desc d, rp_status want, const char *field, const char
 /* A correct call into which one mistake is put, and its outputs, which must not be written. */
 typedef struct slip {
     problem p;
-    rp_grads g; /* gradients of a backward call */
+    rp_grads g;                                                   /* gradients of a backward call */
+    rp_tangents x;                                                /* tangents, if `call` needs them */
+    rp_status (*call)(const rp_plan *plan, const struct slip *s); /* NULL: rp_backward or rp_attend, by the pass */
     void *work;
     int n;
     unsigned char *memory[GRADIENTS];
@@ -78,8 +80,9 @@ HELPER void slip_end(slip *s, rp_status want, const char *field, const char *val
         rp_plan *plan;
         s->p.desc.isa = path;
         good(rp_plan_create(&plan, &s->p.desc));
-        said(s->p.pass & PROBLEM_BACKWARD ? rp_backward(plan, &s->p.t, &s->g, s->work)
-                                          : rp_attend(plan, &s->p.t, s->work),
+        said(s->call                        ? s->call(plan, s)
+             : s->p.pass & PROBLEM_BACKWARD ? rp_backward(plan, &s->p.t, &s->g, s->work)
+                                            : rp_attend(plan, &s->p.t, s->work),
              want, field, value);
         rp_plan_destroy(plan);
         for (int n = 0; n < s->n; n++)

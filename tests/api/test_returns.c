@@ -34,7 +34,7 @@ static void end(void)
 #define GETS_NOMEM(call, undo)                                                                                         \
     do {                                                                                                               \
         int refused_ = 0;                                                                                              \
-        for (long n_ = 1, last_ = n_; STARVES && last_ >= n_; n_++) {                                                  \
+        for (long n_ = 1, last_ = 1; STARVES && last_ >= n_ - 1; n_++) {                                               \
             starve(n_, false);                                                                                         \
             const rp_status got_ = call;                                                                               \
             last_ = starve_end();                                                                                      \

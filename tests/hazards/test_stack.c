@@ -1,7 +1,7 @@
 /* test_stack.c -- stack use of calls: measured on a thread whose stack was filled with a pattern, and tested with
  * stacks of 128 KB for all threads and the program itself.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "tests/helpers.h"
+#include "tests/laws/tangents.h"
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -13,6 +13,7 @@ typedef struct job {
     const rp_plan *plan;
     problem *p;
     rp_grads bounds;
+    rp_tangents tangents;
     rp_array bound, bias;
     double *sums;
     rp_status status;
@@ -31,6 +32,11 @@ static void run_attend(job *j)
 static void run_backward(job *j)
 {
     j->status = rp_backward(j->plan, &j->p->t, &j->p->g, NULL);
+}
+
+static void run_jvp(job *j)
+{
+    j->status = rp_jvp(j->plan, &j->p->t, &j->tangents);
 }
 
 static void work_size(job *j)
@@ -87,6 +93,7 @@ static const struct {
 } calls[] = {{"nothing", nothing, false},
              {"rp_attend", run_attend, true},
              {"rp_backward", run_backward, false},
+             {"rp_jvp", run_jvp, false},
              {"rp_plan_work_size", work_size, false},
              {"rp_error_bound", error_bound, true},
              {"rp_gradient_bound", gradient_bound, false},
@@ -151,12 +158,14 @@ static void measure(const char *text, long *most)
         const int64_t out[4] = {p.desc.batch, p.desc.heads, p.desc.len_q, p.t.v.shape[3]},
                       q[4] = {p.desc.batch, p.desc.heads, p.desc.len_q, p.desc.dim_k},
                       pairs[3] = {p.desc.heads, p.desc.len_q, p.desc.len_k};
-        double *sums = calloc((size_t)(out[0] * out[1] * out[2] * (out[3] + q[3]) + pairs[0] * pairs[1] * pairs[2]), 8);
-        job j = {.plan = plan, .p = &p, .bounds = rp_grads_init(), .sums = sums};
-        j.bound = rp_array_of(sums, RP_F64, 4, out);
+        double *numbers =
+            calloc((size_t)(out[0] * out[1] * out[2] * (out[3] + q[3]) + pairs[0] * pairs[1] * pairs[2]), 8);
+        job j = {.plan = plan, .p = &p, .bounds = rp_grads_init(), .sums = numbers};
+        j.bound = rp_array_of(numbers, RP_F64, 4, out);
         j.bounds.dout = p.g.dout;
-        j.bounds.dq = rp_array_of(sums + out[0] * out[1] * out[2] * out[3], RP_F64, 4, q);
-        j.bias = rp_array_of(sums + out[0] * out[1] * out[2] * (out[3] + q[3]), RP_F64, 3, pairs);
+        j.tangents = tangents_of(&p, 3, RP_F32, RP_F32);
+        j.bounds.dq = rp_array_of(numbers + out[0] * out[1] * out[2] * out[3], RP_F64, 4, q);
+        j.bias = rp_array_of(numbers + out[0] * out[1] * out[2] * (out[3] + q[3]), RP_F64, 3, pairs);
         for (int call = 0; call < CALLS; call++)
             if (call == 0 || calls[call].forward_only == forward) {
                 const long n = used(&j, call);
@@ -167,7 +176,7 @@ static void measure(const char *text, long *most)
                 if (!SANITIZED && own > (SLOW(isa) ? MOST_EMULATED : MOST)) /* sanitizers make frames larger */
                     wrong(&p, isa, "%s takes %ld bytes of stack", calls[call].name, own);
             }
-        free(sums);
+        free(numbers);
         rp_pool_destroy(pool);
         rp_plan_destroy(plan);
         problem_free(&p);

@@ -1,0 +1,273 @@
+/* reference/tangents.c -- the tangents of a row, and of out and lse, in double. Every product is differentiated by its
+ * two factors, and every other definition by its derivative (rpi_sums.along). Shares only definitions with the fast
+ * path.
+ *
+ * For tangents s' of the scores, with the weights w and dropout's factors f:
+ *     lse' = sum_j w_j s'_j     out' = sum_j w_j f_j ((s'_j - lse') (v_j + relval_j) + v'_j + relval'_j)
+ * A sink is a key without a value.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "tangents.h"
+#include "reference.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+double rpi_tangent_at(const rpi_view *v, int64_t a, int64_t b, int64_t c, int64_t d)
+{
+    return v->data ? rpi_at(v, a, b, c, d) : 0;
+}
+
+rpi_channel rpi_tangent_channel(rpi_tangent_row *t, const rpi_pair *p, const rpi_product *product, int64_t e, int64_t c)
+{
+    rpi_sums *to = &t->term[p->term - t->row.args->desc.terms];
+    rpi_channel x = {.vec = product->vec(p, e, c)};
+    t->sum = 0;
+    if (product->vec_grad)
+        product->vec_grad(p, e, c, 1, to);
+    x.vec_tangent = t->sum;
+    if (!product->query) {
+        x.row = (product->key_side ? p->k : p->q)[c];
+        x.row_tangent = product->key_side ? t->plain_keys[p->j * p->desc->dim_k + c] : t->plain_q[c];
+        return x;
+    }
+    t->sum = 0;
+    x.row = product->query(p, c);
+    product->query_grad(p, c, 1, to);
+    x.row_tangent = t->sum;
+    return x;
+}
+
+/* Return the tangent of the products of a term of form VEC, times its factor. */
+static double vectors(rpi_tangent_row *t, int32_t term, int64_t j)
+{
+    const rpi_pair p = rpi_row_pair(&t->row, term, j);
+    double sum = 0;
+    for (int n = 0; n < 2; n++) {
+        const rpi_product *product = &p.scheme->product[n];
+        const int64_t e = product->count ? rpi_product_index(product, &p) : -1;
+        for (int64_t c = 0; e >= 0 && c < rpi_product_width(product, &p); c++) {
+            const rpi_channel x = rpi_tangent_channel(t, &p, product, e, c);
+            sum += x.row_tangent * x.vec + x.row * x.vec_tangent;
+        }
+    }
+    return rpi_vec_factor(p.scheme, p.desc) * sum;
+}
+
+static bool has_tangents(const rpi_sums *term)
+{
+    bool some = false;
+    for (int x = 0; x < RP_MAX_ARRAYS; x++)
+        some |= term->array[x].data != NULL;
+    return some;
+}
+
+/* Return the tangent of the bias of a term, 0 if the term is not a bias. */
+static double bias(rpi_tangent_row *t, int32_t term, int64_t j)
+{
+    const rpi_scheme *scheme = t->row.plan->scheme[term];
+    if (scheme->form == RPI_VEC)
+        return scheme->bias ? vectors(t, term, j) : 0;
+    if ((scheme->form != RPI_OFFSET && scheme->form != RPI_INDEX && scheme->form != RPI_TILE) ||
+        !has_tangents(&t->term[term]))
+        return 0;
+    const rpi_pair p = rpi_row_pair(&t->row, term, j);
+    t->sum = 0;
+    rpi_definition_grad(&p, 1, &t->term[term]);
+    return t->sum;
+}
+
+/* Read and rotate the tangents of the query, and those of the keys unless they are of this head already. */
+static void read_tangents(rpi_tangent_row *t)
+{
+    const rpi_row *r = &t->row;
+    const int64_t D = r->args->desc.dim_k;
+    for (int64_t c = 0; c < D; c++)
+        t->plain_q[c] = t->q[c] = rpi_tangent_at(&t->given->q, r->b, r->h, r->i, c);
+    rpi_row_rotate(r, t->q, false, r->i, 1);
+    for (int64_t j = 0; j < r->args->desc.len_k && (t->keys_b != r->b || t->keys_g != r->g); j++) {
+        for (int64_t c = 0; c < D; c++)
+            t->plain_keys[j * D + c] = t->keys[j * D + c] = rpi_tangent_at(&t->given->k, r->b, r->g, j, c);
+        rpi_row_rotate(r, t->keys + j * D, true, j, 1);
+    }
+    t->keys_b = r->b;
+    t->keys_g = r->g;
+}
+
+void rpi_tangent_row_at(rpi_tangent_row *t, int64_t b, int64_t h, int64_t i)
+{
+    rpi_row *r = &t->row;
+    const rp_desc *d = &r->args->desc;
+    const int64_t D = d->dim_k;
+    rpi_row_at(r, b, h, i);
+    rpi_row_scores(r);
+    rpi_row_softmax(r);
+    read_tangents(t);
+    t->lse = t->sink = 0;
+    for (int64_t j = 0; j < d->len_k; j++) {
+        t->inside[j] = t->biased[j] = t->score[j] = 0;
+        if (!r->keep[j] || r->score[j] == -INFINITY)
+            continue;
+        t->inside[j] = d->scale * (rpi_row_dot(r, t->q, r->keys + j * D) + rpi_row_dot(r, r->q, t->keys + j * D));
+        if (r->plan->vec >= 0)
+            t->inside[j] += vectors(t, r->plan->vec, j);
+        t->biased[j] = r->slope[j] * t->inside[j];
+        for (int32_t n = 0; n < d->n_terms; n++)
+            t->biased[j] += bias(t, n, j);
+        t->score[j] = r->slope_after[j] * t->biased[j];
+        t->lse += r->weight[j] * t->score[j];
+    }
+    if (r->plan->sink >= 0 && r->lse != -INFINITY) {
+        const double logit = rpi_at(&r->args->term[r->plan->sink][0], h, 0, 0, 0);
+        t->sink = rpi_tangent_at(&t->given->term[r->plan->sink][0], h, 0, 0, 0);
+        t->lse += exp(logit - r->lse) * t->sink;
+    }
+}
+
+rpi_row_vector rpi_row_vector_of(const rpi_row *r, int64_t j)
+{
+    rpi_row_vector v = {.e = -1};
+    if (r->plan->valvec < 0)
+        return v;
+    v.pair = rpi_row_pair(r, r->plan->valvec, j);
+    v.product = &v.pair.scheme->product[0];
+    v.e = rpi_product_index(v.product, &v.pair);
+    return v;
+}
+
+double rpi_row_vector_value(const rpi_row *r, const rpi_row_vector *v, int64_t j, int64_t c)
+{
+    return rpi_row_value(&r->args->v, r->b, r->g, j, c) + (v->e >= 0 ? v->product->vec(&v->pair, v->e, c) : 0);
+}
+
+double rpi_row_vector_tangent(rpi_tangent_row *t, const rpi_row_vector *v, int64_t j, int64_t c)
+{
+    t->sum = rpi_tangent_at(&t->given->v, t->row.b, t->row.g, j, c);
+    if (v->e >= 0)
+        v->product->vec_grad(&v->pair, v->e, c, 1, &t->term[t->row.plan->valvec]);
+    return t->sum;
+}
+
+void rpi_tangent_row_out(rpi_tangent_row *t, double *out)
+{
+    const rpi_row *r = &t->row;
+    const rp_desc *d = &r->args->desc;
+    memset(out, 0, (size_t)d->dim_v * sizeof *out);
+    for (int64_t j = 0; j < d->len_k && r->lse != -INFINITY; j++) {
+        const double factor = rpi_row_dropout(r, j), ahead = r->score[j] == -INFINITY ? 0 : t->score[j] - t->lse;
+        if (!r->keep[j] || factor == 0)
+            continue;
+        const rpi_row_vector v = rpi_row_vector_of(r, j);
+        for (int64_t c = 0; c < d->dim_v; c++)
+            out[c] += r->weight[j] * factor *
+                      (ahead * rpi_row_vector_value(r, &v, j, c) + rpi_row_vector_tangent(t, &v, j, c));
+    }
+}
+
+static void lay_out(rpi_tangent_row *t, const rp_desc *d)
+{
+    rpi_arena *a = &t->memory;
+    const int64_t size = sizeof(double);
+    t->plain_q = rpi_arena_take(a, d->dim_k, 1, size);
+    t->q = rpi_arena_take(a, d->dim_k, 1, size);
+    t->plain_keys = rpi_arena_take(a, d->len_k, d->dim_k, size);
+    t->keys = rpi_arena_take(a, d->len_k, d->dim_k, size);
+    t->inside = rpi_arena_take(a, d->len_k, 1, size);
+    t->biased = rpi_arena_take(a, d->len_k, 1, size);
+    t->score = rpi_arena_take(a, d->len_k, 1, size);
+    t->row.curve = rpi_arena_take(a, d->len_k, 1, size);
+    t->row.curve_after = rpi_arena_take(a, d->len_k, 1, size);
+    t->term = rpi_arena_take(a, d->n_terms, 1, sizeof *t->term);
+}
+
+rp_status rpi_tangent_row_alloc(rpi_tangent_row *t, const rp_plan *plan, const rpi_args *args,
+                                const rpi_tangents *given)
+{
+    const rp_desc *d = &args->desc;
+    memset(t, 0, sizeof *t);
+    rp_status status = rpi_row_alloc(&t->row, plan, args);
+    if (status != RP_OK)
+        return status;
+    lay_out(t, d);
+    status = rpi_arena_alloc(&t->memory, true, "a row of tangents");
+    if (status != RP_OK) {
+        rpi_row_free(&t->row);
+        return status;
+    }
+    lay_out(t, d);
+    t->given = given;
+    t->keys_b = t->keys_g = -1;
+    for (int32_t n = 0; n < d->n_terms; n++) {
+        memcpy(t->term[n].array, given->term[n], sizeof given->term[n]);
+        t->term[n].q = t->plain_q;
+        t->term[n].along = &t->sum;
+    }
+    return status;
+}
+
+void rpi_tangent_row_free(rpi_tangent_row *t)
+{
+    rpi_arena_free(&t->memory);
+    rpi_row_free(&t->row);
+}
+
+/* Data shared by the tasks of rpi_ref_jvp. A task computes some rows of one head. */
+typedef struct jvp {
+    const rpi_args *args;
+    const rpi_tangents *tangents;
+    rpi_progress *progress;
+    rpi_tangent_row *rows; /* [threads] */
+} jvp;
+
+enum { ROWS_PER_TASK = 16 };
+
+static int64_t tasks_of_head(const rp_desc *d)
+{
+    return (d->len_q + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
+}
+
+static void jvp_task(void *context, int64_t n, int32_t worker)
+{
+    const jvp *all = context;
+    const rp_desc *d = &all->args->desc;
+    const rpi_view *out = &all->tangents->out, *lse = &all->tangents->lse;
+    rpi_tangent_row *t = &all->rows[worker];
+    const int64_t tasks = tasks_of_head(d), head = n / tasks, first = n % tasks * ROWS_PER_TASK;
+    for (int64_t i = first; i < rpi_min(first + ROWS_PER_TASK, d->len_q); i++) {
+        const int64_t b = head / d->heads, h = head % d->heads;
+        rpi_tangent_row_at(t, b, h, i);
+        if (out->data)
+            rpi_tangent_row_out(t, t->row.out);
+        for (int64_t c = 0; out->data && c < d->dim_v; c++)
+            rpi_put(out->data, out->dtype, rpi_index(out, b, h, i, c), t->row.out[c]);
+        if (lse->data)
+            rpi_put(lse->data, lse->dtype, rpi_index(lse, b, h, i, 0), t->lse);
+    }
+    rpi_progress_step(all->progress);
+}
+
+rp_status rpi_ref_jvp(const rp_plan *plan, const rpi_args *args, const rpi_tangents *tangents, rp_pool *pool,
+                      rpi_progress *progress)
+{
+    const rp_desc *d = &args->desc;
+    const int32_t threads = rp_pool_threads(pool);
+    const int64_t tasks = d->batch * d->heads * tasks_of_head(d);
+    jvp all = {.args = args, .tangents = tangents, .progress = progress};
+    rpi_arena memory = {0};
+    all.rows = rpi_arena_take(&memory, threads, 1, sizeof *all.rows);
+    /* zeroed, so that rows that were not allocated can be freed */
+    rp_status status = rpi_arena_alloc(&memory, true, "the tangents of the reference path");
+    if (status != RP_OK)
+        return status;
+    all.rows = rpi_arena_take(&memory, threads, 1, sizeof *all.rows);
+    for (int32_t n = 0; status == RP_OK && n < threads; n++)
+        status = rpi_tangent_row_alloc(&all.rows[n], plan, args, tangents);
+    if (status == RP_OK) {
+        progress->total += tasks;
+        rpi_pool_run_until(pool, tasks, jvp_task, &all, &progress->stop);
+        status = rpi_progress_status(progress);
+    }
+    for (int32_t n = 0; n < threads; n++)
+        rpi_tangent_row_free(&all.rows[n]);
+    rpi_arena_free(&memory);
+    return status;
+}

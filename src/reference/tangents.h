@@ -1,0 +1,53 @@
+/* reference/tangents.h -- one query row of the reference path with the tangents of its scores, its logarithm of the row
+ * sum and its output, in double. Independent of the fast path.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef RELPOS_TANGENTS_H
+#define RELPOS_TANGENTS_H
+#include "row.h"
+
+/* A row, and its tangents: the derivatives along given tangents of q, k, v and the learned arrays. */
+typedef struct rpi_tangent_row {
+    rpi_row row;
+    const rpi_tangents *given;
+    double *plain_q, *q;       /* [Dk] tangent of the query before and after rotation */
+    double *plain_keys, *keys; /* [Lk][Dk] tangents of the keys of batch entry keys_b and kv head keys_g */
+    int64_t keys_b, keys_g;
+    double *inside; /* [Lk] tangent of the argument of the softcap before the biases */
+    double *biased; /* [Lk] tangent of the argument of the softcap after the biases */
+    double *score;  /* [Lk] tangent of the score */
+    double lse;     /* tangent of lse: sum_j w_j score_j, the sink included */
+    double sink;    /* tangent of the sink */
+    double sum;     /* rpi_sums.along of all terms */
+    rpi_sums *term; /* [n_terms] tangents of the arrays of each term */
+    rpi_arena memory;
+} rpi_tangent_row;
+
+rp_status rpi_tangent_row_alloc(rpi_tangent_row *t, const rp_plan *plan, const rpi_args *args,
+                                const rpi_tangents *given);
+void rpi_tangent_row_free(rpi_tangent_row *t);
+/* Compute the scores and weights of row (b, h, i), and all tangents. */
+void rpi_tangent_row_at(rpi_tangent_row *t, int64_t b, int64_t h, int64_t i);
+/* Compute the tangent of out [Dv]. */
+void rpi_tangent_row_out(rpi_tangent_row *t, double *out);
+/* Return an element of a tangent, 0 if the tangent is absent. */
+double rpi_tangent_at(const rpi_view *v, int64_t a, int64_t b, int64_t c, int64_t d);
+
+/* Channel c of a product of a term of form VEC: of the row (query or key) and of the vector, with their tangents. */
+typedef struct rpi_channel {
+    double row, vec, row_tangent, vec_tangent;
+} rpi_channel;
+rpi_channel rpi_tangent_channel(rpi_tangent_row *t, const rpi_pair *p, const rpi_product *product, int64_t e,
+                                int64_t c);
+
+/* Value j of the row: its vector of a term of form VALVEC, if e >= 0. */
+typedef struct rpi_row_vector {
+    rpi_pair pair;
+    const rpi_product *product;
+    int64_t e;
+} rpi_row_vector;
+rpi_row_vector rpi_row_vector_of(const rpi_row *r, int64_t j);
+/* Return channel c of v_j + relval(i,j), or of its tangent. */
+double rpi_row_vector_value(const rpi_row *r, const rpi_row_vector *v, int64_t j, int64_t c);
+double rpi_row_vector_tangent(rpi_tangent_row *t, const rpi_row_vector *v, int64_t j, int64_t c);
+
+#endif

@@ -1,0 +1,235 @@
+/* test_derivative_arguments.c -- wrong arguments of rp_jvp: each mistake returns its status and an error that names it,
+ * nothing is written, and every allocation may fail.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "tests/api/refusals.h"
+#include "tests/laws/tangents.h"
+#include "tests/starve.h"
+
+static const char *const slip_text =
+    "bwd:f32:b2h4g2q5k7d8v6:t5,buckets=8,q_positions=x+dense+relkey,left=2,right=1+alibi:mask";
+static double room[4096];
+
+static rp_status call_jvp(const rp_plan *plan, const slip *s)
+{
+    return rp_jvp(plan, &s->p.t, &s->x);
+}
+
+#define JVP_SLIP(change, status, field, value)                                                                         \
+    do {                                                                                                               \
+        slip s;                                                                                                        \
+        slip_begin(&s, slip_text);                                                                                     \
+        s.call = call_jvp;                                                                                             \
+        s.x = tangents_of(&s.p, 3, RP_F32, RP_F32);                                                                    \
+        slip_output(&s, &s.x.out);                                                                                     \
+        slip_output(&s, &s.x.lse);                                                                                     \
+        rp_tensors *t = &s.p.t;                                                                                        \
+        rp_tangents *x = &s.x;                                                                                         \
+        (void)t, (void)x;                                                                                              \
+        change;                                                                                                        \
+        slip_end(&s, status, field, value);                                                                            \
+    } while (0)
+
+static void absent_arrays_are_named(void **state)
+{
+    const int64_t pairs[4] = {2, 4, 5, 7}, slopes[1] = {4}, positions[1] = {5};
+    const void *pages[2] = {room, room};
+    (void)state;
+    JVP_SLIP(x->size--, RP_E_ARG, "tangents", NULL);
+    JVP_SLIP(t->size--, RP_E_ARG, "tensors", NULL);
+    JVP_SLIP(t->q.data = NULL, RP_E_ARG, "q", NULL);
+    JVP_SLIP(t->v.data = NULL, RP_E_ARG, "of v was given without its array", NULL);
+    JVP_SLIP(t->v.data = x->v.data = NULL, RP_E_ARG, "v is missing", NULL);
+    JVP_SLIP(x->out.data = x->lse.data = NULL, RP_E_ARG, "tangents has no output", NULL);
+    JVP_SLIP(t->term[0][0].data = NULL, RP_E_ARG, "term[0].table", NULL);
+    JVP_SLIP(t->weights = rp_array_of(room, RP_F32, 4, pairs), RP_E_ARG, "output other than out and lse", "rp_jvp");
+    JVP_SLIP(t->entropy = rp_array_of(room, RP_F32, 3, pairs), RP_E_ARG, "output other than out and lse", "rp_jvp");
+    JVP_SLIP(x->term[0][1] = rp_array_of(room, RP_F32, 1, positions), RP_E_ARG, "the tangent of term[0].q_positions",
+             "not learned");
+    JVP_SLIP(x->term[3][0] = rp_array_of(room, RP_F32, 1, slopes), RP_E_ARG, "the tangent of term[3].slopes",
+             "without its array");
+    JVP_SLIP((t->k.data = t->v.data = x->k.data = x->v.data = NULL, t->pages.k = t->pages.v = pages, t->pages.page = 7,
+              t->pages.per_batch = 1, t->pages.len_k = 7, t->pages.k_key = t->pages.v_key = 8),
+             RP_E_UNSUPPORTED, "pages were given", "rp_jvp");
+}
+
+static void ranges_are_refused(void **state)
+{
+    problem p;
+    rp_plan *plan;
+    (void)state;
+    EACH_ISA(isa)
+    {
+        pose(&p, 1, "bwd:f32:b1h2q5k600d4");
+        rp_tangents x = tangents_of(&p, 3, RP_F32, RP_F32);
+        p.desc.isa = isa;
+        good(rp_plan_create(&plan, &p.desc));
+        p.t.out.data = p.t.lse.data = NULL;
+        p.t.key_to = 512;
+        p.t.k.shape[2] = p.t.v.shape[2] = 512;
+        said(rp_jvp(plan, &p.t, &x), RP_E_UNSUPPORTED, "a range of keys or rows", NULL);
+        rp_plan_destroy(plan);
+        problem_free(&p);
+    }
+}
+
+static const struct {
+    const char *name;
+    size_t offset;
+} all[] = {
+    {"the tangent of out", offsetof(rp_tangents, out)},
+    {"the tangent of lse", offsetof(rp_tangents, lse)},
+    {"the tangent of q", offsetof(rp_tangents, q)},
+    {"the tangent of k", offsetof(rp_tangents, k)},
+    {"the tangent of v", offsetof(rp_tangents, v)},
+    {"the tangent of term[0].table", offsetof(rp_tangents, term)},
+    {"the tangent of term[1].bias", offsetof(rp_tangents, term) + sizeof(rp_array) * RP_MAX_ARRAYS},
+    {"the tangent of term[2].table", offsetof(rp_tangents, term) + 2 * sizeof(rp_array) * RP_MAX_ARRAYS},
+};
+enum { INPUTS = 2, ALL = sizeof all / sizeof *all }; /* outputs come first */
+
+#define ARRAY ((rp_array *)(void *)((char *)x + all[n].offset))
+
+static void each_tangent_is_checked(void **state)
+{
+    (void)state;
+    for (int n = 0; n < ALL; n++) {
+        const char *name = all[n].name;
+        JVP_SLIP(ARRAY->shape[0]++, RP_E_SHAPE, name, NULL);
+        JVP_SLIP(ARRAY->shape[1]--, RP_E_SHAPE, name, NULL);
+        JVP_SLIP(ARRAY->ndim--, RP_E_SHAPE, name, NULL);
+        JVP_SLIP(ARRAY->dtype = RP_I32, RP_E_ARG, name, NULL);
+        JVP_SLIP(ARRAY->dtype = (rp_dtype)13, RP_E_ARG, name, NULL);
+        JVP_SLIP(ARRAY->data = (char *)ARRAY->data + 2, RP_E_ARG, name, NULL);
+        JVP_SLIP(ARRAY->stride[0] = INT64_MAX, RP_E_OVERFLOW, name, NULL);
+        if (n == 0 || (n >= INPUTS && n < INPUTS + 3))
+            JVP_SLIP(ARRAY->stride[3] = 2, RP_E_STRIDE, name, NULL);
+    }
+}
+
+static void outputs_overlap_nothing(void **state)
+{
+    (void)state;
+    for (int n = 0; n < INPUTS; n++) {
+        const char *name = all[n].name;
+        JVP_SLIP(ARRAY->stride[0] = 0, RP_E_STRIDE, name, NULL);
+        JVP_SLIP(ARRAY->data = t->q.data, RP_E_OVERLAP, name, "overlaps q");
+        JVP_SLIP(ARRAY->data = t->term[1][0].data, RP_E_OVERLAP, name, "overlaps term[1].bias");
+        JVP_SLIP(ARRAY->data = t->mask[0].data, RP_E_OVERLAP, name, "overlaps mask[0]");
+        JVP_SLIP(ARRAY->data = t->out.data, RP_E_OVERLAP, name, "overlaps out");
+        JVP_SLIP(ARRAY->data = x->q.data, RP_E_OVERLAP, name, "overlaps the tangent of q");
+        JVP_SLIP(ARRAY->data = x->term[0][0].data, RP_E_OVERLAP, name, "overlaps the tangent of term[0].table");
+        JVP_SLIP(ARRAY->data = n ? x->out.data : x->lse.data, RP_E_OVERLAP, "the tangent of out overlaps",
+                 "the tangent of lse");
+    }
+}
+
+#undef ARRAY
+
+static void null_pointers_are_refused(void **state)
+{
+    problem p;
+    rp_plan *plan;
+    (void)state;
+    pose(&p, 1, "%s", slip_text);
+    rp_tangents x = tangents_of(&p, 3, RP_F32, RP_F32);
+    good(rp_plan_create(&plan, &p.desc));
+    said(rp_jvp(NULL, &p.t, &x), RP_E_ARG, "plan is NULL", NULL);
+    said(rp_jvp(plan, NULL, &x), RP_E_ARG, "tensors is NULL", NULL);
+    said(rp_jvp(plan, &p.t, NULL), RP_E_ARG, "tangents is NULL", NULL);
+    rp_plan_destroy(plan);
+    problem_free(&p);
+}
+
+/* Make each allocation of a call fail: it must return RP_E_NOMEM, write nothing and leave no block behind. */
+static void a_call_without_memory_writes_nothing(void **state)
+{
+    slip s;
+    rp_plan *plan;
+    (void)state;
+    slip_begin(&s, "bwd:f32:b2h4g2q7k7d8v6:t5,buckets=8+forget+rope+fire,c=1,L=4,width=5:segments");
+    s.x = tangents_of(&s.p, 3, RP_F32, RP_F32);
+    good(rp_plan_create(&plan, &s.p.desc));
+    good(rp_pool_create(&s.p.t.pool, 2));
+    good(rp_jvp(plan, &s.p.t, &s.x)); /* starts the threads */
+    slip_output(&s, &s.x.out);
+    slip_output(&s, &s.x.lse);
+    int refused = 0;
+    for (long n = 1, last = 1; STARVES && last >= n - 1; n++) {
+        const long blocks = starve_blocks;
+        starve(n, false);
+        const rp_status status = rp_jvp(plan, &s.p.t, &s.x);
+        last = starve_end();
+        if (last < n) {
+            good(status);
+            continue;
+        }
+        said(status, RP_E_NOMEM, "memory", NULL);
+        assert_int_equal(starve_blocks, blocks);
+        for (int m = 0; m < s.n; m++)
+            for (size_t c = 0; c < s.bytes[m]; c++)
+                assert_int_equal(s.memory[m][c], 0xa5);
+        refused++;
+    }
+    print_message("%d allocations failed\n", refused);
+    assert_true(!STARVES || refused >= 6);
+    rp_pool_destroy(s.p.t.pool);
+    rp_plan_destroy(plan);
+    problem_free(&s.p);
+}
+
+/* Sizes that do not fit in 63 bits are refused before anything is allocated. */
+static void memory_beyond_63_bits_is_refused(void **state)
+{
+    static const float ones[2] = {1, 1};
+    static float out[1];
+    const int64_t many = (int64_t)1 << 58, one[4] = {1, 1, 1, 1}, keys[4] = {1, 1, many, 1};
+    rp_tensors t = rp_tensors_init();
+    rp_tangents x = rp_tangents_init();
+    rp_desc d = rp_desc_init(1, 1, 1, many, 1);
+    rp_plan *plan;
+    (void)state;
+    t.q = rp_array_of(ones, RP_F32, 4, one);
+    t.k = t.v = rp_array_of(ones, RP_F32, 4, keys);
+    t.k.stride[2] = t.v.stride[2] = 0;
+    x.out = rp_array_of(out, RP_F32, 4, one);
+    good(rp_plan_create(&plan, &d));
+    const rp_status status = rp_jvp(plan, &t, &x);
+    assert_true(status == RP_E_OVERFLOW || status == RP_E_NOMEM);
+    rp_plan_destroy(plan);
+}
+
+static int cancel(void *context, double fraction)
+{
+    (void)fraction;
+    return ++*(int *)context;
+}
+
+static void a_call_can_be_cancelled(void **state)
+{
+    problem p;
+    rp_plan *plan;
+    int calls = 0;
+    (void)state;
+    pose(&p, 1, "bwd:f32:b2h4q40k40d4");
+    rp_tangents x = tangents_of(&p, 3, RP_F32, RP_F32);
+    p.t.progress = cancel;
+    p.t.progress_context = &calls;
+    good(rp_pool_create(&p.t.pool, 1));
+    good(rp_plan_create(&plan, &p.desc));
+    assert_int_equal(rp_jvp(plan, &p.t, &x), RP_E_CANCELLED);
+    assert_int_equal(calls, 1);
+    rp_pool_destroy(p.t.pool);
+    rp_plan_destroy(plan);
+    problem_free(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(absent_arrays_are_named),          cmocka_unit_test(ranges_are_refused),
+        cmocka_unit_test(each_tangent_is_checked),          cmocka_unit_test(outputs_overlap_nothing),
+        cmocka_unit_test(null_pointers_are_refused),        cmocka_unit_test(a_call_without_memory_writes_nothing),
+        cmocka_unit_test(memory_beyond_63_bits_is_refused), cmocka_unit_test(a_call_can_be_cancelled),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

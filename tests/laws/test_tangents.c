@@ -1,0 +1,327 @@
+/* test_tangents.c -- tangents of out and lse: against central differences, against gradients, and what must not change
+ * a bit of them.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "tests/laws/tangents.h"
+
+static double worst_difference, worst_product;
+
+/* Move every array by `step` times its tangent from `kept`. */
+static void move(problem *p, rp_tangents *x, double *const *kept, double step)
+{
+    for (int n = 0; n < GRADIENTS; n++)
+        for (int64_t e = 0; kept[n] && e < problem_size(tangent(x, n)); e++)
+            set(source_of(&p->t, n), e, kept[n][e] + step * at(tangent(x, n), e));
+}
+
+/* Compute (f(+h) - f(-h)) / 2h of out and lse, extrapolated from h and h/2. */
+static void differences(problem *p, rp_tangents *x, double h, rp_array *out, rp_array *lse)
+{
+    double *kept[GRADIENTS] = {NULL};
+    rp_array *const to[2] = {out, lse}, *const of[2] = {&p->t.out, &p->t.lse};
+    static const double step[4] = {1, -1, 0.5, -0.5}, factor[4] = {-1 / 6.0, 1 / 6.0, 4 / 3.0, -4 / 3.0};
+    for (int n = 0; n < GRADIENTS; n++)
+        if (tangent(x, n)->data)
+            kept[n] = copy_of(source_of(&p->t, n));
+    for (int s = 0; s < 4; s++) {
+        move(p, x, kept, step[s] * h);
+        attend(p, "reference");
+        for (int m = 0; m < 2; m++)
+            for (int64_t e = 0; e < problem_size(of[m]); e++) {
+                const double value = at(of[m], e) == -INFINITY ? 0 : at(of[m], e); /* lse of a row without keys */
+                set(to[m], e, at(to[m], e) + factor[s] * value / h);
+            }
+    }
+    move(p, x, kept, 0);
+    for (int n = 0; n < GRADIENTS; n++)
+        free(kept[n]);
+}
+
+static double largest(const rp_array *a)
+{
+    double most = 0;
+    for (int64_t e = 0; e < problem_size(a); e++)
+        most = at(a, e) == -INFINITY ? most : fmax(most, fabs(at(a, e)));
+    return most;
+}
+
+/* The differences are off by a multiple of h^4, 1e-12, times the fifth derivative, and by the rounding of the values
+ * divided by h. */
+static void equal_differences(problem *p)
+{
+    rp_tangents x = tangents_of(p, 3, RP_F64, RP_F64);
+    rp_array out = array_in(p, RP_F64, 4, x.out.shape), lse = array_in(p, RP_F64, 3, x.lse.shape);
+    double h = 0x1p-10;
+    for (int32_t n = 0; n < p->desc.n_terms; n++)
+        if (p->terms[n].kind == RP_TERM_FIRE) /* smooth only between the kinks of its ReLU */
+            h = 0x1p-15;
+    differences(p, &x, h, &out, &lse);
+    jvp(p, "reference", &x);
+    const struct {
+        const char *name;
+        const rp_array *got, *want, *of;
+    } both[] = {{"out", &x.out, &out, &p->t.out}, {"lse", &x.lse, &lse, &p->t.lse}};
+    for (int m = 0; m < 2; m++) {
+        const double most = largest(both[m].want), lost = 32 * 0x1p-52 * (1 + largest(both[m].of)) / h;
+        for (int64_t e = 0; e < problem_size(both[m].want); e++) {
+            const double error = fabs(at(both[m].got, e) - at(both[m].want, e)), tolerance = 1e-9 * most + lost;
+            worst_difference = fmax(worst_difference, error / tolerance);
+            if (!(error <= tolerance))
+                wrong(p, "reference", "the tangent of %s[%lld] is %.12g, by differences %.12g", both[m].name,
+                      (long long)e, at(both[m].got, e), at(both[m].want, e));
+        }
+    }
+}
+
+static void tangents_equal_differences(void **state)
+{
+    (void)state;
+    each_problem(equal_differences);
+    print_message("against differences: largest error / tolerance %.3g\n", worst_difference);
+}
+
+/* <dout, out'> + <dlse, lse'> is the sum of the products of all gradients with their tangents. Both sides add the same
+ * products in another order, so both have errors of at most the bounds of the gradients times the tangents, besides the
+ * roundings of the sums. */
+static void agree_with_gradients(problem *p)
+{
+    rp_tangents x = tangents_of(p, 5, RP_F64, RP_F64);
+    rp_grads bounds = gradients_like(p, RP_F64);
+    rp_plan *plan;
+    int64_t elements = problem_size(&x.out) + problem_size(&x.lse);
+    double size = 0, by_gradients = 0, bound = 0;
+    drop_weight_gradients(p);
+    for (int n = 1; n < OUTPUT_GRADIENTS; n++)
+        output_gradient(&bounds, n)->data = NULL;
+    jvp(p, "reference", &x);
+    backward(p, "reference", &p->g, false);
+    rp_tensors t = p->t;
+    t.out.data = t.lse.data = NULL;
+    good(rp_plan_create(&plan, &p->desc));
+    good(rp_gradient_bound(plan, &t, &bounds));
+    rp_plan_destroy(plan);
+    const double by_tangents = dot(&p->g.dout, &x.out, &size) + dot(&p->g.dlse, &x.lse, &size);
+    for (int n = 0; n < GRADIENTS; n++) {
+        const rp_array *g = gradient(&p->g, n), *s = tangent(&x, n), *b = gradient(&bounds, n);
+        by_gradients += dot(g, s, &size);
+        elements += g->data ? problem_size(g) : 0;
+        for (int64_t e = 0; g->data && e < problem_size(g); e++)
+            bound += at(b, e) * fabs(at(s, e));
+    }
+    const double error = fabs(by_tangents - by_gradients), tolerance = 2 * bound + 0x1p-53 * (double)elements * size;
+    worst_product = fmax(worst_product, tolerance > 0 ? error / tolerance : 0);
+    if (!(error <= tolerance))
+        wrong(p, "reference", "the tangents give %.17g, the gradients %.17g: more than %.3g apart", by_tangents,
+              by_gradients, tolerance);
+}
+
+static void tangents_agree_with_gradients(void **state)
+{
+    (void)state;
+    each_problem(agree_with_gradients);
+    print_message("against gradients: largest error / bound %.3g\n", worst_product);
+}
+
+static void same_tangents(problem *p, const char *isa, const char *what, const rp_tangents *a, const rp_tangents *b)
+{
+    same_numbers(p, isa, what, &a->out, &b->out);
+    same_numbers(p, isa, what, &a->lse, &b->lse);
+}
+
+/* Move the elements of an array to a layout with gaps, from the last batch entry to the first. */
+static rp_array scattered(problem *p, const rp_array *a)
+{
+    rp_array to = *a;
+    if (!a->data || a->ndim == 0)
+        return to;
+    const int64_t n = problem_size(a), row = a->shape[a->ndim - 1], size = (int64_t)rp_dtype_size(a->dtype);
+    char *base = problem_alloc(p, (size_t)(2 * n * size + 64));
+    assert_non_null(base);
+    for (int32_t x = 0; x < a->ndim - 1; x++)
+        to.stride[x] *= 2;
+    to.data = base;
+    for (int64_t e = 0; e < n; e += row)
+        memcpy(base + 2 * e * size, (char *)a->data + e * size, (size_t)(row * size));
+    return to;
+}
+
+static void gathered(const rp_array *a, const rp_array *to)
+{
+    const int64_t row = to->shape[to->ndim - 1], size = (int64_t)rp_dtype_size(to->dtype);
+    for (int64_t e = 0; e < problem_size(to); e += row)
+        memcpy((char *)to->data + e * size, (char *)a->data + 2 * e * size, (size_t)(row * size));
+}
+
+/* The instruction set, the number of threads, strides, maximum lengths in the plan, and whether the other output is
+ * computed change no bit. */
+static void nothing_changes_a_bit(void **state)
+{
+    problem p;
+    (void)state;
+    for (int n = 0; n < SUMS; n++) {
+        pose(&p, 5, "bwd:%s:%s", rp_dtype_name((rp_dtype)(n % 4)), sums[n]);
+        const rp_dtype type = n % 2 ? RP_F64 : p.desc.dtype;
+        rp_tangents want = tangents_of(&p, 6, p.desc.dtype, type), got = want;
+        got.out = array_in(&p, type, 4, want.out.shape);
+        got.lse = array_in(&p, type, 3, want.lse.shape);
+        p.t.out.data = p.t.lse.data = NULL;
+        jvp(&p, "reference", &want);
+        EACH_ISA(isa)
+        {
+            jvp(&p, isa, &got);
+            same_tangents(&p, isa, "another instruction set", &want, &got);
+        }
+        for (int32_t threads = 1; threads < 6; threads += 2) {
+            good(rp_pool_create(&p.t.pool, threads));
+            jvp(&p, "generic", &got);
+            same_tangents(&p, "generic", "another number of threads", &want, &got);
+            rp_pool_destroy(p.t.pool);
+            p.t.pool = NULL;
+        }
+        rp_tangents apart = got;
+        for (int m = 0; m < GRADIENTS; m++)
+            if (tangent(&got, m)->data)
+                *tangent(&apart, m) = m == 1 && n % 2 ? transposed(&p, &got.k) : scattered(&p, tangent(&got, m));
+        apart.out = scattered(&p, &got.out);
+        apart.lse = scattered(&p, &got.lse);
+        jvp(&p, "generic", &apart);
+        gathered(&apart.out, &got.out);
+        gathered(&apart.lse, &got.lse);
+        same_tangents(&p, "generic", "other strides", &want, &got);
+        const rp_array out = got.out, lse = got.lse;
+        got.out.data = NULL;
+        jvp(&p, "generic", &got);
+        got.out = out;
+        got.lse.data = NULL;
+        jvp(&p, "generic", &got);
+        got.lse = lse;
+        same_tangents(&p, "generic", "one output at a time", &want, &got);
+        if (!strstr(sums[n], "grid")) {
+            p.desc.flexible = 1;
+            p.desc.len_q += 70;
+            p.desc.len_k += 400;
+            jvp(&p, "generic", &got);
+            same_tangents(&p, "generic", "a flexible plan", &want, &got);
+        }
+        problem_free(&p);
+    }
+}
+
+/* Results of f16, bf16 and f32 arrays are those of the same numbers in f64, rounded once. */
+static void types_only_round(void **state)
+{
+    problem p;
+    (void)state;
+    for (int n = 0; n < TERMS; n++)
+        for (rp_dtype type = RP_F32; type <= RP_BF16; type++) {
+            if (type == RP_F64)
+                continue;
+            pose(&p, 9, "bwd:%s:%s:%s:causal+softcap=2", rp_dtype_name(type),
+                 terms[n].sizes ? terms[n].sizes : small[n % SMALL], terms[n].text);
+            rp_tangents x = tangents_of(&p, 7, type, type), y = tangents_of(&p, 7, RP_F64, RP_F64);
+            p.t.out.data = p.t.lse.data = NULL;
+            jvp(&p, "reference", &x);
+            for (int m = 0; m < GRADIENTS; m++) {
+                rp_array *a = source_of(&p.t, m);
+                if (!tangent(&x, m)->data)
+                    continue;
+                for (int which = 0; which < 2; which++) {
+                    rp_array *from = which ? tangent(&x, m) : a, to = array_in(&p, RP_F64, from->ndim, from->shape);
+                    good(rp_convert(to.data, RP_F64, from->data, type, problem_size(from)));
+                    *(which ? tangent(&y, m) : a) = to;
+                }
+            }
+            p.desc.dtype = RP_F64;
+            jvp(&p, "reference", &y);
+            for (int m = 0; m < 2; m++) {
+                const rp_array *wide = m ? &y.lse : &y.out, *narrow = m ? &x.lse : &x.out;
+                rp_array rounded = array_in(&p, type, wide->ndim, wide->shape);
+                good(rp_convert(rounded.data, type, wide->data, RP_F64, problem_size(wide)));
+                same_numbers(&p, "reference", m ? "lse in f64, rounded" : "out in f64, rounded", &rounded, narrow);
+            }
+            problem_free(&p);
+        }
+}
+
+enum { L = 12, KEY = 5, ROW = 7 };
+
+/* Rows without keys have tangents of 0. NaN in what is masked changes nothing, and NaN in one row of the tangent of q
+ * reaches only this row. */
+static void masked_pairs_have_no_effect(void **state)
+{
+    static const char *const texts[] = {"t5,buckets=8,max_distance=20+dense",
+                                        "relkey,left=3,right=3+relval,left=3,right=3",
+                                        "rope+alibi,slopes=x",
+                                        "xl",
+                                        "deberta,span=5",
+                                        "fire,c=1,L=4,width=3",
+                                        "sink"};
+    problem p;
+    (void)state;
+    for (size_t n = 0; n < sizeof texts / sizeof *texts; n++) {
+        pose(&p, 11, "bwd:f64:b1h2q%dk%dd6v5:%s:mask", L, L, texts[n]);
+        uint8_t *mask = p.t.mask[0].data;
+        for (int64_t x = 0; x < 2 * L * L; x++)
+            mask[x] &= !(x % L == KEY || x / L % L == ROW);
+        rp_tangents x = tangents_of(&p, 8, RP_F64, RP_F64), again = x;
+        again.out = array_in(&p, RP_F64, 4, x.out.shape);
+        again.lse = array_in(&p, RP_F64, 3, x.lse.shape);
+        jvp(&p, "reference", &x);
+        for (int64_t h = 0; h < 2; h++) {
+            for (int64_t c = 0; c < 6; c++) {
+                set(&x.k, (h * L + KEY) * 6 + c, NAN);
+                set(&p.t.k, (h * L + KEY) * 6 + c, c % 2 ? NAN : INFINITY);
+                set(&x.q, (h * L + ROW) * 6 + c, NAN);
+            }
+            for (int64_t c = 0; c < 5; c++) {
+                set(&x.v, (h * L + KEY) * 5 + c, INFINITY);
+                set(&p.t.v, (h * L + KEY) * 5 + c, NAN);
+                if (at(&x.out, (h * L + ROW) * 5 + c) != 0)
+                    wrong(&p, "reference", "the tangent of a masked row is not 0");
+            }
+            const double lse = at(&x.lse, h * L + ROW);
+            if (lse != (strcmp(texts[n], "sink") == 0 ? at(&x.term[0][0], h) : 0))
+                wrong(&p, "reference", "the tangent of lse of a masked row is %g", lse);
+        }
+        again.q = x.q, again.k = x.k, again.v = x.v;
+        jvp(&p, "reference", &again);
+        same_tangents(&p, "reference", "NaN in what is masked", &x, &again);
+        set(&x.q, 3 * 6, NAN);
+        jvp(&p, "reference", &again);
+        for (int64_t e = 0; e < 2 * L * 5; e++)
+            if (e / 5 == 3 ? !isnan(at(&again.out, e)) : at(&again.out, e) != at(&x.out, e))
+                wrong(&p, "reference", "NaN in row 3 of the tangent of q: row %lld of out is %g", (long long)e / 5,
+                      at(&again.out, e));
+        problem_free(&p);
+    }
+}
+
+/* No keys, no queries or no batch entries. */
+static void empty_arrays_have_zero_tangents(void **state)
+{
+    static const char *const empty[] = {"b2h2q5k0d4", "b2h2q0k5d4", "b0h2q5k5d4"};
+    problem p;
+    (void)state;
+    for (int n = 0; n < 3; n++) {
+        pose(&p, 13, "bwd:f32:%s:t5+dense+relkey,left=1,right=1+relval,left=1,right=1+forget:causal", empty[n]);
+        rp_tangents x = tangents_of(&p, 3, RP_F32, RP_F32);
+        memset(x.out.data, 0x7f, (size_t)problem_size(&x.out) * 4);
+        memset(x.lse.data, 0x7f, (size_t)problem_size(&x.lse) * 4);
+        jvp(&p, "reference", &x);
+        double size = 0;
+        dot(&x.out, &x.out, &size);
+        dot(&x.lse, &x.lse, &size);
+        if (size != 0)
+            wrong(&p, "reference", "tangents of nothing are not 0");
+        problem_free(&p);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tangents_equal_differences),  cmocka_unit_test(tangents_agree_with_gradients),
+        cmocka_unit_test(nothing_changes_a_bit),       cmocka_unit_test(types_only_round),
+        cmocka_unit_test(masked_pairs_have_no_effect), cmocka_unit_test(empty_arrays_have_zero_tangents),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
