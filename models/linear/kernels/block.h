@@ -36,11 +36,20 @@ typedef void tiles(int rows, const tile *t);
 SHAPES(EACH_TYPE)
 #define TILE(TYPE, NAME, COLUMNS) (OWNS(TYPE) ? NAME##_tiles_##COLUMNS : NULL) /* NULL for types of another set */
 
+/* Return true if tiles of this type with `rows` rows may have `columns` columns. */
+static bool fits(linear_type type, int64_t rows, int64_t columns)
+{
+    if (type == LINEAR_Q8)
+        return !Q8_HELD(rows, 2) || Q8_HELD(rows, columns);
+    (void)rows;
+    return type != LINEAR_BLOCKS || columns != 2;
+}
+
 /* Return the widest tile for `rows` rows that has at most `columns` columns; set *width to its number of columns. */
 static tiles *widest(linear_type type, int64_t rows, int64_t columns, int64_t *width)
 {
 #define SHAPE(COLUMNS, MOST)                                                                                           \
-    if (columns >= (COLUMNS) && rows <= (MOST) && !(type == LINEAR_BLOCKS && (COLUMNS) == 2)) {                        \
+    if (columns >= (COLUMNS) && rows <= (MOST) && fits(type, rows, COLUMNS)) {                                         \
         static tiles *const each[] = {TILE(LINEAR_F32, f32, COLUMNS),      TILE(LINEAR_F16, f16, COLUMNS),             \
                                       TILE(LINEAR_BF16, bf16, COLUMNS),    TILE(LINEAR_INT8, int8, COLUMNS),           \
                                       TILE(LINEAR_INT4, int4, COLUMNS),    TILE(LINEAR_Q8, q8, COLUMNS),               \
@@ -76,7 +85,8 @@ static bool ends_itself(const tile *t, int64_t rows, int64_t columns)
     const linear_job *j = t->j;
     (void)rows;
     (void)columns;
-    return ((j->type == LINEAR_INT8 && INT8_ENDS(rows, columns)) || (j->type == LINEAR_F32 && t->group)) &&
+    return ((j->type == LINEAR_INT8 && INT8_ENDS(rows, columns)) || (j->type == LINEAR_F32 && t->group) ||
+            (j->type == LINEAR_Q8 && Q8_HELD(rows, columns))) &&
            (j->then == LINEAR_STORE || j->then == LINEAR_ADD || j->then == LINEAR_RELU);
 }
 

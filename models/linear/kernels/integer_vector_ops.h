@@ -50,6 +50,24 @@ static inline void vi_store_four(void *to, const vi *x, int32_t flip)
         vi_store_bytes((char *)to + c * VL, x[c] ^ flip);
 }
 #endif
+#ifndef vi_largest
+static inline int32_t vi_largest(vi x)
+{
+    int32_t most = x[0];
+    for (int c = 1; c < VL; c++)
+        most = x[c] > most ? x[c] : most;
+    return most;
+}
+#endif
+#ifndef vi_total
+static inline int32_t vi_total(vi x)
+{
+    int32_t sum = 0;
+    for (int c = 0; c < VL; c++)
+        sum += x[c];
+    return sum;
+}
+#endif
 #ifndef vi_madd /* add the two 16-bit products of each lane */
 static inline vi vi_madd(vi a, vi b)
 {

@@ -22,14 +22,12 @@ INLINE vf row_load(const float *x, int64_t i, int64_t n)
     return vf_load(lane);
 }
 
-/* Return the largest of VL numbers that are not negative; infinity or NaN if one is not finite. */
-static float lanes_max(vf x)
+/* Return the largest of VL numbers that are not negative; infinity or NaN if one is not finite. As integers, infinity
+ * and NaN are larger than all other numbers. */
+INLINE float lanes_max(vf x)
 {
-    int32_t lane[VL], bits = 0; /* as integers, infinity and NaN are larger than all other |x| */
+    const int32_t bits = vi_largest((vi)x);
     float most;
-    vf_store((float *)(void *)lane, x);
-    for (int c = 0; c < VL; c++)
-        bits = lane[c] > bits ? lane[c] : bits;
     memcpy(&most, &bits, sizeof most);
     return most;
 }
@@ -125,18 +123,23 @@ static void quantize_row(const linear_job *j, const float *x, char *row)
 static float quantize_group(const linear_job *j, const float *x, int64_t from, int8_t *to, char *bias)
 {
     vf in[LINEAR_GROUP / VL], most = vf_set1(0);
-    int32_t sum = 0;
+    vi q[LINEAR_GROUP / VL], sums = {0};
     FOR (c, LINEAR_GROUP / VL) {
         in[c] = row_load(x, from + c * VL, j->in);
         most = vf_larger(most, vf_abs(in[c]));
     }
     const float max = lanes_max(most);
     const bool finite = isfinite(max), zeros = !finite || max < QUANTIZED_TINY;
-    const vf over = vf_set1(zeros ? 0 : 127 / max), magic = vf_set1(0x1.8p23f);
-    FOR (c, LINEAR_GROUP / VL)
-        vi_store_bytes(to + c * VL, (vi)((zeros ? vf_set1(0) : in[c]) * over + magic));
-    for (int c = 0; Q8_UNSIGNED && c < LINEAR_GROUP; c++)
-        sum -= 128 * to[c];
+    const vf over = vf_set1(zeros ? 0 : 127 / max);
+    FOR (c, LINEAR_GROUP / VL) {
+        q[c] = vi_rounded((zeros ? vf_set1(0) : in[c]) * over);
+        sums += q[c] << 24 >> 24;
+        if (LINEAR_GROUP / VL < 4)
+            vi_store_bytes(to + c * VL, q[c]);
+        else if (c % 4 == 3)
+            vi_store_four(to + (c - 3) * VL, q + c - 3, 0);
+    }
+    const int32_t sum = Q8_UNSIGNED ? -128 * vi_total(sums) : 0;
     memcpy(bias, &sum, sizeof sum);
     return !finite ? NAN : zeros ? 0 : max / 127;
 }

@@ -12,6 +12,7 @@
  *                 6, so that all tiles of these blocks have one column. ADD_PRODUCTS adds the products of f32,
  *                 and signs.h lists the operations for bytes
  *   INT8_ENDS(rows, columns)   optional: true for int8 tiles that convert their sums to outputs in registers
+ *   Q8_HELD(rows, columns)     optional: true for q8 tiles that also hold the sums of all groups in registers
  *
  * A file may also define operations on integers (integer_vector_ops.h) if compiler vectors are slow. With LINEAR_AMX,
  * int8 uses AMX tiles, whose operations amx_block.h lists, and MR, MAX_ROWS and SHAPES are not used. */
@@ -23,6 +24,9 @@
 #endif
 #ifndef INT8_ENDS
 #define INT8_ENDS(rows, columns) 0
+#endif
+#ifndef Q8_HELD
+#define Q8_HELD(rows, columns) 0
 #endif
 #ifndef GROUP_ROWS
 #define GROUP_ROWS(type) MR

@@ -43,6 +43,31 @@ INLINE void rows_store(int rows, int n, const tile *t, vf sum[MAX_ROWS][MAX_VECT
         sums_store(n, sum[r], sums + r * LINEAR_PANEL);
 }
 
+/* Convert complete sums to outputs in registers, as int8_end does. */
+INLINE void floats_end(int rows, int n, const tile *t, bool add, vf sum[MAX_ROWS][MAX_VECTORS])
+{
+    const vf least = vf_set1(t->j->then == LINEAR_RELU ? 0 : -INFINITY);
+    const float *bias = t->bias + t->first * LINEAR_COLUMN;
+    FOR (r, rows) {
+        float *y = t->y + r * t->j->ldy;
+        FOR (c, n) {
+            const vf p = sum[r][c] + vf_load(bias + c * VL);
+            vf_store(y + c * VL, add ? (vf)(vf_load(y + c * VL) + p) : (vf)vf_max(least, p));
+        }
+    }
+}
+
+/* Store outputs or sums. */
+INLINE void floats_store(int rows, int n, const tile *t, vf sum[MAX_ROWS][MAX_VECTORS])
+{
+    if (!t->y)
+        rows_store(rows, n, t, sum);
+    else if (t->j->then == LINEAR_ADD)
+        floats_end(rows, n, t, true, sum);
+    else
+        floats_end(rows, n, t, false, sum);
+}
+
 /* Addresses of the next inputs of all rows. Three rows share one address. With one address per row there are too few
  * general registers, and compilers move addresses to vector registers. */
 typedef struct inputs {
@@ -144,20 +169,6 @@ INLINE void f32_lines(int lines, int rows, const float *x, const char *line, int
     }
 }
 
-/* Convert complete sums to outputs in registers, as int8_end does. */
-INLINE void f32_end(int rows, int n, const tile *t, bool add, vf sum[MAX_ROWS][MAX_VECTORS])
-{
-    const vf least = vf_set1(t->j->then == LINEAR_RELU ? 0 : -INFINITY);
-    const float *bias = t->bias + t->first * LINEAR_COLUMN;
-    FOR (r, rows) {
-        float *y = t->y + r * t->j->ldy;
-        FOR (c, n) {
-            const vf p = sum[r][c] + vf_load(bias + c * VL);
-            vf_store(y + c * VL, add ? (vf)(vf_load(y + c * VL) + p) : (vf)vf_max(least, p));
-        }
-    }
-}
-
 /* f32_tile for interleaved inputs and one column. */
 INLINE void f32_group(int rows, const tile *t)
 {
@@ -177,12 +188,7 @@ INLINE void f32_group(int rows, const tile *t)
         x += rows;
         line += step;
     }
-    if (!t->y)
-        rows_store(rows, LANES, t, sum);
-    else if (t->j->then == LINEAR_ADD)
-        f32_end(rows, LANES, t, true, sum);
-    else
-        f32_end(rows, LANES, t, false, sum);
+    floats_store(rows, LANES, t, sum);
 }
 #endif
 
@@ -448,6 +454,51 @@ INLINE void q8_group(int rows, const tile *t)
 }
 #endif
 
+/* Add the products of a group of q8 to integer sums. */
+INLINE void q8_lines(int rows, int n, const tile *t, int64_t k, const inputs *x, vi sum[MAX_ROWS][MAX_VECTORS])
+{
+    const char *line = line_at(t, k);
+    const int64_t step = line_step(t);
+    for (int l = 0; l < Q8_LINES; l++, line += step) {
+        wq w[MAX_VECTORS];
+        fetch(t, k + l - t->from);
+        FOR (c, n)
+            w[c] = wq_load(line + c * VL * 4);
+        ADD_ROWS(rows, n, sum, WQ_DOT, w, x4, x4_load(inputs_of(x, r) + 4 * l))
+    }
+}
+
+/* q8_tile for sets that hold the sums of a group and those of all groups in registers. */
+INLINE void q8_held(int rows, int n, const tile *t)
+{
+    const int64_t scale = 4 * linear_ceil(t->j->in, LINEAR_GROUP), group = linear_group_bytes(LINEAR_Q8, t->columns);
+    const char *scales = line_at(t, t->from) - linear_head_bytes(LINEAR_Q8, t->columns);
+    vf all[MAX_ROWS][MAX_VECTORS];
+    inputs x, words;
+    rows_load(rows, n, t, all);
+    inputs_begin(&x, rows, prepared_row(t->j, t->row) + 4 * t->from, t->j->row_bytes);
+    words_begin(&words, rows, t, t->from / Q8_LINES);
+    int64_t k = t->from;
+    do {
+        vi sum[MAX_ROWS][MAX_VECTORS];
+        FOR (r, rows) {
+            FOR (c, n)
+                sum[r][c] = vi_set1(inputs_of(&words, r));
+        }
+        q8_lines(rows, n, t, k, &x, sum);
+        FOR (r, rows) {
+            const vf a = (vf)vi_set1(inputs_of(&words, r) + scale);
+            FOR (c, n)
+                all[r][c] =
+                    vf_fma(vf_of_vi(sum[r][c]) * a, vf_load((const float *)(const void *)scales + c * VL), all[r][c]);
+        }
+        inputs_step(&x, rows, LINEAR_GROUP);
+        inputs_step(&words, rows, 4);
+        scales += group;
+    } while ((k += Q8_LINES) < t->end);
+    floats_store(rows, n, t, all);
+}
+
 INLINE void q8_tile(int rows, int columns, const tile *t)
 {
 #ifdef GROUPED
@@ -457,25 +508,22 @@ INLINE void q8_tile(int rows, int columns, const tile *t)
     }
 #endif
     const int n = columns * LANES;
-    const int64_t step = line_step(t), scale = 4 * linear_ceil(t->j->in, LINEAR_GROUP);
+    if (Q8_HELD(rows, columns)) {
+        q8_held(rows, n, t);
+        return;
+    }
+    const int64_t scale = 4 * linear_ceil(t->j->in, LINEAR_GROUP);
     inputs x, words;
     inputs_begin(&x, rows, prepared_row(t->j, t->row) + 4 * t->from, t->j->row_bytes);
     words_begin(&words, rows, t, t->from / Q8_LINES);
     for (int64_t k = t->from; k < t->end; k += Q8_LINES) {
         const int64_t group = k / Q8_LINES;
-        const char *line = line_at(t, k);
         vi sum[MAX_ROWS][MAX_VECTORS];
         FOR (r, rows) {
             FOR (c, n)
                 sum[r][c] = (vi){0};
         }
-        for (int l = 0; l < Q8_LINES; l++, line += step) {
-            wq w[MAX_VECTORS];
-            fetch(t, k + l - t->from);
-            FOR (c, n)
-                w[c] = wq_load(line + c * VL * 4);
-            ADD_ROWS(rows, n, sum, WQ_DOT, w, x4, x4_load(inputs_of(&x, r) + 4 * l))
-        }
+        q8_lines(rows, n, t, k, &x, sum);
         const char *scales =
             t->panel + group * linear_group_bytes(LINEAR_Q8, t->columns) + t->first * 4 * LINEAR_COLUMN;
         q8_add(rows, n, (const float *)(const void *)scales, &words, scale, sum, t->sums);

@@ -9,6 +9,20 @@ static inline void low_bytes(void *to, __m256i x)
     const __m256i four = _mm256_shuffle_epi8(x, _mm256_set1_epi32(0x0c080400)); /* low bytes of each half */
     _mm_storel_epi64(to, _mm_unpacklo_epi32(_mm256_castsi256_si128(four), _mm256_extracti128_si256(four, 1)));
 }
+#define vi_largest(x) largest((__m256i)(x))
+#define vi_total(x)   total((__m256i)(x))
+static inline int32_t largest(__m256i x)
+{
+    __m128i y = _mm_max_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    y = _mm_max_epi32(y, _mm_shuffle_epi32(y, 0x4e));
+    return _mm_cvtsi128_si32(_mm_max_epi32(y, _mm_shuffle_epi32(y, 0xb1)));
+}
+static inline int32_t total(__m256i x)
+{
+    __m128i y = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    y = _mm_add_epi32(y, _mm_shuffle_epi32(y, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(y, _mm_shuffle_epi32(y, 0xb1)));
+}
 #define vi_rounded(x)             ((vi)_mm256_cvtps_epi32(x))
 #define vi_store_four(p, x, flip) four_vectors(p, x, flip)
 /* Packing leaves four bytes of each vector in each half. */

@@ -5,6 +5,8 @@
 #define vi_store(p, v)            _mm512_storeu_si512(p, (__m512i)(v))
 #define vf_of_vi(x)               _mm512_cvtepi32_ps((__m512i)(x))
 #define vi_store_bytes(p, v)      _mm_storeu_si128((__m128i *)(void *)(p), _mm512_cvtepi32_epi8((__m512i)(v)))
+#define vi_largest(x)             _mm512_reduce_max_epi32((__m512i)(x))
+#define vi_total(x)               _mm512_reduce_add_epi32((__m512i)(x))
 #define vi_rounded(x)             ((vi)_mm512_cvtps_epi32(x))
 #define vi_store_four(p, x, flip) four_vectors(p, x, flip)
 /* Packing leaves four bytes of each vector in each 128 bits. */

@@ -36,6 +36,8 @@ extern const linear_ops linear_ops_avx512;
 typedef vi w8, x8, w4, x4, s4, wq;
 /* Tiles that cover all four columns of a panel convert sums to outputs in registers. */
 #define INT8_ENDS(rows, columns) ((columns) == 4)
+/* 6 x 2 sums of a group and as many of all groups take 24 of the 32 registers. */
+#define Q8_HELD(rows, columns) ((rows) > 3 && (columns) <= 2)
 #include "linear/kernels/template.h"
 RPI_TARGET_END
 #endif
