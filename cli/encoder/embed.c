@@ -120,18 +120,6 @@ static int run_in_team(const cli_command *self, int argc, char **argv)
     return cli_encoder_end(&r.encoder, code);
 }
 
-/* Return true if a path is a model of the T5 family, whose vectors `relpos t5 encode` writes. */
-static bool is_t5(const char *path)
-{
-    rp_t5 *model = NULL;
-    rp_t5_opening o = rp_t5_opening_init();
-    o.load = RP_T5_LOAD_TEXT;
-    o.no_tokenizer = 1;
-    const bool opened = rp_t5_open(&model, path, &o) == RP_OK;
-    rp_t5_close(model);
-    return opened;
-}
-
 static int run(const cli_command *self, int argc, char **argv)
 {
     request r = {.encoder = {.command = self->name}};
@@ -140,7 +128,7 @@ static int run(const cli_command *self, int argc, char **argv)
     const int code = cli_options(self, argc, argv, on_option, &r, args, 2, &n_args);
     if (code >= 0)
         return code;
-    if (n_args > 0 && is_t5(args[0]))
+    if (n_args > 0 && cli_is_t5(args[0]))
         return cli_t5_encode.run(&cli_t5_encode, argc, argv);
     return cli_team_run(self, argc, argv, run_in_team);
 }

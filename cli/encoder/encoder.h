@@ -49,12 +49,20 @@ typedef struct cli_encoder {
 int cli_encoder_option(cli_encoder *e, int key, const char *value);
 /* Check the output file (NULL: standard output), and open the model. */
 int cli_encoder_open(cli_encoder *e, const char *model, const char *output);
+/* Check that a file, which may be NULL or "-", is not one of the model. */
+int cli_encoder_keep(const cli_encoder *e, const char *output);
+/* In a team, compare the model with that of rank 0. */
+int cli_encoder_agree(const cli_encoder *e);
 /* Check the output file (NULL: standard output), open the records and the model, and check that all processes agree. */
 int cli_encoder_begin(cli_encoder *e, const char *model, const char *records, const char *output);
 /* Compute all records. */
 int cli_encoder_run(cli_encoder *e);
+/* Close the model. */
+void cli_encoder_close(cli_encoder *e);
 /* Close everything. Return `code`. */
 int cli_encoder_end(cli_encoder *e, int code);
 /* Print rp_encoder_last_error, or that a signal stopped the command. Return CLI_FAILED. */
 int cli_encoder_refused(const cli_encoder *e);
+/* Return true if a path is a model of the T5 family. */
+bool cli_is_t5(const char *path);
 #endif

@@ -1,6 +1,7 @@
 /* shared.c -- opening an encoder, and computing numbers for the texts of a file, for all commands that run encoders.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/encoder/encoder.h"
+#include "cli/t5/t5.h"
 #include "cli/team.h"
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,17 @@ int cli_encoder_option(cli_encoder *e, int key, const char *value)
     }
 }
 
+bool cli_is_t5(const char *path)
+{
+    rp_t5 *model = NULL;
+    rp_t5_opening o = rp_t5_opening_init();
+    o.load = RP_T5_LOAD_TEXT;
+    o.no_tokenizer = 1;
+    const bool opened = rp_t5_open(&model, path, &o) == RP_OK;
+    rp_t5_close(model);
+    return opened;
+}
+
 int cli_encoder_refused(const cli_encoder *e)
 {
     if (cli_stop_requested())
@@ -56,7 +68,7 @@ static int open_model(cli_encoder *e, const char *path)
     return CLI_OK;
 }
 
-static int keep_model(const cli_encoder *e, const char *output)
+int cli_encoder_keep(const cli_encoder *e, const char *output)
 {
     char safe[160];
     if (output == NULL || strcmp(output, "-") == 0 || !rp_encoder_reads(e->model, output))
@@ -65,8 +77,7 @@ static int keep_model(const cli_encoder *e, const char *output)
                      io_safe(safe, sizeof safe, output));
 }
 
-/* In a team, compare the model and the arguments with those of rank 0. */
-static int agree(const cli_encoder *e)
+int cli_encoder_agree(const cli_encoder *e)
 {
     char text[256];
     const rp_encoder_info *i = rp_encoder_about(e->model);
@@ -82,7 +93,7 @@ int cli_encoder_open(cli_encoder *e, const char *model, const char *output)
     int code = output != NULL ? cli_check_output("-o", output) : CLI_OK;
     if (code == CLI_OK)
         code = open_model(e, model);
-    return code == CLI_OK ? keep_model(e, output) : code;
+    return code == CLI_OK ? cli_encoder_keep(e, output) : code;
 }
 
 int cli_encoder_begin(cli_encoder *e, const char *model, const char *records, const char *output)
@@ -90,7 +101,15 @@ int cli_encoder_begin(cli_encoder *e, const char *model, const char *records, co
     int code = cli_team_rank() == 0 ? cli_records_open(&e->in, records, e->text) : CLI_OK;
     if (code == CLI_OK)
         code = cli_encoder_open(e, model, output);
-    return code == CLI_OK ? agree(e) : code;
+    return code == CLI_OK ? cli_encoder_agree(e) : code;
+}
+
+void cli_encoder_close(cli_encoder *e)
+{
+    rp_encoder_close(e->model);
+    rp_pool_destroy(e->pool);
+    if (e->catches)
+        cli_catch_signals(false);
 }
 
 int cli_encoder_end(cli_encoder *e, int code)
@@ -98,10 +117,7 @@ int cli_encoder_end(cli_encoder *e, int code)
     cli_progress_end(&e->progress);
     cli_team_settle(code);
     cli_records_close(&e->in);
-    rp_encoder_close(e->model);
-    rp_pool_destroy(e->pool);
-    if (e->catches)
-        cli_catch_signals(false);
+    cli_encoder_close(e);
     return code;
 }
 

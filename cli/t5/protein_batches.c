@@ -43,16 +43,16 @@ typedef struct batch {
     int64_t residues;
 } batch;
 
-double protein_cost(const rp_t5_info *i, int64_t n)
+double protein_cost(const protein_facts *f, int64_t n)
 {
-    const double inner = (double)i->heads * (double)i->d_kv, x = (double)n + 2;
-    return x * (4 * (double)i->d_model * inner + (i->gated ? 3 : 2) * (double)i->d_model * (double)i->d_ff) +
-           2 * x * x * inner;
+    const double x = (double)n + 2;
+    return x * f->token_cost + x * x * f->pair_cost;
 }
 
-static int no_memory(void)
+static int no_memory(const protein_job *j)
 {
-    return cli_error(CLI_FAILED, "t5 proteins: out of memory for the proteins (close other programs, or give fewer)");
+    return cli_error(CLI_FAILED, "%s: out of memory for the proteins (close other programs, or give fewer)",
+                     j->kind->command);
 }
 
 /* ------------------------------------------------------------------------------------------------ reading */
@@ -91,7 +91,7 @@ static int add_record(protein_job *j, window *w, const rp_t5_record *r)
     char safe[160];
     const size_t index = protein_names_add(&j->names, r->header);
     if (index == SIZE_MAX)
-        return no_memory();
+        return no_memory(j);
     protein_name *name = &j->names.names[index];
     item added = {.name = index, .n = r->n, .tag = io_checksum(1, r->residues, (size_t)r->n)};
     if (name->read)
@@ -109,9 +109,9 @@ static int add_record(protein_job *j, window *w, const rp_t5_record *r)
         return CLI_OK;
     }
     if (j->letters != NULL && (added.header = keep(w, r->header, strlen(r->header))) == SIZE_MAX)
-        return no_memory();
+        return no_memory(j);
     added.residues = keep(w, r->residues, (size_t)r->n);
-    return added.residues != SIZE_MAX && add_item(w, &added) ? CLI_OK : no_memory();
+    return added.residues != SIZE_MAX && add_item(w, &added) ? CLI_OK : no_memory(j);
 }
 
 static void free_window(window *w)
@@ -160,7 +160,7 @@ static int read_window(protein_batches *p, window *w)
     }
     w->order = malloc((w->n + 1) * sizeof *w->order);
     if (w->order == NULL)
-        return no_memory();
+        return no_memory(j);
     for (size_t k = 0; k < w->n; k++)
         w->order[k] = &w->items[k];
     qsort(w->order, w->n, sizeof *w->order, by_length);
@@ -172,7 +172,7 @@ static int read_window(protein_batches *p, window *w)
 static int add_window(protein_batches *p)
 {
     window *w = calloc(1, sizeof *w);
-    const int code = w != NULL ? read_window(p, w) : no_memory();
+    const int code = w != NULL ? read_window(p, w) : no_memory(p->job);
     if (code != CLI_OK || w->n == 0) {
         free_window(w);
         return code;
@@ -194,7 +194,7 @@ static size_t count_different(const window *w, const cli_task *task)
 }
 
 /* Write a batch as a task, without copies: the number of proteins, their lengths, and their residues. */
-static int pack(const window *w, cli_task *task)
+static int pack(const protein_job *j, const window *w, cli_task *task)
 {
     const size_t n = count_different(w, task);
     size_t size = (1 + n) * sizeof(int64_t);
@@ -202,7 +202,7 @@ static int pack(const window *w, cli_task *task)
         size += w->order[task->first + k]->copy ? 0 : (size_t)w->order[task->first + k]->n;
     int64_t *numbers = malloc(size), *lengths = numbers + 1;
     if (numbers == NULL)
-        return no_memory();
+        return no_memory(j);
     char *text = (char *)(numbers + 1 + n);
     numbers[0] = (int64_t)n;
     for (size_t k = 0; k < task->count; k++) {
@@ -239,10 +239,10 @@ static int next_batch(void *context, cli_task *task)
             break;
         p->tokens_given += i->n + 2;
         tokens += i->copy ? 0 : i->n + 2;
-        task->cost += i->copy ? 0 : protein_cost(rp_t5_about(p->job->common.model), i->n);
+        task->cost += i->copy ? 0 : protein_cost(&p->job->facts, i->n);
     }
     task->count = w->given - task->first;
-    return pack(w, task);
+    return pack(p->job, w, task);
 }
 
 /* ------------------------------------------------------------------------------------------------ computing */
@@ -272,10 +272,10 @@ static int make_batch(batch *b, const int64_t *lengths, const char *text)
     const protein_job *j = b->job;
     for (int64_t k = 0; k < b->n; k++) {
         rp_t5_protein *p = &b->proteins[k];
-        if (rp_t5_residues(j->common.model, j->family, text, lengths[k], p) != RP_OK)
-            return cli_t5_refused("t5 proteins");
+        if (j->kind->residues(j, text, lengths[k], p) != RP_OK)
+            return j->kind->refused(j);
         b->residues += p->residues;
-        b->cost += protein_cost(rp_t5_about(j->common.model), p->residues);
+        b->cost += protein_cost(&j->facts, p->residues);
         text += lengths[k];
     }
     return CLI_OK;
@@ -286,7 +286,7 @@ static int make_batch(batch *b, const int64_t *lengths, const char *text)
 static int reduce(const batch *b, float *hidden, size_t *size)
 {
     const protein_job *j = b->job;
-    const int64_t d = rp_t5_about(j->common.model)->d_model;
+    const int64_t d = j->facts.width;
     const float *rows = hidden;
     char *letters = (char *)hidden; /* one byte a residue, behind the rows that are read */
     *size = (size_t)(b->residues * d) * sizeof *hidden;
@@ -299,7 +299,7 @@ static int reduce(const batch *b, float *hidden, size_t *size)
                 memcpy(letters, made, (size_t)n);
             free(made);
             if (status != RP_OK)
-                return made == NULL ? no_memory() : cli_t5_refused("t5 proteins");
+                return made == NULL ? no_memory(j) : j->kind->refused(j);
             letters += n;
             *size = (size_t)(letters - (char *)hidden);
         } else {
@@ -317,19 +317,19 @@ static int reduce(const batch *b, float *hidden, size_t *size)
 static int compute_batch(void *context, const void *data, size_t data_size, void **result, size_t *size)
 {
     const protein_job *j = (const protein_job *)context;
-    const int64_t d = rp_t5_about(j->common.model)->d_model, *numbers = data, n = numbers[0];
+    const int64_t d = j->facts.width, *numbers = data, n = numbers[0];
     batch b = {.job = j, .proteins = calloc((size_t)n, sizeof *b.proteins), .n = n};
     const size_t counts = (size_t)n * sizeof(int64_t);
     (void)data_size;
-    int code = b.proteins != NULL ? make_batch(&b, numbers + 1, (const char *)(numbers + 1 + n)) : no_memory();
+    int code = b.proteins != NULL ? make_batch(&b, numbers + 1, (const char *)(numbers + 1 + n)) : no_memory(j);
     int64_t bytes = 0;
     const bool fits = !__builtin_mul_overflow(b.residues, d * (int64_t)sizeof(float), &bytes);
     char *made = code == CLI_OK && fits ? malloc(counts + (size_t)bytes) : NULL;
     float *hidden = (float *)(void *)(made + counts);
     if (code == CLI_OK && made == NULL)
-        code = no_memory();
-    if (code == CLI_OK && rp_t5_encode_residues(j->common.model, n, b.proteins, hidden, show, &b) != RP_OK)
-        code = cli_stop_requested() ? CLI_FAILED : cli_t5_refused("t5 proteins");
+        code = no_memory(j);
+    if (code == CLI_OK && j->kind->encode(j, n, b.proteins, hidden, show, &b) != RP_OK)
+        code = cli_stop_requested() ? CLI_FAILED : j->kind->refused(j);
     if (code == CLI_OK)
         code = reduce(&b, hidden, size);
     for (int64_t k = 0; k < n && code == CLI_OK; k++)
@@ -337,7 +337,7 @@ static int compute_batch(void *context, const void *data, size_t data_size, void
     *size += counts;
     *result = made;
     for (int64_t k = 0; b.proteins != NULL && k < n; k++)
-        rp_t5_free(b.proteins[k].tokens);
+        j->kind->free_tokens(b.proteins[k].tokens);
     free(b.proteins);
     return code;
 }
@@ -348,7 +348,7 @@ static int compute_batch(void *context, const void *data, size_t data_size, void
  * *used. */
 static int write_protein(protein_job *j, window *w, const item *i, char *at, size_t *used)
 {
-    const int64_t d = rp_t5_about(j->common.model)->d_model;
+    const int64_t d = j->facts.width;
     *used = (size_t)i->n;
     if (j->letters != NULL) {
         memcpy(w->text + i->residues, at, (size_t)i->n);
@@ -392,7 +392,7 @@ static int take_batch(void *context, const cli_task *task, void *result, size_t 
         j->residues_done += i->n;
         j->residues_replaced += *replaced;
         j->proteins_replaced += *replaced > 0;
-        j->cost_done += protein_cost(rp_t5_about(j->common.model), i->n);
+        j->cost_done += protein_cost(&j->facts, i->n);
     }
     if (code == CLI_OK && j->output != NULL)
         code = protein_output_flush(j->output);
@@ -408,7 +408,7 @@ int protein_compute(protein_job *j)
     protein_batches p = {.job = j};
     const cli_farm farm = {j, next_batch, compute_batch, take_batch, PROTEIN_TEAM_TASKS};
     j->batches = &p;
-    j->progress = (cli_progress){.what = j->structure != NULL ? "t5 proteins --3di" : "t5 proteins",
+    j->progress = (cli_progress){.what = j->structure != NULL ? "t5 proteins --3di" : j->kind->command,
                                  .start = cli_seconds(),
                                  .note = j->note,
                                  .every = 60};

@@ -1,4 +1,4 @@
-/* protein_output.c -- the file of arrays of `relpos t5 proteins`. All arrays go to OUT.part, an .npz that other
+/* protein_output.c -- the file of arrays of `relpos proteins`. All arrays go to OUT.part, an .npz that other
  * programs can open while it grows. At the end it becomes OUT, or is converted to OUT.h5.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/append.h"
@@ -65,7 +65,7 @@ int protein_output_begin(protein_output *o, const char *path)
     if (o->path != NULL && (o->part = malloc(strlen(o->path) + sizeof ".part")) != NULL)
         sprintf(o->part, "%s.part", o->path);
     if (o->part == NULL)
-        return cli_error(CLI_FAILED, "t5 proteins: out of memory");
+        return cli_error(CLI_FAILED, "%s: out of memory", o->command);
     return exists(o->path) ? list_output(o) : CLI_OK;
 }
 
@@ -113,7 +113,7 @@ static int convert(protein_output *o, const char *key, const float *x, size_t n,
         o->converted_size = o->converted != NULL ? 2 * n : 0;
     }
     if (o->converted == NULL || rp_convert(o->converted, RP_F16, x, RP_F32, (int64_t)n) != RP_OK)
-        return cli_error(CLI_FAILED, "t5 proteins: out of memory");
+        return cli_error(CLI_FAILED, "%s: out of memory", o->command);
     *data = o->converted;
     return CLI_OK;
 }

@@ -1,4 +1,4 @@
-/* protein_records.c -- reads the records of the FASTA file of `relpos t5 proteins`, and lists those that are left out.
+/* protein_records.c -- reads the records of the FASTA file of `relpos proteins`, and lists those that are left out.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/t5/proteins.h"
 #include <string.h>
@@ -35,7 +35,9 @@ int protein_next(protein_job *j, rp_t5_fasta *file, bool keep, rp_t5_record *r)
     rp_status status;
     while ((status = rp_t5_fasta_next(file, keep, j->longest, r)) != RP_OK) {
         char why[1400], memory[100] = "", path[IO_ERR_MAX / 2];
-        if (status == RP_E_RANGE && j->memory > 0)
+        if (status == RP_E_RANGE && j->longest == j->facts.max_residues)
+            snprintf(memory, sizeof memory, "; the model takes no more (leave it out with --skip-bad)");
+        else if (status == RP_E_RANGE && j->memory > 0)
             snprintf(memory, sizeof memory, "; %.3g GiB of memory allow no more (see --memory)",
                      (double)j->memory / GIB);
         snprintf(why, sizeof why, "%s%s", rp_t5_last_error(), memory);

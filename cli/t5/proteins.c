@@ -1,4 +1,5 @@
-/* proteins.c -- relpos t5 proteins: embed the proteins of a FASTA file, or predict their 3Di letters.
+/* proteins.c -- relpos t5 proteins, and relpos proteins: embed the proteins of a FASTA file, or predict their 3Di
+ * letters.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/t5/proteins.h"
 #include <errno.h>
@@ -14,7 +15,7 @@ enum { MAX_ROWS = 8192 };           /* max tokens of a call, unless one protein 
 #define LONGEST     (INT32_MAX - 2) /* max residues of a protein */
 #define GIB         (1024.0 * 1024 * 1024)
 
-static const cli_option options[] = {
+const cli_option protein_options[] = {
     {"output", OUT, "FILE", "write one array per protein to FILE (.npz or .h5), or 3Di letters (.fasta, or -)"},
     {"pool", POOL, NULL, "write one vector per protein, the mean over its residues; default: one row per residue"},
     {"dtype", DTYPE, "T", "write numbers as f16 or f32; default f16"},
@@ -94,13 +95,14 @@ static bool is_same_file(const char *a, const char *b)
 /* Check the options before any work. */
 static int check_options(request *r, const char *const args[2])
 {
+    const char *name = r->job.kind->command;
     char safe[160];
     if (args[0] == NULL)
-        return cli_error(CLI_USAGE, "t5 proteins: no model was given (write relpos t5 proteins DIR FASTA -o x.npz)");
+        return cli_error(CLI_USAGE, "%s: no model was given (write relpos %s DIR FASTA -o x.npz)", name, name);
     if (args[1] == NULL)
-        return cli_error(CLI_USAGE, "t5 proteins: no FASTA file was given (give one, or - for standard input)");
+        return cli_error(CLI_USAGE, "%s: no FASTA file was given (give one, or - for standard input)", name);
     if (r->out == NULL)
-        return cli_error(CLI_USAGE, "t5 proteins: no output file was given (give one with -o x.npz)");
+        return cli_error(CLI_USAGE, "%s: no output file was given (give one with -o x.npz)", name);
     const size_t length = strlen(r->out);
     r->output.hdf5 = length > 3 && strcmp(r->out + length - 3, ".h5") == 0;
     if (r->head != NULL && !r->three_di)
@@ -146,7 +148,8 @@ static int scan(protein_job *j)
         const size_t index = protein_names_add(&j->names, record.header);
         protein_name *name = index != SIZE_MAX ? &j->names.names[index] : NULL;
         if (name == NULL)
-            code = cli_error(CLI_FAILED, "t5 proteins: out of memory for the names of the proteins (give fewer)");
+            code =
+                cli_error(CLI_FAILED, "%s: out of memory for the names of the proteins (give fewer)", j->kind->command);
         else if (name->residues > 0)
             code = protein_twice(j, &record, index);
         else
@@ -159,27 +162,17 @@ static int scan(protein_job *j)
     return code;
 }
 
-/* Find the family, and check that the model has its tokens. */
-static int find_family(request *r)
-{
-    rp_t5_protein p;
-    r->job.family = r->family != NULL ? r->family : rp_t5_family(r->job.common.model);
-    if (r->job.family == NULL || rp_t5_residues(r->job.common.model, r->job.family, "M", 1, &p) != RP_OK)
-        return cli_error(CLI_FAILED, "%s: %s", r->family != NULL ? "--family" : "t5 proteins", rp_t5_last_error());
-    rp_t5_free(p.tokens);
-    return CLI_OK;
-}
-
 /* Describe how the arrays are made. A file with another description is not continued. */
 static int describe(request *r)
 {
     char checksum[17];
-    if (rp_t5_checksum(r->job.common.model, checksum) != RP_OK)
-        return cli_error(CLI_FAILED, "%s", rp_t5_last_error());
-    snprintf(r->output.note, sizeof r->output.note, "relpos t5 proteins: weights %s as %s, family %s, %s of %s",
-             checksum, rp_t5_about(r->job.common.model)->type, r->job.family, r->output.pool ? "means" : "residues",
-             r->output.type == RP_F16 ? "f16" : "f32");
-    return CLI_OK;
+    const protein_job *j = &r->job;
+    const int code = j->kind->checksum(j, checksum);
+    if (code == CLI_OK)
+        snprintf(r->output.note, sizeof r->output.note, "relpos %s: weights %s as %s, family %s, %s of %s",
+                 j->kind->command, checksum, j->facts.type, j->family, r->output.pool ? "means" : "residues",
+                 r->output.type == RP_F16 ? "f16" : "f32");
+    return code;
 }
 
 /* Count the proteins that the output lacks, and find the longest. */
@@ -197,7 +190,7 @@ static void count(request *r)
         r->n_to_do++;
         r->residues_to_do += name->residues;
         j->tokens += name->residues + 2;
-        j->cost += protein_cost(rp_t5_about(j->common.model), name->residues);
+        j->cost += protein_cost(&j->facts, name->residues);
         if (name->residues > most)
             most = name->residues, r->longest = k;
     }
@@ -210,25 +203,24 @@ static int64_t window_of(int64_t memory)
 }
 
 /* Return the bytes for calls of `rows` tokens, or for a protein of so many; INT64_MAX if that is too much. */
-static int64_t need(const rp_t5 *model, int64_t window, int64_t rows)
+static int64_t need(const protein_job *j, int64_t window, int64_t rows)
 {
-    const rp_t5_info *i = rp_t5_about(model);
-    const int64_t call = rp_t5_encode_bytes(model, rows, rows), ranks = cli_team_ranks();
-    const int64_t row = i->d_model * (ranks > 1 ? 8 + 4 * PROTEIN_TEAM_TASKS * ranks : 8);
+    const int64_t call = j->kind->call_bytes(j, rows), ranks = cli_team_ranks();
+    const int64_t row = j->facts.width * (ranks > 1 ? 8 + 4 * PROTEIN_TEAM_TASKS * ranks : 8);
     int64_t all;
     return call < 0 || __builtin_mul_overflow(rows, row, &all) || __builtin_add_overflow(all, call, &all) ||
-                   __builtin_add_overflow(all, i->bytes + 2 * window + SOME_MEMORY, &all)
+                   __builtin_add_overflow(all, j->facts.bytes + 2 * window + SOME_MEMORY, &all)
                ? INT64_MAX
                : all;
 }
 
 /* Return the longest protein that fits the memory, in residues. */
-static int64_t longest_that_fits(const rp_t5 *model, int64_t window, int64_t memory)
+static int64_t longest_that_fits(const protein_job *j, int64_t window, int64_t memory)
 {
     int64_t low = 0, high = LONGEST;
     while (low < high) {
         const int64_t middle = high - (high - low) / 2;
-        if (need(model, window, middle + 2) <= memory)
+        if (need(j, window, middle + 2) <= memory)
             low = middle;
         else
             high = middle - 1;
@@ -236,21 +228,24 @@ static int64_t longest_that_fits(const rp_t5 *model, int64_t window, int64_t mem
     return low;
 }
 
+/* Return a limit of residues, or that of the model if it is less. */
+static int64_t at_most(const protein_job *j, int64_t residues)
+{
+    const int64_t most = j->facts.max_residues;
+    return most > 0 && most < residues ? most : residues;
+}
+
 /* Limit the length of proteins before the weights are loaded, so that a record of any length is refused at once. The
  * memory of the weights is not counted here: they may be mapped from a file. */
 static int limit_lengths(request *r, const char *path)
 {
     protein_job *j = &r->job;
-    char place[PATH_MAX];
-    rp_t5 *model;
-    rp_t5_opening o = rp_t5_opening_init();
-    o.load = RP_T5_LOAD_TEXT;
-    if (rp_t5_open(&model, cli_find_shipped(path, place), &o) != RP_OK)
-        return cli_error(CLI_FAILED, "%s", rp_t5_last_error());
+    const int code = j->kind->look(j, path);
+    if (code != CLI_OK)
+        return code;
     j->memory = r->memory > 0 ? r->memory : cli_memory(false);
-    const int64_t fits = longest_that_fits(model, window_of(j->memory), j->memory);
-    j->longest = fits > MAX_ROWS ? fits : MAX_ROWS; /* plan() checks short ones */
-    rp_t5_close(model);
+    const int64_t fits = longest_that_fits(j, window_of(j->memory), j->memory);
+    j->longest = at_most(j, fits > MAX_ROWS ? fits : MAX_ROWS); /* plan() checks short ones */
     return CLI_OK;
 }
 
@@ -275,7 +270,7 @@ static void leave_out_long(request *r)
 static int plan(request *r)
 {
     protein_job *j = &r->job;
-    const rp_t5_info *i = rp_t5_about(j->common.model);
+    const protein_facts *i = &j->facts;
     char safe[100];
     int64_t longest = j->counted ? j->names.names[r->longest].residues : 0;
     j->rows = MAX_ROWS;
@@ -285,8 +280,8 @@ static int plan(request *r)
     if (j->counted && j->rows > r->residues_to_do + 2 * r->n_to_do)
         j->rows = r->residues_to_do + 2 * r->n_to_do;
     if (r->memory > 0) {
-        const int64_t fits = longest_that_fits(j->common.model, j->window, r->memory);
-        j->longest = fits;
+        const int64_t fits = longest_that_fits(j, j->window, r->memory);
+        j->longest = at_most(j, fits);
         if (fits > 0 && fits < longest && j->skips.to != NULL) {
             leave_out_long(r);
             longest = j->names.names[r->longest].residues;
@@ -297,22 +292,21 @@ static int plan(request *r)
                              "%.3g are weights (give more, a narrower --type, or remove the protein)",
                              (double)r->memory / GIB,
                              longest > 0 ? io_safe(safe, sizeof safe, protein_key(&j->names, r->longest)) : "shortest",
-                             (long long)longest,
-                             (double)need(j->common.model, j->window, (longest > 0 ? longest : 1) + 2) / GIB,
+                             (long long)longest, (double)need(j, j->window, (longest > 0 ? longest : 1) + 2) / GIB,
                              (double)i->bytes / GIB);
         j->rows = fits + 2 < j->rows ? fits + 2 : j->rows;
     }
     const int64_t rows = longest + 2 > j->rows ? longest + 2 : j->rows;
     if (j->counted)
-        fprintf(stderr, "t5 proteins: %lld protein%s %sof %lld residue%s, the longest %lld (%s)\n",
+        fprintf(stderr, "%s: %lld protein%s %sof %lld residue%s, the longest %lld (%s)\n", j->kind->command,
                 (long long)r->n_to_do, cli_s(r->n_to_do),
                 !r->continues     ? ""
                 : r->n_to_do == 1 ? "is left, "
                                   : "are left, ",
                 (long long)r->residues_to_do, cli_s(r->residues_to_do), (long long)longest,
                 io_safe(safe, sizeof safe, protein_key(&j->names, r->longest)));
-    fprintf(stderr, "t5 proteins: %s, %s; %.3g GiB of weights, %.3g GiB in all%s\n", j->family, i->type,
-            (double)i->bytes / GIB, (double)need(j->common.model, j->window, rows) / GIB,
+    fprintf(stderr, "%s: %s, %s; %.3g GiB of weights, %.3g GiB in all%s\n", j->kind->command, j->family, i->type,
+            (double)i->bytes / GIB, (double)need(j, j->window, rows) / GIB,
             j->counted || r->memory > 0 ? "" : ", more for proteins of over 8,190 residues");
     return CLI_OK;
 }
@@ -348,15 +342,15 @@ static void report(const request *r, int code)
     if (cli_team_rank() != 0)
         return;
     if (code != CLI_OK && cli_stop_requested() && (r->three_di || r->output.part == NULL))
-        cli_t5_stopped("t5 proteins");
+        cli_t5_stopped(j->kind->command);
     else if (code != CLI_OK && cli_stop_requested())
-        cli_error(CLI_FAILED, "t5 proteins: stopped by a signal; %lld protein%s in %s (start it again to continue)",
-                  (long long)(j->n_done + j->n_stored), j->n_done + j->n_stored == 1 ? " is" : "s are",
-                  io_safe(safe, sizeof safe, r->output.part));
+        cli_error(CLI_FAILED, "%s: stopped by a signal; %lld protein%s in %s (start it again to continue)",
+                  j->kind->command, (long long)(j->n_done + j->n_stored),
+                  j->n_done + j->n_stored == 1 ? " is" : "s are", io_safe(safe, sizeof safe, r->output.part));
     if (code != CLI_OK)
         return;
-    fprintf(stderr, "t5 proteins: computed %lld protein%s of %lld residue%s", (long long)j->n_done, cli_s(j->n_done),
-            (long long)j->residues_done, cli_s(j->residues_done));
+    fprintf(stderr, "%s: computed %lld protein%s of %lld residue%s", j->kind->command, (long long)j->n_done,
+            cli_s(j->n_done), (long long)j->residues_done, cli_s(j->residues_done));
     if (j->n_copies > 0)
         fprintf(stderr, "; %lld %s the residues of another", (long long)j->n_copies, j->n_copies == 1 ? "has" : "have");
     if (j->n_stored > 0)
@@ -397,10 +391,10 @@ static int embed(request *r)
     if (open || o->end == IO_APPEND_MEND)
         code = protein_output_open(o);
     if (code == CLI_OK && o->damaged > 0)
-        fprintf(stderr, "t5 proteins: arrays that do not match their checksums, and are left out: %lld\n",
+        fprintf(stderr, "%s: arrays that do not match their checksums, and are left out: %lld\n", j->kind->command,
                 (long long)o->damaged);
     if (code == CLI_OK && o->end == IO_APPEND_MEND)
-        fprintf(stderr, "t5 proteins: the directory of the output is damaged, and is written again\n");
+        fprintf(stderr, "%s: the directory of the output is damaged, and is written again\n", j->kind->command);
     count(r); /* without those of the .part file */
     if (code == CLI_OK && (!j->counted || r->n_to_do > 0))
         code = plan(r);
@@ -437,9 +431,9 @@ static int open_fasta(protein_job *j)
     return CLI_OK;
 }
 
-static int run_in_team(const cli_command *self, int argc, char **argv)
+int protein_run(const protein_kind *kind, void *encoder, const cli_command *self, int argc, char **argv)
 {
-    request r = {.output.type = RP_F16};
+    request r = {.job = {.kind = kind, .encoder = encoder}, .output = {.command = kind->command, .type = RP_F16}};
     protein_job *j = &r.job;
     char safe[160];
     const char *args[2] = {NULL, NULL};
@@ -447,6 +441,9 @@ static int run_in_team(const cli_command *self, int argc, char **argv)
     if (code >= 0)
         return code;
     code = check_options(&r, args);
+    if (code == CLI_OK && r.three_di && !kind->has_letters)
+        code = cli_error(CLI_USAGE, "--3di: the model is an encoder, but only ProstT5 predicts 3Di letters (give a "
+                                    "ProstT5 model)");
     j->fasta = args[1];
     j->pooled = r.output.pool = r.pooled;
     if (code == CLI_OK)
@@ -458,21 +455,21 @@ static int run_in_team(const cli_command *self, int argc, char **argv)
     if (code == CLI_OK && j->file != NULL && rp_t5_fasta_again(j->file))
         code = scan(j);
     if (code == CLI_OK)
-        code = cli_t5_open(&j->common, args[0]);
+        code = kind->open(j, args[0]);
     if (code == CLI_OK)
-        code = cli_t5_keep_model(&j->common, r.out);
+        code = kind->keep(j, r.out);
     if (code == CLI_OK)
-        code = cli_t5_keep_model(&j->common, j->skips.path);
+        code = kind->keep(j, j->skips.path);
     j->skips.allowed = code == CLI_OK;
     if (code == CLI_OK && j->counted && j->names.n == 0)
         code = cli_error(CLI_FAILED, "%s: all records are bad (see %s)", io_safe(safe, 80, j->fasta),
                          io_safe(safe + 80, 80, j->skips.path));
     if (code == CLI_OK)
-        code = find_family(&r);
+        code = kind->find_family(j, r.family);
     if (code == CLI_OK && r.three_di)
         code = open_head(&r, args[0]);
     if (code == CLI_OK)
-        code = cli_t5_agree(&j->common);
+        code = kind->agree(j);
     if (code == CLI_OK)
         code = cli_team_rank() != 0 ? protein_compute(j) : r.three_di ? predict(&r) : embed(&r);
     code = protein_skips_close(&j->skips, j->skips.allowed && (j->counted || code == CLI_OK), code);
@@ -482,21 +479,16 @@ static int run_in_team(const cli_command *self, int argc, char **argv)
     rp_t5_fasta_close(j->file);
     protein_output_free(&r.output);
     protein_names_free(&j->names);
-    cli_t5_close(&j->common);
+    kind->close(j);
     return code;
 }
 
-static int run(const cli_command *self, int argc, char **argv)
+int protein_find_model(const cli_command *self, int argc, char **argv, const char **model)
 {
-    return cli_team_run(self, argc, argv, run_in_team);
+    request r = {.output.type = RP_F16};
+    const char *args[2] = {NULL, NULL};
+    int n_args = 0;
+    const int code = cli_options(self, argc, argv, on_option, &r, args, 2, &n_args);
+    *model = args[0];
+    return code;
 }
-
-const cli_command cli_t5_proteins = {
-    .name = "t5 proteins",
-    .summary = "embed the proteins of a FASTA file, of any length",
-    .usage = "DIR|FILE FASTA -o OUT.npz [options]      FASTA may be compressed with gzip, or - for standard input",
-    .example = "  relpos t5 proteins prot_t5_xl_half_uniref50-enc proteome.fasta.gz -o proteome.npz\n"
-               "  relpos t5 proteins ProstT5 proteome.fasta -o structures.fasta --3di\n",
-    .options = options,
-    .run = run,
-};

@@ -1,4 +1,5 @@
-/* proteins.h -- the parts of `relpos t5 proteins`: the names of proteins, the output, and the computation.
+/* proteins.h -- the parts of `relpos t5 proteins` and `relpos proteins`: the names of proteins, the output, the model,
+ * and the computation.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_CLI_PROTEINS_H
 #define RELPOS_CLI_PROTEINS_H
@@ -40,7 +41,8 @@ void protein_names_free(protein_names *p);
 
 /* The file of arrays that is being written. */
 typedef struct protein_output {
-    char *path, *part; /* the output, and the file that becomes it at the end */
+    const char *command; /* for messages */
+    char *path, *part;   /* the output, and the file that becomes it at the end */
     bool hdf5;
     rp_dtype type;
     bool pool;       /* one vector per protein */
@@ -77,6 +79,54 @@ int protein_hdf5_list(const char *path, char *note, size_t note_size, io_append_
  * or not at all. */
 int protein_hdf5_write(const char *path, const char *part, uint64_t n, const char *note, char err[IO_ERR_MAX]);
 
+/* ------------------------------------------------------------------------------------------------ the model */
+
+struct protein_job;
+
+/* What the commands need to know of a model. */
+typedef struct protein_facts {
+    int64_t width;                /* of hidden states */
+    int64_t bytes;                /* of the weights; 0 before they are loaded */
+    int64_t max_residues;         /* of a protein; 0: unlimited */
+    const char *type;             /* of the weights */
+    double token_cost, pair_cost; /* multiply-adds for each token, and for each pair of tokens */
+} protein_facts;
+
+/* What the commands do with a model: a T5 (protein_t5.c), or an encoder (cli/encoder/proteins.c). Functions that return
+ * int return CLI_OK, or an exit code after printing. */
+typedef struct protein_kind {
+    const char *command; /* "t5 proteins" */
+    bool has_letters;    /* --3di is possible */
+    /* Set j->facts, before the FASTA file is read; the weights may stay unread. */
+    int (*look)(struct protein_job *j, const char *path);
+    /* Open the model, and set j->facts. */
+    int (*open)(struct protein_job *j, const char *path);
+    /* Set j->family. given: the value of --family, or NULL. */
+    int (*find_family)(struct protein_job *j, const char *given);
+    /* Check that a file, which may be NULL, is not one of the model. */
+    int (*keep)(const struct protein_job *j, const char *output);
+    /* In a team, compare the model with that of rank 0. */
+    int (*agree)(const struct protein_job *j);
+    /* Return the bytes that `encode` allocates for `rows` tokens in one sequence; -1 on overflow. */
+    int64_t (*call_bytes)(const struct protein_job *j, int64_t rows);
+    int (*checksum)(const struct protein_job *j, char text[17]);
+    /* Convert residues to tokens, as rp_t5_residues does. */
+    rp_status (*residues)(const struct protein_job *j, const char *text, int64_t n, rp_t5_protein *p);
+    /* Compute the hidden states of residues, as rp_t5_encode_residues does. */
+    rp_status (*encode)(const struct protein_job *j, int64_t n, const rp_t5_protein *proteins, float *out,
+                        rp_progress *progress, void *context);
+    void (*free_tokens)(void *tokens);
+    /* Print the error of a call, or that a signal stopped the command. */
+    int (*refused)(const struct protein_job *j);
+    void (*close)(struct protein_job *j);
+} protein_kind;
+
+/* The options, and the command for a kind of model. */
+extern const cli_option protein_options[];
+int protein_run(const protein_kind *kind, void *encoder, const cli_command *self, int argc, char **argv);
+/* Set *model to the first argument, or to NULL. Return -1, or an exit code after printing an error or the help. */
+int protein_find_model(const cli_command *self, int argc, char **argv, const char **model);
+
 /* ------------------------------------------------------------------------------------------------ protein_records.c */
 
 /* The list of records that are left out: with --skip-bad, a line for each: number of its line, name and reason, between
@@ -95,7 +145,6 @@ void protein_skip(protein_skips *s, int64_t line, const char *name, const char *
 /* Complete the list, or remove it if it is not whole. Return the exit code. */
 int protein_skips_close(protein_skips *s, bool whole, int code);
 
-struct protein_job;
 /* Read the next record, of at most j->longest residues. A bad record is left out if the user allows that; it is then
  * listed, unless the file was read before. */
 int protein_next(struct protein_job *j, rp_t5_fasta *file, bool keep, rp_t5_record *r);
@@ -104,9 +153,12 @@ int protein_twice(struct protein_job *j, const rp_t5_record *r, size_t name);
 
 /* ------------------------------------------------------------------------------------------------ protein_batches.c */
 
-/* The computation of `relpos t5 proteins`. */
+/* The computation. */
 typedef struct protein_job {
-    cli_t5_common common;
+    const protein_kind *kind;
+    protein_facts facts;
+    cli_t5_common common;       /* the options, and a T5 */
+    void *encoder;              /* of cli/encoder/proteins.c */
     const char *fasta, *family; /* family: NULL until it is known */
     rp_t5_fasta *file;
     protein_names names;
@@ -134,6 +186,6 @@ enum { PROTEIN_TEAM_TASKS = 3 }; /* max batches in memory for each process of a 
  * hands out. */
 int protein_compute(protein_job *j);
 /* Return the work for a protein of n residues. */
-double protein_cost(const rp_t5_info *i, int64_t n);
+double protein_cost(const protein_facts *f, int64_t n);
 
 #endif

@@ -231,6 +231,21 @@ RP_API rp_status rp_encoder_classify(const rp_encoder *model, int64_t n, const r
 RP_API rp_status rp_encoder_rerank(const rp_encoder *model, int64_t n, const rp_encoder_text *pairs, float *scores,
                                    rp_progress *progress, void *progress_context);
 
+/* ---------------------------------------------------------------------------------------- residues: protein models */
+
+/* Convert the residues of a protein to tokens of an ESM model: <cls>, one token for each residue, and <eos>. Lower case
+ * is upper case; '-' and white space are dropped. J and stops ('*' or '.') become <unk>; *unknown is the number of
+ * residues for which there is no token. The hidden states of the residues are those of tokens 1 to n - 2.
+ * Memory   free *tokens with rp_encoder_free.
+ * Returns  RP_OK; RP_E_ARG for another character, with its position; RP_E_RANGE for 2^31 residues or more;
+ *          RP_E_UNSUPPORTED if the model is no ESM or has no tokenizer; RP_E_NOMEM. */
+RP_API rp_status rp_encoder_residues(const rp_encoder *model, const char *text, int64_t bytes, int32_t **tokens,
+                                     int64_t *n, int64_t *unknown);
+
+/* Return the bytes that rp_encoder_hidden allocates for sequences of `tokens` tokens in total, of which the longest has
+ * `longest` (without `out`); -1 if the sizes are not valid. */
+RP_API int64_t rp_encoder_hidden_bytes(const rp_encoder *model, int64_t tokens, int64_t longest);
+
 #ifdef __cplusplus
 }
 #endif

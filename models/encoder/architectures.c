@@ -101,6 +101,7 @@ static const encoder_architecture rows[] = {
      .eps_key = "layer_norm_eps",
      .scheme = ENCODER_ROPE,
      .pre_norm = true,
+     .residues = true,
      .after_pad = true,
      .head_activation = ENCODER_TANH,
      .eps = 1e-12,

@@ -33,20 +33,32 @@ static int make_term(const rp_encoder *m, bool local, rp_term *term)
     return 0;
 }
 
-static rp_status make_calls(encoder_attention *a, const rp_encoder *m, bool local, int64_t longest)
+/* A description, with its term and mask. */
+typedef struct described {
+    rp_desc desc;
+    rp_term term;
+    rp_mask window;
+} described;
+
+static const rp_desc *describe(described *d, const rp_encoder *m, bool local, int64_t longest)
 {
     const encoder_config *c = &m->config;
-    rp_term term;
-    rp_mask window = rp_mask_init(RP_MASK_WINDOW);
-    rp_desc desc = rp_desc_init(1, c->heads, longest, longest, c->head_width);
-    window.left = window.right = c->window;
-    desc.n_terms = make_term(m, local, &term);
-    desc.terms = &term;
-    desc.masks = &window;
-    desc.n_masks = local;
-    desc.scale = c->scale;
-    desc.flexible = 1;
-    return encoder_model_failed(model_attention_make(&a->calls, &desc, m->pool));
+    d->desc = rp_desc_init(1, c->heads, longest, longest, c->head_width);
+    d->window = rp_mask_init(RP_MASK_WINDOW);
+    d->window.left = d->window.right = c->window;
+    d->desc.n_terms = make_term(m, local, &d->term);
+    d->desc.terms = &d->term;
+    d->desc.masks = &d->window;
+    d->desc.n_masks = local;
+    d->desc.scale = c->scale;
+    d->desc.flexible = 1;
+    return &d->desc;
+}
+
+int64_t encoder_attention_bytes(const rp_encoder *m, bool local, int64_t longest)
+{
+    described d;
+    return model_attention_bytes(describe(&d, m, local, longest), m->pool);
 }
 
 /* Set the arrays of the position scheme that all layers share. */
@@ -81,8 +93,9 @@ void encoder_attention_of(encoder_attention *a, const rp_encoder *m, const encod
 rp_status encoder_attention_make(encoder_attention *a, const rp_encoder *m, bool local, int64_t longest)
 {
     model_attention *calls = &a->calls;
+    described d;
     a->prepared = NULL;
-    rp_status status = make_calls(a, m, local, longest);
+    rp_status status = encoder_model_failed(model_attention_make(calls, describe(&d, m, local, longest), m->pool));
     for (int32_t w = 0; w < calls->workers && status == RP_OK; w++)
         set_table(m, &calls->tensors[w]);
     if (status == RP_OK && prepares(m->config.scheme))

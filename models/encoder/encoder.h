@@ -70,6 +70,7 @@ typedef struct encoder_architecture {
     encoder_scheme scheme; /* `read` may choose another */
     bool pre_norm;         /* norms before the layers; otherwise after them */
     bool gated;            /* feed-forward layers multiply act(first half) by the second half */
+    bool residues;         /* a model of proteins: a text is residues */
     bool no_first_norm;    /* the first layer has no norm before attention */
     bool after_pad;        /* the first position is pad_token_id + 1, and padding tokens do not count */
     encoder_activation head_activation;
@@ -281,6 +282,8 @@ typedef struct encoder_attention {
     rp_prepared *prepared;
 } encoder_attention;
 
+/* Return the approximate size of the memory that encoder_attention_make allocates; -1 on overflow. */
+int64_t encoder_attention_bytes(const rp_encoder *m, bool local, int64_t longest);
 /* local: of layers with a window. */
 rp_status encoder_attention_make(encoder_attention *a, const rp_encoder *m, bool local, int64_t longest);
 /* Use the arrays of a layer. */

@@ -35,16 +35,63 @@ static float *take(int64_t rows, int64_t n)
     return aligned_alloc(64, ((size_t)bytes + 63) / 64 * 64 + 64);
 }
 
+/* Return the number of rows of a feed-forward layer that are computed together. */
+static int64_t feed_rows(const rp_encoder *m, int64_t rows)
+{
+    const int64_t most = FEED_ROWS * (int64_t)rp_pool_threads(m->pool);
+    return rows < most ? rows : most;
+}
+
+/* Return the bytes of scratch memory for linear layers; -1 on overflow. */
+static int64_t scratch_bytes(const rp_encoder *m, int64_t rows)
+{
+    const int64_t wide = linear_scratch_bytes(m->weights.type, rows, m->config.width),
+                  narrow = linear_scratch_bytes(m->weights.type, feed_rows(m, rows), m->config.inner);
+    return wide < 0 || narrow < 0 ? -1 : wide > narrow ? wide : narrow;
+}
+
+/* Find out whether some layers have no window, and whether some have one. */
+static void find_windows(const encoder_config *c, bool *full, bool *local)
+{
+    *full = *local = false;
+    for (int64_t i = 0; i < c->layers; i++)
+        *(c->local[i] ? local : full) = true;
+}
+
+int64_t rp_encoder_hidden_bytes(const rp_encoder *m, int64_t tokens, int64_t longest)
+{
+    if (m == NULL || longest < 0 || longest > tokens || tokens > INT32_MAX)
+        return -1;
+    if (longest == 0)
+        return 0;
+    const encoder_config *c = &m->config;
+    const int64_t rows = longest > ENCODER_ROWS  ? longest
+                         : tokens < ENCODER_ROWS ? tokens
+                                                 : ENCODER_ROWS,
+                  scratch = scratch_bytes(m, rows), columns = (c->row->pre_norm ? 6 : 5) * c->width,
+                  inner = feed_rows(m, rows) * (c->row->gated ? 2 : 1);
+    int64_t bytes, feed;
+    bool kind[2];
+    find_windows(c, &kind[0], &kind[1]);
+    if (scratch < 0 || __builtin_mul_overflow(rows, columns * 4, &bytes) ||
+        __builtin_mul_overflow(inner, c->inner * 4, &feed) || __builtin_add_overflow(bytes, feed, &bytes) ||
+        __builtin_add_overflow(bytes, scratch, &bytes))
+        return -1;
+    for (int k = 0; k < 2; k++) {
+        const int64_t attention = kind[k] ? encoder_attention_bytes(m, k == 1, longest) : 0;
+        if (attention < 0 || __builtin_add_overflow(bytes, attention, &bytes))
+            return -1;
+    }
+    return bytes;
+}
+
 static rp_status make_pass(pass *p, int64_t longest)
 {
     const encoder_config *c = &p->m->config;
-    const int64_t width = c->width, most = FEED_ROWS * (int64_t)rp_pool_threads(p->m->pool);
-    const linear_type type = p->m->weights.type;
-    p->feed_rows = p->rows < most ? p->rows : most;
-    const int64_t wide = linear_scratch_bytes(type, p->rows, width),
-                  narrow = linear_scratch_bytes(type, p->feed_rows, c->inner);
-    const int64_t scratch = wide > narrow ? wide : narrow;
-    if (wide < 0 || narrow < 0)
+    const int64_t width = c->width, scratch = scratch_bytes(p->m, p->rows);
+    bool full, local;
+    p->feed_rows = feed_rows(p->m, p->rows);
+    if (scratch < 0)
         return encoder_fail(RP_E_OVERFLOW, "a call of %lld tokens is too large (use fewer or shorter texts)",
                             (long long)p->rows);
     p->x = take(p->rows, width);
@@ -56,9 +103,7 @@ static rp_status make_pass(pass *p, int64_t longest)
     if (p->x == NULL || p->y == NULL || p->qkv == NULL || p->mixed == NULL || p->inner == NULL ||
         (scratch > 0 && p->scratch == NULL))
         return encoder_no_memory();
-    bool local = false, full = false;
-    for (int64_t i = 0; i < c->layers; i++)
-        *(c->local[i] ? &local : &full) = true;
+    find_windows(c, &full, &local);
     rp_status status = full ? encoder_attention_make(&p->attention[0], p->m, false, longest) : RP_OK;
     if (status == RP_OK && local)
         status = encoder_attention_make(&p->attention[1], p->m, true, longest);

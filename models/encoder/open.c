@@ -233,7 +233,8 @@ static rp_status find_type(const char *name, int *type)
     *type = linear_find_type(name);
     if (name == NULL || (*type >= 0 && *type != LINEAR_INT4))
         return RP_OK;
-    return encoder_fail(RP_E_ARG, "the type of weights is \"%s\"; it must be f32, f16, bf16, q8 or int8", name);
+    return encoder_fail(RP_E_ARG,
+                        "the type of weights is \"%s\", which is not supported (use f32, f16, bf16, q8 or int8)", name);
 }
 
 /* Open the Transformer in `inner`, and the modules of `folder`. */

@@ -429,17 +429,14 @@ static int take_residues(io_fasta *f, bool keep, int64_t *stops, char err[IO_ERR
     unsigned char *to = f->block + f->at; /* letters are moved to the front */
     const unsigned char *first = to;
     for (; f->at < f->size; f->at++) {
-        const int c = f->block[f->at], upper = c & ~0x20;
-        if (upper >= 'A' && upper <= 'Z') {
-            *to++ = (unsigned char)upper;
-            *stops = 0;
-        } else if (c == '*' || c == '.') {
-            *to++ = '*';
-            ++*stops;
-        } else if (c == '\n') {
+        const int c = f->block[f->at], residue = io_residue((unsigned char)c);
+        if (c == '\n')
             break;
-        } else if (c != '-' && !is_space(c)) {
+        if (residue < 0)
             return bad_byte(f, c, true, err);
+        if (residue > 0) {
+            *to++ = (unsigned char)residue;
+            *stops = residue == '*' ? *stops + 1 : 0;
         }
     }
     if (keep)

@@ -15,6 +15,16 @@ typedef struct io_record {
     int64_t line;         /* number of the header's line, from 1 */
 } io_record;
 
+/* Return how a character of a protein is read: 'A' to 'Z', also for lower case; '*' for a stop, '*' or '.'; 0 for a
+ * gap, '-', or white space, which are dropped; -1 for any other character, which is an error. */
+static inline int io_residue(unsigned char c)
+{
+    const int upper = c & ~0x20;
+    if (upper >= 'A' && upper <= 'Z')
+        return upper;
+    return c == '*' || c == '.' ? '*' : c == '-' || c == ' ' || (c >= '\t' && c <= '\r') ? 0 : -1;
+}
+
 /* Open a file; "-" is standard input. Directories are refused. Return NULL on failure. */
 io_fasta *io_fasta_open(const char *path, char err[IO_ERR_MAX]);
 

@@ -137,15 +137,6 @@ static rp_status make_alphabet(const rp_t5 *m, const family *f, alphabet *a)
     return RP_OK;
 }
 
-/* Return the index of a character in the table: -1 to drop it, -2 if it is not a residue. */
-static int index_of(unsigned char c)
-{
-    const int upper = c & ~0x20;
-    if (upper >= 'A' && upper <= 'Z')
-        return upper - 'A';
-    return c == '*' || c == '.' ? STOP : c == '-' || c == ' ' || (c >= '\t' && c <= '\r') ? -1 : -2;
-}
-
 rp_status rp_t5_residues(const rp_t5 *m, const char *name, const char *text, int64_t bytes, rp_t5_protein *p)
 {
     alphabet a;
@@ -169,16 +160,16 @@ rp_status rp_t5_residues(const rp_t5 *m, const char *name, const char *text, int
         made.tokens[made.before++] = a.prefix;
     made.n = made.before;
     for (int64_t k = 0; k < size; k++) {
-        const int c = index_of((unsigned char)text[k]);
-        if (c == -2) {
+        const int c = io_residue((unsigned char)text[k]), index = c == '*' ? STOP : c - 'A';
+        if (c < 0) {
             free(made.tokens);
             return t5_fail(RP_E_ARG,
                            "byte %lld is 0x%02x, which is not a residue (use A to Z, * or . for a stop, - for a gap)",
                            (long long)k, (unsigned char)text[k]);
         }
-        if (c >= 0) {
-            made.tokens[made.n++] = a.tokens[c];
-            made.replaced += a.replaced[c];
+        if (c > 0) {
+            made.tokens[made.n++] = a.tokens[index];
+            made.replaced += a.replaced[index];
         }
     }
     made.residues = made.n - made.before;

@@ -30,10 +30,10 @@ def records():
     return found
 
 
-def expected(family):
+def expected(family, name="expected.safetensors"):
     """Return {key: hidden states}. The file is safetensors with f32 arrays."""
     import json
-    data = (DATA / family / "expected.safetensors").read_bytes()
+    data = (DATA / family / name).read_bytes()
     size = int.from_bytes(data[:8], "little")
     entry = json.loads(data[8:8 + size])["hidden"]
     begin, end = entry["data_offsets"]
@@ -51,6 +51,20 @@ def test_residues(family):
         assert found[key].dtype == np.float32 and np.abs(found[key] - rows).max() < 2e-5
     half = relpos.t5.proteins(DATA / family, records())
     assert all((half[key] == rows.astype(np.float16)).all() for key, rows in found.items())
+
+
+def test_esm(tmp_path):
+    """`relpos proteins` with ESM-2, compared with EsmModel of transformers (tests/encoder/texts/protein)."""
+    folder = DATA.parents[2] / "encoder" / "texts" / "protein"
+    wanted = expected(folder, "proteins.safetensors")
+    for pool in [], ["--pool"]:
+        out = tmp_path / f"{len(pool)}.npz"
+        subprocess.run([sys.executable, "-P", "-m", "relpos", "proteins", folder, FASTA, "-o", out, "--type", "f32",
+                        "--dtype", "f32", *pool], check=True)
+        found = np.load(out)
+        assert sorted(found) == sorted(wanted)
+        for key, rows in wanted.items():
+            assert np.abs(found[key] - (rows.mean(0) if pool else rows)).max() < 4e-5
 
 
 def test_pool_and_files(tmp_path):

@@ -68,6 +68,50 @@ same 'standard input' "$T/made/1.npz" "$T/made/in.npz"
 ok embed $data/search "$T/lines.txt" -o "$T/made/v.safetensors"
 check 'an empty file has no vectors' 0 "$(printf '' | "$program" embed $data/search -o "$T/made/none.npz" >/dev/null 2>&1; echo $?)"
 
+# proteins: the hidden states are tested in test_encoder_texts.c; here the files, for folders, packed files and T5
+fasta=tests/t5/data/proteins/proteins.fasta
+# does ARGUMENT...: run the command, and check that it succeeds; it says on standard error what it does
+does()
+{
+    run proteins "$@"
+    check 'exit code' 0 "$code"
+}
+does $data/protein $fasta -o "$T/made/p.npz" --threads 1
+says '^proteins: 6 proteins of 374 residues, the longest 164 \(sp\|Q1\|LAST\)$'
+says '^proteins: esm, f16; '
+says '^proteins: computed 6 proteins of 374 residues; 1 residue of 1 protein is not in the alphabet'
+does $data/protein $fasta -o "$T/made/p3.npz" --threads 3 --memory 64M
+same 'threads and batches' "$T/made/p.npz" "$T/made/p3.npz"
+head -c 9000 "$T/made/p.npz" >"$T/made/p4.npz.part"
+does $data/protein $fasta -o "$T/made/p4.npz"
+says 'computed [1-5] proteins? of .*; [1-5] (was|were) already there'
+same 'a run that continues' "$T/made/p.npz" "$T/made/p4.npz"
+ok pack $data/protein --type f16 -o "$T/made/esm.relpos"
+does "$T/made/esm.relpos" $fasta -o "$T/made/p5.npz"
+same 'a packed file' "$T/made/p.npz" "$T/made/p5.npz"
+does $data/protein $fasta -o "$T/made/p6.npz" --pool --dtype f32 --type f32
+does tests/t5/data/proteins/prott5 $fasta -o "$T/made/t5.npz"
+"$program" t5 proteins tests/t5/data/proteins/prott5 $fasta -o "$T/made/t5.2.npz" 2>/dev/null
+same 'a T5' "$T/made/t5.2.npz" "$T/made/t5.npz"
+refused 1 'it was written with relpos proteins: weights [0-9a-f]{16} as f16, family esm, residues of f16, but this run has .* means of f16' \
+    proteins $data/protein $fasta -o "$T/made/p.npz" --pool
+refused 1 'proteins: it is not a model of proteins: its model_type is mpnet' proteins $data/search $fasta -o "$T/kept/x.npz"
+refused 1 'proteins: the model has no tokenizer' proteins tests/encoder/data/esm $fasta -o "$T/kept/x.npz"
+refused 1 'the type of weights is "int4"' proteins $data/protein $fasta -o "$T/kept/x.npz" --type int4
+refused 2 '--3di: the model is an encoder, but only ProstT5' proteins $data/protein $fasta -o "$T/kept/x.fasta" --3di
+refused 2 '--family: only models of .relpos t5 proteins.' proteins $data/protein $fasta -o "$T/kept/x.npz" --family esm
+refused 2 '--tokenizer: only models of .relpos t5 proteins.' proteins $data/protein $fasta -o "$T/kept/x.npz" --tokenizer x
+refused 2 'proteins: no model was given \(write relpos proteins DIR FASTA' proteins
+refused 1 'config.json: the model was read from this file' proteins $data/protein $fasta -o "$T/kept/x.npz" --skip-bad $data/protein/config.json
+# ESM-1b has a table of positions: longer proteins are refused by name, or left out
+mkdir "$T/esm1b"
+cp tests/encoder/data/esm1b/*.safetensors tests/encoder/data/esm1b/config.json $data/protein/vocab.txt $data/protein/tokenizer_config.json "$T/esm1b"
+printf '>a\nMKV\n>long\n%s\n>b\nMKL\n' "$(head -c 600 /dev/zero | tr '\0' A)" >"$T/long.fasta"
+refused 1 'long.fasta: line 4: the protein long has more than 511 residues, which is the limit \(remove it\); the model takes no more \(leave it out with --skip-bad\)$' \
+    proteins "$T/esm1b" "$T/long.fasta" -o "$T/kept/x.npz"
+does "$T/esm1b" "$T/long.fasta" -o "$T/made/b.npz" --skip-bad "$T/made/skips"
+check 'the long protein' '3	long' "$(cut -f 1,2 "$T/made/skips")"
+
 # classify and rerank
 ok classify $data/labels "$T/lines.txt" --type f32 --all
 check 'lines of labels' 8 "$("$program" classify $data/labels "$T/lines.txt" | grep -c '^[a-z]*	0\.[0-9]*$')"

@@ -32,7 +32,7 @@ for group in '' lab t5; do
         case $full in lab | t5) ;; *) all="$all $(echo "$full" | tr ' ' '/')" ;; esac
     done
 done
-check 'commands' 32 "$(echo $all | wc -w)"
+check 'commands' 33 "$(echo $all | wc -w)"
 command='a command of another group'
 check 'a suggestion' 'relpos t5 generate? relpos attend? relpos lab train?' \
     "$(for words in 'generat' 'lab atend' 't5 train'; do "$program" $words 2>&1 | grep -o 'relpos [a-z0-9 ]*?'; done | xargs)"

@@ -8,7 +8,8 @@ search      MPNet with modules.json: mean, normalize; at most 12 tokens
 asymmetric  BERT with modules.json in subfolders: cls, Dense with Tanh; two prompts, of which pooling omits the tokens
 labels      BERT for classification with three labels
 rank        BERT for pairs with one label (a cross-encoder)
-protein     ESM-2 with the vocab.txt of EsmTokenizer
+protein     ESM-2 with the vocab.txt of EsmTokenizer; proteins.safetensors has the hidden states of the residues of
+            tests/t5/data/proteins/proteins.fasta, and the largest error of f32
 expected.json in each: texts (or pairs), tokens (of transformers, cut), and vectors or scores, computed in f64, and the
 largest error of f32
 
@@ -24,6 +25,7 @@ import tokenizers
 import torch
 import transformers as T
 from sentence_transformers.sentence_transformer import modules
+from safetensors.numpy import save_file
 from tokenizers import normalizers, pre_tokenizers, processors
 from transformers.models.esm.configuration_esm import get_default_vocab_list
 
@@ -142,6 +144,34 @@ def head(folder, n_labels, texts, **more):
     write_json(folder / "expected.json", found)
 
 
+def records():
+    """Return the residues of the proteins of proteins.fasta."""
+    found = []
+    for line in (HERE.parent / "t5" / "data" / "proteins" / "proteins.fasta").read_text().splitlines():
+        if line.startswith(">"):
+            found.append("")
+        elif not line.startswith(";"):
+            found[-1] += "".join(line.split()).upper().replace("-", "")
+    return [one.rstrip("*") for one in found]
+
+
+def write_residues(folder):
+    """Write the hidden states of residues. With spaces between them, EsmTokenizer gives each one token."""
+    narrow = T.EsmModel.from_pretrained(folder).float().eval()
+    exact = T.EsmModel.from_pretrained(folder).double().eval()
+    tokenizer = T.EsmTokenizer.from_pretrained(folder)
+    hidden, error = [], 0.0
+    for text in records():
+        given = tokenizer(" ".join(text), return_tensors="pt")
+        with torch.no_grad():
+            rows, rounded = exact(**given).last_hidden_state[0], narrow(**given).last_hidden_state[0]
+        assert len(rows) == len(text) + 2
+        hidden.append(rows[1:-1].numpy())
+        error = max(error, float((rows - rounded).abs().max()))
+    save_file({"hidden": np.concatenate(hidden).astype(np.float32), "error": np.array([error], np.float32)},
+              folder / "proteins.safetensors")
+
+
 def protein(folder):
     """Write the model protein."""
     folder.mkdir(parents=True)
@@ -151,6 +181,7 @@ def protein(folder):
     save_model(folder, T.EsmModel, T.EsmConfig(vocab_size=33, mask_token_id=32, pad_token_id=1, token_dropout=True,
                                                position_embedding_type="rotary", layer_norm_eps=1e-5, **sizes), 6)
     write_vectors(folder, [], RESIDUES)
+    write_residues(folder)
 
 
 def main():

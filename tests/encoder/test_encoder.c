@@ -300,7 +300,8 @@ static void arguments(void **state)
     refused(rp_encoder_open(&none, DATA "/bert", &o), RP_E_ARG, "opening.size is 4");
     o = rp_encoder_opening_init();
     o.type = "int4";
-    refused(rp_encoder_open(&none, DATA "/bert", &o), RP_E_ARG, "\"int4\"; it must be f32, f16, bf16, q8 or int8");
+    refused(rp_encoder_open(&none, DATA "/bert", &o), RP_E_ARG,
+            "\"int4\", which is not supported (use f32, f16, bf16, q8 or int8)");
 }
 
 /* A change of a config.json, and what its refusal says. */

@@ -2,6 +2,8 @@
  * (tests/encoder/texts). Tokens must be equal. Numbers may be at most eight times as far from the f64 results as those
  * of these libraries in f32.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "io/fasta.h"
+#include "io/io.h"
 #include "io/json.h"
 #include "tests/encoder/checks.h"
 
@@ -176,6 +178,94 @@ static void scores(void **state)
     }
 }
 
+#define FASTA "tests/t5/data/proteins/proteins.fasta"
+
+/* Read the next protein as tokens. Return its number of residues; 0: there is none. */
+static int64_t next_protein(const rp_encoder *m, io_fasta *file, rp_encoder_tokens *t, int64_t *unknown)
+{
+    char err[IO_ERR_MAX];
+    io_record r;
+    int32_t *made;
+    const int got = io_fasta_next(file, true, 1000, &r, err);
+    if (got == 0)
+        return 0;
+    assert_int_equal(got, 1);
+    fine(rp_encoder_residues(m, r.residues, r.n, &made, &t->n, unknown));
+    assert_int_equal(t->n, r.n + 2);
+    t->tokens = made;
+    return r.n;
+}
+
+/* Hidden states of residues are those of EsmModel, and a mean over them omits <cls> and <eos>. */
+static void residues(void **state)
+{
+    char err[IO_ERR_MAX];
+    expected e;
+    rp_encoder *m = open_model("protein", &e);
+    io_set set = {0};
+    io_fasta *file = io_fasta_open(FASTA, err);
+    rp_encoder_tokens t = {0};
+    double error = 0;
+    int64_t unknown, missing = 0, proteins = 0, n;
+    (void)state;
+    assert_non_null(file);
+    assert_int_equal(io_read(TEXTS "/protein/proteins.safetensors", &set, NULL, err), IO_OK);
+    const io_array *hidden = io_find(&set, "hidden");
+    const float *right = hidden->data, *end = right + hidden->shape[0] * hidden->shape[1];
+    const double bound = MARGIN * (double)*(const float *)io_find(&set, "error")->data;
+    for (; (n = next_protein(m, file, &t, &unknown)) > 0; proteins++, missing += unknown) {
+        float *found = malloc((size_t)(t.n * 24) * sizeof *found);
+        fine(rp_encoder_hidden(m, 1, &t, found, NULL, NULL));
+        for (int64_t k = 0; k < n * 24; k++)
+            error = fmax(error, fabs((double)found[24 + k] - (double)right[k]));
+        right += n * 24;
+        free(found);
+        rp_encoder_free((void *)(uintptr_t)t.tokens);
+    }
+    assert_ptr_equal(right, end);
+    assert_int_equal(proteins, 6);
+    assert_int_equal(missing, 1); /* J */
+    print_message("    %-18s error %.2e of %.2e\n", "residues", error, bound);
+    assert_true(error <= bound);
+    io_fasta_close(file);
+    io_free(&set);
+    close_model(m, &e);
+}
+
+static void refused_residues(void **state)
+{
+    static const int32_t right[] = {0, 20, 15, 3, 3, 3, 2};
+    expected e, other;
+    rp_encoder *m = open_model("protein", &e), *bert = open_model("rank", &other), *bare;
+    int32_t *t;
+    int64_t n, unknown;
+    char text[17];
+    (void)state;
+    fine(rp_encoder_residues(m, "m-K *J.", -1, &t, &n, &unknown));
+    assert_int_equal(n, 7);
+    assert_int_equal(unknown, 3);
+    assert_memory_equal(t, right, sizeof right);
+    rp_encoder_free(t);
+    refused(rp_encoder_residues(m, "MK1", -1, &t, &n, &unknown), RP_E_ARG, "byte 2 is 0x31, which is not a residue");
+    refused(rp_encoder_residues(m, "M", INT32_MAX, &t, &n, &unknown), RP_E_RANGE, "2147483647 residues");
+    refused(rp_encoder_residues(m, NULL, 0, &t, &n, &unknown), RP_E_ARG, "text, tokens, n or unknown is NULL");
+    refused(rp_encoder_residues(NULL, "M", -1, &t, &n, &unknown), RP_E_ARG, "model is NULL");
+    refused(rp_encoder_residues(bert, "M", -1, &t, &n, &unknown), RP_E_UNSUPPORTED, "its model_type is bert");
+    fine(rp_encoder_open(&bare, "tests/encoder/data/esm", NULL));
+    refused(rp_encoder_residues(bare, "M", -1, &t, &n, &unknown), RP_E_UNSUPPORTED, "has no tokenizer");
+    rp_encoder_close(bare);
+    refused(rp_encoder_checksum(NULL, text), RP_E_ARG, "model or text is NULL");
+    fine(rp_encoder_checksum(m, text));
+    assert_int_equal(strlen(text), 16);
+    assert_true(rp_encoder_hidden_bytes(m, 100, 100) > 100 * 24 * 4 * 6);
+    assert_true(rp_encoder_hidden_bytes(m, 20000, 20000) < 10 * rp_encoder_hidden_bytes(m, 10000, 10000) / 4);
+    assert_int_equal(rp_encoder_hidden_bytes(m, 0, 0), 0);
+    assert_int_equal(rp_encoder_hidden_bytes(m, 1, 2), -1);
+    assert_int_equal(rp_encoder_hidden_bytes(NULL, 2, 2), -1);
+    close_model(m, &e);
+    close_model(bert, &other);
+}
+
 static void refusals(void **state)
 {
     expected e, other;
@@ -210,7 +300,8 @@ static void refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(tokens), cmocka_unit_test(vectors), cmocka_unit_test(scores),
-                                       cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tokens),   cmocka_unit_test(vectors),
+                                       cmocka_unit_test(scores),   cmocka_unit_test(refusals),
+                                       cmocka_unit_test(residues), cmocka_unit_test(refused_residues)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
