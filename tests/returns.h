@@ -62,6 +62,7 @@ __attribute__((unused)) static rp_status returned(const char *function, rp_statu
 #define rp_attend(...)                 returned("rp_attend", rp_attend(__VA_ARGS__))
 #define rp_backward(...)               returned("rp_backward", rp_backward(__VA_ARGS__))
 #define rp_jvp(...)                    returned("rp_jvp", rp_jvp(__VA_ARGS__))
+#define rp_hvp(...)                    returned("rp_hvp", rp_hvp(__VA_ARGS__))
 #define rp_attend_row(...)             returned("rp_attend_row", rp_attend_row(__VA_ARGS__))
 #define rp_attend_parts(...)           returned("rp_attend_parts", rp_attend_parts(__VA_ARGS__))
 #define rp_bias(...)                   returned("rp_bias", rp_bias(__VA_ARGS__))

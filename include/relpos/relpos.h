@@ -710,7 +710,7 @@ RP_API size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool);
  * Source   Dao 2022, algorithm 4. */
 RP_API rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_grads *g, void *work);
 
-/* ----------------------------------------------------------------------------------- tangents: forward derivatives */
+/* ------------------------------------------------------------------------ tangents: forward and second derivatives */
 
 /* The tangents of one call. Start from rp_tangents_init. Tangents of inputs that are absent are 0; those of outputs
  * that are absent are not computed.
@@ -759,6 +759,34 @@ static inline rp_tangents rp_tangents_init(void)
  *          RP_E_RANGE as rp_attend; RP_E_UNSUPPORTED for pages and for a range of keys or rows.
  * Source   Pearlmutter 1994 (the R-operator). */
 RP_API rp_status rp_jvp(const rp_plan *plan, const rp_tensors *t, const rp_tangents *tangents);
+
+/* Compute second derivatives: the gradients of Phi = sum(dout * out') + sum(dlse * lse') with respect to q, k, v and
+ * the learned arrays, where out' and lse' are the tangents of rp_jvp and the given tangents are constants. These are
+ * the Hessian of sum(dout * out) + sum(dlse * lse) times the tangents (a Hessian-vector product). The gradients of Phi
+ * with respect to dout and dlse are out' and lse'. With the score's tangent s', its mean m_i = lse'_i, and y_mean the
+ * mean of y under the weights of the row:
+ *
+ *     p = <dout_i, v_j + relval(i,j)>     r = <dout_i, v'_j + relval'(i,j)>, both times dropout's factor
+ *     y = (s' - m_i) g + r                g = p - sum_j w p + dlse_i
+ *     dPhi/ds' = w g                      dPhi/ds = w (y - y_mean)          dv_j = sum_i w (s' - m_i) dout_i
+ *
+ * and the chain rule through both softcaps, whose second derivatives enter, the products and the biases. A sink is one
+ * more key with p = r = 0.
+ * Shapes   see rp_tensors, rp_tangents and rp_grads. t is as in rp_backward. grads has dout and dlse (absent: 0), and
+ *          the outputs dq, dk, dv and term; its other arrays must be absent. tangents.out and lse are outputs, as in
+ *          rp_jvp; all outputs may be absent.
+ * Sign     delta = key - query, as in the forward pass.
+ * Edges    a row that may attend to no key contributes 0, and a key that is masked for all queries gets exact zeros, as
+ *          in rp_backward. Where FIRE's network has a kink, the second derivatives are those of one side.
+ * Memory   allocates a row of scores, four copies of the keys of a head and the gradients of learned arrays in double;
+ *          never a matrix of scores. Outputs must not overlap any other array.
+ * Threads  the bits do not depend on the pool or the instruction set: every plan computes second derivatives in plain
+ *          loops in double on the calling thread, and rounds them once. This takes about twice as long as rp_backward
+ *          on the reference path.
+ * Returns  as rp_jvp; also RP_E_UNSUPPORTED for dq_in, dq_out, dkv_in, dkv_out, dweights, dprofile, dkey_mass and
+ *          dentropy.
+ * Source   Pearlmutter 1994. */
+RP_API rp_status rp_hvp(const rp_plan *plan, const rp_tensors *t, const rp_tangents *tangents, const rp_grads *g);
 
 /* ------------------------------------------------------------------------------------------------ looking inside */
 

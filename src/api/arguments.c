@@ -853,7 +853,7 @@ rp_status rpi_backward_check(rpi_args *args, rpi_grads *grads, const rp_plan *pl
     rp_status status = rpi_args_check(args, plan, t);
     if (status == RP_OK)
         status = check_gradients(grads, args, t, g);
-    return status == RP_OK ? rpi_gradients_overlap(plan, t, g) : status;
+    return status == RP_OK ? rpi_derivatives_overlap(plan, t, g, NULL) : status;
 }
 
 /* Check the tangent of q, k or v. */
@@ -921,15 +921,47 @@ static rp_status check_tangents(rpi_tangents *tangents, const rpi_args *args, co
     return s;
 }
 
-rp_status rpi_jvp_check(rpi_args *args, rpi_tangents *tangents, const rp_plan *plan, const rp_tensors *t,
-                        const rp_tangents *given)
+rp_status rpi_jvp_check(rpi_derivative_args *own, const rp_plan *plan, const rp_tensors *t, const rp_tangents *given)
 {
+    rpi_args *args = &own->args;
     rp_status s;
     if ((s = rpi_args_check_whole(args, plan, t)) != RP_OK ||
         (s = refuse_forward_only(t, "rp_jvp", "tangents")) != RP_OK ||
-        (s = check_tangents(tangents, args, t, given)) != RP_OK)
+        (s = check_tangents(&own->tangents, args, t, given)) != RP_OK)
         return s;
     if (!given->out.data && !given->lse.data && args->desc.batch && args->desc.len_q)
         return rpi_fail(RP_E_ARG, "tangents has no output; set out or lse");
-    return rpi_tangents_overlap(plan, t, given);
+    return rpi_derivatives_overlap(plan, t, NULL, given);
+}
+
+/* Refuse gradients that rp_hvp does not read or write. */
+static rp_status refuse_first_order_only(const rp_grads *g)
+{
+    const struct {
+        const char *name;
+        const rp_array *a;
+    } sums[] = {{"dq_in", &g->dq_in}, {"dq_out", &g->dq_out}, {"dkv_in", &g->dkv_in}, {"dkv_out", &g->dkv_out}};
+    for (size_t n = 0; n < sizeof sums / sizeof *sums; n++)
+        if (sums[n].a->data)
+            return rpi_fail(RP_E_UNSUPPORTED,
+                            "%s was given, but rp_hvp computes all rows and keys in one call; omit it", sums[n].name);
+    for (int n = 0; n < RPI_WEIGHT_GRADIENTS; n++) {
+        const char *name;
+        if (rpi_weight_gradient(g, n, &name)->data)
+            return rpi_fail(RP_E_UNSUPPORTED, "%s was given, but rp_hvp supports only dout and dlse; omit it", name);
+    }
+    return RP_OK;
+}
+
+rp_status rpi_hvp_check(rpi_derivative_args *own, const rp_plan *plan, const rp_tensors *t, const rp_tangents *given,
+                        const rp_grads *g)
+{
+    rpi_args *args = &own->args;
+    rp_status s;
+    if ((s = rpi_args_check_whole(args, plan, t)) != RP_OK ||
+        (s = refuse_forward_only(t, "rp_hvp", "derivatives")) != RP_OK ||
+        (s = check_gradients(&own->grads, args, t, g)) != RP_OK || (s = refuse_first_order_only(g)) != RP_OK ||
+        (s = check_tangents(&own->tangents, args, t, given)) != RP_OK)
+        return s;
+    return rpi_derivatives_overlap(plan, t, g, given);
 }

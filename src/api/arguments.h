@@ -10,11 +10,12 @@ typedef struct rpi_backward_args {
     rpi_grads grads;
 } rpi_backward_args;
 
-/* The arguments of rp_jvp. */
-typedef struct rpi_jvp_args {
+/* The arguments of rp_jvp and rp_hvp. */
+typedef struct rpi_derivative_args {
     rpi_args args;
     rpi_tangents tangents;
-} rpi_jvp_args;
+    rpi_grads grads; /* for rp_hvp */
+} rpi_derivative_args;
 
 /* The arguments of rp_attend, and of its reference path if this computes some of the outputs. */
 typedef struct rpi_attending {
@@ -30,9 +31,10 @@ rp_status rpi_args_check_keys(rpi_args *args, const rp_plan *plan, const rp_tens
 /* Check all arguments of a backward call. */
 rp_status rpi_backward_check(rpi_args *args, rpi_grads *grads, const rp_plan *plan, const rp_tensors *t,
                              const rp_grads *g);
-/* Check all arguments of rp_jvp. */
-rp_status rpi_jvp_check(rpi_args *args, rpi_tangents *tangents, const rp_plan *plan, const rp_tensors *t,
-                        const rp_tangents *given);
+/* Check all arguments of rp_jvp, or of rp_hvp. */
+rp_status rpi_jvp_check(rpi_derivative_args *own, const rp_plan *plan, const rp_tensors *t, const rp_tangents *given);
+rp_status rpi_hvp_check(rpi_derivative_args *own, const rp_plan *plan, const rp_tensors *t, const rp_tangents *given,
+                        const rp_grads *g);
 /* Return g->dweights (0), dprofile (1), dkey_mass (2) or dentropy (3), and its name; or an absent array, if the struct
  * of an earlier version lacks it. */
 enum { RPI_WEIGHT_GRADIENTS = 4 };
@@ -49,8 +51,9 @@ void rpi_shift_keys(const rpi_args *args, rpi_view *v, int64_t keys);
 rp_status rpi_compare_norms(const rpi_args *args);               /* for RELPOS_SKIP=check; in norms.c */
 rp_status rpi_check_output(const rp_array *a, const char *name); /* fail if elements share memory */
 rp_status rpi_args_overlap(const rp_plan *plan, const rp_tensors *t);
-rp_status rpi_gradients_overlap(const rp_plan *plan, const rp_tensors *t, const rp_grads *g);
-rp_status rpi_tangents_overlap(const rp_plan *plan, const rp_tensors *t, const rp_tangents *given);
+/* Check the outputs of gradients and tangents; either may be NULL. */
+rp_status rpi_derivatives_overlap(const rp_plan *plan, const rp_tensors *t, const rp_grads *g,
+                                  const rp_tangents *given);
 /* Fail if the output shares memory with an input. */
 rp_status rpi_output_overlap(const rp_plan *plan, const rp_tensors *t, const rp_array *out, const char *name);
 

@@ -32,7 +32,7 @@ typedef struct listed {
     int32_t term, x, mask; /* indices of the term, of its array, of the mask; -1 if not one */
     const rp_array *a;
 } listed;
-#define MAX_LISTED (20 + 2 * RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS)
+#define MAX_LISTED (25 + 3 * RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS)
 
 static void list(listed *all, int *n, const char *name, const rp_array *a)
 {
@@ -152,48 +152,46 @@ rp_status rpi_args_overlap(const rp_plan *plan, const rp_tensors *t)
     return against_inputs(plan, t, all, n);
 }
 
-rp_status rpi_gradients_overlap(const rp_plan *plan, const rp_tensors *t, const rp_grads *g)
+static void list_gradients(listed *all, int *n, const rp_plan *plan, const rp_grads *g)
 {
-    listed all[MAX_LISTED];
-    int n = 0;
-    list(all, &n, "dq", &g->dq);
-    list(all, &n, "dk", &g->dk);
-    list(all, &n, "dv", &g->dv);
-    list(all, &n, "dq_out", &g->dq_out);
-    list(all, &n, "dkv_out", &g->dkv_out);
-    list_terms(all, &n, plan, "the gradient of ", g->term);
-    const int outputs = n;
-    list(all, &n, "dout", &g->dout);
-    list(all, &n, "dlse", &g->dlse);
-    list(all, &n, "dq_in", &g->dq_in);
-    list(all, &n, "dkv_in", &g->dkv_in);
+    list(all, n, "dq", &g->dq);
+    list(all, n, "dk", &g->dk);
+    list(all, n, "dv", &g->dv);
+    list(all, n, "dq_out", &g->dq_out);
+    list(all, n, "dkv_out", &g->dkv_out);
+    list_terms(all, n, plan, "the gradient of ", g->term);
+}
+
+static void list_output_gradients(listed *all, int *n, const rp_grads *g)
+{
+    list(all, n, "dout", &g->dout);
+    list(all, n, "dlse", &g->dlse);
+    list(all, n, "dq_in", &g->dq_in);
+    list(all, n, "dkv_in", &g->dkv_in);
     for (int x = 0; x < RPI_WEIGHT_GRADIENTS; x++) {
         const char *name;
         const rp_array *a = rpi_weight_gradient(g, x, &name);
-        list(all, &n, name, a);
+        list(all, n, name, a);
     }
-    list(all, &n, "out", &t->out);
-    list(all, &n, "lse", &t->lse);
-    list_inputs(all, &n, plan, t);
-    return overlap(plan, all, outputs, n);
 }
 
-static void list_tangents(listed *all, int *n, const rp_plan *plan, const rp_tangents *given)
+rp_status rpi_derivatives_overlap(const rp_plan *plan, const rp_tensors *t, const rp_grads *g, const rp_tangents *given)
 {
-    list(all, n, "the tangent of q", &given->q);
-    list(all, n, "the tangent of k", &given->k);
-    list(all, n, "the tangent of v", &given->v);
-    list_terms(all, n, plan, "the tangent of ", given->term);
-}
-
-rp_status rpi_tangents_overlap(const rp_plan *plan, const rp_tensors *t, const rp_tangents *given)
-{
+    static const rp_grads no_gradients = {.size = sizeof no_gradients};
+    static const rp_tangents no_tangents;
     listed all[MAX_LISTED];
     int n = 0;
+    g = g ? g : &no_gradients;
+    given = given ? given : &no_tangents;
+    list_gradients(all, &n, plan, g);
     list(all, &n, "the tangent of out", &given->out);
     list(all, &n, "the tangent of lse", &given->lse);
     const int outputs = n;
-    list_tangents(all, &n, plan, given);
+    list_output_gradients(all, &n, g);
+    list(all, &n, "the tangent of q", &given->q);
+    list(all, &n, "the tangent of k", &given->k);
+    list(all, &n, "the tangent of v", &given->v);
+    list_terms(all, &n, plan, "the tangent of ", given->term);
     list(all, &n, "out", &t->out);
     list(all, &n, "lse", &t->lse);
     list_inputs(all, &n, plan, t);

@@ -110,4 +110,10 @@ static inline double rpi_at(const rpi_view *v, int64_t a, int64_t b, int64_t c, 
                                 : rpi_value(v->data, v->dtype, at);
 }
 
+/* Return element [a, b, c, d] of a view, or 0 if the array is absent. */
+static inline double rpi_at_or_0(const rpi_view *v, int64_t a, int64_t b, int64_t c, int64_t d)
+{
+    return v->data ? rpi_at(v, a, b, c, d) : 0;
+}
+
 #endif

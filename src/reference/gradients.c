@@ -2,22 +2,22 @@
  * gradients. Shares only definitions with the fast path.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "bounds.h"
+#include "input_sums.h"
 #include "reference.h"
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The sums of gradients for one kv head: dk of the rotated keys and of the unrotated keys, dv, and gradients of the
- * terms' arrays. */
+/* The sums of gradients, or bounds on their errors, and what a row contributes to them. */
 typedef struct kv_gradients {
     rpi_row row, size; /* the row, and the same row with absolute values of all summands */
     bool bound;        /* the sums are bounds on errors */
     double largest;    /* summands up to this size cannot make a sum over keys or rows overflow */
-    double *dq_rotated, *dq, *dk_rotated, *dk, *dv;
+    const rpi_grads *grads;
+    rpi_input_sums in;
     double *ds, *dw; /* [Lk] gradients of the scores (ds), and weights after dropout (dw) */
     double *slope_error, *slope_after_error, *size_ds; /* only for bounds: errors of the slopes, and |ds| */
-    rpi_term_sums sums;
     rpi_arena memory;
 } kv_gradients;
 
@@ -60,10 +60,10 @@ static void spread_vectors(kv_gradients *s, int32_t term, int64_t j, double g, d
 {
     const rp_desc *d = &s->row.args->desc;
     const rpi_pair p = rpi_row_pair(&s->row, term, j);
-    rpi_sums *to = &s->sums.term[term];
+    rpi_sums *to = &s->in.terms.term[term];
     to->absolute = s->bound;
-    to->q = s->dq;
-    to->k = s->dk + j * d->dim_k;
+    to->q = s->in.dq;
+    to->k = s->in.dk + j * d->dim_k;
     g *= sized(s, rpi_vec_factor(p.scheme, d));
     size *= fabs(rpi_vec_factor(p.scheme, d));
     for (int n = 0; n < 2; n++) {
@@ -127,18 +127,19 @@ static void spread(kv_gradients *s)
             const double k = s->size.keys[j * D + c], q = s->size.q[c];
             if (s->bound) {
                 const double stored = (size_inside + inside) * k * scale; /* sums are scaled when they are stored */
-                s->dq_rotated[c] += stored <= s->largest ? scale * product_error(s, size_inside, inside, k) : INFINITY;
-                s->dk_rotated[j * D + c] += product_error(s, size_inside, inside, q * scale);
+                s->in.dq_rotated[c] +=
+                    stored <= s->largest ? scale * product_error(s, size_inside, inside, k) : INFINITY;
+                s->in.dk_rotated[j * D + c] += product_error(s, size_inside, inside, q * scale);
             } else {
-                s->dq_rotated[c] += inside * d->scale * k;
-                s->dk_rotated[j * D + c] += inside * d->scale * q;
+                s->in.dq_rotated[c] += inside * d->scale * k;
+                s->in.dk_rotated[j * D + c] += inside * d->scale * q;
             }
         }
         if (r->plan->vec >= 0)
             spread_vectors(s, r->plan->vec, j, inside, size_inside);
         for (int32_t n = 0; n < d->n_terms; n++) {
             const rpi_scheme *scheme = r->plan->scheme[n];
-            rpi_sums *to = &s->sums.term[n];
+            rpi_sums *to = &s->in.terms.term[n];
             to->absolute = s->bound;
             if (scheme->form == RPI_VEC && scheme->bias) {
                 spread_vectors(s, n, j, outside, size);
@@ -153,7 +154,7 @@ static void spread(kv_gradients *s)
             }
         }
         for (int64_t c = 0; c < d->dim_v; c++)
-            s->dv[j * d->dim_v + c] += value_contribution(s, j, c);
+            s->in.dv[j * d->dim_v + c] += value_contribution(s, j, c);
     }
 }
 
@@ -270,8 +271,6 @@ static void row_backward(kv_gradients *s, const rpi_grads *g)
         rpi_score_sizes(r, &s->size);
     /* until slope_error and size_ds are computed, their memory holds size and loss of <dout, v> */
     double *size = s->slope_error, *loss = s->size_ds;
-    memset(s->dq, 0, (size_t)D * sizeof(double));
-    memset(s->dq_rotated, 0, (size_t)D * sizeof(double));
     for (int64_t j = 0; j < d->len_k; j++) {
         size[j] = loss[j] = 0;
         s->dw[j] = r->score[j] == -INFINITY ? 0 : r->weight[j] * rpi_row_dropout(r, j);
@@ -341,7 +340,7 @@ static void row_backward(kv_gradients *s, const rpi_grads *g)
         s->size.q = r->q, s->size.keys = r->keys;
     }
     if (r->plan->sink >= 0 && r->lse != -INFINITY) { /* the sink is a key of value 0: dp = 0 */
-        rpi_sums *to = &s->sums.term[r->plan->sink];
+        rpi_sums *to = &s->in.terms.term[r->plan->sink];
         const double w = exp(rpi_at(&r->args->term[r->plan->sink][0], r->h, 0, 0, 0) - r->lse);
         to->absolute = s->bound;
         const double off = s->bound
@@ -363,11 +362,6 @@ static void lay_out(kv_gradients *s, const rp_desc *d)
 {
     rpi_arena *a = &s->memory;
     const int64_t size = sizeof(double);
-    s->dq_rotated = rpi_arena_take(a, d->dim_k, 1, size);
-    s->dq = rpi_arena_take(a, d->dim_k, 1, size);
-    s->dk_rotated = rpi_arena_take(a, d->len_k, d->dim_k, size);
-    s->dk = rpi_arena_take(a, d->len_k, d->dim_k, size);
-    s->dv = rpi_arena_take(a, d->len_k, d->dim_v, size);
     s->ds = rpi_arena_take(a, d->len_k, 1, size);
     s->dw = rpi_arena_take(a, d->len_k, 1, size);
     s->slope_error = rpi_arena_take(a, d->len_k, 1, size);
@@ -378,7 +372,7 @@ static void lay_out(kv_gradients *s, const rp_desc *d)
 static void kv_gradients_free(kv_gradients *s)
 {
     rpi_arena_free(&s->memory);
-    rpi_arena_free(&s->sums.memory);
+    rpi_input_sums_free(&s->in);
     rpi_row_free(&s->row);
     rpi_row_free(&s->size);
 }
@@ -387,16 +381,15 @@ static rp_status kv_gradients_alloc(kv_gradients *s, const rp_plan *plan, const 
                                     bool bound)
 {
     const rp_desc *d = &args->desc;
-    uint32_t all[RP_MAX_TERMS];
-    memset(all, 0xff, sizeof all);
     memset(s, 0, sizeof *s);
     s->bound = bound;
+    s->grads = grads;
     s->largest = rpi_max_sum(d) / (2 * (double)(d->heads / d->kv_heads * d->len_q + d->len_k));
     lay_out(s, d);
     rp_status status = rpi_arena_alloc(&s->memory, false, "the backward pass of the reference path");
     if (status == RP_OK) {
         lay_out(s, d);
-        status = rpi_sums_alloc(&s->sums, args, grads, all);
+        status = rpi_input_sums_alloc(&s->in, args, grads, bound);
     }
     if (status == RP_OK)
         status = rpi_row_alloc(&s->row, plan, args);
@@ -408,61 +401,22 @@ static rp_status kv_gradients_alloc(kv_gradients *s, const rp_plan *plan, const 
     return status;
 }
 
-/* Return x; in a bound, replace NaN (an infinite bound times a factor of 0) by infinity. */
-static double finish_bound(bool bound, double x)
+static void gradient_row(void *context, int64_t b, int64_t h, int64_t i)
 {
-    return !bound ? x : isnan(x) ? INFINITY : x + 0x1p-120; /* products below 2^-126 may be treated as 0 */
-}
-
-static void store(const kv_gradients *s, const rpi_view *v, int64_t h, int64_t n, int64_t width, const double *rotated,
-                  const double *plain)
-{
-    for (int64_t c = 0; v->data && c < width; c++)
-        rpi_put(v->data, v->dtype, rpi_index(v, s->row.b, h, n, c),
-                finish_bound(s->bound, (rotated ? rotated[c] : 0) + plain[c]));
+    kv_gradients *s = context;
+    rpi_row_at(&s->row, b, h, i);
+    rpi_row_at(&s->size, b, h, i);
+    row_backward(s, s->grads);
 }
 
 static rp_status run(const rp_plan *plan, const rpi_args *args, const rpi_grads *grads, bool bound,
                      rpi_progress *progress)
 {
-    const rp_desc *d = &args->desc;
-    const int64_t group = d->heads / d->kv_heads, D = d->dim_k;
     kv_gradients s;
     rp_status status = kv_gradients_alloc(&s, plan, args, grads, bound);
     if (status != RP_OK)
         return status;
-    for (int64_t kv = 0; kv < d->batch * d->kv_heads; kv++) {
-        const int64_t b = kv / d->kv_heads, g = kv % d->kv_heads;
-        s.row.b = s.size.b = b; /* needed if there is no query */
-        memset(s.dk_rotated, 0, (size_t)(d->len_k * D) * sizeof(double));
-        memset(s.dk, 0, (size_t)(d->len_k * D) * sizeof(double));
-        memset(s.dv, 0, (size_t)(d->len_k * d->dim_v) * sizeof(double));
-        for (int64_t n = 0; n < group * d->len_q; n++) {
-            const int64_t h = g * group + n / d->len_q, i = n % d->len_q;
-            rpi_row_at(&s.row, b, h, i);
-            rpi_row_at(&s.size, b, h, i);
-            row_backward(&s, grads);
-            rpi_row_rotate(bound ? &s.size : &s.row, s.dq_rotated, false, i, -1);
-            store(&s, &grads->dq, h, i, D, s.dq_rotated, s.dq);
-        }
-        for (int64_t j = 0; j < d->len_k; j++) {
-            rpi_row_rotate(bound ? &s.size : &s.row, s.dk_rotated + j * D, true, j, -1);
-            store(&s, &grads->dk, g, j, D, s.dk_rotated + j * D, s.dk + j * D);
-            store(&s, &grads->dv, g, j, d->dim_v, NULL, s.dv + j * d->dim_v);
-        }
-        if (progress)
-            rpi_progress_step(progress);
-        if (progress && (status = rpi_progress_status(progress)) != RP_OK)
-            break;
-    }
-    for (int32_t n = 0; status == RP_OK && bound && n < d->n_terms; n++)
-        for (int x = 0; x < RP_MAX_ARRAYS; x++)
-            for (int64_t e = 0; e < s.sums.elements[n][x]; e++) {
-                double *at = (double *)s.sums.term[n].array[x].data + e;
-                *at = finish_bound(true, *at);
-            }
-    if (status == RP_OK)
-        rpi_sums_store(&s.sums, args, grads);
+    status = rpi_input_sums_run(&s.in, bound ? &s.size : &s.row, grads, gradient_row, &s, progress);
     kv_gradients_free(&s);
     return status;
 }

@@ -18,6 +18,9 @@ rp_status rpi_ref_backward(const rp_plan *plan, const rpi_args *args, const rpi_
  * of the pool. */
 rp_status rpi_ref_jvp(const rp_plan *plan, const rpi_args *args, const rpi_tangents *tangents, rp_pool *pool,
                       rpi_progress *progress);
+/* Compute the gradients of the tangents' products with grads->dout and dlse, and the tangents of out and lse. */
+rp_status rpi_ref_hvp(const rp_plan *plan, const rpi_args *args, const rpi_tangents *tangents, const rpi_grads *grads,
+                      rpi_progress *progress);
 
 /* Compute bounds on the errors of the fast path's gradients, or of its out ([B,H,Lq,Dv] in f64). */
 rp_status rpi_ref_gradient_bound(const rp_plan *plan, const rpi_args *args, const rpi_grads *bounds);

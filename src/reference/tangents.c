@@ -12,11 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-double rpi_tangent_at(const rpi_view *v, int64_t a, int64_t b, int64_t c, int64_t d)
-{
-    return v->data ? rpi_at(v, a, b, c, d) : 0;
-}
-
 rpi_channel rpi_tangent_channel(rpi_tangent_row *t, const rpi_pair *p, const rpi_product *product, int64_t e, int64_t c)
 {
     rpi_sums *to = &t->term[p->term - t->row.args->desc.terms];
@@ -82,11 +77,11 @@ static void read_tangents(rpi_tangent_row *t)
     const rpi_row *r = &t->row;
     const int64_t D = r->args->desc.dim_k;
     for (int64_t c = 0; c < D; c++)
-        t->plain_q[c] = t->q[c] = rpi_tangent_at(&t->given->q, r->b, r->h, r->i, c);
+        t->plain_q[c] = t->q[c] = rpi_at_or_0(&t->given->q, r->b, r->h, r->i, c);
     rpi_row_rotate(r, t->q, false, r->i, 1);
     for (int64_t j = 0; j < r->args->desc.len_k && (t->keys_b != r->b || t->keys_g != r->g); j++) {
         for (int64_t c = 0; c < D; c++)
-            t->plain_keys[j * D + c] = t->keys[j * D + c] = rpi_tangent_at(&t->given->k, r->b, r->g, j, c);
+            t->plain_keys[j * D + c] = t->keys[j * D + c] = rpi_at_or_0(&t->given->k, r->b, r->g, j, c);
         rpi_row_rotate(r, t->keys + j * D, true, j, 1);
     }
     t->keys_b = r->b;
@@ -118,7 +113,7 @@ void rpi_tangent_row_at(rpi_tangent_row *t, int64_t b, int64_t h, int64_t i)
     }
     if (r->plan->sink >= 0 && r->lse != -INFINITY) {
         const double logit = rpi_at(&r->args->term[r->plan->sink][0], h, 0, 0, 0);
-        t->sink = rpi_tangent_at(&t->given->term[r->plan->sink][0], h, 0, 0, 0);
+        t->sink = rpi_at_or_0(&t->given->term[r->plan->sink][0], h, 0, 0, 0);
         t->lse += exp(logit - r->lse) * t->sink;
     }
 }
@@ -141,7 +136,7 @@ double rpi_row_vector_value(const rpi_row *r, const rpi_row_vector *v, int64_t j
 
 double rpi_row_vector_tangent(rpi_tangent_row *t, const rpi_row_vector *v, int64_t j, int64_t c)
 {
-    t->sum = rpi_tangent_at(&t->given->v, t->row.b, t->row.g, j, c);
+    t->sum = rpi_at_or_0(&t->given->v, t->row.b, t->row.g, j, c);
     if (v->e >= 0)
         v->product->vec_grad(&v->pair, v->e, c, 1, &t->term[t->row.plan->valvec]);
     return t->sum;

@@ -29,8 +29,6 @@ void rpi_tangent_row_free(rpi_tangent_row *t);
 void rpi_tangent_row_at(rpi_tangent_row *t, int64_t b, int64_t h, int64_t i);
 /* Compute the tangent of out [Dv]. */
 void rpi_tangent_row_out(rpi_tangent_row *t, double *out);
-/* Return an element of a tangent, 0 if the tangent is absent. */
-double rpi_tangent_at(const rpi_view *v, int64_t a, int64_t b, int64_t c, int64_t d);
 
 /* Channel c of a product of a term of form VEC: of the row (query or key) and of the vector, with their tangents. */
 typedef struct rpi_channel {

@@ -119,6 +119,52 @@ static void fire_grad(const rpi_pair *p, double g, const rpi_sums *to)
     fire_sums_grad(p, x, g, g * x, to);
 }
 
+/* Return the tangent of unit u of the second layer. */
+static double fire_second_tangent(const rpi_pair *p, int64_t u, double x, const rpi_view *tangent)
+{
+    double sum = rpi_at_or_0(&tangent[3], u, 0, 0, 0);
+    for (int64_t c = 0; c < p->term->width; c++) {
+        const double first = fire_first(p, c, x);
+        if (first <= 0)
+            continue;
+        sum += rpi_at_or_0(&tangent[2], u, c, 0, 0) * first +
+               rpi_at(&p->array[2], u, c, 0, 0) *
+                   (rpi_at_or_0(&tangent[0], c, 0, 0, 0) * x + rpi_at_or_0(&tangent[1], c, 0, 0, 0));
+    }
+    return sum;
+}
+
+/* Add g times the derivatives of fire_second_tangent. */
+static void fire_second_tangent_grad(const rpi_pair *p, int64_t u, double x, double g, const rpi_view *tangent,
+                                     const rpi_sums *to)
+{
+    for (int64_t c = 0; c < p->term->width; c++) {
+        const double w = g * rpi_at_or_0(&tangent[2], u, c, 0, 0);
+        if (fire_first(p, c, x) <= 0)
+            continue;
+        rpi_add(to, 0, c, 0, 0, 0, w * x);
+        rpi_add(to, 1, c, 0, 0, 0, w);
+        rpi_add(to, 2, u, c, 0, 0,
+                g * (rpi_at_or_0(&tangent[0], c, 0, 0, 0) * x + rpi_at_or_0(&tangent[1], c, 0, 0, 0)));
+    }
+}
+
+/* The network is linear in the arrays of each layer. Its kinks, where second derivatives do not exist, are ignored. */
+static void fire_tangent_grad(const rpi_pair *p, double g, const rpi_view *tangent, const rpi_sums *to)
+{
+    const double x = fire_input(p);
+    if (!p->term->width2)
+        fire_second_tangent_grad(p, p->h, x, g, tangent, to);
+    for (int64_t u = 0; u < p->term->width2; u++) {
+        const double w = rpi_at(&p->array[4], p->h, u, 0, 0), w_tangent = rpi_at_or_0(&tangent[4], p->h, u, 0, 0);
+        if (fire_second(p, u, x) <= 0)
+            continue;
+        rpi_add(to, 4, p->h, u, 0, 0, g * fire_second_tangent(p, u, x, tangent));
+        fire_second_grad(p, u, x, g * w_tangent, g * w_tangent * x, to);
+        fire_second_tangent_grad(p, u, x, g * w, tangent, to);
+    }
+}
+
 /* The fast path. A ReLU network with one input is piecewise linear, so a row of biases is piecewise linear in
  * psi(|delta|). Layout of p->prepared:
  *   [0]  number of pieces
@@ -416,5 +462,6 @@ RPI_SCHEME(
                .start = {.rule = RP_RULE_ZERO}},
               RPI_TWO_POSITIONS},
     .positions = 6, .params = fire_params, .sizes = fire_sizes, .usual_sizes = fire_usual_sizes, .check = fire_check,
-    .pair = fire_pair, .example = fire_example, .grad = fire_grad, .row = fire_row, .sums_size = fire_sums_size,
-    .row_grad = fire_row_grad, .reduce_sums = fire_reduce_sums, .prepare_size = fire_size, .prepare = fire_prepare)
+    .pair = fire_pair, .example = fire_example, .grad = fire_grad, .tangent_grad = fire_tangent_grad, .row = fire_row,
+    .sums_size = fire_sums_size, .row_grad = fire_row_grad, .reduce_sums = fire_reduce_sums, .prepare_size = fire_size,
+    .prepare = fire_prepare)

@@ -10,6 +10,7 @@
 #define FUNCTIONS(X)                                                                                                   \
     X(PAIR, "pair", pair)                                                                                              \
     X(GRAD, "grad", grad)                                                                                              \
+    X(TANGENT_GRAD, "tangent_grad", tangent_grad)                                                                      \
     X(SHARED, "shared", shared)                                                                                        \
     X(REACH, "reach", reach)                                                                                           \
     X(OFFSETS, "offsets", offsets)                                                                                     \
@@ -40,9 +41,9 @@ static const struct {
     const char *name;
     unsigned required, optional;
 } forms[] = {
-    {RPI_OFFSET, "OFFSET", PAIR, GRAD | SHARED | REACH | OFFSETS},
+    {RPI_OFFSET, "OFFSET", PAIR, GRAD | TANGENT_GRAD | SHARED | REACH | OFFSETS},
     {RPI_INDEX, "INDEX", ENTRIES | INDEX | ENTRY, ENTRY_GRAD | REACH},
-    {RPI_TILE, "TILE", PAIR, GRAD | ROW | REDUCE | LARGEST | ROW_GRAD | SUMS_SIZE | REDUCE_SUMS},
+    {RPI_TILE, "TILE", PAIR, GRAD | TANGENT_GRAD | ROW | REDUCE | LARGEST | ROW_GRAD | SUMS_SIZE | REDUCE_SUMS},
     {RPI_VEC, "VEC", PRODUCT_0, PRODUCT_1},
     {RPI_VALVEC, "VALVEC", PRODUCT_0, 0},
     {RPI_ROTATE, "ROTATE", 0, 0},
@@ -56,6 +57,7 @@ static const struct {
              {SUMS_SIZE, ROW_GRAD},
              {REDUCE_SUMS, ROW_GRAD},
              {REDUCE, GRAD},
+             {TANGENT_GRAD, GRAD},
              {PREPARE, PREPARE_SIZE},
              {PREPARE_SIZE, PREPARE}};
 

@@ -33,6 +33,28 @@ static void kerple_grad(const rpi_pair *pair, double g, const rpi_sums *to)
     }
 }
 
+static void kerple_tangent_grad(const rpi_pair *pair, double g, const rpi_view *tangent, const rpi_sums *to)
+{
+    const double r = fabs(pair->delta);
+    const double p = rpi_at(&pair->array[0], pair->h, 0, 0, 0), a = rpi_at(&pair->array[1], pair->h, 0, 0, 0);
+    const double p_tangent = rpi_at_or_0(&tangent[0], pair->h, 0, 0, 0),
+                 a_tangent = rpi_at_or_0(&tangent[1], pair->h, 0, 0, 0);
+    double pp, pa, aa; /* second derivatives */
+    if (r == 0)
+        return;
+    if (pair->term->kerple == RP_KERPLE_LOG) {
+        pp = 0;
+        pa = -r / (1 + a * r);
+        aa = p * (r / (1 + a * r)) * (r / (1 + a * r));
+    } else {
+        pp = -a * pow(r, p) * log(r) * log(r);
+        pa = -pow(r, p) * log(r);
+        aa = 0;
+    }
+    rpi_add(to, 0, pair->h, 0, 0, 0, g * (pp * p_tangent + pa * a_tangent));
+    rpi_add(to, 1, pair->h, 0, 0, 0, g * (pa * p_tangent + aa * a_tangent));
+}
+
 static int kerple_example(const rpi_pair *pair, char *to, size_t size)
 {
     const double r = fabs(pair->delta);
@@ -52,7 +74,8 @@ RPI_SCHEME(KERPLE, .form = RPI_OFFSET,
                      {"a", .shape = "[H]", .draw = {.rule = RP_RULE_UNIFORM, .a = 0.1, .b = 0.5},
                       .start = {.rule = RP_RULE_UNIFORM, .b = 1}, .min = 0.01},
                      RPI_TWO_POSITIONS},
-           .positions = 2, .params = kerple_params, .pair = kerple_pair, .example = kerple_example, .grad = kerple_grad)
+           .positions = 2, .params = kerple_params, .pair = kerple_pair, .example = kerple_example, .grad = kerple_grad,
+           .tangent_grad = kerple_tangent_grad)
 
 static const rp_param sandwich_params[] = {
     {"dim", RP_PARAM_INT, RPI_FIELD(dim), .required = true, .min = 2, .max = 1 << 20,

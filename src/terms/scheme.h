@@ -18,9 +18,10 @@
  * data; rp_term_fault checks each scheme against it.
  *
  *   form     meaning                                      required                                optional
- *   OFFSET   a bias that depends only on (h, delta)       pair                            shared reach offsets
+ *   OFFSET   a bias that depends only on (h, delta)       pair                 shared reach offsets tangent_grad
  *   INDEX    a bias from a list of entries per head       entries index entry                     reach
- *   TILE     a bias that depends on (b, h, i, j)          pair                            row largest, reduce, row_grad
+ *   TILE     a bias that depends on (b, h, i, j)          pair                 row largest, reduce, row_grad,
+ *                                                                              tangent_grad
  *   VEC      products of queries or keys with vectors     product[0] (count vec, first or index)  product[1]
  *   VALVEC   a vector added to v_j                        product[0] (count vec width, first or index)
  *   ROTATE   rotates q and k: rope; code in sources       -
@@ -32,7 +33,8 @@
  * A scheme must not define functions that the table does not list for its form. Every scheme may also define check,
  * check_arrays, sizes, usual_sizes, example, prepare and prepare_size. A scheme with a learned array also defines the
  * derivative: grad with pair, entry_grad with entry, vec_grad with vec. row_grad requires sums_size, reduce_sums and
- * row; prepare requires prepare_size.
+ * row; prepare requires prepare_size. entry and vec must be linear in the learned arrays, and query in these and q. If
+ * pair is not, the scheme also defines tangent_grad, for second derivatives.
  *
  * Values: pair, entry, row, vec and query return a finite number if every array element, position and parameter that
  * they read is finite, unless a result exceeds the range of double. Only a TILE may return -infinity otherwise, which
@@ -159,6 +161,9 @@ typedef struct rpi_scheme {
     /* OFFSET, TILE: return the bias of one pair (pair), or add g times its derivatives (grad). */
     double (*pair)(const rpi_pair *p);
     void (*grad)(const rpi_pair *p, double g, const rpi_sums *to);
+    /* OFFSET, TILE, for terms that are not linear in their learned arrays: let t be the directional derivative of the
+     * bias along tangents of the arrays (data NULL: 0); add g times the derivatives of t. NULL: they are 0. */
+    void (*tangent_grad)(const rpi_pair *p, double g, const rpi_view *tangent, const rpi_sums *to);
     /* Print the calculation of one bias with its numbers, such as "-0.3 * log(1 + 4)"; return what snprintf returns.
      * Evaluating the text gives the result of pair or entry. NULL: only formula and value are shown. */
     int (*example)(const rpi_pair *p, char *to, size_t size);

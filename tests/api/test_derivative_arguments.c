@@ -1,5 +1,5 @@
-/* test_derivative_arguments.c -- wrong arguments of rp_jvp: each mistake returns its status and an error that names it,
- * nothing is written, and every allocation may fail.
+/* test_derivative_arguments.c -- wrong arguments of rp_jvp and rp_hvp: each mistake returns its status and an error
+ * that names it, nothing is written, and every allocation may fail.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/api/refusals.h"
 #include "tests/laws/tangents.h"
@@ -14,20 +14,30 @@ static rp_status call_jvp(const rp_plan *plan, const slip *s)
     return rp_jvp(plan, &s->p.t, &s->x);
 }
 
-#define JVP_SLIP(change, status, field, value)                                                                         \
+static rp_status call_hvp(const rp_plan *plan, const slip *s)
+{
+    return rp_hvp(plan, &s->p.t, &s->x, &s->g);
+}
+
+/* A mistake in a call of `function`, which is call_jvp or call_hvp. */
+#define SLIP_IN(function, change, status, field, value)                                                                \
     do {                                                                                                               \
         slip s;                                                                                                        \
         slip_begin(&s, slip_text);                                                                                     \
-        s.call = call_jvp;                                                                                             \
+        s.call = function;                                                                                             \
         s.x = tangents_of(&s.p, 3, RP_F32, RP_F32);                                                                    \
         slip_output(&s, &s.x.out);                                                                                     \
         slip_output(&s, &s.x.lse);                                                                                     \
         rp_tensors *t = &s.p.t;                                                                                        \
         rp_tangents *x = &s.x;                                                                                         \
-        (void)t, (void)x;                                                                                              \
+        rp_grads *g = &s.g;                                                                                            \
+        (void)t, (void)x, (void)g;                                                                                     \
         change;                                                                                                        \
         slip_end(&s, status, field, value);                                                                            \
     } while (0)
+
+#define JVP_SLIP(change, status, field, value) SLIP_IN(call_jvp, change, status, field, value)
+#define HVP_SLIP(change, status, field, value) SLIP_IN(call_hvp, change, status, field, value)
 
 static void absent_arrays_are_named(void **state)
 {
@@ -67,6 +77,21 @@ static void ranges_are_refused(void **state)
         p.t.key_to = 512;
         p.t.k.shape[2] = p.t.v.shape[2] = 512;
         said(rp_jvp(plan, &p.t, &x), RP_E_UNSUPPORTED, "a range of keys or rows", NULL);
+        said(rp_hvp(plan, &p.t, &x, &p.g), RP_E_UNSUPPORTED, "a range of keys or rows", NULL);
+        p.t.key_to = 0;
+        p.t.k.shape[2] = p.t.v.shape[2] = 600;
+        for (int n = 0; n < 4; n++) {
+            static const char *const names[] = {"dq_in", "dq_out", "dkv_in", "dkv_out"};
+            rp_grads g = p.g;
+            rp_array *const to[] = {&g.dq_in, &g.dq_out, &g.dkv_in, &g.dkv_out};
+            const int64_t rows[4] = {1, 2, 5, rp_plan_dq_width(plan)}, keys[4] = {1, 2, 600, rp_plan_dkv_width(plan)};
+            *to[n] = array_in(&p, RP_F32, 4, n < 2 ? rows : keys);
+            if (n == 1)
+                g.dq.data = NULL;
+            if (n == 3)
+                g.dk.data = g.dv.data = NULL;
+            said(rp_hvp(plan, &p.t, &x, &g), RP_E_UNSUPPORTED, names[n], "rp_hvp computes all rows and keys");
+        }
         rp_plan_destroy(plan);
         problem_free(&p);
     }
@@ -113,17 +138,42 @@ static void outputs_overlap_nothing(void **state)
         const char *name = all[n].name;
         JVP_SLIP(ARRAY->stride[0] = 0, RP_E_STRIDE, name, NULL);
         JVP_SLIP(ARRAY->data = t->q.data, RP_E_OVERLAP, name, "overlaps q");
-        JVP_SLIP(ARRAY->data = t->term[1][0].data, RP_E_OVERLAP, name, "overlaps term[1].bias");
-        JVP_SLIP(ARRAY->data = t->mask[0].data, RP_E_OVERLAP, name, "overlaps mask[0]");
-        JVP_SLIP(ARRAY->data = t->out.data, RP_E_OVERLAP, name, "overlaps out");
+        JVP_SLIP(ARRAY->data = t->term[1][0].data, RP_E_OVERLAP, name, "overlaps");
+        JVP_SLIP(ARRAY->data = t->mask[0].data, RP_E_OVERLAP, name, "overlaps");
+        JVP_SLIP(ARRAY->data = t->out.data, RP_E_OVERLAP, name, "overlaps");
         JVP_SLIP(ARRAY->data = x->q.data, RP_E_OVERLAP, name, "overlaps the tangent of q");
-        JVP_SLIP(ARRAY->data = x->term[0][0].data, RP_E_OVERLAP, name, "overlaps the tangent of term[0].table");
+        JVP_SLIP(ARRAY->data = x->term[0][0].data, RP_E_OVERLAP, name, "overlaps");
         JVP_SLIP(ARRAY->data = n ? x->out.data : x->lse.data, RP_E_OVERLAP, "the tangent of out overlaps",
                  "the tangent of lse");
     }
 }
 
 #undef ARRAY
+
+static void second_derivatives_need_their_arrays(void **state)
+{
+    const int64_t pairs[4] = {2, 4, 5, 7}, keys[4] = {2, 4, 7, 6};
+    (void)state;
+    HVP_SLIP(x->size--, RP_E_ARG, "tangents", NULL);
+    HVP_SLIP(g->size--, RP_E_ARG, "grads", NULL);
+    HVP_SLIP(t->size--, RP_E_ARG, "tensors", NULL);
+    HVP_SLIP(g->dout.data = NULL, RP_E_ARG, "dout is missing", NULL);
+    HVP_SLIP(t->v.data = x->v.data = g->dv.data = NULL, RP_E_ARG, "v is missing", NULL);
+    HVP_SLIP(g->dout.shape[2]--, RP_E_SHAPE, "dout", NULL);
+    HVP_SLIP(g->dq.shape[2]--, RP_E_SHAPE, "dq", NULL);
+    HVP_SLIP(g->term[2][0].dtype = RP_I32, RP_E_ARG, "the gradient of term[2].table", NULL);
+    HVP_SLIP(x->q.shape[2]--, RP_E_SHAPE, "the tangent of q", NULL);
+    HVP_SLIP(x->term[2][0].dtype = RP_I32, RP_E_ARG, "the tangent of term[2].table", NULL);
+    HVP_SLIP(x->out.stride[3] = 2, RP_E_STRIDE, "the tangent of out", NULL);
+    HVP_SLIP(t->weights = rp_array_of(room, RP_F32, 4, pairs), RP_E_ARG, "output other than out and lse", "rp_hvp");
+    HVP_SLIP(g->dweights = rp_array_of(room, RP_F32, 4, pairs), RP_E_UNSUPPORTED, "dweights was given", "rp_hvp");
+    HVP_SLIP(g->dentropy = rp_array_of(room, RP_F32, 3, pairs), RP_E_UNSUPPORTED, "dentropy was given", "rp_hvp");
+    HVP_SLIP(g->dkey_mass = rp_array_of(room, RP_F32, 3, keys), RP_E_UNSUPPORTED, "dkey_mass was given", "rp_hvp");
+    HVP_SLIP(g->dq.data = x->k.data, RP_E_OVERLAP, "dq overlaps", "the tangent of k");
+    HVP_SLIP(g->dq.data = g->dout.data, RP_E_OVERLAP, "dq overlaps dout", NULL);
+    HVP_SLIP(x->out.data = g->dq.data, RP_E_OVERLAP, "dq overlaps", "the tangent of out");
+    HVP_SLIP(x->out.data = g->dout.data, RP_E_OVERLAP, "the tangent of out", "overlaps dout");
+}
 
 static void null_pointers_are_refused(void **state)
 {
@@ -136,6 +186,10 @@ static void null_pointers_are_refused(void **state)
     said(rp_jvp(NULL, &p.t, &x), RP_E_ARG, "plan is NULL", NULL);
     said(rp_jvp(plan, NULL, &x), RP_E_ARG, "tensors is NULL", NULL);
     said(rp_jvp(plan, &p.t, NULL), RP_E_ARG, "tangents is NULL", NULL);
+    said(rp_hvp(NULL, &p.t, &x, &p.g), RP_E_ARG, "plan is NULL", NULL);
+    said(rp_hvp(plan, NULL, &x, &p.g), RP_E_ARG, "tensors is NULL", NULL);
+    said(rp_hvp(plan, &p.t, NULL, &p.g), RP_E_ARG, "tangents is NULL", NULL);
+    said(rp_hvp(plan, &p.t, &x, NULL), RP_E_ARG, "grads is NULL", NULL);
     rp_plan_destroy(plan);
     problem_free(&p);
 }
@@ -143,38 +197,43 @@ static void null_pointers_are_refused(void **state)
 /* Make each allocation of a call fail: it must return RP_E_NOMEM, write nothing and leave no block behind. */
 static void a_call_without_memory_writes_nothing(void **state)
 {
-    slip s;
-    rp_plan *plan;
+    rp_status (*const calls[])(const rp_plan *, const slip *) = {call_jvp, call_hvp};
     (void)state;
-    slip_begin(&s, "bwd:f32:b2h4g2q7k7d8v6:t5,buckets=8+forget+rope+fire,c=1,L=4,width=5:segments");
-    s.x = tangents_of(&s.p, 3, RP_F32, RP_F32);
-    good(rp_plan_create(&plan, &s.p.desc));
-    good(rp_pool_create(&s.p.t.pool, 2));
-    good(rp_jvp(plan, &s.p.t, &s.x)); /* starts the threads */
-    slip_output(&s, &s.x.out);
-    slip_output(&s, &s.x.lse);
-    int refused = 0;
-    for (long n = 1, last = 1; STARVES && last >= n - 1; n++) {
-        const long blocks = starve_blocks;
-        starve(n, false);
-        const rp_status status = rp_jvp(plan, &s.p.t, &s.x);
-        last = starve_end();
-        if (last < n) {
-            good(status);
-            continue;
-        }
-        said(status, RP_E_NOMEM, "memory", NULL);
-        assert_int_equal(starve_blocks, blocks);
+    for (int call = 0; call < 2; call++) {
+        slip s;
+        rp_plan *plan;
+        slip_begin(&s, "bwd:f32:b2h4g2q7k7d8v6:t5,buckets=8+forget+rope+fire,c=1,L=4,width=5:segments");
+        s.x = tangents_of(&s.p, 3, RP_F32, RP_F32);
+        good(rp_plan_create(&plan, &s.p.desc));
+        good(rp_pool_create(&s.p.t.pool, 2));
+        good(calls[call](plan, &s)); /* starts the threads */
         for (int m = 0; m < s.n; m++)
-            for (size_t c = 0; c < s.bytes[m]; c++)
-                assert_int_equal(s.memory[m][c], 0xa5);
-        refused++;
+            memset(s.memory[m], 0xa5, s.bytes[m]);
+        slip_output(&s, &s.x.out);
+        slip_output(&s, &s.x.lse);
+        int refused = 0;
+        for (long n = 1, last = 1; STARVES && last >= n - 1; n++) {
+            const long blocks = starve_blocks;
+            starve(n, false);
+            const rp_status status = calls[call](plan, &s);
+            last = starve_end();
+            if (last < n) {
+                good(status);
+                continue;
+            }
+            said(status, RP_E_NOMEM, "memory", NULL);
+            assert_int_equal(starve_blocks, blocks);
+            for (int m = 0; m < s.n; m++)
+                for (size_t c = 0; c < s.bytes[m]; c++)
+                    assert_int_equal(s.memory[m][c], 0xa5);
+            refused++;
+        }
+        print_message("%d allocations failed\n", refused);
+        assert_true(!STARVES || refused >= 6);
+        rp_pool_destroy(s.p.t.pool);
+        rp_plan_destroy(plan);
+        problem_free(&s.p);
     }
-    print_message("%d allocations failed\n", refused);
-    assert_true(!STARVES || refused >= 6);
-    rp_pool_destroy(s.p.t.pool);
-    rp_plan_destroy(plan);
-    problem_free(&s.p);
 }
 
 /* Sizes that do not fit in 63 bits are refused before anything is allocated. */
@@ -193,7 +252,11 @@ static void memory_beyond_63_bits_is_refused(void **state)
     t.k.stride[2] = t.v.stride[2] = 0;
     x.out = rp_array_of(out, RP_F32, 4, one);
     good(rp_plan_create(&plan, &d));
-    const rp_status status = rp_jvp(plan, &t, &x);
+    rp_grads g = rp_grads_init();
+    g.dout = t.q;
+    rp_status status = rp_jvp(plan, &t, &x);
+    assert_true(status == RP_E_OVERFLOW || status == RP_E_NOMEM);
+    status = rp_hvp(plan, &t, &x, &g);
     assert_true(status == RP_E_OVERFLOW || status == RP_E_NOMEM);
     rp_plan_destroy(plan);
 }
@@ -217,7 +280,8 @@ static void a_call_can_be_cancelled(void **state)
     good(rp_pool_create(&p.t.pool, 1));
     good(rp_plan_create(&plan, &p.desc));
     assert_int_equal(rp_jvp(plan, &p.t, &x), RP_E_CANCELLED);
-    assert_int_equal(calls, 1);
+    assert_int_equal(rp_hvp(plan, &p.t, &x, &p.g), RP_E_CANCELLED);
+    assert_int_equal(calls, 2);
     rp_pool_destroy(p.t.pool);
     rp_plan_destroy(plan);
     problem_free(&p);
@@ -226,10 +290,15 @@ static void a_call_can_be_cancelled(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(absent_arrays_are_named),          cmocka_unit_test(ranges_are_refused),
-        cmocka_unit_test(each_tangent_is_checked),          cmocka_unit_test(outputs_overlap_nothing),
-        cmocka_unit_test(null_pointers_are_refused),        cmocka_unit_test(a_call_without_memory_writes_nothing),
-        cmocka_unit_test(memory_beyond_63_bits_is_refused), cmocka_unit_test(a_call_can_be_cancelled),
+        cmocka_unit_test(absent_arrays_are_named),
+        cmocka_unit_test(ranges_are_refused),
+        cmocka_unit_test(each_tangent_is_checked),
+        cmocka_unit_test(outputs_overlap_nothing),
+        cmocka_unit_test(null_pointers_are_refused),
+        cmocka_unit_test(second_derivatives_need_their_arrays),
+        cmocka_unit_test(a_call_without_memory_writes_nothing),
+        cmocka_unit_test(memory_beyond_63_bits_is_refused),
+        cmocka_unit_test(a_call_can_be_cancelled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,6 +39,11 @@ static void run_jvp(job *j)
     j->status = rp_jvp(j->plan, &j->p->t, &j->tangents);
 }
 
+static void run_hvp(job *j)
+{
+    j->status = rp_hvp(j->plan, &j->p->t, &j->tangents, &j->p->g);
+}
+
 static void work_size(job *j)
 {
     j->status = rp_plan_work_size(j->plan, j->p->t.pool) > 0 ? RP_OK : RP_E_ARG;
@@ -94,6 +99,7 @@ static const struct {
              {"rp_attend", run_attend, true},
              {"rp_backward", run_backward, false},
              {"rp_jvp", run_jvp, false},
+             {"rp_hvp", run_hvp, false},
              {"rp_plan_work_size", work_size, false},
              {"rp_error_bound", error_bound, true},
              {"rp_gradient_bound", gradient_bound, false},

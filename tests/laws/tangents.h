@@ -29,6 +29,17 @@ HELPER rp_tangents tangents_of(problem *p, uint64_t seed, rp_dtype inputs, rp_dt
     return x;
 }
 
+HELPER void hvp(problem *p, const char *isa, const rp_tangents *x, const rp_grads *g)
+{
+    rp_plan *plan;
+    p->desc.isa = isa;
+    good(rp_plan_create(&plan, &p->desc));
+    const rp_status status = rp_hvp(plan, &p->t, x, g);
+    rp_plan_destroy(plan);
+    if (status != RP_OK)
+        wrong(p, isa, "rp_hvp: %s: %s", rp_status_name(status), rp_last_error());
+}
+
 HELPER void jvp(problem *p, const char *isa, const rp_tangents *x)
 {
     rp_plan *plan;
@@ -38,6 +49,104 @@ HELPER void jvp(problem *p, const char *isa, const rp_tangents *x)
     rp_plan_destroy(plan);
     if (status != RP_OK)
         wrong(p, isa, "rp_jvp: %s: %s", rp_status_name(status), rp_last_error());
+}
+
+/* Move every array by `step` times its tangent from `kept`. */
+HELPER void move(problem *p, rp_tangents *x, double *const *kept, double step)
+{
+    for (int n = 0; n < GRADIENTS; n++)
+        for (int64_t e = 0; kept[n] && e < problem_size(tangent(x, n)); e++)
+            set(source_of(&p->t, n), e, kept[n][e] + step * at(tangent(x, n), e));
+}
+
+/* Return the step of differences. FIRE is smooth only between the kinks of its ReLU. */
+HELPER double step_of(const problem *p)
+{
+    bool kinks = false;
+    for (int32_t n = 0; n < p->desc.n_terms; n++)
+        kinks |= p->terms[n].kind == RP_TERM_FIRE;
+    return kinks ? 0x1p-15 : 0x1p-10;
+}
+
+/* Compute (f(+h) - f(-h)) / 2h along the tangents, extrapolated from h and h/2, for each of n arrays that `run`
+ * computes. */
+HELPER void differences(problem *p, rp_tangents *x, void (*run)(problem *p), rp_array *const *of, rp_array *const *to,
+                        int n)
+{
+    double *kept[GRADIENTS] = {NULL};
+    const double h = step_of(p);
+    static const double step[4] = {1, -1, 0.5, -0.5}, factor[4] = {-1 / 6.0, 1 / 6.0, 4 / 3.0, -4 / 3.0};
+    for (int m = 0; m < GRADIENTS; m++)
+        if (tangent(x, m)->data)
+            kept[m] = copy_of(source_of(&p->t, m));
+    for (int s = 0; s < 4; s++) {
+        move(p, x, kept, step[s] * h);
+        run(p);
+        for (int m = 0; m < n; m++)
+            for (int64_t e = 0; e < problem_size(of[m]); e++) {
+                const double value = at(of[m], e) == -INFINITY ? 0 : at(of[m], e); /* lse of a row without keys */
+                set(to[m], e, at(to[m], e) + factor[s] * value / h);
+            }
+    }
+    move(p, x, kept, 0);
+    for (int m = 0; m < GRADIENTS; m++)
+        free(kept[m]);
+}
+
+HELPER double largest(const rp_array *a)
+{
+    double most = 0;
+    for (int64_t e = 0; e < problem_size(a); e++)
+        most = at(a, e) == -INFINITY ? most : fmax(most, fabs(at(a, e)));
+    return most;
+}
+
+/* Compare derivatives with the differences of the values of `of`. The differences are off by a multiple of h^4, 1e-12,
+ * times the fifth derivative, and by the roundings of the values, divided by h. Return the largest ratio of error to
+ * tolerance. */
+HELPER double near_differences(const problem *p, const char *what, const rp_array *got, const rp_array *want,
+                               const rp_array *of)
+{
+    const double tolerance = 1e-9 * largest(want) + 32 * 0x1p-52 * (1 + largest(of)) / step_of(p);
+    double worst = 0;
+    for (int64_t e = 0; e < problem_size(want); e++) {
+        const double error = fabs(at(got, e) - at(want, e));
+        worst = fmax(worst, error / tolerance);
+        if (!(error <= tolerance))
+            wrong(p, "reference", "%s[%lld] is %.12g, by differences %.12g", what, (long long)e, at(got, e),
+                  at(want, e));
+    }
+    return worst;
+}
+
+HELPER void same_tangents(problem *p, const char *isa, const char *what, const rp_tangents *a, const rp_tangents *b)
+{
+    same_numbers(p, isa, what, &a->out, &b->out);
+    same_numbers(p, isa, what, &a->lse, &b->lse);
+}
+
+/* Move the elements of an array to a layout with gaps, from the last batch entry to the first. */
+HELPER rp_array scattered(problem *p, const rp_array *a)
+{
+    rp_array to = *a;
+    if (!a->data || a->ndim == 0)
+        return to;
+    const int64_t n = problem_size(a), row = a->shape[a->ndim - 1], size = (int64_t)rp_dtype_size(a->dtype);
+    char *base = problem_alloc(p, (size_t)(2 * n * size + 64));
+    assert_non_null(base);
+    for (int32_t x = 0; x < a->ndim - 1; x++)
+        to.stride[x] *= 2;
+    to.data = base;
+    for (int64_t e = 0; e < n; e += row)
+        memcpy(base + 2 * e * size, (char *)a->data + e * size, (size_t)(row * size));
+    return to;
+}
+
+HELPER void gathered(const rp_array *a, const rp_array *to)
+{
+    const int64_t row = to->shape[to->ndim - 1], size = (int64_t)rp_dtype_size(to->dtype);
+    for (int64_t e = 0; e < problem_size(to); e += row)
+        memcpy((char *)to->data + e * size, (char *)a->data + 2 * e * size, (size_t)(row * size));
 }
 
 /* Return the sum of the products of two arrays, and add the sum of absolute values to *size. */

@@ -5,71 +5,19 @@
 
 static double worst_difference, worst_product;
 
-/* Move every array by `step` times its tangent from `kept`. */
-static void move(problem *p, rp_tangents *x, double *const *kept, double step)
+static void run_forward(problem *p)
 {
-    for (int n = 0; n < GRADIENTS; n++)
-        for (int64_t e = 0; kept[n] && e < problem_size(tangent(x, n)); e++)
-            set(source_of(&p->t, n), e, kept[n][e] + step * at(tangent(x, n), e));
+    attend(p, "reference");
 }
 
-/* Compute (f(+h) - f(-h)) / 2h of out and lse, extrapolated from h and h/2. */
-static void differences(problem *p, rp_tangents *x, double h, rp_array *out, rp_array *lse)
-{
-    double *kept[GRADIENTS] = {NULL};
-    rp_array *const to[2] = {out, lse}, *const of[2] = {&p->t.out, &p->t.lse};
-    static const double step[4] = {1, -1, 0.5, -0.5}, factor[4] = {-1 / 6.0, 1 / 6.0, 4 / 3.0, -4 / 3.0};
-    for (int n = 0; n < GRADIENTS; n++)
-        if (tangent(x, n)->data)
-            kept[n] = copy_of(source_of(&p->t, n));
-    for (int s = 0; s < 4; s++) {
-        move(p, x, kept, step[s] * h);
-        attend(p, "reference");
-        for (int m = 0; m < 2; m++)
-            for (int64_t e = 0; e < problem_size(of[m]); e++) {
-                const double value = at(of[m], e) == -INFINITY ? 0 : at(of[m], e); /* lse of a row without keys */
-                set(to[m], e, at(to[m], e) + factor[s] * value / h);
-            }
-    }
-    move(p, x, kept, 0);
-    for (int n = 0; n < GRADIENTS; n++)
-        free(kept[n]);
-}
-
-static double largest(const rp_array *a)
-{
-    double most = 0;
-    for (int64_t e = 0; e < problem_size(a); e++)
-        most = at(a, e) == -INFINITY ? most : fmax(most, fabs(at(a, e)));
-    return most;
-}
-
-/* The differences are off by a multiple of h^4, 1e-12, times the fifth derivative, and by the rounding of the values
- * divided by h. */
 static void equal_differences(problem *p)
 {
     rp_tangents x = tangents_of(p, 3, RP_F64, RP_F64);
     rp_array out = array_in(p, RP_F64, 4, x.out.shape), lse = array_in(p, RP_F64, 3, x.lse.shape);
-    double h = 0x1p-10;
-    for (int32_t n = 0; n < p->desc.n_terms; n++)
-        if (p->terms[n].kind == RP_TERM_FIRE) /* smooth only between the kinks of its ReLU */
-            h = 0x1p-15;
-    differences(p, &x, h, &out, &lse);
+    differences(p, &x, run_forward, (rp_array *[]){&p->t.out, &p->t.lse}, (rp_array *[]){&out, &lse}, 2);
     jvp(p, "reference", &x);
-    const struct {
-        const char *name;
-        const rp_array *got, *want, *of;
-    } both[] = {{"out", &x.out, &out, &p->t.out}, {"lse", &x.lse, &lse, &p->t.lse}};
-    for (int m = 0; m < 2; m++) {
-        const double most = largest(both[m].want), lost = 32 * 0x1p-52 * (1 + largest(both[m].of)) / h;
-        for (int64_t e = 0; e < problem_size(both[m].want); e++) {
-            const double error = fabs(at(both[m].got, e) - at(both[m].want, e)), tolerance = 1e-9 * most + lost;
-            worst_difference = fmax(worst_difference, error / tolerance);
-            if (!(error <= tolerance))
-                wrong(p, "reference", "the tangent of %s[%lld] is %.12g, by differences %.12g", both[m].name,
-                      (long long)e, at(both[m].got, e), at(both[m].want, e));
-        }
-    }
+    worst_difference = fmax(worst_difference, near_differences(p, "the tangent of out", &x.out, &out, &p->t.out));
+    worst_difference = fmax(worst_difference, near_differences(p, "the tangent of lse", &x.lse, &lse, &p->t.lse));
 }
 
 static void tangents_equal_differences(void **state)
@@ -119,36 +67,6 @@ static void tangents_agree_with_gradients(void **state)
     (void)state;
     each_problem(agree_with_gradients);
     print_message("against gradients: largest error / bound %.3g\n", worst_product);
-}
-
-static void same_tangents(problem *p, const char *isa, const char *what, const rp_tangents *a, const rp_tangents *b)
-{
-    same_numbers(p, isa, what, &a->out, &b->out);
-    same_numbers(p, isa, what, &a->lse, &b->lse);
-}
-
-/* Move the elements of an array to a layout with gaps, from the last batch entry to the first. */
-static rp_array scattered(problem *p, const rp_array *a)
-{
-    rp_array to = *a;
-    if (!a->data || a->ndim == 0)
-        return to;
-    const int64_t n = problem_size(a), row = a->shape[a->ndim - 1], size = (int64_t)rp_dtype_size(a->dtype);
-    char *base = problem_alloc(p, (size_t)(2 * n * size + 64));
-    assert_non_null(base);
-    for (int32_t x = 0; x < a->ndim - 1; x++)
-        to.stride[x] *= 2;
-    to.data = base;
-    for (int64_t e = 0; e < n; e += row)
-        memcpy(base + 2 * e * size, (char *)a->data + e * size, (size_t)(row * size));
-    return to;
-}
-
-static void gathered(const rp_array *a, const rp_array *to)
-{
-    const int64_t row = to->shape[to->ndim - 1], size = (int64_t)rp_dtype_size(to->dtype);
-    for (int64_t e = 0; e < problem_size(to); e += row)
-        memcpy((char *)to->data + e * size, (char *)a->data + 2 * e * size, (size_t)(row * size));
 }
 
 /* The instruction set, the number of threads, strides, maximum lengths in the plan, and whether the other output is

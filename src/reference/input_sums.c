@@ -1,0 +1,101 @@
+/* reference/input_sums.c -- run a pass over all rows and store the gradients that it adds up. Independent of the fast
+ * path.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "input_sums.h"
+#include <math.h>
+#include <string.h>
+
+static void lay_out(rpi_input_sums *s, const rp_desc *d)
+{
+    rpi_arena *a = &s->memory;
+    const int64_t size = sizeof(double);
+    s->dq_rotated = rpi_arena_take(a, d->dim_k, 1, size);
+    s->dq = rpi_arena_take(a, d->dim_k, 1, size);
+    s->dk_rotated = rpi_arena_take(a, d->len_k, d->dim_k, size);
+    s->dk = rpi_arena_take(a, d->len_k, d->dim_k, size);
+    s->dv = rpi_arena_take(a, d->len_k, d->dim_v, size);
+}
+
+rp_status rpi_input_sums_alloc(rpi_input_sums *s, const rpi_args *args, const rpi_grads *grads, bool bound)
+{
+    uint32_t all[RP_MAX_TERMS];
+    memset(all, 0xff, sizeof all);
+    memset(s, 0, sizeof *s);
+    s->bound = bound;
+    lay_out(s, &args->desc);
+    rp_status status = rpi_arena_alloc(&s->memory, false, "the backward pass of the reference path");
+    if (status != RP_OK)
+        return status;
+    lay_out(s, &args->desc);
+    status = rpi_sums_alloc(&s->terms, args, grads, all);
+    if (status != RP_OK)
+        rpi_input_sums_free(s);
+    return status;
+}
+
+void rpi_input_sums_free(rpi_input_sums *s)
+{
+    rpi_arena_free(&s->memory);
+    rpi_arena_free(&s->terms.memory);
+}
+
+/* Return x; in a bound, replace NaN (an infinite bound times a factor of 0) by infinity. */
+static double finish_bound(bool bound, double x)
+{
+    return !bound ? x : isnan(x) ? INFINITY : x + 0x1p-120; /* products below 2^-126 may be treated as 0 */
+}
+
+static void store(const rpi_input_sums *s, const rpi_view *v, int64_t b, int64_t h, int64_t n, int64_t width,
+                  const double *rotated, const double *plain)
+{
+    for (int64_t c = 0; v->data && c < width; c++)
+        rpi_put(v->data, v->dtype, rpi_index(v, b, h, n, c),
+                finish_bound(s->bound, (rotated ? rotated[c] : 0) + plain[c]));
+}
+
+/* Add up and store the gradients of q, k and v of one kv head. */
+static void run_head(rpi_input_sums *s, rpi_row *r, const rpi_grads *grads, int64_t b, int64_t g,
+                     void (*row)(void *context, int64_t b, int64_t h, int64_t i), void *context)
+{
+    const rp_desc *d = &r->args->desc;
+    const int64_t group = d->heads / d->kv_heads, D = d->dim_k;
+    memset(s->dk_rotated, 0, (size_t)(d->len_k * D) * sizeof(double));
+    memset(s->dk, 0, (size_t)(d->len_k * D) * sizeof(double));
+    memset(s->dv, 0, (size_t)(d->len_k * d->dim_v) * sizeof(double));
+    rpi_row_at(r, b, g * group, 0); /* needed if there is no query */
+    for (int64_t n = 0; n < group * d->len_q; n++) {
+        const int64_t h = g * group + n / d->len_q, i = n % d->len_q;
+        memset(s->dq, 0, (size_t)D * sizeof(double));
+        memset(s->dq_rotated, 0, (size_t)D * sizeof(double));
+        row(context, b, h, i);
+        rpi_row_rotate(r, s->dq_rotated, false, i, -1);
+        store(s, &grads->dq, b, h, i, D, s->dq_rotated, s->dq);
+    }
+    for (int64_t j = 0; j < d->len_k; j++) {
+        rpi_row_rotate(r, s->dk_rotated + j * D, true, j, -1);
+        store(s, &grads->dk, b, g, j, D, s->dk_rotated + j * D, s->dk + j * D);
+        store(s, &grads->dv, b, g, j, d->dim_v, NULL, s->dv + j * d->dim_v);
+    }
+}
+
+rp_status rpi_input_sums_run(rpi_input_sums *s, rpi_row *r, const rpi_grads *grads,
+                             void (*row)(void *context, int64_t b, int64_t h, int64_t i), void *context,
+                             rpi_progress *progress)
+{
+    const rp_desc *d = &r->args->desc;
+    for (int64_t kv = 0; kv < d->batch * d->kv_heads; kv++) {
+        run_head(s, r, grads, kv / d->kv_heads, kv % d->kv_heads, row, context);
+        if (progress)
+            rpi_progress_step(progress);
+        if (progress && rpi_progress_status(progress) != RP_OK)
+            return rpi_progress_status(progress);
+    }
+    for (int32_t n = 0; s->bound && n < d->n_terms; n++)
+        for (int x = 0; x < RP_MAX_ARRAYS; x++)
+            for (int64_t e = 0; e < s->terms.elements[n][x]; e++) {
+                double *at = (double *)s->terms.term[n].array[x].data + e;
+                *at = finish_bound(true, *at);
+            }
+    rpi_sums_store(&s->terms, r->args, grads);
+    return RP_OK;
+}

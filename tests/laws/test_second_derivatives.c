@@ -1,0 +1,235 @@
+/* test_second_derivatives.c -- second derivatives: against central differences of gradients, symmetry, and what must
+ * not change a bit of them.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "tests/laws/tangents.h"
+
+static double worst_difference, worst_symmetry;
+
+static void run_backward(problem *p)
+{
+    backward(p, "reference", &p->g, false);
+}
+
+/* rp_hvp does not support gradients of weights. */
+static rp_grads of_out_and_lse(problem *p)
+{
+    drop_weight_gradients(p);
+    return gradients_like(p, RP_F64);
+}
+
+/* The Hessian times the tangents is how the gradients change along the tangents. */
+static void equal_differences(problem *p)
+{
+    rp_tangents x = tangents_of(p, 3, RP_F64, RP_F64), y = tangents_of(p, 3, RP_F64, RP_F64);
+    rp_grads got = of_out_and_lse(p), want = gradients_like(p, RP_F64);
+    rp_array *of[GRADIENTS], *to[GRADIENTS];
+    int n = 0;
+    for (int m = 0; m < GRADIENTS; m++)
+        if (gradient(&p->g, m)->data)
+            of[n] = gradient(&p->g, m), to[n++] = gradient(&want, m);
+    differences(p, &x, run_backward, of, to, n);
+    hvp(p, "reference", &x, &got);
+    for (int m = 0; m < GRADIENTS; m++)
+        if (gradient(&got, m)->data)
+            worst_difference = fmax(worst_difference, near_differences(p, gradient_name(p, m), gradient(&got, m),
+                                                                       gradient(&want, m), gradient(&p->g, m)));
+    jvp(p, "reference", &y);
+    same_tangents(p, "reference", "tangents of rp_jvp and rp_hvp", &y, &x);
+}
+
+static void second_derivatives_equal_differences(void **state)
+{
+    (void)state;
+    each_problem(equal_differences);
+    print_message("against differences: largest error / tolerance %.3g\n", worst_difference);
+}
+
+/* <u, H x> = <x, H u>. Each side adds up the same products in double, with fewer than 1000 roundings in a chain. */
+static void symmetric(problem *p)
+{
+    rp_tangents x = tangents_of(p, 5, RP_F64, RP_F64), u = tangents_of(p, 6, RP_F64, RP_F64);
+    rp_grads of_x = of_out_and_lse(p), of_u = gradients_like(p, RP_F64);
+    double one = 0, other = 0, size = 0;
+    hvp(p, "reference", &x, &of_x);
+    hvp(p, "reference", &u, &of_u);
+    for (int m = 0; m < GRADIENTS; m++) {
+        one += dot(tangent(&u, m), gradient(&of_x, m), &size);
+        other += dot(tangent(&x, m), gradient(&of_u, m), &size);
+    }
+    worst_symmetry = fmax(worst_symmetry, size > 0 ? fabs(one - other) / size : 0);
+    if (!(fabs(one - other) <= 1000 * 0x1p-53 * size))
+        wrong(p, "reference", "<u, H x> is %.17g, <x, H u> is %.17g, of %.3g", one, other, size);
+}
+
+static void the_hessian_is_symmetric(void **state)
+{
+    (void)state;
+    each_problem(symmetric);
+    print_message("symmetry: largest difference %.3g, tolerance %.3g\n", worst_symmetry, 1000 * 0x1p-53);
+}
+
+/* The instruction set, the number of threads, strides, maximum lengths in the plan, and which results are computed
+ * change no bit. */
+static void nothing_changes_a_bit(void **state)
+{
+    const rp_array none = {0};
+    problem p;
+    (void)state;
+    for (int n = 0; n < SUMS; n++) {
+        pose(&p, 5, "bwd:%s:%s", rp_dtype_name((rp_dtype)(n % 4)), sums[n]);
+        drop_weight_gradients(&p);
+        rp_tangents x = tangents_of(&p, 6, p.desc.dtype, RP_F64), y = x;
+        rp_grads want = gradients_like(&p, RP_F64), got = gradients_like(&p, RP_F64);
+        y.out = array_in(&p, RP_F64, 4, x.out.shape);
+        y.lse = array_in(&p, RP_F64, 3, x.lse.shape);
+        hvp(&p, "reference", &x, &want);
+        const char *isa = rp_isa_default();
+        good(rp_pool_create(&p.t.pool, 3));
+        hvp(&p, isa, &y, &got);
+        same_gradients(&p, isa, "another instruction set, three threads", &want, &got);
+        same_tangents(&p, isa, "another instruction set, three threads", &x, &y);
+        rp_pool_destroy(p.t.pool);
+        p.t.pool = NULL;
+        for (int m = 0; m < GRADIENTS; m++) { /* the other half of the results, then this one */
+            if (m % 2)
+                *gradient(&got, m) = none;
+            else if (gradient(&want, m)->data)
+                memset(gradient(&got, m)->data, 0, (size_t)problem_size(gradient(&got, m)) * 8);
+            if (m >= 3 && m % 3 == 0)
+                *tangent(&y, m) = scattered(&p, tangent(&x, m));
+        }
+        y.q = scattered(&p, &x.q);
+        y.k = transposed(&p, &x.k);
+        y.lse.data = NULL;
+        hvp(&p, "generic", &y, &got);
+        same_gradients(&p, "generic", "some of the results, other strides", &want, &got);
+        if (!strstr(sums[n], "grid")) {
+            p.desc.flexible = 1;
+            p.desc.len_q += 70;
+            p.desc.len_k += 400;
+            hvp(&p, "generic", &x, &got);
+            same_gradients(&p, "generic", "a flexible plan", &want, &got);
+        }
+        problem_free(&p);
+    }
+}
+
+/* Results of f16, bf16 and f32 arrays are those of the same numbers in f64, rounded once. */
+static void types_only_round(void **state)
+{
+    problem p;
+    (void)state;
+    for (int n = 0; n < TERMS; n++) {
+        const rp_dtype type = (rp_dtype[]){RP_F32, RP_BF16, RP_F16}[n % 3];
+        pose(&p, 9, "bwd:%s:%s:%s:causal+softcap=2+dlse", rp_dtype_name(type),
+             terms[n].sizes ? terms[n].sizes : small[n % SMALL], terms[n].text);
+        rp_tangents x = tangents_of(&p, 7, type, RP_F64), y = tangents_of(&p, 7, RP_F64, RP_F64);
+        rp_grads narrow = gradients_like(&p, type), wide = gradients_like(&p, RP_F64);
+        p.t.out.data = p.t.lse.data = NULL;
+        hvp(&p, "reference", &x, &narrow);
+        for (int m = -2; m < GRADIENTS; m++)
+            for (int which = 0; which < 2; which++) {
+                rp_array *from = m < 0   ? (m + 2 ? &wide.dlse : &wide.dout)
+                                 : which ? tangent(&x, m)
+                                         : source_of(&p.t, m);
+                if (m >= 0 ? !tangent(&x, m)->data : which)
+                    continue;
+                rp_array to = array_in(&p, RP_F64, from->ndim, from->shape);
+                good(rp_convert(to.data, RP_F64, from->data, type, problem_size(from)));
+                *(m >= 0 && which ? tangent(&y, m) : from) = to;
+            }
+        p.desc.dtype = RP_F64;
+        hvp(&p, "reference", &y, &wide);
+        for (int m = 0; m < GRADIENTS; m++) {
+            const rp_array *of = gradient(&wide, m);
+            if (!of->data)
+                continue;
+            rp_array rounded = array_in(&p, type, of->ndim, of->shape);
+            good(rp_convert(rounded.data, type, of->data, RP_F64, problem_size(of)));
+            same_numbers(&p, "reference", gradient_name(&p, m), &rounded, gradient(&narrow, m));
+        }
+        problem_free(&p);
+    }
+}
+
+enum { L = 12, KEY = 5, ROW = 7 };
+
+/* A key without a query, or a query without a key, gets exact zeros, and NaN in it changes nothing. */
+static void masked_pairs_have_no_effect(void **state)
+{
+    static const char *const texts[] = {"t5,buckets=8,max_distance=20+dense",
+                                        "relkey,left=3,right=3+relval,left=3,right=3",
+                                        "rope+alibi,slopes=x",
+                                        "xl",
+                                        "deberta,span=5",
+                                        "fire,c=1,L=4,width=3",
+                                        "sink"};
+    problem p;
+    (void)state;
+    for (size_t n = 0; n < sizeof texts / sizeof *texts; n++) {
+        pose(&p, 11, "bwd:f64:b1h2q%dk%dd6v5:%s:mask+softcap=3", L, L, texts[n]);
+        uint8_t *mask = p.t.mask[0].data;
+        for (int64_t x = 0; x < 2 * L * L; x++)
+            mask[x] &= !(x % L == KEY || x / L % L == ROW);
+        rp_tangents x = tangents_of(&p, 8, RP_F64, RP_F64);
+        rp_grads want = gradients_like(&p, RP_F64), got = gradients_like(&p, RP_F64);
+        hvp(&p, "reference", &x, &want);
+        for (int64_t h = 0; h < 2; h++) {
+            for (int64_t c = 0; c < 6; c++) {
+                set(&x.k, (h * L + KEY) * 6 + c, NAN);
+                set(&p.t.k, (h * L + KEY) * 6 + c, c % 2 ? NAN : INFINITY);
+                set(&x.q, (h * L + ROW) * 6 + c, NAN);
+                if (at(&want.dq, (h * L + ROW) * 6 + c) != 0 || at(&want.dk, (h * L + KEY) * 6 + c) != 0)
+                    wrong(&p, "reference", "a second derivative of a masked row or key is not 0");
+            }
+            for (int64_t c = 0; c < 5; c++) {
+                set(&x.v, (h * L + KEY) * 5 + c, INFINITY);
+                set(&p.t.v, (h * L + KEY) * 5 + c, NAN);
+                set(&p.g.dout, (h * L + ROW) * 5 + c, NAN);
+                if (at(&want.dv, (h * L + KEY) * 5 + c) != 0)
+                    wrong(&p, "reference", "a second derivative of a masked value is not 0");
+            }
+        }
+        got.dout = p.g.dout;
+        if (strcmp(texts[n], "sink") == 0) /* a row with a sink has a weight */
+            got.dout = want.dout;
+        hvp(&p, "reference", &x, &got);
+        same_gradients(&p, "reference", "NaN in what is masked", &want, &got);
+        problem_free(&p);
+    }
+}
+
+/* No keys, no queries or no batch entries. */
+static void empty_arrays_have_zero_second_derivatives(void **state)
+{
+    static const char *const empty[] = {"b2h2q5k0d4", "b2h2q0k5d4", "b0h2q5k5d4"};
+    problem p;
+    (void)state;
+    for (int n = 0; n < 3; n++) {
+        pose(&p, 13, "bwd:f32:%s:t5+dense+relkey,left=1,right=1+relval,left=1,right=1+sink+rope:causal", empty[n]);
+        rp_tangents x = tangents_of(&p, 3, RP_F32, RP_F32);
+        double size = 0;
+        for (int m = 0; m < GRADIENTS; m++)
+            if (gradient(&p.g, m)->data)
+                memset(gradient(&p.g, m)->data, 0x7f, (size_t)problem_size(gradient(&p.g, m)) * 4);
+        hvp(&p, "reference", &x, &p.g);
+        for (int m = 0; m < GRADIENTS; m++)
+            dot(gradient(&p.g, m), gradient(&p.g, m), &size);
+        if (size != 0)
+            wrong(&p, "reference", "second derivatives of nothing are not 0");
+        problem_free(&p);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(second_derivatives_equal_differences),
+        cmocka_unit_test(the_hessian_is_symmetric),
+        cmocka_unit_test(nothing_changes_a_bit),
+        cmocka_unit_test(types_only_round),
+        cmocka_unit_test(masked_pairs_have_no_effect),
+        cmocka_unit_test(empty_arrays_have_zero_second_derivatives),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
