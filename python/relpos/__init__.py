@@ -21,8 +21,9 @@ from ._terms import TERMS, Sum, Term, plotter
 
 globals().update({cls.__name__: cls for cls in TERMS.values()})
 __all__ = [
-    "attention", "attention_backward", "explain", "key_norms", "bucket", "show_config", "Plan", "Cache", "Result",
-    "Summary", "Gradients", "Explanation", "Term", "Sum", "TERMS", *(cls.__name__ for cls in TERMS.values())
+    "attention", "attention_backward", "attention_jvp", "attention_hvp", "explain", "key_norms", "bucket",
+    "show_config", "Plan", "Cache", "Result", "Summary", "Gradients", "Tangents", "SecondDerivatives", "Explanation",
+    "Term", "Sum", "TERMS", *(cls.__name__ for cls in TERMS.values())
 ]
 __version__ = _core.config()["version"]
 
@@ -285,6 +286,81 @@ def attention_backward(dout, q, k, v, *others, dlse=None, dweights=None, dsummar
 
 
 _hide_others(attention_backward)
+
+
+class Tangents(NamedTuple):
+    """The tangents of out and lse, from `attention_jvp`."""
+
+    out: object
+    lse: object
+
+
+class SecondDerivatives(NamedTuple):
+    """The results of `attention_hvp`: q, k, v and terms are as in Gradients; out and lse are as in Tangents."""
+
+    q: object
+    k: object
+    v: object
+    terms: tuple
+    out: object
+    lse: object
+
+
+def attention_jvp(q, k, v, tangents, *others, progress=None, **options):
+    """Compute the tangents of out and lse (a Jacobian-vector product, forward mode): how they change if q, k, v and
+    the learned arrays change along the given tangents.
+
+    tangents   (q, k, v) or (q, k, v, terms): arrays with the shapes of q, k and v, or None for 0. `terms` has one
+               dictionary for each term, as in Gradients, from names of learned arrays to tangents; arrays that it
+               omits have the tangent 0. relpos.Gradients has this form
+    progress   as in `attention`
+    options    the options of `attention`; dropout needs the seed of the forward call
+
+    Memory grows with the length, not with its square. The computation runs in plain loops in double, which are much
+    slower than `attention`. A row without keys has tangents of 0; with a sink, that of lse is the sink's. torch cannot
+    differentiate the results.
+
+    >>> import numpy as np, relpos
+    >>> q = k = v = np.ones((1, 2, 5, 4), np.float32)
+    >>> t = relpos.attention_jvp(q, k, v, (None, None, 2 * v), bias=relpos.ALiBi())
+    >>> t.out.shape, float(t.out[0, 0, 0, 0]), float(t.lse[0, 0, 0])
+    ((1, 2, 5, 4), 2.0, 0.0)
+    """
+    _need_seed("relpos.attention_jvp", options)
+    if others:
+        _hints.refuse_positions("attention_jvp", "q, k, v and tangents", others)
+    call = _progress.reporting(_core.jvp, "relpos.attention_jvp") if _progress.wanted(progress) else _core.jvp
+    return Tangents(*call(q, k, v, tangents, progress, **options))
+
+
+_hide_others(attention_jvp)
+
+
+def attention_hvp(dout, q, k, v, tangents, *others, dlse=None, wanted=None, progress=None, **options):
+    """Compute a Hessian-vector product: how the gradients of sum(dout * out) + sum(dlse * lse) with respect to q, k, v
+    and the learned arrays change along the given tangents. These are also the gradients of sum(dout * t.out) +
+    sum(dlse * t.lse), where t = attention_jvp(q, k, v, tangents) with the same tangents.
+
+    dout, dlse, wanted   as in `attention_backward`
+    tangents, progress   as in `attention_jvp`
+    options              the options of `attention`; dropout needs the seed of the forward call
+
+    Returns SecondDerivatives. Speed and memory are as for `attention_jvp`, in a single thread.
+
+    >>> import numpy as np, relpos
+    >>> q = k = v = dout = np.ones((1, 2, 5, 4), np.float32)
+    >>> h = relpos.attention_hvp(dout, q, k, v, (q, None, None), bias=relpos.ALiBi(np.ones(2, np.float32)))
+    >>> h.q.shape, h.terms[0]["slopes"].shape, h.out.shape
+    ((1, 2, 5, 4), (2,), (1, 2, 5, 4))
+    """
+    _need_seed("relpos.attention_hvp", options)
+    if others:
+        _hints.refuse_positions("attention_hvp", "dout, q, k, v and tangents", others)
+    call = _progress.reporting(_core.hvp, "relpos.attention_hvp") if _progress.wanted(progress) else _core.hvp
+    return SecondDerivatives(*call(dout, q, k, v, tangents, dlse, wanted, progress, **options))
+
+
+_hide_others(attention_hvp)
 
 
 class Plan:

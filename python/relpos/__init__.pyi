@@ -57,6 +57,18 @@ class Gradients(NamedTuple, Generic[A]):
     v: A
     terms: tuple[dict[str, A], ...]
 
+class Tangents(NamedTuple, Generic[A]):
+    out: A
+    lse: A
+
+class SecondDerivatives(NamedTuple, Generic[A]):
+    q: A
+    k: A
+    v: A
+    terms: tuple[dict[str, A], ...]
+    out: A
+    lse: A
+
 class Explanation(NamedTuple, Generic[A]):
     raw: A
     scaled: A
@@ -82,6 +94,11 @@ def attention_backward(dout: A, q: A, k: A, v: A, *, dlse: A | None = None, dwei
                        dsummary: Summary[A] | None = None, out: A | None = None, lse: A | None = None,
                        wanted: Collection[str] | None = None, progress: _Progress = None,
                        **options: Unpack[Options]) -> Gradients[A]: ...
+def attention_jvp(q: A, k: A, v: A, tangents: tuple[Any, ...], *, progress: _Progress = None,
+                  **options: Unpack[Options]) -> Tangents[A]: ...
+def attention_hvp(dout: A, q: A, k: A, v: A, tangents: tuple[Any, ...], *, dlse: A | None = None,
+                  wanted: Collection[str] | None = None, progress: _Progress = None,
+                  **options: Unpack[Options]) -> SecondDerivatives[A]: ...
 def explain(q: A, k: A, v: A, *, query: int = -1, head: int = 0, batch: int = 0, **options: Unpack[Options]) -> Explanation[A]: ...
 def bucket(offsets: ArrayLike | Iterable[int], *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True,
            strategy: Literal["log", "uniform", "linear", "quadratic"] = "log") -> NDArray[np.int64]: ...

@@ -22,18 +22,21 @@ static int check_signals(void *context, double fraction)
     return c->raised;
 }
 
-/* Run rp_attend, or rp_backward if g is not NULL, without the GIL. Returns 0, or -1 with an error set. Only the main
- * thread installs check_signals, for two reasons: Python handles signals only there, and any other thread that requests
- * the GIL of an interpreter that is shutting down is killed, with stack frames that pool threads still use. Other
- * threads take the GIL after the work is done. */
-static int compute(const problem *p, call *c, const rp_plan *plan, const rp_grads *g)
+/* Run without the GIL rp_attend, or with g rp_backward, with x rp_jvp, with both rp_hvp. Returns 0, or -1 with an error
+ * set. Only the main thread installs check_signals, for two reasons: Python handles signals only there, and any other
+ * thread that requests the GIL of an interpreter that is shutting down is killed, with stack frames that pool threads
+ * still use. Other threads take the GIL after the work is done. */
+int compute(const problem *p, call *c, const rp_plan *plan, const rp_grads *g, const rp_tangents *x)
 {
     if (on_main_thread()) {
         c->t.progress = check_signals;
         c->t.progress_context = c;
     }
     c->thread = PyEval_SaveThread();
-    const rp_status status = g ? rp_backward(plan, &c->t, g, NULL) : rp_attend(plan, &c->t, NULL);
+    const rp_status status = g && x ? rp_hvp(plan, &c->t, x, g)
+                             : x    ? rp_jvp(plan, &c->t, x)
+                             : g    ? rp_backward(plan, &c->t, g, NULL)
+                                    : rp_attend(plan, &c->t, NULL);
     PyEval_RestoreThread(c->thread);
     if (status != RP_OK && !c->raised)
         raise_status(p, status);
@@ -258,7 +261,7 @@ PyObject *attend_call(problem *p, call *c, PyObject *const *args, PyObject *cons
             raise_status(p, status);
         } else if (make_results(&r, p, &extra, c, &from[0], absent, option) == 0 && check_addresses(c) == 0) {
             c->t.prepared = of ? of->prepared : NULL;
-            ok = compute(p, c, plan ? plan : own, NULL) == 0;
+            ok = compute(p, c, plan ? plan : own, NULL, NULL) == 0;
             if (torch_out && (ok || c->raised))
                 ok = bump_version(option[OUT]) == 0 && ok;
             if (of && of->range && (ok || c->raised))
@@ -305,7 +308,7 @@ PyObject *core_compute(PyObject *module, PyObject *const *args, Py_ssize_t n)
 
 /* Read `wanted`, None or a collection of names, into a tuple of str that the call keeps (NULL for None). Each name must
  * belong to an array of the call. */
-static int read_wanted(PyObject *object, const problem *p, call *c, PyObject **wanted)
+int read_wanted(PyObject *object, const problem *p, call *c, PyObject **wanted)
 {
     *wanted = NULL;
     if (!given(object))
@@ -385,7 +388,7 @@ static PyObject *make_term_gradients(const problem *p, call *c, origin from[RP_M
 }
 
 /* Read dout and the results of the forward call. */
-static int take_results(call *c, PyObject *dout, PyObject *const *option, int absent, rp_grads *g)
+int take_results(call *c, PyObject *dout, PyObject *const *option, int absent, rp_grads *g)
 {
     const struct {
         PyObject *object;
@@ -454,9 +457,8 @@ static int take_gradient_sums(const planned *of, problem *p, call *c, const orig
 
 /* Allocate the gradients of q, k, v and the terms. Those of a range are parts of sums: the gradients of k and v have
  * the type of the arithmetic, and those of terms are f64. part[0] and part[1] may have sums that replace gradients. */
-static int make_gradients(const problem *p, call *c, const origin from[3],
-                          origin array_from[RP_MAX_TERMS][RP_MAX_ARRAYS], int absent, PyObject *wanted, bool ranged,
-                          PyObject *part[4], rp_grads *g)
+int make_gradients(const problem *p, call *c, const origin from[3], origin array_from[RP_MAX_TERMS][RP_MAX_ARRAYS],
+                   int absent, PyObject *wanted, bool ranged, PyObject *part[4], rp_grads *g)
 {
     const rp_array *const of[3] = {&c->t.q, &c->t.k, &c->t.v};
     rp_array *const to[3] = {&g->dq, &g->dk, &g->dv};
@@ -491,7 +493,7 @@ PyObject *differentiate(problem *p, call *c, PyObject *const args[4], PyObject *
         ok = raise_status(p, status);
     ok = ok && make_gradients(p, c, from, array_from, absent, wanted, r, part, &g) == 0 && check_addresses(c) == 0;
     c->t.prepared = of ? of->prepared : NULL;
-    ok = ok && compute(p, c, of ? of->plan : own, &g) == 0;
+    ok = ok && compute(p, c, of ? of->plan : own, &g, NULL) == 0;
     if (r && (ok || c->raised))
         ok = end_sums(r) == 0 && ok;
     if (ok)

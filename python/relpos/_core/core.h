@@ -2,6 +2,7 @@
  *
  *     module.c      the function table, the module's state, config()
  *     calls.c       a call from arguments to results: attention, backward          read this first
+ *     derivatives.c forward and second derivatives
  *     options.c     keywords -> rp_desc, and the arrays of terms and masks
  *     arrays.c      an array of NumPy, torch or another library -> rp_array; outputs; references kept by a call
  *     torch.c       queries of torch's state, and calls redirected to Python functions
@@ -56,7 +57,8 @@ enum { FORWARD_OUT = END_FORWARD, FORWARD_LSE, LSE_GRADIENT, WEIGHTS_GRADIENT, S
 
 extern const char *const option_names[N_NAMES];
 
-enum { MAX_TYPES = 4, MAX_KEPT = RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS + 32 };
+/* a call keeps its arrays, and the tangents of those of terms */
+enum { MAX_TYPES = 4, MAX_KEPT = 2 * RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS + 40 };
 
 /* The torch functions that a call queries at its first tensor. They take no arguments and return a truth value. */
 enum { MODES, TRANSFORMS, TRACING, AUTOCAST, N_QUERIES };
@@ -273,6 +275,16 @@ PyObject *core_attention(PyObject *module, PyObject *const *args, Py_ssize_t n);
 PyObject *core_compute(PyObject *module, PyObject *const *args, Py_ssize_t n);
 PyObject *core_backward(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names);
 PyObject *core_gradients(PyObject *module, PyObject *const *args, Py_ssize_t n);
+int compute(const problem *p, call *c, const rp_plan *plan, const rp_grads *g, const rp_tangents *x);
+int read_wanted(PyObject *object, const problem *p, call *c, PyObject **wanted);
+int take_results(call *c, PyObject *dout, PyObject *const *option, int absent, rp_grads *g);
+int make_gradients(const problem *p, call *c, const origin from[3], origin array_from[RP_MAX_TERMS][RP_MAX_ARRAYS],
+                   int absent, PyObject *wanted, bool ranged, PyObject *part[4], rp_grads *g);
+
+/* ---------------------------------------------------------------------------------------------- derivatives.c */
+
+PyObject *core_jvp(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names);
+PyObject *core_hvp(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names);
 
 /* ---------------------------------------------------------------------------------------------- plan.c */
 

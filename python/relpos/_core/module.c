@@ -36,6 +36,8 @@ static PyMethodDef methods[] = {
     {"attention", FUNCTION(core_attention), METH_FASTCALL, "attention(q, k, v, *options)"},
     {"compute", FUNCTION(core_compute), METH_FASTCALL, "attention without the checks for tracing and autocast"},
     {"backward", FASTCALL(core_backward), "backward(dout, q, k, v, **options)"},
+    {"jvp", FASTCALL(core_jvp), "jvp(q, k, v, tangents, progress, **options)"},
+    {"hvp", FASTCALL(core_hvp), "hvp(dout, q, k, v, tangents, dlse, wanted, progress, **options)"},
     {"gradients", FUNCTION(core_gradients), METH_FASTCALL, "backward without the check for tracing"},
     {"plan", FASTCALL(core_plan), "plan(batch, heads, len_q, len_k, dim, kv_heads, dim_v, dtype, **options)"},
     {"plan_call", FASTCALL(core_plan_call), "plan_call(plan, q, k, v, pages, len_k, range, progress, **options)"},

@@ -1,0 +1,170 @@
+"""attention_jvp and attention_hvp: against torch's autograd of plain operations in double, against attention_backward
+for every term, and wrong arguments.
+
+SPDX-License-Identifier: Apache-2.0"""
+import numpy as np
+import pytest
+import relpos
+from test_definitions import CASES, Case
+
+B, H, HK, LQ, LK, D, DV = 2, 4, 2, 7, 9, 6, 5
+
+
+def draw(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+q, k, v, dout, dlse = (draw(*shape, seed=n) for n, shape in enumerate(
+    [(B, H, LQ, D), (B, HK, LK, D), (B, HK, LK, DV), (B, H, LQ, DV), (B, H, LQ)]))
+tq, tk, tv = draw(B, H, LQ, D, seed=10), draw(B, HK, LK, D, seed=11), draw(B, HK, LK, DV, seed=12)
+table, ttable, sink, tsink = draw(8, H, seed=13), draw(8, H, seed=14), draw(H, seed=15), draw(H, seed=16)
+BUCKETS = relpos.bucket(np.arange(LK)[None] - np.arange(LQ)[:, None], buckets=8, max_distance=6)
+MASK = np.random.default_rng(17).random((B, H, LQ, LK)) < 0.8
+MASK[0, 1, 3] = False  # a row without keys
+
+SETTINGS = {
+    "plain": {},
+    "masked": {"mask": MASK},
+    "softcap": {"softcap": 1.5, "mask": MASK},
+    "softcap after": {"softcap_after": 2.0, "scale": 0.7},
+    "both softcaps": {"softcap": 1.5, "softcap_after": 2.0},
+}
+
+
+def eager(torch, q, k, v, table, sink, mask=None, softcap=None, softcap_after=None, scale=D**-0.5):
+    """Return out and lse of attention with T5's table and a sink, with plain operations of torch."""
+    k, v = (x.repeat_interleave(H // HK, 1) for x in (k, v))
+    s = q @ k.transpose(-2, -1) * scale
+    s = softcap * torch.tanh(s / softcap) if softcap else s
+    s = s + table[torch.as_tensor(BUCKETS)].permute(2, 0, 1)
+    s = softcap_after * torch.tanh(s / softcap_after) if softcap_after else s
+    if mask is not None:
+        s = s.masked_fill(~torch.as_tensor(mask), -torch.inf)
+    s = torch.cat([s, sink[None, :, None, None].expand(B, H, LQ, 1)], -1)
+    return torch.softmax(s, -1)[..., :-1] @ v, torch.logsumexp(s, -1)
+
+
+def options(setting):
+    return dict(bias=relpos.T5(table, buckets=8, max_distance=6), sink=relpos.Sink(sink), **setting)
+
+
+def near(got, want):
+    want = want.detach().numpy() if hasattr(want, "detach") else np.asarray(want)
+    np.testing.assert_allclose(np.asarray(got), want, rtol=0, atol=1e-12 * (1 + abs(want).max()))
+
+
+TANGENTS = relpos.Gradients(tq, tk, tv, ({"table": ttable}, {"sink": tsink}))
+
+
+@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
+def test_equal_those_of_torch(setting):
+    torch = pytest.importorskip("torch")
+    primals = [torch.tensor(x, requires_grad=True) for x in (q, k, v, table, sink)]
+    tangents = [torch.tensor(x) for x in (tq, tk, tv, ttable, tsink)]
+    cotangents = [torch.tensor(x, requires_grad=True) for x in (dout, dlse)]
+
+    def function(*x):
+        return eager(torch, *x, **setting)
+
+    want = torch.func.jvp(function, tuple(x.detach() for x in primals), tuple(tangents))[1]
+    got = relpos.attention_jvp(q, k, v, TANGENTS, **options(setting))
+    near(got.out, want[0])
+    near(got.lse, want[1])
+    out, lse = function(*primals)
+    gradients = torch.autograd.grad((cotangents[0] * out).sum() + (cotangents[1] * lse).sum(), primals,
+                                    create_graph=True)
+    phi = sum((g * t).sum() for g, t in zip(gradients, tangents))
+    want = torch.autograd.grad(phi, [*primals, *cotangents])
+    got = relpos.attention_hvp(dout, q, k, v, TANGENTS, dlse=dlse, **options(setting))
+    for x, y in zip((got.q, got.k, got.v, got.terms[0]["table"], got.terms[1]["sink"], got.out, got.lse), want):
+        near(x, y)
+
+
+@pytest.mark.parametrize("name, sample, given", CASES)
+def test_every_term_agrees_with_attention_backward(name, sample, given):
+    case = Case(name, sample, given)
+    options = case.options()
+    shape = case.q.shape[:3] + (case.v.shape[-1], )
+    dout, u = draw(*shape, seed=1), draw(*shape, seed=2)
+    g = relpos.attention_backward(dout, case.q, case.k, case.v, **options)
+    t = relpos.Gradients(*(draw(*x.shape, seed=n) for n, x in enumerate(g[:3])),
+                         tuple({key: draw(*x.shape, seed=9) for key, x in one.items()} for one in g.terms))
+    by_tangents = (dout * relpos.attention_jvp(case.q, case.k, case.v, t, **options).out).sum()
+    near(by_tangents, dot(g, t))
+    h = relpos.attention_hvp(dout, case.q, case.k, case.v, t, **options)
+    other = relpos.Gradients(*(draw(*x.shape, seed=n) for n, x in enumerate(g[:3], 20)),
+                             tuple({key: draw(*x.shape, seed=29) for key, x in one.items()} for one in g.terms))
+    near(dot(h, other), dot(relpos.attention_hvp(dout, case.q, case.k, case.v, other, **options), t))
+    near(relpos.attention_hvp(u, case.q, case.k, case.v, t, **options).out, h.out)
+
+
+def dot(g, t):
+    return sum((x * y).sum() for x, y in zip(g[:3], t[:3])) + sum(
+        (one[key] * two[key]).sum() for one, two in zip(g.terms, t.terms) for key in two)
+
+
+def test_shapes_types_and_libraries():
+    plain = relpos.attention_jvp(q, k, v, (tq, tk, tv))
+    assert type(plain) is relpos.Tangents and plain.out.shape == dout.shape and plain.lse.shape == dlse.shape
+    one = relpos.attention_jvp(q[0, 0], k[0, 0], v[0, 0], (tq[0, 0], None, tv[0, 0]))
+    assert one.out.shape == (LQ, DV) and one.lse.shape == (LQ, )
+    zero = relpos.attention_jvp(q, k, v, (None, None, None, None))
+    assert not zero.out.any() and not zero.lse.any()
+    half = relpos.attention_jvp(*(x.astype(np.float32) for x in (q, k, v)), (tq, None, None))
+    assert half.out.dtype == half.lse.dtype == np.float32
+    h = relpos.attention_hvp(dout, q, k, v, (tq, tk, tv), wanted=("k", ))
+    assert type(h) is relpos.SecondDerivatives and h.q is None and h.v is None and h.k.shape == k.shape
+    assert h.out.shape == dout.shape and (h.out == plain.out).all() and (h.lse == plain.lse).all()
+    torch = pytest.importorskip("torch")
+    of_torch = relpos.attention_jvp(*map(torch.tensor, (q, k, v)), tuple(map(torch.tensor, (tq, tk, tv))))
+    assert isinstance(of_torch.out, torch.Tensor) and (of_torch.out.numpy() == plain.out).all()
+
+
+def test_dropout_needs_its_seed():
+    with pytest.raises(TypeError, match="relpos.attention_jvp: dropout is given without seed"):
+        relpos.attention_jvp(q, k, v, (tq, tk, tv), dropout=0.3)
+    with pytest.raises(TypeError, match="relpos.attention_hvp: dropout is given without seed"):
+        relpos.attention_hvp(dout, q, k, v, (tq, tk, tv), dropout=0.3)
+    h, step = 1e-6, relpos.attention_jvp(q, k, v, (tq, None, None), dropout=0.3, seed=5)
+    a, b = (relpos.attention(q + x * tq, k, v, dropout=0.3, seed=5) for x in (h, -h))
+    np.testing.assert_allclose(step.out, (a - b) / (2 * h), atol=1e-8)
+
+
+WRONG = [
+    (lambda: relpos.attention_jvp(q, k, v, tq), TypeError, "tangents is of type ndarray"),
+    (lambda: relpos.attention_jvp(q, k, v, (tq, tk)), TypeError, r"expected relpos.Gradients, or a tuple \(q, k, v\)"),
+    (lambda: relpos.attention_jvp(q, k, v, (3, tk, tv)), TypeError, "tangents.q is of type int"),
+    (lambda: relpos.attention_jvp(q, k, v, (tq[:, :, 1:], tk, tv)), ValueError, "the tangent of q: shape is"),
+    (lambda: relpos.attention_jvp(q, k, v, (tq, tk, tv, {})), TypeError, "tangents.terms is of type dict"),
+    (lambda: relpos.attention_jvp(q, k, v, (tq, tk, tv, ({}, ))), ValueError,
+     "tangents.terms has 1 dictionaries, expected one for each of 0 terms"),
+    (lambda: relpos.attention_jvp(q, k, v, (tq, tk, tv, (3, )), bias=relpos.ALiBi(sink)), TypeError,
+     "tangents.terms is of type int"),
+    (lambda: relpos.attention_jvp(q, k, v, (tq, tk, tv, ({"slope": sink}, )), bias=relpos.ALiBi(sink)), ValueError,
+     r"tangents.terms\[0\] contains 'slope', expected names of learned arrays of ALiBi"),
+    (lambda: relpos.attention_jvp(q, k, v, (tq, tk, tv, ({"slopes": sink[1:]}, )), bias=relpos.ALiBi(sink)), ValueError,
+     r"the tangent of ALiBi\(slopes\): shape is"),
+    (lambda: relpos.attention_jvp(q, k, v, (tq, tk, tv, ({"slopes": sink}, )), bias=relpos.ALiBi()), TypeError,
+     r"the tangent of ALiBi\(slopes\) was given without its array"),
+    (lambda: relpos.attention_jvp(q, k, v, (tq, tk, tv), return_lse=True), TypeError, 'unknown argument "return_lse"'),
+    (lambda: relpos.attention_jvp(q, k, v, (tq, tk, tv), 3), TypeError, "attention_jvp"),
+    (lambda: relpos.attention_hvp(None, q, k, v, (tq, tk, tv)), TypeError, "dout is of type NoneType"),
+    (lambda: relpos.attention_hvp(dout[1:], q, k, v, (tq, tk, tv)), ValueError, "dout: shape is"),
+    (lambda: relpos.attention_hvp(dout, q, k, v, tq), TypeError, "tangents is of type ndarray"),
+    (lambda: relpos.attention_hvp(dout, q, k, v, (tq, tk, tv), wanted=("x", )), ValueError, "wanted contains 'x'"),
+    (lambda: relpos.attention_hvp(dout, q, k, v, (tq, tk, tv), dweights=dlse), TypeError, 'unknown argument "dweights"'),
+]
+
+
+@pytest.mark.parametrize("call, error, match", WRONG)
+def test_wrong_arguments_are_named(call, error, match):
+    with pytest.raises(error, match=match):
+        call()
+
+
+def test_progress_can_stop_a_call():
+    def stop(fraction):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        relpos.attention_jvp(*(draw(1, 8, 400, 32), ) * 3, (draw(1, 8, 400, 32), None, None), progress=stop)
