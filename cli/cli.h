@@ -290,6 +290,9 @@ void cli_catch_signals(bool on);
 /* Return true after the first caught signal. */
 bool cli_stop_requested(void);
 
+/* Print n bytes of text within a line: a line feed as \n, a carriage return as \r, and other control characters except
+ * tabs as \xNN. */
+void cli_put_text(FILE *to, const char *text, int64_t n);
 /* Print `text` as a JSON string with quotes. Bytes that are not UTF-8 become U+FFFD. */
 void cli_json_string(FILE *to, const char *text);
 /* Print a number as JSON in a format such as "%.9g". JSON has no NaN and no infinity: they become null. */

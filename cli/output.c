@@ -34,6 +34,19 @@ int cli_width(void)
     return 80;
 }
 
+void cli_put_text(FILE *to, const char *text, int64_t n)
+{
+    for (int64_t k = 0; k < n; k++) {
+        const unsigned char c = (unsigned char)text[k];
+        if (c == '\n' || c == '\r')
+            fputs(c == '\n' ? "\\n" : "\\r", to);
+        else if ((c < 0x20 && c != '\t') || c == 0x7f)
+            fprintf(to, "\\x%02x", c);
+        else
+            putc(c, to);
+    }
+}
+
 void cli_json_string(FILE *to, const char *text)
 {
     const unsigned char *c = (const unsigned char *)text;

@@ -16,6 +16,7 @@ typedef struct scored {
 typedef struct request {
     cli_encoder encoder;
     bool json, all;
+    char **labels;     /* [encoder.width]: different names for all labels */
     const char *query; /* NULL: the records are pairs */
     int64_t top;       /* 0: all */
     scored *kept;      /* [capacity]: with a query, all texts */
@@ -88,22 +89,88 @@ static int take_labels(cli_encoder *e, const rp_encoder_text *text, const float 
         const char *between = k == 0 || !r->all ? "" : r->json ? ", " : "\t";
         fputs(r->json && between[0] == 0 ? "{" : between, stdout);
         if (r->json) {
-            cli_json_string(stdout, rp_encoder_label(e->model, k));
+            cli_json_string(stdout, r->labels[k]);
             fputs(": ", stdout);
-        } else
-            printf("%s\t", rp_encoder_label(e->model, k));
+        } else {
+            cli_put_text(stdout, r->labels[k], (int64_t)strlen(r->labels[k]));
+            putchar('\t');
+        }
         cli_json_number(stdout, "%.6f", (double)scores[k]);
     }
     puts(r->json ? "}" : "");
     return flushed();
 }
 
+/* A label, for sorting. */
+typedef struct named {
+    const char *name;
+    int64_t k;
+} named;
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const named *)a)->name, ((const named *)b)->name);
+}
+
+/* Return the first of two labels with equal names, from `from` on, in sorted order; NULL: there is none. */
+static const named *find_equal(named *all, int64_t n, int64_t from)
+{
+    for (int64_t k = from; k + 1 < n; k++)
+        if (strcmp(all[k].name, all[k + 1].name) == 0)
+            return &all[k];
+    return NULL;
+}
+
+/* Name label k of the output: if several labels have the name, its number follows. */
+static bool name_label(request *r, int64_t k, bool numbered)
+{
+    const char *name = rp_encoder_label(r->encoder.model, k);
+    const size_t size = strlen(name) + 24;
+    char *made = malloc(size);
+    if (made != NULL)
+        snprintf(made, size, numbered ? "%s#%lld" : "%s", name, (long long)k);
+    free(r->labels[k]);
+    r->labels[k] = made;
+    return made != NULL;
+}
+
+static int name_labels(request *r, named *all)
+{
+    const int64_t n = r->encoder.width;
+    char safe[160];
+    bool named_all = r->labels != NULL && all != NULL;
+    for (int64_t k = 0; k < n && named_all; k++) {
+        named_all = name_label(r, k, false);
+        all[k] = (named){rp_encoder_label(r->encoder.model, k), k};
+    }
+    if (named_all)
+        qsort(all, (size_t)n, sizeof *all, by_name);
+    for (const named *at = all; named_all && (at = find_equal(all, n, at - all)) != NULL; at++)
+        named_all = name_label(r, at[0].k, true) && name_label(r, at[1].k, true);
+    if (!named_all)
+        return cli_error(CLI_FAILED, "classify: out of memory for the names of %lld labels (close other programs)",
+                         (long long)n);
+    for (int64_t k = 0; k < n; k++)
+        all[k] = (named){r->labels[k], k};
+    qsort(all, (size_t)n, sizeof *all, by_name);
+    const named *equal = find_equal(all, n, 0);
+    return equal == NULL ? CLI_OK
+                         : cli_error(CLI_FAILED,
+                                     "classify: two labels of id2label would have the name \"%s\" (rename one in "
+                                     "config.json)",
+                                     io_safe(safe, sizeof safe, equal->name));
+}
+
 static int prepare_labels(request *r)
 {
+    if (rp_encoder_classify(r->encoder.model, 0, NULL, NULL, NULL, NULL) != RP_OK)
+        return cli_encoder_refused(&r->encoder);
     r->encoder.width = rp_encoder_about(r->encoder.model)->labels;
-    return r->encoder.width > 0 ? CLI_OK
-                                : cli_error(CLI_FAILED, "classify: the model has no classification head (its "
-                                                        "config.json names no class …ForSequenceClassification)");
+    r->labels = calloc((size_t)r->encoder.width, sizeof *r->labels);
+    named *all = calloc((size_t)r->encoder.width, sizeof *all);
+    const int code = name_labels(r, all);
+    free(all);
+    return code;
 }
 
 static int finish_labels(request *r)
@@ -119,7 +186,12 @@ static int classify_in_team(const cli_command *self, int argc, char **argv)
             .command = self->name, .compute = compute_labels, .take = take_labels, .progress = {.what = self->name}}};
     const char *args[2] = {NULL, NULL};
     int n_args = 0, code = cli_options(self, argc, argv, on_option, &r, args, 2, &n_args);
-    return code >= 0 ? code : run_request(&r, args, n_args, prepare_labels, finish_labels);
+    if (code < 0)
+        code = run_request(&r, args, n_args, prepare_labels, finish_labels);
+    for (int64_t k = 0; r.labels != NULL && k < r.encoder.width; k++)
+        free(r.labels[k]);
+    free(r.labels);
+    return code;
 }
 
 static int run_classify(const cli_command *self, int argc, char **argv)
@@ -156,15 +228,13 @@ static rp_status compute_scores(const cli_encoder *e, int64_t n, const rp_encode
     const request *r = e->context;
     if (r->query == NULL)
         return rp_encoder_rerank(e->model, n, texts, out, progress, context);
-    enum { SOME = 64 };
-    rp_encoder_text pairs[SOME];
-    rp_status status = RP_OK;
-    for (int64_t k = 0; k < n && status == RP_OK; k += SOME) {
-        const int64_t some = n - k < SOME ? n - k : SOME;
-        for (int64_t x = 0; x < some; x++)
-            pairs[x] = (rp_encoder_text){r->query, -1, texts[k + x].text, texts[k + x].bytes};
-        status = rp_encoder_rerank(e->model, some, pairs, out + k, progress, context);
-    }
+    rp_encoder_text *pairs = malloc((size_t)(n + 1) * sizeof *pairs);
+    rp_status status = pairs != NULL ? RP_OK : RP_E_NOMEM;
+    for (int64_t k = 0; k < n && status == RP_OK; k++)
+        pairs[k] = (rp_encoder_text){r->query, -1, texts[k].text, texts[k].bytes};
+    if (status == RP_OK)
+        status = rp_encoder_rerank(e->model, n, pairs, out, progress, context);
+    free(pairs);
     return status;
 }
 
@@ -219,7 +289,7 @@ static int finish_scores(request *r)
         if (r->json)
             cli_json_string(stdout, r->kept[k].text);
         else
-            fputs(r->kept[k].text, stdout);
+            cli_put_text(stdout, r->kept[k].text, (int64_t)strlen(r->kept[k].text));
         puts(r->json ? "}" : "");
     }
     return flushed();

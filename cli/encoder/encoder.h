@@ -33,6 +33,7 @@ typedef struct cli_encoder {
     cli_progress progress;
     bool catches;  /* signals are caught, and reported by cli_stop_requested */
     bool ends;     /* all records were read */
+    int64_t read;  /* texts that were read */
     int64_t width; /* numbers for each text */
     int64_t known; /* texts at the start whose numbers are known; take gets them with numbers = NULL */
     /* Compute `width` numbers for each of n texts. */

@@ -14,7 +14,6 @@ typedef struct cli_records {
     bool pairs;                /* a record has two texts; lines have a tab between them */
     cli_lines lines;
     cli_record_format format;
-    int64_t n;              /* records so far */
     int64_t at[2], columns; /* of a table: numbers of the two columns, and how many there are */
     char *row;              /* of a table: one row, which may have several lines, [size] */
     size_t size;

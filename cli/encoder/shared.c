@@ -125,6 +125,7 @@ int cli_encoder_end(cli_encoder *e, int code)
 
 /* Texts that are computed together: their sizes (-1: no pair), then all texts. */
 typedef struct task {
+    int64_t first; /* number of the first text in the file, from 1 */
     int64_t n;
     int64_t bytes[][2];
 } task;
@@ -181,7 +182,9 @@ static int next_task(void *context, cli_task *made)
     int code = e->ends ? CLI_OK : read_texts(e, sizes, &n, &text, &bytes);
     task *t = code == CLI_OK && n > 0 ? malloc(sizeof *t + (size_t)n * sizeof *sizes + bytes) : NULL;
     if (t != NULL) {
+        t->first = e->read + 1;
         t->n = n;
+        e->read += n;
         memcpy(t->bytes, sizes, (size_t)n * sizeof *sizes);
         if (bytes > 0)
             memcpy(t->bytes + n, text, bytes);
@@ -200,6 +203,17 @@ static int stop_asked(void *context, double fraction)
     return cli_stop_requested();
 }
 
+/* Print rp_encoder_last_error. If it is about texts[k], name the number of this text in the file. */
+static int task_refused(const cli_encoder *e, const task *t)
+{
+    const char *text = rp_encoder_last_error();
+    long long k;
+    int end = 0;
+    if (cli_stop_requested() || sscanf(text, "texts[%lld]%n", &k, &end) != 1 || end == 0)
+        return cli_encoder_refused(e);
+    return cli_error(CLI_FAILED, "%s: text %lld%s", e->command, (long long)t->first + k, text + end);
+}
+
 static int compute_task(void *context, const void *data, size_t data_size, void **result, size_t *size)
 {
     const cli_encoder *e = context;
@@ -209,8 +223,9 @@ static int compute_task(void *context, const void *data, size_t data_size, void 
     *size = (size_t)(t->n * e->width) * sizeof(float);
     *result = malloc(*size + 1);
     int code = texts != NULL && *result != NULL ? CLI_OK : no_memory(e);
-    if (code == CLI_OK && e->compute(e, t->n, texts, *result, stop_asked, NULL) != RP_OK)
-        code = cli_encoder_refused(e);
+    const rp_status status = code == CLI_OK ? e->compute(e, t->n, texts, *result, stop_asked, NULL) : RP_OK;
+    if (status != RP_OK)
+        code = status == RP_E_NOMEM ? no_memory(e) : task_refused(e, t);
     free(texts);
     return code;
 }
@@ -244,6 +259,7 @@ static int pass_known(cli_encoder *e)
         if (code == CLI_OK)
             code = e->take(e, &(rp_encoder_text){record.text, record.bytes, record.pair, record.pair_bytes}, NULL);
     }
+    e->read = e->known;
     e->in.lines.begin = e->in.lines.read;
     return code;
 }

@@ -340,11 +340,11 @@ static void show(stream *s, bool end)
         for (; s->printed < s->n; s->printed++)
             fprintf(s->to, s->printed ? " %d" : "%d", (int)s->tokens[s->printed]);
     } else if (cli_t5_text(s->common, s->tokens, s->n, &text, &size) == RP_OK) {
-        for (const int64_t to = end ? size : settled(s->common->model, text, size); s->printed < to; s->printed++)
-            if (text[s->printed] == '\n')
-                fputs("\\n", s->to);
-            else
-                putc(text[s->printed], s->to);
+        const int64_t to = end ? size : settled(s->common->model, text, size);
+        if (to > s->printed) {
+            cli_put_text(s->to, text + s->printed, to - s->printed);
+            s->printed = to;
+        }
         rp_t5_free(text);
     } else {
         s->lost = true;

@@ -125,7 +125,9 @@ typedef struct rp_encoder_info {
     int32_t token_types;   /* number of token types; 0: the model has none */
     int32_t pad;           /* the padding token */
     int32_t packed;        /* 1: the model is a packed file; 0: a folder */
-    int32_t plain_scores;  /* 1: CrossEncoder of sentence-transformers gives logits; 0: it gives their sigmoids */
+    int32_t plain_scores;  /* 1: CrossEncoder of sentence-transformers gives logits; 0: it gives their sigmoids; -1: it
+                              applies another function, which is not supported */
+    const char *why_no_scores; /* why scores of pairs or all outputs of the head are not supported; NULL: they are */
 } rp_encoder_info;
 
 /* Return the sizes and properties of a model. The model owns them. */
@@ -223,7 +225,7 @@ RP_API rp_status rp_encoder_classify(const rp_encoder *model, int64_t n, const r
 
 /* Score pairs of a query and a document with a model that has one label, as CrossEncoder.predict of
  * sentence-transformers does: the logit, or its sigmoid, as the activation function in config.json says; sigmoid
- * without one.
+ * without one. Other functions are not supported.
  *
  * Shapes   scores [n]
  * Progress as in rp_encoder_hidden.

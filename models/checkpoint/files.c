@@ -132,12 +132,18 @@ static rp_status key_of(const model_files *f, const char *path, char **key)
     return RP_OK;
 }
 
-/* Keep a copy of a text, unless one with this key is kept. */
+/* Return the kept text with this key, or NULL. */
+static const char *find_text(const model_files *f, const char *key)
+{
+    for (int64_t n = 0; n < f->n_texts && key != NULL; n++)
+        if (strcmp(f->texts[n].key, key) == 0)
+            return f->texts[n].text;
+    return NULL;
+}
+
+/* Keep a copy of a text. */
 static rp_status keep_text(model_files *f, const char *key, const char *text)
 {
-    for (int64_t n = 0; n < f->n_texts; n++)
-        if (strcmp(f->texts[n].key, key) == 0)
-            return RP_OK;
     model_text *more = realloc(f->texts, (size_t)(f->n_texts + 1) * sizeof *more);
     if (more == NULL)
         return model_no_memory();
@@ -146,16 +152,24 @@ static rp_status keep_text(model_files *f, const char *key, const char *text)
     return more[f->n_texts - 1].key != NULL && more[f->n_texts - 1].text != NULL ? RP_OK : model_no_memory();
 }
 
-/* Read a text from the metadata of a packed file. */
-static rp_status read_packed(const model_files *f, const char *key, char **text, size_t *size)
+/* Copy a text; NULL: there is none. */
+static rp_status copy_text(const char *from, char **text, size_t *size)
 {
-    const char *found = key != NULL ? io_checkpoint_meta(f->packed, key) : NULL;
     *text = NULL;
-    if (found == NULL)
+    if (from == NULL)
         return RP_OK;
-    *text = strdup(found);
-    *size = strlen(found);
+    *text = strdup(from);
+    *size = strlen(from);
     return *text != NULL ? RP_OK : model_no_memory();
+}
+
+/* Read a text from the metadata of a packed file, or from the folder, and keep it. */
+static rp_status read_text(model_files *f, const char *path, const char *key, char **text, size_t *size)
+{
+    const rp_status status = f->packed != NULL
+                                 ? copy_text(key != NULL ? io_checkpoint_meta(f->packed, key) : NULL, text, size)
+                                 : model_read_file(f, path, MODEL_MAX_JSON, text, size);
+    return status == RP_OK && *text != NULL && key != NULL ? keep_text(f, key, *text) : status;
 }
 
 rp_status model_list_texts(const model_files *f, io_set *set)
@@ -179,11 +193,9 @@ rp_status model_read_text(model_files *f, const char *path, char **text, size_t 
     char *key;
     *text = NULL;
     rp_status status = key_of(f, path, &key);
+    const char *kept = find_text(f, key);
     if (status == RP_OK)
-        status =
-            f->packed != NULL ? read_packed(f, key, text, size) : model_read_file(f, path, MODEL_MAX_JSON, text, size);
-    if (status == RP_OK && *text != NULL && key != NULL)
-        status = keep_text(f, key, *text);
+        status = kept != NULL ? copy_text(kept, text, size) : read_text(f, path, key, text, size);
     free(key);
     if (status != RP_OK || *text == NULL || strlen(*text) == *size)
         return status;

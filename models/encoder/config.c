@@ -98,16 +98,20 @@ static void read_labels(model_reader *r, encoder_config *c)
     }
 }
 
-/* Set what CrossEncoder makes of logits: the name of a module of torch; "": its default. */
+/* Set what CrossEncoder makes of logits: the name of a module of torch. */
 static void set_activation(model_reader *r, encoder_config *c, const char *name)
 {
     const char *dot = strrchr(name, '.');
-    c->plain_score = name[0] == 0 ? c->labels > 1 : dot != NULL && strcmp(dot, ".Identity") == 0;
-    if (name[0] != 0 && !c->plain_score && (dot == NULL || strcmp(dot, ".Sigmoid") != 0) && r->status == RP_OK)
+    if (r->status != RP_OK)
+        return;
+    c->plain_score = dot != NULL && strcmp(dot, ".Identity") == 0;
+    c->other_activation = !c->plain_score && (dot == NULL || strcmp(dot, ".Sigmoid") != 0) && c->score_fault == NULL;
+    if (c->other_activation)
         r->status = model_fail(RP_E_UNSUPPORTED,
                                "%s: the activation of scores is \"%s\", which is not supported (use Sigmoid or "
                                "Identity)",
                                r->path, name);
+    encoder_keep_fault(r, &c->score_fault);
 }
 
 /* Read what scores are made of logits. CrossEncoder of sentence-transformers stores the name of a module of torch. */
@@ -120,7 +124,12 @@ static void read_scores(model_reader *r, encoder_config *c)
     c->scores = strcmp(problem, "regression") == 0                                     ? ENCODER_LOGITS
                 : c->labels == 1 || strcmp(problem, "multi_label_classification") == 0 ? ENCODER_SIGMOID
                                                                                        : ENCODER_SOFTMAX;
-    set_activation(r, c, used);
+    if (c->cross_activation || c->labels == 0)
+        return;
+    if (used[0] != 0)
+        set_activation(r, c, used);
+    else
+        c->plain_score = c->labels > 1;
 }
 
 void encoder_config_free(encoder_config *c)
@@ -128,6 +137,8 @@ void encoder_config_free(encoder_config *c)
     for (int64_t k = 0; k < c->labels; k++)
         free(c->label[k]);
     free(c->label);
+    free(c->head_fault);
+    free(c->score_fault);
 }
 
 /* ------------------------------------------------------------------------------------------------ the file */
@@ -184,24 +195,27 @@ rp_status encoder_config_read(rp_encoder *m, const char *path, const char *text,
     return encoder_model_failed(r.status);
 }
 
-rp_status encoder_read_cross(rp_encoder *m, const char *folder, bool *is_cross)
+rp_status encoder_read_cross(rp_encoder *m, const char *folder)
 {
+    encoder_config *c = &m->config;
     char *text = NULL, *path = model_join(folder, "config_sentence_transformers.json");
     size_t size;
     json_t *root = NULL;
-    *is_cross = false;
     if (path == NULL)
         return encoder_no_memory();
     rp_status status = model_read_text(&m->files, path, &text, &size);
     if (status == RP_OK && text != NULL)
         status = model_parse_object(&root, path, text, size, 0);
     model_reader r = {root, path, "a CrossEncoder", NULL, status};
-    if (status == RP_OK && text != NULL && strcmp(model_string(&r, "model_type", ""), "CrossEncoder") == 0) {
-        *is_cross = true;
+    c->cross = root != NULL && strcmp(model_string(&r, "model_type", ""), "CrossEncoder") == 0;
+    if (c->cross && r.status == RP_OK) {
         if (model_value(&r, "default_prompt_name") != NULL)
-            model_fault(&r, "default_prompt_name", "is not null, which is not supported for a CrossEncoder");
-        if (m->config.row != NULL && model_value(&r, "activation_fn") != NULL)
-            set_activation(&r, &m->config, model_string(&r, "activation_fn", ""));
+            model_fault(&r, "default_prompt_name",
+                        "is not null, which is not supported for a CrossEncoder (make it null)");
+        encoder_keep_fault(&r, &c->score_fault);
+        c->cross_activation = model_value(&r, "activation_fn") != NULL;
+        if (c->cross_activation)
+            set_activation(&r, c, model_string(&r, "activation_fn", ""));
     }
     json_decref(root);
     free(text);

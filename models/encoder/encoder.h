@@ -121,14 +121,19 @@ typedef struct encoder_config {
     char **label;            /* [labels] */
     encoder_function scores; /* of rp_encoder_classify */
     bool plain_score;        /* CrossEncoder gives logits, not their sigmoids */
+    bool cross;              /* config_sentence_transformers.json is that of a CrossEncoder */
+    bool cross_activation;   /* that file names the activation of scores */
+    bool other_activation;   /* the activation of scores is not supported */
+    char *head_fault;        /* why logits are not supported; NULL: they are */
+    char *score_fault;       /* why scores of pairs are not supported; NULL: they are */
     int64_t named_positions; /* max_position_embeddings; -1: not given */
 } encoder_config;
 
 /* Set m->config to the contents of a config.json. `path` is only used in messages. */
 rp_status encoder_config_read(rp_encoder *m, const char *path, const char *text, size_t size);
-/* Read the config_sentence_transformers.json of a CrossEncoder, if the folder has one: whether it is one, and, if
- * m->config was read, what scores are made of. */
-rp_status encoder_read_cross(rp_encoder *m, const char *folder, bool *is_cross);
+/* Read config_sentence_transformers.json, if the folder has one, before config.json: whether the model is a
+ * CrossEncoder, and what scores are made of. */
+rp_status encoder_read_cross(rp_encoder *m, const char *folder);
 void encoder_config_free(encoder_config *c);
 /* Return the factor of the embeddings of a sequence. ESM scales them for the share of masked tokens. */
 double encoder_token_scale(const encoder_config *c, const rp_encoder_tokens *s);
@@ -142,6 +147,8 @@ void encoder_read_deberta(struct model_reader *r, encoder_config *c);
 void encoder_read_modernbert(struct model_reader *r, encoder_config *c);
 void encoder_read_esm(struct model_reader *r, encoder_config *c);
 encoder_activation encoder_read_activation(struct model_reader *r, const char *key);
+/* Let an error of the reader, which had none before, concern only the part of the model that cannot be used. */
+void encoder_keep_fault(struct model_reader *r, char **fault);
 
 /* --------------------------------------------------------------------------------------------- weights.c */
 
@@ -224,6 +231,13 @@ struct rp_encoder {
 /* Return the status of a call that read the weights, or an error if their mapped file was written to. */
 rp_status encoder_finish(const rp_encoder *m, rp_status status);
 
+/* What the caller named the sequences of a batch, for messages: name[first], name[first + 1], … */
+typedef struct encoder_place {
+    const char *name;
+    int64_t first;
+} encoder_place;
+extern const encoder_place encoder_sequences; /* sequences[0], … */
+
 /* --------------------------------------------------------------------------------------------- text.c */
 
 struct tok_encoding;
@@ -242,13 +256,14 @@ enum {
     ENCODER_BATCH = 1024 /* max texts */
 };
 typedef struct encoder_batch {
+    encoder_place place;
     int64_t n, rows;
     struct tok_encoding *made;   /* [n] */
     rp_encoder_tokens *sequence; /* [n] */
 } encoder_batch;
-/* Convert the first of n texts to tokens, each cut to info.vector_tokens; n > 0. The caller also frees the batch after
- * a failure. */
-rp_status encoder_batch_read(encoder_batch *b, const rp_encoder *m, const char *prompt, int64_t n,
+/* Convert texts first, first + 1, … of n to tokens, each cut to info.vector_tokens; first < n. The caller also frees
+ * the batch after a failure. */
+rp_status encoder_batch_read(encoder_batch *b, const rp_encoder *m, const char *prompt, int64_t first, int64_t n,
                              const rp_encoder_text *texts);
 void encoder_batch_free(encoder_batch *b);
 
@@ -302,12 +317,12 @@ rp_status encoder_make_vectors(rp_encoder *m);
 rp_status encoder_run(const rp_encoder *m, int64_t n, const rp_encoder_tokens *sequences, float *out,
                       model_watch *watch);
 /* Check tokens and types. */
-rp_status encoder_check(const rp_encoder *m, int64_t n, const rp_encoder_tokens *sequences);
-/* Check that the model has a head; m may be NULL. */
+rp_status encoder_check(const rp_encoder *m, const encoder_place *place, int64_t n, const rp_encoder_tokens *sequences);
+/* Check that the model has a head that is supported; m may be NULL. */
 rp_status encoder_need_head(const rp_encoder *m);
 /* Compute the logits of sequences that were checked. */
-rp_status encoder_logits(const rp_encoder *m, int64_t n, const rp_encoder_tokens *sequences, float *logits,
-                         model_watch *watch);
+rp_status encoder_logits(const rp_encoder *m, const encoder_place *place, int64_t n, const rp_encoder_tokens *sequences,
+                         float *logits, model_watch *watch);
 /* Compute x Wᵀ + b, and do with it as `then` says. */
 rp_status encoder_multiply(const rp_encoder *m, const encoder_linear *l, int64_t rows, const float *x, int64_t ldx,
                            float *y, linear_then then, void *scratch);

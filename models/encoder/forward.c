@@ -333,28 +333,32 @@ rp_status encoder_run(const rp_encoder *m, int64_t n, const rp_encoder_tokens *s
 }
 
 /* Check the tokens and types of sequence s. */
-static rp_status check_sequence(const rp_encoder *m, int64_t s, const rp_encoder_tokens *t)
+static rp_status check_sequence(const rp_encoder *m, const encoder_place *place, int64_t s, const rp_encoder_tokens *t)
 {
     const encoder_config *c = &m->config;
     const int64_t most = encoder_max_tokens(c), types = c->token_types > 0 ? c->token_types : 1;
     if (t->n < 0 || (t->tokens == NULL && t->n > 0))
-        return encoder_fail(RP_E_ARG, "sequences[%lld]: n is %lld and tokens is %s", (long long)s, (long long)t->n,
-                            t->tokens != NULL ? "given" : "NULL");
+        return encoder_fail(RP_E_ARG, "%s[%lld]: n is %lld and tokens is %s", place->name,
+                            (long long)(place->first + s), (long long)t->n, t->tokens != NULL ? "given" : "NULL");
     if (most > 0 && t->n > most)
-        return encoder_fail(RP_E_RANGE, "sequences[%lld] has %lld tokens; the model takes at most %lld (cut it)",
-                            (long long)s, (long long)t->n, (long long)most);
+        return encoder_fail(RP_E_RANGE, "%s[%lld] has %lld tokens; the model takes at most %lld (cut it)", place->name,
+                            (long long)(place->first + s), (long long)t->n, (long long)most);
     for (int64_t i = 0; i < t->n; i++) {
         if (t->tokens[i] < 0 || t->tokens[i] >= c->vocab)
-            return encoder_fail(RP_E_RANGE, "sequences[%lld]: token %lld is %d; it must be from 0 to %lld",
-                                (long long)s, (long long)i, (int)t->tokens[i], (long long)c->vocab - 1);
+            return encoder_fail(RP_E_RANGE, "%s[%lld]: token %lld is %d; it must be from 0 to %lld", place->name,
+                                (long long)(place->first + s), (long long)i, (int)t->tokens[i],
+                                (long long)c->vocab - 1);
         if (t->types != NULL && (t->types[i] < 0 || t->types[i] >= types))
-            return encoder_fail(RP_E_RANGE, "sequences[%lld]: the type of token %lld is %d; it must be from 0 to %lld",
-                                (long long)s, (long long)i, (int)t->types[i], (long long)types - 1);
+            return encoder_fail(RP_E_RANGE, "%s[%lld]: the type of token %lld is %d; it must be from 0 to %lld",
+                                place->name, (long long)(place->first + s), (long long)i, (int)t->types[i],
+                                (long long)types - 1);
     }
     return RP_OK;
 }
 
-rp_status encoder_check(const rp_encoder *m, int64_t n, const rp_encoder_tokens *sequences)
+const encoder_place encoder_sequences = {"sequences", 0};
+
+rp_status encoder_check(const rp_encoder *m, const encoder_place *place, int64_t n, const rp_encoder_tokens *sequences)
 {
     int64_t all = 0;
     if (m == NULL)
@@ -363,7 +367,7 @@ rp_status encoder_check(const rp_encoder *m, int64_t n, const rp_encoder_tokens 
         return encoder_fail(RP_E_ARG, "n is %lld and sequences is %s", (long long)n,
                             sequences != NULL ? "given" : "NULL");
     for (int64_t s = 0; s < n; s++) {
-        const rp_status status = check_sequence(m, s, &sequences[s]);
+        const rp_status status = check_sequence(m, place, s, &sequences[s]);
         if (status != RP_OK)
             return status;
         if (__builtin_add_overflow(all, sequences[s].n, &all) || all > INT32_MAX)
@@ -377,7 +381,7 @@ rp_status rp_encoder_hidden(const rp_encoder *m, int64_t n, const rp_encoder_tok
 {
     model_watch watch = model_watch_of(progress, context);
     int64_t rows = 0;
-    const rp_status status = encoder_check(m, n, sequences);
+    const rp_status status = encoder_check(m, &encoder_sequences, n, sequences);
     if (status != RP_OK)
         return status;
     for (int64_t s = 0; s < n; s++)

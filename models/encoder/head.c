@@ -40,10 +40,10 @@ rp_status encoder_need_head(const rp_encoder *m)
 {
     if (m == NULL)
         return encoder_fail(RP_E_ARG, "model is NULL; open one with rp_encoder_open");
-    return m->config.labels > 0 ? RP_OK
-                                : encoder_fail(RP_E_UNSUPPORTED, "the model has no classification head (its "
-                                                                 "config.json names no class …"
-                                                                 "ForSequenceClassification)");
+    if (m->config.labels == 0)
+        return encoder_fail(RP_E_UNSUPPORTED, "the model has no classification head (its config.json names no class "
+                                              "…ForSequenceClassification)");
+    return m->config.head_fault == NULL ? RP_OK : encoder_fail(RP_E_UNSUPPORTED, "%s", m->config.head_fault);
 }
 
 /* Pool the hidden states of each sequence, and apply the head. */
@@ -61,13 +61,14 @@ static rp_status run(const rp_encoder *m, int64_t n, const rp_encoder_tokens *se
     return status;
 }
 
-rp_status encoder_logits(const rp_encoder *m, int64_t n, const rp_encoder_tokens *sequences, float *logits,
-                         model_watch *watch)
+rp_status encoder_logits(const rp_encoder *m, const encoder_place *place, int64_t n, const rp_encoder_tokens *sequences,
+                         float *logits, model_watch *watch)
 {
     int64_t rows = 0;
     for (int64_t s = 0; s < n; s++) {
         if (sequences[s].n == 0)
-            return encoder_fail(RP_E_ARG, "sequences[%lld] has no tokens, but the head needs one", (long long)s);
+            return encoder_fail(RP_E_ARG, "%s[%lld] has no tokens, but the head needs one", place->name,
+                                (long long)(place->first + s));
         rows += sequences[s].n;
     }
     float *hidden = malloc((size_t)(rows * m->config.width + 1) * sizeof *hidden);
@@ -84,10 +85,10 @@ rp_status rp_encoder_logits(const rp_encoder *m, int64_t n, const rp_encoder_tok
                             rp_progress *progress, void *context)
 {
     model_watch watch = model_watch_of(progress, context);
-    rp_status status = encoder_check(m, n, sequences);
+    rp_status status = encoder_check(m, &encoder_sequences, n, sequences);
     if (status == RP_OK)
         status = encoder_need_head(m);
     if (status == RP_OK && logits == NULL && n > 0)
         status = encoder_fail(RP_E_ARG, "logits is NULL; pass the array to fill");
-    return status == RP_OK ? encoder_logits(m, n, sequences, logits, &watch) : status;
+    return status == RP_OK ? encoder_logits(m, &encoder_sequences, n, sequences, logits, &watch) : status;
 }

@@ -134,10 +134,19 @@ static rp_status rename_tensors(rp_encoder *m, io_checkpoint *file, const char *
     return status == RP_OK ? model_check_names(file, &names, path) : status;
 }
 
+static bool has_type(int type)
+{
+    return type >= 0 && type != LINEAR_INT4;
+}
+
 /* Point to the weights of a packed file. */
 static rp_status map_weights(rp_encoder *m, const char *path)
 {
     rp_status status = encoder_model_failed(model_packed_type(m->file, path, &m->weights.type));
+    if (status == RP_OK && !has_type(m->weights.type))
+        status =
+            encoder_fail(RP_E_ARG, "%s: its weights are %s, a type that encoders do not have (pack the folder again)",
+                         path, linear_type_name(m->weights.type));
     if (status == RP_OK)
         status = encoder_make_layers(m, m->file, path);
     if (status == RP_OK)
@@ -205,7 +214,8 @@ static void fill_info(rp_encoder *m)
                                 .token_types = (int32_t)c->token_types,
                                 .pad = c->pad,
                                 .packed = m->file != NULL,
-                                .plain_scores = c->plain_score};
+                                .plain_scores = c->other_activation ? -1 : c->plain_score,
+                                .why_no_scores = c->head_fault != NULL ? c->head_fault : c->score_fault};
 }
 
 /* Compute by what the frequencies of RoPE are divided to give those of the file. */
@@ -231,7 +241,7 @@ static rp_status make_stretch(rp_encoder *m)
 static rp_status find_type(const char *name, int *type)
 {
     *type = linear_find_type(name);
-    if (name == NULL || (*type >= 0 && *type != LINEAR_INT4))
+    if (name == NULL || has_type(*type))
         return RP_OK;
     return encoder_fail(RP_E_ARG,
                         "the type of weights is \"%s\", which is not supported (use f32, f16, bf16, q8 or int8)", name);
@@ -240,10 +250,7 @@ static rp_status find_type(const char *name, int *type)
 /* Open the Transformer in `inner`, and the modules of `folder`. */
 static rp_status open_transformer(rp_encoder *m, const char *folder, const char *inner, int type)
 {
-    bool is_cross = false;
     rp_status status = read_config(m, inner);
-    if (status == RP_OK && !m->has_modules)
-        status = encoder_read_cross(m, folder, &is_cross);
     if (status == RP_OK)
         status = m->file != NULL ? map_weights(m, folder) : read_weights(m, inner, type);
     if (status == RP_OK)
@@ -254,7 +261,8 @@ static rp_status open_transformer(rp_encoder *m, const char *folder, const char 
         status = encoder_find_tokenizer(m, inner);
     if (status != RP_OK)
         return status;
-    const model_reading reading = {&m->files, &m->notes, m->config.width, m->config.named_positions, true, is_cross};
+    const model_reading reading = {&m->files, &m->notes,      m->config.width, m->config.named_positions,
+                                   true,      m->config.cross};
     return encoder_model_failed(m->has_modules ? model_modules_read(m->modules, &reading, folder, inner)
                                                : model_modules_default(&m->modules, "mean", &reading, inner));
 }
@@ -285,7 +293,7 @@ static rp_status open_packed(rp_encoder *m, const char *path, int type)
 static rp_status open_model(rp_encoder *m, const char *path, int type)
 {
     char *inner = NULL, err[IO_ERR_MAX];
-    bool folder, is_cross;
+    bool folder;
     if (io_is_folder(path, &folder, err) != IO_OK)
         return encoder_fail(RP_E_ARG, "%s", err);
     m->files.root = strdup(path);
@@ -293,8 +301,8 @@ static rp_status open_model(rp_encoder *m, const char *path, int type)
                        : folder              ? encoder_model_failed(model_note_origin(&m->origin, path))
                                              : open_packed(m, path, type);
     if (status == RP_OK)
-        status = encoder_read_cross(m, path, &is_cross);
-    if (status == RP_OK && !is_cross) /* the only module of a CrossEncoder is the Transformer */
+        status = encoder_read_cross(m, path);
+    if (status == RP_OK && !m->config.cross) /* the only module of a CrossEncoder is the Transformer */
         status = encoder_model_failed(model_modules_find(&m->modules, &m->files, path, &inner));
     if (status == RP_OK && folder)
         status = encoder_model_failed(model_origin_inner(&m->origin, inner));

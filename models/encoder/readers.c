@@ -26,6 +26,15 @@ encoder_activation encoder_read_activation(model_reader *r, const char *key)
     return ENCODER_GELU;
 }
 
+void encoder_keep_fault(model_reader *r, char **fault)
+{
+    if (r->status == RP_OK || r->status == RP_E_NOMEM)
+        return;
+    if (*fault == NULL)
+        *fault = strdup(model_error());
+    r->status = *fault != NULL ? RP_OK : model_no_memory();
+}
+
 /* ------------------------------------------------------------------------------------------------ DeBERTa */
 
 /* Set c2p or p2c as a word of pos_att_type says. */
@@ -88,10 +97,12 @@ void encoder_read_deberta(model_reader *r, encoder_config *c)
     read_position_types(r, c);
     need_size(r, "attention_head_size", c->head_width, "the width of a head");
     need_size(r, "embedding_size", c->width, "as hidden_size");
-    need_size(r, "pooler_hidden_size", c->width, "as hidden_size");
     c->scale = 1 / sqrt((double)c->head_width * (1 + c->c2p + c->p2c));
-    if (c->labels > 0 || model_value(r, "pooler_hidden_act") != NULL)
-        c->head_activation = encoder_read_activation(r, "pooler_hidden_act");
+    if (c->labels == 0 || r->status != RP_OK)
+        return;
+    need_size(r, "pooler_hidden_size", c->width, "as hidden_size");
+    c->head_activation = encoder_read_activation(r, "pooler_hidden_act");
+    encoder_keep_fault(r, &c->head_fault);
 }
 
 /* ------------------------------------------------------------------------------------------------ ESM */
@@ -154,16 +165,19 @@ static double read_theta(model_reader *r, const char *kind, const char *key, dou
 
 void encoder_read_modernbert(model_reader *r, encoder_config *c)
 {
-    const char *pooling = model_string(r, "classifier_pooling", "cls");
     c->norm_bias = model_boolean(r, "norm_bias", false);
     c->attention_bias = model_boolean(r, "attention_bias", false);
     c->feed_bias = model_boolean(r, "mlp_bias", false);
     c->head_bias = model_boolean(r, "classifier_bias", false);
-    c->head_mean = strcmp(pooling, "mean") == 0;
-    if (!c->head_mean && strcmp(pooling, "cls") != 0)
-        model_fault(r, "classifier_pooling", "is neither \"cls\" nor \"mean\"");
     c->theta[0] = read_theta(r, "full_attention", "global_rope_theta", 160000);
     c->theta[1] = read_theta(r, "sliding_attention", "local_rope_theta", 10000);
     read_windows(r, c);
+    if (c->labels == 0 || r->status != RP_OK)
+        return;
+    const char *pooling = model_string(r, "classifier_pooling", "cls");
+    c->head_mean = strcmp(pooling, "mean") == 0;
+    if (!c->head_mean && strcmp(pooling, "cls") != 0)
+        model_fault(r, "classifier_pooling", "is neither \"cls\" nor \"mean\"");
     c->head_activation = encoder_read_activation(r, "classifier_activation");
+    encoder_keep_fault(r, &c->head_fault);
 }

@@ -65,7 +65,7 @@ static rp_status run(const call *c, int64_t n, const rp_encoder_text *texts, rp_
     rp_status status = RP_OK;
     for (int64_t k = 0; k < n && status == RP_OK;) {
         encoder_batch b;
-        status = encoder_batch_read(&b, c->m, c->prompt, n - k, texts + k);
+        status = encoder_batch_read(&b, c->m, c->prompt, k, n, texts);
         model_watch watch = model_watch_of(progress, context);
         model_watch_part(&watch, (double)k / (double)n, (double)(k + b.n) / (double)n);
         if (status == RP_OK)
@@ -125,7 +125,7 @@ static void softmax(float *x, int64_t n)
 
 static rp_status logits_batch(const call *c, const encoder_batch *b, float *logits, model_watch *watch)
 {
-    return encoder_logits(c->m, b->n, b->sequence, logits, watch);
+    return encoder_logits(c->m, &b->place, b->n, b->sequence, logits, watch);
 }
 
 static rp_status logits_of(const rp_encoder *m, int64_t n, const rp_encoder_text *texts, float *logits,
@@ -161,6 +161,8 @@ rp_status rp_encoder_rerank(const rp_encoder *m, int64_t n, const rp_encoder_tex
                             rp_progress *progress, void *context)
 {
     rp_status status = encoder_need_head(m);
+    if (status == RP_OK && m->config.score_fault != NULL)
+        status = encoder_fail(RP_E_UNSUPPORTED, "%s", m->config.score_fault);
     if (status == RP_OK && m->config.labels != 1)
         status = encoder_fail(RP_E_UNSUPPORTED,
                               "the model has %lld labels, but a reranker has one (use "

@@ -267,22 +267,23 @@ void encoder_batch_free(encoder_batch *b)
     *b = (encoder_batch){0};
 }
 
-rp_status encoder_batch_read(encoder_batch *b, const rp_encoder *m, const char *prompt, int64_t n,
+rp_status encoder_batch_read(encoder_batch *b, const rp_encoder *m, const char *prompt, int64_t first, int64_t n,
                              const rp_encoder_text *texts)
 {
-    *b = (encoder_batch){0};
-    b->made = calloc((size_t)(n < ENCODER_BATCH ? n : ENCODER_BATCH) + 1, sizeof *b->made);
-    b->sequence = calloc((size_t)(n < ENCODER_BATCH ? n : ENCODER_BATCH) + 1, sizeof *b->sequence);
+    const int64_t most = n - first < ENCODER_BATCH ? n - first : ENCODER_BATCH;
+    *b = (encoder_batch){.place = {"texts", first}};
+    b->made = calloc((size_t)most + 1, sizeof *b->made);
+    b->sequence = calloc((size_t)most + 1, sizeof *b->sequence);
     rp_status status = b->made != NULL && b->sequence != NULL ? RP_OK : encoder_no_memory();
-    while (status == RP_OK && b->n < n && b->n < ENCODER_BATCH && b->rows < ENCODER_ROWS) {
+    while (status == RP_OK && b->n < most && b->rows < ENCODER_ROWS) {
         tok_encoding *made = &b->made[b->n];
-        status = encoder_tokenize(m, prompt, &texts[b->n], m->info.vector_tokens, made);
+        status = encoder_tokenize(m, prompt, &texts[first + b->n], m->info.vector_tokens, made);
         if (status != RP_OK)
             break;
         b->sequence[b->n++] = (rp_encoder_tokens){made->ids, m->types ? made->types : NULL, made->n};
         b->rows += made->n;
     }
     if (status == RP_OK)
-        status = encoder_check(m, b->n, b->sequence);
+        status = encoder_check(m, &b->place, b->n, b->sequence);
     return status;
 }

@@ -274,6 +274,44 @@ def test_the_activation_function_of_the_config(name, function, tmp_path):
         assert model.predict(pairs[0]).shape == want[0].shape
 
 
+@pytest.mark.parametrize("name", ["rank", "labels"])
+def test_another_activation_function_of_the_config(name, tmp_path):
+    folder = with_config(name, tmp_path / "m", sentence_transformers={"activation_fn": "torch.nn.Softmax"})
+    torch = pytest.importorskip("torch")
+    pairs = [("the cat", "sleeps"), ("a dog", "is")]
+    with relpos.Encoder(folder, type="f32") as model, relpos.Encoder(DATA / name, type="f32") as plain:
+        np.testing.assert_array_equal(model.encode("the cat"), plain.encode("the cat"))
+        assert model.classify(pairs) == plain.classify(pairs)
+        with pytest.raises(ValueError, match='the activation of scores is "torch.nn.Softmax".*; or pass activation_fn'):
+            model.predict(pairs)
+        options = {"activation_fn": torch.nn.Identity()}
+        np.testing.assert_array_equal(model.predict(pairs, **options), plain.predict(pairs, **options))
+
+
+@pytest.mark.parametrize("name", ["rank", "labels"])
+def test_errors_name_the_place_of_a_text(name, tmp_path):
+    """A special token without a row in the embedding is in text 1,300."""
+    folder = with_config(name, tmp_path / "m")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    tokenizer["added_tokens"].append({"id": 98, "content": "<extra>", "special": True} | flags)
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    texts = ["the cat"] * 1300 + ["the <extra> cat"] + ["a dog"] * 100
+    pairs = [(one, "a dog") for one in texts]
+    wrong, only = r"^inputs\[1300\]: token [0-9]+ is 98; it must be from 0 to 97", "^inputs: token [0-9]+ is 98;"
+    with relpos.Encoder(folder, type="f32") as model:
+        calls = [(model.encode, texts, texts[1300]), (model.classify, texts, texts[1300]),
+                 (model.predict, pairs, pairs[1300]),
+                 (lambda one: model.encode(one, output_value=None, batch_size=7), texts, texts[1300]),
+                 (lambda one: model.predict(one, activation_fn=abs, batch_size=7), pairs, pairs[1300])]
+        for call, many, one in calls:
+            with pytest.raises(ValueError, match=wrong):
+                call(many)
+            with pytest.raises(ValueError, match=only):
+                call(one)
+
+
 def same(got, want, error):
     """Compare lists and dicts; numbers may differ by `error`."""
     if isinstance(want, float):

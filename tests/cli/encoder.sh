@@ -159,6 +159,90 @@ sed 's/Identity/Softmax/' "$T/made/cross/config_sentence_transformers.json" >"$T
 cp "$T/other" "$T/made/cross/config_sentence_transformers.json"
 refused 1 'the activation of scores is "torch.nn.modules.linear.Softmax"' rerank "$T/made/cross" "$T/pairs.txt"
 
+# only scores need the activation: vectors and labels do not, and --json has the labels
+ok embed "$T/made/cross" "$T/lines.txt" -o "$T/made/softmax.npz"
+sed 's/Softmax/Sigmoid/' "$T/other" >"$T/made/cross/config_sentence_transformers.json"
+ok embed "$T/made/cross" "$T/lines.txt" -o "$T/made/sigmoid.npz"
+same 'vectors of a CrossEncoder with another activation' "$T/made/softmax.npz" "$T/made/sigmoid.npz"
+"$program" rerank "$T/made/cross" "$T/pairs.txt" --type f32 >"$T/sigmoids"
+same 'Sigmoid' "$T/scores" "$T/sigmoids"
+cp "$T/other" "$T/made/cross/config_sentence_transformers.json"
+ok classify "$T/made/cross" "$T/pairs.txt" --pairs
+ok pack "$T/made/cross" -o "$T/made/softmax.relpos"
+refused 1 'the activation of scores is "torch.nn.modules.linear.Softmax"' rerank "$T/made/softmax.relpos" "$T/pairs.txt"
+sed 's/"default_prompt_name": null/"default_prompt_name": "q"/; s/Softmax/Sigmoid/' "$T/other" >"$T/made/cross/config_sentence_transformers.json"
+ok embed "$T/made/cross" "$T/lines.txt" -o "$T/made/prompt.npz"
+refused 1 '"default_prompt_name" is not null' rerank "$T/made/cross" "$T/pairs.txt"
+
+# labels that share a name are told apart by their numbers, and control characters cannot break lines
+mkdir "$T/made/names"
+cp $data/labels/*.json $data/labels/model.safetensors "$T/made/names/"
+# names NAME NAME NAME: name the labels
+names()
+{
+    python3 - "$T/made/names/config.json" "$@" <<'PY'
+import json, sys
+path, *names = sys.argv[1:]
+config = json.load(open(path))
+json.dump(config | {"id2label": dict(enumerate(names))}, open(path, "w"))
+PY
+}
+names same other same
+"$program" classify "$T/made/names" --text 'a cat' --all --json >"$T/out"
+check 'an object with three keys' 'other same#0 same#2' "$(python3 -c 'import json, sys; print(*sorted(json.load(sys.stdin)))' <"$T/out")"
+"$program" classify "$T/made/names" --text 'a cat' --all >"$T/out"
+check 'and a line' 'same#0 other same#2' "$(cut -f 1,3,5 "$T/out" | tr '\t' ' ')"
+names same same same
+"$program" classify "$T/made/names" --text 'a cat' --all >"$T/out"
+check 'three times' 'same#0 same#1 same#2' "$(cut -f 1,3,5 "$T/out" | tr '\t' ' ')"
+names a 'a#0' a
+refused 1 'two labels of id2label would have the name "a#0" \(rename one' classify "$T/made/names" --text 'a cat'
+names 'two
+lines' b c
+"$program" classify "$T/made/names" --text 'a cat' --all >"$T/out"
+check 'one line' '1 two\nlines' "$(wc -l <"$T/out") $(cut -f 1 "$T/out")"
+printf '{"text": "two\\nlines"}\n{"text": "a\\r\\u001b[1m cat\\tsleeps"}\n' >"$T/lines.jsonl"
+"$program" rerank $data/rank "$T/lines.jsonl" --query 'where is the cat' >"$T/out"
+check 'rerank prints a line for each text' '2 a\r\x1b[1m cat	sleeps two\nlines' "$(wc -l <"$T/out") $(sort -n -k 2 -r "$T/out" | cut -f 3- | paste -s -d ' ')"
+"$program" rerank $data/rank "$T/lines.jsonl" --query 'where is the cat' --json >"$T/out"
+check 'JSON has the texts as they are' "['a\\r\\x1b[1m cat\\tsleeps', 'two\\nlines']" \
+    "$(python3 -c 'import json, sys; print(sorted(json.loads(line)["text"] for line in sys.stdin))' <"$T/out")"
+
+# an error about a text has its number in the file: a special token without a row in the embedding, in text 1,300 of 2,000
+for model in search rank labels; do
+    mkdir "$T/made/extra"
+    cp -r $data/$model/* "$T/made/extra/"
+    python3 - "$T/made/extra/tokenizer.json" <<'PY'
+import json, sys
+tokenizer = json.load(open(sys.argv[1]))
+flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+tokenizer["added_tokens"].append({"id": 98, "content": "<extra>", "special": True} | flags)
+json.dump(tokenizer, open(sys.argv[1], "w"))
+PY
+    for n in 5 700 1300; do
+        awk -v n=$n 'BEGIN { for (k = 1; k <= 2000; k++) print k == n ? "the <extra> cat\tb" : "the cat\tb" }' >"$T/extra"
+        wrong="text $n: token [0-9]* is 98; it must be from 0 to 97"
+        case $model in
+        search)
+            rm -f "$T"/made/extra.npz*
+            run embed "$T/made/extra" "$T/extra" -o "$T/made/extra.npz"
+            says "^relpos: embed: $wrong"
+            ;;
+        rank)
+            run rerank "$T/made/extra" "$T/extra"
+            says "^relpos: rerank: $wrong"
+            run rerank "$T/made/extra" "$T/extra" --query a
+            says "^relpos: rerank: $wrong"
+            ;;
+        labels)
+            run classify "$T/made/extra" "$T/extra" --pairs
+            says "^relpos: classify: $wrong"
+            ;;
+        esac
+    done
+    rm -r "$T/made/extra"
+done
+
 # token types: only if the tokenizer's class gives them to the model
 mkdir "$T/made/typeless"
 cp $data/rank/*.json $data/rank/model.safetensors "$T/made/typeless/"
@@ -241,6 +325,19 @@ done
 refused 1 'the model was read from this file' pack "$T/made/q8.relpos" -o "$T/made/q8.relpos"
 refused 1 'its weights are q8 and not f32' embed "$T/made/q8.relpos" "$T/lines.txt" --type f32 -o "$T/kept/v.npz"
 refused 1 'it is not a file of .relpos pack. of this version' embed $data/search/model.safetensors "$T/lines.txt" -o "$T/kept/v.npz"
+
+# a packed file with a type that no encoder has
+python3 - "$T/made/f32.relpos" "$T/made/int4.relpos" <<'PY'
+import json, struct, sys
+data = open(sys.argv[1], "rb").read()
+size, = struct.unpack("<Q", data[:8])
+header = json.loads(data[8:8 + size])
+header["__metadata__"]["type"] = "int4"
+text = json.dumps(header).encode()
+text += b" " * (-(8 + len(text)) % 64)
+open(sys.argv[2], "wb").write(struct.pack("<Q", len(text)) + text + data[8 + size:])
+PY
+refused 1 'its weights are int4, a type that encoders do not have' embed "$T/made/int4.relpos" "$T/lines.txt" -o "$T/kept/v.npz"
 
 # refusals
 refused 2 'embed: no model was given' embed

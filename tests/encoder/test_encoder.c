@@ -340,7 +340,6 @@ static const change changes[] = {
     {"esm", "\"num_attention_heads\": 3", "\"num_attention_heads\": 8", "heads of an odd width"},
     {"modernbert", "\"rope_type\": \"default\"", "\"rope_type\": \"yarn\"", "\"rope_type\" is not \"default\""},
     {"modernbert", "\"full_attention\",\n", "\"other\",\n", "\"layer_types\""},
-    {"modernbert", "\"classifier_pooling\": \"cls\"", "\"classifier_pooling\": \"max\"", "\"classifier_pooling\""},
 };
 
 static void write_text(const char *path, const char *text)
@@ -361,34 +360,105 @@ static char *read_text(const char *path)
     return text;
 }
 
+/* Open a model with a change. */
+static rp_status open_changed(rp_encoder **m, const change *c)
+{
+    char folder[] = "/tmp/relpos-encoder-XXXXXX", path[400], weights[400], target[PATH_MAX];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, DATA "/%s/config.json", c->model);
+    char *text = read_text(path), *at = strstr(text, c->from), *new = calloc(1, 1 << 17);
+    if (at == NULL)
+        fail_msg("%s: no %s", path, c->from);
+    snprintf(new, 1 << 17, "%.*s%s%s", (int)(at - text), text, c->to, at + strlen(c->from));
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    write_text(path, new);
+    snprintf(weights, sizeof weights, DATA "/%s/model.safetensors", c->model);
+    assert_non_null(realpath(weights, target));
+    snprintf(weights, sizeof weights, "%s/model.safetensors", folder);
+    assert_int_equal(symlink(target, weights), 0);
+    const rp_status status = rp_encoder_open(m, folder, NULL);
+    unlink(path);
+    unlink(weights);
+    rmdir(folder);
+    free(text);
+    free(new);
+    return status;
+}
+
 static void configurations(void **state)
 {
     (void)state;
     for (size_t k = 0; k < sizeof changes / sizeof *changes; k++) {
-        char folder[] = "/tmp/relpos-encoder-XXXXXX", path[400], weights[400], target[PATH_MAX];
         rp_encoder *m;
-        assert_non_null(mkdtemp(folder));
-        snprintf(path, sizeof path, DATA "/%s/config.json", changes[k].model);
-        char *text = read_text(path), *at = strstr(text, changes[k].from), *new = calloc(1, 1 << 17);
-        if (at == NULL)
-            fail_msg("%s: no %s", path, changes[k].from);
-        snprintf(new, 1 << 17, "%.*s%s%s", (int)(at - text), text, changes[k].to, at + strlen(changes[k].from));
-        snprintf(path, sizeof path, "%s/config.json", folder);
-        write_text(path, new);
-        snprintf(weights, sizeof weights, DATA "/%s/model.safetensors", changes[k].model);
-        assert_non_null(realpath(weights, target));
-        snprintf(weights, sizeof weights, "%s/model.safetensors", folder);
-        assert_int_equal(symlink(target, weights), 0);
-        const rp_status status = rp_encoder_open(&m, folder, NULL);
+        const rp_status status = open_changed(&m, &changes[k]);
         if (status == RP_OK || strstr(rp_encoder_last_error(), changes[k].says) == NULL)
             fail_msg("%s: %s gives: %s (expected ...%s...)", changes[k].model, changes[k].to,
                      status != RP_OK ? rp_encoder_last_error() : "no error", changes[k].says);
         assert_null(m);
-        unlink(path);
-        unlink(weights);
-        rmdir(folder);
-        free(text);
-        free(new);
+    }
+}
+
+/* A change that makes only a part of the model impossible. */
+typedef struct partial {
+    change change;
+    enum {
+        HEAD,   /* logits, labels and scores */
+        SCORES, /* scores of pairs */
+        NOTHING
+    } scope;
+} partial;
+
+static const partial partials[] = {
+    {{"modernbert", "\"classifier_pooling\": \"cls\"", "\"classifier_pooling\": \"max\"", "\"classifier_pooling\""},
+     HEAD},
+    {{"modernbert", "\"classifier_activation\": \"gelu\"", "\"classifier_activation\": \"mish\"",
+      "\"classifier_activation\" is \"mish\""},
+     HEAD},
+    {{"deberta", "\"pooler_hidden_act\": \"gelu\"", "\"pooler_hidden_act\": \"mish\"",
+      "\"pooler_hidden_act\" is \"mish\""},
+     HEAD},
+    {{"deberta", "\"pooler_hidden_size\": 24", "\"pooler_hidden_size\": 7", "\"pooler_hidden_size\" is 7"}, HEAD},
+    {{"deberta_c2p", "\"pooler_hidden_act\": \"gelu\"", "\"pooler_hidden_act\": \"mish\"", ""}, NOTHING},
+    {{"deberta_c2p", "\"pooler_hidden_size\": 24", "\"pooler_hidden_size\": 7", ""}, NOTHING},
+    {{"deberta_c2p", "\"legacy\": true", "\"legacy\": false", ""}, NOTHING},
+    {{"bert_head", "\"hidden_act\"", "\"sbert_ce_default_activation_function\": \"torch.nn.Softmax\", \"hidden_act\"",
+      "the activation of scores is \"torch.nn.Softmax\""},
+     SCORES},
+    {{"bert_head", "\"hidden_act\"",
+      "\"sentence_transformers\": {\"activation_fn\": \"torch.nn.Tanh\"}, \"hidden_act\"",
+      "the activation of scores is \"torch.nn.Tanh\""},
+     SCORES},
+    {{"bert", "\"hidden_act\"", "\"sbert_ce_default_activation_function\": \"x.y\", \"hidden_act\"", ""}, NOTHING},
+};
+
+/* Check what an opened model refuses. */
+static void check_partial(const rp_encoder *m, const partial *p)
+{
+    const int32_t tokens[3] = {3, 4, 5};
+    const rp_encoder_tokens sequence = {tokens, NULL, 3};
+    const rp_encoder_text text = {"a", -1, "b", -1};
+    float out[3 * 24];
+    fine(rp_encoder_hidden(m, 1, &sequence, out, NULL, NULL));
+    if (p->scope == HEAD) {
+        refused(rp_encoder_logits(m, 1, &sequence, out, NULL, NULL), RP_E_UNSUPPORTED, p->change.says);
+        refused(rp_encoder_classify(m, 1, &text, out, NULL, NULL), RP_E_UNSUPPORTED, p->change.says);
+    } else if (rp_encoder_about(m)->labels > 0)
+        fine(rp_encoder_logits(m, 1, &sequence, out, NULL, NULL));
+    if (p->scope == SCORES || p->scope == HEAD)
+        refused(rp_encoder_rerank(m, 0, NULL, NULL, NULL, NULL), RP_E_UNSUPPORTED, p->change.says);
+    assert_int_equal(rp_encoder_about(m)->plain_scores == -1, p->scope == SCORES);
+    assert_int_equal(rp_encoder_about(m)->why_no_scores != NULL, p->scope == SCORES || p->scope == HEAD);
+}
+
+static void partial_configurations(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < sizeof partials / sizeof *partials; k++) {
+        rp_encoder *m;
+        print_message("    %s: %s\n", partials[k].change.model, partials[k].change.to);
+        fine(open_changed(&m, &partials[k].change));
+        check_partial(m, &partials[k]);
+        rp_encoder_close(m);
     }
 }
 
@@ -593,6 +663,7 @@ int main(void)
         cmocka_unit_test(narrow_types),
         cmocka_unit_test(arguments),
         cmocka_unit_test(configurations),
+        cmocka_unit_test(partial_configurations),
         cmocka_unit_test(progress_and_cancelling),
         cmocka_unit_test(tensor_names),
         cmocka_unit_test(frequencies),

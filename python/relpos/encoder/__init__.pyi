@@ -33,6 +33,7 @@ class Encoder:
     pad: int
     packed: int
     plain_scores: int
+    why_no_scores: str | None
     def __init__(self, path: str | os.PathLike[str], *, type: Literal["f32", "f16", "bf16", "q8", "int8"] | None = None,
                  threads: int | None = None) -> None: ...
     @property

@@ -1,5 +1,8 @@
 """What Encoder.encode does, and the checks of arguments that it shares with other methods.
 SPDX-License-Identifier: Apache-2.0"""
+import contextlib
+import re
+
 import numpy as np
 
 from .._arguments import integer, is_many, rows, texts
@@ -56,6 +59,20 @@ def _joined(arrays):
     return np.concatenate([np.empty(0, np.int32), *arrays])
 
 
+@contextlib.contextmanager
+def naming(name, many=True, first=0):
+    """Let errors about the texts or sequences of a call name the argument of the user, from element `first` on."""
+    def place(found):
+        return f"{name}[{first + int(found[1])}]" if many else name
+    try:
+        yield
+    except ValueError as error:
+        named = re.sub(r"^(?:texts|sequences)\[(\d+)\]", place, str(error))
+        if named == str(error):
+            raise
+        raise ValueError(named) from None
+
+
 def on_tokens(model, compute, ids, types, out, report):
     """Call hidden or logits of _core for sequences of tokens."""
     lengths = np.array([len(one) for one in ids], np.int64)
@@ -99,9 +116,10 @@ def encode(model, inputs, tokens, prompts, batch, value, kind, normalize, trunca
     with Shown(progress, "encode") as report:
         if found is not None and value == "sentence_embedding":
             out = np.empty((len(found), model.config.vector_width), np.float32)
-            _core.embed(model._handle, prompt, found, out, report)
+            with naming("inputs", many):
+                _core.embed(model._handle, prompt, found, out, report)
         else:
-            out = list(_states(model, found, tokens, prompt, batch, value, report))
+            out = list(_states(model, found, tokens, prompt, batch, value, report, many))
     if value == "sentence_embedding":
         out = delivered(_shaped(model, out, truncate, normalize), *kind)
     elif kind != (True, False):
@@ -121,7 +139,7 @@ def _tensors(one):
         one, True, True)
 
 
-def _states(model, found, tokens, prompt, batch, value, report):
+def _states(model, found, tokens, prompt, batch, value, report, many):
     """Yield the hidden states of each text, its vector, or a dict of all results."""
     width, types = model.config.vector_width, None
     if found is None:
@@ -129,8 +147,12 @@ def _states(model, found, tokens, prompt, batch, value, report):
     else:
         prompt = _default_prompt(model) if prompt is None else prompt
         ids, types = tokens_of(model, [prompt + one for one in found])
-    hidden = batches(ids, batch, model.config.width, report, lambda first, end, out, progress: on_tokens(
-        model, _core.hidden, ids[first:end], types and types[first:end], out, progress))
+
+    def compute(first, end, out, progress):
+        with naming("tokens" if found is None else "inputs", many, first):
+            on_tokens(model, _core.hidden, ids[first:end], types and types[first:end], out, progress)
+
+    hidden = batches(ids, batch, model.config.width, report, compute)
     for n, states in enumerate(hidden):
         if value == "token_embeddings":
             yield states

@@ -5,7 +5,7 @@ from .._arguments import integer, texts
 from .._models import part
 from .._progress import Shown
 from . import _core
-from ._encode import delivered, on_tokens, tokens_of
+from ._encode import delivered, naming, on_tokens, tokens_of
 
 
 def _pair(name, given):
@@ -50,7 +50,7 @@ def classify(model, inputs, top_k, progress):
     _need_head(model)
     found = [_text("inputs", inputs)] if single else [_text(f"inputs[{n}]", one) for n, one in enumerate(inputs)]
     scores = np.empty((len(found), len(model.config.labels)), np.float32)
-    with Shown(progress, "classify") as report:
+    with Shown(progress, "classify") as report, naming("inputs", not single):
         _core.classify(model._handle, found, scores, report)
     every = [sorted(({"label": label, "score": float(score)} for label, score in zip(model.config.labels, row)),
                     key=lambda one: one["score"], reverse=True)[:top_k] for row in scores]
@@ -71,8 +71,10 @@ def predict(model, inputs, batch, activation, softmax, kind, progress):
         raise TypeError(f"inputs is {_shown(inputs)}; it must be a pair of str or a sequence of pairs")
     _need_head(model)
     pairs = [_pair("inputs", inputs)] if single else [_pair(f"inputs[{n}]", one) for n, one in enumerate(inputs)]
-    labels = len(model.config.labels)
-    with Shown(progress, "predict") as report:
+    labels, why = len(model.config.labels), model.config.why_no_scores
+    if why and (activation is None or model.config.plain_scores >= 0):
+        raise ValueError(f"{why}{'; or pass activation_fn' * (model.config.plain_scores < 0)}")
+    with Shown(progress, "predict") as report, naming("inputs", not single):
         if activation is None and labels == 1:
             scores = np.empty(len(pairs), np.float32)
             _core.rerank(model._handle, pairs, scores, report)
@@ -94,8 +96,9 @@ def _logits(model, pairs, batch, report):
     out = np.empty((len(pairs), len(model.config.labels)), np.float32)
     for n in range(0, len(pairs), batch):
         some = out[n:n + batch]
-        on_tokens(model, _core.logits, *tokens_of(model, pairs[n:n + batch]), some,
-                  part(report, n, n + len(some), len(pairs)))
+        with naming("sequences", True, n):  # predict() replaces this name
+            on_tokens(model, _core.logits, *tokens_of(model, pairs[n:n + batch]), some,
+                      part(report, n, n + len(some), len(pairs)))
     return out
 
 

@@ -6,7 +6,10 @@ static PyObject *get_field(const field *f, const void *from)
 {
     const void *at = (const char *)from + f->at;
     switch (f->kind) {
-    case TEXT: return PyUnicode_FromString(*(const char *const *)at);
+    case TEXT:
+        if (*(const char *const *)at)
+            return PyUnicode_FromString(*(const char *const *)at);
+        return Py_NewRef(Py_None);
     case INT32: return PyLong_FromLong(*(const int32_t *)at);
     case INT64: return PyLong_FromLongLong(*(const int64_t *)at);
     case UINT64: return PyLong_FromUnsignedLongLong(*(const uint64_t *)at);

@@ -60,7 +60,7 @@ static PyObject *core_info(PyObject *module, PyObject *args)
         INFO(kind),        INFO(type),         INFO(vocab),         INFO(width),        INFO(heads),
         INFO(inner),       INFO(layers),       INFO(max_tokens),    INFO(parameters),   INFO(bytes),
         INFO(not_finite),  INFO(vector_width), INFO(vector_tokens), INFO(labels),       INFO(has_tokenizer),
-        INFO(token_types), INFO(pad),          INFO(packed),        INFO(plain_scores),
+        INFO(token_types), INFO(pad),          INFO(packed),        INFO(plain_scores), INFO(why_no_scores),
     };
     (void)module;
     opened *m;
