@@ -143,8 +143,8 @@ PyObject *core_jvp(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObje
     return derive_now(module, NULL, args, args[3], args[4], option);
 }
 
-/* hvp(dout, q, k, v, tangents, dlse, wanted, progress, **options): return (dq, dk, dv, ({array: gradient}, …), tangent of
- * out, tangent of lse). */
+/* hvp(dout, q, k, v, tangents, dlse, wanted, progress, **options): return (dq, dk, dv, ({array: gradient}, …), tangent
+ * of out, tangent of lse). */
 PyObject *core_hvp(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
     PyObject *option[N_NAMES] = {NULL};
