@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { OUT = 'o', WEIGHTS = CLI_FIRST_KEY, LSE, SUMMARY, GRAD, DROPOUT, SEED, DTYPE, THREADS, ISA, MEMORY };
+enum { OUT = 'o', WEIGHTS = CLI_FIRST_KEY, LSE, SUMMARY, GRAD, TANGENT, DROPOUT, SEED, DTYPE, THREADS, ISA, MEMORY };
 
 static const cli_option options[] = {
     {"output", OUT, "FILE", "write the result to FILE, .npz or .safetensors; - = standard output"},
@@ -22,6 +22,10 @@ static const cli_option options[] = {
     {"grad", GRAD, NULL,
      "also write the gradients dq, dk, dv, and dNAME of each learned array; the file must have dout (B,H,Lq,Dv) and "
      "may have dlse"},
+    {"tangent", TANGENT, "FILE",
+     "also write out_t (B,H,Lq,Dv) and lse_t (B,H,Lq), the derivatives of out and lse along the tangents in FILE: tq, "
+     "tk, "
+     "tv, and tNAME of each learned array (those that FILE lacks are 0); computed in double, slowly"},
     {"dtype", DTYPE, "TYPE", "compute and write in f32, f64, bf16 or f16; default: the type of q"},
     {"threads", THREADS, "N", "use N threads; " CLI_ALL_THREADS},
     {"memory", MEMORY, "SIZE",
@@ -33,6 +37,7 @@ static const cli_option options[] = {
 typedef struct request {
     cli_problem problem;
     const char *out, *isa;
+    const char *tangent; /* file with tangents; NULL: not given */
     bool weights, lse, summary, grad, dtype_given;
     rp_dtype dtype;          /* type of the output */
     int64_t threads, memory; /* 0: not given */
@@ -50,6 +55,7 @@ static int on_option(void *context, int key, const char *value)
     case LSE: r->lse = true; return CLI_OK;
     case SUMMARY: r->summary = true; return CLI_OK;
     case GRAD: r->grad = true; return CLI_OK;
+    case TANGENT: r->tangent = value; return CLI_OK;
     case DROPOUT:
         code = cli_real("--dropout", value, &d->dropout);
         if (code == CLI_OK && !(d->dropout >= 0 && d->dropout < 1))
@@ -129,10 +135,11 @@ typedef struct gradients {
 typedef struct job {
     request request;
     const char *input;
-    io_format format; /* of the output */
-    io_set in, made, out;
+    io_format format;              /* of the output */
+    io_set in, made, out, tangent; /* tangent: arrays of --tangent */
     rp_tensors tensors;
     gradients gradients;
+    rp_tangents tangents;
     rp_plan *plan;
     rp_pool *pool;
 } job;
@@ -154,20 +161,28 @@ static int first_use(const gradients *s, int n)
     return n;
 }
 
+/* List every use of q, k, v and the learned arrays. Return their number. */
+static int list_uses(const cli_problem *p, const rp_tensors *t, rp_array *const first[3],
+                     rp_array term[][RP_MAX_ARRAYS], use to[3 + RP_MAX_TERMS * RP_MAX_ARRAYS])
+{
+    const rp_array *const of[3] = {&t->q, &t->k, &t->v};
+    static const char *const names[3] = {"q", "k", "v"};
+    int n = 0;
+    for (; n < 3; n++)
+        to[n] = (use){.name = names[n], .of = of[n], .to = first[n]};
+    for (int32_t m = 0; m < p->desc.n_terms; m++)
+        for (int x = 0; x < RP_MAX_ARRAYS; x++)
+            if (t->term[m][x].data && rp_term_array_learned(p->terms[m].kind, x))
+                to[n++] = (use){.name = p->term_array[m][x], .of = &t->term[m][x], .to = &term[m][x]};
+    return n;
+}
+
 /* Add a gradient for q, k, v and each learned array. If an array is used more than once, each use has a gradient in
  * double in *made, and their sum goes to *out. */
 static int add_gradients(const request *r, const rp_tensors *t, io_set *made, io_set *out, gradients *s)
 {
-    const cli_problem *p = &r->problem;
     int code = CLI_OK, uses[sizeof s->use / sizeof *s->use] = {0};
-    s->n = 0;
-    s->use[s->n++] = (use){.name = "q", .of = &t->q, .to = &s->g.dq};
-    s->use[s->n++] = (use){.name = "k", .of = &t->k, .to = &s->g.dk};
-    s->use[s->n++] = (use){.name = "v", .of = &t->v, .to = &s->g.dv};
-    for (int32_t m = 0; m < p->desc.n_terms; m++)
-        for (int x = 0; x < RP_MAX_ARRAYS; x++)
-            if (t->term[m][x].data && rp_term_array_learned(p->terms[m].kind, x))
-                s->use[s->n++] = (use){.name = p->term_array[m][x], .of = &t->term[m][x], .to = &s->g.term[m][x]};
+    s->n = list_uses(&r->problem, t, (rp_array *[]){&s->g.dq, &s->g.dk, &s->g.dv}, s->g.term, s->use);
     for (int n = 0; n < s->n; n++)
         uses[first_use(s, n)]++;
     for (int n = 0; n < s->n && code == CLI_OK; n++) {
@@ -196,6 +211,60 @@ static void sum_gradients(gradients *s)
         if (u->sum.data)
             rp_convert(u->sum.data, u->sum.dtype, sum, RP_F64, size);
     }
+}
+
+/* -------------------------------------------------------------------------------------------------- tangents */
+
+/* Return true if the file of --tangent may have this array: t and the name of q, k, v or a learned array. A callback of
+ * type io_wanted. */
+static bool is_tangent(const void *context, const char *name)
+{
+    const job *j = context;
+    const cli_problem *p = &j->request.problem;
+    bool wanted = strcmp(name, "tq") == 0 || strcmp(name, "tk") == 0 || strcmp(name, "tv") == 0;
+    for (int32_t m = 0; m < p->desc.n_terms; m++)
+        for (int x = 0; x < RP_MAX_ARRAYS; x++)
+            wanted |= *p->term_array[m][x] && rp_term_array_learned(p->terms[m].kind, x) && *name == 't' &&
+                      strcmp(name + 1, p->term_array[m][x]) == 0;
+    return wanted;
+}
+
+static int read_tangents(job *j)
+{
+    char err[IO_ERR_MAX];
+    io_format format;
+    if (j->request.tangent && io_read_wanted(j->request.tangent, is_tangent, j, &j->tangent, &format, err) != 0)
+        return cli_error(CLI_FAILED, "%s", err);
+    return CLI_OK;
+}
+
+/* View the tangents of the file, and add the tangents of out and lse to the output. An array that the problem uses
+ * twice has one tangent. */
+static int add_tangents(job *j)
+{
+    const request *r = &j->request;
+    const rp_desc *d = &r->problem.desc;
+    rp_tangents *x = &j->tangents;
+    use uses[3 + RP_MAX_TERMS * RP_MAX_ARRAYS];
+    const int n = list_uses(&r->problem, &j->tensors, (rp_array *[]){&x->q, &x->k, &x->v}, x->term, uses);
+    const int64_t shape[4] = {d->batch, d->heads, d->len_q, d->dim_v};
+    int found = 0, code = CLI_OK;
+    for (int m = 0; m < n && code == CLI_OK; m++) {
+        char name[RP_NAME_MAX + 1];
+        snprintf(name, sizeof name, "t%s", uses[m].name);
+        if (!io_find(&j->tangent, name))
+            continue;
+        code = cli_array(&j->tangent, name, CLI_KEEP_TYPE, &j->made, uses[m].to);
+        found++;
+    }
+    if (code == CLI_OK && found == 0)
+        return cli_error(CLI_FAILED,
+                         "--tangent %.200s: it has none of tq, tk, tv and t + the name of a learned array "
+                         "(add a tangent with the shape of its array)",
+                         r->tangent);
+    if (code == CLI_OK)
+        code = add_output(&j->out, "out_t", d->dtype, 4, shape, &x->out);
+    return code == CLI_OK ? add_output(&j->out, "lse_t", d->dtype, 3, shape, &x->lse) : code;
 }
 
 /* ------------------------------------------------------------------------------------------------- the calls */
@@ -232,6 +301,19 @@ static int backward(const cli_problem *p, const rp_plan *plan, const rp_tensors 
         return call_failed(p, status);
     sum_gradients(s);
     return CLI_OK;
+}
+
+static int tangents(const cli_problem *p, const rp_plan *plan, const rp_tensors *t, const rp_tangents *x)
+{
+    const rp_array none = {0};
+    rp_tensors with = *t;
+    cli_progress progress = {.what = "tangents"};
+    cli_progress_show(&progress, 0);
+    with.out = with.lse = with.weights = with.profile = with.key_mass = with.entropy = none;
+    with.progress_context = &progress;
+    const rp_status status = rp_jvp(plan, &with, x);
+    cli_progress_end(&progress);
+    return status == RP_OK ? CLI_OK : call_failed(p, status);
 }
 
 /* Choose the type of the output and the type of the computation. If inputs of another type are to be written as bf16 or
@@ -293,10 +375,16 @@ static bool is_in_parts(const void *problem, const char *name)
     return strcmp(name, "k") == 0 || strcmp(name, "v") == 0 || (cli_team_ranks() > 1 && strcmp(name, "q") == 0);
 }
 
+/* Return the first given option whose result needs all keys in one process and in memory, or NULL. */
+static const char *needs_all_keys(const request *r)
+{
+    return r->weights ? "--weights" : r->summary ? "--summary" : r->grad ? "--grad" : r->tangent ? "--tangent" : NULL;
+}
+
 /* Check that several processes can compute what the options ask for. */
 static int check_team(const request *r, const char *input)
 {
-    const char *whole = r->weights ? "--weights" : r->summary ? "--summary" : r->grad ? "--grad" : NULL;
+    const char *whole = needs_all_keys(r);
     if (cli_team_ranks() == 1)
         return CLI_OK;
     if (whole)
@@ -371,7 +459,8 @@ static int add_outputs(job *j)
         if (code != CLI_OK)
             return code;
     }
-    return r->grad ? add_gradients(r, t, &j->made, &j->out, &j->gradients) : CLI_OK;
+    const int code = r->tangent ? add_tangents(j) : CLI_OK;
+    return r->grad && code == CLI_OK ? add_gradients(r, t, &j->made, &j->out, &j->gradients) : code;
 }
 
 static int make_plan(job *j)
@@ -406,17 +495,20 @@ static int compute(job *j)
     return forward(&r->problem, j->plan, &j->tensors);
 }
 
-static int compute_with_gradients(job *j)
+static int compute_with_derivatives(job *j)
 {
     request *r = &j->request;
     int code;
     j->tensors = rp_tensors_init();
     j->gradients.g = rp_grads_init();
+    j->tangents = rp_tangents_init();
     if ((code = choose_types(r, &j->in, j->format)) != CLI_OK || (code = view_inputs(j)) != CLI_OK ||
         (code = read_sizes(&r->problem, &j->tensors)) != CLI_OK ||
         (code = cli_problem_arrays(&r->problem, &j->in, true, &j->tensors)) != CLI_OK ||
         (code = make_plan(j)) != CLI_OK || (code = add_outputs(j)) != CLI_OK || (code = make_pool(j)) != CLI_OK ||
         (code = compute(j)) != CLI_OK)
+        return code;
+    if (r->tangent && (code = tangents(&r->problem, j->plan, &j->tensors, &j->tangents)) != CLI_OK)
         return code;
     if (r->grad && (code = backward(&r->problem, j->plan, &j->tensors, &j->gradients)) != CLI_OK)
         return code;
@@ -444,11 +536,12 @@ static int check_request(const job *j, int n_args)
         return cli_error(CLI_USAGE, "output \"%.200s\": the suffix is unknown (use .npz or .safetensors)", r->out);
     if (strcmp(j->input, "-") != 0 && same_file(j->input, r->out))
         return cli_error(CLI_USAGE, "output \"%.200s\": it is the input file (choose another)", r->out);
-    if (r->memory && (r->weights || r->summary || r->grad))
-        return cli_error(CLI_USAGE, "--memory: %s needs all keys in memory (omit one of them)",
-                         r->weights   ? "--weights"
-                         : r->summary ? "--summary"
-                                      : "--grad");
+    if (r->memory && needs_all_keys(r))
+        return cli_error(CLI_USAGE, "--memory: %s needs all keys in memory (omit one of them)", needs_all_keys(r));
+    if (r->tangent && strcmp(r->tangent, "-") == 0)
+        return cli_error(CLI_USAGE, "--tangent: tangents cannot be read from standard input (give a file)");
+    if (r->tangent && same_file(r->tangent, r->out))
+        return cli_error(CLI_USAGE, "output \"%.200s\": it is the file of --tangent (choose another)", r->out);
     if (r->memory && strcmp(j->input, "-") == 0)
         return cli_error(CLI_USAGE, "--memory: standard input cannot be read in parts (give a .safetensors file)");
     return check_team(r, j->input);
@@ -487,13 +580,14 @@ static int run_in_team(const cli_command *self, int argc, char **argv)
     cli_problem_init(&j->request.problem);
     int code = cli_options(self, argc, argv, on_option, &j->request, &j->input, 1, &n_args);
     if (code < 0 && (code = check_request(j, n_args)) == CLI_OK && (code = read_input(j)) == CLI_OK &&
-        (code = compute_with_gradients(j)) == CLI_OK)
+        (code = read_tangents(j)) == CLI_OK && (code = compute_with_derivatives(j)) == CLI_OK)
         code = write_output(j);
     rp_pool_destroy(j->pool);
     rp_plan_destroy(j->plan);
     io_free(&j->in);
     io_free(&j->made);
     io_free(&j->out);
+    io_free(&j->tangent);
     free(j);
     return code;
 }

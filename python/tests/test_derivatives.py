@@ -152,7 +152,8 @@ WRONG = [
     (lambda: relpos.attention_hvp(dout[1:], q, k, v, (tq, tk, tv)), ValueError, "dout: shape is"),
     (lambda: relpos.attention_hvp(dout, q, k, v, tq), TypeError, "tangents is of type ndarray"),
     (lambda: relpos.attention_hvp(dout, q, k, v, (tq, tk, tv), wanted=("x", )), ValueError, "wanted contains 'x'"),
-    (lambda: relpos.attention_hvp(dout, q, k, v, (tq, tk, tv), dweights=dlse), TypeError, 'unknown argument "dweights"'),
+    (lambda: relpos.attention_hvp(dout, q, k, v, (tq, tk, tv), dweights=dlse), TypeError,
+     'unknown argument "dweights"'),
 ]
 
 
