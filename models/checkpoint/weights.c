@@ -25,13 +25,24 @@ static int64_t bytes_of_blocks(const linear_tensors *tensors)
     return bytes;
 }
 
+/* Return the numbers of each tensor. */
+static int64_t numbers_of_tensor(const model_part *p)
+{
+    return p->rows * (p->columns > 0 ? p->columns : 1) * (p->depth > 0 ? p->depth : 1);
+}
+
+int64_t model_part_numbers(const model_part *p)
+{
+    return numbers_of_tensor(p) * p->n_sources;
+}
+
 int64_t model_part_bytes(const model_part *p)
 {
     if (p->type == LINEAR_BLOCKS && p->matrix != NULL)
         return bytes_of_blocks(p->matrix->packed);
     if (p->matrix != NULL)
         return linear_packed_bytes(p->type, p->columns, p->rows * p->n_sources);
-    return aligned(p->rows * p->n_sources * (p->columns > 0 ? p->columns : 1) * 4);
+    return aligned(model_part_numbers(p) * 4);
 }
 
 /* ------------------------------------------------------------------------------------------------ from a checkpoint */
@@ -99,8 +110,8 @@ static const io_tensor *find(packing *k, const model_part *p, int s)
         return NULL;
     }
     k->used[t - io_checkpoint_at(k->from->file, 0)] = true;
-    const int32_t ndim = p->columns > 0 ? 2 : 1;
-    const int64_t shape[2] = {p->rows, p->columns};
+    const int32_t ndim = p->depth > 0 ? 3 : p->columns > 0 ? 2 : 1;
+    const int64_t shape[3] = {p->rows, p->columns, p->depth};
     shape_text(ndim, shape, expected);
     shape_text(t->ndim, t->shape, has);
     if (t->ndim != ndim || memcmp(t->shape, shape, (size_t)ndim * sizeof *shape) != 0) {
@@ -142,7 +153,7 @@ static bool find_all(packing *k, const model_part *p, const io_tensor *t[MODEL_M
 static rp_status pack_array(packing *k, const model_part *p)
 {
     const io_tensor *t[MODEL_MAX_SOURCES] = {NULL};
-    const int64_t n = p->rows * (p->columns > 0 ? p->columns : 1), bytes = model_part_bytes(p);
+    const int64_t n = numbers_of_tensor(p), bytes = model_part_bytes(p);
     if (!find_all(k, p, t))
         return RP_OK;
     if (k->memory != NULL) {

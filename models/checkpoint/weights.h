@@ -17,6 +17,7 @@ typedef struct model_part {
     const char *source[MODEL_MAX_SOURCES]; /* names of its tensors in a checkpoint */
     int n_sources;
     int64_t rows, columns;  /* shape of each tensor; columns = 0: one axis */
+    int64_t depth;          /* the third axis of an array; 0: there is none */
     linear_weights *matrix; /* where to put a matrix; NULL: it is an array */
     const float **array;    /* where to put an array; NULL: it is a matrix */
     linear_type type;       /* type of a matrix */
@@ -63,7 +64,8 @@ rp_status model_map(model_store *s, const io_checkpoint *file, const char *path,
 /* Add every weight to a set that will be written. The set borrows the weights. */
 rp_status model_list(model_walk *walk, void *model, io_set *set);
 
-int64_t model_part_bytes(const model_part *p); /* size of a weight in memory; -1 on overflow */
+int64_t model_part_numbers(const model_part *p); /* numbers of a weight */
+int64_t model_part_bytes(const model_part *p);   /* size of a weight in memory; -1 on overflow */
 void model_store_free(model_store *s);
 
 #endif

@@ -70,6 +70,7 @@ static const encoder_architecture rows[] = {
                .k = "encoder.layer.#.attention.self.key_proj", .v = "encoder.layer.#.attention.self.value_proj",
                .o = "encoder.layer.#.attention.output.dense",
                .attention_norm = "encoder.layer.#.attention.output.LayerNorm", BERT_FEED,
+               .convolution = "encoder.conv.conv", .convolution_norm = "encoder.conv.LayerNorm",
                .table = "encoder.rel_embeddings", .table_norm = "encoder.LayerNorm",
                .table_k = "encoder.layer.#.attention.self.pos_key_proj",
                .table_q = "encoder.layer.#.attention.self.pos_query_proj", .head_dense = "/pooler.dense",

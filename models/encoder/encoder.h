@@ -48,7 +48,21 @@ typedef enum encoder_keys {
     ENCODER_KEYS_ESM
 } encoder_keys;
 
-typedef enum encoder_activation { ENCODER_GELU, ENCODER_GELU_TANH, ENCODER_RELU, ENCODER_TANH } encoder_activation;
+typedef enum encoder_activation {
+    ENCODER_GELU,
+    ENCODER_GELU_TANH,
+    ENCODER_RELU, /* linear layers apply these three */
+    ENCODER_TANH,
+    ENCODER_LOGISTIC,
+    ENCODER_SILU,
+    ENCODER_QUICK_GELU,
+    ENCODER_MISH,
+    ENCODER_RELU2,
+    ENCODER_RELU6,
+    ENCODER_LEAKY_RELU,
+    ENCODER_HARDSWISH,
+    ENCODER_LINEAR
+} encoder_activation;
 
 /* Names of tensors. "#" is the number of the layer; ".weight" and ".bias" are added. Names begin with the prefix of
  * the architecture in files of models with a head, except where they begin with "/". NULL: there is no such tensor. */
@@ -57,7 +71,8 @@ typedef struct encoder_names {
     const char *frequencies; /* of RoPE, one for each pair of channels; a file may lack it. Without ".weight" */
     const char *q, *k, *v, *o, *attention_norm, *up, *down, *feed_norm; /* k = v = NULL: q has all three */
     const char *table, *table_norm; /* of T5 buckets [buckets, heads]; of DeBERTa [2 span, width], and its norm */
-    const char *table_k, *table_q;  /* DeBERTa without share_att_key: layers that project its table */
+    const char *convolution, *convolution_norm; /* after the first layer, if config.json says so */
+    const char *table_k, *table_q;              /* DeBERTa without share_att_key: layers that project its table */
     const char *head_dense, *head_norm, *head_out;
 } encoder_names;
 
@@ -103,13 +118,15 @@ typedef struct encoder_config {
     int64_t token_types;                                  /* rows of the table of token types; 0: none */
     bool norm_bias, attention_bias, feed_bias, head_bias; /* which norms and linear layers have a bias */
     bool embedding_norm;                                  /* the embedding is normed */
-    bool token_dropout;             /* ESM: embeddings are scaled as encoder_token_scale says; those of `mask` are 0 */
-    int32_t mask;                   /* ESM: the token <mask> */
-    int64_t buckets, max_distance;  /* of T5 buckets and DeBERTa; DeBERTa: buckets -1 = none */
-    int64_t span;                   /* DeBERTa: half the number of vectors */
-    bool c2p, p2c;                  /* DeBERTa: queries with vectors of keys; keys with vectors of queries */
-    bool own_tables;                /* DeBERTa: not share_att_key */
-    bool table_norm;                /* DeBERTa: the table is normed */
+    bool token_dropout;            /* ESM: embeddings are scaled as encoder_token_scale says; those of `mask` are 0 */
+    int32_t mask;                  /* ESM: the token <mask> */
+    int64_t buckets, max_distance; /* of T5 buckets and DeBERTa; DeBERTa: buckets -1 = none */
+    int64_t span;                  /* DeBERTa: half the number of vectors */
+    bool c2p, p2c;                 /* DeBERTa: queries with vectors of keys; keys with vectors of queries */
+    bool own_tables;               /* DeBERTa: not share_att_key */
+    bool table_norm;               /* DeBERTa: the table is normed */
+    int64_t kernel, groups;        /* of the convolution after the first layer; kernel 0: there is none */
+    encoder_activation convolution_activation;
     double theta[2];                /* RoPE: base of layers without and with a window */
     int64_t window;                 /* |i - j| <= window */
     bool local[ENCODER_MAX_LAYERS]; /* layers with a window */
@@ -169,6 +186,15 @@ typedef struct encoder_layer {
     const float *vectors[2];         /* DeBERTa: keys and queries of the table [2 span, width]; NULL: none */
 } encoder_layer;
 
+/* The convolution after the first layer, and the same as a linear layer of `kernel` tokens for each group. */
+typedef struct encoder_convolution {
+    const float *weight, *bias; /* [width, width / groups, kernel] and [width] */
+    encoder_norm norm;
+    linear_weights *group; /* [groups]: each [width / groups, kernel * width / groups] */
+    void *memory;          /* of the groups */
+    int64_t bytes;
+} encoder_convolution;
+
 typedef struct encoder_weights {
     linear_type type;
     linear_weights word;
@@ -181,6 +207,7 @@ typedef struct encoder_weights {
     encoder_layer *layer; /* [config.layers] */
     encoder_linear head_dense, head_out;
     encoder_norm head_norm;
+    encoder_convolution convolution;
     const char *prefix; /* of the names in this file: that of the row, or "" */
     model_store store;
     bool vectors_mapped; /* the vectors of the layers are in a packed file */
@@ -308,6 +335,16 @@ void encoder_attention_free(encoder_attention *a);
 rp_status encoder_attend(encoder_attention *a, const rp_encoder *m, const float *qkv, int64_t n, float *out,
                          int32_t worker);
 
+/* --------------------------------------------------------------------------------------------- convolution.c */
+
+/* Make the linear layers of the convolution, if the model has one. */
+rp_status encoder_make_convolution(rp_encoder *m);
+void encoder_convolution_free(encoder_convolution *v);
+/* x = norm(x + act(convolution of `embedded` + b)) for n sequences, of which starts[k] is the first row. */
+rp_status encoder_convolve(const rp_encoder *m, int64_t n, const int64_t *starts, const float *embedded, float *x);
+/* Return the bytes that encoder_convolve allocates. */
+int64_t encoder_convolution_bytes(const rp_encoder *m, int64_t rows);
+
 /* ----------------------------------------------------------------------------- vectors.c, forward.c, reference.c */
 
 /* Compute the vectors of DeBERTa's layers, once when a model is opened; or use those of a packed file if they were
@@ -333,5 +370,6 @@ rp_status encoder_activate(const rp_encoder *m, const encoder_linear *l, encoder
 /* The same by plain loops in double, from the packed weights: hidden [n, width] of one sequence. The inputs of linear
  * layers are not rounded, so compare types f32 and f16 only. */
 rp_status encoder_reference(const rp_encoder *m, const rp_encoder_tokens *sequence, double *hidden);
+double encoder_activate_double(encoder_activation activation, double x);
 
 #endif

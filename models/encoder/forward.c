@@ -15,6 +15,7 @@ typedef struct pass {
     int64_t n, rows;       /* sequences, and rows of all */
     const int64_t *starts; /* [n + 1]: first row of each sequence */
     float *x;              /* [rows, width]: the residual stream */
+    float *embedded;       /* [rows, width]: the embedding, if a convolution follows the first layer */
     float *y;              /* [rows, width]: norms of x, if they come before the layers */
     float *qkv, *mixed;    /* [rows, 3 width] and [rows, width]: input and output of attention */
     float *inner;          /* [feed_rows, outputs of up] */
@@ -68,14 +69,14 @@ int64_t rp_encoder_hidden_bytes(const rp_encoder *m, int64_t tokens, int64_t lon
     const int64_t rows = longest > ENCODER_ROWS  ? longest
                          : tokens < ENCODER_ROWS ? tokens
                                                  : ENCODER_ROWS,
-                  scratch = scratch_bytes(m, rows), columns = (c->row->pre_norm ? 6 : 5) * c->width,
+                  scratch = scratch_bytes(m, rows), columns = (5 + c->row->pre_norm + (c->kernel > 0)) * c->width,
                   inner = feed_rows(m, rows) * (c->row->gated ? 2 : 1);
     int64_t bytes, feed;
     bool kind[2];
     find_windows(c, &kind[0], &kind[1]);
     if (scratch < 0 || __builtin_mul_overflow(rows, columns * 4, &bytes) ||
         __builtin_mul_overflow(inner, c->inner * 4, &feed) || __builtin_add_overflow(bytes, feed, &bytes) ||
-        __builtin_add_overflow(bytes, scratch, &bytes))
+        __builtin_add_overflow(bytes, scratch + encoder_convolution_bytes(m, rows), &bytes))
         return -1;
     for (int k = 0; k < 2; k++) {
         const int64_t attention = kind[k] ? encoder_attention_bytes(m, k == 1, longest) : 0;
@@ -96,11 +97,12 @@ static rp_status make_pass(pass *p, int64_t longest)
                             (long long)p->rows);
     p->x = take(p->rows, width);
     p->y = take(c->row->pre_norm ? p->rows : 0, width);
+    p->embedded = take(c->kernel > 0 ? p->rows : 0, width);
     p->qkv = take(p->rows, 3 * width);
     p->mixed = take(p->rows, width);
     p->inner = take(p->feed_rows, c->row->gated ? 2 * c->inner : c->inner);
     p->scratch = scratch > 0 ? aligned_alloc(64, ((size_t)scratch + 63) / 64 * 64) : NULL;
-    if (p->x == NULL || p->y == NULL || p->qkv == NULL || p->mixed == NULL || p->inner == NULL ||
+    if (p->x == NULL || p->y == NULL || p->embedded == NULL || p->qkv == NULL || p->mixed == NULL || p->inner == NULL ||
         (scratch > 0 && p->scratch == NULL))
         return encoder_no_memory();
     find_windows(c, &full, &local);
@@ -116,6 +118,7 @@ static void free_pass(pass *p)
         encoder_attention_free(&p->attention[k]);
     free(p->x);
     free(p->y);
+    free(p->embedded);
     free(p->qkv);
     free(p->mixed);
     free(p->inner);
@@ -170,11 +173,9 @@ rp_status encoder_multiply(const rp_encoder *m, const encoder_linear *l, int64_t
 rp_status encoder_activate(const rp_encoder *m, const encoder_linear *l, encoder_activation activation, bool gated,
                            int64_t rows, const float *x, float *y, void *scratch)
 {
-    static const linear_then then[] = {[ENCODER_GELU] = LINEAR_GELU_ERF,
-                                       [ENCODER_GELU_TANH] = LINEAR_GELU,
-                                       [ENCODER_RELU] = LINEAR_RELU,
-                                       [ENCODER_TANH] = LINEAR_STORE};
-    const bool later = gated || activation == ENCODER_TANH;
+    static const linear_then then[] = {
+        [ENCODER_GELU] = LINEAR_GELU_ERF, [ENCODER_GELU_TANH] = LINEAR_GELU, [ENCODER_RELU] = LINEAR_RELU};
+    const bool later = gated || activation > ENCODER_RELU;
     const rp_status status =
         encoder_multiply(m, l, rows, x, l->w.in, y, later ? LINEAR_STORE : then[activation], scratch);
     if (status == RP_OK && later)
@@ -260,6 +261,8 @@ static rp_status run_layers(pass *p, const rp_encoder_tokens *sequences, float *
         embed(p->m, &sequences[s], p->x + p->starts[s] * c->width);
     if (c->embedding_norm)
         norm_all(p, &p->m->weights.embedding_norm, p->x);
+    if (c->kernel > 0)
+        memcpy(p->embedded, p->x, (size_t)(p->rows * c->width) * sizeof *p->x);
     for (p->layer = 0; status == RP_OK && p->layer < c->layers; p->layer++) {
         const encoder_layer *l = &p->m->weights.layer[p->layer];
         if (stopped(p, (double)p->layer))
@@ -267,6 +270,8 @@ static rp_status run_layers(pass *p, const rp_encoder_tokens *sequences, float *
         status = attention_layer(p, l);
         if (status == RP_OK)
             status = feed_layer(p, l);
+        if (status == RP_OK && p->layer == 0 && c->kernel > 0)
+            status = encoder_convolve(p->m, p->n, p->starts, p->embedded, p->x);
     }
     if (status == RP_OK && p->m->weights.final_norm.weight != NULL)
         norm_all(p, &p->m->weights.final_norm, out);

@@ -173,7 +173,7 @@ static rp_status read_weights(rp_encoder *m, const char *folder, int type)
 
 static rp_status count_part(void *context, const model_part *p)
 {
-    *(int64_t *)context += p->rows * p->n_sources * (p->columns > 0 ? p->columns : 1);
+    *(int64_t *)context += model_part_numbers(p);
     return RP_OK;
 }
 
@@ -205,7 +205,7 @@ static void fill_info(rp_encoder *m)
                                 .layers = c->layers,
                                 .max_tokens = encoder_max_tokens(c),
                                 .parameters = parameters,
-                                .bytes = m->weights.store.bytes + vector_bytes(m),
+                                .bytes = m->weights.store.bytes + vector_bytes(m) + m->weights.convolution.bytes,
                                 .not_finite = m->weights.store.not_finite,
                                 .vector_width = model_modules_width(m->modules),
                                 .vector_tokens = text_tokens(m),
@@ -257,6 +257,8 @@ static rp_status open_transformer(rp_encoder *m, const char *folder, const char 
         status = encoder_make_vectors(m);
     if (status == RP_OK)
         status = make_stretch(m);
+    if (status == RP_OK)
+        status = encoder_make_convolution(m);
     if (status == RP_OK)
         status = encoder_find_tokenizer(m, inner);
     if (status != RP_OK)

@@ -11,17 +11,33 @@ encoder_activation encoder_read_activation(model_reader *r, const char *key)
     static const struct {
         const char *name;
         encoder_activation activation;
-    } names[] = {{"gelu", ENCODER_GELU},          {"gelu_python", ENCODER_GELU},
-                 {"gelu_new", ENCODER_GELU_TANH}, {"gelu_pytorch_tanh", ENCODER_GELU_TANH},
-                 {"relu", ENCODER_RELU},          {"tanh", ENCODER_TANH}};
+    } names[] = {{"gelu", ENCODER_GELU},
+                 {"gelu_python", ENCODER_GELU},
+                 {"gelu_new", ENCODER_GELU_TANH},
+                 {"gelu_pytorch_tanh", ENCODER_GELU_TANH},
+                 {"gelu_python_tanh", ENCODER_GELU_TANH},
+                 {"gelu_fast", ENCODER_GELU_TANH},
+                 {"gelu_accurate", ENCODER_GELU_TANH},
+                 {"relu", ENCODER_RELU},
+                 {"tanh", ENCODER_TANH},
+                 {"sigmoid", ENCODER_LOGISTIC},
+                 {"silu", ENCODER_SILU},
+                 {"swish", ENCODER_SILU},
+                 {"quick_gelu", ENCODER_QUICK_GELU},
+                 {"mish", ENCODER_MISH},
+                 {"relu2", ENCODER_RELU2},
+                 {"relu6", ENCODER_RELU6},
+                 {"leaky_relu", ENCODER_LEAKY_RELU},
+                 {"hardswish", ENCODER_HARDSWISH},
+                 {"linear", ENCODER_LINEAR}};
     const char *name = model_string(r, key, "gelu");
     for (size_t n = 0; n < sizeof names / sizeof *names; n++)
         if (strcmp(name, names[n].name) == 0)
             return names[n].activation;
     if (r->status == RP_OK)
         r->status = model_fail(RP_E_UNSUPPORTED,
-                               "%s: \"%s\" is \"%s\", which is not supported (use a model with gelu, gelu_new, relu "
-                               "or tanh)",
+                               "%s: \"%s\" is \"%s\", which is not supported (use a model with gelu, gelu_new, relu, "
+                               "silu or tanh)",
                                r->path, key, name);
     return ENCODER_GELU;
 }
@@ -75,6 +91,21 @@ static void need_size(model_reader *r, const char *key, int64_t only, const char
         model_fault(r, key, why);
 }
 
+/* Read the convolution after the first layer. */
+static void read_convolution(model_reader *r, encoder_config *c)
+{
+    c->kernel = model_integer(r, "conv_kernel_size", 0, 0, MODEL_MAX_SIZE);
+    c->groups = model_size(r, "conv_groups", NULL, 1, MODEL_MAX_SIZE);
+    if (c->kernel == 0 || r->status != RP_OK)
+        return;
+    if (c->kernel % 2 == 0)
+        model_fault(r, "conv_kernel_size", "is even, so there would be one token less after the convolution");
+    if (c->width % c->groups != 0)
+        model_fault(r, "conv_groups", "is no divisor of hidden_size");
+    c->convolution_activation =
+        model_value(r, "conv_act") != NULL ? encoder_read_activation(r, "conv_act") : ENCODER_TANH;
+}
+
 void encoder_read_deberta(model_reader *r, encoder_config *c)
 {
     const int64_t most = model_size(r, "max_position_embeddings", NULL, 512, MODEL_MAX_SIZE),
@@ -97,6 +128,7 @@ void encoder_read_deberta(model_reader *r, encoder_config *c)
     read_position_types(r, c);
     need_size(r, "attention_head_size", c->head_width, "the width of a head");
     need_size(r, "embedding_size", c->width, "as hidden_size");
+    read_convolution(r, c);
     c->scale = 1 / sqrt((double)c->head_width * (1 + c->c2p + c->p2c));
     if (c->labels == 0 || r->status != RP_OK)
         return;

@@ -13,6 +13,7 @@ typedef struct pass {
     double *x, *y;           /* [n, width]: the residual stream, and inputs or outputs of layers */
     double *wide;            /* [n, 3 width or 2 inner] */
     double *mixed;           /* [n, width] */
+    double *embedded;        /* [n, width]: the embedding, for the convolution */
     double *table, *vectors; /* DeBERTa: the normed table [2 span, width], and projected [2, 2 span, width] */
     double *weight;          /* [n]: of one query */
 } pass;
@@ -53,12 +54,21 @@ static void norm(const encoder_config *c, const encoder_norm *w, int64_t n, cons
     }
 }
 
-static double activate(encoder_activation activation, double x)
+double encoder_activate_double(encoder_activation activation, double x)
 {
     switch (activation) {
     case ENCODER_GELU: return x / 2 * (1 + erf(x / sqrt(2)));
     case ENCODER_GELU_TANH: return x / 2 * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
     case ENCODER_RELU: return x > 0 ? x : 0;
+    case ENCODER_LOGISTIC: return 1 / (1 + exp(-x));
+    case ENCODER_SILU: return x / (1 + exp(-x));
+    case ENCODER_QUICK_GELU: return x / (1 + exp(-1.702 * x));
+    case ENCODER_MISH: return x * tanh(log1p(exp(x)));
+    case ENCODER_RELU2: return x > 0 ? x * x : 0;
+    case ENCODER_RELU6: return fmin(fmax(x, 0), 6);
+    case ENCODER_LEAKY_RELU: return x < 0 ? 0.01 * x : x;
+    case ENCODER_HARDSWISH: return x * fmin(fmax(x + 3, 0), 6) / 6;
+    case ENCODER_LINEAR: return x;
     case ENCODER_TANH: break;
     }
     return tanh(x);
@@ -230,9 +240,29 @@ static rp_status run_layer(const pass *p, int64_t number)
     for (int64_t r = 0; r < p->n; r++)
         for (int64_t k = 0; k < c->inner; k++) {
             double *inner = p->wide + r * wide + k;
-            *inner = activate(c->activation, *inner) * (c->row->gated ? inner[c->inner] : 1);
+            *inner = encoder_activate_double(c->activation, *inner) * (c->row->gated ? inner[c->inner] : 1);
         }
     return status == RP_OK ? end_layer(p, &l->down, &l->feed_norm, p->wide, wide) : status;
+}
+
+/* x = norm(x + act(conv(embedded) + b)) */
+static void convolve(const pass *p)
+{
+    const encoder_config *c = &p->m->config;
+    const encoder_convolution *v = &p->m->weights.convolution;
+    const int64_t each = c->width / c->groups;
+    for (int64_t t = 0; t < p->n; t++)
+        for (int64_t o = 0; o < c->width; o++) {
+            double sum = (double)v->bias[o];
+            for (int64_t j = 0; j < c->kernel; j++) {
+                const int64_t from = t + j - c->kernel / 2;
+                for (int64_t i = 0; i < each && from >= 0 && from < p->n; i++)
+                    sum += (double)v->weight[(o * each + i) * c->kernel + j] *
+                           p->embedded[from * c->width + o / each * each + i];
+            }
+            p->x[t * c->width + o] += encoder_activate_double(c->convolution_activation, sum);
+        }
+    norm(c, &v->norm, p->n, p->x, p->x);
 }
 
 static rp_status take(pass *p, int64_t n)
@@ -240,12 +270,13 @@ static rp_status take(pass *p, int64_t n)
     const encoder_config *c = &p->m->config;
     const int64_t wide = 3 * c->width > 2 * c->inner ? 3 * c->width : 2 * c->inner, rows = 2 * c->span + 1;
     p->n = n;
-    p->x = calloc((size_t)(n * (3 * c->width + wide + 1) + 3 * rows * c->width) + 1, sizeof *p->x);
+    p->x = calloc((size_t)(n * (4 * c->width + wide + 1) + 3 * rows * c->width) + 1, sizeof *p->x);
     if (p->x == NULL)
         return encoder_no_memory();
     p->y = p->x + n * c->width;
     p->mixed = p->y + n * c->width;
-    p->wide = p->mixed + n * c->width;
+    p->embedded = p->mixed + n * c->width;
+    p->wide = p->embedded + n * c->width;
     p->weight = p->wide + n * wide;
     p->table = p->weight + n;
     p->vectors = p->table + rows * c->width;
@@ -274,9 +305,11 @@ rp_status encoder_reference(const rp_encoder *m, const rp_encoder_tokens *s, dou
         if (c->embedding_norm)
             norm(c, &w->embedding_norm, s->n, p.x, p.x);
         norm_table(&p);
+        memcpy(p.embedded, p.x, (size_t)(s->n * c->width) * sizeof *p.x);
     }
     for (int64_t i = 0; i < c->layers && status == RP_OK; i++)
-        status = run_layer(&p, i);
+        if ((status = run_layer(&p, i)) == RP_OK && i == 0 && c->kernel > 0)
+            convolve(&p);
     if (status == RP_OK && w->final_norm.weight != NULL)
         norm(c, &w->final_norm, s->n, p.x, p.x);
     if (status == RP_OK)

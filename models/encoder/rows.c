@@ -90,6 +90,15 @@ static float apply(encoder_activation activation, float x)
     case ENCODER_GELU_TANH: return 0.5f * x * (1 + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
     case ENCODER_RELU: return x > 0 || x != x ? x : 0;
     case ENCODER_TANH: return tanhf(x);
+    case ENCODER_LOGISTIC: return 1 / (1 + expf(-x));
+    case ENCODER_SILU: return x / (1 + expf(-x));
+    case ENCODER_QUICK_GELU: return x / (1 + expf(-1.702f * x));
+    case ENCODER_MISH: return x * tanhf(log1pf(expf(x)));
+    case ENCODER_RELU2: return x > 0 || x != x ? x * x : 0;
+    case ENCODER_RELU6: return x < 0 ? 0 : x > 6 ? 6 : x;
+    case ENCODER_LEAKY_RELU: return x < 0 ? 0.01f * x : x;
+    case ENCODER_HARDSWISH: return x < -3 ? 0 : x > 3 ? x : x * (x + 3) / 6;
+    case ENCODER_LINEAR: return x;
     case ENCODER_GELU: break;
     }
     return gelu(x);

@@ -81,6 +81,26 @@ static void visit_linear(walk *k, int64_t layer, const shape *s, encoder_linear 
         visit_array(k, s->n, s->names, layer, ".bias", s->out, 0, &l->bias);
 }
 
+/* Visit the convolution after the first layer. */
+static void visit_convolution(walk *k)
+{
+    const encoder_config *c = &k->m->config;
+    encoder_convolution *v = &k->m->weights.convolution;
+    char name[NAME];
+    name_of(k, c->row->names.convolution, 0, ".weight", name);
+    const model_part p = {.name = name,
+                          .source = {name},
+                          .n_sources = 1,
+                          .rows = c->width,
+                          .columns = c->width / c->groups,
+                          .depth = c->kernel,
+                          .array = &v->weight};
+    if (k->status == RP_OK)
+        k->status = k->visit(k->context, &p);
+    visit_array(k, 1, &c->row->names.convolution, 0, ".bias", c->width, 0, &v->bias);
+    visit_norm(k, c->row->names.convolution_norm, 0, true, &v->norm);
+}
+
 static void visit_layer(walk *k, int64_t i)
 {
     const encoder_config *c = &k->m->config;
@@ -141,6 +161,8 @@ rp_status encoder_walk(void *model, model_visitor *visit, void *context)
         visit_table(&k, r->table, 2 * c->span, c->width, &w->table);
     if (c->table_norm)
         visit_norm(&k, r->table_norm, 0, true, &w->table_norm);
+    if (c->kernel > 0)
+        visit_convolution(&k);
     for (int64_t i = 0; i < c->layers && k.status == RP_OK; i++)
         visit_layer(&k, i);
     visit_norm(&k, r->final_norm, 0, c->norm_bias, &w->final_norm);
@@ -218,5 +240,6 @@ void encoder_weights_free(rp_encoder *m)
             free((void *)(uintptr_t)w->layer[i].vectors[n]);
     free(w->layer);
     free(w->stretch);
+    encoder_convolution_free(&w->convolution);
     model_store_free(&w->store);
 }

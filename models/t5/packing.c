@@ -79,7 +79,7 @@ static rp_status count_part(void *context, const model_part *p)
     counting *k = context;
     const bool embedding = strcmp(p->name, "shared.weight") == 0, head = strcmp(p->name, "lm_head.weight") == 0;
     const char *expert = strstr(p->name, ".experts.expert_"); /* a token reads one expert: count only the first */
-    k->parameters += p->rows * p->n_sources * (p->columns > 0 ? p->columns : 1);
+    k->parameters += model_part_numbers(p);
     if (p->matrix != NULL && (expert == NULL || strncmp(expert, ".experts.expert_0.", 18) == 0) &&
         (strncmp(p->name, "decoder.", 8) == 0 || head || (embedding && k->tied)))
         k->step_bytes += model_part_bytes(p);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write the tiny checkpoints of tests/encoder/data, one or more for each architecture, with random weights, and the
-results that transformers computes with them. Run by hand where torch and transformers are installed. The tests read the
-files.
+results that transformers computes with them; and values of activations. Run by hand where torch and transformers are
+installed. The tests read the files.
 
     python3 tests/encoder/make_models.py [FOLDER]
 
@@ -62,6 +62,12 @@ MODELS = {
                  T.EsmConfig(**dict(ESM, token_dropout=False), position_embedding_type="rotary", rope_theta=500.0,
                              emb_layer_norm_before=True, num_labels=2)),
     "esm1b": (T.EsmModel, T.EsmConfig(**ESM, emb_layer_norm_before=True, **LONG)),
+    "deberta_conv": (T.DebertaV2Model,
+                     T.DebertaV2Config(**DEBERTA, position_buckets=16, max_position_embeddings=128,
+                                       conv_kernel_size=3, conv_act="gelu")),
+    "deberta_conv5": (T.DebertaV2ForSequenceClassification,
+                      T.DebertaV2Config(**DEBERTA, position_buckets=16, max_position_embeddings=128, num_labels=2,
+                                        conv_kernel_size=5, conv_groups=3)),
 }
 
 
@@ -136,11 +142,26 @@ def write(folder, name, seed):
     (to / "config.json").write_text(json.dumps(dict(kept, architectures=[cls.__name__]), indent=1) + "\n")
 
 
+ACTIVATIONS = ["gelu", "gelu_python", "gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_fast", "gelu_accurate",
+               "relu", "tanh", "sigmoid", "silu", "swish", "quick_gelu", "mish", "relu2", "relu6", "leaky_relu",
+               "hardswish", "linear"]
+
+
+def write_activations(folder):
+    """Write values of the activations, computed in f64."""
+    x = torch.tensor([-100, -10, -6, -3.5, -3, -2, -1, -0.5, -0.001, 0, 0.001, 0.5, 1, 2, 3, 3.5, 6, 7, 10, 50, 100],
+                     dtype=torch.float64)
+    found = {name: T.activations.ACT2FN[name](x.clone()).tolist() for name in ACTIVATIONS}
+    lines = ",\n".join(json.dumps(name) + ": " + json.dumps(row) for name, row in {"x": x.tolist(), **found}.items())
+    (folder / "activations.json").write_text("{\n" + lines + "\n}\n")
+
+
 def main():
     """Write all models."""
     folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "data"
     for seed, name in enumerate(MODELS):
         write(folder, name, seed)
+    write_activations(folder)
 
 
 if __name__ == "__main__":

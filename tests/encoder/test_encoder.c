@@ -2,6 +2,7 @@
  * tests/encoder/data, and the plain loops in double with both; and tests laws and refusals. Numbers may be at most
  * eight times as far from the f64 results as those of transformers in f32.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint/values.h"
 #include "encoder/encoder.h"
 #include "io/io.h"
 #include "tests/encoder/checks.h"
@@ -10,9 +11,10 @@
 #define DATA "tests/encoder/data"
 enum { MARGIN = 8, MOST = 16 };
 
-static const char *const names[] = {
-    "bert",        "bert_head",   "roberta",    "xlm_roberta",       "mpnet", "mpnet_head", "deberta",
-    "deberta_c2p", "deberta_own", "modernbert", "modernbert_biases", "esm",   "esm_head",   "esm1b"};
+static const char *const names[] = {"bert",        "bert_head",  "roberta",           "xlm_roberta",
+                                    "mpnet",       "mpnet_head", "deberta",           "deberta_c2p",
+                                    "deberta_own", "modernbert", "modernbert_biases", "esm",
+                                    "esm_head",    "esm1b",      "deberta_conv",      "deberta_conv5"};
 enum { NAMES = sizeof names / sizeof *names };
 
 /* The sequences and results of a folder. */
@@ -148,7 +150,44 @@ static void logits(void **state)
         io_free(&e.set);
         rp_encoder_close(m);
     }
-    assert_int_equal(heads, 7);
+    assert_int_equal(heads, 8);
+}
+
+/* Activations are those of transformers; each is at most three roundings. */
+static void activations(void **state)
+{
+    enum { MOST_NUMBERS = 64 };
+    json_error_t error;
+    json_t *root = json_load_file(DATA "/activations.json", 0, &error), *row;
+    const json_t *x = json_object_get(root, "x");
+    const size_t n = json_array_size(x);
+    const char *name;
+    (void)state;
+    assert_in_range(n, 10, MOST_NUMBERS);
+    assert_int_equal(json_object_size(root), 20);
+    json_object_foreach(root, name, row)
+    {
+        json_t *config = json_pack("{s:s}", "conv_act", name);
+        model_reader r = {config, "config.json", "an encoder", NULL, RP_OK};
+        const encoder_activation a = encoder_read_activation(&r, "conv_act");
+        float found[MOST_NUMBERS];
+        for (size_t k = 0; k < n; k++)
+            found[k] = (float)json_number_value(json_array_get(x, k));
+        if (row == x)
+            assert_int_equal(r.status, RP_E_UNSUPPORTED);
+        else
+            fine(r.status);
+        encoder_activate_rows(NULL, 1, &(encoder_activated){found, (int64_t)n, a, false});
+        for (size_t k = 0; k < n && row != x; k++) {
+            const double right = json_number_value(json_array_get(row, k)),
+                         plain = encoder_activate_double(a, json_number_value(json_array_get(x, k)));
+            if (!(fabs(plain - right) <= 1e-12 * (1 + fabs(right))) ||
+                !(fabs((double)found[k] - right) <= MARGIN * (double)FLT_EPSILON * (1 + fabs(right))))
+                fail_msg("%s: number %d is %.9g and %.17g, not %.17g", name, (int)k, (double)found[k], plain, right);
+        }
+        json_decref(config);
+    }
+    json_decref(root);
 }
 
 /* ------------------------------------------------------------------------------------------------ laws */
@@ -313,7 +352,17 @@ static const change changes[] = {
     {"bert", "\"model_type\": \"bert\"", "\"model_type\": \"gpt2\"", "model_type \"gpt2\" is not an encoder"},
     {"bert", "\"num_attention_heads\": 3", "\"num_attention_heads\": 5",
      "is 5, which is no divisor of hidden_size, 24"},
-    {"bert", "\"hidden_act\": \"gelu\"", "\"hidden_act\": \"mish\"", "\"hidden_act\" is \"mish\""},
+    {"bert", "\"hidden_act\": \"gelu\"", "\"hidden_act\": \"laplace\"", "\"hidden_act\" is \"laplace\""},
+    {"deberta_conv", "\"conv_kernel_size\": 3", "\"conv_kernel_size\": 4", "\"conv_kernel_size\" is even"},
+    {"deberta_conv", "\"conv_kernel_size\": 3", "\"conv_kernel_size\": 5",
+     "'encoder.conv.conv.weight' has the shape [24,24,3]; expected [24,24,5]"},
+    {"deberta_conv", "\"conv_kernel_size\": 3", "\"conv_kernel_size\": 0", "encoder.conv.LayerNorm"},
+    {"deberta_conv", "\"conv_kernel_size\": 3", "\"conv_kernel_size\": -1", "\"conv_kernel_size\" is not a whole"},
+    {"deberta_conv", "\"conv_act\": \"gelu\"", "\"conv_act\": \"prelu\"", "\"conv_act\" is \"prelu\""},
+    {"deberta_conv5", "\"conv_groups\": 3", "\"conv_groups\": 5", "\"conv_groups\" is no divisor of hidden_size"},
+    {"deberta_conv5", "\"conv_groups\": 3", "\"conv_groups\": 2", "has the shape [24,8,5]; expected [24,12,5]"},
+    {"deberta", "\"position_buckets\": 16", "\"conv_kernel_size\": 3, \"position_buckets\": 16",
+     "tensor 'deberta.encoder.conv.conv.weight' is missing"},
     {"bert", "\"hidden_size\": 24", "\"hidden_size\": 48", "has the shape [40,24]; expected [40,48]"},
     {"bert", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3", "encoder.layer.2"},
     {"bert", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1", "is not in the model"},
@@ -411,8 +460,8 @@ typedef struct partial {
 static const partial partials[] = {
     {{"modernbert", "\"classifier_pooling\": \"cls\"", "\"classifier_pooling\": \"max\"", "\"classifier_pooling\""},
      HEAD},
-    {{"modernbert", "\"classifier_activation\": \"gelu\"", "\"classifier_activation\": \"mish\"",
-      "\"classifier_activation\" is \"mish\""},
+    {{"modernbert", "\"classifier_activation\": \"gelu\"", "\"classifier_activation\": \"laplace\"",
+      "\"classifier_activation\" is \"laplace\""},
      HEAD},
     {{"deberta", "\"pooler_hidden_act\": \"gelu\"", "\"pooler_hidden_act\": \"mish\"",
       "\"pooler_hidden_act\" is \"mish\""},
@@ -615,8 +664,7 @@ static bool without_frequencies(const char *name, char to[200])
     return strstr(name, "rotary_embeddings") == NULL;
 }
 
-/* ESM rotates by the frequencies of the file, which may be rounded; without them, by those of rope_theta. A packed file
- * has them too. */
+/* ESM rotates by the frequencies of the file, which may be rounded; without them, by those of rope_theta. */
 static void frequencies(void **state)
 {
     char folder[] = "/tmp/relpos-encoder-XXXXXX", path[400];
@@ -626,19 +674,11 @@ static void frequencies(void **state)
     (void)state;
     read_expected(&e, "esm");
     float *right = hidden_of(m, e.n, e.sequence);
+    rp_encoder_close(m);
     assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/esm.relpos", folder);
-    fine(rp_encoder_pack(m, path));
-    rp_encoder_close(m);
-    fine(rp_encoder_open(&m, path, NULL));
-    float *found = hidden_of(m, e.n, e.sequence);
-    assert_memory_equal(found, right, (size_t)(e.rows * width) * sizeof *right);
-    rp_encoder_close(m);
-    free(found);
-    unlink(path);
     write_renamed("esm", folder, without_frequencies);
     fine(rp_encoder_open(&m, folder, NULL));
-    found = hidden_of(m, e.n, e.sequence);
+    float *found = hidden_of(m, e.n, e.sequence);
     const double error = norm_of(found, right, e.rows * width) / norm_of(right, NULL, e.rows * width);
     assert_true(error > 1e-4 && error < 0.1);                         /* f16 rounds them by up to 1/2048 */
     assert_memory_equal(found, right, (size_t)width * sizeof *right); /* a sequence of one token */
@@ -646,7 +686,6 @@ static void frequencies(void **state)
     free(found);
     free(right);
     io_free(&e.set);
-    unlink(path);
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     unlink(path);
     snprintf(path, sizeof path, "%s/config.json", folder);
@@ -659,6 +698,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hidden_states),
         cmocka_unit_test(logits),
+        cmocka_unit_test(activations),
         cmocka_unit_test(batch_and_threads),
         cmocka_unit_test(narrow_types),
         cmocka_unit_test(arguments),

@@ -8,7 +8,8 @@
 static const char *const folders[] = {
     "tests/encoder/texts/search",     "tests/encoder/texts/labels",    "tests/encoder/texts/rank",
     "tests/encoder/texts/asymmetric", "tests/encoder/data/deberta",    "tests/encoder/data/deberta_c2p",
-    "tests/encoder/data/deberta_own", "tests/encoder/data/modernbert",
+    "tests/encoder/data/deberta_own", "tests/encoder/data/modernbert", "tests/encoder/data/deberta_conv5",
+    "tests/encoder/texts/protein",    "tests/encoder/data/esm1b",
 };
 static const char *const types[] = {"f32", "f16", "bf16", "q8", "int8"};
 enum { FOLDERS = sizeof folders / sizeof *folders, TYPES = sizeof types / sizeof *types, TOKENS = 20 };

@@ -17,9 +17,9 @@ static rp_status walk(void *model, model_visitor *visit, void *context)
 {
     layer *l = model;
     const model_part parts[] = {
-        {"qkv", {"q", "k", "v"}, 3, ROWS, COLUMNS, &l->qkv, NULL, LINEAR_F32},
-        {"bias", {"q.bias", "k.bias", "v.bias"}, 3, ROWS, 0, NULL, &l->bias, LINEAR_F32},
-        {"table", {"upper", "lower"}, 2, 2, COLUMNS, NULL, &l->table, LINEAR_F32},
+        {"qkv", {"q", "k", "v"}, 3, ROWS, COLUMNS, 0, &l->qkv, NULL, LINEAR_F32},
+        {"bias", {"q.bias", "k.bias", "v.bias"}, 3, ROWS, 0, 0, NULL, &l->bias, LINEAR_F32},
+        {"table", {"upper", "lower"}, 2, 2, COLUMNS, 0, NULL, &l->table, LINEAR_F32},
     };
     rp_status status = RP_OK;
     for (size_t n = 0; n < sizeof parts / sizeof *parts && status == RP_OK; n++)
