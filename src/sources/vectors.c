@@ -15,6 +15,65 @@ static int64_t number_of(const rpi_vectors *v, int64_t n)
     return v->skip + (v->first_of ? v->first_of[n] : n);
 }
 
+/* Return true if packing copies the numbers of the vectors: the array and the plan are f32, and the channels of a
+ * vector follow each other. */
+static bool copies(const rp_plan *plan, const rpi_pair *p, const rpi_vectors *v)
+{
+    const rpi_view *a = &p->array[v->product->array];
+    return plan->ops->real == (int)sizeof(float) && a->dtype == RP_F32 && a->stride[2] == 1 && v->product->row;
+}
+
+/* Return the channels of packed vector n from channel x on, for vectors that `copies` accepts. */
+static const float *f32_vector(const rpi_pair *p, const rpi_vectors *v, int64_t n, int64_t x)
+{
+    const rpi_view *a = &p->array[v->product->array];
+    return (const float *)a->data + rpi_index(a, p->h, v->product->row(p, number_of(v, n)), x, 0);
+}
+
+/* Prefetch m channels of packed vector n, if there is one. Vectors are often stored in reverse order, which the
+ * processor does not foresee. */
+static void fetch_f32(const rpi_pair *p, const rpi_vectors *v, int64_t n, int64_t x, int64_t m)
+{
+    if (n < v->packed)
+        for (int64_t c = 0; c < m; c += 16)
+            __builtin_prefetch(f32_vector(p, v, n, x) + c, 0, 2);
+}
+
+typedef float four __attribute__((vector_size(16)));
+typedef int32_t four_numbers __attribute__((vector_size(16)));
+#ifdef __clang__
+#define PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define PICK(a, b, ...) __builtin_shuffle(a, b, (four_numbers){__VA_ARGS__})
+#endif
+
+/* Transpose four channels of four vectors: channel c of vector i is stored at to[c * step + i]. */
+static inline void transpose_four(const float *const from[4], int64_t x, float *to, int64_t step)
+{
+    four y[4];
+    for (int i = 0; i < 4; i++)
+        memcpy(&y[i], from[i] + x, sizeof y[i]);
+    const four low = PICK(y[0], y[1], 0, 4, 1, 5), high = PICK(y[0], y[1], 2, 6, 3, 7),
+               low2 = PICK(y[2], y[3], 0, 4, 1, 5), high2 = PICK(y[2], y[3], 2, 6, 3, 7);
+    const four z[4] = {PICK(low, low2, 0, 1, 4, 5), PICK(low, low2, 2, 3, 6, 7), PICK(high, high2, 0, 1, 4, 5),
+                       PICK(high, high2, 2, 3, 6, 7)};
+    for (int c = 0; c < 4; c++)
+        memcpy(to + c * step, &z[c], sizeof z[c]);
+}
+
+/* Transpose m channels of n vectors. */
+static void transpose_f32(const float *const *from, int64_t n, int64_t m, float *to, int64_t step)
+{
+    for (int64_t i = 0; i < n; i += 4) {
+        int64_t c = 0;
+        for (; i + 4 <= n && c + 4 <= m; c += 4)
+            transpose_four(from + i, c, to + c * step + i, step);
+        for (; c < m; c++)
+            for (int64_t e = i; e < rpi_min(i + 4, n); e++)
+                to[c * step + e] = from[e][c];
+    }
+}
+
 /* Load channels [x, x+m) of the packed vectors [at, at+n). Prefetch these channels of the vectors that follow: they are
  * often stored in reverse order, which the processor does not foresee. */
 static void load_vectors(const rpi_pair *p, const rpi_vectors *vectors, int64_t at, int64_t n, int64_t x, int64_t m,
@@ -60,11 +119,22 @@ static void fill_panels(const rp_plan *plan, const rpi_pair *p, const rpi_vector
         for (int64_t x = 0; x < v->width; x += BLOCK_CHANNELS) {
             const int64_t m = rpi_min(BLOCK_CHANNELS, v->width - x);
             const int64_t there = rpi_clamp(v->packed - e, 0, n);
+            const int64_t first = at + e / nr * nr * v->width + x * nr + e % nr;
+            if (copies(plan, p, v)) {
+                static const float zeros[BLOCK_CHANNELS];
+                const float *from[BLOCK_VECTORS];
+                for (int64_t i = 0; i < n; i++) {
+                    from[i] = i < there ? f32_vector(p, v, e + i, x) : zeros;
+                    fetch_f32(p, v, e + i + BLOCK_VECTORS, x, m);
+                }
+                transpose_f32(from, n, m, (float *)to + first, nr);
+                continue;
+            }
             vector_block block;
             load_vectors(p, v, e, there, x, m, block);
             if (there < n) /* vectors past the last one are 0 */
                 memset(block[there], 0, (size_t)(n - there) * sizeof *block);
-            store_transposed(plan, block, n, m, to, at + e / nr * nr * v->width + x * nr + e % nr, nr);
+            store_transposed(plan, block, n, m, to, first, nr);
         }
     }
 }
@@ -77,6 +147,11 @@ static void fill_vector_rows(const rp_plan *plan, const rpi_pair *p, const rpi_v
         for (int64_t x = 0; x < v->width; x += BLOCK_CHANNELS) {
             const int64_t m = rpi_min(BLOCK_CHANNELS, v->width - x);
             double row[1][BLOCK_CHANNELS];
+            if (copies(plan, p, v)) {
+                fetch_f32(p, v, e + BLOCK_VECTORS, x, m);
+                memcpy((float *)to + at + e * wide + x, f32_vector(p, v, e, x), (size_t)m * sizeof(float));
+                continue;
+            }
             load_vectors(p, v, e, 1, x, m, row);
             for (int64_t c = 0; c < m; c++)
                 rpi_put_real(plan, to, at + e * wide + x + c, row[0][c]);
