@@ -103,6 +103,7 @@ static void expect_each_too_large(const rp_desc *desc, rp_tensors *t, int wanted
     const int64_t one[4] = {1, 1, 1, d.dim_k}, dout[4] = {d.batch, d.heads, d.len_q, d.dim_k};
     rp_row row = {.weights = weights};
     rp_grads g = rp_grads_init();
+    rp_tangents x = rp_tangents_init();
     d.isa = isa;
     good(rp_plan_create(&plan, &d));
     expect_too_large(rp_attend_row(plan, t, 0, 0, 0, &row), "rp_attend_row", isa);
@@ -110,6 +111,8 @@ static void expect_each_too_large(const rp_desc *desc, rp_tensors *t, int wanted
         t->lse = rp_array_of(lse, RP_F32, 3, one);
         expect_too_large(rp_attend(plan, t, NULL), "rp_attend", isa);
         t->lse.data = NULL;
+        x.lse = rp_array_of(lse, RP_F32, 3, one);
+        expect_too_large(rp_jvp(plan, t, &x), "rp_jvp", isa);
         const rp_array b = rp_array_of(bound, RP_F64, 4, one);
         expect_too_large(rp_error_bound(plan, t, &b), "rp_error_bound", isa);
     }
@@ -119,11 +122,13 @@ static void expect_each_too_large(const rp_desc *desc, rp_tensors *t, int wanted
     if (wanted >= 0) {
         g.term[0][wanted] = rp_array_of(gradient, RP_F32, t->term[0][wanted].ndim, t->term[0][wanted].shape);
         expect_too_large(rp_backward(plan, t, &g, NULL), "rp_backward", isa);
+        expect_too_large(rp_hvp(plan, t, &x, &g), "rp_hvp", isa);
         g.term[0][wanted] = rp_array_of(gradient_bound, RP_F64, t->term[0][wanted].ndim, t->term[0][wanted].shape);
         expect_too_large(rp_gradient_bound(plan, t, &g), "rp_gradient_bound", isa);
     } else {
         g.dq = rp_array_of(gradient, RP_F32, 4, one);
         expect_too_large(rp_backward(plan, t, &g, NULL), "rp_backward", isa);
+        expect_too_large(rp_hvp(plan, t, &x, &g), "rp_hvp", isa);
         g.dq = rp_array_of(gradient_bound, RP_F64, 4, one);
         expect_too_large(rp_gradient_bound(plan, t, &g), "rp_gradient_bound", isa);
     }
