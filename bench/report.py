@@ -34,7 +34,7 @@ EXTRA = {"dense": (1, 2, "4 bytes are read; backward 4 are read, and 4 of the gr
          "axialkey,grid=64x64": (8, 24, "two lookups, in the products with rows and with columns of the grid"),
          "fire,c=1,L=512,width=32": (2, 4, "the segments of the network, found by bisection for each row and tile"),
          "xl": (166, 498, ""), "real,max_distance=64": (1, 2, "one lookup in a list; backward one addition to it"),
-         "deberta,span=256": (32, 96, "pairs with one vector share products; those with keys are moved to the diagonals")}
+         "deberta,span=256": (32, 96, "pairs with one vector share products; those with keys move to the diagonals")}
 PASSES = {"fwd": "forward", "fwdbwd": "forward and backward"}
 
 
