@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "checkpoint/values.h"
 #include "encoder/encoder.h"
+#include "io/io.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -180,19 +181,51 @@ static void read_windows(model_reader *r, encoder_config *c)
     c->window = model_integer(r, "local_attention", 128, 0, MODEL_MAX_SIZE) / 2;
 }
 
+/* Refuse an object that has a key other than those `known`. */
+static void check_members(model_reader *r, const char *object, const json_t *v, const char *const known[3])
+{
+    const char *key;
+    json_t *value;
+    char why[160], safe[64];
+    if (v != NULL && !json_is_object(v))
+        model_fault(r, object, "is not an object");
+    json_object_foreach((json_t *)(uintptr_t)v, key, value)
+    {
+        bool found = false;
+        for (int k = 0; k < 3 && !found; k++)
+            found = known[k] != NULL && strcmp(key, known[k]) == 0;
+        snprintf(why, sizeof why, "has the key \"%s\", which is not supported (use a model without it)",
+                 io_safe(safe, sizeof safe, key));
+        if (!found)
+            model_fault(r, object, why);
+    }
+}
+
 /* Read the base of a kind of layer: rope_parameters.KIND.rope_theta, or the older key. */
 static double read_theta(model_reader *r, const char *kind, const char *key, double fallback)
 {
+    static const char *const known[] = {"rope_theta", "rope_type", "type"}; /* type: the older name of rope_type */
     const json_t *one = json_object_get(model_value(r, "rope_parameters"), kind);
-    model_reader inner = {one, r->path, r->kind, NULL, RP_OK};
-    const char *type = one != NULL ? model_string(&inner, "rope_type", "default") : "default";
-    if (strcmp(type, "default") != 0)
-        model_fault(&inner, "rope_type", "is not \"default\", the only one that is supported");
+    model_reader inner = {one, r->path, r->kind, NULL, r->status};
+    check_members(&inner, kind, one, known);
+    for (int k = 1; k < 3; k++)
+        if (strcmp(model_string(&inner, known[k], "default"), "default") != 0)
+            model_fault(&inner, known[k], "is not \"default\", the only one that is supported");
+    r->status = inner.status;
     const double old = model_number(r, key, fallback, 1, 1e12);
-    const double theta = one != NULL ? model_number(&inner, "rope_theta", old, 1, 1e12) : old;
-    if (r->status == RP_OK)
-        r->status = inner.status;
+    inner.status = r->status;
+    const double theta = model_number(&inner, "rope_theta", old, 1, 1e12);
+    r->status = inner.status;
     return theta;
+}
+
+/* Read the bases of both kinds of layers. */
+static void read_thetas(model_reader *r, encoder_config *c)
+{
+    static const char *const kinds[] = {"full_attention", "sliding_attention", NULL};
+    check_members(r, "rope_parameters", model_value(r, "rope_parameters"), kinds);
+    c->theta[0] = read_theta(r, kinds[0], "global_rope_theta", 160000);
+    c->theta[1] = read_theta(r, kinds[1], "local_rope_theta", 10000);
 }
 
 void encoder_read_modernbert(model_reader *r, encoder_config *c)
@@ -201,8 +234,7 @@ void encoder_read_modernbert(model_reader *r, encoder_config *c)
     c->attention_bias = model_boolean(r, "attention_bias", false);
     c->feed_bias = model_boolean(r, "mlp_bias", false);
     c->head_bias = model_boolean(r, "classifier_bias", false);
-    c->theta[0] = read_theta(r, "full_attention", "global_rope_theta", 160000);
-    c->theta[1] = read_theta(r, "sliding_attention", "local_rope_theta", 10000);
+    read_thetas(r, c);
     read_windows(r, c);
     if (c->labels == 0 || r->status != RP_OK)
         return;

@@ -203,6 +203,26 @@ def test_hidden_states_are_those_of_transformers(name):
             np.testing.assert_allclose(vectors, [one.astype(np.float64).mean(0) for one in hidden], atol=1e-6)
 
 
+@pytest.mark.parametrize("name, keys", [
+    ("modernbert", {"rope_parameters": {"full_attention": {"rope_theta": 50.0}}}),
+    ("modernbert", {"rope_parameters": {"full_attention": {}, "sliding_attention": {"type": "default"}},
+                    "global_rope_theta": 40.0, "local_rope_theta": 30.0}),
+    ("modernbert", {"rope_parameters": None, "global_rope_theta": 40.0, "local_rope_theta": 30.0})])
+def test_other_configurations_are_those_of_transformers(name, keys, tmp_path):
+    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
+    want = arrays_of(PLAIN / name)
+    folder, ids = with_config(PLAIN / name, tmp_path / "m", **keys), want["tokens"][want["lengths"].cumsum()[-2]:]
+    config = transformers.AutoConfig.from_pretrained(str(folder))
+    peer = transformers.AutoModel.from_pretrained(str(folder), config=config, attn_implementation="eager",
+                                                  dtype=torch.float64).eval()
+    with torch.no_grad():
+        there = peer(input_ids=torch.tensor(ids[None].astype(np.int64))).last_hidden_state[0].numpy()
+    with relpos.Encoder(folder, type="f32") as model, relpos.Encoder(PLAIN / name, type="f32") as plain:
+        got, usual = (one.encode(tokens=ids, output_value="token_embeddings") for one in (model, plain))
+        close_to(got, there, want["hidden_error"][0])
+        assert np.abs(got - usual).max() > 1e-3
+
+
 # ---------------------------------------------------------------------------------------------- labels and scores
 
 def test_labels_are_those_of_transformers(models):
@@ -235,7 +255,7 @@ def test_classify_returns_what_the_pipeline_returns(models):
 
 
 def with_config(name, folder, **keys):
-    """Copy a model, with other keys in its config.json."""
+    """Copy a model, a name in DATA or a folder, with other keys in its config.json."""
     shutil.copytree(DATA / name, folder)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, **keys}))

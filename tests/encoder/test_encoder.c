@@ -388,6 +388,17 @@ static const change changes[] = {
     {"esm", "\"emb_layer_norm_before\": false", "\"emb_layer_norm_before\": true", "embeddings.layer_norm.weight"},
     {"esm", "\"num_attention_heads\": 3", "\"num_attention_heads\": 8", "heads of an odd width"},
     {"modernbert", "\"rope_type\": \"default\"", "\"rope_type\": \"yarn\"", "\"rope_type\" is not \"default\""},
+    {"modernbert", "\"rope_type\": \"default\"", "\"type\": \"linear\"", "\"type\" is not \"default\""},
+    {"modernbert", "\"rope_type\": \"default\"", "\"type\": \"default\", \"factor\": 4",
+     "\"full_attention\" has the key \"factor\", which is not supported"},
+    {"modernbert", "\"rope_type\": \"default\"", "\"partial_rotary_factor\": 0.5", "the key \"partial_rotary_factor\""},
+    {"modernbert", "\"full_attention\": {", "\"other_attention\": {",
+     "\"rope_parameters\" has the key \"other_attention\", which is not supported"},
+    {"modernbert", "\"full_attention\": {", "\"rope_theta\": 5000, \"full_attention\": {", "the key \"rope_theta\""},
+    {"modernbert", "\"rope_parameters\": {", "\"rope_parameters\": {\"full_attention\": 7}, \"global_rope_theta\": {",
+     "\"full_attention\" is not an object"},
+    {"modernbert", "\"rope_parameters\": {", "\"rope_parameters\": [], \"global_rope_theta\": {",
+     "\"rope_parameters\" is not an object"},
     {"modernbert", "\"full_attention\",\n", "\"other\",\n", "\"layer_types\""},
 };
 
