@@ -14,6 +14,8 @@ static int make_term(const rp_encoder *m, bool local, rp_term *term)
         term->bidirectional = 1;
         return 1;
     case ENCODER_DEBERTA:
+        if (!c->c2p && !c->p2c)
+            return 0;
         *term = rp_term_init(RP_TERM_DEBERTA);
         term->buckets = c->buckets;
         term->span = c->span;

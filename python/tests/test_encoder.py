@@ -204,6 +204,8 @@ def test_hidden_states_are_those_of_transformers(name):
 
 
 @pytest.mark.parametrize("name, keys", [
+    ("deberta", {"pos_att_type": []}), ("deberta", {"pos_att_type": None}), ("deberta", {"pos_att_type": ["p2c"]}),
+    ("deberta", {"pos_att_type": "c2p"}), ("deberta_conv", {"pos_att_type": ""}),
     ("modernbert", {"rope_parameters": {"full_attention": {"rope_theta": 50.0}}}),
     ("modernbert", {"rope_parameters": {"full_attention": {}, "sliding_attention": {"type": "default"}},
                     "global_rope_theta": 40.0, "local_rope_theta": 30.0}),
