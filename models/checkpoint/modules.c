@@ -12,6 +12,7 @@
 #include <string.h>
 
 enum { MAX_MODULES = 16 };
+#define REMOVE "remove modules.json to use the Transformer alone"
 
 typedef float pool_column(const float *x, int64_t d, int64_t first, int64_t n);
 
@@ -161,7 +162,7 @@ static rp_status check_keys(const model_reading *r, key_file file, const char *f
                              .n = sizeof key_rows / sizeof *key_rows,
                              .file = (int)file,
                              .also = (int)file,
-                             .advice = "remove modules.json to get hidden states only"};
+                             .advice = REMOVE};
     char *path = model_join(folder, name);
     const rp_status status = path != NULL ? model_check_keys(r->notes, &keys, path, root, NULL) : model_no_memory();
     free(path);
@@ -170,8 +171,7 @@ static rp_status check_keys(const model_reading *r, key_file file, const char *f
 
 static rp_status not_supported(const char *folder, const char *file, const char *what)
 {
-    return model_fail(RP_E_UNSUPPORTED, "%s/%s: %s is not supported (remove modules.json to get hidden states only)",
-                      folder, file, what);
+    return model_fail(RP_E_UNSUPPORTED, "%s/%s: %s is not supported (" REMOVE ")", folder, file, what);
 }
 
 /* ------------------------------------------------------------------------------------------------ modules */
@@ -415,22 +415,21 @@ rp_status model_modules_find(model_modules **made, model_files *files, const cha
     if (n < 2 || n > MAX_MODULES || strcmp(type_of(json_array_get(list, 0)), "Transformer") != 0)
         return model_fail(RP_E_UNSUPPORTED,
                           "%s/modules.json: it must list 2 to %d modules, the first a Transformer "
-                          "(remove modules.json to get hidden states only)",
+                          "(" REMOVE ")",
                           folder, MAX_MODULES);
     return path_of(json_array_get(list, 0), folder, inner);
 }
 
 /* ------------------------------------------------------------------------------------------------ texts */
 
-/* Find the longest source, as sentence-transformers does: max_seq_length, or model_max_length of the tokenizer and
- * max_position_embeddings of the model. The file of the former may have the name of another kind of model. */
-static rp_status read_limit(model_modules *s, const model_reading *r, const char *inner)
+/* Read max_seq_length; *n is -1 if there is none. Its file may have the name of another kind of model. */
+static rp_status read_max_length(const model_reading *r, const char *inner, int64_t *n)
 {
     static const char *const names[] = {"sentence_bert_config.json",       "sentence_roberta_config.json",
                                         "sentence_distilbert_config.json", "sentence_camembert_config.json",
                                         "sentence_albert_config.json",     "sentence_xlm-roberta_config.json",
                                         "sentence_xlnet_config.json"};
-    json_t *config = NULL, *tokenizer = NULL;
+    json_t *config = NULL;
     rp_status status = RP_OK;
     size_t k = 0;
     for (; k < sizeof names / sizeof *names && status == RP_OK && json_object_size(config) == 0; k++) {
@@ -440,33 +439,51 @@ static rp_status read_limit(model_modules *s, const model_reading *r, const char
     const char *name = names[k - 1];
     if (status == RP_OK && !r->scores)
         status = check_keys(r, TRANSFORMER, inner, name, config);
-    int64_t n = size_of(config, "max_seq_length");
-    if (status == RP_OK && n < 0 && has_key(config, "max_seq_length"))
+    *n = size_of(config, "max_seq_length");
+    if (status == RP_OK && *n < 0 && has_key(config, "max_seq_length"))
         status = not_supported(inner, name, "a max_seq_length that is not an integer above 0");
+    json_decref(config);
+    return status;
+}
+
+/* Find the longest source, as sentence-transformers does: max_seq_length, which it reads if there is a modules.json, or
+ * model_max_length of the tokenizer and max_position_embeddings of the model. */
+static rp_status read_limit(model_modules *s, const model_reading *r, const char *inner, bool has_modules)
+{
+    json_t *tokenizer = NULL;
+    int64_t n = -1;
+    rp_status status = has_modules ? read_max_length(r, inner, &n) : RP_OK;
     if (status == RP_OK)
         status = read_json(r->files, inner, "tokenizer_config.json", &tokenizer);
     if (status == RP_OK && !is_text(tokenizer, "truncation_side", "right"))
-        status = not_supported(inner, "tokenizer_config.json", "a truncation_side other than right");
+        status = model_fail(RP_E_UNSUPPORTED,
+                            "%s/tokenizer_config.json: \"truncation_side\" is not \"right\", the only one that is "
+                            "supported (change it to \"right\" to keep the beginning of long texts)",
+                            inner);
     if (n < 0) {
         n = size_of(tokenizer, has_key(tokenizer, "model_max_length") ? "model_max_length" : "max_len");
         if (r->max_positions > 0 && (n < 0 || n > r->max_positions))
             n = r->max_positions;
     }
     s->tokens = n > 0 ? n : 0;
-    json_decref(config);
     json_decref(tokenizer);
     return status;
 }
 
 rp_status model_modules_default(model_modules **made, const char *mode, const model_reading *r, const char *folder)
 {
-    const rp_status status = make(made, NULL);
+    json_t *list = NULL; /* a CrossEncoder may have a modules.json, whose only module is the Transformer */
+    rp_status status = make(made, NULL);
     if (status != RP_OK)
         return status;
     (*made)->width = (*made)->kept = r->width;
     if (!add_kind(*made, strcmp(mode, "last") == 0 ? "lasttoken" : mode))
         return model_fail(RP_E_ARG, "\"%s\" is no kind of pooling (use mean, cls or last)", mode);
-    return read_limit(*made, r, folder);
+    status = read_json(r->files, folder, "modules.json", &list);
+    if (status == RP_OK)
+        status = read_limit(*made, r, folder, list != NULL);
+    json_decref(list);
+    return status;
 }
 
 uint64_t model_modules_checksum(const model_modules *s, uint64_t sum)
@@ -531,7 +548,7 @@ rp_status model_modules_read(model_modules *s, const model_reading *r, const cha
     for (size_t k = 1; k < json_array_size(s->list) && status == RP_OK; k++)
         status = read_module(s, r, folder, k);
     if (status == RP_OK)
-        status = read_limit(s, r, inner);
+        status = read_limit(s, r, inner, true);
     return status == RP_OK ? read_about(s, r, folder) : status;
 }
 

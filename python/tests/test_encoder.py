@@ -465,6 +465,44 @@ def test_results_are_those_of_sentence_transformers(models):
                     16 * error)
 
 
+@pytest.mark.parametrize("modules", [True, False])
+@pytest.mark.parametrize("limit", [{"max_seq_length": 7}, {"max_seq_length": -3}, {"do_lower_case": True}, {}])
+def test_sentence_bert_config_counts_only_with_modules_json(modules, limit, tmp_path):
+    library = pytest.importorskip("sentence_transformers")
+    texts = ["the cat sleeps on monday " * n for n in (1, 2, 9)]
+    folder = with_config("search", tmp_path / "m")
+    (folder / "sentence_bert_config.json").unlink()
+    (folder / "sentence_bert_config.json").write_text(json.dumps(limit))
+    if not modules:
+        (folder / "modules.json").unlink()
+    elif limit not in ({"max_seq_length": 7}, {}):
+        with pytest.raises(ValueError, match="remove modules.json to use the Transformer alone"):
+            relpos.Encoder(folder)
+        return
+    there = library.SentenceTransformer(str(folder), device="cpu").float()
+    with relpos.Encoder(folder, type="f32") as model:
+        assert model.max_seq_length == (7 if modules and limit else there.max_seq_length)
+        np.testing.assert_allclose(model.encode(texts), there.encode(texts), atol=1e-5)
+
+
+@pytest.mark.parametrize("saved", ["by CrossEncoder.save", "with its own modules.json removed", "by transformers"])
+def test_the_longest_pair_is_that_of_a_cross_encoder(saved, tmp_path):
+    library = pytest.importorskip("sentence_transformers")
+    folder = with_config("rank", tmp_path / "m")
+    if saved != "by transformers":
+        library.CrossEncoder(str(folder), device="cpu", max_length=9).save(str(tmp_path / "saved"))
+        folder = tmp_path / "saved"
+    if saved == "with its own modules.json removed":
+        (folder / "modules.json").unlink()
+    limits = folder / "sentence_bert_config.json"
+    limits.write_text(json.dumps((json.loads(limits.read_text()) if limits.exists() else {}) | {"max_seq_length": 7}))
+    pairs = [("the cat", "a dog sleeps on monday " * n) for n in (1, 3, 9)]
+    peer = library.CrossEncoder(str(folder), device="cpu")
+    peer.model.float()
+    with relpos.Encoder(folder, type="f32") as model:
+        np.testing.assert_allclose(model.predict(pairs), peer.predict(pairs), atol=1e-5)
+
+
 # ---------------------------------------------------------------------------------------------- the program
 
 @pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "q8", "int8"])
