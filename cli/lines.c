@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,7 +21,50 @@ int cli_check_output(const char *option, const char *path)
                      option, io_safe(safe, sizeof safe, path), strerror(errno));
 }
 
-int cli_lines_open(cli_lines *l, const char *path, const char *text)
+bool cli_has_suffix(const char *path, const char *suffixes)
+{
+    const size_t n = strlen(path);
+    for (size_t k; *suffixes != 0; suffixes += k + (suffixes[k] == ' ')) {
+        k = strcspn(suffixes, " ");
+        if (n >= k && strncasecmp(path + n - k, suffixes, k) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Refuse a file whose lines are no texts, by its suffix. */
+static int check_suffix(const char *path, bool records)
+{
+    static const struct {
+        const char *suffixes, *what;
+    } others[] = {
+        {".jsonl .csv",
+         "its suffix says that it has records, but this command reads lines (write the texts alone, one on "
+         "each line of a file .txt)"}, /* the first: not for records */
+        {".fasta .fa .faa .fas .fna .ffn .fasta.gz .fa.gz .faa.gz .fas.gz .fna.gz .ffn.gz",
+         "it has the suffix of FASTA, whose headers are no texts (relpos proteins computes proteins; for another "
+         "command, write each sequence on one line of a file .txt)"},
+        {".gz .bgz .bz2 .xz .lzma .zst .lz4 .br .z", "its suffix says that it is compressed (decompress it)"},
+        {".zip .tar .tgz .tbz2 .txz .7z .rar", "its suffix says that it is an archive (extract its files)"},
+        {".json .geojson .ipynb", "its suffix says that it is one JSON document (write one object on each line "
+                                  "of a file .jsonl, as jq -c '.[] | {text: .}' does for an array of texts)"},
+        {".ndjson .ldjson", "the suffix of JSON lines is .jsonl here (rename it)"},
+        {".tab", "the suffix of tables with tabs is .tsv here (rename it)"},
+        {".parquet .arrow .feather .avro .orc .xlsx .xlsm .xls .ods .sqlite .db",
+         "its suffix says that it is a table that is not text (export it as .csv)"},
+        {".npz .npy .safetensors .h5 .hdf5 .pt .pth .pkl .pickle .mat .gguf .relpos",
+         "its suffix says that it has arrays or a model (give a file of texts)"},
+        {".pdf .doc .docx .odt .rtf .epub .ppt .pptx .odp",
+         "its suffix says that it is a document (export it as .txt)"},
+    };
+    char safe[160];
+    for (size_t k = records; k < sizeof others / sizeof *others; k++)
+        if (cli_has_suffix(path, others[k].suffixes))
+            return cli_error(CLI_USAGE, "%s: %s", io_safe(safe, sizeof safe, path), others[k].what);
+    return CLI_OK;
+}
+
+int cli_lines_open(cli_lines *l, const char *path, const char *text, bool records)
 {
     char safe[160];
     *l = (cli_lines){.text = text, .file = text != NULL ? NULL : stdin};
@@ -28,6 +72,9 @@ int cli_lines_open(cli_lines *l, const char *path, const char *text)
         return cli_error(CLI_USAGE, "--text: a file of lines was given too (give only one of them)");
     if (path == NULL || strcmp(path, "-") == 0)
         return CLI_OK;
+    l->file = NULL;
+    if (check_suffix(path, records) != CLI_OK)
+        return CLI_USAGE;
     l->file = fopen(path, "re");
     if (l->file == NULL)
         return cli_error(

@@ -20,7 +20,11 @@ typedef struct cli_lines {
     double begin;     /* bytes read before the work began */
 } cli_lines;
 
-int cli_lines_open(cli_lines *l, const char *path, const char *text);
+/* Return true if a path ends with one of these suffixes, which have spaces between them; case does not matter. */
+bool cli_has_suffix(const char *path, const char *suffixes);
+/* Open a file (NULL or "-": standard input), or `text`, which is the only line. A suffix of files whose lines are no
+ * texts is refused; records: but not one of JSON lines and of tables. */
+int cli_lines_open(cli_lines *l, const char *path, const char *text, bool records);
 /* Read the next line, without its "\n" or "\r\n", or a byte order mark before the first. *length is -1 after the last
  * line. Ctrl-C and UTF-16 are errors. */
 int cli_lines_next(cli_lines *l, const char **line, int64_t *length);

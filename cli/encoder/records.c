@@ -14,12 +14,6 @@ static int no_memory(const cli_records *r)
                      (long long)r->lines.number);
 }
 
-static bool has_suffix(const char *path, const char *suffix)
-{
-    const size_t n = strlen(path), k = strlen(suffix);
-    return n >= k && strcmp(path + n - k, suffix) == 0;
-}
-
 /* Set *value to a copy of the text, ended by a null byte. */
 static bool keep(char **value, const char *text, size_t bytes)
 {
@@ -222,14 +216,14 @@ static int next_row(cli_records *r, cli_record *record)
 int cli_records_open(cli_records *r, const char *path, const char *text)
 {
     const char *name = path != NULL ? path : "";
-    r->format = has_suffix(name, ".jsonl") ? CLI_JSON_LINES
-                : has_suffix(name, ".csv") ? CLI_COMMAS
-                : has_suffix(name, ".tsv") ? CLI_TABS
-                                           : CLI_LINES;
-    if (r->format == CLI_LINES && (r->column != NULL || r->pair != NULL))
+    r->format = cli_has_suffix(name, ".jsonl") ? CLI_JSON_LINES
+                : cli_has_suffix(name, ".csv") ? CLI_COMMAS
+                : cli_has_suffix(name, ".tsv") ? CLI_TABS
+                                               : CLI_LINES;
+    const int code = cli_lines_open(&r->lines, path, text, true);
+    if (code == CLI_OK && r->format == CLI_LINES && (r->column != NULL || r->pair != NULL))
         return cli_error(CLI_USAGE, "%s: a file of lines has no columns (give a file .jsonl, .csv or .tsv)",
                          r->column != NULL ? "--column" : "--pair");
-    const int code = cli_lines_open(&r->lines, path, text);
     return code == CLI_OK && r->format >= CLI_COMMAS ? read_header(r) : code;
 }
 

@@ -171,7 +171,7 @@ int cli_t5_begin(cli_t5_common *c, cli_lines *l, const char *model, const char *
 {
     int code = output != NULL ? cli_check_output("-o", output) : CLI_OK;
     if (code == CLI_OK && cli_team_rank() == 0)
-        code = cli_lines_open(l, lines, text);
+        code = cli_lines_open(l, lines, text, c->tokens);
     if (code == CLI_OK)
         code = cli_t5_open(c, model);
     if (code == CLI_OK)

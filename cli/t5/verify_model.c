@@ -172,7 +172,7 @@ static int read_lines(const request *r, outcome *o)
         }
         return code;
     }
-    code = cli_lines_open(&l, r->lines, r->text);
+    code = cli_lines_open(&l, r->lines, r->text, r->common.tokens);
     while (code == CLI_OK) {
         code = cli_lines_next(&l, &line, &length);
         if (code != CLI_OK || length < 0)

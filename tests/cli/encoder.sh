@@ -339,6 +339,35 @@ open(sys.argv[2], "wb").write(struct.pack("<Q", len(text)) + text + data[8 + siz
 PY
 refused 1 'its weights are int4, a type that encoders do not have' embed "$T/made/int4.relpos" "$T/lines.txt" -o "$T/kept/v.npz"
 
+# the suffix decides the format, whatever its case; lines of other formats are no texts
+for suffix in csv tsv; do
+    upper=$(echo $suffix | tr a-z A-Z)
+    cp "$T/table.$suffix" "$T/TABLE.$upper"
+    ok embed $data/search "$T/TABLE.$upper" --column title --type f32 -o "$T/made/v.jsonl"
+    close "a table .$upper" $data/search/expected.json vectors "$T/made/v.jsonl"
+done
+cp "$T/texts.jsonl" "$T/TEXTS.JsonL"
+ok embed $data/search "$T/TEXTS.JsonL" --type f32 -o "$T/made/v.jsonl"
+close 'a file .JsonL' $data/search/expected.json vectors "$T/made/v.jsonl"
+for suffix in txt md log text py 2024; do
+    cp "$T/lines.txt" "$T/as.$suffix"
+    ok embed $data/search "$T/as.$suffix" --type f32 -o "$T/made/v.jsonl"
+    close "lines in a file .$suffix" $data/search/expected.json vectors "$T/made/v.jsonl"
+done
+for wrong in 'json:one JSON document .*\.jsonl' 'JSON:one JSON document' 'ndjson:rename it' 'csv.gz:compressed' 'txt.XZ:compressed' \
+    'zst:compressed' 'bz2:compressed' 'zip:archive' 'tar:archive' 'parquet:export it as \.csv' 'xlsx:export it as \.csv' 'npz:arrays' \
+    'safetensors:arrays' 'pdf:export it as \.txt' 'fasta:relpos proteins' 'FA:relpos proteins' 'faa:relpos proteins' \
+    'fasta.gz:relpos proteins' 'tab:rename it'; do
+    cp "$T/lines.txt" "$T/other.${wrong%%:*}"
+    refused 2 "other.${wrong%%:*}: .*${wrong#*:}" embed $data/search "$T/other.${wrong%%:*}" -o "$T/kept/v.npz"
+    refused 2 "other.${wrong%%:*}: .*${wrong#*:}" classify $data/labels "$T/other.${wrong%%:*}" --column title
+    refused 2 "other.${wrong%%:*}: .*${wrong#*:}" rerank $data/rank "$T/other.${wrong%%:*}" --query a
+    refused 2 "other.${wrong%%:*}: .*${wrong#*:}" embed tests/t5/sentence/new "$T/other.${wrong%%:*}" -o "$T/kept/v.npz"
+done
+for file in texts.jsonl TABLE.CSV; do
+    refused 2 "$file: .* this command reads lines" embed tests/t5/sentence/new "$T/$file" -o "$T/kept/v.npz"
+done
+
 # refusals
 refused 2 'embed: no model was given' embed
 refused 2 'no output file was given' embed $data/search "$T/lines.txt"
