@@ -215,7 +215,8 @@ RP_API rp_status rp_encoder_logits(const rp_encoder *model, int64_t n, const rp_
 
 /* Classify texts or pairs: rp_encoder_tokenize with max_tokens = vector_tokens and rp_encoder_logits, then sigmoid if
  * there is one label or problem_type of config.json is multi_label_classification, otherwise softmax over the labels.
- * If problem_type is regression, scores are the logits.
+ * If problem_type is regression, scores are the logits. An empty second text is none, as in the text-classification
+ * pipeline of transformers; rp_encoder_rerank scores it, as CrossEncoder does.
  *
  * Shapes   scores [n, labels]
  * Progress as in rp_encoder_hidden.

@@ -139,12 +139,31 @@ static rp_status logits_of(const rp_encoder *m, int64_t n, const rp_encoder_text
     return run(&(call){m, NULL, 0, logits, m->config.labels, logits_batch}, n, texts, progress, context);
 }
 
+/* As logits_of, but an empty second text is none, as for the tokenizers of transformers when they get one pair. */
+static rp_status logits_of_texts(const rp_encoder *m, int64_t n, const rp_encoder_text *texts, float *logits,
+                                 rp_progress *progress, void *context)
+{
+    rp_status status = encoder_check_text(m, n, texts);
+    if (status != RP_OK || n == 0)
+        return status;
+    rp_encoder_text *made = malloc((size_t)n * sizeof *made);
+    if (made == NULL)
+        return encoder_no_memory();
+    memcpy(made, texts, (size_t)n * sizeof *made);
+    for (int64_t k = 0; k < n; k++)
+        if (made[k].pair != NULL && (made[k].pair_bytes == 0 || (made[k].pair_bytes < 0 && made[k].pair[0] == 0)))
+            made[k].pair = NULL;
+    status = logits_of(m, n, made, logits, progress, context);
+    free(made);
+    return status;
+}
+
 rp_status rp_encoder_classify(const rp_encoder *m, int64_t n, const rp_encoder_text *texts, float *scores,
                               rp_progress *progress, void *context)
 {
     rp_status status = encoder_need_head(m);
     if (status == RP_OK)
-        status = logits_of(m, n, texts, scores, progress, context);
+        status = logits_of_texts(m, n, texts, scores, progress, context);
     if (status != RP_OK)
         return status;
     const int64_t labels = m->config.labels;

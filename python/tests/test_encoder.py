@@ -247,7 +247,8 @@ def test_classify_returns_what_the_pipeline_returns(models):
     pipeline = transformers.pipeline("text-classification", str(DATA / "labels"), device="cpu", dtype="float32")
     texts, pair = expected("labels")["texts"], {"text": "The cat sleeps.", "text_pair": "where is the dog?"}
     model = models["labels"]
-    for inputs in (texts[0], texts, [texts[0]], pair, [pair, pair], [pair], {"text": texts[0]}):
+    for inputs in (texts[0], texts, [texts[0]], pair, [pair, pair], [pair], {"text": texts[0]},
+                   {"text": texts[0], "text_pair": ""}, {"text": "", "text_pair": "a"}, {"text": "", "text_pair": ""}):
         for options in ({}, {"top_k": 1}, {"top_k": None}, {"top_k": 2}):
             want, got = pipeline(inputs, truncation=True, max_length=30, **options), model.classify(inputs, **options)
             assert same(got, want, 8 * expected("labels")["error"]), (inputs, options)
@@ -370,7 +371,7 @@ def test_scores_with_an_activation_function(models):
     scores = models["rank"].predict([("dog", "the"), ("dog", "")], activation_fn=torch.nn.Identity())
     ranked = models["rank"].rank("dog", ["the", ""], activation_fn=torch.nn.Identity())
     assert [one["score"] for one in ranked] == sorted(scores.tolist(), reverse=True)
-    pairs = [["where is the cat", "The cat sleeps."], ["dog", ""]]
+    pairs = [["where is the cat", "The cat sleeps."], ["dog", "the"]]
     model = models["labels"]
     scores = model.predict(pairs, activation_fn=torch.nn.Identity(), apply_softmax=True)
     every = [dict((one["label"], one["score"]) for one in row) for row in model.classify(pairs, top_k=None)]

@@ -131,6 +131,18 @@ same 'pairs of JSON lines' "$T/scores" "$T/scores2"
 check 'the best three, in order' "3 sorted" "$(wc -l <"$T/top") $(cut -f1 "$T/top" | sort -c -g -r 2>/dev/null && echo sorted)"
 check 'a table with quotes and line breaks' 2 "$("$program" classify $data/labels "$T/many.csv" --column title | wc -l)"
 
+# an empty second text is none in classify, and a text in rerank
+printf 'the cat\t\n' >"$T/empty.txt"
+printf '{"text": "the cat", "pair": ""}\n' >"$T/empty.jsonl"
+printf 'text,pair\nthe cat,\n' >"$T/empty.csv"
+"$program" classify $data/labels --text 'the cat' --all >"$T/alone"
+for file in empty.txt empty.jsonl empty.csv; do
+    "$program" classify $data/labels "$T/$file" --pairs --all >"$T/out"
+    same "an empty second text in $file" "$T/alone" "$T/out"
+    "$program" rerank $data/rank "$T/$file" --type f32 >"$T/out"
+    check 'CrossEncoder.predict gives 0.3045 in f16' 0.304 "$(cut -c 1-5 "$T/out")"
+done
+
 # the commands of docs/encoders.md
 ok embed $data/search --text 'The cat sleeps.' -o "$T/made/cat.npz"
 printf 'The cat sleeps.\nStocks fell.\n' >"$T/two"

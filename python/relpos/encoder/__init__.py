@@ -130,7 +130,8 @@ class Encoder(_models.Model):
     def classify(self, inputs, *, top_k="", batch_size=32, progress=None):
         """Classify texts, or pairs of texts, as the text-classification pipeline of transformers does.
 
-        inputs      a str, a pair, or a list of these. A pair is a tuple of two str, or a dict {"text", "text_pair"}
+        inputs      a str, a pair, or a list of these. A pair is a tuple of two str, or a dict {"text", "text_pair"};
+                    an empty second text is none, as in the pipeline
         top_k       return this number of labels for each text, best first; None: all; default: one
         batch_size  has no effect: results do not depend on it
         progress    as in `relpos.attention`
