@@ -136,6 +136,22 @@ int cli_lines_next(cli_lines *l, const char **line, int64_t *length)
     return check_encoding(l, n);
 }
 
+int cli_check_utf8(const char *option, int64_t line, const char *text, int64_t n)
+{
+    const size_t size = n < 0 ? strlen(text) : (size_t)n;
+    char number[32];
+    size_t at = 0;
+    for (size_t k; at < size && (k = io_utf8((const unsigned char *)text + at, size - at)) > 0;)
+        at += k;
+    if (at == size)
+        return CLI_OK;
+    snprintf(number, sizeof number, "line %lld", (long long)line);
+    return cli_error(CLI_FAILED,
+                     "%s: byte %lld, which is %02X, is not UTF-8 (convert the text, such as with iconv -f "
+                     "WINDOWS-1252 -t UTF-8)",
+                     line > 0 ? number : option, (long long)at + 1, (unsigned char)text[at]);
+}
+
 void cli_show_lines(cli_progress *p, const cli_lines *l, FILE *to)
 {
     const int out = fileno(to); /* -1 for a memory stream */

@@ -29,6 +29,9 @@ int cli_lines_open(cli_lines *l, const char *path, const char *text, bool record
  * line. Ctrl-C and UTF-16 are errors. */
 int cli_lines_next(cli_lines *l, const char **line, int64_t *length);
 void cli_lines_close(cli_lines *l);
+/* Check that n bytes (-1: null-terminated) are UTF-8. `line` > 0 is the number of their line, for the message;
+ * otherwise they are the value of `option`. */
+int cli_check_utf8(const char *option, int64_t line, const char *text, int64_t n);
 
 /* Show in the progress bar which fraction of the input has been read. Do nothing if the size of the input is unknown or
  * `to` is a terminal. */

@@ -316,7 +316,9 @@ static int rerank_in_team(const cli_command *self, int argc, char **argv)
     if (r.query == NULL && r.top > 0)
         return cli_error(CLI_USAGE, "--top: it needs --query (scores of pairs are printed in the order of the pairs)");
     r.encoder.in.pairs = r.query == NULL;
-    code = run_request(&r, args, n_args, prepare_scores, finish_scores);
+    code = r.query != NULL ? cli_check_utf8("--query", 0, r.query, -1) : CLI_OK;
+    if (code == CLI_OK)
+        code = run_request(&r, args, n_args, prepare_scores, finish_scores);
     for (int64_t k = 0; k < r.n; k++)
         free(r.kept[k].text);
     free(r.kept);

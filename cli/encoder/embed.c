@@ -110,7 +110,9 @@ static int run_in_team(const cli_command *self, int argc, char **argv)
                          io_safe(safe, sizeof safe, r.output));
     if (r.prompt != NULL && r.prefix != NULL)
         return cli_error(CLI_USAGE, "--prompt: --prefix replaces the prompt (remove one of the options)");
-    code = cli_encoder_begin(&r.encoder, args[0], args[1], r.output);
+    code = r.prefix != NULL ? cli_check_utf8("--prefix", 0, r.prefix, -1) : CLI_OK;
+    if (code == CLI_OK)
+        code = cli_encoder_begin(&r.encoder, args[0], args[1], r.output);
     if (code == CLI_OK)
         code = find_prompt(&r);
     if (code == CLI_OK) {

@@ -14,6 +14,15 @@ static int no_memory(const cli_records *r)
                      (long long)r->lines.number);
 }
 
+/* As cli_lines_next, but the line must be UTF-8. */
+static int next_line(cli_records *r, const char **line, int64_t *length)
+{
+    const bool option = r->lines.file == NULL;
+    const int code = cli_lines_next(&r->lines, line, length);
+    return code == CLI_OK && *length > 0 ? cli_check_utf8("--text", option ? 0 : r->lines.number, *line, *length)
+                                         : code;
+}
+
 /* Set *value to a copy of the text, ended by a null byte. */
 static bool keep(char **value, const char *text, size_t bytes)
 {
@@ -97,7 +106,7 @@ static int read_row(cli_records *r, size_t *n, bool *end)
     place at = START;
     *n = 0;
     do {
-        const int code = cli_lines_next(&r->lines, &line, &length);
+        const int code = next_line(r, &line, &length);
         *end = length < 0;
         if (code != CLI_OK)
             return code;
@@ -153,6 +162,7 @@ static int read_header(cli_records *r)
     char names[200] = "", safe[64];
     int code = read_row(r, &n, &end);
     const char *wanted[2] = {r->column != NULL ? r->column : "text", r->pair != NULL ? r->pair : "pair"};
+    bool twice[2] = {false, false};
     r->at[0] = r->at[1] = -1;
     for (r->columns = 0; code == CLI_OK && !end && more; r->columns++) {
         const size_t from = at;
@@ -164,8 +174,10 @@ static int read_header(cli_records *r)
         if (name == NULL)
             return no_memory(r);
         for (int k = 0; k < 2; k++)
-            if (strcmp(name, wanted[k]) == 0)
+            if (strcmp(name, wanted[k]) == 0) {
+                twice[k] |= r->at[k] >= 0;
                 r->at[k] = r->columns;
+            }
         if (used + 70 < sizeof names)
             snprintf(names + used, sizeof names - used, "%s%s", used > 0 ? ", " : "", io_safe(safe, sizeof safe, name));
         free(name);
@@ -176,6 +188,11 @@ static int read_header(cli_records *r)
     if (code == CLI_OK && r->at[1] < 0 && (r->pairs || r->pair != NULL))
         return cli_error(CLI_FAILED, "line 1: there is no column \"%s\" (choose one with --pair: %s)",
                          io_safe(safe, sizeof safe, wanted[1]), names);
+    for (int k = 0; k < (r->pairs || r->pair != NULL ? 2 : 1) && code == CLI_OK; k++)
+        if (twice[k])
+            code = cli_error(CLI_FAILED,
+                             "line 1: two columns have the name \"%s\" (rename one, or choose another with %s)",
+                             io_safe(safe, sizeof safe, wanted[k]), k == 0 ? "--column" : "--pair");
     return code;
 }
 
@@ -252,7 +269,7 @@ int cli_records_next(cli_records *r, cli_record *record)
     *record = (cli_record){NULL, NULL, 0, 0};
     if (r->format >= CLI_COMMAS)
         return next_row(r, record);
-    const int code = cli_lines_next(&r->lines, &line, &length);
+    const int code = next_line(r, &line, &length);
     if (code != CLI_OK || length < 0)
         return code;
     return r->format == CLI_JSON_LINES ? next_json(r, line, length, record) : split_line(r, line, length, record);

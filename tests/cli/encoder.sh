@@ -380,6 +380,32 @@ for file in texts.jsonl TABLE.CSV; do
     refused 2 "$file: .* this command reads lines" embed tests/t5/sentence/new "$T/$file" -o "$T/kept/v.npz"
 done
 
+# bytes that are not UTF-8, wherever they are
+for bytes in '\351' '\303' '\355\240\200' '\300\200' '\364\220\200\200'; do
+    one=$(printf "$bytes" | od -An -tx1 -N1 | tr -d ' ' | tr a-f A-F)
+    wrong="byte 4, which is $one, is not UTF-8"
+    printf "a cat\tb\ncaf$bytes b\tc\n" >"$T/latin.txt"
+    printf "text,pair\ncaf$bytes b,c\n" >"$T/latin.csv"
+    printf "text\tpair\ncaf$bytes b\tc\n" >"$T/latin.tsv"
+    printf '{"text": "a", "pair": "b"}\n'"caf$bytes\n" >"$T/latin.jsonl"
+    for latin in latin.txt latin.csv latin.tsv latin.jsonl; do
+        refused 1 "line 2: $wrong .*iconv" embed $data/search "$T/$latin" -o "$T/kept/v.npz"
+        refused 1 "line 2: $wrong .*iconv" classify $data/labels "$T/$latin" --pairs
+        refused 1 "line 2: $wrong .*iconv" rerank $data/rank "$T/$latin" --query a
+    done
+    refused 1 "--text: $wrong" embed $data/search --text "$(printf "caf$bytes b")" -o "$T/kept/v.npz"
+    refused 1 "--prefix: $wrong" embed $data/search --text a --prefix "$(printf "caf$bytes b")" -o "$T/kept/v.npz"
+    refused 1 "--query: $wrong" rerank $data/rank "$T/lines.txt" --query "$(printf "caf$bytes b")"
+done
+
+# a name of two columns
+printf 'text,text\na,b\n' >"$T/twice.csv"
+printf 'q,d,d,d\na,b,c,d\n' >"$T/twice2.csv"
+refused 1 'line 1: two columns have the name "text" \(rename one, or choose another with --column\)' embed $data/search "$T/twice.csv" -o "$T/kept/v.npz"
+refused 1 'line 1: two columns have the name "d" \(rename one, or choose another with --pair\)' rerank $data/rank "$T/twice2.csv" --column q --pair d
+refused 1 'line 1: two columns have the name "d" \(rename one' classify $data/labels "$T/twice2.csv" --column d
+ok classify $data/labels "$T/twice2.csv" --column q
+
 # refusals
 refused 2 'embed: no model was given' embed
 refused 2 'no output file was given' embed $data/search "$T/lines.txt"
