@@ -297,7 +297,11 @@ static int finish_scores(request *r)
 
 static int prepare_scores(request *r)
 {
+    const int64_t labels = rp_encoder_about(r->encoder.model)->labels;
     r->encoder.width = 1;
+    if (labels > 1)
+        return cli_error(CLI_FAILED, "rerank: the model has %lld labels, but a reranker has one (use relpos classify)",
+                         (long long)labels);
     return rp_encoder_rerank(r->encoder.model, 0, NULL, NULL, NULL, NULL) == RP_OK ? CLI_OK
                                                                                    : cli_encoder_refused(&r->encoder);
 }

@@ -33,10 +33,14 @@ static void print_sizes(const request *r)
     const rp_encoder_info *i = rp_encoder_about(r->encoder.model);
     char safe[160];
     struct stat st;
-    if (strcmp(r->output, "-") != 0 && stat(r->output, &st) == 0 && S_ISREG(st.st_mode))
-        printf("%s: %.4g MB, of which %.4g MB are weights as %s (as f32 they take %.4g MB)\n",
-               io_safe(safe, sizeof safe, r->output), (double)st.st_size / 1e6, (double)i->bytes / 1e6, i->type,
-               4 * (double)i->parameters / 1e6);
+    if (strcmp(r->output, "-") == 0 || stat(r->output, &st) != 0 || !S_ISREG(st.st_mode))
+        return;
+    printf("%s: %.4g MB, of which %.4g MB are weights as %s", io_safe(safe, sizeof safe, r->output),
+           (double)st.st_size / 1e6, (double)i->bytes / 1e6, i->type);
+    if (strcmp(i->type, "f32") == 0) /* larger than the numbers themselves, because rows are padded */
+        putchar('\n');
+    else
+        printf(" (as f32 they take %.4g MB)\n", 4 * (double)i->parameters / 1e6);
 }
 
 static int run(const cli_command *self, int argc, char **argv)

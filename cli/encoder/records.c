@@ -58,13 +58,21 @@ static int next_json(cli_records *r, const char *line, int64_t length, cli_recor
     json_error_t error;
     bool out_of_memory;
     char fault[IO_JSON_FAULT];
+    if ((int64_t)strspn(line, " \t\r") >= length) /* a line has no NUL */
+        return cli_error(CLI_FAILED, "line %lld: it is empty (remove it: each line must be a JSON object)",
+                         (long long)r->lines.number);
     json_t *root = io_json(line, (size_t)length, JSON_REJECT_DUPLICATES, &error, &out_of_memory);
     if (root == NULL && out_of_memory)
         return no_memory(r);
     if (!json_is_object(root)) {
+        const char *in_line = "line 1, "; /* where the fault is in the text, whose only line is this one */
         io_json_fault(line, (size_t)length, &error, fault);
-        const int code = cli_error(CLI_FAILED, "line %lld: %s (each line must be a JSON object)",
-                                   (long long)r->lines.number, root == NULL ? fault : "it is not an object");
+        const char *what = root != NULL                                    ? "it is not an object"
+                           : strstr(fault, "it is cut off") != NULL        ? "the object has no end"
+                           : strncmp(fault, in_line, strlen(in_line)) == 0 ? fault + strlen(in_line)
+                                                                           : fault;
+        const int code =
+            cli_error(CLI_FAILED, "line %lld: %s (each line must be a JSON object)", (long long)r->lines.number, what);
         json_decref(root);
         return code;
     }

@@ -112,6 +112,21 @@ rp_status model_write_packed(io_set *set, const model_packed *kind, const char *
     return io_write(path, IO_SAFETENSORS, set, err) == 0 ? RP_OK : model_fail(RP_E_ARG, "%s", err);
 }
 
+rp_status model_check_kind(const io_checkpoint *file, const char *path, const char *own)
+{
+    static const struct {
+        const char *kind, *what;
+    } kinds[] = {
+        {"relpos-t5 ", "a packed model of the T5 family (use the commands of relpos t5)"},
+        {"relpos-encoder ", "a packed encoder (use relpos embed, classify, rerank or proteins)"},
+    };
+    const char *format = io_checkpoint_meta(file, "format");
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds && format != NULL; k++)
+        if (strncmp(format, kinds[k].kind, strlen(kinds[k].kind)) == 0 && strncmp(format, own, strlen(own)) != 0)
+            return model_fail(RP_E_ARG, "%s: it is %s", path, kinds[k].what);
+    return RP_OK;
+}
+
 rp_status model_check_packed(const io_checkpoint *file, const char *path, int type, bool has_checksum)
 {
     const char *layout = io_checkpoint_meta(file, "layout"), *packed = io_checkpoint_meta(file, "type");

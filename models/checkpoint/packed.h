@@ -25,6 +25,8 @@ rp_status model_describe_packed(io_set *set, const model_packed *kind, linear_ty
 /* Add the checksum, and write the file. */
 rp_status model_write_packed(io_set *set, const model_packed *kind, const char *path);
 
+/* If a file is a packed model of another kind than `own`, such as "relpos-t5", refuse it and name its commands. */
+rp_status model_check_kind(const io_checkpoint *file, const char *path, const char *own);
 /* Check layout and type of a packed file, and, if `has_checksum`, that it has one. type < 0: any. */
 rp_status model_check_packed(const io_checkpoint *file, const char *path, int type, bool has_checksum);
 /* Compare the checksum of a packed file with that in its metadata. The callback may cancel this. */

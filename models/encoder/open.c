@@ -276,13 +276,16 @@ static rp_status open_packed(rp_encoder *m, const char *path, int type)
     if (io_checkpoint_open(&m->file, path, err) != IO_OK)
         return encoder_fail(RP_E_ARG, "%s", err);
     const char *format = io_checkpoint_meta(m->file, "format");
-    if (format == NULL || strcmp(format, ENCODER_PACKED) != 0)
+    rp_status status = encoder_model_failed(model_check_kind(m->file, path, "relpos-encoder"));
+    if (status == RP_OK && (format == NULL || strcmp(format, ENCODER_PACKED) != 0))
         return encoder_fail(RP_E_ARG,
                             "%s: it is not a file of `relpos pack` of this version (give the folder that contains "
                             "config.json)",
                             path);
+    if (status != RP_OK)
+        return status;
     m->files.packed = m->file;
-    rp_status status = model_check_packed(m->file, path, type, true);
+    status = model_check_packed(m->file, path, type, true);
     if (status == RP_OK)
         status = model_note_file(&m->files, path);
     if (status == RP_OK)

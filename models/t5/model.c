@@ -269,7 +269,9 @@ static rp_status open_file(rp_t5 *m, const char *path, int type, bool own)
         return open_gguf(m, path, type, own);
     const char *format = io_checkpoint_meta(m->file, "format");
     const bool packed = format != NULL && strncmp(format, "relpos-t5 ", 10) == 0;
-    const rp_status status = packed ? open_packed(m, path, type) : open_single(m, path, type);
+    rp_status status = t5_model_failed(model_check_kind(m->file, path, "relpos-t5"));
+    if (status == RP_OK)
+        status = packed ? open_packed(m, path, type) : open_single(m, path, type);
     if (status != RP_OK || !own)
         return status;
     return packed ? t5_packed_tokenizer(m, path) : t5_embedded_tokenizer(m, path);

@@ -294,6 +294,8 @@ same 'a sentence-t5' "$T/made/t5.npz" "$T/made/t5encode.npz"
 # packed files: the same bytes of vectors, one file, and its checksum
 for type in f32 q8 bf16; do
     ok pack $data/search --type $type -o "$T/made/$type.relpos"
+    has "^$T/made/$type.relpos: 0.0[0-9]+ MB, of which 0.0[0-9]+ MB are weights as $type( \(as f32 they take 0.0[0-9]+ MB\))?$"
+    check 'f32 is not compared with itself' "$(test $type = f32; echo $?)" "$(grep -c 'as f32 they' "$T/out")"
     ok embed "$T/made/$type.relpos" "$T/lines.txt" -o "$T/made/a.npz"
     ok embed $data/search "$T/lines.txt" --type $type -o "$T/made/b.npz"
     same "packed as $type" "$T/made/a.npz" "$T/made/b.npz"
@@ -337,6 +339,19 @@ done
 refused 1 'the model was read from this file' pack "$T/made/q8.relpos" -o "$T/made/q8.relpos"
 refused 1 'its weights are q8 and not f32' embed "$T/made/q8.relpos" "$T/lines.txt" --type f32 -o "$T/kept/v.npz"
 refused 1 'it is not a file of .relpos pack. of this version' embed $data/search/model.safetensors "$T/lines.txt" -o "$T/kept/v.npz"
+
+# a packed file of another kind is named, with its commands
+ok t5 pack tests/t5/data/encoder -o "$T/made/t5.relpos"
+for words in 'info' 'tokenize --text a' 'generate --text a' 'verify' "pack -o $T/kept/t5.relpos"; do
+    # shellcheck disable=SC2086
+    refused 1 'q8.relpos: it is a packed encoder \(use relpos embed, classify, rerank or proteins\)$' \
+        t5 ${words%% *} "$T/made/q8.relpos" ${words#"${words%% *}"}
+done
+for words in 'classify' 'rerank --query a' "pack -o $T/kept/t5.relpos"; do
+    # shellcheck disable=SC2086
+    refused 1 't5.relpos: it is a packed model of the T5 family \(use the commands of relpos t5\)$' \
+        ${words%% *} "$T/made/t5.relpos" ${words#"${words%% *}"}
+done
 
 # a packed file with a type that no encoder has
 python3 - "$T/made/f32.relpos" "$T/made/int4.relpos" <<'PY'
@@ -416,7 +431,7 @@ refused 1 'line 1: there is no column "x" \(choose one with --column: id, title\
 refused 1 'line 1: "x" is missing' embed $data/search "$T/texts.jsonl" --column x -o "$T/kept/v.npz"
 refused 1 'has no tokenizer' embed tests/encoder/data/bert "$T/lines.txt" -o "$T/kept/v.npz"
 refused 1 'has no classification head' classify $data/search "$T/lines.txt"
-refused 1 'has 3 labels' rerank $data/labels "$T/lines.txt" --query a
+refused 1 'the model has 3 labels, but a reranker has one \(use relpos classify\)$' rerank $data/labels "$T/lines.txt" --query a
 refused 1 'line 1: it has no tab' rerank $data/rank "$T/lines.txt"
 refused 2 '--top: it needs --query' rerank $data/rank "$T/pairs.txt" --top 2
 refused 1 'no prompt has the name "x"' embed $data/asymmetric "$T/lines.txt" --prompt x -o "$T/kept/v.npz"
@@ -424,6 +439,13 @@ printf 'a,b\n1,"open\n' >"$T/open.csv"
 refused 1 'a value in quotes has no end' embed $data/search "$T/open.csv" --column b -o "$T/kept/v.npz"
 printf 'a,b\n1\n' >"$T/short.csv"
 refused 1 'line 2: it has 1 values, but the first line 2' embed $data/search "$T/short.csv" --column b -o "$T/kept/v.npz"
+# a fault in a file of JSON lines has the number of its line, and says nothing of downloads
+for wrong in '~it is empty \(remove it' '  ~it is empty \(remove it' '{"text": "a"~the object has no end' '{~the object has no end' \
+    '{"text": "a"} x~column 1[0-9]: end of file expected' '{"text": NaN}~column [0-9]*: .*NaN' "{'text'}~column [0-9]*: "; do
+    printf '{"text": "a"}\n%s\n{"text": "b"}\n' "${wrong%%~*}" >"$T/fault.jsonl"
+    refused 1 "^relpos: line 2: ${wrong#*~}" embed $data/search "$T/fault.jsonl" -o "$T/kept/v.npz"
+    check 'no advice about downloads' 0 "$(grep -c download "$T/err")"
+done
 printf '[1]\n' >"$T/list.jsonl"
 refused 1 'line 1: it is not an object' embed $data/search "$T/list.jsonl" -o "$T/kept/v.npz"
 finish
