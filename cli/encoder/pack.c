@@ -4,27 +4,30 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { OUT = 'o' };
+enum { OUT = 'o', CHECK = ENCODER_OWN };
 
 static const cli_option options[] = {
     {"output", OUT, "FILE", "write the packed model to FILE"},
     {"type", ENCODER_TYPE, "T",
      "keep weights as q8 (8 bits), f32, f16, bf16 or int8 (8 bits, faster and less exact); default: q8"},
+    {"check", CHECK, NULL, "instead compare a packed file with the checksum in it"},
     {0},
 };
 
 typedef struct request {
     cli_encoder encoder;
     const char *output;
+    bool check;
 } request;
 
 static int on_option(void *context, int key, const char *value)
 {
     request *r = context;
-    if (key != OUT)
-        return cli_encoder_option(&r->encoder, key, value);
-    r->output = value;
-    return CLI_OK;
+    switch (key) {
+    case OUT: r->output = value; return CLI_OK;
+    case CHECK: r->check = true; return CLI_OK;
+    default: return cli_encoder_option(&r->encoder, key, value);
+    }
 }
 
 /* Print the size of the file, if it is one, and what the weights take. */
@@ -43,15 +46,39 @@ static void print_sizes(const request *r)
         printf(" (as f32 they take %.4g MB)\n", 4 * (double)i->parameters / 1e6);
 }
 
+static int show(void *context, double fraction)
+{
+    cli_progress_show(context, fraction);
+    return cli_stop_requested();
+}
+
+/* Compare a packed file with its checksum. */
+static int check(request *r, const char *path)
+{
+    char safe[160];
+    cli_encoder *e = &r->encoder;
+    if (r->output != NULL || e->type != NULL)
+        return cli_error(CLI_USAGE, "--check: %s",
+                         r->output != NULL ? "it writes no file (remove -o)" : "the file has its type (remove --type)");
+    int code = cli_encoder_open(e, path, NULL);
+    if (code == CLI_OK && rp_encoder_check_file(e->model, show, &e->progress) != RP_OK)
+        code = cli_encoder_refused(e);
+    if (code == CLI_OK)
+        printf("%s: the checksum is correct\n", io_safe(safe, sizeof safe, path));
+    return cli_encoder_end(e, code);
+}
+
 static int run(const cli_command *self, int argc, char **argv)
 {
-    request r = {.encoder = {.command = self->name}};
+    request r = {.encoder = {.command = self->name, .progress = {.what = self->name}}};
     const char *args[1] = {NULL};
     int n_args = 0, code = cli_options(self, argc, argv, on_option, &r, args, 1, &n_args);
     if (code >= 0)
         return code;
     if (n_args < 1)
         return cli_error(CLI_USAGE, "pack: no model was given (write relpos pack DIR -o FILE)");
+    if (r.check)
+        return check(&r, args[0]);
     if (r.output == NULL)
         return cli_error(CLI_USAGE, "pack: no output file was given (give one with -o FILE)");
     if (r.encoder.type == NULL)
@@ -72,7 +99,7 @@ static int run(const cli_command *self, int argc, char **argv)
 const cli_command cmd_pack = {
     .name = "pack",
     .summary = "write an encoder to one file that opens faster, in 8 bits",
-    .usage = "DIR -o FILE [options]",
+    .usage = "DIR -o FILE [options]      or: FILE --check",
     .example = "  relpos pack all-mpnet-base-v2 -o mpnet.relpos\n"
                "  relpos embed mpnet.relpos notes.txt -o notes.npz\n",
     .options = options,

@@ -353,6 +353,21 @@ for words in 'classify' 'rerank --query a' "pack -o $T/kept/t5.relpos"; do
         ${words%% *} "$T/made/t5.relpos" ${words#"${words%% *}"}
 done
 
+# the checksum of a packed file
+ok pack "$T/made/q8.relpos" --check
+has "^$T/made/q8.relpos: the checksum is correct$"
+check 'nothing else' 1 "$(wc -l <"$T/out" | tr -d ' ')"
+python3 - "$T/made/q8.relpos" "$T/made/flipped.relpos" <<'PY'
+import sys
+data = bytearray(open(sys.argv[1], "rb").read())
+data[-200] ^= 4
+open(sys.argv[2], "wb").write(data)
+PY
+refused 1 'pack: the file has the checksum [0-9a-f]{16}, but had [0-9a-f]{16} when it was packed' pack "$T/made/flipped.relpos" --check
+refused 1 'pack: the model was read from a folder, which has no checksum \(pack it first\)' pack $data/search --check
+refused 2 '--check: it writes no file \(remove -o\)' pack "$T/made/q8.relpos" --check -o "$T/kept/x.relpos"
+refused 2 '--check: the file has its type \(remove --type\)' pack "$T/made/q8.relpos" --check --type q8
+
 # a packed file with a type that no encoder has
 python3 - "$T/made/f32.relpos" "$T/made/int4.relpos" <<'PY'
 import json, struct, sys
