@@ -137,11 +137,22 @@ void encoder_config_free(encoder_config *c)
     for (int64_t k = 0; k < c->labels; k++)
         free(c->label[k]);
     free(c->label);
+    free(c->tokenizer_class);
     free(c->head_fault);
     free(c->score_fault);
 }
 
 /* ------------------------------------------------------------------------------------------------ the file */
+
+/* Keep the class of the tokenizer, for folders whose tokenizer_config.json names none. */
+static void keep_class(model_reader *r, encoder_config *c)
+{
+    const char *name = model_string(r, "tokenizer_class", "");
+    if (r->status != RP_OK || name[0] == 0)
+        return;
+    c->tokenizer_class = strdup(name);
+    r->status = c->tokenizer_class != NULL ? RP_OK : model_no_memory();
+}
 
 static void find_row(model_reader *r, encoder_config *c)
 {
@@ -189,6 +200,7 @@ rp_status encoder_config_read(rp_encoder *m, const char *path, const char *text,
         read_labels(&r, c);
     if (r.status == RP_OK)
         read_scores(&r, c);
+    keep_class(&r, c);
     if (r.status == RP_OK && c->row->read != NULL)
         c->row->read(&r, c);
     json_decref(root);

@@ -144,6 +144,7 @@ typedef struct encoder_config {
     char *head_fault;        /* why logits are not supported; NULL: they are */
     char *score_fault;       /* why scores of pairs are not supported; NULL: they are */
     int64_t named_positions; /* max_position_embeddings; -1: not given */
+    char *tokenizer_class;   /* of config.json; NULL: not given */
 } encoder_config;
 
 /* Set m->config to the contents of a config.json. `path` is only used in messages. */

@@ -98,34 +98,91 @@ static bool names_types(const json_t *root, bool fallback)
     return found;
 }
 
-/* Set *rules to those that AutoTokenizer of transformers 5 chooses: by the class in tokenizer_config.json, or else by
- * the kind of the model. Set m->types to whether this class gives token types to the model. */
-static rp_status find_rules(const opening *o, tok_rules *rules)
+/* A class of tokenizers of transformers 5.24. */
+typedef struct tokenizer_class {
+    const char *name, *type; /* type: of the models that have this class if no file names one; "": none */
+    const char *model;       /* the model that its tokenizer.json must have; NULL: any */
+    tok_rules rules;
+    bool types; /* gives token types to the model */
+} tokenizer_class;
+
+/* Classes that give the tokens of BertTokenizer and RobertaTokenizer are their aliases or subclasses. The rows without
+ * a model keep the rules of a tokenizer.json. */
+#define LIKE_BERT    "WordPiece", TOK_RULES_BERT
+#define LIKE_ROBERTA "BPE", TOK_RULES_FILE, false
+static const tokenizer_class classes[] = {{"BertTokenizer", "bert", LIKE_BERT, true},
+                                          {"ConvBertTokenizer", "", LIKE_BERT, true},
+                                          {"DistilBertTokenizer", "", LIKE_BERT, false},
+                                          {"ElectraTokenizer", "", LIKE_BERT, true},
+                                          {"LayoutLMTokenizer", "", LIKE_BERT, true},
+                                          {"LxmertTokenizer", "", LIKE_BERT, true},
+                                          {"MobileBertTokenizer", "", LIKE_BERT, true},
+                                          {"SqueezeBertTokenizer", "", LIKE_BERT, true},
+                                          {"MPNetTokenizer", "mpnet", "WordPiece", TOK_RULES_MPNET, false},
+                                          {"RobertaTokenizer", "roberta", LIKE_ROBERTA},
+                                          {"BartTokenizer", "", LIKE_ROBERTA},
+                                          {"LEDTokenizer", "", LIKE_ROBERTA},
+                                          {"LongformerTokenizer", "", LIKE_ROBERTA},
+                                          {"MvpTokenizer", "", LIKE_ROBERTA},
+                                          {"XLMRobertaTokenizer", "xlm-roberta", "Unigram", TOK_RULES_FILE, false},
+                                          {"DebertaV2Tokenizer", "deberta-v2", "Unigram", TOK_RULES_FILE, true},
+                                          {"EsmTokenizer", "esm", NULL, TOK_RULES_ESM, false},
+                                          {"TokenizersBackend", "modernbert", NULL, TOK_RULES_FILE, false},
+                                          {"PreTrainedTokenizer", "", NULL, TOK_RULES_FILE, false},
+                                          {"PythonBackend", "", NULL, TOK_RULES_FILE, false}};
+
+/* Return the class with a name, which may end in "Fast", or that of a type of models if name = NULL. */
+static const tokenizer_class *find_class(const char *name, const char *type)
 {
-    static const struct {
-        const char *class, *type;
-        tok_rules rules;
-        bool types;
-    } known[] = {
-        {"BertTokenizer", "bert", TOK_RULES_BERT, true}, {"DistilBertTokenizer", "", TOK_RULES_BERT, false},
-        {"ElectraTokenizer", "", TOK_RULES_BERT, true},  {"MPNetTokenizer", "mpnet", TOK_RULES_MPNET, false},
-        {"EsmTokenizer", "esm", TOK_RULES_ESM, false},   {"DebertaV2Tokenizer", "deberta-v2", TOK_RULES_FILE, true}};
+    const size_t n = name != NULL ? strlen(name) : 0, size = n > 4 && strcmp(name + n - 4, "Fast") == 0 ? n - 4 : n;
+    for (size_t k = 0; k < sizeof classes / sizeof *classes; k++)
+        if (name != NULL ? strncmp(name, classes[k].name, size) == 0 && strlen(classes[k].name) == size
+                         : strcmp(type, classes[k].type) == 0)
+            return &classes[k];
+    return NULL;
+}
+
+/* Set *class to the one that AutoTokenizer of transformers 5 chooses: that of tokenizer_config.json, of config.json or
+ * of the type of the model; ModernBERT's is always the same. NULL: it is not supported, and the model gets no
+ * tokenizer. Set m->types to whether it gives token types to the model. */
+static rp_status choose_class(const opening *o, const tokenizer_class **class)
+{
+    rp_encoder *m = o->m;
     json_error_t error;
-    bool no_memory = false, types = false;
-    const char *text = o->beside[CONFIG];
+    bool no_memory = false;
+    const char *text = o->beside[CONFIG], *type = m->config.row->type;
     json_t *root = text != NULL ? io_json(text, strlen(text), JSON_DECODE_INT_AS_REAL, &error, &no_memory) : NULL;
-    const char *class = json_string_value(json_object_get(root, "tokenizer_class"));
-    const size_t n = class != NULL ? strlen(class) : 0, size = n > 4 && strcmp(class + n - 4, "Fast") == 0 ? n - 4 : n;
-    *rules = TOK_RULES_FILE;
-    for (size_t k = 0; k < sizeof known / sizeof *known; k++)
-        if (class != NULL ? strncmp(class, known[k].class, size) == 0 && strlen(known[k].class) == size
-                          : strcmp(o->m->config.row->type, known[k].type) == 0) {
-            *rules = known[k].rules;
-            types = known[k].types;
-        }
-    o->m->types = o->m->config.token_types > 1 && names_types(root, types);
+    const char *named = json_string_value(json_object_get(root, "tokenizer_class")),
+               *name = named != NULL ? named : m->config.tokenizer_class;
+    rp_status status = no_memory ? encoder_no_memory() : RP_OK;
+    *class = find_class(strcmp(type, "modernbert") != 0 ? name : NULL, type);
+    m->types = *class != NULL && m->config.token_types > 1 && names_types(root, (*class)->types);
+    if (*class == NULL && status == RP_OK) {
+        char why[TOK_ERR_MAX], safe[96];
+        snprintf(why, sizeof why,
+                 "%s: \"tokenizer_class\" is \"%s\", which is not supported (change it to \"PreTrainedTokenizerFast\" "
+                 "to use tokenizer.json as it is)",
+                 named != NULL ? beside_names[CONFIG] : "config.json", io_safe(safe, sizeof safe, name));
+        status = no_tokenizer(m, why);
+    }
     json_decref(root);
-    return no_memory ? encoder_no_memory() : RP_OK;
+    return status;
+}
+
+/* Close the tokenizer if its model is not that of its class. */
+static rp_status check_class(rp_encoder *m, const tokenizer_class *class, const char *file)
+{
+    const char *model = tok_model_name(m->tokenizer);
+    char why[TOK_ERR_MAX];
+    if (class->model == NULL || strcmp(class->model, model) == 0)
+        return RP_OK;
+    tok_close(m->tokenizer);
+    m->tokenizer = NULL;
+    snprintf(why, sizeof why,
+             "%s: its model is %s, but that of the tokenizer's class, %s, is %s (change \"tokenizer_class\" in "
+             "tokenizer_config.json to \"PreTrainedTokenizerFast\" to use tokenizer.json as it is)",
+             file, model, class->name, class->model);
+    return no_tokenizer(m, why);
 }
 
 static tok_file file_of(const opening *o, int k)
@@ -137,15 +194,17 @@ static rp_status open_tokens(const opening *o)
 {
     rp_encoder *m = o->m;
     char err[TOK_ERR_MAX] = "";
-    tok_beside beside = {file_of(o, ADDED), file_of(o, CONFIG), file_of(o, SPECIAL), TOK_RULES_FILE};
-    const rp_status status = find_rules(o, &beside.rules);
-    if (status != RP_OK)
+    const tokenizer_class *class;
+    rp_status status = choose_class(o, &class);
+    if (status != RP_OK || class == NULL)
         return status;
+    const tok_beside beside = {file_of(o, ADDED), file_of(o, CONFIG), file_of(o, SPECIAL), class->rules};
     const tok_status made =
         tok_open_beside(&m->tokenizer, m->tokenizer_text, (int64_t)m->tokenizer_size, o->name, 0, &beside, err);
-    return made == TOK_OK       ? check_rows(m, o->name)
-           : made == TOK_FAILED ? encoder_fail(RP_E_NOMEM, "%s", err)
-                                : no_tokenizer(m, err);
+    if (made != TOK_OK)
+        return made == TOK_FAILED ? encoder_fail(RP_E_NOMEM, "%s", err) : no_tokenizer(m, err);
+    status = check_class(m, class, o->name);
+    return status == RP_OK && m->tokenizer != NULL ? check_rows(m, o->name) : status;
 }
 
 rp_status encoder_find_tokenizer(rp_encoder *m, const char *folder)

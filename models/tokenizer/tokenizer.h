@@ -172,6 +172,9 @@ void tok_encoding_free(tok_encoding *encoding);
 tok_status tok_decode(const tokenizer *t, const int32_t *ids, int64_t n, bool skip_special, char **text, int64_t *size,
                       char err[TOK_ERR_MAX]);
 
+/* Return the model of a tokenizer.json or vocab.txt: "Unigram", "WordPiece" or "BPE". */
+const char *tok_model_name(const tokenizer *t);
+
 /* Return true if tok_decode can skip the token. */
 bool tok_is_special(const tokenizer *t, int32_t id);
 

@@ -213,3 +213,9 @@ int32_t tok_id(const tokenizer *t, const char *piece, int64_t size)
     }
     return -1;
 }
+
+const char *tok_model_name(const tokenizer *t)
+{
+    static const char *const names[] = {"Unigram", "WordPiece", "BPE"};
+    return names[t->model];
+}

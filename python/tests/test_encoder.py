@@ -504,6 +504,61 @@ def test_the_longest_pair_is_that_of_a_cross_encoder(saved, tmp_path):
         np.testing.assert_allclose(model.predict(pairs), peer.predict(pairs), atol=1e-5)
 
 
+def names_of_tokenizers():
+    auto = pytest.importorskip("transformers.models.auto.tokenization_auto")
+    transformers = pytest.importorskip("transformers")
+    names = {name for name in dir(transformers) if name.endswith(("Tokenizer", "TokenizerFast"))}
+    names |= {name for name in auto.TOKENIZER_MAPPING_NAMES.values() if name} | {"LayoutLMTokenizer", "NoTokenizer"}
+    names |= {name.removesuffix("Fast") + "Fast" for name in names}
+    return sorted(names - {"EsmTokenizer", "EsmTokenizerFast"})  # these need a vocab.txt
+
+
+@pytest.mark.parametrize("where", ["tokenizer_config.json", "config.json"])
+def test_the_class_of_the_tokenizer(where, tmp_path):
+    """Any class gives the tokens and token types of AutoTokenizer, or is refused by name."""
+    transformers = pytest.importorskip("transformers")
+    folder, one, used = with_config("rank", tmp_path / "m"), ("the cat", "Sleeps on monday"), []
+    paths = {name: folder / name for name in ("tokenizer_config.json", "config.json")}
+    files = {name: json.loads(path.read_text()) for name, path in paths.items()}
+    files["tokenizer_config.json"] = {"model_max_length": 30}
+    for name in names_of_tokenizers():
+        for each, path in paths.items():
+            path.unlink()
+            path.write_text(json.dumps(files[each] | ({"tokenizer_class": name} if each == where else {})))
+        with relpos.Encoder(folder, type="f32") as model:
+            if not model.has_tokenizer:
+                with pytest.raises(ValueError, match=rf'{where}: "tokenizer_class" is "{name}"|class, {name[:-4]}'):
+                    model.predict(one)
+                continue
+            peer = transformers.AutoTokenizer.from_pretrained(str(folder))(*one)
+            (ids, types), used = relpos.encoder._encode._tokens(model, one, 0), [*used, name]
+            assert ids.tolist() == peer["input_ids"], name
+            assert types.tolist() == peer.get("token_type_ids", [0] * len(ids)), name
+    assert {"BertTokenizer", "LayoutLMTokenizer", "MobileBertTokenizer", "SqueezeBertTokenizerFast"} <= {*used}
+    assert not {"RobertaTokenizer", "AlbertTokenizer", "RoFormerTokenizer", "XLMRobertaTokenizer"} & {*used}
+
+
+@pytest.mark.parametrize("file, model", [("bert", "WordPiece"), ("roberta", "BPE"), ("t5", "Unigram")])
+def test_the_class_of_another_model_is_refused(file, model, tmp_path):
+    folder = with_config("rank", tmp_path / "m", vocab_size=98)
+    (folder / "tokenizer.json").unlink()
+    shutil.copy(ROOT / f"tests/tokenizer/data/{file}.json", folder / "tokenizer.json")
+    needs = {"BertTokenizer": "WordPiece", "SqueezeBertTokenizerFast": "WordPiece", "MPNetTokenizer": "WordPiece",
+             "RobertaTokenizer": "BPE", "LongformerTokenizerFast": "BPE", "XLMRobertaTokenizer": "Unigram",
+             "DebertaV2TokenizerFast": "Unigram", "PreTrainedTokenizerFast": model}
+    for name, needed in needs.items():
+        (folder / "tokenizer_config.json").unlink()
+        (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name}))
+        words = rf"its model is {model}, but that of the tokenizer's class, {name.removesuffix('Fast')}, is {needed}"
+        with relpos.Encoder(folder, type="f32") as opened:
+            if needed != model:
+                with pytest.raises(ValueError, match=words):
+                    opened.tokenize("a")
+            elif not opened.has_tokenizer:
+                with pytest.raises(ValueError, match=r"it has \d+ tokens, but the embedding has 98 rows"):
+                    opened.tokenize("a")
+
+
 # ---------------------------------------------------------------------------------------------- the program
 
 @pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "q8", "int8"])
