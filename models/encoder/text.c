@@ -109,7 +109,7 @@ typedef struct tokenizer_class {
 /* Classes that give the tokens of BertTokenizer and RobertaTokenizer are their aliases or subclasses. The rows without
  * a model keep the rules of a tokenizer.json. */
 #define LIKE_BERT    "WordPiece", TOK_RULES_BERT
-#define LIKE_ROBERTA "BPE", TOK_RULES_FILE, false
+#define LIKE_ROBERTA "BPE", TOK_RULES_ROBERTA, false
 static const tokenizer_class classes[] = {{"BertTokenizer", "bert", LIKE_BERT, true},
                                           {"ConvBertTokenizer", "", LIKE_BERT, true},
                                           {"DistilBertTokenizer", "", LIKE_BERT, false},

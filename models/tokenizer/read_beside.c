@@ -38,6 +38,7 @@ static const char *const usual_tokens[TOK_RULES][NAMES] = {
     [TOK_RULES_T5] = {NULL, "</s>", "<unk>", NULL, "<pad>", NULL, NULL},
     [TOK_RULES_BERT] = {NULL, NULL, "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"},
     [TOK_RULES_MPNET] = {"<s>", "</s>", "[UNK]", "</s>", "<pad>", "<s>", "<mask>"},
+    [TOK_RULES_ROBERTA] = {"<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", "<mask>"},
     [TOK_RULES_ESM] = {NULL, "<eos>", "<unk>", NULL, "<pad>", "<cls>", "<mask>"}};
 
 static const tok_file tokenizer_json = {NULL, 0, "tokenizer.json"};
@@ -590,6 +591,22 @@ static tok_status set_bert_rules(const listing *l)
     return status == TOK_OK && !tok_set_bert_rules(l->t, &bert) ? no_memory(file, l->err) : status;
 }
 
+/* Set the rules of RobertaTokenizer, which has no normalizer, and that tokenizer_config.json decides. */
+static tok_status set_roberta_rules(const listing *l)
+{
+    const tok_file *file = &l->files->tokenizer_config;
+    tokenizer *t = l->t;
+    t->n_norms = 0;
+    t->split = TOK_SPLIT_GPT2;
+    t->prefix_space = false;
+    t->trim = true;
+    tok_status status = read_flag(l, file, l->config, "add_prefix_space", &t->prefix_space);
+    if (status == TOK_OK)
+        status = read_flag(l, file, l->config, "trim_offsets", &t->trim);
+    t->trim_first = t->prefix_space;
+    return status;
+}
+
 /* Set the tokens around a text and for unknown words. */
 static tok_status set_tokens(const listing *l)
 {
@@ -641,6 +658,8 @@ tok_status tok_add_beside(tokenizer *t, const tok_beside *beside, int32_t extra_
     const tok_rules rules = source == TOK_FROM_JSON ? beside->rules : TOK_RULES_FILE;
     if (status == TOK_OK && tok_is_bert(rules))
         status = set_bert_rules(&l);
+    if (status == TOK_OK && beside->rules == TOK_RULES_ROBERTA && t->model == TOK_BPE)
+        status = set_roberta_rules(&l);
     if (status == TOK_OK)
         status = l.numbered != NULL ? list_decoder(&l) : list_added(&l);
     if (status == TOK_OK)

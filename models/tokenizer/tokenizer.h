@@ -55,11 +55,12 @@ typedef struct tok_file {
 } tok_file;
 /* The class of transformers (5.24) whose rules a tokenizer gets, see tok_open_beside. */
 typedef enum tok_rules {
-    TOK_RULES_FILE = 0,  /* TokenizersBackend: the rules of the file */
-    TOK_RULES_T5 = 1,    /* T5Tokenizer */
-    TOK_RULES_BERT = 2,  /* BertTokenizer, also DistilBertTokenizer and ElectraTokenizer */
-    TOK_RULES_MPNET = 3, /* MPNetTokenizer */
-    TOK_RULES_ESM = 4,   /* EsmTokenizer */
+    TOK_RULES_FILE = 0,    /* TokenizersBackend: the rules of the file */
+    TOK_RULES_T5 = 1,      /* T5Tokenizer */
+    TOK_RULES_BERT = 2,    /* BertTokenizer, also DistilBertTokenizer and ElectraTokenizer */
+    TOK_RULES_MPNET = 3,   /* MPNetTokenizer */
+    TOK_RULES_ESM = 4,     /* EsmTokenizer */
+    TOK_RULES_ROBERTA = 5, /* RobertaTokenizer */
     TOK_RULES
 } tok_rules;
 typedef struct tok_beside {
@@ -82,6 +83,10 @@ typedef struct tok_beside {
  * tokens from a tokenizer.json; with another model, the rules of the file stay. do_lower_case, tokenize_chinese_chars,
  * strip_accents and the special tokens of tokenizer_config.json decide the rest. A file that is no JSON is then a
  * vocab.txt, with one piece in each line.
+ *
+ * With TOK_RULES_ROBERTA, RobertaTokenizer has the words of GPT-2 and no normalizer, and add_prefix_space of
+ * tokenizer_config.json (default: false) counts instead of that of a tokenizer.json; with a model other than BPE, the
+ * rules of the file stay.
  *
  * With TOK_RULES_ESM, the lines of a vocab.txt are the tokens that are found in a text, such as residues; the words
  * between them are unknown. A tokenizer.json keeps its own rules. */

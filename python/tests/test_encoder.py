@@ -559,6 +559,30 @@ def test_the_class_of_another_model_is_refused(file, model, tmp_path):
                     opened.tokenize("a")
 
 
+@pytest.mark.parametrize("in_file", [True, False])
+@pytest.mark.parametrize("in_config", [True, False, None, "absent"])
+@pytest.mark.parametrize("name", ["RobertaTokenizer", "LongformerTokenizerFast", "PreTrainedTokenizerFast", None])
+def test_add_prefix_space(in_file, in_config, name, tmp_path):
+    """With RobertaTokenizer, tokenizer_config.json decides; otherwise tokenizer.json does."""
+    transformers = pytest.importorskip("transformers")
+    made = json.loads((ROOT / "tests/tokenizer/data/roberta.json").read_text())
+    made["pre_tokenizer"]["add_prefix_space"] = made["post_processor"]["add_prefix_space"] = in_file
+    made["added_tokens"] = made["added_tokens"][:5]
+    config = transformers.RobertaConfig(vocab_size=600, hidden_size=8, num_hidden_layers=1, num_attention_heads=1,
+                                        intermediate_size=8, pad_token_id=1)
+    transformers.RobertaModel(config).save_pretrained(folder := tmp_path / "m")
+    made["normalizer"] = {"type": "Lowercase"} if in_config is False else None
+    (folder / "tokenizer.json").write_text(json.dumps(made))
+    keys = {"tokenizer_class": name, "add_prefix_space": in_config}
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({key: value for key, value in keys.items() if value not in ("absent", None)}))
+    peer = transformers.AutoTokenizer.from_pretrained(str(folder))
+    with relpos.Encoder(folder, type="f32") as model:
+        for text in ("The cat", " the cat", "", "1234 \u00c9t\u00e9's\n x"):
+            assert model.tokenize(text).tolist() == peer(text)["input_ids"]
+            assert model.tokenize(text, "A b").tolist() == peer(text, "A b")["input_ids"]
+
+
 # ---------------------------------------------------------------------------------------------- the program
 
 @pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "q8", "int8"])
