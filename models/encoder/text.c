@@ -103,33 +103,35 @@ typedef struct tokenizer_class {
     const char *name, *type; /* type: of the models that have this class if no file names one; "": none */
     const char *model;       /* the model that its tokenizer.json must have; NULL: any */
     tok_rules rules;
-    bool types; /* gives token types to the model */
+    bool types;              /* gives token types to the model */
+    const char *unsupported; /* keys of tokenizer_config.json that must not be true: "key key"; NULL: none */
 } tokenizer_class;
 
 /* Classes that give the tokens of BertTokenizer and RobertaTokenizer are their aliases or subclasses. The rows without
  * a model keep the rules of a tokenizer.json. */
 #define LIKE_BERT    "WordPiece", TOK_RULES_BERT
 #define LIKE_ROBERTA "BPE", TOK_RULES_ROBERTA, false
-static const tokenizer_class classes[] = {{"BertTokenizer", "bert", LIKE_BERT, true},
-                                          {"ConvBertTokenizer", "", LIKE_BERT, true},
-                                          {"DistilBertTokenizer", "", LIKE_BERT, false},
-                                          {"ElectraTokenizer", "", LIKE_BERT, true},
-                                          {"LayoutLMTokenizer", "", LIKE_BERT, true},
-                                          {"LxmertTokenizer", "", LIKE_BERT, true},
-                                          {"MobileBertTokenizer", "", LIKE_BERT, true},
-                                          {"SqueezeBertTokenizer", "", LIKE_BERT, true},
-                                          {"MPNetTokenizer", "mpnet", "WordPiece", TOK_RULES_MPNET, false},
-                                          {"RobertaTokenizer", "roberta", LIKE_ROBERTA},
-                                          {"BartTokenizer", "", LIKE_ROBERTA},
-                                          {"LEDTokenizer", "", LIKE_ROBERTA},
-                                          {"LongformerTokenizer", "", LIKE_ROBERTA},
-                                          {"MvpTokenizer", "", LIKE_ROBERTA},
-                                          {"XLMRobertaTokenizer", "xlm-roberta", "Unigram", TOK_RULES_FILE, false},
-                                          {"DebertaV2Tokenizer", "deberta-v2", "Unigram", TOK_RULES_FILE, true},
-                                          {"EsmTokenizer", "esm", NULL, TOK_RULES_ESM, false},
-                                          {"TokenizersBackend", "modernbert", NULL, TOK_RULES_FILE, false},
-                                          {"PreTrainedTokenizer", "", NULL, TOK_RULES_FILE, false},
-                                          {"PythonBackend", "", NULL, TOK_RULES_FILE, false}};
+static const tokenizer_class classes[] = {
+    {"BertTokenizer", "bert", LIKE_BERT, true, NULL},
+    {"ConvBertTokenizer", "", LIKE_BERT, true, NULL},
+    {"DistilBertTokenizer", "", LIKE_BERT, false, NULL},
+    {"ElectraTokenizer", "", LIKE_BERT, true, NULL},
+    {"LayoutLMTokenizer", "", LIKE_BERT, true, NULL},
+    {"LxmertTokenizer", "", LIKE_BERT, true, NULL},
+    {"MobileBertTokenizer", "", LIKE_BERT, true, NULL},
+    {"SqueezeBertTokenizer", "", LIKE_BERT, true, NULL},
+    {"MPNetTokenizer", "mpnet", "WordPiece", TOK_RULES_MPNET, false, NULL},
+    {"RobertaTokenizer", "roberta", LIKE_ROBERTA, NULL},
+    {"BartTokenizer", "", LIKE_ROBERTA, NULL},
+    {"LEDTokenizer", "", LIKE_ROBERTA, NULL},
+    {"LongformerTokenizer", "", LIKE_ROBERTA, NULL},
+    {"MvpTokenizer", "", LIKE_ROBERTA, NULL},
+    {"XLMRobertaTokenizer", "xlm-roberta", "Unigram", TOK_RULES_FILE, false, NULL},
+    {"DebertaV2Tokenizer", "deberta-v2", "Unigram", TOK_RULES_FILE, true, "do_lower_case split_by_punct"},
+    {"EsmTokenizer", "esm", NULL, TOK_RULES_ESM, false, NULL},
+    {"TokenizersBackend", "modernbert", NULL, TOK_RULES_FILE, false, NULL},
+    {"PreTrainedTokenizer", "", NULL, TOK_RULES_FILE, false, NULL},
+    {"PythonBackend", "", NULL, TOK_RULES_FILE, false, NULL}};
 
 /* Return the class with a name, which may end in "Fast", or that of a type of models if name = NULL. */
 static const tokenizer_class *find_class(const char *name, const char *type)
@@ -139,6 +141,18 @@ static const tokenizer_class *find_class(const char *name, const char *type)
         if (name != NULL ? strncmp(name, classes[k].name, size) == 0 && strlen(classes[k].name) == size
                          : strcmp(type, classes[k].type) == 0)
             return &classes[k];
+    return NULL;
+}
+
+/* Return the first key of a class that must not be true, but is, in keys[80]; or NULL. */
+static const char *find_unsupported(const tokenizer_class *class, const json_t *root, char keys[80])
+{
+    snprintf(keys, 80, "%s", class != NULL && class->unsupported != NULL ? class->unsupported : "");
+    for (char *rest, *key = strtok_r(keys, " ", &rest); key != NULL; key = strtok_r(NULL, " ", &rest)) {
+        const json_t *v = json_object_get(root, key);
+        if (v != NULL && !json_is_null(v) && !json_is_false(v))
+            return key;
+    }
     return NULL;
 }
 
@@ -157,13 +171,21 @@ static rp_status choose_class(const opening *o, const tokenizer_class **class)
     rp_status status = no_memory ? encoder_no_memory() : RP_OK;
     *class = find_class(strcmp(type, "modernbert") != 0 ? name : NULL, type);
     m->types = *class != NULL && m->config.token_types > 1 && names_types(root, (*class)->types);
-    if (*class == NULL && status == RP_OK) {
-        char why[TOK_ERR_MAX], safe[96];
+    char why[TOK_ERR_MAX], safe[96], keys[80];
+    const char *key = find_unsupported(*class, root, keys);
+    if (*class == NULL)
         snprintf(why, sizeof why,
                  "%s: \"tokenizer_class\" is \"%s\", which is not supported (change it to \"PreTrainedTokenizerFast\" "
                  "to use tokenizer.json as it is)",
                  named != NULL ? beside_names[CONFIG] : "config.json", io_safe(safe, sizeof safe, name));
+    else if (key != NULL)
+        snprintf(why, sizeof why,
+                 "%s: \"%s\" is not false, which is not supported with %s (change \"tokenizer_class\" to "
+                 "\"PreTrainedTokenizerFast\" to use tokenizer.json as it is)",
+                 beside_names[CONFIG], key, (*class)->name);
+    if ((*class == NULL || key != NULL) && status == RP_OK) {
         status = no_tokenizer(m, why);
+        *class = NULL;
     }
     json_decref(root);
     return status;

@@ -583,6 +583,21 @@ def test_add_prefix_space(in_file, in_config, name, tmp_path):
             assert model.tokenize(text, "A b").tolist() == peer(text, "A b")["input_ids"]
 
 
+@pytest.mark.parametrize("key", ["do_lower_case", "split_by_punct"])
+@pytest.mark.parametrize("name", ["DebertaV2Tokenizer", "DebertaV2TokenizerFast", None, "PreTrainedTokenizerFast"])
+def test_settings_of_deberta_are_refused(key, name, tmp_path):
+    shutil.copytree(PLAIN / "deberta", folder := tmp_path / "m")
+    shutil.copy(ROOT / "tests/tokenizer/data/t5.json", folder / "tokenizer.json")
+    for value in (True, False, None):
+        config = {key: value} | ({} if name is None else {"tokenizer_class": name})
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
+        with relpos.Encoder(folder, type="f32") as model:
+            refused = value is True and name != "PreTrainedTokenizerFast"
+            words = f'tokenizer_config.json: "{key}" is not false' if refused else "it has .* tokens, but the embedding"
+            with pytest.raises(ValueError, match=words):
+                model.tokenize("a")
+
+
 # ---------------------------------------------------------------------------------------------- the program
 
 @pytest.mark.parametrize("kind", ["f32", "f16", "bf16", "q8", "int8"])
