@@ -168,6 +168,9 @@ def comparisons():
              (f"[encoders of T5-XXL and ProtT5](#encoders-of-t5-xxl-and-prott5), {isa[2]}",
               "CTranslate2, llama.cpp and transformers of the same size; also int4 with int8 of CTranslate2, and int8 "
               "with f32 of transformers", encoder)]
+    found += [("[encoders for search and classification](#encoders-for-search-and-classification), AVX-512",
+               "ONNX Runtime, OpenVINO, transformers and CTranslate2, f32 with f32 and 8 bits with int8",
+               [x[2] for r in search_rows(search()) for kind, x in search_ratios(r).items() if kind != "bf16"])]
     for name, kinds in LINEAR.items():
         data = json.loads((root / "bench/results" / name).read_text())
         own = "AVX-512" if "avx512f" in data["machine"]["flags"] else "AVX2"
@@ -671,6 +674,85 @@ def encoders_section():
                   "bench/results/t5_avx2.json", "```", ""]
 
 
+def search():
+    """Return the results of bench/search.py."""
+    return json.loads((root / "bench/results/search.json").read_text())
+
+
+SEARCH = {"mpnet": "MPNet-base", "bert": "BERT-base", "deberta": "DeBERTa-v3-base", "modernbert": "ModernBERT-base"}
+
+
+def search_ratios(row):
+    """Return {type of relpos: (its seconds, the fastest other program, time of that over that of relpos)}: f32 compared
+    with f32, q8 and int8 with int8, and bf16 with f32."""
+    middle = {side: statistics.median(s) for side, s in row["seconds"].items()}
+    found = {}
+    for kind, other in (("f32", "f32"), ("bf16", "f32"), ("q8", "int8"), ("int8", "int8")):
+        peers = {side: t for side, t in middle.items()
+                 if not side.startswith("relpos") and ("int8" in side) == (other == "int8")}
+        if peers:
+            best = min(peers, key=peers.get)
+            found[kind] = middle["relpos " + kind], best, peers[best] / middle["relpos " + kind]
+    return found
+
+
+def search_rows(data):
+    """Return the rows of times of bench/search.py, by model and length."""
+    return sorted(data["times"], key=lambda r: (list(SEARCH).index(r["model"]), r["tokens"]))
+
+
+def search_line(row, cell):
+    """Return a line of a table: the time of f32, q8 and int8, and what `cell` says of the fastest other program."""
+    found = search_ratios(row)
+    cells = [(f"{1e3 * statistics.median(row['seconds']['relpos ' + kind]):.1f}",
+              cell(*found[kind][1:]) if kind in found else "") for kind in ("f32", "q8", "int8")]
+    return (SEARCH[row["model"]], f"{row['tokens']:,}", *cells[0], *cells[1], *cells[2])
+
+
+def search_section():
+    out = ["## Encoders for search and classification", "",
+           "Whole models of base size with random weights (vocabulary of 4,000), one sequence, one thread, "
+           "milliseconds of processor time without a tokenizer (median of alternating rounds in one process). Beside "
+           "each type of relpos.Encoder is the time of the fastest other program divided by that of relpos. f32 is "
+           "compared with f32 of ONNX Runtime (as exported, and after its optimizer), OpenVINO, transformers (eager "
+           "and sdpa) and, for BERT, CTranslate2; q8 and int8 with int8 of ONNX Runtime (quantize_dynamic, per "
+           "tensor and per channel) and CTranslate2.", ""]
+    data = search()
+    m, v = data["machine"], data["machine"]["versions"]
+    out += [f"{m['cpu']}, AVX-512 with VNNI, commit {', '.join(sorted({r['commit'] for r in data['times']}))}, "
+            f"{m['date']}; ONNX Runtime {v['onnxruntime']}, OpenVINO {v['openvino'].partition('-')[0]}, PyTorch "
+            f"{v['torch'].partition('+')[0]}, transformers {v['transformers']}, CTranslate2 {v['ctranslate2']}:", "",
+            *table(("model", "tokens", "f32", "others", "q8", "others", "int8", "others"),
+                   [search_line(row, lambda who, x: f"{x:.2f} × ({who})") for row in search_rows(data)])]
+    sides = "relpos f32", "relpos q8", "relpos int8", "ONNX Runtime f32", "ONNX Runtime int8"
+    out += ["The least and the most of the rounds:", "",
+            *table(("model", "tokens", *sides), [(SEARCH[r["model"]], f"{r['tokens']:,}", *(
+                f"{1e3 * min(r['seconds'][s]):.1f} to {1e3 * max(r['seconds'][s]):.1f}" for s in sides))
+                for r in search_rows(data)])]
+    for r in data["mixed"]:
+        out += [f"{r['texts']} sequences of mixed lengths ({r['tokens']:,} tokens) in batches of 32, MPNet-base, in "
+                "sequences per second. ONNX Runtime pads each batch to its longest sequence; sorted: by length.", "",
+                *table(("", "sequences per second"), [(side, f"{r['texts'] / statistics.median(s):.1f}")
+                                                      for side, s in r["seconds"].items()])]
+    out += ["Memory of one sequence in addition to that of 16 tokens, without the weights, ModernBERT-base:", "",
+            *table(("tokens", "", "MB", "processor seconds"), [
+                (f"{r['tokens']:,}", side, f"{x['bytes'] * 1e-6:,.0f}", f"{x['seconds']:.1f}")
+                for r in sorted(data["memory"], key=lambda r: r["tokens"]) for side, x in r["sides"].items()])]
+    for r in data["trained"]:
+        out += [f"The trained {r['model']}, {r['texts']} sentences of the documentation: the cosine of each vector "
+                "with that of transformers in f32, and the number of vectors whose bits differ in a batch of 8.", "",
+                *table(("", "mean cosine", "least", "changed in a batch"), [
+                    (side, f"{x['mean']:.5f}", f"{x['least']:.5f}", f"{x['changed in a batch']} of {r['texts']}")
+                    for side, x in r["sides"].items()])]
+    return out + ["Measured by [bench/search.py](../bench/search.py):", "", "```",
+                  "python bench/search.py FOLDER --rounds 3",
+                  "python bench/search.py FOLDER --models modernbert --tokens 2048 --rounds 2",
+                  "python bench/search.py FOLDER --mixed --rounds 2",
+                  "python bench/search.py FOLDER --memory 2048",
+                  "python bench/search.py FOLDER --memory 8192",
+                  "python bench/search.py FOLDER --trained all-mpnet-base-v2", "```", ""]
+
+
 def count_models():
     """Return how many model types of transformers work, such as "422 of 533 model types"."""
     found = [x["result"] for x in json.loads((root / "bench/results/hf_models.json").read_text())["models"]]
@@ -879,7 +961,8 @@ def page():
     for name, what in list(PLOTS.items())[:-3]:  # the others have sections
         out += [f"![{what}](performance/{name}.svg)", ""]
     out += (tables(data) + decode_section(data) + call_section() + threads_section() + growth_section()
-            + terms_section() + training_section() + t5_section() + encoders_section() + memory_section(data))
+            + terms_section() + training_section() + t5_section() + encoders_section() + search_section()
+            + memory_section(data))
     for data_of_another in others():
         out += another_section(data_of_another)
     out += error_section(data) + skipped_section(data) + machine_section(data)

@@ -12,8 +12,7 @@ FOLDER keeps the models. A run replaces its rows in bench/results/search.json (-
 and length alternate in each round, in one process; times are processor times of one call for one sequence, without a
 tokenizer. A side whose result is farther from f32 of transformers than its bound is left out and named. ONNX Runtime:
 f32 as exported, f32 after onnxruntime.transformers.optimizer, and int8 of quantize_dynamic, per tensor and per channel.
-With RELPOS_ISA=avx2 and ONEDNN_MAX_CPU_ISA=AVX2 the table is for processors without AVX-512; ONNX Runtime has no
-such option and is left out (--without 'ONNX Runtime'). SPDX-License-Identifier: Apache-2.0"""
+SPDX-License-Identifier: Apache-2.0"""
 import argparse
 import functools
 import json
@@ -175,7 +174,7 @@ def of_relpos(folder, kind):
     return lambda ids: np.asarray(model.encode(tokens=[ids.tolist()], output_value="token_embeddings")[0])
 
 
-def sides_of(folder, name, without):
+def sides_of(folder, name):
     """Return the functions by name, and the reasons why some are missing."""
     model, missing, sides = make(folder, name), {}, {}
     ways = {f"relpos {k}": functools.partial(of_relpos, model, k) for k in ("f32", "bf16", "q8", "int8")}
@@ -187,8 +186,7 @@ def sides_of(folder, name, without):
         ways |= {f"CTranslate2 {k}": functools.partial(of_ctranslate2, model, k) for k in ("float32", "int8")}
     for side, way in ways.items():
         try:
-            if not (without and without in side):
-                sides[side] = way()
+            sides[side] = way()
         except Exception as e:
             missing[side] = repr(e)[:200]
     return sides, missing
@@ -342,7 +340,6 @@ def main():
     parser.add_argument("--models", default=",".join(CONFIGS))
     parser.add_argument("--tokens", default="16,128,512")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--without", help="leave out the sides whose names contain this")
     parser.add_argument("--mixed", action="store_true")
     parser.add_argument("--memory", type=int, metavar="TOKENS")
     parser.add_argument("--side", help="with --memory, measure one side in this process")
@@ -361,7 +358,7 @@ def main():
         record(a.output, "trained", trained(a.folder, a.trained))
     else:
         for name in a.models.split(","):
-            sides, missing = sides_of(a.folder, name, a.without)
+            sides, missing = sides_of(a.folder, name)
             for tokens in map(int, a.tokens.split(",")):
                 record(a.output, "times", race(name, sides, tokens, a.rounds) | {"missing": missing})
 

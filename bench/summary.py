@@ -77,6 +77,32 @@ def encoders():
             *table(("widths of", "tokens", "relpos f32", "relpos int8", "others"), lines)]
 
 
+def search():
+    data = report.search()
+    m, texts = data["machine"], data["mixed"][0]["texts"]
+    v = {name: re.split("[-+]", version)[0] for name, version in m["versions"].items()}
+    rate = {side: f"{texts / t:.0f}" for side, t in middle(data["mixed"][0]).items()}
+    mb = {(r["tokens"], side): f"{x['bytes'] * 1e-6:,.0f} MB" for r in data["memory"] for side, x in r["sides"].items()}
+    q = data["trained"][0]["sides"]
+    return ["## Encoders for search and classification", "",
+            "Milliseconds for one text with `relpos embed` or relpos.Encoder, models of base size with random weights, "
+            f"one thread of an {m['cpu']} with AVX-512, and how many times as fast that is as the fastest of ONNX "
+            f"Runtime {v['onnxruntime']}, OpenVINO {v['openvino']}, PyTorch {v['torch']} and (BERT) "
+            f"CTranslate2 {v['ctranslate2']}. f32 is compared with f32, q8 and int8 with int8:", "",
+            *table(("model", "tokens", "f32, ms", "speed-up", "q8, ms", "speed-up", "int8, ms", "speed-up"),
+                   [report.search_line(row, lambda _, x: f"{x:.2f} ×") for row in report.search_rows(data)]),
+            f"{texts} texts of mixed lengths in batches of 32, MPNet, one thread: {rate['relpos q8']} texts a second "
+            f"in q8 and {rate['relpos int8']} in int8; ONNX Runtime int8 {rate['ONNX Runtime int8 per channel']}, or "
+            f"{rate['ONNX Runtime int8 per channel, sorted']} if they are sorted by length. ModernBERT needs "
+            f"{mb[2048, 'relpos f32']} in addition to its weights for 2,048 tokens, and ONNX Runtime "
+            f"{mb[2048, 'ONNX Runtime f32']}; for 8,192 tokens relpos needs {mb[8192, 'relpos f32']}.", "",
+            f"The cosine with vectors in f32, trained all-mpnet-base-v2, mean of {data['trained'][0]['texts']} "
+            f"sentences: q8 {q['relpos q8']['mean']:.5f}, int8 {q['relpos int8']['mean']:.4f}; ONNX Runtime int8 "
+            f"{q['ONNX Runtime int8']['mean']:.3f} per tensor and {q['ONNX Runtime int8 per channel']['mean']:.3f} per "
+            f"channel, and {q['ONNX Runtime int8 per channel']['changed in a batch']} of its vectors change with the "
+            "batch.", ""]
+
+
 def transformers():
     data, rows = report.models()
     by = {}
@@ -143,7 +169,7 @@ def page():
            f"Medians of alternating runs, and the fastest of many rounds for short calls from Python; "
            f"the [raw tables]({TABLES}) have all times, spreads, commits and commands. "
            "[What is slower](#what-is-slower) is the last section.", ""]
-    return "\n".join(out + training() + t5() + encoders() + transformers() + attention() + slower()) + "\n"
+    return "\n".join(out + training() + t5() + encoders() + search() + transformers() + attention() + slower()) + "\n"
 
 
 if __name__ == "__main__":

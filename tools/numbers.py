@@ -68,22 +68,22 @@ def gains():
     step, usual = (f"{seconds:.1f} s, {gigabytes:.1f} GB" for seconds, gigabytes in training_step())
     megabytes, dense_gigabytes = long_memory()
     protein = next(r for r in report.encoders()["times"] if (r["shape"], r["tokens"]) == ("prott5", 4096))
-    small = next(r for r in json.loads((results / "t5.json").read_text())["times"]
-                 if (r["shape"], r["problem"]) == ("small", "batch 8"))
+    mixed = report.search()["mixed"][0]
 
     def seconds(row, side):
         return statistics.median(row["seconds"][side])
 
     def rate(side):
-        return f"{small['batch'] * small['new'] / seconds(small, side):,.0f}"
+        return f"{mixed['texts'] / seconds(mixed, side):,.0f}"
     training = report.training()[0]
     rows = [(f"a training step of a T5 with 8 + 8 layers, 4,096 tokens in and {training['problem']['target']} out "
              f"(measured with relpos {training['machine']['relpos']['version']})", f"**{step}**", f"PyTorch {usual}"),
             (f"{protein['layers']} layers of ProtT5's shape read a protein of 4,096 residues, f32",
              f"**{seconds(protein, 'relpos f32'):.1f} s**; int8 {seconds(protein, 'relpos int8'):.1f} s",
              f"transformers {seconds(protein, 'transformers f32'):.1f} s"),
-            (f"T5-small's shape writes, {small['batch']} texts at once, int8",
-             f"**{rate('relpos int8')} tokens/s**", f"CTranslate2 {rate('CTranslate2 int8')} tokens/s"),
+            (f"MPNet-base embeds {mixed['texts']} texts of mixed lengths, batches of 32, int8",
+             f"**{rate('relpos int8')} texts/s**; q8 {rate('relpos q8')}",
+             f"ONNX Runtime {rate('ONNX Runtime int8')} texts/s"),
             ("memory for attention over 65,536 tokens, 8 heads, two threads", f"**{megabytes:.0f} MB**",
              f"an N × N bias {dense_gigabytes:.0f} GB")]
     return report.table(("one thread of a CPU unless stated, random weights", "relpos", "the usual way"), rows)

@@ -57,3 +57,11 @@ def test_labels(tmp_path):
     found, = relpos.Encoder(ROOT / "tests/encoder/texts/labels").classify("I liked it.")
     shown = run(tmp_path, "Labels")
     assert len(shown) == 3 and found["label"] in shown[0]
+
+
+def test_without_a_download(tmp_path):
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    shown = run(tmp_path, "Try it without a download")
+    assert len(shown) == 3 and shown[-1].count("\t") == 2 * 3 - 1
+    vectors = np.load(tmp_path / "cat.npz")["vectors"]
+    np.testing.assert_array_equal(vectors[0], relpos.Encoder(tmp_path / "tests/encoder/texts/search").encode(NOTES[1]))
