@@ -62,6 +62,15 @@ static void absent_arrays_are_named(void **state)
              RP_E_UNSUPPORTED, "pages were given", "rp_jvp");
 }
 
+static void far_offsets_are_refused(void **state)
+{
+    static int64_t far[2] = {INT64_C(1) << 62, INT64_C(1) << 62};
+    const int64_t batch[1] = {2};
+    (void)state;
+    JVP_SLIP(t->q_offset = rp_array_of(far, RP_I64, 1, batch), RP_E_RANGE, "tensors.q_offset", NULL);
+    HVP_SLIP(t->q_offset = rp_array_of(far, RP_I64, 1, batch), RP_E_RANGE, "tensors.q_offset", NULL);
+}
+
 static void ranges_are_refused(void **state)
 {
     problem p;
@@ -266,6 +275,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(absent_arrays_are_named),
+        cmocka_unit_test(far_offsets_are_refused),
         cmocka_unit_test(ranges_are_refused),
         cmocka_unit_test(each_tangent_is_checked),
         cmocka_unit_test(outputs_overlap_nothing),
