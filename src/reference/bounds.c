@@ -82,14 +82,9 @@ static double weight_error(const shifted *s, const log_sum *sum_low, const log_s
 
 double rpi_value_size(const rpi_row *r, int64_t j, int64_t x)
 {
-    double v = fabs(rpi_value(rpi_row_of(&r->args->v, r->b, r->g, j), r->args->v.dtype, x));
-    if (r->plan->valvec >= 0) {
-        const rpi_pair p = rpi_row_pair(r, r->plan->valvec, j);
-        const rpi_product *product = &p.scheme->product[0];
-        const int64_t e = rpi_product_index(product, &p);
-        v += e >= 0 ? fabs(product->vec(&p, e, x)) : 0;
-    }
-    return v * rpi_row_dropout(r, j);
+    const rpi_row_vector vector = rpi_row_vector_of(r, j);
+    const double v = fabs(rpi_value(rpi_row_of(&r->args->v, r->b, r->g, j), r->args->v.dtype, x));
+    return (v + fabs(rpi_row_vector_channel(&vector, x))) * rpi_row_dropout(r, j);
 }
 
 /* Return a bound on |out - exact| if weights are off by up to absolute->weight. It excludes rounding to the type of

@@ -165,19 +165,12 @@ static double weight_gradient(const kv_gradients *s, const rpi_view *dout, int64
     const rpi_row *r = &s->row;
     const rp_desc *d = &r->args->desc;
     const double factor = rpi_row_dropout(r, j);
+    const rpi_row_vector vector = rpi_row_vector_of(r, j);
     double sum = 0;
-    rpi_pair p = {0};
-    const rpi_product *product = NULL;
-    int64_t e = -1;
     *size = *loss = 0;
-    if (r->plan->valvec >= 0) {
-        p = rpi_row_pair(r, r->plan->valvec, j);
-        product = &p.scheme->product[0];
-        e = rpi_product_index(product, &p);
-    }
     for (int64_t c = 0; c < d->dim_v && factor != 0; c++) {
         const double v = rpi_value(rpi_row_of(&r->args->v, r->b, r->g, j), r->args->v.dtype, c),
-                     a = e >= 0 ? product->vec(&p, e, c) : 0, plain = rpi_at(dout, r->b, r->h, r->i, c),
+                     a = rpi_row_vector_channel(&vector, c), plain = rpi_at(dout, r->b, r->h, r->i, c),
                      o = plain * factor;
         sum += o * (v + a);
         *size += fabs(o) * (fabs(v) + fabs(a));
@@ -341,7 +334,7 @@ static void row_backward(kv_gradients *s, const rpi_grads *g)
     }
     if (r->plan->sink >= 0 && r->lse != -INFINITY) { /* the sink is a key of value 0: dp = 0 */
         rpi_sums *to = &s->in.terms.term[r->plan->sink];
-        const double w = exp(rpi_at(&r->args->term[r->plan->sink][0], r->h, 0, 0, 0) - r->lse);
+        const double w = rpi_row_sink_weight(r);
         to->absolute = s->bound;
         const double off = s->bound
                                ? recomputed_weight_error(r, rpi_at(&r->args->term[r->plan->sink][0], r->h, 0, 0, 0),

@@ -246,6 +246,22 @@ void rpi_row_softmax(rpi_row *r)
             r->weight[j] /= sum;
 }
 
+double rpi_row_sink_weight(const rpi_row *r)
+{
+    return r->plan->sink < 0 ? 0 : exp(rpi_at(&r->args->term[r->plan->sink][0], r->h, 0, 0, 0) - r->lse);
+}
+
+rpi_row_vector rpi_row_vector_of(const rpi_row *r, int64_t j)
+{
+    rpi_row_vector v = {.e = -1};
+    if (r->plan->valvec < 0)
+        return v;
+    v.pair = rpi_row_pair(r, r->plan->valvec, j);
+    v.product = &v.pair.scheme->product[0];
+    v.e = rpi_product_index(v.product, &v.pair);
+    return v;
+}
+
 /* Compute out = sum_j w_j (v_j + relval_j), or only the part with v_j or with relval_j. Include every key that is not
  * masked, even if its weight is 0, because 0 times an infinite value is NaN. If every score is -infinity, out = 0. If
  * r->absolute is set, sum w_j |v_j| + w_j |relval_j|. */
@@ -257,17 +273,10 @@ void rpi_row_sums(const rpi_row *r, bool values, bool vectors, double *out)
         const double factor = rpi_row_dropout(r, j);
         if (!r->keep[j] || factor == 0)
             continue;
-        rpi_pair p = {0};
-        const rpi_product *product = NULL;
-        int64_t e = -1;
-        if (r->plan->valvec >= 0 && vectors) {
-            p = rpi_row_pair(r, r->plan->valvec, j);
-            product = &p.scheme->product[0];
-            e = rpi_product_index(product, &p);
-        }
+        const rpi_row_vector vector = vectors ? rpi_row_vector_of(r, j) : (rpi_row_vector){.e = -1};
         for (int64_t c = 0; c < d->dim_v; c++) {
             const double v = values ? rpi_value(rpi_row_of(&r->args->v, r->b, r->g, j), r->args->v.dtype, c) : 0,
-                         a = e >= 0 ? product->vec(&p, e, c) : 0;
+                         a = rpi_row_vector_channel(&vector, c);
             out[c] += r->weight[j] * factor * (r->absolute ? fabs(v) + fabs(a) : v + a);
         }
     }

@@ -47,6 +47,22 @@ double rpi_row_product(rpi_row *r, const rpi_pair *p, int n); /* product n of a 
 /* Return x if cap is 0. Set *slope and *curve, unless NULL, to the first and second derivative. */
 double rpi_row_cap(double cap, double x, double *slope, double *curve);
 
+/* Return the weight of the sink, 0 without one. The row must have weights. */
+double rpi_row_sink_weight(const rpi_row *r);
+
+/* Value j of the row: its vector of a term of form VALVEC, if e >= 0. */
+typedef struct rpi_row_vector {
+    rpi_pair pair;
+    const rpi_product *product;
+    int64_t e;
+} rpi_row_vector;
+rpi_row_vector rpi_row_vector_of(const rpi_row *r, int64_t j);
+/* Return its channel c, 0 without a vector. */
+static inline double rpi_row_vector_channel(const rpi_row_vector *v, int64_t c)
+{
+    return v->e >= 0 ? v->product->vec(&v->pair, v->e, c) : 0;
+}
+
 /* Compute out = sum_j w_j (v_j + relval_j), or only the part with v_j or with relval_j. */
 void rpi_row_sums(const rpi_row *r, bool values, bool vectors, double *out);
 

@@ -107,25 +107,13 @@ static double value_products(second_order *s)
             continue;
         const rpi_row_vector v = rpi_row_vector_of(row, j);
         for (int64_t c = 0; c < d->dim_v; c++) {
-            s->p[j] += factor * s->dout[c] * rpi_row_vector_value(row, &v, j, c);
+            s->p[j] += factor * s->dout[c] *
+                       (rpi_row_value(&row->args->v, row->b, row->g, j, c) + rpi_row_vector_channel(&v, c));
             s->r[j] += factor * s->dout[c] * rpi_row_vector_tangent(&s->t, &v, j, c);
         }
         mean += row->weight[j] * s->p[j];
     }
     return mean;
-}
-
-/* Store the derivatives by dout and dlse, which are the tangents of out and lse. */
-static void store_tangents(second_order *s)
-{
-    rpi_row *r = &s->t.row;
-    const rpi_view *out = &s->t.given->out, *lse = &s->t.given->lse;
-    if (out->data)
-        rpi_tangent_row_out(&s->t, r->out);
-    for (int64_t c = 0; out->data && c < r->args->desc.dim_v; c++)
-        rpi_put(out->data, out->dtype, rpi_index(out, r->b, r->h, r->i, c), r->out[c]);
-    if (lse->data)
-        rpi_put(lse->data, lse->dtype, rpi_index(lse, r->b, r->h, r->i, 0), s->t.lse);
 }
 
 static void second_order_row(void *context, int64_t b, int64_t h, int64_t i)
@@ -135,14 +123,13 @@ static void second_order_row(void *context, int64_t b, int64_t h, int64_t i)
     const rp_desc *d = &row->args->desc;
     const int32_t sink = row->plan->sink;
     rpi_tangent_row_at(&s->t, b, h, i);
-    store_tangents(s);
+    rpi_tangent_row_store(&s->t); /* the derivatives by dout and dlse */
     if (row->lse == -INFINITY)
         return;
     for (int64_t c = 0; c < d->dim_v; c++)
         s->dout[c] = rpi_at(&s->grads->dout, b, h, i, c);
     const double mean = value_products(s) - rpi_at_or_0(&s->grads->dlse, b, h, i, 0),
-                 sink_weight = sink < 0 ? 0 : exp(rpi_at(&row->args->term[sink][0], h, 0, 0, 0) - row->lse),
-                 sink_y = (s->t.sink - s->t.lse) * (0 - mean);
+                 sink_weight = rpi_row_sink_weight(row), sink_y = (s->t.sink - s->t.lse) * (0 - mean);
     double y_mean = sink_weight * sink_y;
     for (int64_t j = 0; j < d->len_k; j++)
         if (row->keep[j] && row->score[j] != -INFINITY)

@@ -112,26 +112,9 @@ void rpi_tangent_row_at(rpi_tangent_row *t, int64_t b, int64_t h, int64_t i)
         t->lse += r->weight[j] * t->score[j];
     }
     if (r->plan->sink >= 0 && r->lse != -INFINITY) {
-        const double logit = rpi_at(&r->args->term[r->plan->sink][0], h, 0, 0, 0);
         t->sink = rpi_at_or_0(&t->given->term[r->plan->sink][0], h, 0, 0, 0);
-        t->lse += exp(logit - r->lse) * t->sink;
+        t->lse += rpi_row_sink_weight(r) * t->sink;
     }
-}
-
-rpi_row_vector rpi_row_vector_of(const rpi_row *r, int64_t j)
-{
-    rpi_row_vector v = {.e = -1};
-    if (r->plan->valvec < 0)
-        return v;
-    v.pair = rpi_row_pair(r, r->plan->valvec, j);
-    v.product = &v.pair.scheme->product[0];
-    v.e = rpi_product_index(v.product, &v.pair);
-    return v;
-}
-
-double rpi_row_vector_value(const rpi_row *r, const rpi_row_vector *v, int64_t j, int64_t c)
-{
-    return rpi_row_value(&r->args->v, r->b, r->g, j, c) + (v->e >= 0 ? v->product->vec(&v->pair, v->e, c) : 0);
 }
 
 double rpi_row_vector_tangent(rpi_tangent_row *t, const rpi_row_vector *v, int64_t j, int64_t c)
@@ -142,7 +125,8 @@ double rpi_row_vector_tangent(rpi_tangent_row *t, const rpi_row_vector *v, int64
     return t->sum;
 }
 
-void rpi_tangent_row_out(rpi_tangent_row *t, double *out)
+/* Compute the tangent of out [Dv]. */
+static void tangent_out(rpi_tangent_row *t, double *out)
 {
     const rpi_row *r = &t->row;
     const rp_desc *d = &r->args->desc;
@@ -154,8 +138,21 @@ void rpi_tangent_row_out(rpi_tangent_row *t, double *out)
         const rpi_row_vector v = rpi_row_vector_of(r, j);
         for (int64_t c = 0; c < d->dim_v; c++)
             out[c] += r->weight[j] * factor *
-                      (ahead * rpi_row_vector_value(r, &v, j, c) + rpi_row_vector_tangent(t, &v, j, c));
+                      (ahead * (rpi_row_value(&r->args->v, r->b, r->g, j, c) + rpi_row_vector_channel(&v, c)) +
+                       rpi_row_vector_tangent(t, &v, j, c));
     }
+}
+
+void rpi_tangent_row_store(rpi_tangent_row *t)
+{
+    rpi_row *r = &t->row;
+    const rpi_view *out = &t->given->out, *lse = &t->given->lse;
+    if (out->data)
+        tangent_out(t, r->out);
+    for (int64_t c = 0; out->data && c < r->args->desc.dim_v; c++)
+        rpi_put(out->data, out->dtype, rpi_index(out, r->b, r->h, r->i, c), r->out[c]);
+    if (lse->data)
+        rpi_put(lse->data, lse->dtype, rpi_index(lse, r->b, r->h, r->i, 0), t->lse);
 }
 
 static void lay_out(rpi_tangent_row *t, const rp_desc *d)
@@ -208,7 +205,6 @@ void rpi_tangent_row_free(rpi_tangent_row *t)
 /* Data shared by the tasks of rpi_ref_jvp. A task computes some rows of one head. */
 typedef struct jvp {
     const rpi_args *args;
-    const rpi_tangents *tangents;
     rpi_progress *progress;
     rpi_tangent_row *rows; /* [threads] */
 } jvp;
@@ -224,18 +220,11 @@ static void jvp_task(void *context, int64_t n, int32_t worker)
 {
     const jvp *all = context;
     const rp_desc *d = &all->args->desc;
-    const rpi_view *out = &all->tangents->out, *lse = &all->tangents->lse;
     rpi_tangent_row *t = &all->rows[worker];
     const int64_t tasks = tasks_of_head(d), head = n / tasks, first = n % tasks * ROWS_PER_TASK;
     for (int64_t i = first; i < rpi_min(first + ROWS_PER_TASK, d->len_q); i++) {
-        const int64_t b = head / d->heads, h = head % d->heads;
-        rpi_tangent_row_at(t, b, h, i);
-        if (out->data)
-            rpi_tangent_row_out(t, t->row.out);
-        for (int64_t c = 0; out->data && c < d->dim_v; c++)
-            rpi_put(out->data, out->dtype, rpi_index(out, b, h, i, c), t->row.out[c]);
-        if (lse->data)
-            rpi_put(lse->data, lse->dtype, rpi_index(lse, b, h, i, 0), t->lse);
+        rpi_tangent_row_at(t, head / d->heads, head % d->heads, i);
+        rpi_tangent_row_store(t);
     }
     rpi_progress_step(all->progress);
 }
@@ -246,7 +235,7 @@ rp_status rpi_ref_jvp(const rp_plan *plan, const rpi_args *args, const rpi_tange
     const rp_desc *d = &args->desc;
     const int32_t threads = rp_pool_threads(pool);
     const int64_t tasks = d->batch * d->heads * tasks_of_head(d);
-    jvp all = {.args = args, .tangents = tangents, .progress = progress};
+    jvp all = {.args = args, .progress = progress};
     rpi_arena memory = {0};
     all.rows = rpi_arena_take(&memory, threads, 1, sizeof *all.rows);
     /* zeroed, so that rows that were not allocated can be freed */

@@ -27,8 +27,8 @@ rp_status rpi_tangent_row_alloc(rpi_tangent_row *t, const rp_plan *plan, const r
 void rpi_tangent_row_free(rpi_tangent_row *t);
 /* Compute the scores and weights of row (b, h, i), and all tangents. */
 void rpi_tangent_row_at(rpi_tangent_row *t, int64_t b, int64_t h, int64_t i);
-/* Compute the tangent of out [Dv]. */
-void rpi_tangent_row_out(rpi_tangent_row *t, double *out);
+/* Compute the tangent of out and store it, and store that of lse, where they are given. */
+void rpi_tangent_row_store(rpi_tangent_row *t);
 
 /* Channel c of a product of a term of form VEC: of the row (query or key) and of the vector, with their tangents. */
 typedef struct rpi_channel {
@@ -37,15 +37,7 @@ typedef struct rpi_channel {
 rpi_channel rpi_tangent_channel(rpi_tangent_row *t, const rpi_pair *p, const rpi_product *product, int64_t e,
                                 int64_t c);
 
-/* Value j of the row: its vector of a term of form VALVEC, if e >= 0. */
-typedef struct rpi_row_vector {
-    rpi_pair pair;
-    const rpi_product *product;
-    int64_t e;
-} rpi_row_vector;
-rpi_row_vector rpi_row_vector_of(const rpi_row *r, int64_t j);
-/* Return channel c of v_j + relval(i,j), or of its tangent. */
-double rpi_row_vector_value(const rpi_row *r, const rpi_row_vector *v, int64_t j, int64_t c);
+/* Return channel c of the tangent of v_j + relval(i,j). */
 double rpi_row_vector_tangent(rpi_tangent_row *t, const rpi_row_vector *v, int64_t j, int64_t c);
 
 #endif
