@@ -638,16 +638,16 @@ rp_status rpi_refuse_range(const rpi_args *args)
     return RP_OK;
 }
 
-/* Check that a gradient or tangent has the shape of its array and a floating type. `kind` is "gradient" or
- * "tangent". */
-static rp_status check_like(rpi_view *v, const rp_array *a, const rp_array *of, const char *kind, const char *name)
+/* Check that a gradient or tangent has the shape of its array and a floating type. `kind` is "gradient" or "tangent";
+ * `what` receives its name, "the gradient of q". */
+static rp_status check_like(rpi_view *v, const rp_array *a, const rp_array *of, const char *kind, const char *name,
+                            char what[96])
 {
-    char what[96];
     rpi_shape shape = {.ndim = of->ndim, .min_ndim = of->ndim};
     if (!of->data)
         return rpi_fail(RP_E_ARG, "the %s %s was given without its array; omit it, or pass the array", kind, name);
     memcpy(shape.n, of->shape, sizeof shape.n);
-    snprintf(what, sizeof what, "the %s %s", kind, name);
+    snprintf(what, 96, "the %s %s", kind, name);
     return rpi_view_of(v, a, &shape, RPI_FLOATS, what);
 }
 
@@ -657,8 +657,7 @@ static rp_status check_gradient(rpi_view *v, const rp_array *a, const rp_array *
     char what[96];
     if (!a->data)
         return RP_OK;
-    snprintf(what, sizeof what, "the gradient %s", name);
-    rp_status s = check_like(v, a, of, "gradient", name);
+    rp_status s = check_like(v, a, of, "gradient", name, what);
     if (s == RP_OK && contiguous)
         s = check_rows(v, a, false, what);
     return s == RP_OK ? rpi_check_output(a, what) : s;
@@ -859,11 +858,10 @@ rp_status rpi_backward_check(rpi_args *args, rpi_grads *grads, const rp_plan *pl
 /* Check the tangent of q, k or v. */
 static rp_status check_tangent(rpi_view *v, const rp_array *a, const rp_array *of, bool keys, const char *name)
 {
-    char what[64];
+    char what[96];
     if (!a->data)
         return RP_OK;
-    snprintf(what, sizeof what, "the tangent %s", name);
-    const rp_status s = check_like(v, a, of, "tangent", name);
+    const rp_status s = check_like(v, a, of, "tangent", name, what);
     return s == RP_OK ? check_rows(v, a, keys, what) : s;
 }
 
@@ -874,12 +872,12 @@ static rp_status check_term_tangent(rpi_tangents *tangents, const rpi_args *args
     const rp_array *a = &given->term[m][x];
     rpi_view v; /* has the axes of the caller's array, unlike the views in args */
     rpi_shape shape;
-    char name[64];
+    char name[64], what[96];
     if (!a->data || !rp_term_array(args->desc.terms[m].kind, x))
         return RP_OK;
     rp_status s = check_learned(args, m, x, "tangent", name);
     if (s == RP_OK)
-        s = check_like(&v, a, &t->term[m][x], "tangent", name);
+        s = check_like(&v, a, &t->term[m][x], "tangent", name, what);
     rpi_array_shape(args->plan, &args->desc, m, x, &shape);
     return s == RP_OK ? rpi_view_of(&tangents->term[m][x], a, &shape, RPI_FLOATS, name) : s;
 }
