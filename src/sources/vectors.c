@@ -23,20 +23,21 @@ static bool copies(const rp_plan *plan, const rpi_pair *p, const rpi_vectors *v)
     return plan->ops->real == (int)sizeof(float) && a->dtype == RP_F32 && a->stride[2] == 1 && v->product->row;
 }
 
-/* Return the channels of packed vector n from channel x on, for vectors that `copies` accepts. */
-static const float *f32_vector(const rpi_pair *p, const rpi_vectors *v, int64_t n, int64_t x)
+/* Return the channels of packed vector n from channel x on, for vectors that are rows of an array. */
+static const char *vector_at(const rpi_pair *p, const rpi_vectors *v, int64_t n, int64_t x)
 {
     const rpi_view *a = &p->array[v->product->array];
-    return (const float *)a->data + rpi_index(a, p->h, v->product->row(p, number_of(v, n)), x, 0);
+    return (const char *)a->data +
+           rpi_index(a, p->h, v->product->row(p, number_of(v, n)), x, 0) * rpi_floating_size(a->dtype);
 }
 
 /* Prefetch m channels of packed vector n, if there is one. Vectors are often stored in reverse order, which the
  * processor does not foresee. */
-static void fetch_f32(const rpi_pair *p, const rpi_vectors *v, int64_t n, int64_t x, int64_t m)
+static void fetch_vector(const rpi_pair *p, const rpi_vectors *v, int64_t n, int64_t x, int64_t m)
 {
-    if (n < v->packed)
-        for (int64_t c = 0; c < m; c += 16)
-            __builtin_prefetch(f32_vector(p, v, n, x) + c, 0, 2);
+    const int64_t bytes = n < v->packed ? m * rpi_floating_size(p->array[v->product->array].dtype) : 0;
+    for (int64_t c = 0; c < bytes; c += 64)
+        __builtin_prefetch(vector_at(p, v, n, x) + c, 0, 2);
 }
 
 typedef float four __attribute__((vector_size(16)));
@@ -74,30 +75,21 @@ static void transpose_f32(const float *const *from, int64_t n, int64_t m, float 
     }
 }
 
-/* Load channels [x, x+m) of the packed vectors [at, at+n). Prefetch these channels of the vectors that follow: they are
- * often stored in reverse order, which the processor does not foresee. */
+/* Load channels [x, x+m) of the packed vectors [at, at+n), and prefetch these channels of the vectors that follow. */
 static void load_vectors(const rpi_pair *p, const rpi_vectors *vectors, int64_t at, int64_t n, int64_t x, int64_t m,
                          double to[][BLOCK_CHANNELS])
 {
     const rpi_product *product = vectors->product;
     const rpi_view *v = &p->array[product->array];
-    const int64_t size = rpi_floating_size(v->dtype);
     const bool contiguous = product->row && v->stride[2] == 1 && rpi_is_floating(v->dtype);
     for (int64_t i = 0; i < n; i++) {
-        const int64_t e = number_of(vectors, at + i);
         if (!contiguous) {
             for (int64_t c = 0; c < m; c++)
-                to[i][c] = product->vec(p, e, x + c);
+                to[i][c] = product->vec(p, number_of(vectors, at + i), x + c);
             continue;
         }
-        const int64_t next = at + i + BLOCK_VECTORS;
-        if (next < vectors->packed) {
-            const char *ahead =
-                (const char *)v->data + rpi_index(v, p->h, product->row(p, number_of(vectors, next)), x, 0) * size;
-            for (int64_t c = 0; c < m * size; c += 64)
-                __builtin_prefetch(ahead + c, 0, 2);
-        }
-        rpi_load_f64(to[i], (const char *)v->data + rpi_index(v, p->h, product->row(p, e), x, 0) * size, v->dtype, m);
+        fetch_vector(p, vectors, at + i + BLOCK_VECTORS, x, m);
+        rpi_load_f64(to[i], vector_at(p, vectors, at + i, x), v->dtype, m);
     }
 }
 
@@ -124,8 +116,8 @@ static void fill_panels(const rp_plan *plan, const rpi_pair *p, const rpi_vector
                 static const float zeros[BLOCK_CHANNELS];
                 const float *from[BLOCK_VECTORS];
                 for (int64_t i = 0; i < n; i++) {
-                    from[i] = i < there ? f32_vector(p, v, e + i, x) : zeros;
-                    fetch_f32(p, v, e + i + BLOCK_VECTORS, x, m);
+                    from[i] = i < there ? (const float *)(const void *)vector_at(p, v, e + i, x) : zeros;
+                    fetch_vector(p, v, e + i + BLOCK_VECTORS, x, m);
                 }
                 transpose_f32(from, n, m, (float *)to + first, nr);
                 continue;
@@ -148,8 +140,8 @@ static void fill_vector_rows(const rp_plan *plan, const rpi_pair *p, const rpi_v
             const int64_t m = rpi_min(BLOCK_CHANNELS, v->width - x);
             double row[1][BLOCK_CHANNELS];
             if (copies(plan, p, v)) {
-                fetch_f32(p, v, e + BLOCK_VECTORS, x, m);
-                memcpy((float *)to + at + e * wide + x, f32_vector(p, v, e, x), (size_t)m * sizeof(float));
+                fetch_vector(p, v, e + BLOCK_VECTORS, x, m);
+                memcpy((float *)to + at + e * wide + x, vector_at(p, v, e, x), (size_t)m * sizeof(float));
                 continue;
             }
             load_vectors(p, v, e, 1, x, m, row);
