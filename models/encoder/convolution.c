@@ -109,19 +109,13 @@ static rp_status run_block(const block *b, float *x)
     return RP_OK;
 }
 
-/* Return the size of an allocation of floats for aligned_alloc. */
-static size_t size_of(int64_t rows, int64_t columns)
-{
-    return ((size_t)(rows * columns) * sizeof(float) + LINEAR_ALIGN - 1) / LINEAR_ALIGN * LINEAR_ALIGN;
-}
-
 rp_status encoder_convolve(const rp_encoder *m, int64_t n, const int64_t *starts, const float *embedded, float *x)
 {
     const encoder_config *c = &m->config;
     const int64_t all = starts[n], most = all < ROWS ? all : ROWS;
     block b = {.m = m, .starts = starts, .embedded = embedded};
-    b.gathered = aligned_alloc(LINEAR_ALIGN, size_of(most, c->kernel * c->width / c->groups));
-    b.made = aligned_alloc(LINEAR_ALIGN, size_of(most, c->width));
+    b.gathered = encoder_take(most, c->kernel * c->width / c->groups);
+    b.made = encoder_take(most, c->width);
     rp_status status = b.gathered != NULL && b.made != NULL ? RP_OK : encoder_no_memory();
     for (; b.first < all && status == RP_OK; b.first += b.rows) {
         b.rows = all - b.first < most ? all - b.first : most;

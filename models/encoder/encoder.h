@@ -316,6 +316,8 @@ typedef struct encoder_activated {
     bool gated;
 } encoder_activated;
 void encoder_activate_rows(rp_pool *pool, int64_t rows, const encoder_activated *call);
+/* Allocate [rows, n] floats for the caller to free; NULL if there is no memory. */
+float *encoder_take(int64_t rows, int64_t n);
 
 /* --------------------------------------------------------------------------------------------- attention.c */
 

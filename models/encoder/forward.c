@@ -28,14 +28,6 @@ typedef struct pass {
 
 /* ------------------------------------------------------------------------------------------------ memory */
 
-static float *take(int64_t rows, int64_t n)
-{
-    int64_t bytes;
-    if (__builtin_mul_overflow(rows, n * 4, &bytes) || bytes > INT64_MAX / 2)
-        return NULL;
-    return aligned_alloc(64, ((size_t)bytes + 63) / 64 * 64 + 64);
-}
-
 /* Return the number of rows of a feed-forward layer that are computed together. */
 static int64_t feed_rows(const rp_encoder *m, int64_t rows)
 {
@@ -95,12 +87,12 @@ static rp_status make_pass(pass *p, int64_t longest)
     if (scratch < 0)
         return encoder_fail(RP_E_OVERFLOW, "a call of %lld tokens is too large (use fewer or shorter texts)",
                             (long long)p->rows);
-    p->x = take(p->rows, width);
-    p->y = take(c->row->pre_norm ? p->rows : 0, width);
-    p->embedded = take(c->kernel > 0 ? p->rows : 0, width);
-    p->qkv = take(p->rows, 3 * width);
-    p->mixed = take(p->rows, width);
-    p->inner = take(p->feed_rows, c->row->gated ? 2 * c->inner : c->inner);
+    p->x = encoder_take(p->rows, width);
+    p->y = encoder_take(c->row->pre_norm ? p->rows : 0, width);
+    p->embedded = encoder_take(c->kernel > 0 ? p->rows : 0, width);
+    p->qkv = encoder_take(p->rows, 3 * width);
+    p->mixed = encoder_take(p->rows, width);
+    p->inner = encoder_take(p->feed_rows, c->row->gated ? 2 * c->inner : c->inner);
     p->scratch = scratch > 0 ? aligned_alloc(64, ((size_t)scratch + 63) / 64 * 64) : NULL;
     if (p->x == NULL || p->y == NULL || p->embedded == NULL || p->qkv == NULL || p->mixed == NULL || p->inner == NULL ||
         (scratch > 0 && p->scratch == NULL))

@@ -4,6 +4,7 @@
 #include "linear/erf.h"
 #include "src/processor/clones.h"
 #include <math.h>
+#include <stdlib.h>
 
 enum { LANES = 16, BLOCK = 16 /* rows of a task */ };
 
@@ -157,4 +158,12 @@ void encoder_norm_rows(rp_pool *pool, int64_t rows, const encoder_normed *normed
 void encoder_activate_rows(rp_pool *pool, int64_t rows, const encoder_activated *activated)
 {
     run(pool, &(call){.rows = rows, .activated = activated});
+}
+
+float *encoder_take(int64_t rows, int64_t n)
+{
+    int64_t bytes;
+    if (__builtin_mul_overflow(rows, n * 4, &bytes) || bytes > INT64_MAX / 2)
+        return NULL;
+    return aligned_alloc(64, ((size_t)bytes + 63) / 64 * 64 + 64);
 }
