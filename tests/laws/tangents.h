@@ -29,26 +29,62 @@ HELPER rp_tangents tangents_of(problem *p, uint64_t seed, rp_dtype inputs, rp_dt
     return x;
 }
 
+/* Run rp_hvp, or rp_jvp if g is NULL. */
 HELPER void hvp(problem *p, const char *isa, const rp_tangents *x, const rp_grads *g)
 {
     rp_plan *plan;
     p->desc.isa = isa;
     good(rp_plan_create(&plan, &p->desc));
-    const rp_status status = rp_hvp(plan, &p->t, x, g);
+    const rp_status status = g ? rp_hvp(plan, &p->t, x, g) : rp_jvp(plan, &p->t, x);
     rp_plan_destroy(plan);
     if (status != RP_OK)
-        wrong(p, isa, "rp_hvp: %s: %s", rp_status_name(status), rp_last_error());
+        wrong(p, isa, "%s: %s: %s", g ? "rp_hvp" : "rp_jvp", rp_status_name(status), rp_last_error());
 }
 
 HELPER void jvp(problem *p, const char *isa, const rp_tangents *x)
 {
-    rp_plan *plan;
-    p->desc.isa = isa;
-    good(rp_plan_create(&plan, &p->desc));
-    const rp_status status = rp_jvp(plan, &p->t, x);
-    rp_plan_destroy(plan);
-    if (status != RP_OK)
-        wrong(p, isa, "rp_jvp: %s: %s", rp_status_name(status), rp_last_error());
+    hvp(p, isa, x, NULL);
+}
+
+/* Problems with two heads of L queries and keys, in which key KEY has no query and row ROW no key. */
+enum { L = 12, KEY = 5, ROW = 7, MASKED = 7 };
+static const char *const masked[MASKED] = {"t5,buckets=8,max_distance=20+dense",
+                                           "relkey,left=3,right=3+relval,left=3,right=3",
+                                           "rope+alibi,slopes=x",
+                                           "xl",
+                                           "deberta,span=5",
+                                           "fire,c=1,L=4,width=3",
+                                           "sink"};
+HELPER void pose_masked(problem *p, const char *text, const char *settings_too)
+{
+    pose(p, 11, "bwd:f64:b1h2q%dk%dd6v5:%s:mask%s", L, L, text, settings_too);
+    uint8_t *mask = p->t.mask[0].data;
+    for (int64_t x = 0; x < 2 * L * L; x++)
+        mask[x] &= !(x % L == KEY || x / L % L == ROW);
+}
+
+/* Set what is masked in such a problem to NaN or infinity. */
+HELPER void spoil(problem *p, rp_tangents *x)
+{
+    for (int64_t h = 0; h < 2; h++) {
+        for (int64_t c = 0; c < 6; c++) {
+            set(&x->k, (h * L + KEY) * 6 + c, NAN);
+            set(&p->t.k, (h * L + KEY) * 6 + c, c % 2 ? NAN : INFINITY);
+            set(&x->q, (h * L + ROW) * 6 + c, NAN);
+        }
+        for (int64_t c = 0; c < 5; c++) {
+            set(&x->v, (h * L + KEY) * 5 + c, INFINITY);
+            set(&p->t.v, (h * L + KEY) * 5 + c, NAN);
+        }
+    }
+}
+
+/* Return a copy of an array in another type. */
+HELPER rp_array converted(problem *p, const rp_array *a, rp_dtype type)
+{
+    const rp_array to = array_in(p, type, a->ndim, a->shape);
+    good(rp_convert(to.data, type, a->data, a->dtype, problem_size(a)));
+    return to;
 }
 
 /* Move every array by `step` times its tangent from `kept`. */

@@ -134,9 +134,7 @@ static void types_only_round(void **state)
                                          : source_of(&p.t, m);
                 if (m >= 0 ? !tangent(&x, m)->data : which)
                     continue;
-                rp_array to = array_in(&p, RP_F64, from->ndim, from->shape);
-                good(rp_convert(to.data, RP_F64, from->data, type, problem_size(from)));
-                *(m >= 0 && which ? tangent(&y, m) : from) = to;
+                *(m >= 0 && which ? tangent(&y, m) : from) = converted(&p, from, RP_F64);
             }
         p.desc.dtype = RP_F64;
         hvp(&p, "reference", &y, &wide);
@@ -144,54 +142,36 @@ static void types_only_round(void **state)
             const rp_array *of = gradient(&wide, m);
             if (!of->data)
                 continue;
-            rp_array rounded = array_in(&p, type, of->ndim, of->shape);
-            good(rp_convert(rounded.data, type, of->data, RP_F64, problem_size(of)));
+            const rp_array rounded = converted(&p, of, type);
             same_numbers(&p, "reference", gradient_name(&p, m), &rounded, gradient(&narrow, m));
         }
         problem_free(&p);
     }
 }
 
-enum { L = 12, KEY = 5, ROW = 7 };
-
 /* A key without a query, or a query without a key, gets exact zeros, and NaN in it changes nothing. */
 static void masked_pairs_have_no_effect(void **state)
 {
-    static const char *const texts[] = {"t5,buckets=8,max_distance=20+dense",
-                                        "relkey,left=3,right=3+relval,left=3,right=3",
-                                        "rope+alibi,slopes=x",
-                                        "xl",
-                                        "deberta,span=5",
-                                        "fire,c=1,L=4,width=3",
-                                        "sink"};
     problem p;
     (void)state;
-    for (size_t n = 0; n < sizeof texts / sizeof *texts; n++) {
-        pose(&p, 11, "bwd:f64:b1h2q%dk%dd6v5:%s:mask+softcap=3", L, L, texts[n]);
-        uint8_t *mask = p.t.mask[0].data;
-        for (int64_t x = 0; x < 2 * L * L; x++)
-            mask[x] &= !(x % L == KEY || x / L % L == ROW);
+    for (size_t n = 0; n < MASKED; n++) {
+        pose_masked(&p, masked[n], "+softcap=3");
         rp_tangents x = tangents_of(&p, 8, RP_F64, RP_F64);
         rp_grads want = gradients_like(&p, RP_F64), got = gradients_like(&p, RP_F64);
         hvp(&p, "reference", &x, &want);
         for (int64_t h = 0; h < 2; h++) {
-            for (int64_t c = 0; c < 6; c++) {
-                set(&x.k, (h * L + KEY) * 6 + c, NAN);
-                set(&p.t.k, (h * L + KEY) * 6 + c, c % 2 ? NAN : INFINITY);
-                set(&x.q, (h * L + ROW) * 6 + c, NAN);
+            for (int64_t c = 0; c < 6; c++)
                 if (at(&want.dq, (h * L + ROW) * 6 + c) != 0 || at(&want.dk, (h * L + KEY) * 6 + c) != 0)
                     wrong(&p, "reference", "a second derivative of a masked row or key is not 0");
-            }
             for (int64_t c = 0; c < 5; c++) {
-                set(&x.v, (h * L + KEY) * 5 + c, INFINITY);
-                set(&p.t.v, (h * L + KEY) * 5 + c, NAN);
                 set(&p.g.dout, (h * L + ROW) * 5 + c, NAN);
                 if (at(&want.dv, (h * L + KEY) * 5 + c) != 0)
                     wrong(&p, "reference", "a second derivative of a masked value is not 0");
             }
         }
+        spoil(&p, &x);
         got.dout = p.g.dout;
-        if (strcmp(texts[n], "sink") == 0) /* a row with a sink has a weight */
+        if (strcmp(masked[n], "sink") == 0) /* a row with a sink has a weight */
             got.dout = want.dout;
         hvp(&p, "reference", &x, &got);
         same_gradients(&p, "reference", "NaN in what is masked", &want, &got);

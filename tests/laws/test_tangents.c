@@ -143,63 +143,42 @@ static void types_only_round(void **state)
                 if (!tangent(&x, m)->data)
                     continue;
                 for (int which = 0; which < 2; which++) {
-                    rp_array *from = which ? tangent(&x, m) : a, to = array_in(&p, RP_F64, from->ndim, from->shape);
-                    good(rp_convert(to.data, RP_F64, from->data, type, problem_size(from)));
-                    *(which ? tangent(&y, m) : a) = to;
+                    const rp_array *from = which ? tangent(&x, m) : a;
+                    *(which ? tangent(&y, m) : a) = converted(&p, from, RP_F64);
                 }
             }
             p.desc.dtype = RP_F64;
             jvp(&p, "reference", &y);
             for (int m = 0; m < 2; m++) {
                 const rp_array *wide = m ? &y.lse : &y.out, *narrow = m ? &x.lse : &x.out;
-                rp_array rounded = array_in(&p, type, wide->ndim, wide->shape);
-                good(rp_convert(rounded.data, type, wide->data, RP_F64, problem_size(wide)));
+                const rp_array rounded = converted(&p, wide, type);
                 same_numbers(&p, "reference", m ? "lse in f64, rounded" : "out in f64, rounded", &rounded, narrow);
             }
             problem_free(&p);
         }
 }
 
-enum { L = 12, KEY = 5, ROW = 7 };
-
 /* Rows without keys have tangents of 0. NaN in what is masked changes nothing, and NaN in one row of the tangent of q
  * reaches only this row. */
 static void masked_pairs_have_no_effect(void **state)
 {
-    static const char *const texts[] = {"t5,buckets=8,max_distance=20+dense",
-                                        "relkey,left=3,right=3+relval,left=3,right=3",
-                                        "rope+alibi,slopes=x",
-                                        "xl",
-                                        "deberta,span=5",
-                                        "fire,c=1,L=4,width=3",
-                                        "sink"};
     problem p;
     (void)state;
-    for (size_t n = 0; n < sizeof texts / sizeof *texts; n++) {
-        pose(&p, 11, "bwd:f64:b1h2q%dk%dd6v5:%s:mask", L, L, texts[n]);
-        uint8_t *mask = p.t.mask[0].data;
-        for (int64_t x = 0; x < 2 * L * L; x++)
-            mask[x] &= !(x % L == KEY || x / L % L == ROW);
+    for (size_t n = 0; n < MASKED; n++) {
+        pose_masked(&p, masked[n], "");
         rp_tangents x = tangents_of(&p, 8, RP_F64, RP_F64), again = x;
         again.out = array_in(&p, RP_F64, 4, x.out.shape);
         again.lse = array_in(&p, RP_F64, 3, x.lse.shape);
         jvp(&p, "reference", &x);
         for (int64_t h = 0; h < 2; h++) {
-            for (int64_t c = 0; c < 6; c++) {
-                set(&x.k, (h * L + KEY) * 6 + c, NAN);
-                set(&p.t.k, (h * L + KEY) * 6 + c, c % 2 ? NAN : INFINITY);
-                set(&x.q, (h * L + ROW) * 6 + c, NAN);
-            }
-            for (int64_t c = 0; c < 5; c++) {
-                set(&x.v, (h * L + KEY) * 5 + c, INFINITY);
-                set(&p.t.v, (h * L + KEY) * 5 + c, NAN);
+            for (int64_t c = 0; c < 5; c++)
                 if (at(&x.out, (h * L + ROW) * 5 + c) != 0)
                     wrong(&p, "reference", "the tangent of a masked row is not 0");
-            }
             const double lse = at(&x.lse, h * L + ROW);
-            if (lse != (strcmp(texts[n], "sink") == 0 ? at(&x.term[0][0], h) : 0))
+            if (lse != (strcmp(masked[n], "sink") == 0 ? at(&x.term[0][0], h) : 0))
                 wrong(&p, "reference", "the tangent of lse of a masked row is %g", lse);
         }
+        spoil(&p, &x);
         again.q = x.q, again.k = x.k, again.v = x.v;
         jvp(&p, "reference", &again);
         same_tangents(&p, "reference", "NaN in what is masked", &x, &again);
