@@ -14,22 +14,7 @@ awk 'BEGIN { srand(3); for (k = 0; k < 2000; k++) { n = 1 + int(rand() * 12) * (
 { echo 'n,title'; awk '{ gsub(/"/, ""); printf "%d,\"%s\nand a dog\"\n", NR, $0 }' "$T/texts"; } >"$T/table.csv"
 awk 'NR % 2 { printf "%s\t", $0; next } { print }' "$T/texts" >"$T/pairs"
 
-# equal NAME ARGUMENT...: write $T/one/NAME without mpirun, and $T/many/NAME with several processes
 mkdir "$T/one" "$T/many"
-equal()
-{
-    name=$1
-    shift
-    "$program" "$@" -o "$T/one/$name" >"$T/out" 2>"$T/err"
-    check 'exit code of one process' 0 $?
-    for ranks in $counts; do
-        mpi -n $ranks "$program" "$@" -o "$T/many/$name"
-        check 'exit code' 0 "$code"
-        same "$ranks processes: $*" "$T/one/$name" "$T/many/$name"
-        rm -f "$T/many/$name"
-    done
-    check 'no other file' '' "$(ls -A "$T/many")"
-}
 equal e.npz embed $data/search "$T/texts"
 equal e.safetensors embed $data/asymmetric "$T/table.csv" --column title --prompt query --type q8
 equal e.jsonl embed $data/search "$T/texts" --normalize --prefix 'where '

@@ -11,22 +11,6 @@ data=tests/t5/data/proteins
 fasta=$data/proteins.fasta
 model=$data/prott5
 
-# equal NAME ARGUMENT...: write $T/one/NAME with one process, and $T/many/NAME with others
-equal()
-{
-    name=$1
-    shift
-    rm -f "$T/one/$name"
-    "$program" "$@" -o "$T/one/$name" >"$T/out" 2>"$T/err" </dev/null
-    check 'exit code of one process' 0 $?
-    for ranks in $counts; do
-        mpi -n $ranks "$program" "$@" -o "$T/many/$name"
-        check 'exit code' 0 "$code"
-        same "$ranks processes: $*" "$T/one/$name" "$T/many/$name"
-        rm -f "$T/many/$name"
-    done
-    check 'no other file' '' "$(ls -A "$T/many")"
-}
 mkdir "$T/one" "$T/many"
 
 # equal bits

@@ -100,3 +100,20 @@ compared()
     check 'failures' '' "$(grep FAILED "$T/out" | head -n 3)"
     has "^$1 compared"
 }
+
+# equal NAME ARGUMENT...: with the folders $T/one and $T/many, write $T/one/NAME with one process, and $T/many/NAME with others
+equal()
+{
+    name=$1
+    shift
+    rm -f "$T/one/$name"
+    "$program" "$@" -o "$T/one/$name" >"$T/out" 2>"$T/err" </dev/null
+    check 'exit code of one process' 0 $?
+    for ranks in $counts; do
+        mpi -n $ranks "$program" "$@" -o "$T/many/$name"
+        check 'exit code' 0 "$code"
+        same "$ranks processes: $*" "$T/one/$name" "$T/many/$name"
+        rm -f "$T/many/$name"
+    done
+    check 'no other file' '' "$(ls -A "$T/many")"
+}
