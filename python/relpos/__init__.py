@@ -123,10 +123,10 @@ def attention(q, k, v, *others, bias=None, rope=None, relkey=None, relval=None, 
     arguments raise ValueError or TypeError.
 
     With torch, all results have gradients with respect to q, k, v and the learned arrays of terms. If the loss depends
-    on weights or summary, the backward pass computes the scores a second time. There are no second derivatives: a
-    backward pass through a gradient raises. torch.autocast casts q, k and v unless they are float64, as for torch's
-    scaled_dot_product_attention; learned arrays keep their types. torch.jit.trace records an operator, so `import
-    relpos.torch` before you load a saved trace. ONNX export raises.
+    on weights or summary, the backward pass computes the scores a second time. out and lse also have forward-mode and
+    second derivatives, as by torch.func and create_graph=True. torch.autocast casts q, k and v unless they are float64,
+    as for torch's scaled_dot_product_attention; learned arrays keep their types. torch.jit.trace records an operator,
+    so `import relpos.torch` before you load a saved trace. ONNX export raises.
 
     >>> import numpy as np, relpos
     >>> q = k = v = np.eye(4, dtype=np.float32).reshape(1, 1, 4, 4)

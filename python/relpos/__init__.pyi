@@ -46,7 +46,7 @@ class Summary(NamedTuple, Generic[A]):
     entropy: A
 
 class Result(NamedTuple, Generic[A]):
-    out: A  # In torch, all fields have gradients; second derivatives raise.
+    out: A  # In torch, all fields have gradients; out and lse have second derivatives.
     weights: A | None
     lse: A | None
     summary: Summary[A] | None

@@ -92,30 +92,13 @@ def inside_context_parallel():
                if name.startswith("torch.distributed.tensor.experimental"))
 
 
-ONLY_ONCE = ("relpos.attention has no second derivatives; call .detach() on its gradients, or, for a gradient penalty "
-             "or a Hessian, write "
-             "the attention in torch operations")
-
-
-def is_dual(name):
-    """Return the message for a tensor with a tangent."""
-    return (f"{name} is a dual tensor, but relpos.attention has no forward-mode derivatives; use torch.autograd.grad, "
-            "or .detach()")
-
-
-def is_of_func(name):
-    """Return the message for a tensor of a transform of torch.func."""
-    return (f"{name} is a tensor of torch.func (grad, vjp, jvp or similar), which relpos.attention does not support; "
-            "use requires_grad_() and "
-            "torch.autograd.grad")
-
-
-def refuse_dual(dout):
-    """Raise for a dual tensor. The backward pass has no forward-mode rule, so torch would silently drop the tangent."""
-    if forward_ad._current_level >= 0 and forward_ad.unpack_dual(dout).tangent is not None:
-        raise TypeError("the gradient of relpos.attention's out is a dual tensor, but its backward pass has no "
-                        "forward-mode derivatives; "
-                        "use torch.autograd.grad")
+ONLY_TWICE = ("relpos.attention has no third derivatives; call .detach() on its second derivatives, or write the "
+              "attention in torch operations")
+FORWARD_TWICE = ("relpos.attention has no forward-mode derivatives of forward-mode derivatives (jvp of jvp); use "
+                 "torch.func.hessian, or jvp of grad")
+ONLY_OUT = ("relpos.attention has no forward-mode or second derivatives of a call with weights or a summary; leave out "
+            "return_weights and summary")
+NO_TANGENT = "is a dual tensor, but relpos.attention computes no derivatives with respect to it; use .detach()"
 
 
 def _refuse_traces():
@@ -126,32 +109,12 @@ def _refuse_traces():
         raise TypeError("torch traces the backward pass of relpos.attention but not its forward pass; trace both")
 
 
-ONE_AT_A_TIME = ("relpos.attention computes one gradient at a time; leave out is_grads_batched=True of "
-                 "torch.autograd.grad, or "
-                 "vectorize=True of torch.autograd.functional")
 NOT_LEARNED = "requires a gradient, which relpos.attention does not compute; use .detach()"
 
 
-class _Gradients(torch.autograd.Function):
-    """The identity, with the inputs of the call as further arguments. It makes autograd see that the gradients depend
-    on the inputs, so differentiating the gradients raises instead of giving zero."""
-
-    @staticmethod
-    def forward(ctx, count, *gradients_and_inputs):
-        return tuple(x.view_as(x) for x in gradients_and_inputs[:count])
-
-    @staticmethod
-    def backward(ctx, *_):
-        raise RuntimeError(ONLY_ONCE)
-
-
-def only_once(gradients, inputs):
-    """Return the gradients of a backward pass; with create_graph, such that differentiating them raises."""
-    if not torch.is_grad_enabled():
-        return gradients
-    made = [x for x in gradients if x is not None]
-    final = iter(_Gradients.apply(len(made), *made, *inputs))
-    return [x if x is None else next(final) for x in gradients]
+def is_dual(x):
+    """Return true for a tensor with a tangent."""
+    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None
 
 
 class _Attention(torch.autograd.Function):
@@ -173,24 +136,24 @@ class _Attention(torch.autograd.Function):
         given = [x for x in (dout, dlse, *others) if x is not None]
         if not given:
             return (None,) * len(needs)
-        for x in given:
-            if _is_legacy(x) or _is_batched(x):
-                raise RuntimeError(ONE_AT_A_TIME)
-            refuse_dual(x)
         if _modes() > 0:
             _refuse_traces()
-        q, k, v, out, lse, *arrays = ctx.saved_tensors  # raises if one was modified in place
+        q, k, v, out, lse, *_ = ctx.saved_tensors  # raises if one was modified in place
         if dout is None:
             dout = torch.zeros_like(out)
         places = ctx.places
         wanted = [name for name, need in zip(("q", "k", "v", *[name for _, name in places]), needs[3:]) if need]
         if q.dtype in _HALF:  # `out` is rounded to 16 bits, so compute it again
             out = lse = None
+        if torch.is_grad_enabled() or any(is_dual(x) or _is_batched(x) or _is_legacy(x) for x in given):
+            from . import _operator
+            return None, None, None, *_operator.gradients(dout, q, k, v, ctx.options, places, dlse, others, out, lse,
+                                                          needs[3:])
         dweights, dsummary = (others[0], others[1:]) if ctx.has_weights else (None, others)
         *every, terms = _hints.named(_core.gradients, "relpos::attention_backward")(
             dout, q, k, v, ctx.options, dlse, dweights, dsummary or None, out, lse, wanted)
         every += [terms[term][name] for term, name in places]
-        return None, None, None, *only_once(every, (q, k, v, *given, *arrays[:len(places)]))
+        return None, None, None, *every
 
 
 def _copied(name, x):

@@ -330,31 +330,6 @@ def test_gradients_through_lse():
     assert torch.isfinite(gradient).all() and not gradient[:, :, 1].any() and gradient[:, :, 0].any()
 
 
-def second(f, q):
-    gradient, = torch.autograd.grad(f(q).sum(), q, create_graph=True)
-    return gradient
-
-
-@pytest.mark.parametrize("twice", [
-    lambda f, q: second(f, q).sum().backward(),
-    lambda f, q: torch.autograd.grad(second(f, q).pow(2).sum(), q, allow_unused=True),
-    lambda f, q: torch.autograd.functional.hessian(lambda q: f(q).sum(), q),
-    lambda f, q: torch.autograd.functional.hvp(lambda q: f(q).sum(), q, torch.ones_like(q)),
-    lambda f, q: torch.autograd.gradgradcheck(f, q)], ids=["backward", "penalty", "hessian", "hvp", "gradgradcheck"])
-@pytest.mark.parametrize("of", ["q", "table"])
-def test_second_derivatives_are_refused(of, twice):
-    """Second derivatives with respect to q and to a learned array raise instead of being zero."""
-    q, k, v = tensors(torch.float64)
-    table = torch.zeros(32, 4, dtype=torch.float64)
-    f = lambda x: relpos.attention(*(x, k, v) if of == "q" else (q, k, v), bias=relpos.T5(x
-                                                                                          if of == "table" else table))
-    x = {"q": q, "table": table}[of].requires_grad_()
-    with pytest.raises(RuntimeError, match="relpos.attention has no second derivatives"):
-        twice(f, x)
-    want, = torch.autograd.grad(f(x).sum(), x)
-    assert torch.equal(second(f, x), want) and second(f, x).requires_grad  # the first derivative works
-
-
 DRAWS = {
     "eager": lambda f: f, "compiled": lambda f: torch.compile(f, backend="aot_eager", fullgraph=True),
     "inductor": lambda f: torch.compile(f),
@@ -533,12 +508,6 @@ def test_what_has_no_gradient_says_so_where_it_is_compiled(name):
                          backend="aot_eager")
     with pytest.raises(Exception, match="requires a gradient, which relpos.attention does not compute"):
         call(q, k, v, torch.tensor(0.5, requires_grad=True)).backward()
-
-
-def test_batched_gradients_are_refused():
-    q, k, v = tensors(grad=True)
-    with pytest.raises(RuntimeError, match="one gradient at a time; leave out is_grads_batched=True"):
-        torch.autograd.functional.jacobian(lambda q: relpos.attention(q, k, v).sum((1, 2)), q, vectorize=True)
 
 
 def test_heads_side_by_side_stay_so():

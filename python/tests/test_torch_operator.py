@@ -181,22 +181,6 @@ def test_autocast_and_inference_mode():
             torch.testing.assert_close(function(x), want)
 
 
-def test_no_second_derivative():
-    q, k, v, *_ = inputs()
-    for out in (relpos.attention(q, k, v), torch.ops.relpos.attention(q, k, v, [], "", 0, 0)[0]):
-        for loss in (out.sin().sum(), out.sum()):
-            gradient, = torch.autograd.grad(loss, q, create_graph=True)
-            with pytest.raises(RuntimeError, match="no second derivatives"):
-                gradient.sum().backward(retain_graph=True)
-    weights = relpos.attention(q, k, v, return_weights=True).weights
-    gradient, = torch.autograd.grad(weights.square().sum(), q, create_graph=True)
-    with pytest.raises(RuntimeError, match="no second derivatives"):
-        gradient.sum().backward()
-    gradient, = torch.autograd.grad(compiled(relpos.attention)(q, k, v).sum(), q, create_graph=True)
-    with pytest.raises(RuntimeError, match="does not currently support double backward"):  # torch itself
-        gradient.sum().backward()
-
-
 @pytest.mark.parametrize("name", ["weights", "entropy"])
 @pytest.mark.parametrize("way", ["compiled", "traced", "operator"])
 def test_gradients_of_weights_and_summary(way, name):

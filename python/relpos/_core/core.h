@@ -285,6 +285,7 @@ int make_gradients(const problem *p, call *c, const origin from[3], origin array
 
 PyObject *core_jvp(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names);
 PyObject *core_hvp(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names);
+PyObject *core_derive(PyObject *module, PyObject *const *args, Py_ssize_t n);
 
 /* ---------------------------------------------------------------------------------------------- plan.c */
 

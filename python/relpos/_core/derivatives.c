@@ -119,12 +119,12 @@ static PyObject *derive(problem *p, call *c, PyObject *dout, PyObject *const *qk
 }
 
 static PyObject *derive_now(PyObject *module, PyObject *dout, PyObject *const *qkv, PyObject *tangents,
-                            PyObject *progress, PyObject *const *option)
+                            PyObject *progress, PyObject *const *option, bool check_torch)
 {
     PyObject *answer = NULL;
     problem p;
     call c;
-    call_start(&c, state_of(module), true);
+    call_start(&c, state_of(module), check_torch);
     take_progress(&c, &progress, 1, 0);
     if (read_options(&p, &c, option) == 0)
         answer = derive(&p, &c, dout, qkv, tangents, option);
@@ -140,7 +140,7 @@ PyObject *core_jvp(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObje
         return PyErr_Format(PyExc_TypeError, "attention_jvp() takes q, k, v and tangents by position; name the rest");
     if (read_keywords(state_of(module), args + n, names, N_NAMES, N_NAMES, option) != 0)
         return NULL;
-    return derive_now(module, NULL, args, args[3], args[4], option);
+    return derive_now(module, NULL, args, args[3], args[4], option, true);
 }
 
 /* hvp(dout, q, k, v, tangents, dlse, wanted, progress, **options): return (dq, dk, dv, ({array: gradient}, …), tangent
@@ -155,5 +155,19 @@ PyObject *core_hvp(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObje
         return NULL;
     option[LSE_GRADIENT] = args[5];
     option[WANTED] = args[6];
-    return derive_now(module, args[0], args + 1, args[4], args[7], option);
+    return derive_now(module, args[0], args + 1, args[4], args[7], option, true);
+}
+
+/* derive(q, k, v, tangents, options, dout, dlse, wanted): core_jvp, or with dout core_hvp, without the check for
+ * tracing, for callers that have handled it. `options` is as in core_gradients. */
+PyObject *core_derive(PyObject *module, PyObject *const *args, Py_ssize_t n)
+{
+    PyObject *option[N_NAMES] = {NULL};
+    if (n != 8 || !PyTuple_Check(args[4]) || PyTuple_Size(args[4]) < N_OPTIONS)
+        return PyErr_Format(PyExc_TypeError, "derive() takes q, k, v, tangents, options, dout, dlse and wanted");
+    for (int x = 0; x < N_OPTIONS; x++)
+        option[x] = PyTuple_GetItem(args[4], x);
+    option[LSE_GRADIENT] = args[6];
+    option[WANTED] = args[7];
+    return derive_now(module, given(args[5]) ? args[5] : NULL, args, args[3], NULL, option, false);
 }

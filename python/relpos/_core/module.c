@@ -38,6 +38,7 @@ static PyMethodDef methods[] = {
     {"backward", FASTCALL(core_backward), "backward(dout, q, k, v, **options)"},
     {"jvp", FASTCALL(core_jvp), "jvp(q, k, v, tangents, progress, **options)"},
     {"hvp", FASTCALL(core_hvp), "hvp(dout, q, k, v, tangents, dlse, wanted, progress, **options)"},
+    {"derive", FUNCTION(core_derive), METH_FASTCALL, "jvp or hvp without the check for tracing"},
     {"gradients", FUNCTION(core_gradients), METH_FASTCALL, "backward without the check for tracing"},
     {"plan", FASTCALL(core_plan), "plan(batch, heads, len_q, len_k, dim, kv_heads, dim_v, dtype, **options)"},
     {"plan_call", FASTCALL(core_plan_call), "plan_call(plan, q, k, v, pages, len_k, range, progress, **options)"},

@@ -13,10 +13,10 @@ names and shapes of the tutorial or library that the module comes from, so its s
 query unless a docstring states otherwise. Tested with PyTorch 2.12 and 2.15; importing with an older version raises
 ImportError.
 
-Attention weights that a module returns have gradients. Second derivatives, forward-mode derivatives and torch.func
-transforms other than vmap raise. torch.autocast casts queries, keys and values as for torch's own attention;
-float64 and learned arrays keep their types. torch.jit.trace records relpos.attention as an operator; import this module
-before you load the trace. ONNX export raises.
+Attention weights that a module returns have gradients. torch.func, forward-mode and second derivatives work for
+outputs, not for attention weights. torch.autocast casts queries, keys and values as for torch's own attention; float64
+and learned arrays keep their types. torch.jit.trace records relpos.attention as an operator; import this module before
+you load the trace. ONNX export raises.
 
 SPDX-License-Identifier: Apache-2.0"""
 from ..numpy import clip_relative_position, count_position_pairs

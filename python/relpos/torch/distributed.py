@@ -419,6 +419,28 @@ class _Backward:
         self.dk[:, :, at], self.dv[:, :, at] = dk, dv
 
 
+class _Gradients(torch.autograd.Function):
+    """The identity, with the inputs of the call as further arguments. It makes autograd see that the gradients depend
+    on the inputs, so differentiating the gradients raises instead of giving zero."""
+
+    @staticmethod
+    def forward(ctx, count, *gradients_and_inputs):
+        return tuple(x.view_as(x) for x in gradients_and_inputs[:count])
+
+    @staticmethod
+    def backward(ctx, *_):
+        raise RuntimeError("context_parallel_attention has no second derivatives; call .detach() on its gradients")
+
+
+def _only_once(gradients, inputs):
+    """Return the gradients of a backward pass; with create_graph, such that differentiating them raises."""
+    if not torch.is_grad_enabled():
+        return gradients
+    made = [x for x in gradients if x is not None]
+    final = iter(_Gradients.apply(len(made), *made, *inputs))
+    return [x if x is None else next(final) for x in gradients]
+
+
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, call, places, q, k, v, *arrays):
@@ -440,7 +462,7 @@ class _Attention(torch.autograd.Function):
         found = [terms[place].to(x.dtype) if place in terms else torch.zeros_like(x)
                  for place, x in zip(ctx.places, arrays)]
         every = [x if need else None for x, need in zip((*inner, *found), ctx.needs_input_grad[2:])]
-        return None, None, *_torch.only_once(every, (q, k, v, *given, *arrays))
+        return None, None, *_only_once(every, (q, k, v, *given, *arrays))
 
 
 # ---------------------------------------------------------------------------------------------- the function

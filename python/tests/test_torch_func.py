@@ -1,0 +1,479 @@
+"""Derivatives of relpos.attention by torch.func, forward_ad and autograd, one in another, compiled and traced: compared
+with the formula in torch's operations, and for every term with finite differences.
+
+SPDX-License-Identifier: Apache-2.0"""
+import sys
+
+import pytest
+import relpos
+from test_definitions import CASES, Case
+
+torch = pytest.importorskip("torch")
+import relpos.torch  # noqa: E402
+from relpos import _derivatives  # noqa: E402
+from torch import func  # noqa: E402
+from torch.autograd import forward_ad  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+from torch.utils._pytree import tree_leaves  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+B, H, HK, LQ, LK, D, DV = 2, 4, 2, 5, 6, 4, 3
+g = torch.Generator().manual_seed(0)
+SHAPES = [(B, H, LQ, D), (B, HK, LK, D), (B, HK, LK, DV), (8, H), (H,)]
+X, T, U = ([torch.randn(s, generator=g, dtype=torch.float64) for s in SHAPES] for _ in range(3))
+BUCKETS = torch.from_numpy(relpos.bucket((torch.arange(LK) - torch.arange(LQ)[:, None]).numpy(), buckets=8,
+                                         max_distance=6))
+MASK = torch.rand(B, 1, LQ, LK, generator=g) < 0.8
+MASK[0, :, 1] = False  # a row without keys
+ALL = tuple(range(5))
+
+
+@pytest.fixture(autouse=True)
+def levels():
+    yield
+    levels_end()
+    torch._dynamo.reset()
+
+
+def levels_end():
+    """End the levels of torch.func and forward_ad that a failed trace leaves behind."""
+    while torch._C._functorch.peek_interpreter_stack() is not None:
+        torch._C._functorch.pop_dynamic_layer_stack()
+    while forward_ad._current_level >= 0:
+        forward_ad.exit_dual_level()
+
+
+def eager(q, k, v, table, sink):
+    """Attention with grouped heads, both softcaps, T5's table, a mask and a sink, in operations of torch."""
+    k, v = (x.repeat_interleave(H // HK, -3) for x in (k, v))
+    s = 1.5 * torch.tanh(q @ k.transpose(-2, -1) * 0.7 / 1.5) + table[BUCKETS].permute(2, 0, 1)
+    s = 2 * torch.tanh(s / 2)
+    s = s.masked_fill(~(MASK if q.dim() == 4 else MASK[1]), -torch.inf)
+    s = torch.cat([s, sink[:, None, None].expand(*s.shape[:-1], 1)], -1)
+    return torch.softmax(s, -1)[..., :-1] @ v, torch.logsumexp(s, -1)
+
+
+def ours(q, k, v, table, sink):
+    found = relpos.attention(q, k, v, bias=relpos.T5(table, buckets=8, max_distance=6), sink=relpos.Sink(sink),
+                             mask=MASK if q.dim() == 4 else MASK[1], scale=0.7, softcap=1.5, softcap_after=2.0,
+                             return_lse=True)
+    return found.out, found.lse
+
+
+def loss_of(f):
+    """A loss that depends on out and lse, not linearly."""
+    def loss(*x):
+        out, lse = f(*x)
+        return (out ** 2 * torch.linspace(1, 2, DV, dtype=out.dtype)).sum() + (lse ** 2).sum()
+    return loss
+
+
+def near(got, want, bound=1e-12):
+    got, want = tree_leaves(got), tree_leaves(want)
+    assert len(got) == len(want)
+    for a, b in zip(got, want):
+        assert a.shape == b.shape and a.dtype == b.dtype
+        torch.testing.assert_close(a, b, atol=bound * (1 + b.abs().max().item()), rtol=0)
+
+
+def along(values, directions):
+    return sum((a * b).sum() for a, b in zip(values, directions))
+
+
+def by_grad(f):
+    return lambda *x: along(func.grad(f, ALL)(*x), U)
+
+
+def by_vjp(f):
+    return lambda *x: along(func.vjp(f, *x)[1](torch.ones((), dtype=x[0].dtype)), T)
+
+
+def by_jvp(f):
+    return lambda *x: func.jvp(f, x, tuple(T))[1]
+
+
+def by_dual(f):
+    def run(*x):
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(f(*map(forward_ad.make_dual, x, T))).tangent
+    return run
+
+
+def by_autograd(f):
+    def run(*x):
+        x = [a if a.requires_grad else a.clone().requires_grad_() for a in x]
+        return along(torch.autograd.grad(f(*x), x, create_graph=True), U)
+    return run
+
+
+def by_vmap(f):
+    return lambda *x: func.vmap(lambda s: f(*[a * s for a in x]))(torch.tensor([1.0, 0.5], dtype=x[0].dtype)).sum()
+
+
+def by_linearize(f):
+    return lambda *x: func.linearize(f, *x)[1](*T)
+
+
+LEVELS = {"grad": by_grad, "vjp": by_vjp, "jvp": by_jvp, "forward_ad": by_dual, "autograd": by_autograd,
+          "vmap": by_vmap, "linearize": by_linearize}
+# The same derivatives of the formula, by levels that nest.
+FORMULA = LEVELS | {"forward_ad": by_jvp, "linearize": by_jvp, "autograd": by_grad}
+NESTED, NO_RULE = "Nested forward mode AD is not supported", "Batching rule not implemented for aten::_make_dual"
+REQUIRES = r"You are attempting to call Tensor.requires_grad_\(\)"
+OF_TORCH = {  # what torch itself refuses, for every function
+    ("jvp", "forward_ad"): NESTED, ("jvp", "linearize"): NESTED, ("forward_ad", "jvp"): NESTED,
+    ("forward_ad", "forward_ad"): NESTED, ("forward_ad", "linearize"): NESTED, ("linearize", "jvp"): NESTED,
+    ("linearize", "forward_ad"): NESTED, ("linearize", "linearize"): NESTED, ("jvp", "autograd"): REQUIRES,
+    ("vmap", "autograd"): REQUIRES, ("vmap", "forward_ad"): NO_RULE, ("vmap", "linearize"): NO_RULE,
+}
+# torch.func.linearize reads memory that it never wrote if a gradient is taken of it, for every function.
+PAIRS = [(outer, inner) for outer in [None, *LEVELS] for inner in LEVELS
+         if (outer, inner) not in [("grad", "linearize"), ("vjp", "linearize"), ("autograd", "linearize")]]
+
+
+def compiled(f):
+    return torch.compile(f, fullgraph=True, backend="aot_eager")
+
+
+def level(name, f, levels=LEVELS):
+    return f if name is None else levels[name](f)
+
+
+@pytest.mark.parametrize("outer, inner", PAIRS)
+def test_two_levels(outer, inner):
+    def nest(f):
+        return level(outer, level(inner, loss_of(f)))
+
+    if (outer, inner) in OF_TORCH:
+        for f in (eager, ours):
+            with pytest.raises(RuntimeError, match=OF_TORCH[outer, inner]):
+                nest(f)(*X)
+            levels_end()
+    elif (outer, inner) == ("jvp", "jvp"):
+        with pytest.raises(RuntimeError, match="no forward-mode derivatives of forward-mode derivatives"):
+            nest(ours)(*X)
+    else:
+        near(nest(ours)(*X), level(outer, level(inner, loss_of(eager), FORMULA), FORMULA)(*X))
+
+
+COMPILED = [(None, "grad"), (None, "jvp"), (None, "vmap"), ("grad", "grad"), ("grad", "jvp"), ("jvp", "grad"),
+            ("vmap", "grad"), ("vmap", "jvp"), ("grad", "vmap"), ("jvp", "vmap")]
+
+
+@pytest.mark.parametrize("outer, inner", COMPILED)
+def test_two_levels_in_one_graph(outer, inner):
+    found = compiled(level(outer, level(inner, loss_of(ours))))(*X)
+    near(found, level(outer, level(inner, loss_of(eager)))(*X))
+
+
+@pytest.mark.parametrize("guard", range(3))
+def test_every_guard_matters(guard, monkeypatch):
+    """Without one of the three guards of _derivatives._BELOW, a nesting of two levels is wrong or raises."""
+    monkeypatch.setattr(_derivatives, "_BELOW", [x for n, x in enumerate(_derivatives._BELOW) if n != guard])
+    limit, wrong = sys.getrecursionlimit(), []
+    sys.setrecursionlimit(400)
+    try:
+        for outer, inner in (("grad", "jvp"), ("jvp", "grad"), ("grad", "grad")):
+            try:
+                near(level(outer, level(inner, loss_of(ours)))(*X), level(outer, level(inner, loss_of(eager)))(*X))
+            except (AssertionError, RuntimeError, AttributeError):
+                wrong.append((outer, inner))
+            levels_end()
+    finally:
+        sys.setrecursionlimit(limit)
+    assert wrong == [[("grad", "jvp"), ("grad", "grad")], [("jvp", "grad")],
+                     [("grad", "jvp"), ("jvp", "grad"), ("grad", "grad")]][guard]
+
+
+# ---- every term
+
+@pytest.mark.parametrize("name, sample, given", CASES)
+def test_every_term_by_finite_differences(name, sample, given):
+    case = Case(name, sample, given)
+    learned = [a["name"] for a in case.facts["arrays"] if a["use"] == "learned" and a["name"] in case.arrays]
+    arrays = dict(case.arrays)
+
+    def f(q, k, v, *values):
+        case.arrays = arrays | dict(zip(learned, values))
+        found = relpos.attention(q, k, v, return_lse=True, **case.options())
+        return found.out, found.lse
+
+    inputs = [torch.tensor(x).requires_grad_() for x in (case.q, case.k, case.v, *(arrays[x] for x in learned))]
+    assert torch.autograd.gradcheck(f, inputs, fast_mode=True, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(f, inputs, fast_mode=True, check_fwd_over_rev=True)
+
+
+def test_a_call_with_dropout():
+    def f(q, k, v):
+        return relpos.attention(q, k, v, dropout=0.4, seed=5)
+
+    inputs = [x.clone().requires_grad_() for x in X[:3]]
+    assert torch.autograd.gradcheck(f, inputs, fast_mode=True, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(f, inputs, fast_mode=True, check_fwd_over_rev=True)
+    with pytest.raises(RuntimeError, match="no dropout under torch.vmap"):
+        func.vmap(func.grad(lambda q: f(q, q, q).sum()))(X[0])
+
+
+# ---- parts of the inputs, tangents that are absent or zero
+
+@pytest.mark.parametrize("which", [(0,), (2,), (3,), (4,), (1, 4)])
+def test_some_inputs(which):
+    """Derivatives with respect to some inputs only; the others have no tangents and need no gradients."""
+    def part(f):
+        return lambda *some: loss_of(f)(*[some[which.index(n)] if n in which else X[n] for n in ALL])
+
+    x, t = [X[n] for n in which], [T[n] for n in which]
+    every = tuple(range(len(which)))
+    for run in (lambda f: func.jvp(part(f), tuple(x), tuple(t)),
+                lambda f: func.jvp(func.grad(part(f), every), tuple(x), tuple(t)),
+                lambda f: func.jvp(part(f), tuple(x), tuple(torch.zeros_like(a) for a in t))):
+        near(run(ours), run(eager))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_other_types(dtype):
+    """Results and derivatives have the types of the formula, and its values up to rounding."""
+    x, t = [a.to(dtype) for a in X], [a.to(dtype) for a in T]
+    wide = [a.to(dtype).double() for a in X], [a.to(dtype).double() for a in T]
+    bound = 30 * torch.finfo(dtype).eps
+    (out, lse), (out_t, lse_t) = func.jvp(ours, tuple(x), tuple(t))
+    assert out_t.dtype == out.dtype == dtype and lse_t.dtype == lse.dtype == torch.float32
+    want = func.jvp(eager, *map(tuple, wide))[1]
+    near((out_t.double(), lse_t.double()), want, bound)
+    scalar = lambda f: lambda *a: f(*a)[0].sum()
+    found = func.jvp(func.grad(scalar(ours), ALL), tuple(x), tuple(t))[1]
+    assert all(a.dtype == dtype for a in found)
+    near([a.double() for a in found], func.jvp(func.grad(scalar(eager), ALL), *map(tuple, wide))[1], bound)
+
+
+# ---- derivatives of many elements at once
+
+@pytest.mark.parametrize("n", [0, 3, 4])
+@pytest.mark.parametrize("jacobian", [func.jacfwd, func.jacrev])
+def test_jacobians(jacobian, n):
+    near(jacobian(ours, n)(*X), func.jacrev(eager, n)(*X))
+
+
+@pytest.mark.parametrize("hessian", [func.hessian, lambda f: func.jacrev(func.jacrev(f)),
+                                     lambda f: func.jacrev(func.jacfwd(f)),
+                                     lambda f: lambda x: torch.autograd.functional.hessian(f, x),
+                                     lambda f: lambda x: torch.autograd.functional.hessian(f, x, vectorize=True)],
+                         ids=["hessian", "jacrev twice", "jacrev of jacfwd", "autograd", "vectorized"])
+def test_hessians(hessian):
+    of_table = lambda f: lambda table: loss_of(f)(*X[:3], table, X[4])
+    near(hessian(of_table(ours))(X[3]), func.hessian(of_table(eager))(X[3]))
+
+
+def test_jacfwd_of_jacfwd_is_refused():
+    with pytest.raises(RuntimeError, match="forward-mode derivatives of forward-mode.*use torch.func.hessian"):
+        func.jacfwd(func.jacfwd(lambda table: loss_of(ours)(*X[:3], table, X[4])))(X[3])
+
+
+@pytest.mark.parametrize("by", [
+    lambda f, x: torch.autograd.grad(f(x), x, torch.stack([T[0][..., :DV], U[0][..., :DV]]), is_grads_batched=True),
+    lambda f, x: torch.autograd.functional.jacobian(f, x, vectorize=True),
+    lambda f, x: torch.autograd.functional.jacobian(f, x, vectorize=True, strategy="forward-mode"),
+    lambda f, x: torch.autograd.functional.vhp(lambda x: f(x).sin().sum(), x, T[0])[1],
+], ids=["is_grads_batched", "jacobian", "forward jacobian", "vhp"])
+def test_functions_of_autograd(by):
+    near(*(by(lambda q: f(q, *X[1:])[0], X[0].clone().requires_grad_()) for f in (ours, eager)))
+
+
+def test_gradients_of_each_sample():
+    """Arrays that the samples share get the gradient of each sample, with the bits of one call a sample."""
+    for axes in ((0, 0, 0, None, None), (0, None, None, None, 0), (None, None, None, 0, None)):
+        rows = [(X[n] if axes[n] == 0 else X[n][1]) if n < 3 else X[n] if axes[n] is None else
+                torch.stack([X[n], 2 * X[n]]) for n in ALL]
+        for f in (loss_of(ours), lambda *x: func.jvp(loss_of(ours), x, tuple(a.clone() for a in x))[1]):
+            each = [func.grad(f, ALL)(*(x if at is None else x[n] for x, at in zip(rows, axes))) for n in range(B)]
+            for found in (func.vmap(func.grad(f, ALL), axes)(*rows),
+                          func.vmap(func.grad(f, ALL), axes, chunk_size=1)(*rows)):
+                assert all(torch.equal(a, torch.stack(b)) for a, b in zip(found, zip(*each)))
+
+
+# ---- programs
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Parameter(X[3].clone())
+        self.project = torch.nn.Linear(D, D, dtype=torch.float64)
+
+    def forward(self, q, k, v):
+        return self.attend(self.project(q), k, v, self.table, X[4])[0]
+
+
+class Ours(Model):
+    attend = staticmethod(ours)
+
+
+class Eager(Model):
+    attend = staticmethod(eager)
+
+
+def models():
+    model, formula = Ours(), Eager()
+    formula.load_state_dict(model.state_dict())
+    return model, formula, {name: x.detach() for name, x in model.named_parameters()}
+
+
+def test_functional_call():
+    *both, parameters = models()
+    near(*(func.vmap(func.grad(lambda p, *x: func.functional_call(model, p, x).sin().sum()),
+                     (None, 0, 0, 0))(parameters, *X[:3]) for model in both))
+
+
+def test_a_loss_of_a_jvp():
+    """The derivative of a jvp, as flows are trained, eager and compiled, with backward outside."""
+    def loss(f):
+        def run(*x):
+            out, tangent = func.jvp(lambda *x: f(*x)[0], x, tuple(T))
+            return ((out - tangent.detach()) ** 2).sum() + (tangent ** 2).sum()
+        return run
+
+    x = [a.clone().requires_grad_() for a in X]
+    want = torch.autograd.grad(loss(eager)(*x), x)
+    near(torch.autograd.grad(loss(ours)(*x), x), want)
+    near(torch.autograd.grad(compiled(loss(ours))(*x), x), want)
+
+
+class Wrapped(torch.nn.Module):
+    def __init__(self, f):
+        super().__init__()
+        self.f = f
+
+    def forward(self, *x):
+        return self.f(*x)
+
+
+def exported(f):
+    return torch.export.export(Wrapped(f), tuple(X)).module()
+
+
+PROGRAMS = {
+    "make_fx": lambda f: make_fx(f)(*X), "functionalize": func.functionalize,
+    "export": exported, "jit.trace": lambda f: torch.jit.trace(f, tuple(X)),
+    "inductor": lambda f: torch.compile(f, fullgraph=True),
+    "dynamic": lambda f: torch.compile(f, fullgraph=True, backend="aot_eager", dynamic=True),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("program", ["make_fx", "functionalize", "export", "jit.trace"])
+def test_derivatives_of_programs(program):
+    call = PROGRAMS[program](loss_of(ours))
+    for derive in (by_jvp, by_dual, lambda f: by_jvp(by_grad(f))):
+        near(derive(call)(*X), derive(loss_of(eager))(*X))
+
+
+@pytest.mark.parametrize("program", ["make_fx", "functionalize", "inductor", "dynamic"])
+def test_programs_of_derivatives(program):
+    for derive in (by_jvp, lambda f: by_jvp(by_grad(f))):
+        near(PROGRAMS[program](derive(loss_of(ours)))(*X), derive(loss_of(eager))(*X))
+
+
+def test_export_of_a_jvp():
+    near(exported(lambda *x: func.jvp(ours, x, x))(*X), func.jvp(eager, tuple(X), tuple(X)))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoint(reentrant):
+    def gradients(f):
+        x = [a.clone().requires_grad_() for a in X]
+        checkpoint(loss_of(f), *x, use_reentrant=reentrant).backward()
+        return [a.grad for a in x]
+
+    near(gradients(ours), gradients(eager))
+    x = [a.clone().requires_grad_() for a in X]
+    near(*(torch.autograd.grad(by_autograd(lambda *x: checkpoint(loss_of(f), *x, use_reentrant=False))(*x), x)
+           for f in (ours, eager)))
+
+
+def test_autocast():
+    x, t = [a.float() for a in X], [a.float() for a in T]
+    with torch.autocast("cpu", torch.bfloat16):
+        (out, _), (tangent, _) = func.jvp(ours, tuple(x), tuple(t))
+        gradients = func.grad(lambda *x: ours(*x)[0].float().sum(), ALL)(*x)
+    assert out.dtype == tangent.dtype == torch.bfloat16 and all(a.dtype == torch.float32 for a in gradients)
+    short = lambda a: [x.bfloat16() for x in a[:3]] + a[3:]
+    assert torch.equal(tangent, func.jvp(ours, tuple(short(x)), tuple(short(t)))[1][0])
+
+
+@pytest.mark.parametrize("name", ["attention", "attention_backward", "attention_jvp", "attention_hvp"])
+def test_opcheck(name):
+    text = "bias|t5,buckets=8,max_distance=6|0,-,-,-,-,-,-,-\nmask||1"
+    q, k, v, table, _ = (x.clone().requires_grad_() for x in X)
+    out, lse = (x.detach().clone().requires_grad_() for x in ours(*X))
+    problem, tangents, wanted = ([table, MASK], text, 0, 0), [*T[:3], T[3], None], [True, False, True, True, False]
+    arguments = {"attention": (q, k, v, *problem),
+                 "attention_backward": (out, q, k, v, lse, None, None, *problem, wanted, []),
+                 "attention_jvp": (q, k, v, *problem, tangents),
+                 "attention_hvp": (out, q, k, v, lse, *problem, tangents, wanted)}[name]
+    if name == "attention_hvp":
+        arguments = torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, arguments)
+    torch.library.opcheck(getattr(torch.ops.relpos, name).default, arguments)
+
+
+# ---- what is refused
+
+@pytest.mark.parametrize("third", [
+    lambda f: func.jacrev(func.hessian(f))(X[3]), lambda f: func.jacfwd(func.hessian(f))(X[3]),
+    lambda f: compiled(lambda x: func.grad(lambda x: func.grad(lambda x: func.grad(f)(x).sum())(x).sum())(x))(X[3]),
+    lambda f: func.jvp(func.grad(lambda x: func.grad(f)(x).sum()), (X[3],), (T[3],)),
+], ids=["jacrev", "jacfwd", "compiled", "jvp"])
+def test_third_derivatives_are_refused(third):
+    with pytest.raises(RuntimeError, match="relpos.attention has no (third|forward-mode) derivatives"):
+        third(lambda table: loss_of(ours)(*X[:3], table, X[4]))
+
+
+@pytest.mark.parametrize("name", ["return_weights", "summary"])
+def test_derivatives_of_weights(name):
+    """Gradients of weights and summaries exist; second and forward derivatives of their calls are refused."""
+    def loss(q, squared=True):
+        found = relpos.attention(q, *X[1:3], **{name: True})
+        x = found.weights if name == "return_weights" else found.summary.entropy
+        return (x ** 2).sum() if squared else (found.out ** 2).sum()
+
+    x = X[0].clone().requires_grad_()
+    want, = torch.autograd.grad(loss(x), x)
+    near(func.grad(loss)(X[0]), want)
+    for refused in (lambda: by_jvp1(loss), lambda: func.hessian(loss)(X[0]), lambda: func.grad(
+            lambda q: func.grad(loss)(q).sum())(X[0]), lambda: torch.autograd.grad(
+                torch.autograd.grad(loss(x), x, create_graph=True)[0].sum(), x)):
+        with pytest.raises(RuntimeError, match="no forward-mode or second derivatives of a call with weights"):
+            refused()
+        levels_end()
+    plain = lambda q: (relpos.attention(q, *X[1:3])**2).sum()
+    twice = lambda f: func.grad(lambda q: func.grad(f)(q).sum())(X[0])
+    near(twice(lambda q: loss(q, False)), twice(plain))
+
+
+def by_jvp1(f):
+    return func.jvp(f, (X[0],), (T[0],))
+
+
+@pytest.mark.parametrize("way", ["jvp", "dual", "grad"])
+def test_positions_have_no_derivatives(way):
+    p = torch.arange(6.0, dtype=torch.float64)
+    call = lambda p: relpos.attention(X[1], X[1], X[1], bias=relpos.ALiBi(q_positions=p, k_positions=p)).sum()
+    with pytest.raises(TypeError, match=r"ALiBi\(q_positions\) (is a dual tensor|requires a gradient)"):
+        {"jvp": lambda: func.jvp(call, (p,), (p,)), "grad": lambda: func.grad(call)(p),
+         "dual": lambda: by_dual_of(call, p)}[way]()
+
+
+def by_dual_of(f, x):
+    with forward_ad.dual_level():
+        f(forward_ad.make_dual(x, x))
+
+
+def test_what_torch_refuses():
+    """Limits of torch for every function, here with the formula in torch's operations."""
+    for f in (eager, ours):
+        x = [a.clone().requires_grad_() for a in X]
+        gradient, *_ = torch.autograd.grad(compiled(loss_of(f))(*x), x, create_graph=True)
+        with pytest.raises(RuntimeError, match="not .*support double backward|have been used in the graph"):
+            torch.autograd.grad(gradient.sum(), x)
+        torch._dynamo.reset()
+        with pytest.raises(RuntimeError, match="don't yet support saved tensor hooks"):
+            func.grad(lambda *x: checkpoint(loss_of(f), *x, use_reentrant=False))(*X)
+        levels_end()
