@@ -617,9 +617,12 @@ RP_API int64_t rp_plan_state_width(const rp_plan *plan);
  * struct may also end before dweights, as in earlier versions.
  *
  * Shapes   dout [B,H,Lq,Dv], dlse [B,H,Lq], dq [B,H,Lq,Dk], dk [B,Hk,Lk,Dk], dv [B,Hk,Lk,Dv]. term[n][x] has the same
- *          shape as rp_tensors.term[n][x]; gradients are summed over axes that broadcast. dweights, dprofile, dkey_mass
- *          and dentropy have the shapes of these outputs. All may have any floating type: they are summed in f32 or f64
- *          and rounded once, so f32 gradients of bf16 arrays lose no precision. */
+ *          shape as rp_tensors.term[n][x]; gradients are summed over axes that broadcast. With one more, leading axis
+ *          of B elements, term[n][x] has the gradient of each batch entry instead of their sum. An array that has an
+ *          axis for the batch gets no other axis: if this axis has 1 element, B elements in the gradient have this
+ *          meaning. dweights, dprofile, dkey_mass and dentropy have the shapes of these outputs. All may have any
+ *          floating type: they are summed in f32 or f64 and rounded once, so f32 gradients of bf16 arrays lose no
+ *          precision. */
 typedef struct rp_grads {
     size_t size;                                /* sizeof(rp_grads) */
     rp_array dout;                              /* gradient of the loss with respect to out */
@@ -681,7 +684,9 @@ RP_API size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool);
  *          for an f64 plan), or its magnitude exceeds 2^16 (2^44) in some row. The other outputs of t must be absent.
  * Sign     delta = key - query, as in the forward pass.
  * Edges    a row that may attend to no key has zero gradients, whatever its dout and dlse are; only the gradient of a
- *          sink depends on its dlse. A key that is masked for all queries gets exact zeros.
+ *          sink depends on its dlse. A key that is masked for all queries gets exact zeros. The gradient of a batch
+ *          entry has the bits of a call with this entry alone; only that of alibi, kerple or another bias with a value
+ *          for every offset may differ by rounding, if given positions are integers in some entries and not in others.
  * Ranges   with key_from and key_to (see "ranges" above), k, v, dk and dv have the keys of the range, and t needs out
  *          and lse of all keys, from the last forward call. dk and dv have the bits of one call. dq needs all keys:
  *          each call but the first passes the sums so far in dq_in, and each call but the last gets dq_out instead of
@@ -702,8 +707,9 @@ RP_API size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool);
  *          dweights, dprofile, dkey_mass and dentropy need all keys in one call; ranges of rows may be combined with
  *          them, so that no call needs dweights of all rows.
  * Memory   as rp_attend: work has rp_plan_backward_size bytes, or is NULL. Gradients of offsets are summed along
- *          diagonals. With dweights, dprofile, dkey_mass or dentropy, the call computes all scores twice, first for
- *          sum_j w dp, and skips no tiles.
+ *          diagonals. With a gradient of each batch entry, these sums are B times as large, and do not fit into work.
+ *          With dweights, dprofile, dkey_mass or dentropy, the call computes all scores twice, first for sum_j w dp,
+ *          and skips no tiles.
  * Threads  the bits do not depend on the pool.
  * Returns  as rp_attend; also RP_E_ARG for the gradient of an array that is absent or not learned.
  * Accuracy docs/maintainers/numerics.md.
@@ -716,7 +722,8 @@ RP_API rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_
  * that are absent are not computed.
  *
  * Shapes   q, k, v, out, lse and term[n][x] have the shapes of these arrays in rp_tensors, and any floating type. As in
- *          rp_tensors, the last axis of q, v and out is contiguous, and in k the last axis or the axis of keys. */
+ *          rp_tensors, the last axis of q, v and out is contiguous, and in k the last axis or the axis of keys. As in
+ *          rp_grads, term[n][x] may have a tangent for each batch entry. */
 typedef struct rp_tangents {
     size_t size;                                /* sizeof(rp_tangents) */
     rp_array q;                                 /* tangent of q */

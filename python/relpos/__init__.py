@@ -256,7 +256,7 @@ class Gradients(NamedTuple):
 
 
 def attention_backward(dout, q, k, v, *others, dlse=None, dweights=None, dsummary=None, out=None, lse=None, wanted=None,
-                       progress=None, **options):
+                       per_sample=False, progress=None, **options):
     """Compute the gradients of sum(dout * out) with respect to q, k, v and every learned array. torch cannot
     differentiate them again.
 
@@ -267,6 +267,9 @@ def attention_backward(dout, q, k, v, *others, dlse=None, dweights=None, dsummar
     dsummary   a Summary: the gradients of the loss with respect to profile, key_mass and entropy, or None for each
     out, lse   results of the forward call; if you omit them, they are computed again
     wanted     names of the gradients to compute, such as ("q", "table"); default: all
+    per_sample True: gradients of learned arrays have a leading axis B and are those of each batch entry, with the bits
+               of a call with this entry alone. Arrays with an axis for the batch have no other axis; if it broadcasts,
+               its gradient has B elements there
     progress   as in `attention`
     options    the options of `attention`; dropout needs the seed of the forward call
 
@@ -275,6 +278,9 @@ def attention_backward(dout, q, k, v, *others, dlse=None, dweights=None, dsummar
     >>> g = relpos.attention_backward(dout, q, k, v, bias=relpos.ALiBi(np.ones(2, np.float32)))
     >>> g.q.shape, g.terms[0]["slopes"].shape
     ((1, 2, 5, 4), (2,))
+    >>> g = relpos.attention_backward(dout, q, k, v, bias=relpos.ALiBi(np.ones(2, np.float32)), per_sample=True)
+    >>> g.terms[0]["slopes"].shape
+    (1, 2)
     """
     _need_seed("relpos.attention_backward", options)
     if others:
@@ -282,7 +288,7 @@ def attention_backward(dout, q, k, v, *others, dlse=None, dweights=None, dsummar
     call = _progress.reporting(_core.backward,
                                "relpos.attention_backward") if _progress.wanted(progress) else _core.backward
     return Gradients(*call(dout, q, k, v, progress, dlse=dlse, dweights=dweights, dsummary=dsummary, out=out, lse=lse,
-                           wanted=wanted, **options))
+                           wanted=wanted, per_sample=per_sample, **options))
 
 
 _hide_others(attention_backward)
@@ -312,7 +318,8 @@ def attention_jvp(q, k, v, tangents, *others, progress=None, **options):
 
     tangents   (q, k, v) or (q, k, v, terms): arrays with the shapes of q, k and v, or None for 0. `terms` has one
                dictionary for each term, as in Gradients, from names of learned arrays to tangents; arrays that it
-               omits have the tangent 0. relpos.Gradients has this form
+               omits have the tangent 0. relpos.Gradients has this form. Like gradients with per_sample, the tangent of
+               an array may have a leading axis B for tangents of each batch entry
     progress   as in `attention`
     options    the options of `attention`; dropout needs the seed of the forward call
 
@@ -336,12 +343,14 @@ def attention_jvp(q, k, v, tangents, *others, progress=None, **options):
 _hide_others(attention_jvp)
 
 
-def attention_hvp(dout, q, k, v, tangents, *others, dlse=None, wanted=None, progress=None, **options):
+def attention_hvp(dout, q, k, v, tangents, *others, dlse=None, wanted=None, per_sample=False, progress=None,
+                  **options):
     """Compute a Hessian-vector product: how the gradients of sum(dout * out) + sum(dlse * lse) with respect to q, k, v
     and the learned arrays change along the given tangents. These are also the gradients of sum(dout * t.out) +
     sum(dlse * t.lse), where t = attention_jvp(q, k, v, tangents) with the same tangents.
 
-    dout, dlse, wanted   as in `attention_backward`
+    dout, dlse           as in `attention_backward`
+    wanted, per_sample   as in `attention_backward`
     tangents, progress   as in `attention_jvp`
     options              the options of `attention`; dropout needs the seed of the forward call
 
@@ -357,7 +366,7 @@ def attention_hvp(dout, q, k, v, tangents, *others, dlse=None, wanted=None, prog
     if others:
         _hints.refuse_positions("attention_hvp", "dout, q, k, v and tangents", others)
     call = _progress.reporting(_core.hvp, "relpos.attention_hvp") if _progress.wanted(progress) else _core.hvp
-    return SecondDerivatives(*call(dout, q, k, v, tangents, dlse, wanted, progress, **options))
+    return SecondDerivatives(*call(dout, q, k, v, tangents, dlse, wanted, per_sample, progress, **options))
 
 
 _hide_others(attention_hvp)
@@ -458,8 +467,8 @@ class Plan:
                         given["seed"] if _drops(given.get("dropout")) else None) if type(found) is tuple else found
 
     def backward(self, dout, q, k, v, *, dlse=None, dweights=None, dsummary=None, out=None, lse=None, wanted=None,
-                 key_from=None, key_to=None, row_from=None, row_to=None, dq_in=None, dq_out=None, dkv_in=None,
-                 dkv_out=None, progress=None, **options):
+                 per_sample=False, key_from=None, key_to=None, row_from=None, row_to=None, dq_in=None, dq_out=None,
+                 dkv_in=None, dkv_out=None, progress=None, **options):
         """Compute gradients as `attention_backward` does, of all rows and keys or of a range. A range needs out and lse
         of its rows, from the call over their last keys; dweights and dsummary need all keys, and dweights and the
         gradient of entropy have the rows of the range. Gradients of k and v are those of the keys of the range, in
@@ -491,7 +500,7 @@ class Plan:
         return Gradients(
             *call(self._plan, dout, q, k, v, _range(key_from, key_to, row_from, row_to, dq_in, dq_out, dkv_in, dkv_out),
                   progress, dlse=dlse, dweights=dweights, dsummary=dsummary, out=out, lse=lse, wanted=wanted,
-                  **options))
+                  per_sample=per_sample, **options))
 
 
 def _range(*given):

@@ -1,5 +1,5 @@
 """attention_jvp and attention_hvp: against torch's autograd of plain operations in double, against attention_backward
-for every term, and wrong arguments.
+for every term, and wrong arguments. Gradients and tangents of each batch entry.
 
 SPDX-License-Identifier: Apache-2.0"""
 import numpy as np
@@ -98,6 +98,52 @@ def test_every_term_agrees_with_attention_backward(name, sample, given):
     near(relpos.attention_hvp(u, case.q, case.k, case.v, t, **options).out, h.out)
 
 
+@pytest.mark.parametrize("name, sample, given", CASES)
+def test_every_entry_has_the_derivatives_of_its_own_call(name, sample, given):
+    case = Case(name, sample, given)
+    q, k, v, arrays, options = case.q, case.k, case.v, dict(case.arrays), case.options()
+    batched = {a["name"] for a in case.facts["arrays"] if a["name"] in arrays and a["shape"].startswith("[B")}
+    dout = draw(*q.shape[:3], v.shape[-1], seed=1)
+    g = relpos.attention_backward(dout, q, k, v, per_sample=True, **options)
+    shared = relpos.attention_backward(dout, q, k, v, **options)
+    t = relpos.Gradients(*(draw(*x.shape, seed=n) for n, x in enumerate(g[:3])),
+                         tuple({key: draw(*x.shape, seed=9) for key, x in one.items()} for one in g.terms))
+    h = relpos.attention_hvp(dout, q, k, v, t, per_sample=True, **options)
+    for b in range(B):
+        case.arrays = {key: x[b:b + 1] if key in batched else x for key, x in arrays.items()}
+        own, entry = case.options(), slice(b, b + 1)
+        given = dout[entry], q[entry], k[entry], v[entry]
+        alone = relpos.attention_backward(*given, **own)
+        tangents = relpos.Gradients(*(x[entry] for x in t[:3]), tuple(
+            {key: x[entry] if key in batched else x[b] for key, x in one.items()} for one in t.terms))
+        for each, one in ((g, alone), (h, relpos.attention_hvp(*given, tangents, **own))):
+            for x, y in zip(each[:3], one[:3]):
+                np.testing.assert_array_equal(x[entry], y)
+            for x, y in zip(each.terms, one.terms):
+                for key in x:
+                    np.testing.assert_array_equal(x[key][b], y[key][0] if key in batched else y[key])
+        np.testing.assert_array_equal(h.out[entry], relpos.attention_jvp(*given[1:], tangents, **own).out)
+    for x, y in zip(g.terms, shared.terms):
+        for key in x:
+            near(x[key] if key in batched else x[key].sum(0), y[key])
+
+
+def test_arrays_that_the_batch_shares_on_an_axis_of_1():
+    bias = draw(1, H, LQ, LK, seed=5)
+    for own in (bias, bias[0], bias[0, :1], bias[0, 0], bias[:, :, :, :1]):
+        g = relpos.attention_backward(dout, q, k, v, bias=relpos.Dense(own), per_sample=True).terms[0]["bias"]
+        assert g.shape == (B, *own.shape[own.ndim == 4:])
+        for b in range(B):
+            alone = relpos.attention_backward(*(x[b:b + 1] for x in (dout, q, k, v)), bias=relpos.Dense(own))
+            np.testing.assert_array_equal(g[b].reshape(own.shape), alone.terms[0]["bias"])
+    plan = relpos.Plan(B, H, LQ, LK, D, kv_heads=HK, dim_v=DV, dtype="float64", bias=relpos.T5(table, buckets=8))
+    g = plan.backward(dout, q, k, v, per_sample=True).terms[0]["table"]
+    want = relpos.attention_backward(dout, q, k, v, bias=relpos.T5(table, buckets=8), per_sample=True).terms[0]["table"]
+    assert g.shape == (B, 8, H) and (g == want).all()
+    one = relpos.attention_backward(dout[0], q[0], k[0], v[0], sink=relpos.Sink(sink), per_sample=True)
+    assert one.terms[0]["sink"].shape == (1, H) and one.q.shape == q[0].shape
+
+
 def dot(g, t):
     return sum((x * y).sum() for x, y in zip(g[:3], t[:3])) + sum(
         (one[key] * two[key]).sum() for one, two in zip(g.terms, t.terms) for key in two)
@@ -152,6 +198,11 @@ WRONG = [
     (lambda: relpos.attention_hvp(dout[1:], q, k, v, (tq, tk, tv)), ValueError, "dout: shape is"),
     (lambda: relpos.attention_hvp(dout, q, k, v, tq), TypeError, "tangents is of type ndarray"),
     (lambda: relpos.attention_hvp(dout, q, k, v, (tq, tk, tv), wanted=("x", )), ValueError, "wanted contains 'x'"),
+    (lambda: relpos.attention_hvp(dout, q, k, v, (tq, tk, tv), per_sample=q), TypeError,
+     "per_sample is of type ndarray"),
+    (lambda: relpos.attention_backward(dout, q, k, v, per_sample="yes"), TypeError, "per_sample is of type str"),
+    (lambda: relpos.attention_jvp(q, k, v, (tq, tk, tv, ({"slopes": draw(3, H)}, )), bias=relpos.ALiBi(sink)),
+     ValueError, r"the tangent of ALiBi\(slopes\): shape is \(3, 4\); it must be \(2, 4\)"),
     (lambda: relpos.attention_hvp(dout, q, k, v, (tq, tk, tv), dweights=dlse), TypeError,
      'unknown argument "dweights"'),
 ]

@@ -678,6 +678,47 @@ static rp_status check_learned(const rpi_args *args, int32_t m, int32_t x, const
     return RP_OK;
 }
 
+/* Set *like to the array whose shape the gradient or tangent `a` of array x of term m must have: that of the array, or,
+ * if `a` has one more axis, the array of each batch entry. An array that itself has an axis for the batch has no more
+ * axes; if this axis broadcasts, `a` has B elements there. Return true if `a` has an array for each batch entry. */
+static bool of_samples(const rpi_args *args, int32_t m, int32_t x, const rp_array *a, const rp_array *of,
+                       rp_array *like)
+{
+    const bool batch_axis = strncmp(args->plan->scheme[m]->array[x].shape, "[B", 2) == 0;
+    rpi_shape shape;
+    *like = *of;
+    rpi_array_shape(args->plan, &args->desc, m, x, &shape);
+    if (batch_axis && of->ndim == shape.ndim) {
+        const bool broadcasts = a->ndim == of->ndim && of->shape[0] == 1 && args->desc.batch > 1 && a->shape[0] != 1;
+        like->shape[0] = broadcasts ? args->desc.batch : of->shape[0];
+        return broadcasts;
+    }
+    if (!of->data || of->ndim == RP_MAX_AXES || a->ndim != of->ndim + 1)
+        return false;
+    like->ndim = a->ndim;
+    like->shape[0] = args->desc.batch;
+    memcpy(like->shape + 1, of->shape, (size_t)of->ndim * sizeof *of->shape);
+    return true;
+}
+
+/* Make the view of `a`, the gradient or tangent of an array with the given shape, after of_samples and a check. */
+static rp_status view_like_array(rpi_view *v, const rp_array *a, const rp_array *of, bool per_sample,
+                                 const rpi_shape *shape, const char *name)
+{
+    rp_array one = *a;
+    if (per_sample && a->ndim > of->ndim) {
+        one.ndim--;
+        memmove(one.shape, a->shape + 1, (size_t)one.ndim * sizeof *one.shape);
+        memmove(one.stride, a->stride + 1, (size_t)one.ndim * sizeof *one.stride);
+    } else if (per_sample) {
+        one.shape[0] = 1;
+    }
+    const rp_status s = rpi_view_of(v, &one, shape, RPI_FLOATS, name);
+    v->per_sample = per_sample;
+    v->sample_step = per_sample && a->shape[0] > 1 ? a->stride[0] : 0;
+    return s;
+}
+
 /* Return true if a gradient has only the rows of the range: in a call over a range of rows, that of a bias with an
  * element for each pair may leave out the other rows. */
 static bool has_range_rows(const rpi_args *args, int32_t term, const rp_array *a, const rp_array *of)
@@ -747,14 +788,15 @@ static rp_status check_term_gradient(rpi_grads *grads, const rpi_args *args, con
         return s;
     rpi_view v; /* has the axes of the caller's array, unlike the views in args */
     rpi_shape shape;
-    rp_array of = t->term[m][x];
-    const bool range = has_range_rows(args, m, a, &of);
+    const rp_array *of = &t->term[m][x];
+    rp_array like;
+    const bool per_sample = of_samples(args, m, x, a, of, &like), range = has_range_rows(args, m, a, of);
     rpi_array_shape(args->plan, d, m, x, &shape);
     if (range)
-        of.shape[2] = shape.n[2] = args->row_to - args->row_from;
-    s = check_gradient(&v, a, &of, false, name);
+        like.shape[2] = shape.n[2] = args->row_to - args->row_from;
+    s = check_gradient(&v, a, &like, false, name);
     if (s == RP_OK)
-        s = rpi_view_of(&grads->term[m][x], a, &shape, RPI_FLOATS, name);
+        s = view_like_array(&grads->term[m][x], a, of, per_sample, &shape, name);
     if (range)
         shift_rows(args, &(rpi_view *){&grads->term[m][x]}, 1);
     return s;
@@ -875,11 +917,15 @@ static rp_status check_term_tangent(rpi_tangents *tangents, const rpi_args *args
     char name[64], what[96];
     if (!a->data || !rp_term_array(args->desc.terms[m].kind, x))
         return RP_OK;
+    const rp_array *of = &t->term[m][x];
+    rp_array like;
     rp_status s = check_learned(args, m, x, "tangent", name);
-    if (s == RP_OK)
-        s = check_like(&v, a, &t->term[m][x], "tangent", name, what);
+    if (s != RP_OK)
+        return s;
+    const bool per_sample = of_samples(args, m, x, a, of, &like);
     rpi_array_shape(args->plan, &args->desc, m, x, &shape);
-    return s == RP_OK ? rpi_view_of(&tangents->term[m][x], a, &shape, RPI_FLOATS, name) : s;
+    s = check_like(&v, a, &like, "tangent", name, what);
+    return s == RP_OK ? view_like_array(&tangents->term[m][x], a, of, per_sample, &shape, name) : s;
 }
 
 /* Check the tangents of out and lse, which are outputs. */

@@ -17,6 +17,9 @@ typedef struct rpi_view {
     int64_t len[RP_MAX_AXES]; /* 1 on axes that broadcast and past the last axis */
     const void *const *page;  /* k and v in pages: [B][per_batch] pages of page_keys keys; else NULL */
     int64_t page_keys, per_batch;
+    /* gradients and tangents of terms' arrays: each batch entry has an array of its own, sample_step elements apart */
+    bool per_sample;
+    int64_t sample_step; /* 0 if per_sample is not set */
 } rpi_view;
 
 /* A required shape. Axes whose bit is set in `ones` may have length 1. An array may omit leading axes as in NumPy
@@ -69,6 +72,15 @@ static inline int64_t rpi_index(const rpi_view *v, int64_t a, int64_t b, int64_t
 static inline int64_t rpi_floating_size(rp_dtype dtype)
 {
     return dtype == RP_F64 ? 8 : dtype == RP_F32 ? 4 : 2;
+}
+
+/* Return the view of batch entry b of a gradient or tangent; the view itself if all entries share it. */
+static inline rpi_view rpi_sample(const rpi_view *v, int64_t b)
+{
+    rpi_view one = *v;
+    if (v->per_sample)
+        one.data = (char *)v->data + b * v->sample_step * rpi_floating_size(v->dtype);
+    return one;
 }
 
 /* Return true for keys stored as [channels][keys]: the channels of a row are stride[3] elements apart, and rows are

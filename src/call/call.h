@@ -67,20 +67,21 @@ typedef struct rpi_backward {
     /* [B * H][blocks][2] bounds of each block of rows: the largest norm of a scaled query, and the smallest lse
      * (-infinity if an element of the block is non-finite or large); NULL if no tiles are skipped. */
     double *bounds;
-    rpi_term_sums sums;               /* gradients of the arrays of the terms */
-    rpi_term_sums *private_sums;      /* like sums, for each worker, for terms computed pair by pair; or NULL */
-    bool direct[RPI_MAX_SOURCES];     /* tasks write the gradient to the output */
-    bool pairs[RPI_MAX_SOURCES],      /* heads or batch entries share the gradient of a bias array */
-        any_pairs;                    /* some source has pairs set */
+    rpi_term_sums sums;           /* gradients of the arrays of the terms */
+    rpi_term_sums *private_sums;  /* like sums, for each worker, for terms computed pair by pair; or NULL */
+    bool direct[RPI_MAX_SOURCES]; /* tasks write the gradient to the output */
+    bool pairs[RPI_MAX_SOURCES],  /* heads or batch entries share the gradient of a bias array */
+        any_pairs;                /* some source has pairs set */
+    /* Sums that the batch entries share, unless limits->per_sample is set: then [1 or B] is B. */
     double *strips;                   /* [1 or B][H][strip.len] gradients of the entries of the STRIP */
-    double *entries[RPI_MAX_SOURCES]; /* [H][count] of GATHER, [H][sums_size] of ROWS with row_grad */
-    double *vectors[RPI_MAX_SOURCES]; /* [H][count][width] of RUN, KEYS and VALUES */
+    double *entries[RPI_MAX_SOURCES]; /* [1 or B][H][count] of GATHER, [1 or B][H][sums_size] of ROWS with row_grad */
+    double *vectors[RPI_MAX_SOURCES]; /* [1 or B][H][count][width] of RUN, KEYS and VALUES */
     double *columns;                  /* [B * H][key_blocks][width] of COLUMN */
     /* [B * H][Lk] for schemes with `reduce`: for each t, the sum of ds over the pairs with j < t <= p_i */
     double *between;
     /* Tickets: the number of key blocks, heads or tasks that have added their sums. */
     atomic_llong *ticket_rows, *ticket_run_dq[RPI_MAX_SOURCES]; /* [head of the group][blocks] */
-    atomic_llong *ticket_head;                                  /* [H] */
+    atomic_llong *ticket_head;                                  /* [1 or B][H] */
     atomic_llong *ticket_pairs;                                 /* [blocks][key_blocks], counts heads */
     atomic_llong ticket_task;
     bool any_head;  /* some source has sums for each head */

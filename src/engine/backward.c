@@ -52,25 +52,27 @@ static void place_sums(gradients *g)
     const rp_plan *plan = g->call.plan;
     const rp_desc *d = &plan->desc;
     rpi_arena *a = &g->memory;
-    const int64_t heads = d->batch * d->heads, size = sizeof(double);
+    const int64_t heads = d->batch * d->heads, size = sizeof(double),
+                  samples = e->per_sample ? d->batch : 1; /* batch entries with sums of their own */
     bool offsets = false, reduces = false;
+    bw->ticket_head = rpi_arena_take(a, samples, d->heads, sizeof *bw->ticket_head);
     for (int32_t n = 0; n < d->n_terms; n++)
         offsets |= plan->scheme[n]->form == RPI_OFFSET && e->term[n].wanted;
     for (int n = 0; n < g->call.n_sources; n++) {
         const rpi_source *s = &g->call.source[n];
         const rpi_vectors *v = rpi_vectors_of(s);
         if (s->kind == RPI_STRIP && offsets)
-            bw->strips = rpi_arena_take3(a, s->strip.batch_step ? d->batch : 1, d->heads, s->strip.len, size);
+            bw->strips = rpi_arena_take3(a, s->strip.batch_step ? d->batch : samples, d->heads, s->strip.len, size);
         if (s->kind == RPI_STRIP || !e->term[s->term].wanted)
             continue;
         if (s->kind == RPI_GATHER)
-            bw->entries[n] = rpi_arena_take(a, d->heads, s->gather.index.count, size);
+            bw->entries[n] = rpi_arena_take3(a, samples, d->heads, s->gather.index.count, size);
         else if (s->kind == RPI_ROWS && s->rows.sums)
-            bw->entries[n] = rpi_arena_take(a, d->heads, s->rows.sums, size);
+            bw->entries[n] = rpi_arena_take3(a, samples, d->heads, s->rows.sums, size);
         else if (s->kind == RPI_COLUMN)
             bw->columns = rpi_arena_take3(a, heads, bw->key_blocks, v->width, size);
         else if (v)
-            bw->vectors[n] = rpi_arena_take3(a, d->heads, v->count, v->width, size);
+            bw->vectors[n] = rpi_arena_take3(a, samples * d->heads, v->count, v->width, size);
         if (s->kind == RPI_ROWS && s->scheme->reduce && !reduces) { /* all terms with `reduce` read the same sums */
             reduces = true;
             bw->between = rpi_arena_take(a, heads, e->len_k, size);
@@ -115,7 +117,6 @@ static void place(gradients *g)
     if (c->starts)
         bw->bounds = rpi_arena_take3(a, d->batch * d->heads, bw->blocks, 2, sizeof(double));
     g->call_from = a->used;
-    bw->ticket_head = rpi_arena_take(a, d->heads, 1, sizeof *bw->ticket_head);
     bw->ticket_pairs = rpi_arena_take(a, bw->blocks, bw->key_blocks, sizeof *bw->ticket_pairs);
     place_sums(g);
     g->call_to = g->group_from = a->used;
@@ -292,6 +293,8 @@ static void rows_of_head(const rpi_call *c, int64_t head, int64_t row0, int64_t 
             const rpi_vectors *vectors = &s->run.vectors;
             const int64_t at = sums_row * rpi_round_up(vectors->width, c->plan->ops->vl);
             rpi_sums to = bw->sums.term[s->term];
+            for (int x = 0; x < RP_MAX_ARRAYS; x++)
+                to.array[x] = rpi_sample(&to.array[x], b);
             to.q = row;
             for (int64_t x = 0; x < vectors->width; x++) {
                 const double g = vectors->factor * real_at(c, bw->run_dq[n], at + x);
@@ -379,7 +382,8 @@ static void clear_keys(const rpi_call *c, const rpi_view *v, int64_t from, int64
         if (outside && v->len[2] != d->len_q)
             continue;
         for (int64_t j = outside ? 0 : from; j < (outside ? d->len_k : to); j++)
-            rpi_put(v->data, v->dtype, rpi_index(v, head / d->heads, head % d->heads, i, j), 0);
+            rpi_put(v->data, v->dtype,
+                    head / d->heads * v->sample_step + rpi_index(v, head / d->heads, head % d->heads, i, j), 0);
     }
 }
 
@@ -406,7 +410,7 @@ static void set_pairs(gradients *g, const rpi_grads *grads)
         const int64_t *len = s->kind == RPI_ROWS ? g->call.args->term[s->term][0].len : NULL;
         if (!len || !s->scheme->in_place || !grads->term[s->term][0].data || len[2] != d->len_q || len[3] != d->len_k)
             continue;
-        g->back.direct[n] = len[0] == d->batch && len[1] == d->heads;
+        g->back.direct[n] = (len[0] == d->batch || grads->term[s->term][0].per_sample) && len[1] == d->heads;
         g->back.pairs[n] = !g->back.direct[n];
         g->back.any_pairs |= g->back.pairs[n];
     }
@@ -435,7 +439,7 @@ static rp_status alloc_private_sums(gradients *g, const rpi_grads *grads)
             : rpi_fail(RP_E_NOMEM, "out of memory: the sums of %d threads need %zu bytes; use fewer threads",
                        (int)g->threads, (size_t)g->threads * sizeof *bw->private_sums);
     for (int32_t n = 0; status == RP_OK && n < g->threads; n++)
-        status = rpi_sums_alloc(&bw->private_sums[n], g->call.args, grads, some);
+        status = rpi_sums_alloc(&bw->private_sums[n], g->call.args, grads, some, false);
     return status;
 }
 
@@ -447,7 +451,7 @@ static rp_status alloc_sums(gradients *g, const rpi_grads *grads)
     for (int n = 0; n < g->call.n_sources; n++)
         if (g->back.direct[n])
             summed[g->call.source[n].term] &= ~1u;
-    const rp_status status = rpi_sums_alloc(&g->back.sums, g->call.args, grads, summed);
+    const rp_status status = rpi_sums_alloc(&g->back.sums, g->call.args, grads, summed, true);
     return status == RP_OK ? alloc_private_sums(g, grads) : status;
 }
 

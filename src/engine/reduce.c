@@ -5,16 +5,24 @@
 #include "engine.h"
 #include <math.h>
 
+/* Return the number of batch entries with sums of their own. */
+static int64_t samples_of(const rpi_call *c)
+{
+    return c->limits->per_sample ? c->args->desc.batch : 1;
+}
+
 /* STRIP: reduce the sums of each offset. rpi_strip_entry_grads (sources/tables.c) calls `grad` of each OFFSET term,
  * such as bucket_grad in terms/t5_buckets.h. */
 static void reduce_strip(const rpi_call *c, const rpi_strip *s)
 {
-    const rpi_backward *bw = c->backward;
+    rpi_backward *bw = c->backward;
     const rp_desc *d = &c->args->desc;
-    for (int64_t b = 0; bw->strips && b < (s->batch_step ? d->batch : 1); b++)
+    for (int64_t b = 0; bw->strips && b < (s->batch_step ? d->batch : samples_of(c)); b++) {
+        rpi_sums_at(&bw->sums, c->args, b);
         for (int64_t e = 0; e < s->len; e++)
             rpi_strip_entry_grads(c->args, e + rpi_strip_low(s, c->args, b), bw->strips + b * d->heads * s->len + e,
-                                  s->len, &c->backward->sums);
+                                  s->len, &bw->sums);
+    }
 }
 
 /* GATHER: reduce the sums of each entry. rpi_gather_entry_grads (sources/tables.c) calls the scheme's `entry_grad` or
@@ -22,14 +30,14 @@ static void reduce_strip(const rpi_call *c, const rpi_strip *s)
 static void reduce_gather(const rpi_call *c, const rpi_source *s, const double *entries)
 {
     const int64_t count = s->gather.index.count;
-    for (int64_t e = 0; entries && e < count; e++)
+    for (int64_t e = 0; e < count; e++)
         rpi_gather_entry_grads(s, c->args, e, entries + e, count, &c->backward->sums);
 }
 
 /* ROWS: reduce the sums that the scheme's row_grad has computed. */
 static void reduce_rows(const rpi_call *c, const rpi_source *s, const double *sums)
 {
-    for (int64_t h = 0; sums && h < c->args->desc.heads; h++) {
+    for (int64_t h = 0; h < c->args->desc.heads; h++) {
         const rpi_pair p = rpi_pair_of(c->args, s->term, 0, h, 0);
         s->scheme->reduce_sums(&p, sums + h * s->rows.sums, &c->backward->sums.term[s->term]);
     }
@@ -39,7 +47,7 @@ static void reduce_rows(const rpi_call *c, const rpi_source *s, const double *su
 static void reduce_vectors(const rpi_call *c, const rpi_source *s, const double *sums)
 {
     const rpi_vectors *v = rpi_vectors_of(s);
-    for (int64_t h = 0; sums && h < c->args->desc.heads; h++) {
+    for (int64_t h = 0; h < c->args->desc.heads; h++) {
         const rpi_pair p = rpi_pair_of(c->args, s->term, 0, h, 0);
         for (int64_t e = 0; e < v->count; e++)
             for (int64_t x = 0; x < v->width; x++)
@@ -51,17 +59,19 @@ static void reduce_vectors(const rpi_call *c, const rpi_source *s, const double 
 /* COLUMN: reduce the sums of its single vector. Each block of keys has one sum. */
 static void reduce_column(const rpi_call *c, const rpi_source *s)
 {
-    const rpi_backward *bw = c->backward;
+    rpi_backward *bw = c->backward;
     const rp_desc *d = &c->args->desc;
     const rpi_vectors *v = &s->column.vectors;
     for (int64_t h = 0; bw->columns && h < d->heads; h++) {
         const rpi_pair p = rpi_pair_of(c->args, s->term, 0, h, 0);
-        for (int64_t b = 0; b < d->batch; b++)
+        for (int64_t b = 0; b < d->batch; b++) {
+            rpi_sums_at(&bw->sums, c->args, b);
             for (int64_t n = 0; n < bw->key_blocks; n++)
                 for (int64_t x = 0; x < v->width; x++)
                     v->product->vec_grad(&p, 0, x,
                                          bw->columns[((b * d->heads + h) * bw->key_blocks + n) * v->width + x],
                                          &bw->sums.term[s->term]);
+        }
     }
 }
 
@@ -93,24 +103,38 @@ static void reduce_sink(const rpi_call *c, int64_t b, int64_t h)
     }
 }
 
+/* Reduce the sums of heads of source n, those of each batch entry if it has its own. */
+static void reduce_heads(const rpi_call *c, int32_t n)
+{
+    rpi_backward *bw = c->backward;
+    const rpi_source *s = &c->source[n];
+    const int64_t heads = c->args->desc.heads;
+    for (int64_t b = 0; b < samples_of(c); b++) {
+        const rpi_vectors *v = rpi_vectors_of(s);
+        rpi_sums_at(&bw->sums, c->args, b);
+        if (s->kind == RPI_GATHER && bw->entries[n])
+            reduce_gather(c, s, bw->entries[n] + b * heads * s->gather.index.count);
+        else if (s->kind == RPI_ROWS && bw->entries[n])
+            reduce_rows(c, s, bw->entries[n] + b * heads * s->rows.sums);
+        else if (bw->vectors[n])
+            reduce_vectors(c, s, bw->vectors[n] + b * heads * v->count * v->width);
+    }
+}
+
 void rpi_reduce(const rpi_call *c)
 {
-    const rpi_backward *bw = c->backward;
     const rp_desc *d = &c->args->desc;
     for (int n = 0; n < c->n_sources; n++) {
         const rpi_source *s = &c->source[n];
         switch (s->kind) {
         case RPI_STRIP: reduce_strip(c, &s->strip); break;
-        case RPI_GATHER: reduce_gather(c, s, bw->entries[n]); break;
-        case RPI_ROWS: reduce_rows(c, s, bw->entries[n]); break;
         case RPI_COLUMN: reduce_column(c, s); break;
-        case RPI_RUN:
-        case RPI_KEYS:
-        case RPI_VALUES: reduce_vectors(c, s, bw->vectors[n]); break;
+        default: reduce_heads(c, n);
         }
     }
     for (int64_t b = 0; b < d->batch; b++)
         for (int64_t h = 0; h < d->heads; h++) {
+            rpi_sums_at(&c->backward->sums, c->args, b);
             reduce_head(c, b, h);
             if (c->plan->sink >= 0 && c->args->key_from == 0) /* once for all ranges of keys */
                 reduce_sink(c, b, h);

@@ -44,16 +44,17 @@ static void merge_between(const backward_scratch *w, int64_t j0)
     }
 }
 
-/* Wait until the earlier tasks have added their sums for the head, then add this task's sums to the sums of the call,
- * which rpi_reduce (engine/reduce.c) reads. */
+/* Wait until the earlier tasks have added their sums for the head (of the batch entry, if each entry has sums of its
+ * own), then add this task's sums to the sums of the call, which rpi_reduce (engine/reduce.c) reads. */
 static void merge_head(backward_scratch *w, int64_t j0, int64_t key_block)
 {
     const block *k = &w->k;
     const rpi_call *c = k->c;
     rpi_backward *bw = c->backward;
     const rp_desc *d = &c->args->desc;
-    const int64_t rows = c->args->row_to - c->args->row_from;
-    rpi_ticket_wait(&bw->ticket_head[k->h], k->b * bw->key_blocks + key_block);
+    const int64_t rows = c->args->row_to - c->args->row_from, sample = c->limits->per_sample ? k->b : 0,
+                  head = sample * d->heads + k->h;
+    rpi_ticket_wait(&bw->ticket_head[head], (k->b - sample) * bw->key_blocks + key_block);
     if (bw->between)
         merge_between(w, j0);
     for (int32_t n = 0; n < c->n_sources; n++) {
@@ -61,7 +62,7 @@ static void merge_head(backward_scratch *w, int64_t j0, int64_t key_block)
         const rpi_vectors *v = rpi_vectors_of(s);
         if (s->kind == RPI_STRIP && bw->strips) {
             /* entry 0 of the task's strip is for the call's last row and key j0 */
-            double *to = bw->strips + (s->strip.batch_step ? k->b : 0) * d->heads * s->strip.len + k->h * s->strip.len;
+            double *to = bw->strips + ((s->strip.batch_step ? k->b : sample) * d->heads + k->h) * s->strip.len;
             const int64_t at =
                 j0 - rpi_position(c->args, k->b, c->args->row_to - 1) - rpi_strip_low(&s->strip, c->args, k->b);
             for (int64_t e = 0; e < rows - 1 + rpi_min(BACKWARD_KEYS, d->len_k - j0); e++)
@@ -69,16 +70,16 @@ static void merge_head(backward_scratch *w, int64_t j0, int64_t key_block)
         }
         if (bw->entries[n])
             for (int64_t e = 0; e < sums_of(s); e++)
-                bw->entries[n][k->h * sums_of(s) + e] += w->entries[n][e];
+                bw->entries[n][head * sums_of(s) + e] += w->entries[n][e];
         if (bw->vectors[n]) {
             const int64_t wide = rpi_round_up(v->width, VL);
-            double *to = bw->vectors[n] + k->h * v->count * v->width;
+            double *to = bw->vectors[n] + head * v->count * v->width;
             for (int64_t e = 0; e < w->vectors_span[n] && e + w->vectors_low[n] < v->count; e++)
                 for (int64_t x = 0; x < v->width; x++)
                     to[(e + w->vectors_low[n]) * v->width + x] += (double)w->vectors[n][e * wide + x];
         }
     }
-    rpi_ticket_pass(&bw->ticket_head[k->h]);
+    rpi_ticket_pass(&bw->ticket_head[head]);
 }
 
 /* Reset the sums of one head to zero. */
@@ -280,7 +281,8 @@ static inline void merge_private_sums(const backward_scratch *w, int64_t ticket)
     rpi_ticket_wait(&bw->ticket_task, ticket);
     for (int32_t n = 0; n < c->args->desc.n_terms; n++)
         for (int x = 0; x < RP_MAX_ARRAYS; x++) {
-            double *from = w->private_sums[n].array[x].data, *to = bw->sums.term[n].array[x].data;
+            const rpi_view sums = rpi_sample(&bw->sums.term[n].array[x], w->k.b);
+            double *from = w->private_sums[n].array[x].data, *to = sums.data;
             for (int64_t e = 0; from && to && e < bw->sums.elements[n][x]; e++) {
                 to[e] += from[e];
                 from[e] = 0;

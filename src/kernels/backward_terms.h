@@ -155,18 +155,18 @@ static void direct_gradient(backward_scratch *w, int64_t tile0, int32_t n, bool 
 {
     block *k = &w->k;
     const rpi_call *c = k->c;
-    const rpi_view *v = &c->grads->term[c->source[n].term][0];
+    const rpi_view v = rpi_sample(&c->grads->term[c->source[n].term][0], k->b);
     const int64_t keys = rpi_min(BACKWARD_KEYS, c->args->desc.len_k - tile0);
     for (int64_t r = 0; r < k->rows; r++) {
-        const int64_t at = rpi_index(v, k->b, k->h, k->row0 + r, tile0);
+        const int64_t at = rpi_index(&v, k->b, k->h, k->row0 + r, tile0);
         real *ds = w->dp + r * ROW_STEP;
         if (!some)
             memset(ds, 0, reals(keys, 1));
-        if (v->stride[3] == 1)
-            store_channels(v->data, v->dtype, at, ds, keys);
+        if (v.stride[3] == 1)
+            store_channels(v.data, v.dtype, at, ds, keys);
         else
             for (int64_t j = 0; j < keys; j++)
-                rpi_put(v->data, v->dtype, at + j * v->stride[3], (double)ds[j]);
+                rpi_put(v.data, v.dtype, at + j * v.stride[3], (double)ds[j]);
     }
 }
 
@@ -178,12 +178,12 @@ static void shared_gradient(backward_scratch *w, const tile *t, int32_t n)
     const rpi_call *c = k->c;
     const rpi_backward *bw = c->backward;
     const rp_desc *d = &c->args->desc;
-    const rpi_view *v = &bw->sums.term[c->source[n].term].array[0];
+    const rpi_view v = rpi_sample(&bw->sums.term[c->source[n].term].array[0], k->b);
     const int64_t keys = rpi_min(t->end, d->len_k - t->tile0);
     rpi_ticket_wait(bw->ticket_pairs + row_block_of(c, k->row0) * bw->key_blocks + key_block_of(c, t->tile0),
                     k->b * d->heads + k->h);
     for (int64_t r = 0; r < k->rows; r++) {
-        double *to = (double *)v->data + rpi_index(v, k->b, k->h, k->row0 + r, t->tile0);
+        double *to = (double *)v.data + rpi_index(&v, k->b, k->h, k->row0 + r, t->tile0);
         for (int64_t j = t->from[r / MR]; j < rpi_min(t->to[r / MR], keys); j++)
             to[j] += (double)w->dp[r * ROW_STEP + j];
     }

@@ -102,8 +102,9 @@ static void find_index(block *k, const rpi_indices *s, const tile *t, int64_t r,
 {
     const int64_t keys = k->b * s->k_step + t->tile0, query = k->b * s->q_step + row_of(k, r);
     const double *key = s->k_at + keys, q = s->q_at[query];
+    const int64_t entry = rpi_index_entry(s, k->b);
     int64_t j = 0;
-    if (s->k_int) {
+    if (s->integral[entry]) {
         typedef int32_t sixteen __attribute__((vector_size(64)));
         typedef int32_t loose __attribute__((vector_size(64), aligned(4), may_alias));
         const int32_t *key_int = s->k_int + keys, q_int = s->q_int[query], max = (int32_t)(s->count - 1);
@@ -115,7 +116,7 @@ static void find_index(block *k, const rpi_indices *s, const tile *t, int64_t r,
         }
         for (; j < t->end; j++)
             k->index[j] = (int32_t)rpi_clamp((int64_t)key_int[j] - q_int, 0, max);
-        for (j = 0; s->has_masked && j < real_keys; j++)
+        for (j = 0; s->has_masked[entry] && j < real_keys; j++)
             if (isnan(key[j] - q))
                 k->index[j] = -1;
     } else {
@@ -142,7 +143,7 @@ typedef struct key_chunks {
 static bool find_chunks(const block *k, const rpi_indices *s, const tile *t, key_chunks *to)
 {
     const int64_t keys = rpi_min(t->end, k->c->args->desc.len_k - t->tile0);
-    if (RPI_F64 || !s->k_int || s->has_masked)
+    if (RPI_F64 || !s->integral[rpi_index_entry(s, k->b)] || s->has_masked[rpi_index_entry(s, k->b)])
         return false;
     const int32_t *key = s->k_int + k->b * s->k_step + t->tile0;
     for (int64_t j = 0; j < keys; j++) {

@@ -98,8 +98,9 @@ static void gather_row(block *k, const tile *t, const rpi_source *s, const rpi_i
 {
     const rpi_call *c = k->c;
     const int64_t keys = rpi_min(t->end, c->args->desc.len_k - t->tile0);
+    const bool has_masked = index->has_masked[rpi_index_entry(index, k->b)];
     find_index(k, index, t, r, keys);
-    for (int64_t j = 0; j < keys && index->has_masked; j++)
+    for (int64_t j = 0; j < keys && has_masked; j++)
         if (k->index[j] < 0) { /* gather entry 0 for now; below, replace it by 0 or the definition's bias */
             k->index[j] = 0;
             k->keep_scratch[j] = 1;
@@ -109,7 +110,7 @@ static void gather_row(block *k, const tile *t, const rpi_source *s, const rpi_i
     for (int64_t j = 0; j < t->end; j += VL)
         vf_store(to + j, vf_gather(entry, k->index + j));
     rpi_pair p = pair_of_row(k, s, r);
-    for (int64_t j = 0; j < keys && index->has_masked; j++)
+    for (int64_t j = 0; j < keys && has_masked; j++)
         if (k->keep_scratch[j] && !s->scheme->class_token) {
             to[j] = 0;
         } else if (k->keep_scratch[j]) {
@@ -238,7 +239,7 @@ static void add_gathered(block *k, const tile *t, int32_t n, const real **total,
     ensure_gathered(k, n, t);
     for (int64_t r = 0; r < k->groups * MR; r++) {
         const real *entry = k->vec[n].at + r * k->vec[n].step;
-        if (run->index.unclamped) {
+        if (run->index.unclamped[rpi_index_entry(&run->index, k->b)]) {
             gather_unclamped(k, &run->index, t, r, entry, a[r], to + r * ROW_STEP);
         } else {
             find_index(k, &run->index, t, r, keys);
@@ -264,7 +265,8 @@ static void biases_of(block *k, const tile *t, const real *const **in, const rea
         const real *const **have = outside ? out : in;
         if (s->kind == RPI_VALUES)
             continue;
-        if (*have && s->kind == RPI_RUN && s->run.gather && !s->run.index.has_masked) {
+        if (*have && s->kind == RPI_RUN && s->run.gather &&
+            !s->run.index.has_masked[rpi_index_entry(&s->run.index, k->b)]) {
             add_gathered(k, t, n, rows, rows, sum);
         } else if (*have) {
             const real *more[BLOCK_ROWS];

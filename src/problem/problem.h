@@ -186,14 +186,19 @@ typedef struct rpi_tangents {
 } rpi_tangents;
 
 /* Sums for the gradients of the terms' arrays. rpi_sums_alloc sets them to zero; it allocates sums for each requested
- * gradient whose bit is set in arrays[term]. Free them with rpi_arena_free(&sums->memory). */
+ * gradient whose bit is set in arrays[term]. With `samples`, a gradient for each batch entry has sums for each of them;
+ * `term` then has the views of batch entry `sample`, which rpi_sums_at chooses. Free the sums with
+ * rpi_arena_free(&sums->memory). */
 typedef struct rpi_term_sums {
     rpi_sums term[RP_MAX_TERMS];
-    int64_t elements[RP_MAX_TERMS][RP_MAX_ARRAYS];
+    int64_t elements[RP_MAX_TERMS][RP_MAX_ARRAYS]; /* of one batch entry */
+    int64_t sample;
     rpi_arena memory;
 } rpi_term_sums;
 #define RPI_ALL_ARRAYS UINT32_MAX
-rp_status rpi_sums_alloc(rpi_term_sums *sums, const rpi_args *args, const rpi_grads *grads, const uint32_t *arrays);
-void rpi_sums_store(const rpi_term_sums *sums, const rpi_args *args, const rpi_grads *grads);
+rp_status rpi_sums_alloc(rpi_term_sums *sums, const rpi_args *args, const rpi_grads *grads, const uint32_t *arrays,
+                         bool samples);
+void rpi_sums_at(rpi_term_sums *sums, const rpi_args *args, int64_t b);
+void rpi_sums_store(rpi_term_sums *sums, const rpi_args *args, const rpi_grads *grads);
 
 #endif

@@ -4,12 +4,14 @@
 #include "problem.h"
 #include <string.h>
 
-rp_status rpi_sums_alloc(rpi_term_sums *sums, const rpi_args *args, const rpi_grads *grads, const uint32_t *arrays)
+rp_status rpi_sums_alloc(rpi_term_sums *sums, const rpi_args *args, const rpi_grads *grads, const uint32_t *arrays,
+                         bool samples)
 {
     int64_t at[RP_MAX_TERMS][RP_MAX_ARRAYS];
     memset(sums, 0, sizeof *sums);
     for (int32_t n = 0; n < args->desc.n_terms; n++)
         for (int32_t x = 0; x < RP_MAX_ARRAYS; x++) {
+            const bool per_sample = samples && grads->term[n][x].per_sample;
             int64_t count = 1;
             if (!grads->term[n][x].data || !(arrays[n] >> x & 1))
                 continue;
@@ -24,7 +26,9 @@ rp_status rpi_sums_alloc(rpi_term_sums *sums, const rpi_args *args, const rpi_gr
                                     (int)n, rp_term_array(args->desc.terms[n].kind, x));
             }
             sums->elements[n][x] = count;
-            at[n][x] = rpi_arena_add(&sums->memory, count, 1, 1, sizeof(double));
+            sums->term[n].array[x].per_sample = per_sample;
+            sums->term[n].array[x].sample_step = per_sample ? count : 0;
+            at[n][x] = rpi_arena_add(&sums->memory, per_sample ? args->desc.batch : 1, count, 1, sizeof(double));
         }
     const rp_status status = rpi_arena_alloc(&sums->memory, true, "the sum of the terms' gradients");
     if (status != RP_OK)
@@ -38,18 +42,33 @@ rp_status rpi_sums_alloc(rpi_term_sums *sums, const rpi_args *args, const rpi_gr
     return RP_OK;
 }
 
-void rpi_sums_store(const rpi_term_sums *sums, const rpi_args *args, const rpi_grads *grads)
+void rpi_sums_at(rpi_term_sums *sums, const rpi_args *args, int64_t b)
 {
+    for (int32_t n = 0; n < args->desc.n_terms && b != sums->sample; n++)
+        for (int32_t x = 0; x < RP_MAX_ARRAYS; x++)
+            sums->term[n].array[x] = rpi_sample(&sums->term[n].array[x], b - sums->sample);
+    sums->sample = b;
+}
+
+/* Store the sums of one array. */
+static void store(const rpi_view *to, const rpi_view *from, const int64_t *len)
+{
+    for (int64_t a = 0; a < len[0]; a++)
+        for (int64_t b = 0; b < len[1]; b++)
+            for (int64_t c = 0; c < len[2]; c++)
+                for (int64_t e = 0; e < len[3]; e++)
+                    rpi_put(to->data, to->dtype, rpi_index(to, a, b, c, e), rpi_at(from, a, b, c, e));
+}
+
+void rpi_sums_store(rpi_term_sums *sums, const rpi_args *args, const rpi_grads *grads)
+{
+    rpi_sums_at(sums, args, 0);
     for (int32_t n = 0; n < args->desc.n_terms; n++)
         for (int32_t x = 0; x < RP_MAX_ARRAYS; x++) {
             const rpi_view *to = &grads->term[n][x], *from = &sums->term[n].array[x];
-            const int64_t *len = args->term[n][x].len;
-            if (!to->data || !from->data)
-                continue;
-            for (int64_t a = 0; a < len[0]; a++)
-                for (int64_t b = 0; b < len[1]; b++)
-                    for (int64_t c = 0; c < len[2]; c++)
-                        for (int64_t e = 0; e < len[3]; e++)
-                            rpi_put(to->data, to->dtype, rpi_index(to, a, b, c, e), rpi_at(from, a, b, c, e));
+            for (int64_t b = 0; to->data && from->data && b < (to->per_sample ? args->desc.batch : 1); b++) {
+                const rpi_view to_one = rpi_sample(to, b), from_one = rpi_sample(from, b);
+                store(&to_one, &from_one, args->term[n][x].len);
+            }
         }
 }

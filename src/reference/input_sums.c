@@ -27,7 +27,7 @@ rp_status rpi_input_sums_alloc(rpi_input_sums *s, const rpi_args *args, const rp
     if (status != RP_OK)
         return status;
     lay_out(s, &args->desc);
-    status = rpi_sums_alloc(&s->terms, args, grads, all);
+    status = rpi_sums_alloc(&s->terms, args, grads, all, true);
     if (status != RP_OK)
         rpi_input_sums_free(s);
     return status;
@@ -59,6 +59,7 @@ static void run_head(rpi_input_sums *s, rpi_row *r, const rpi_grads *grads, int6
 {
     const rp_desc *d = &r->args->desc;
     const int64_t group = d->heads / d->kv_heads, D = d->dim_k;
+    rpi_sums_at(&s->terms, r->args, b);
     memset(s->dk_rotated, 0, (size_t)(d->len_k * D) * sizeof(double));
     memset(s->dk, 0, (size_t)(d->len_k * D) * sizeof(double));
     memset(s->dv, 0, (size_t)(d->len_k * d->dim_v) * sizeof(double));
@@ -78,6 +79,16 @@ static void run_head(rpi_input_sums *s, rpi_row *r, const rpi_grads *grads, int6
     }
 }
 
+/* Finish the bounds on the errors of the gradient of array x of term n. */
+static void finish_bounds(rpi_input_sums *s, const rpi_args *args, int32_t n, int x)
+{
+    const rpi_view *v = &s->terms.term[n].array[x];
+    const int64_t samples = v->per_sample ? args->desc.batch : 1;
+    rpi_sums_at(&s->terms, args, 0);
+    for (int64_t e = 0; e < samples * s->terms.elements[n][x]; e++)
+        ((double *)v->data)[e] = finish_bound(true, ((double *)v->data)[e]);
+}
+
 rp_status rpi_input_sums_run(rpi_input_sums *s, rpi_row *r, const rpi_grads *grads,
                              void (*row)(void *context, int64_t b, int64_t h, int64_t i), void *context,
                              rpi_progress *progress)
@@ -92,10 +103,7 @@ rp_status rpi_input_sums_run(rpi_input_sums *s, rpi_row *r, const rpi_grads *gra
     }
     for (int32_t n = 0; s->bound && n < d->n_terms; n++)
         for (int x = 0; x < RP_MAX_ARRAYS; x++)
-            for (int64_t e = 0; e < s->terms.elements[n][x]; e++) {
-                double *at = (double *)s->terms.term[n].array[x].data + e;
-                *at = finish_bound(true, *at);
-            }
+            finish_bounds(s, r->args, n, x);
     rpi_sums_store(&s->terms, r->args, grads);
     return RP_OK;
 }

@@ -77,7 +77,7 @@ static void spread_score(second_order *s, int64_t j, double g, double g_tangent)
             const rpi_pair p = rpi_row_pair(r, n, j);
             rpi_definition_grad(&p, biased, &s->in.terms.term[n]);
             if (scheme->tangent_grad && !p.absent)
-                scheme->tangent_grad(&p, biased_tangent, t->given->term[n], &s->in.terms.term[n]);
+                scheme->tangent_grad(&p, biased_tangent, t->term[n].array, &s->in.terms.term[n]);
         }
     }
 }

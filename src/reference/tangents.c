@@ -71,11 +71,15 @@ static double bias(rpi_tangent_row *t, int32_t term, int64_t j)
     return t->sum;
 }
 
-/* Read and rotate the tangents of the query, and those of the keys unless they are of this head already. */
+/* Read and rotate the tangents of the query, and those of the keys unless they are of this head already. Find the
+ * tangents of the terms' arrays that belong to the batch entry. */
 static void read_tangents(rpi_tangent_row *t)
 {
     const rpi_row *r = &t->row;
     const int64_t D = r->args->desc.dim_k;
+    for (int32_t n = 0; n < r->args->desc.n_terms && t->keys_b != r->b; n++)
+        for (int x = 0; x < RP_MAX_ARRAYS; x++)
+            t->term[n].array[x] = rpi_sample(&t->given->term[n][x], r->b);
     for (int64_t c = 0; c < D; c++)
         t->plain_q[c] = t->q[c] = rpi_at_or_0(&t->given->q, r->b, r->h, r->i, c);
     rpi_row_rotate(r, t->q, false, r->i, 1);
@@ -112,7 +116,7 @@ void rpi_tangent_row_at(rpi_tangent_row *t, int64_t b, int64_t h, int64_t i)
         t->lse += r->weight[j] * t->score[j];
     }
     if (r->plan->sink >= 0 && r->lse != -INFINITY) {
-        t->sink = rpi_at_or_0(&t->given->term[r->plan->sink][0], h, 0, 0, 0);
+        t->sink = rpi_at_or_0(&t->term[r->plan->sink].array[0], h, 0, 0, 0);
         t->lse += rpi_row_sink_weight(r) * t->sink;
     }
 }
@@ -189,7 +193,6 @@ rp_status rpi_tangent_row_alloc(rpi_tangent_row *t, const rp_plan *plan, const r
     t->given = given;
     t->keys_b = t->keys_g = -1;
     for (int32_t n = 0; n < d->n_terms; n++) {
-        memcpy(t->term[n].array, given->term[n], sizeof given->term[n]);
         t->term[n].q = t->plain_q;
         t->term[n].along = &t->sum;
     }

@@ -34,7 +34,7 @@ static void separate(const rpi_source *s, rpi_indices *x, const rpi_args *args)
 
 /* Store x - first as integers below 2^29 in magnitude, so that their differences fit in 32 bits; store NaN as 0. Return
  * false if an element is too large or not an integer. */
-static bool to_integers(const double *x, int64_t n, int64_t first, int32_t *to, bool *has_masked)
+static bool to_integers(const double *x, int64_t n, int64_t first, int32_t *to, uint8_t *has_masked)
 {
     bool integral = true;
     for (int64_t m = 0; m < n; m++) {
@@ -48,19 +48,16 @@ static bool to_integers(const double *x, int64_t n, int64_t first, int32_t *to, 
 
 /* Return true if k - q is in [0, count) for every key and query. Fill the padding past the last key with the value of
  * the last key. */
-static bool within(const int32_t *q, int32_t *k, int64_t batch, int64_t len_q, int64_t len_k, int64_t pad_k,
-                   int64_t count)
+static bool within(const int32_t *q, int32_t *k, int64_t len_q, int64_t len_k, int64_t pad_k, int64_t count)
 {
     int64_t min[2] = {INT32_MAX, INT32_MAX}, max[2] = {INT32_MIN, INT32_MIN};
-    for (int64_t b = 0; b < batch; b++) {
-        for (int64_t j = len_k; j < pad_k; j++)
-            k[b * pad_k + j] = k[b * pad_k + len_k - 1];
-        for (int64_t j = 0; j < len_k; j++) {
-            min[1] = rpi_min(min[1], k[b * pad_k + j]);
-            max[1] = rpi_max(max[1], k[b * pad_k + j]);
-        }
+    for (int64_t j = len_k; j < pad_k; j++)
+        k[j] = k[len_k - 1];
+    for (int64_t j = 0; j < len_k; j++) {
+        min[1] = rpi_min(min[1], k[j]);
+        max[1] = rpi_max(max[1], k[j]);
     }
-    for (int64_t i = 0; i < batch * len_q; i++) {
+    for (int64_t i = 0; i < len_q; i++) {
         min[0] = rpi_min(min[0], q[i]);
         max[0] = rpi_max(max[0], q[i]);
     }
@@ -73,11 +70,13 @@ static void fill_indices(const rpi_source *s, rpi_indices *x, const rpi_args *ar
     const int64_t pad_k = rpi_round_up(d->len_k, args->plan->ops->nr), batch = x->k_step ? d->batch : 1;
     memset(x->k_at, 0, (size_t)(batch * pad_k) * sizeof *x->k_at);
     separate(s, x, args);
-    const bool integral_q = to_integers(x->q_at, batch * d->len_q, 0, x->q_int, &x->has_masked);
-    const bool integral_k = to_integers(x->k_at, batch * pad_k, x->first, x->k_int, &x->has_masked);
-    if (!integral_q || !integral_k)
-        x->q_int = x->k_int = NULL;
-    x->unclamped = x->k_int && !x->has_masked && within(x->q_int, x->k_int, batch, d->len_q, d->len_k, pad_k, x->count);
+    for (int64_t b = 0; b < batch; b++) {
+        int32_t *q = x->q_int + b * x->q_step, *k = x->k_int + b * x->k_step;
+        x->has_masked[b] = 0;
+        x->integral[b] = to_integers(x->q_at + b * x->q_step, d->len_q, 0, q, &x->has_masked[b]);
+        x->integral[b] &= to_integers(x->k_at + b * x->k_step, pad_k, x->first, k, &x->has_masked[b]);
+        x->unclamped[b] = x->integral[b] && !x->has_masked[b] && within(q, k, d->len_q, d->len_k, pad_k, x->count);
+    }
 }
 
 static void fill_gather(rpi_source *s, const rpi_args *args, rp_pool *pool)
@@ -88,7 +87,7 @@ static void fill_gather(rpi_source *s, const rpi_args *args, rp_pool *pool)
     fill_indices(s, &g->index, args);
     rpi_pool_run(pool, d->heads * ((g->index.count + RPI_ENTRIES_PER_TASK - 1) / RPI_ENTRIES_PER_TASK),
                  rpi_entries_task, &job);
-    if (!g->index.k_int || g->index.has_masked)
+    if (g->table && (!g->index.integral[0] || g->index.has_masked[0])) /* a table needs no positions */
         g->table = NULL;
     if (g->table)
         rpi_pool_run(pool, d->heads * d->len_q, rpi_gather_table_task, &job);

@@ -172,4 +172,7 @@ void rpi_limits_of(rpi_limits *e, const rpi_args *args, const rpi_grads *grads)
         e->rope = args->ready && args->ready->rope_k && rpi_rope_table_is_fixed(args, true) ? args->ready : NULL;
     }
     e->dq = grads && (grads->dq.data || grads->dq_out.data);
+    for (int32_t n = 0; grads && n < d->n_terms; n++)
+        for (int x = 0; x < RP_MAX_ARRAYS; x++)
+            e->per_sample |= grads->term[n][x].per_sample;
 }

@@ -60,6 +60,9 @@ static void place_indices(rpi_indices *x, const rpi_scheme *scheme, const placin
     x->k_at = rpi_arena_take(p->a, batch, p->pad_k, sizeof(double));
     x->q_int = rpi_arena_take(p->a, batch, p->e->len_q, sizeof(int32_t));
     x->k_int = rpi_arena_take(p->a, batch, p->pad_k, sizeof(int32_t));
+    x->integral = rpi_arena_take(p->a, batch, 1, 1);
+    x->has_masked = rpi_arena_take(p->a, batch, 1, 1);
+    x->unclamped = rpi_arena_take(p->a, batch, 1, 1);
 }
 
 /* Return true if the source gets a table of the biases of all pairs. Use the plan's lengths, so that the plan's work

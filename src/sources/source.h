@@ -48,12 +48,20 @@ typedef struct rpi_indices {
     int64_t count, first;
     double *q_at,           /* [B or 1][Lq] */
         *k_at;              /* [B or 1][Lk padded] */
-    int32_t *q_int,         /* q_at as integers; NULL if some position is not an integer */
-        *k_int;             /* k_at - first as integers; NULL if q_int is NULL */
+    int32_t *q_int,         /* q_at as integers, of the batch entries whose positions are integers */
+        *k_int;             /* k_at - first as integers, of the same entries */
     int64_t q_step, k_step; /* elements of q_at and k_at between batch entries; 0 if they share them */
-    bool has_masked;        /* some element of q_at or k_at is NaN */
-    bool unclamped;         /* k_int - q_int is in [0, count) for every query and key */
+    /* of each batch entry, so that no entry changes the order of sums of another one, [B or 1]: */
+    uint8_t *integral, /* 1: all positions are integers, and q_int and k_int have them */
+        *has_masked,   /* 1: some element of q_at or k_at is NaN */
+        *unclamped;    /* 1: k_int - q_int is in [0, count) for every query and key */
 } rpi_indices;
+
+/* Return the index of the elements of batch entry b in integral, has_masked and unclamped. */
+static inline int64_t rpi_index_entry(const rpi_indices *s, int64_t b)
+{
+    return s->k_step ? b : 0;
+}
 
 typedef struct rpi_gather {
     rpi_indices index;

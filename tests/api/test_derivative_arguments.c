@@ -62,6 +62,36 @@ static void absent_arrays_are_named(void **state)
              RP_E_UNSUPPORTED, "pages were given", "rp_jvp");
 }
 
+/* Gradients and tangents of each batch entry with a wrong shape. The table has shape (8, 4), the bias (2, 4, 5, 7). */
+static void arrays_of_entries_with_wrong_shapes_are_named(void **state)
+{
+    const int64_t batch[] = {3, 8, 4}, heads[] = {2, 8, 5}, axes[] = {1, 2, 8, 4}, rows[] = {2, 5, 5, 7};
+    (void)state;
+    for (int n = 0; n < 4; n++) {
+        const rp_array a = rp_array_of(room, RP_F32, n < 2 ? 3 : 4,
+                                       n == 0   ? batch
+                                       : n == 1 ? heads
+                                       : n == 2 ? axes
+                                                : rows);
+        const int32_t term = n == 3;
+        const char *shape = n == 0   ? "(3, 8, 4); it must be (2, 8, 4)"
+                            : n == 1 ? "(2, 8, 5); it must be (2, 8, 4)"
+                            : n == 2 ? "(1, 2, 8, 4); it must be (8, 4)"
+                                     : "(2, 5, 5, 7); it must be (2, 4, 5, 7)";
+        const char *of = term ? "term[1].bias" : "term[0].table";
+        JVP_SLIP(x->term[term][0] = a, RP_E_SHAPE, of, shape);
+        HVP_SLIP(x->term[term][0] = a, RP_E_SHAPE, of, shape);
+        HVP_SLIP(g->term[term][0] = a, RP_E_SHAPE, of, shape);
+        SLIP_IN(NULL, g->term[term][0] = a, RP_E_SHAPE, of, shape);
+    }
+    SLIP_IN(
+        NULL,
+        (g->term[0][0] = rp_array_of(room, RP_F32, 3, heads), g->term[0][0].shape[2] = 4, g->term[0][0].stride[0] = 1),
+        RP_E_STRIDE, "term[0].table", "share memory");
+    SLIP_IN(NULL, (g->term[0][0].ndim = 3, g->term[0][0].shape[0] = INT64_MAX), RP_E_SHAPE, "term[0].table", NULL);
+    SLIP_IN(NULL, g->term[0][0].ndim = 5, RP_E_SHAPE, "term[0].table", "axes is 5");
+}
+
 static void far_offsets_are_refused(void **state)
 {
     static int64_t far[2] = {INT64_C(1) << 62, INT64_C(1) << 62};
@@ -275,6 +305,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(absent_arrays_are_named),
+        cmocka_unit_test(arrays_of_entries_with_wrong_shapes_are_named),
         cmocka_unit_test(far_offsets_are_refused),
         cmocka_unit_test(ranges_are_refused),
         cmocka_unit_test(each_tangent_is_checked),

@@ -109,6 +109,54 @@ HELPER const char *const sums[] = {
 
 enum { SUMS = sizeof sums / sizeof *sums };
 
+/* Cut an axis to its element b, unless it broadcasts. */
+HELPER void cut_entry(rp_array *a, int32_t axis, int64_t b)
+{
+    if (!a->data || axis < 0 || a->shape[axis] == 1)
+        return;
+    a->shape[axis] = 1;
+    a->data = (char *)a->data + b * a->stride[axis] * (int64_t)rp_dtype_size(a->dtype);
+}
+
+/* Let a problem have only batch entry b of its description `whole`, arrays t and gradients of outputs g: every axis
+ * that is as long as the batch is cut to that entry. Give the gradients `alone` the shapes of the arrays. */
+HELPER void take_entry(problem *p, const rp_desc *whole, const rp_tensors *t, const rp_grads *g, int64_t b,
+                       rp_grads *alone)
+{
+    int32_t ndim;
+    int64_t before[RP_MAX_AXES], after[RP_MAX_AXES];
+    rp_array *const inputs[] = {&p->t.q, &p->t.k, &p->t.v, &p->t.out, &p->t.lse, &p->t.q_offset, &alone->dout};
+    p->t = *t;
+    p->desc = *whole;
+    p->desc.batch = 1;
+    alone->dout = g->dout;
+    for (int x = 0; x < (int)(sizeof inputs / sizeof *inputs); x++)
+        cut_entry(inputs[x], 0, b);
+    for (int x = 0; x < OUTPUT_GRADIENTS; x++) {
+        rp_grads all = *g;
+        *output_gradient(alone, x) = *output_gradient(&all, x);
+        cut_entry(output_gradient(alone, x), 0, b);
+    }
+    for (int m = 3; m < GRADIENTS; m++) {
+        rp_array *a = source_of(&p->t, m);
+        if (!a->data)
+            continue;
+        good(rp_term_shape(whole, (m - 3) / RP_MAX_ARRAYS, (m - 3) % RP_MAX_ARRAYS, &ndim, before));
+        good(rp_term_shape(&p->desc, (m - 3) / RP_MAX_ARRAYS, (m - 3) % RP_MAX_ARRAYS, &ndim, after));
+        for (int32_t axis = 0; axis < ndim; axis++)
+            if (before[axis] != after[axis])
+                cut_entry(a, axis - (ndim - a->ndim), b);
+    }
+    for (int m = 0; m < GRADIENTS; m++) {
+        rp_array *to = gradient(alone, m);
+        const rp_array *of = source_of(&p->t, m);
+        if (to->data)
+            *to = rp_array_of(to->data, to->dtype, of->ndim, of->shape);
+    }
+    for (int32_t m = 0; m < whole->n_masks; m++)
+        cut_entry(&p->t.mask[m], 0, b);
+}
+
 HELPER void same_gradients(problem *p, const char *isa, const char *what, rp_grads *a, rp_grads *b)
 {
     char line[128];

@@ -151,44 +151,7 @@ static void a_single_entry_has_the_same_gradients(void **state)
             const rp_desc whole = p.desc;
             const rp_tensors t = p.t;
             for (int64_t b = 0; b < whole.batch; b++) {
-                int32_t ndim;
-                int64_t before[RP_MAX_AXES], after[RP_MAX_AXES];
-                rp_array *const fixed[] = {&p.t.q, &p.t.k, &p.t.v, &p.t.out, &p.t.lse, &alone.dout};
-                const rp_array *const from[] = {&t.q, &t.k, &t.v, &t.out, &t.lse, &p.g.dout};
-                for (int x = 0; x < 6 + OUTPUT_GRADIENTS; x++) {
-                    rp_array *to = x < 6 ? fixed[x] : output_gradient(&alone, x - 6);
-                    const rp_array *of = x < 6 ? from[x] : output_gradient(&p.g, x - 6);
-                    if (!of->data)
-                        continue;
-                    *to = *of;
-                    to->shape[0] = 1;
-                    to->data = (char *)of->data + b * of->stride[0] * 4;
-                }
-                p.desc.batch = 1;
-                for (int m = 0; m < GRADIENTS; m++) {
-                    rp_array *g = gradient(&alone, m), *a = source_of(&p.t, m);
-                    const int32_t term = (m - 3) / RP_MAX_ARRAYS, x = (m - 3) % RP_MAX_ARRAYS;
-                    if (m < 3)
-                        g->shape[0] = 1;
-                    else if (a->data) {
-                        good(rp_term_shape(&whole, term, x, &ndim, before));
-                        good(rp_term_shape(&p.desc, term, x, &ndim, after));
-                        *a = t.term[term][x];
-                        for (int32_t axis = 0; axis < ndim; axis++)
-                            if (before[axis] != after[axis]) {
-                                a->shape[axis] = 1;
-                                a->data = (char *)a->data + b * a->stride[axis] * (int64_t)rp_dtype_size(a->dtype);
-                                g->shape[axis] = 1;
-                            }
-                    }
-                }
-                for (int32_t m = 0; m < whole.n_masks; m++)
-                    if (t.mask[m].data) {
-                        p.t.mask[m] = t.mask[m];
-                        p.t.mask[m].shape[0] = 1;
-                        p.t.mask[m].data =
-                            (char *)t.mask[m].data + b * t.mask[m].stride[0] * (int64_t)rp_dtype_size(t.mask[m].dtype);
-                    }
+                take_entry(&p, &whole, &t, &p.g, b, &alone);
                 good(attempt_backward(&p, isa, &alone, true));
                 for (int m = 0; m < 3; m++) {
                     const rp_array *g = gradient(&p.g, m);

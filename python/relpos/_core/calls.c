@@ -366,8 +366,38 @@ static PyObject *make_gradient(call *c, const origin *like, const rp_array *of, 
     return make_output(c, like, absent, sums == RP_BOOL ? of->dtype : sums, of->ndim, of->shape, g);
 }
 
+/* Return the array of which the gradient of array x of term n has the shape: the array itself, or with per_sample an
+ * array with one more axis, unless the array already has an axis for the batch. */
+static rp_array array_of_gradient(const problem *p, const call *c, int32_t n, int x, bool per_sample)
+{
+    const rp_array *of = &c->t.term[n][x];
+    rp_array like = *of;
+    int64_t shape[RP_MAX_AXES];
+    int32_t ndim;
+    if (!per_sample || of->ndim < 0 || of->ndim > RP_MAX_AXES || rp_term_shape(&p->desc, n, x, &ndim, shape) != RP_OK)
+        return like;
+    const bool has_batch = strncmp(rp_term_array_about(p->terms[n].kind, x)->shape, "[B", 2) == 0 && of->ndim == ndim;
+    if (!has_batch && of->ndim < RP_MAX_AXES) {
+        memcpy(like.shape + 1, of->shape, (size_t)of->ndim * sizeof *of->shape);
+        like.ndim++;
+    }
+    if (like.ndim > of->ndim || has_batch)
+        like.shape[0] = p->desc.batch;
+    return like;
+}
+
+/* Read the option per_sample. */
+int read_per_sample(PyObject *const *option, bool *per_sample)
+{
+    int32_t flag = 0;
+    if (given(option[PER_SAMPLE]) && read_flag(option[PER_SAMPLE], option_names[PER_SAMPLE], &flag) != 0)
+        return -1;
+    *per_sample = flag;
+    return 0;
+}
+
 static PyObject *make_term_gradients(const problem *p, call *c, origin from[RP_MAX_TERMS][RP_MAX_ARRAYS], rp_dtype sums,
-                                     PyObject *wanted, rp_grads *g)
+                                     PyObject *wanted, bool per_sample, rp_grads *g)
 {
     PyObject *terms = PyTuple_New(p->desc.n_terms);
     for (int32_t n = 0; terms && n < p->desc.n_terms; n++) {
@@ -376,7 +406,8 @@ static PyObject *make_term_gradients(const problem *p, call *c, origin from[RP_M
             const char *name = rp_term_array(p->terms[n].kind, x);
             if (!c->t.term[n][x].data || !rp_term_array_learned(p->terms[n].kind, x))
                 continue;
-            PyObject *made = make_gradient(c, &from[n][x], &c->t.term[n][x], 0, sums, wanted, name, &g->term[n][x]);
+            const rp_array like = array_of_gradient(p, c, n, x, per_sample);
+            PyObject *made = make_gradient(c, &from[n][x], &like, 0, sums, wanted, name, &g->term[n][x]);
             if (!made || PyDict_SetItemString(one, name, made) != 0)
                 Py_CLEAR(one);
             Py_XDECREF(made);
@@ -458,7 +489,7 @@ static int take_gradient_sums(const planned *of, problem *p, call *c, const orig
 /* Allocate the gradients of q, k, v and the terms. Those of a range are parts of sums: the gradients of k and v have
  * the type of the arithmetic, and those of terms are f64. part[0] and part[1] may have sums that replace gradients. */
 int make_gradients(const problem *p, call *c, const origin from[3], origin array_from[RP_MAX_TERMS][RP_MAX_ARRAYS],
-                   int absent, PyObject *wanted, bool ranged, PyObject *part[4], rp_grads *g)
+                   int absent, PyObject *wanted, bool per_sample, bool ranged, PyObject *part[4], rp_grads *g)
 {
     const rp_array *const of[3] = {&c->t.q, &c->t.k, &c->t.v};
     rp_array *const to[3] = {&g->dq, &g->dk, &g->dv};
@@ -470,7 +501,7 @@ int make_gradients(const problem *p, call *c, const origin from[3], origin array
         if (!part[n] && !(part[n] = make_gradient(c, &from[n], of[n], absent, dtype, wanted, name, to[n])))
             return -1;
     }
-    part[3] = make_term_gradients(p, c, array_from, ranged ? RP_F64 : RP_BOOL, wanted, g);
+    part[3] = make_term_gradients(p, c, array_from, ranged ? RP_F64 : RP_BOOL, wanted, per_sample, g);
     return part[3] ? 0 : -1;
 }
 
@@ -483,7 +514,9 @@ PyObject *differentiate(problem *p, call *c, PyObject *const args[4], PyObject *
     rp_grads g = rp_grads_init();
     rp_plan *own = NULL;
     int absent = 0;
-    bool ok = read_wanted(option[WANTED], p, c, &wanted) == 0 && take_qkv(p, c, args + 1, from, &absent) == 0 &&
+    bool per_sample;
+    bool ok = read_per_sample(option, &per_sample) == 0 && read_wanted(option[WANTED], p, c, &wanted) == 0 &&
+              take_qkv(p, c, args + 1, from, &absent) == 0 &&
               take_gradient_sums(of, p, c, &from[0], absent, &g, part) == 0 &&
               take_option_arrays(p, c, array_from) == 0 && warn_about_q_offset(p) == 0 &&
               take_results(c, args[0], option, absent, &g) == 0 && take_weight_gradients(c, option, absent, &g) == 0 &&
@@ -491,7 +524,8 @@ PyObject *differentiate(problem *p, call *c, PyObject *const args[4], PyObject *
     const rp_status status = ok && !of ? rp_plan_create(&own, &p->desc) : RP_OK;
     if (status != RP_OK)
         ok = raise_status(p, status);
-    ok = ok && make_gradients(p, c, from, array_from, absent, wanted, r, part, &g) == 0 && check_addresses(c) == 0;
+    ok = ok && make_gradients(p, c, from, array_from, absent, wanted, per_sample, r, part, &g) == 0 &&
+         check_addresses(c) == 0;
     c->t.prepared = of ? of->prepared : NULL;
     ok = ok && compute(p, c, of ? of->plan : own, &g, NULL) == 0;
     if (r && (ok || c->raised))
@@ -529,19 +563,20 @@ PyObject *core_backward(PyObject *module, PyObject *const *args, Py_ssize_t n, P
     return backward_now(module, args, option, n > 4 ? args[4] : NULL, true);
 }
 
-/* gradients(dout, q, k, v, options, dlse, dweights, dsummary, out, lse, wanted): core_backward without the check for
- * tracing, for callers that have handled it. `options` is a tuple that begins with the options of the computation, in
- * the order of option_names; passing 23 names would take a third of a short call. */
+/* gradients(dout, q, k, v, options, dlse, dweights, dsummary, out, lse, wanted[, per_sample]): core_backward without
+ * the check for tracing, for callers that have handled it. `options` is a tuple that begins with the options of the
+ * computation, in the order of option_names; passing 23 names would take a third of a short call. */
 PyObject *core_gradients(PyObject *module, PyObject *const *args, Py_ssize_t n)
 {
     PyObject *option[N_NAMES] = {NULL};
-    if (n != 11 || !PyTuple_Check(args[4]) || PyTuple_Size(args[4]) < N_OPTIONS)
+    if (n < 11 || n > 12 || !PyTuple_Check(args[4]) || PyTuple_Size(args[4]) < N_OPTIONS)
         return PyErr_Format(PyExc_TypeError, "gradients() takes dout, q, k, v, options, dlse, dweights, dsummary, out, "
-                                             "lse and wanted");
+                                             "lse, wanted and per_sample");
     for (int x = 0; x < N_OPTIONS; x++)
         option[x] = PyTuple_GetItem(args[4], x);
-    static const int order[] = {LSE_GRADIENT, WEIGHTS_GRADIENT, SUMMARY_GRADIENT, FORWARD_OUT, FORWARD_LSE, WANTED};
-    for (int x = 0; x < 6; x++)
+    static const int order[] = {LSE_GRADIENT, WEIGHTS_GRADIENT, SUMMARY_GRADIENT, FORWARD_OUT,
+                                FORWARD_LSE,  WANTED,           PER_SAMPLE};
+    for (int x = 0; x < n - 5; x++)
         option[order[x]] = args[5 + x];
     return backward_now(module, args, option, NULL, false);
 }

@@ -53,7 +53,16 @@ enum {
 };
 /* Additional keywords of a forward call, and of a backward call. */
 enum { OUT = N_OPTIONS, RETURN_WEIGHTS, RETURN_LSE, SUMMARY, KEY_NORMS, END_FORWARD };
-enum { FORWARD_OUT = END_FORWARD, FORWARD_LSE, LSE_GRADIENT, WEIGHTS_GRADIENT, SUMMARY_GRADIENT, WANTED, N_NAMES };
+enum {
+    FORWARD_OUT = END_FORWARD,
+    FORWARD_LSE,
+    LSE_GRADIENT,
+    WEIGHTS_GRADIENT,
+    SUMMARY_GRADIENT,
+    WANTED,
+    PER_SAMPLE,
+    N_NAMES
+};
 
 extern const char *const option_names[N_NAMES];
 
@@ -279,7 +288,8 @@ int compute(const problem *p, call *c, const rp_plan *plan, const rp_grads *g, c
 int read_wanted(PyObject *object, const problem *p, call *c, PyObject **wanted);
 int take_results(call *c, PyObject *dout, PyObject *const *option, int absent, rp_grads *g);
 int make_gradients(const problem *p, call *c, const origin from[3], origin array_from[RP_MAX_TERMS][RP_MAX_ARRAYS],
-                   int absent, PyObject *wanted, bool ranged, PyObject *part[4], rp_grads *g);
+                   int absent, PyObject *wanted, bool per_sample, bool ranged, PyObject *part[4], rp_grads *g);
+int read_per_sample(PyObject *const *option, bool *per_sample);
 
 /* ---------------------------------------------------------------------------------------------- derivatives.c */
 

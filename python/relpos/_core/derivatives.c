@@ -98,14 +98,16 @@ static PyObject *derive(problem *p, call *c, PyObject *dout, PyObject *const *qk
     rp_tangents x = rp_tangents_init();
     rp_plan *plan = NULL;
     int absent = 0;
-    bool ok = (!dout || read_wanted(option[WANTED], p, c, &wanted) == 0) && take_qkv(p, c, qkv, from, &absent) == 0 &&
-              take_option_arrays(p, c, array_from) == 0 && warn_about_q_offset(p) == 0 &&
-              (!dout || take_results(c, dout, option, absent, &g) == 0) &&
-              take_tangents(p, c, tangents, absent, &x) == 0;
+    bool per_sample = false;
+    bool ok =
+        (!dout || (read_per_sample(option, &per_sample) == 0 && read_wanted(option[WANTED], p, c, &wanted) == 0)) &&
+        take_qkv(p, c, qkv, from, &absent) == 0 && take_option_arrays(p, c, array_from) == 0 &&
+        warn_about_q_offset(p) == 0 && (!dout || take_results(c, dout, option, absent, &g) == 0) &&
+        take_tangents(p, c, tangents, absent, &x) == 0;
     const rp_status status = ok ? rp_plan_create(&plan, &p->desc) : RP_OK;
     if (status != RP_OK)
         ok = raise_status(p, status);
-    ok = ok && (!dout || make_gradients(p, c, from, array_from, absent, wanted, false, part, &g) == 0) &&
+    ok = ok && (!dout || make_gradients(p, c, from, array_from, absent, wanted, per_sample, false, part, &g) == 0) &&
          make_tangents(p, c, &from[0], absent, part + 4, &x) == 0 && check_addresses(c) == 0 &&
          compute(p, c, plan, dout ? &g : NULL, &x) == 0;
     if (ok && dout)
@@ -143,31 +145,34 @@ PyObject *core_jvp(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObje
     return derive_now(module, NULL, args, args[3], args[4], option, true);
 }
 
-/* hvp(dout, q, k, v, tangents, dlse, wanted, progress, **options): return (dq, dk, dv, ({array: gradient}, …), tangent
- * of out, tangent of lse). */
+/* hvp(dout, q, k, v, tangents, dlse, wanted, per_sample, progress, **options): return (dq, dk, dv, ({array: gradient},
+ * …), tangent of out, tangent of lse). */
 PyObject *core_hvp(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
     PyObject *option[N_NAMES] = {NULL};
-    if (n != 8)
+    if (n != 9)
         return PyErr_Format(PyExc_TypeError,
                             "attention_hvp() takes dout, q, k, v and tangents by position; name the rest");
     if (read_keywords(state_of(module), args + n, names, N_NAMES, N_NAMES, option) != 0)
         return NULL;
     option[LSE_GRADIENT] = args[5];
     option[WANTED] = args[6];
-    return derive_now(module, args[0], args + 1, args[4], args[7], option, true);
+    option[PER_SAMPLE] = args[7];
+    return derive_now(module, args[0], args + 1, args[4], args[8], option, true);
 }
 
-/* derive(q, k, v, tangents, options, dout, dlse, wanted): core_jvp, or with dout core_hvp, without the check for
- * tracing, for callers that have handled it. `options` is as in core_gradients. */
+/* derive(q, k, v, tangents, options, dout, dlse, wanted[, per_sample]): core_jvp, or with dout core_hvp, without the
+ * check for tracing, for callers that have handled it. `options` is as in core_gradients. */
 PyObject *core_derive(PyObject *module, PyObject *const *args, Py_ssize_t n)
 {
     PyObject *option[N_NAMES] = {NULL};
-    if (n != 8 || !PyTuple_Check(args[4]) || PyTuple_Size(args[4]) < N_OPTIONS)
-        return PyErr_Format(PyExc_TypeError, "derive() takes q, k, v, tangents, options, dout, dlse and wanted");
+    if (n < 8 || n > 9 || !PyTuple_Check(args[4]) || PyTuple_Size(args[4]) < N_OPTIONS)
+        return PyErr_Format(PyExc_TypeError, "derive() takes q, k, v, tangents, options, dout, dlse, wanted and "
+                                             "per_sample");
     for (int x = 0; x < N_OPTIONS; x++)
         option[x] = PyTuple_GetItem(args[4], x);
     option[LSE_GRADIENT] = args[6];
     option[WANTED] = args[7];
+    option[PER_SAMPLE] = n > 8 ? args[8] : NULL;
     return derive_now(module, given(args[5]) ? args[5] : NULL, args, args[3], NULL, option, false);
 }

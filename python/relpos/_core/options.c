@@ -33,6 +33,7 @@ const char *const option_names[N_NAMES] = {
     [WEIGHTS_GRADIENT] = "dweights",
     [SUMMARY_GRADIENT] = "dsummary",
     [WANTED] = "wanted",
+    [PER_SAMPLE] = "per_sample",
 };
 
 /* Raise TypeError for an unknown keyword, with a suggestion from relpos._hints. Returns -1. */
