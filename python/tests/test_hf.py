@@ -469,6 +469,28 @@ def test_models_with_an_adapter(name):
         agree(model, padding, [other], **given)
 
 
+# eager attention of Falcon adds ALiBi twice, and the weight norm of WavLM has no forward mode in torch
+@pytest.mark.parametrize("name", [name for name in ADAPTED if name != "Falcon, ALiBi" and "WavLM" not in name])
+def test_forward_mode_of_models_with_an_adapter(name):
+    model, inputs, keep = ADAPTED[name]()
+    inputs = {n: x.double() if torch.is_tensor(x) and x.is_floating_point() else x for n, x in inputs.items()}
+    parameters = {n: p.detach() for n, p in model.double().named_parameters()}
+    g = torch.Generator().manual_seed(3)
+    tangents = {n: torch.randn(p.shape, generator=g, dtype=p.dtype) for n, p in parameters.items()}
+
+    def outputs(parameters):
+        out = torch.func.functional_call(model, parameters, (), inputs)
+        out = out.logits if "logits" in out else out.last_hidden_state
+        return out if keep is None else out[keep.bool()]
+
+    found = []
+    for implementation in ("relpos", "eager"):
+        model.set_attn_implementation(implementation)
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):  # only this one has forward mode
+            found.append(torch.func.jvp(outputs, (parameters,), (tangents,))[1])
+    torch.testing.assert_close(*found, atol=1e-6 * float(found[1].abs().max()), rtol=0)
+
+
 def test_falcon_adds_alibi_once():
     """Falcon was trained with softmax((q k^T + alibi) / sqrt(D)). In transformers, eager attention adds alibi / sqrt(D)
     twice, once as part of its mask; sdpa adds it once."""
@@ -1020,6 +1042,29 @@ def agrees_compiled(name, backend):
 @pytest.mark.parametrize("name", COMPILED)
 def test_compile(name):
     agrees_compiled(name, "aot_eager")
+
+
+@pytest.mark.parametrize("name", ["T5", "Llama", "GPT2", "Bert", "DebertaV2", "Swin"])
+def test_gradients_of_each_sample(name):
+    """torch.vmap(torch.func.grad(...)) over a batch with padding gives the gradients of eager attention, one sample at
+    a time."""
+    model, inputs, keep = COMPILED[name]()
+    parameters = {n: p.detach() for n, p in model.named_parameters()}
+    keep = torch.ones(len(next(iter(inputs.values())))) if keep is None else keep
+
+    def loss(parameters, inputs, keep):
+        out = torch.func.functional_call(model, parameters, (), {n: x[None] for n, x in inputs.items()})
+        out = out.logits if "logits" in out else out.last_hidden_state
+        return (out.sin() * (keep[None, :, None] if keep.dim() else keep)).sum()
+
+    model.set_attn_implementation("relpos")
+    got = torch.vmap(torch.func.grad(loss), (None, 0, 0))(parameters, inputs, keep)
+    model.set_attn_implementation("eager")
+    each = [torch.func.grad(loss)(parameters, {n: x[b] for n, x in inputs.items()}, keep[b]) for b in range(len(keep))]
+    most = max(float(x.abs().max()) for one in each for x in one.values())
+    for n, x in got.items():
+        want = torch.stack([one[n] for one in each])
+        torch.testing.assert_close(x, want, atol=1e-4 * float(want.abs().max()) + 1e-6 * most, rtol=0)
 
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="inductor, torch's compiler, writes C++: g++ is needed")

@@ -1020,6 +1020,37 @@ def test_every_module(name):
 
 
 @pytest.mark.parametrize("name", MODULES)
+def test_derivatives_of_every_module(name):
+    """Gradients of each sample, forward mode and a Hessian-vector product agree with gradients of a whole call."""
+    make, call = MODULES[name]
+    module, x = shake(make()), torch.randn(3, 16, 8)
+    p = {n: a.detach() for n, a in module.named_parameters()}
+    t = {n: torch.randn_like(a) for n, a in p.items()}
+    f = lambda p, x: torch.func.functional_call(Calls(module, call), {f"module.{n}": a for n, a in p.items()}, (x,)
+                                                ).pow(2).sum()
+    dot = lambda a, b: sum((a[n] * b[n]).sum() for n in a)
+    each = torch.vmap(torch.func.grad(f), (None, 0))(p, x[:, None])
+    for b in range(3):
+        for n, a in torch.func.grad(f)(p, x[b:b + 1]).items():
+            torch.testing.assert_close(each[n][b], a)
+    gradient = torch.func.grad(f)
+    torch.testing.assert_close(torch.func.jvp(lambda p: f(p, x), (p,), (t,))[1], dot(gradient(p, x), t))
+    product = torch.func.jvp(lambda p: gradient(p, x), (p,), (t,))[1]
+    other = torch.func.grad(lambda p: dot(gradient(p, x), t))(p)
+    for n, a in product.items():
+        torch.testing.assert_close(a, other[n])
+
+
+class Calls(nn.Module):
+    def __init__(self, module, call):
+        super().__init__()
+        self.module, self.call = module, call
+
+    def forward(self, x):
+        return self.call(self.module, x)
+
+
+@pytest.mark.parametrize("name", MODULES)
 def test_nothing_grows_with_the_square(name):
     make, call = MODULES[name]
     sizes, n = [], 512

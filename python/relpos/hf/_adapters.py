@@ -256,7 +256,8 @@ def _layoutlmv3(module, replace):
     """LayoutLMv3: T5's buckets for the positions of tokens, and for the left and lower edges of boxes. The tables get
     no gradient, as in the model's eager code."""
     def term(self, bias, positions, max_distance):
-        table = bias.weight.detach().t() / (self.config.hidden_size // self.config.num_attention_heads) ** 0.5
+        with torch.no_grad():  # as in transformers: no gradient, but tangents of forward mode
+            table = bias.weight.t() / (self.config.hidden_size // self.config.num_attention_heads) ** 0.5
         return relpos.T5(table.contiguous(), buckets=len(table), max_distance=max_distance, q_positions=positions,
                          k_positions=positions)
 

@@ -61,7 +61,7 @@ def _is_whole(args):
 
 
 class TracedMask:
-    """Replaces Mask while torch traces, because a trace does not support tensors without elements."""
+    """Replaces Mask while torch traces and inside torch.vmap, which do not support tensors without elements."""
 
     def __init__(self, shape, options):
         self.shape, self.options, self.lengths = shape, options, shape[-2:]
@@ -69,18 +69,27 @@ class TracedMask:
     def to(self, *_):
         return self
 
+    def __radd__(self, other):
+        """A mask without options masks nothing; return the other."""
+        return NotImplemented if self.options else other
+
 
 MASKS = (Mask, TracedMask)
 
 
 def traces():
-    """Return true while torch.compile or torch.jit.trace records the call. Control flow must then not depend on tensor
-    values."""
-    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+    """Return true while torch.compile or torch.jit.trace records the call, and inside torch.vmap. Control flow must
+    then not depend on tensor values."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing() or _inside_vmap()
+
+
+def _inside_vmap():
+    levels = torch._C._functorch.get_interpreter_stack()
+    return levels is not None and any(x.key() == torch._C._functorch.TransformType.Vmap for x in levels)
 
 
 def made(shape, options):
-    """Return a Mask, or a TracedMask while torch traces."""
+    """Return a Mask, or a TracedMask where one is needed."""
     return (TracedMask if traces() else Mask)(shape, options)
 
 
