@@ -317,6 +317,14 @@ int io_append_list(const char *path, char *note, size_t note_size, io_append_fou
 
 /* ------------------------------------------------------------------------------------------------ opening */
 
+/* Set *st to the state of an open file, which must be a regular file. */
+static int regular(int fd, const char *path, struct stat *st, char err[IO_ERR_MAX])
+{
+    if (fstat(fd, st) != 0)
+        return io_fail(err, path, "cannot be read: %s", strerror(errno));
+    return S_ISREG(st->st_mode) ? 0 : io_fail(err, path, "it is not a regular file (write to another file)");
+}
+
 /* Replace the empty file OUT.part by a copy of a complete archive, which appears whole or not at all. */
 static int copy_archive(io_out *part, const char *from, char err[IO_ERR_MAX])
 {
@@ -332,9 +340,9 @@ static int copy_archive(io_out *part, const char *from, char err[IO_ERR_MAX])
         return -1;
     }
     unsigned char *block = malloc(COPY);
-    int result = fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) ? io_fail(err, from, "it is not a regular file")
-                 : block == NULL                             ? io_fail(err, from, "out of memory")
-                                                             : 0;
+    int result = regular(fd, from, &st, err);
+    if (result == 0 && block == NULL)
+        result = io_fail(err, from, "out of memory");
     for (off_t at = 0, n; result == 0 && at < st.st_size; at += n) {
         n = st.st_size - at < COPY ? st.st_size - at : COPY;
         result = io_pread(fd, at, block, (size_t)n, why) == IO_OK ? io_put(&copy, block, (size_t)n, err)
@@ -360,13 +368,15 @@ static int open_locked(const char *path, char err[IO_ERR_MAX])
     const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
     if (fd < 0)
         return io_fail(err, path, "cannot be written: %s", strerror(errno));
-    if (fstat(fd, &opened) != 0 || !S_ISREG(opened.st_mode))
-        io_fail(err, path, "it is not a regular file (remove it, or write to another file)");
-    else if ((flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) || stat(path, &named) != 0 ||
-             named.st_ino != opened.st_ino || named.st_dev != opened.st_dev)
-        io_fail(err, path, "another process is writing it (wait for its end, or write to another file)");
-    else
+    const bool ours = regular(fd, path, &opened, err) == 0;
+    const bool locked = ours && (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK);
+    const int error = locked && stat(path, &named) != 0 ? errno : 0;
+    if (locked && error == 0 && named.st_ino == opened.st_ino && named.st_dev == opened.st_dev)
         return fd;
+    if (error != 0 && error != ENOENT)
+        io_fail(err, path, "cannot be read: %s", strerror(error));
+    else if (ours)
+        io_fail(err, path, "another process is writing it (wait for its end, or write to another file)");
     close(fd);
     return -1;
 }
@@ -385,8 +395,8 @@ static int check_from(const char *from, const char *note, bool *exists, char err
         result = io_fail(err, from, "cannot be opened: %s", strerror(errno));
     else if (first == NULL)
         result = io_fail(err, from, "out of memory");
-    else if (fd >= 0 && fstat(fd, &st) == 0 && !S_ISREG(st.st_mode))
-        result = io_fail(err, from, "it is not a regular file (write to another file)");
+    else if (fd >= 0 && regular(fd, from, &st, err) != 0)
+        result = -1;
     else if (fd >= 0 && read_member(fd, 0, (uint64_t)st.st_size, first, why) != FOUND)
         result =
             io_fail(err, from, "it exists, and this command did not write it (remove it, or write to another file)");
