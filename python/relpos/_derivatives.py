@@ -19,14 +19,15 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
 from . import _core, _torch
-from ._encoding import count_terms, drops, learned_of, options_of, places_of, requested
+from ._encoding import batch_axes_of, count_terms, drops, learned_of, options_of, places_of, requested
 
 # Each operator has a kernel for autograd, in place of that of torch.library.custom_op, whose operators drop tangents of
 # forward-mode derivatives without an error.
 LIBRARY = torch.library.Library("relpos", "FRAGMENT")
 _TYPES = {
     "options": "str", "q_offset": "SymInt", "seed": "SymInt", "arrays": "Tensor[]", "tangents": "Tensor?[]",
-    "others": "Tensor?[]", "wanted": "bool[]", "dlse": "Tensor?", "out": "Tensor?", "lse": "Tensor?",
+    "others": "Tensor?[]", "wanted": "bool[]", "per_sample": "bool", "dlse": "Tensor?", "out": "Tensor?",
+    "lse": "Tensor?",
 }
 
 
@@ -57,17 +58,19 @@ class Attention(_Call, NamedTuple("Attention", [(x, object) for x in "q k v arra
 
 
 class Backward(_Call, NamedTuple("Backward", [(x, object) for x in (
-        "dout q k v dlse out lse arrays options q_offset seed wanted others").split()])):
+        "dout q k v dlse out lse arrays options q_offset seed wanted others per_sample").split()])):
     """Return the wanted gradients of the inputs. `others` are the incoming gradients of weights and summary, if the
-    options request them."""
+    options request them. If `per_sample` is True, gradients of arrays have a leading axis and are those of each batch
+    entry."""
 
 
 class Jvp(_Call, NamedTuple("Jvp", [(x, object) for x in "q k v arrays options q_offset seed tangents".split()])):
-    """Return the tangents of out and lse. `tangents` has one of each input, or None for 0."""
+    """Return the tangents of out and lse. `tangents` has one of each input, or None for 0. Those of arrays may have a
+    leading axis for the tangents of each batch entry."""
 
 
 class Hvp(_Call, NamedTuple("Hvp", [(x, object) for x in (
-        "dout q k v dlse arrays options q_offset seed tangents wanted").split()])):
+        "dout q k v dlse arrays options q_offset seed tangents wanted per_sample").split()])):
     """Return the wanted gradients of <dout, out'> + <dlse, lse'>, where out' and lse' are the results of Jvp."""
 
 
@@ -172,10 +175,11 @@ def _(call, given):
     if given["q_offset"] is None:
         given["q_offset"] = 0  # avoids a second warning
     return _gradients(call, *_core.gradients(call.dout, call.q, call.k, call.v, tuple(given.values()), call.dlse,
-                                             dweights, dsummary or None, call.out, call.lse, _wanted(call)))
+                                             dweights, dsummary or None, call.out, call.lse, _wanted(call),
+                                             call.per_sample))
 
 
-def _derive(call, given, dout=None, dlse=None, wanted=None):
+def _derive(call, given, *of_gradients):
     """Return the results of _core.derive, with the tangents of the call."""
     q, k, v, *of_arrays = call.tangents
     terms = [{} for _ in range(count_terms(call.options))]
@@ -183,7 +187,8 @@ def _derive(call, given, dout=None, dlse=None, wanted=None):
         terms[term][name] = of_arrays[n]
     if given["q_offset"] is None:
         given["q_offset"] = 0
-    return _core.derive(call.q, call.k, call.v, (q, k, v, tuple(terms)), tuple(given.values()), dout, dlse, wanted)
+    return _core.derive(call.q, call.k, call.v, (q, k, v, tuple(terms)), tuple(given.values()),
+                        *(of_gradients or (None, None, None)))
 
 
 @_kernel(Jvp)
@@ -193,7 +198,7 @@ def _(call, given):
 
 @_kernel(Hvp)
 def _(call, given):
-    return _gradients(call, *_derive(call, given, call.dout, call.dlse, _wanted(call))[:4])
+    return _gradients(call, *_derive(call, given, call.dout, call.dlse, _wanted(call), call.per_sample)[:4])
 
 
 # ---- shapes of results
@@ -226,30 +231,47 @@ def _(call):
 @_fake(Backward)
 @_fake(Hvp)
 def _(call):
-    return [x.new_empty(x.shape) for x, is_wanted in zip(call.inputs, call.wanted) if is_wanted]
+    found = [x.new_empty(x.shape) for x in call.inputs]
+    if call.per_sample:
+        axes, batch = batch_axes_of(call.options), call.q.shape[0]
+        found[3:] = [x.new_empty((batch, *x.shape[axes.get(n) == x.dim():])) for n, x in enumerate(call.arrays)]
+    return [x for x, is_wanted in zip(found, call.wanted) if is_wanted]
 
 
 # ---- vmap
 
 def _batched(kind, n, axes, values):
     """Return the results of a call for each index of the mapped axes, of length n, on a new first axis. If q, k and v
-    are (H, L, D), no array has a mapped axis and none needs a gradient for each index, the mapped axis becomes the
-    batch axis of one call; otherwise each index is one call."""
+    are (H, L, D) and no array has a mapped axis, the mapped axis becomes the batch axis of one call, which computes the
+    gradients of each index; otherwise each index is one call."""
     call, at = kind(*values), kind(*axes)
     if drops(call.options):
         raise RuntimeError(_torch.NO_DROPOUT)
-    shared = [*(at.arrays or ()), *((getattr(at, "tangents", None) or ())[3:])]
-    gradients = any(getattr(call, "wanted", ())[3:])
-    if call.q.dim() - (at.q is not None) != 3 or gradients or any(x is not None for x in shared):
+    if (call.q.dim() - (at.q is not None) != 3 or any(x is not None for x in at.arrays or ())
+            or getattr(call, "per_sample", False)):
         return _each(kind, call, at, n)
+    full = batch_axes_of(call.options)
 
     def batch(x, axis):
         return x.expand(n, *x.shape) if axis is None else x.movedim(axis, 0)
 
-    rows = kind(*_map(batch, call._replace(arrays=()), at._replace(arrays=None)))._replace(arrays=call.arrays)
+    def of_array(place, x, axis=None):
+        """Return an array or its tangent for the batch: an axis of the array for the batch, of length 1, becomes n."""
+        if x is None or full.get(place) != x.dim() - (axis is not None):
+            return x if axis is None else x.movedim(axis, 0)
+        return x.expand(n, *x.shape[1:]) if axis is None else x.movedim(axis, 0).squeeze(1)
+
+    rows = kind(*_map(batch, call._replace(arrays=()), at._replace(arrays=None)))
+    rows = rows._replace(arrays=[of_array(*x) for x in enumerate(call.arrays)])
     if hasattr(call, "tangents"):
-        rows = rows._replace(tangents=[*rows.tangents[:3], *call.tangents[3:]])
-    return run(kind, *rows)
+        axes = at.tangents or [None] * len(call.tangents)
+        rows = rows._replace(tangents=[*rows.tangents[:3], *map(of_array, range(len(call.arrays)), call.tangents[3:],
+                                                               axes[3:])])
+    if not hasattr(call, "wanted"):
+        return run(kind, *rows)
+    found = _spread(run(kind, *rows._replace(per_sample=any(call.wanted[3:]))), call.wanted)
+    found[3:] = [x if x is None else x.reshape(n, *array.shape) for x, array in zip(found[3:], call.arrays)]
+    return [x for x in found if x is not None]
 
 
 def _each(kind, call, at, n):
@@ -323,7 +345,8 @@ def _attention_vjp(call, needs, given, results):
     out, lse = (None, None) if half else results
     q, k, v, *problem = call.problem
     wanted = _wants(needs)
-    return call.of_inputs(_spread(run(Backward, dout, q, k, v, dlse, out, lse, *problem, wanted, others), wanted))
+    return call.of_inputs(_spread(run(Backward, dout, q, k, v, dlse, out, lse, *problem, wanted, others, False),
+                                  wanted))
 
 
 def _attention_jvp(call, t):
@@ -346,9 +369,10 @@ def _backward_jvp(call, t):
         raise RuntimeError(_torch.ONLY_OUT)
     found = []
     if t.dout is not None or t.dlse is not None:
-        found.append(_backward(call, *_of_sums(call, (t.dout, t.dlse)), call.wanted, call.out, call.lse))
+        found.append(_backward(call, *_of_sums(call, (t.dout, t.dlse)), call.wanted, call.per_sample, call.out,
+                               call.lse))
     if any(x is not None for x in t.inputs):
-        found.append(_hvp(call, call.dout, call.dlse, _learned_only(call, t.inputs), call.wanted))
+        found.append(_hvp(call, call.dout, call.dlse, _learned_only(call, t.inputs), call.wanted, call.per_sample))
     return _sums(found, call)
 
 
@@ -356,8 +380,8 @@ def _jvp_vjp(call, needs, given, _):
     wanted, of_tangents = _wants(needs), [bool(x) for x in needs.tangents]
     dout, dlse = _of_sums(call, given)
     found = _hvp(call, dout, dlse, call.tangents, wanted) if any(wanted) else ()
-    tangents = _backward(call, dout, dlse, of_tangents) if any(of_tangents) else ()
-    return call.of_inputs(_spread(found, wanted), tangents=_spread(tangents, of_tangents))
+    tangents = _like_tangents(call, of_tangents, lambda each: _backward(call, dout, dlse, of_tangents, each))
+    return call.of_inputs(_spread(found, wanted), tangents=tangents)
 
 
 def _jvp_jvp(call, t):
@@ -370,8 +394,9 @@ def _hvp_vjp(call, needs, given, _):
     if any(_wants(needs)) or needs.dout or needs.dlse:
         raise RuntimeError(_torch.ONLY_TWICE)
     of_tangents = [bool(x) for x in needs.tangents]
-    found = _hvp(call, call.dout, call.dlse, _spread(given, call.wanted), of_tangents)
-    return call.like(arrays=[None] * len(call.arrays), tangents=_spread(found, of_tangents))
+    found = _like_tangents(call, of_tangents, lambda each: _hvp(call, call.dout, call.dlse,
+                                                                _spread(given, call.wanted), of_tangents, each))
+    return call.like(arrays=[None] * len(call.arrays), tangents=found)
 
 
 def _hvp_jvp(call, t):
@@ -379,9 +404,9 @@ def _hvp_jvp(call, t):
         raise RuntimeError(_torch.ONLY_TWICE)
     found = []
     if t.dout is not None or t.dlse is not None:
-        found.append(_hvp(call, *_of_sums(call, (t.dout, t.dlse)), call.tangents, call.wanted))
+        found.append(_hvp(call, *_of_sums(call, (t.dout, t.dlse)), call.tangents, call.wanted, call.per_sample))
     if any(x is not None for x in t.tangents):
-        found.append(_hvp(call, call.dout, call.dlse, t.tangents, call.wanted))
+        found.append(_hvp(call, call.dout, call.dlse, t.tangents, call.wanted, call.per_sample))
     return _sums(found, call)
 
 
@@ -390,14 +415,23 @@ def _sums(found, call):
     return [sum(x[1:], x[0]) for x in zip(*found)] if found else [None] * sum(call.wanted)
 
 
-def _backward(call, dout, dlse, wanted, out=None, lse=None):
-    q, k, v, *problem = call.problem
-    return run(Backward, dout, q, k, v, dlse, out, lse, *problem, wanted, [])
+def _like_tangents(call, wanted, gradients):
+    """Return the wanted gradients with the shapes of the tangents, from a function of per_sample."""
+    if not any(wanted):
+        return [None] * len(wanted)
+    of_entries = [t is not None and t.dim() > x.dim() for t, x in zip(call.tangents, call.inputs)]
+    found = _spread(gradients(any(of_entries)), wanted)
+    return [x.sum(0) if x is not None and x.dim() > t.dim() else x for x, t in zip(found, call.tangents)]
 
 
-def _hvp(call, dout, dlse, tangents, wanted):
+def _backward(call, dout, dlse, wanted, per_sample=False, out=None, lse=None):
     q, k, v, *problem = call.problem
-    return run(Hvp, dout, q, k, v, dlse, *problem, tangents, wanted)
+    return run(Backward, dout, q, k, v, dlse, out, lse, *problem, wanted, [], per_sample)
+
+
+def _hvp(call, dout, dlse, tangents, wanted, per_sample=False):
+    q, k, v, *problem = call.problem
+    return run(Hvp, dout, q, k, v, dlse, *problem, tangents, wanted, per_sample)
 
 
 # Function.apply turns both modes of differentiation off, for outer transforms of torch.func too, so turn them on; and

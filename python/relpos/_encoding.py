@@ -78,6 +78,17 @@ def places_of(text):
     return found
 
 
+@functools.lru_cache(256)
+def batch_axes_of(text):
+    """Return {place: number of axes} of each array of a term whose first axis, if it has all axes, is the batch."""
+    found = {}
+    for _, value, places in _of_terms(text):
+        for place, array in zip(places, _terms._BY_CLASS[_terms.TERMS[value.partition(",")[0]]]["arrays"]):
+            if place is not None and array["shape"].startswith("[B"):
+                found[place] = array["shape"].count(",") + 1
+    return found
+
+
 def _of_terms(text):
     """Return the lines of terms, in the order in which _core reads them."""
     return sorted((line for line in read(text) if line[0] in TERMS), key=lambda line: TERMS.index(line[0]))

@@ -250,7 +250,8 @@ def gradients(dout, q, k, v, options, places, dlse, others, out, lse, wanted):
     flags = [False] * (3 + len(arrays))
     for at, is_wanted in zip(order, wanted):
         flags[at] = is_wanted
-    found = torch.ops.relpos.attention_backward(dout, q, k, v, dlse, out, lse, arrays, *rest, flags, list(others))
+    found = torch.ops.relpos.attention_backward(dout, q, k, v, dlse, out, lse, arrays, *rest, flags, list(others),
+                                                 False)
     found = dict(zip((at for at, is_wanted in enumerate(flags) if is_wanted), found))
     return [found.get(at) for at in order]
 

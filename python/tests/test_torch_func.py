@@ -291,6 +291,55 @@ def test_gradients_of_each_sample():
                 assert all(torch.equal(a, torch.stack(b)) for a, b in zip(found, zip(*each)))
 
 
+def test_gradients_of_each_sample_are_one_call(monkeypatch):
+    calls = []
+    for name in ("compute", "gradients", "derive"):
+        run = getattr(relpos._core, name)
+        monkeypatch.setattr(relpos._core, name, lambda *x, name=name, run=run: calls.append(name) or run(*x))
+    axes = (0, 0, 0, None, None)
+    func.vmap(func.grad(loss_of(ours), ALL), axes)(*X)
+    assert calls == ["compute", "gradients"]
+    calls.clear()
+    tangents = [T[0], T[1], T[2], torch.stack([T[3], -T[3]]), torch.stack([T[4], 2 * T[4]])]
+    both = lambda *x: func.jvp(func.grad(loss_of(ours), ALL), x[:5], x[5:])[1]
+    found = func.vmap(both, (*axes, 0, 0, 0, 0, 0))(*X, *tangents)
+    assert calls.count("compute") == 1 and len(calls) < 8
+    near(found, func.vmap(lambda *x: func.jvp(func.grad(loss_of(eager), ALL), x[:5], x[5:])[1],
+                          (*axes, 0, 0, 0, 0, 0))(*X, *tangents))
+
+
+@pytest.mark.parametrize("outer", [
+    lambda f: func.jacrev(f), lambda f: func.jacfwd(f), lambda f: lambda x: func.jvp(f, (x,), (T[3],))[1],
+    lambda f: func.grad(lambda x: f(x).sin().sum()), lambda f: compiled(f)],
+    ids=["jacrev", "jacfwd", "jvp", "grad", "compile"])
+def test_derivatives_of_the_gradients_of_each_sample(outer):
+    def each(f):
+        grad = func.grad(lambda table, q, k, v: loss_of(f)(q, k, v, table, X[4]))
+        return lambda table: func.vmap(grad, (None, 0, 0, 0))(table, *X[:3])
+
+    near(outer(each(ours))(X[3]), outer(each(eager))(X[3]))
+
+
+@pytest.mark.parametrize("name, sample, given", CASES)
+def test_vmap_of_every_term(name, sample, given):
+    """Samples (H, L, D) that share the arrays of a term equal one call a sample, with the gradients of each."""
+    case = Case(name, sample, given)
+    batched = {a["name"] for a in case.facts["arrays"] if a["shape"].startswith("[B")}
+    learned = [a["name"] for a in case.facts["arrays"] if a["use"] == "learned" and a["name"] in case.arrays]
+    arrays = {key: torch.from_numpy(x[:1] if key in batched else x) for key, x in case.arrays.items()}
+    rows = [torch.from_numpy(x) for x in (case.q, case.k, case.v)]
+
+    def loss(q, k, v, *of):
+        case.arrays = arrays | dict(zip(learned, of))
+        return relpos.attention(q, k, v, **case.options()).sin().sum()
+
+    shared = [arrays[x] for x in learned]
+    grad = func.grad(loss, tuple(range(3 + len(learned))))
+    each = [grad(*(x[n] for x in rows), *shared) for n in range(2)]
+    found = func.vmap(grad, (0, 0, 0, *[None] * len(learned)))(*rows, *shared)
+    assert all(torch.equal(a, torch.stack(b)) for a, b in zip(found, zip(*each)))
+
+
 # ---- programs
 
 class Model(torch.nn.Module):
@@ -400,15 +449,17 @@ def test_autocast():
 
 
 @pytest.mark.parametrize("name", ["attention", "attention_backward", "attention_jvp", "attention_hvp"])
-def test_opcheck(name):
+@pytest.mark.parametrize("per_sample", [False, True])
+def test_opcheck(name, per_sample):
     text = "bias|t5,buckets=8,max_distance=6|0,-,-,-,-,-,-,-\nmask||1"
     q, k, v, table, _ = (x.clone().requires_grad_() for x in X)
     out, lse = (x.detach().clone().requires_grad_() for x in ours(*X))
-    problem, tangents, wanted = ([table, MASK], text, 0, 0), [*T[:3], T[3], None], [True, False, True, True, False]
+    tangents = [*T[:3], torch.stack([T[3]] * B) if per_sample else T[3], None]
+    problem, wanted = ([table, MASK], text, 0, 0), [True, False, True, True, False]
     arguments = {"attention": (q, k, v, *problem),
-                 "attention_backward": (out, q, k, v, lse, None, None, *problem, wanted, []),
+                 "attention_backward": (out, q, k, v, lse, None, None, *problem, wanted, [], per_sample),
                  "attention_jvp": (q, k, v, *problem, tangents),
-                 "attention_hvp": (out, q, k, v, lse, *problem, tangents, wanted)}[name]
+                 "attention_hvp": (out, q, k, v, lse, *problem, tangents, wanted, per_sample)}[name]
     if name == "attention_hvp":
         arguments = torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, arguments)
     torch.library.opcheck(getattr(torch.ops.relpos, name).default, arguments)
