@@ -758,10 +758,14 @@ static inline rp_tangents rp_tangents_init(void)
  *          lse, as in rp_backward; v is needed only for the tangent of out. The other outputs of t must be absent.
  * Edges    a row that may attend to no key has tangents of 0; with a sink, lse' is the sink's tangent. Tangents of
  *          masked keys and biases have no effect, even if they are NaN.
- * Memory   allocates a row of scores and two copies of the keys of a head for each thread; never a matrix of scores.
- *          Outputs must not overlap any other array.
- * Threads  the bits do not depend on the pool or the instruction set: every plan computes tangents in plain loops in
- *          double and rounds them once. This takes as long as the reference path.
+ * Memory   allocates, for each thread, scores of a block of queries and two copies of the keys of a head; packed keys
+ *          and values as rp_attend, and their tangents. Never a matrix of scores. Outputs must not overlap any other
+ *          array.
+ * Threads  the bits do not depend on the pool.
+ * Paths    f32 and f64 are computed as in rp_attend, in one pass, if every term is a bias other than forget and fire,
+ *          RoPE or a sink. Other plans, those for AMX, and rows that attend to numbers that are not finite or overflow,
+ *          are computed in plain loops in double and rounded once, which takes as long as the reference path.
+ * Accuracy rp_tangent_bound.
  * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_OVERLAP, RP_E_OVERFLOW, RP_E_NOMEM, RP_E_CANCELLED;
  *          RP_E_RANGE as rp_attend; RP_E_UNSUPPORTED for pages and for a range of keys or rows.
  * Source   Pearlmutter 1994 (the R-operator). */
@@ -870,6 +874,12 @@ RP_API rp_status rp_error_bound(const rp_plan *plan, const rp_tensors *t, const 
  * Shapes   bounds has f64 arrays for the bounds, in the fields of the gradients; its dout is an input.
  * Returns  as rp_error_bound. */
 RP_API rp_status rp_gradient_bound(const rp_plan *plan, const rp_tensors *t, const rp_grads *bounds);
+
+/* Compute, in double, bounds on the errors of the tangents that rp_jvp computes from these inputs.
+ * docs/maintainers/numerics.md derives them. It takes several times as long as the reference path.
+ * Shapes   bounds has f64 arrays for the bounds, out and lse; its other arrays are inputs. t has v.
+ * Returns  as rp_error_bound. */
+RP_API rp_status rp_tangent_bound(const rp_plan *plan, const rp_tensors *t, const rp_tangents *bounds);
 
 /* ------------------------------------------------------------------------ machine: instruction sets and their speed */
 

@@ -243,3 +243,31 @@ rp_status rp_gradient_bound(const rp_plan *plan, const rp_tensors *t, const rp_g
     free(own);
     return status;
 }
+
+static rp_status tangent_bound(rpi_derivative_args *own, const rp_plan *plan, const rp_tensors *t,
+                               const rp_tangents *bounds)
+{
+    const rp_array *out[] = {&bounds->out, &bounds->lse};
+    rp_status status = rpi_jvp_check(own, plan, t, bounds);
+    for (int n = 0; status == RP_OK && n < 2; n++)
+        if (out[n]->data && out[n]->dtype != RP_F64)
+            status = rpi_fail(RP_E_ARG, "bound of the tangent of %s: dtype is %s; it must be f64", n ? "lse" : "out",
+                              rp_dtype_name(out[n]->dtype));
+    if (status == RP_OK && !own->args.v.data && own->args.desc.batch && own->args.desc.len_k)
+        status = rpi_fail(RP_E_ARG, "v is missing; pass this array, on which the bounds depend");
+    if (status == RP_OK)
+        status = rpi_args_prepare(&own->args);
+    if (status != RP_OK)
+        return status;
+    status = rpi_ref_tangent_bound(plan, &own->args, &own->tangents);
+    rpi_args_free(&own->args);
+    return status;
+}
+
+rp_status rp_tangent_bound(const rp_plan *plan, const rp_tensors *t, const rp_tangents *bounds)
+{
+    rpi_derivative_args *own = rpi_arguments_alloc(sizeof *own);
+    const rp_status status = own ? tangent_bound(own, plan, t, bounds) : RP_E_NOMEM;
+    free(own);
+    return status;
+}

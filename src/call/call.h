@@ -43,6 +43,7 @@ struct rpi_call {
     /* query rows of one task: one block, or one chunk (several blocks) if a summary is requested */
     int64_t rows_per_task;
     struct rpi_backward *backward; /* backward call only */
+    struct rpi_jvp *jvp;           /* call of tangents only */
     struct rpi_decode *decode;     /* decoding of few queries only */
 };
 
@@ -87,6 +88,18 @@ typedef struct rpi_backward {
     bool any_head;  /* some source has sums for each head */
     bool sums_only; /* the tasks add to the third number of row_stats, and compute no gradients */
 } rpi_backward;
+
+/* The calls from which the tangents of scores and values are computed (kernels/tangent_tile.h). By the rule for
+ * products, each product has two tangents: one of its row, with the keys and vectors of the call, and one of its key or
+ * vector, with the rows of the call. */
+typedef struct rpi_jvp {
+    const rpi_tangents *tangents;
+    rpi_call inputs; /* q, k and v are the tangents of these arrays; no sources */
+    rpi_call arrays; /* the arrays of the call; the sources are the tangents of its biases */
+    bool scores;     /* the scores have tangents that are not 0 */
+    uint8_t *plain;  /* [B * H][Lq] RPI_PLAIN_…: the tangents of the row that plain loops must compute */
+} rpi_jvp;
+enum { RPI_PLAIN_OUT = 1, RPI_PLAIN_LSE = 2 };
 
 /* Return the row_stats of row i of a head, counted over batch * heads. */
 static inline double *rpi_row_stats(const rpi_call *c, int64_t head, int64_t i)

@@ -11,6 +11,13 @@ rp_status rpi_fast_attend(const rpi_args *args, rp_pool *pool, rpi_progress *pro
 /* Compute the requested gradients. If the forward pass must run again, modify *args. */
 rp_status rpi_fast_backward(rpi_args *args, const rpi_grads *grads, rp_pool *pool, rpi_progress *progress, void *work);
 
+/* Return true if rpi_fast_jvp computes the tangents of calls of this plan. */
+bool rpi_fast_jvp_takes(const rp_plan *plan);
+/* Compute the tangents of out and lse that are present. Set bits of plain [B * H][Lq], RPI_PLAIN_…, for rows with
+ * numbers that are not finite or too large: the caller must compute these tangents in plain loops. */
+rp_status rpi_fast_jvp(const rpi_args *args, const rpi_tangents *given, rp_pool *pool, rpi_progress *progress,
+                       uint8_t *plain);
+
 /* Return the bytes of work memory that a call of the plan needs, or 0 after rpi_fail. */
 size_t rpi_fast_work_size(const rp_plan *plan, int32_t threads); /* forward call */
 /* Return the number of elements of a row of rp_grads.dq_in or, if `keys`, of a key of rp_grads.dkv_in. */

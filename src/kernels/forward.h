@@ -16,7 +16,8 @@ static void pack_at(block *k, int64_t b, int64_t g, int64_t at, int64_t panel0, 
     for (int64_t panel = panel0; panel < panel1; panel++) {
         const int64_t at_j = panel * NR, j = c->args->key_from + at_j,
                       n = rpi_min(NR, rpi_round_up(c->args->desc.len_k - j, COLUMN_STEP));
-        pack_keys(k, b, g, j, n, keys_at(c, at, j), large_k + panel);
+        if (c->args->k.data) /* absent: the tangent of k, if it is 0 */
+            pack_keys(k, b, g, j, n, keys_at(c, at, j), large_k + panel);
         memset(large_v + at_j, 0, NR);
         if (values) /* pack_values packs zeros if v is absent (out not requested) */
             pack_values(k, b, g, j, n, values_at(c, at), at_j, c->packed_k, large_v + at_j);
@@ -127,37 +128,43 @@ static void no_values(block *k)
     memset(k->o, 0, reals(k->groups * MR, k->c->pad_v));
 }
 
+/* Load rows k->row0 … of a block, up to row1 at most. Set [*first, *past) to the keys that some row may attend to. */
+static void start_block(block *k, int64_t row1, real sink, int64_t *first, int64_t *past)
+{
+    const rpi_call *c = k->c;
+    const bool all = !c->plan->intervals;
+    k->rows = rpi_min(BLOCK_ROWS, row1 - k->row0);
+    k->groups = (k->rows + MR - 1) / MR;
+    k->vector_weights.low = k->vector_weights.high = 0;
+    load_queries(k);
+    find_intervals(k);
+    start_rows(k, sink);
+    *first = all ? c->args->key_from : c->args->key_to;
+    *past = all ? c->args->key_to : 0;
+    for (int64_t r = 0; r < k->rows && !all; r++) {
+        if (k->lo[r] < k->hi[r]) {
+            *first = rpi_min(*first, k->lo[r]);
+            *past = rpi_max(*past, k->hi[r]);
+        }
+    }
+    *first = rpi_max(*first, c->args->key_from);
+    *past = rpi_min(*past, c->args->key_to);
+}
+
 /* Compute rows [row0, row1) of head k->h of batch entry k->b, whose keys and values are in slot k->kv of the packed
  * heads. If a summary is requested, `partial` has Lq+Lk-1 sums by offset, then Lk sums by key. */
 static void attend_rows(block *k, int64_t row0, int64_t row1, double *partial)
 {
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
-    const int64_t key_from = c->args->key_from, key_to = c->args->key_to;
+    const int64_t key_from = c->args->key_from;
     const uint8_t *large_k = c->large_k + k->kv * (c->packed_k / NR), *large_v = c->large_v + k->kv * c->packed_k;
     const real sink = sink_of(c, k->h);
     const bool whole = is_whole(c) && !rpi_is_range(c->args) && !memchr(large_v, 1, (size_t)d->len_k);
     for (k->row0 = row0; k->row0 < row1; k->row0 += BLOCK_ROWS) {
         tile t;
-        int64_t first = key_to, past = 0;
-        k->rows = rpi_min(BLOCK_ROWS, row1 - k->row0);
-        k->groups = (k->rows + MR - 1) / MR;
-        k->vector_weights.low = k->vector_weights.high = 0;
-        load_queries(k);
-        find_intervals(k);
-        start_rows(k, sink);
-        for (int64_t r = 0; r < k->rows && c->plan->intervals; r++) {
-            if (k->lo[r] < k->hi[r]) {
-                first = rpi_min(first, k->lo[r]);
-                past = rpi_max(past, k->hi[r]);
-            }
-        }
-        if (!c->plan->intervals) {
-            first = key_from;
-            past = key_to;
-        }
-        first = rpi_max(first, key_from);
-        past = rpi_min(past, key_to);
+        int64_t first, past;
+        start_block(k, row1, sink, &first, &past);
         k->whole = whole;
         if (!whole)
             start_sums(k);

@@ -49,16 +49,15 @@ static void raise_running_max(block *k, int64_t r0, real *alpha)
     vf_store(alpha + r0, factor);
 }
 
-/* For r < VL, add the lanes of sums[r] in a fixed order (a binary tree), and add the result to the sum of row
- * r0 + r. */
-static inline void add_sums(block *k, int64_t r0, vf *sums)
+/* For r < VL, add the lanes of sums[r] in a fixed order (a binary tree), and add the result to to[r]. */
+static inline void add_sums(real *to, vf *sums)
 {
     vf_transpose(sums);
     RPI_UNROLL
     for (int half = VL / 2; half > 0; half /= 2)
         for (int c = 0; c < half; c++)
             sums[c] = sums[c] + sums[c + half];
-    vf_store(k->sum + r0, vf_load(k->sum + r0) + sums[0]);
+    vf_store(to, vf_load(to) + sums[0]);
 }
 
 /* Return the value to subtract from the scores of row r before exp: the running maximum, or 0 if the row has no key

@@ -55,6 +55,8 @@
  *   decode_values  write the sums of one tile's weights and weighted values; runs once all scores are written
  *   decode_merge   add the sums of a head in order, and write its rows of out and lse
  *   decode_heads   run all three steps for whole kv heads
+ *   jvp            write rows [row0, row1) of the tangents of out and lse of a head whose kv head is packed, and mark
+ *                  those that plain loops must compute; fma only
  *   backward       write dk and dv of BACKWARD_KEYS keys of a kv head; add to dq and to the sums of the terms in the
  *                  order of the tickets
  *
@@ -135,6 +137,12 @@
 
 #include "decode.h"
 
+#if !RPI_AMX
+#include "tangent_tile.h"
+
+#include "tangents.h"
+#endif
+
 #include "backward_scratch.h"
 
 #if RPI_AMX
@@ -169,8 +177,12 @@
 
 #if RPI_AMX
 #define AMX_PEAK amx_peak
+#define JVP_SIZE NULL
+#define JVP      NULL
 #else
 #define AMX_PEAK NULL
+#define JVP_SIZE jvp_size
+#define JVP      jvp_rows
 #endif
 #define OPS_TABLE(ISA, PAIRS)                                                                                          \
     const rpi_ops RPI_OPS_OF(ISA) = {                                                                                  \
@@ -201,6 +213,8 @@
         .decode_heads = decode_heads,                                                                                  \
         .backward_size = backward_size,                                                                                \
         .backward = backward,                                                                                          \
+        .jvp_size = JVP_SIZE,                                                                                          \
+        .jvp = JVP,                                                                                                    \
         .peak = peak,                                                                                                  \
         .amx_peak = AMX_PEAK,                                                                                          \
     }

@@ -115,7 +115,7 @@ static void gather_row(block *k, const tile *t, const rpi_source *s, const rpi_i
             to[j] = 0;
         } else if (k->keep_scratch[j]) {
             rpi_pair_key(c->args, &p, t->tile0 + j);
-            to[j] = (real)rpi_round_bias(rpi_definition(&p), sizeof(real));
+            to[j] = (real)rpi_round_bias(rpi_source_bias(s, c->args, &p), sizeof(real));
         }
     for (int64_t j = keys; j < t->end; j++)
         to[j] = 0;
@@ -134,7 +134,7 @@ static void define_row(block *k, const tile *t, const rpi_source *s, int64_t r, 
     } else {
         for (int64_t j = 0; j < keys; j++) {
             rpi_pair_key(c->args, &p, t->tile0 + j);
-            to[j] = (real)rpi_round_bias(rpi_definition(&p), sizeof(real));
+            to[j] = (real)rpi_round_bias(rpi_source_bias(s, c->args, &p), sizeof(real));
         }
     }
     for (int64_t j = keys; j < t->end; j++)
@@ -172,7 +172,7 @@ static void array_rows(const block *k, const tile *t, const rpi_view *v, const r
 static void source_rows(block *k, const tile *t, int32_t n, const real **rows, real *scratch)
 {
     const rpi_source *s = &k->c->source[n];
-    const rpi_view *v = s->kind == RPI_ROWS && s->scheme->in_place ? &k->c->args->term[s->term][0] : NULL;
+    const rpi_view *v = s->kind == RPI_ROWS && s->scheme->in_place ? rpi_source_array(k->c->args, s->term) : NULL;
     const void *table = s->kind == RPI_GATHER ? s->gather.table : s->kind == RPI_ROWS ? s->rows.table : NULL;
     const real *entry = NULL;
     int64_t entry_step = 0;

@@ -59,8 +59,9 @@ typedef struct rpi_args {
     double *frequency, rope_factor;
     int64_t *rope_set;
     rpi_arena memory, frequencies;
-    const rp_prepared *ready; /* result of rp_prepare, or NULL */
-    bool prepared_only;       /* for rp_prepare: only the arrays of OFFSET and ROTATE terms are set */
+    const rp_prepared *ready;         /* result of rp_prepare, or NULL */
+    const struct rpi_tangents *along; /* sources have the tangents of the biases along these; NULL: the biases */
+    bool prepared_only;               /* for rp_prepare: only the arrays of OFFSET and ROTATE terms are set */
 } rpi_args;
 
 /* Return the number of pairs with offset index t of rp_tensors.profile: rows i from max(0, Lq-1-t) to

@@ -107,6 +107,35 @@ static double out_error(rpi_row *plain, const rpi_row *absolute, int64_t x, doub
     return unnormalized <= rpi_max_sum(d) ? error + 2 * (double)d->len_k * 0x1p-126 * (max + 1) : INFINITY;
 }
 
+int64_t rpi_widest_product(const rp_plan *plan)
+{
+    int64_t widest = plan->desc.dim_k;
+    for (int32_t m = 0; m < plan->desc.n_terms; m++)
+        for (int x = 0; x < 2; x++)
+            if (plan->scheme[m]->product[x].width)
+                widest = rpi_max(widest, plan->scheme[m]->product[x].width(&plan->desc, &plan->terms[m]));
+    return widest;
+}
+
+double rpi_score_roundings(const rp_plan *plan)
+{
+    const rp_desc *d = &plan->desc;
+    /* products with vectors are themselves rounded sums, from which the other sums start */
+    const double sums = plan->vec >= 0 || plan->n_vec ? 2 : 1;
+    return sums * (double)rpi_widest_product(plan) + 4 + rpi_tile_roundings(plan, d->dim_k) + 2 * d->n_terms +
+           (plan->rotate >= 0 ? 8 : 0) + (d->softcap > 0 ? 12 : 0) + (d->softcap_after > 0 ? 12 : 0);
+}
+
+double rpi_sum_roundings(const rp_plan *plan, const rp_desc *d)
+{
+    const rpi_ops *ops = plan->ops ? plan->ops : rpi_ops_named("generic", d->dtype == RP_F64);
+    const double tiles = ceil((double)d->len_k / ops->tile_keys);
+    double n = ops->sum_keys + (double)d->len_k / ops->sum_keys + (double)ops->tile_keys / ops->nr + 8 + 3 * tiles;
+    if (plan->valvec >= 0)
+        n += (double)ops->tile_keys / ops->vl + ops->sum_keys + (double)d->len_k / ops->sum_keys + 8 + tiles;
+    return d->dropout > 0 ? n + 2 : n;
+}
+
 /* Replace the absolute scores in absolute->score by eta_j, or by infinity if a sum may overflow. Return the largest
  * eta_j. */
 static double score_errors(const rpi_row *plain, rpi_row *absolute, double largest, double tiles)
@@ -114,21 +143,13 @@ static double score_errors(const rpi_row *plain, rpi_row *absolute, double large
     const rp_plan *plan = plain->plan;
     const rp_desc *d = &plain->args->desc;
     const double u = rpi_unit(d);
-    const double c = 4 + rpi_tile_roundings(plan, d->dim_k) + 2 * d->n_terms + (plan->rotate >= 0 ? 8 : 0) +
-                     (d->softcap > 0 ? 12 : 0) + (d->softcap_after > 0 ? 12 : 0);
-    /* products with vectors are themselves rounded sums, from which the other sums start */
-    const double sums = plan->vec >= 0 || plan->n_vec ? 2 : 1;
+    const double roundings = rpi_score_roundings(plan);
     double wide = 0, max = 0;
     double range = rpi_max_sum(d); /* the largest score without overflow, before the factors of products with vectors */
-    int64_t widest = d->dim_k;
-    for (int32_t m = 0; m < d->n_terms; m++) {
-        const rpi_product *product = plan->scheme[m]->product;
+    const int64_t widest = rpi_widest_product(plan);
+    for (int32_t m = 0; m < d->n_terms; m++)
         if (plan->scheme[m]->form == RPI_VEC)
             range = fmin(range, rpi_max_sum(d) * fabs(rpi_vec_factor(plan->scheme[m], d)));
-        for (int x = 0; x < 2; x++)
-            if (product[x].width)
-                widest = rpi_max(widest, product[x].width(d, &d->terms[m]));
-    }
     for (int64_t x = 0; x < d->dim_k; x++)
         wide = fmax(wide, fabs(absolute->q[x]) * fmax(fabs(d->scale), 1));
     for (int64_t j = 0; j < d->len_k; j++) {
@@ -139,9 +160,8 @@ static double score_errors(const rpi_row *plain, rpi_row *absolute, double large
         for (int64_t x = 0; x < d->dim_k; x++)
             far = fmax(far, fabs(absolute->keys[j * d->dim_k + x]));
         const double flushed = 2 * (double)widest * 0x1p-126 * (wide + far + 1);
-        const double eta =
-            1.01 * u * ((sums * (double)widest + c) * a + 2 * (fabs(largest) + fabs(s)) + 4 + 4 * tiles) +
-            rpi_bf16_error(d) * a + flushed;
+        const double eta = 1.01 * u * (roundings * a + 2 * (fabs(largest) + fabs(s)) + 4 + 4 * tiles) +
+                           rpi_bf16_error(d) * a + flushed;
         absolute->score[j] = a <= range && wide <= rpi_max_sum(d) && far <= rpi_max_sum(d) ? eta : INFINITY;
         max = fmax(max, absolute->score[j]);
     }
@@ -161,11 +181,6 @@ double rpi_bound_row(rpi_row *plain, rpi_row *absolute, double *bound)
     const rp_desc *d = &plain->args->desc;
     const rpi_ops *ops = plan->ops ? plan->ops : rpi_ops_named("generic", d->dtype == RP_F64);
     const double u = rpi_unit(d), tiles = ceil((double)d->len_k / ops->tile_keys);
-    double n = ops->sum_keys + (double)d->len_k / ops->sum_keys + (double)ops->tile_keys / ops->nr + 8 + 3 * tiles;
-    if (plan->valvec >= 0)
-        n += (double)ops->tile_keys / ops->vl + ops->sum_keys + (double)d->len_k / ops->sum_keys + 8 + tiles;
-    if (d->dropout > 0)
-        n += 2;
     shifted s = {plain, absolute, .sink = -INFINITY};
     if (plan->sink >= 0)
         s.sink = rpi_at(&plain->args->term[plan->sink][0], plain->h, 0, 0, 0);
@@ -174,7 +189,7 @@ double rpi_bound_row(rpi_row *plain, rpi_row *absolute, double *bound)
         if (plain->score[j] > s.largest)
             s.largest = plain->score[j];
     const double max_eta = score_errors(plain, absolute, s.largest, tiles),
-                 rounding = 1.01 * u * n + 1.5 * rpi_bf16_error(d);
+                 rounding = 1.01 * u * rpi_sum_roundings(plan, d) + 1.5 * rpi_bf16_error(d);
     s.sink_eta = 1.01 * u * (2 * (fabs(s.largest) + fabs(s.sink)) + 4 + 4 * tiles);
     const bool known = max_eta < INFINITY;
     const log_sum sum_low = known ? sum_of(&s, -1) : (log_sum){0}, sum_high = known ? sum_of(&s, 1) : (log_sum){0};

@@ -51,6 +51,11 @@ static inline double rpi_max_sum(const rp_desc *d)
     return d->dtype == RP_F64 ? DBL_MAX / 2 : (double)(FLT_MAX / 2);
 }
 
+/* Return the number of channels of the widest product of a score. */
+int64_t rpi_widest_product(const rp_plan *plan);
+/* Return the number of roundings of a score, and of a sum over the keys of a row. */
+double rpi_score_roundings(const rp_plan *plan);
+double rpi_sum_roundings(const rp_plan *plan, const rp_desc *d);
 /* Return |v| + |vector| for channel x of value j and its vector, times the factor of dropout. */
 double rpi_value_size(const rpi_row *r, int64_t j, int64_t x);
 /* Compute the sizes of the scores of a row whose scores are known. A pair that is masked by a product of -infinity

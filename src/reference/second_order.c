@@ -123,7 +123,7 @@ static void second_order_row(void *context, int64_t b, int64_t h, int64_t i)
     const rp_desc *d = &row->args->desc;
     const int32_t sink = row->plan->sink;
     rpi_tangent_row_at(&s->t, b, h, i);
-    rpi_tangent_row_store(&s->t); /* the derivatives by dout and dlse */
+    rpi_tangent_row_store(&s->t, true, true); /* the derivatives by dout and dlse */
     if (row->lse == -INFINITY)
         return;
     for (int64_t c = 0; c < d->dim_v; c++)

@@ -32,7 +32,7 @@ rpi_channel rpi_tangent_channel(rpi_tangent_row *t, const rpi_pair *p, const rpi
     return x;
 }
 
-/* Return the tangent of the products of a term of form VEC, times its factor. */
+/* Return the tangent of the products of a term of form VEC, times its factor, or its size. */
 static double vectors(rpi_tangent_row *t, int32_t term, int64_t j)
 {
     const rpi_pair p = rpi_row_pair(&t->row, term, j);
@@ -42,10 +42,12 @@ static double vectors(rpi_tangent_row *t, int32_t term, int64_t j)
         const int64_t e = product->count ? rpi_product_index(product, &p) : -1;
         for (int64_t c = 0; e >= 0 && c < rpi_product_width(product, &p); c++) {
             const rpi_channel x = rpi_tangent_channel(t, &p, product, e, c);
-            sum += x.row_tangent * x.vec + x.row * x.vec_tangent;
+            const double left = x.row_tangent * x.vec, right = x.row * x.vec_tangent;
+            sum += t->row.absolute ? fabs(left) + fabs(right) : left + right;
         }
     }
-    return rpi_vec_factor(p.scheme, p.desc) * sum;
+    const double factor = rpi_vec_factor(p.scheme, p.desc);
+    return (t->row.absolute ? fabs(factor) : factor) * sum;
 }
 
 static bool has_tangents(const rpi_sums *term)
@@ -92,29 +94,47 @@ static void read_tangents(rpi_tangent_row *t)
     t->keys_g = r->g;
 }
 
+/* Compute inside[j], biased[j] and score[j], with the slopes of `plain`. */
+static void tangent_scores(rpi_tangent_row *t, const rpi_row *plain)
+{
+    const rpi_row *r = &t->row;
+    const rp_desc *d = &r->args->desc;
+    const int64_t D = d->dim_k;
+    const double scale = r->absolute ? fabs(d->scale) : d->scale;
+    read_tangents(t);
+    for (int64_t j = 0; j < d->len_k; j++) {
+        t->inside[j] = t->biased[j] = t->score[j] = 0;
+        if (!plain->keep[j] || plain->score[j] == -INFINITY)
+            continue;
+        t->inside[j] = scale * (rpi_row_dot(r, t->q, r->keys + j * D) + rpi_row_dot(r, r->q, t->keys + j * D));
+        if (r->plan->vec >= 0)
+            t->inside[j] += vectors(t, r->plan->vec, j);
+        t->biased[j] = plain->slope[j] * t->inside[j];
+        for (int32_t n = 0; n < d->n_terms; n++)
+            t->biased[j] += bias(t, n, j);
+        t->score[j] = plain->slope_after[j] * t->biased[j];
+    }
+}
+
+void rpi_tangent_sizes(rpi_tangent_row *absolute, const rpi_tangent_row *plain)
+{
+    for (int32_t n = 0; n < plain->row.args->desc.n_terms; n++)
+        absolute->term[n].absolute = true;
+    tangent_scores(absolute, &plain->row);
+}
+
 void rpi_tangent_row_at(rpi_tangent_row *t, int64_t b, int64_t h, int64_t i)
 {
     rpi_row *r = &t->row;
     const rp_desc *d = &r->args->desc;
-    const int64_t D = d->dim_k;
     rpi_row_at(r, b, h, i);
     rpi_row_scores(r);
     rpi_row_softmax(r);
-    read_tangents(t);
+    tangent_scores(t, r);
     t->lse = t->sink = 0;
-    for (int64_t j = 0; j < d->len_k; j++) {
-        t->inside[j] = t->biased[j] = t->score[j] = 0;
-        if (!r->keep[j] || r->score[j] == -INFINITY)
-            continue;
-        t->inside[j] = d->scale * (rpi_row_dot(r, t->q, r->keys + j * D) + rpi_row_dot(r, r->q, t->keys + j * D));
-        if (r->plan->vec >= 0)
-            t->inside[j] += vectors(t, r->plan->vec, j);
-        t->biased[j] = r->slope[j] * t->inside[j];
-        for (int32_t n = 0; n < d->n_terms; n++)
-            t->biased[j] += bias(t, n, j);
-        t->score[j] = r->slope_after[j] * t->biased[j];
-        t->lse += r->weight[j] * t->score[j];
-    }
+    for (int64_t j = 0; j < d->len_k; j++)
+        if (r->keep[j] && r->score[j] != -INFINITY)
+            t->lse += r->weight[j] * t->score[j];
     if (r->plan->sink >= 0 && r->lse != -INFINITY) {
         t->sink = rpi_at_or_0(&t->term[r->plan->sink].array[0], h, 0, 0, 0);
         t->lse += rpi_row_sink_weight(r) * t->sink;
@@ -147,15 +167,15 @@ static void tangent_out(rpi_tangent_row *t, double *out)
     }
 }
 
-void rpi_tangent_row_store(rpi_tangent_row *t)
+void rpi_tangent_row_store(rpi_tangent_row *t, bool of_out, bool of_lse)
 {
     rpi_row *r = &t->row;
     const rpi_view *out = &t->given->out, *lse = &t->given->lse;
-    if (out->data)
+    if (of_out && out->data)
         tangent_out(t, r->out);
-    for (int64_t c = 0; out->data && c < r->args->desc.dim_v; c++)
+    for (int64_t c = 0; of_out && out->data && c < r->args->desc.dim_v; c++)
         rpi_put(out->data, out->dtype, rpi_index(out, r->b, r->h, r->i, c), r->out[c]);
-    if (lse->data)
+    if (of_lse && lse->data)
         rpi_put(lse->data, lse->dtype, rpi_index(lse, r->b, r->h, r->i, 0), t->lse);
 }
 
@@ -205,14 +225,17 @@ void rpi_tangent_row_free(rpi_tangent_row *t)
     rpi_row_free(&t->row);
 }
 
-/* Data shared by the tasks of rpi_ref_jvp. A task computes some rows of one head. */
-typedef struct jvp {
+/* Data shared by the tasks of a run. A task computes some rows of one head. */
+struct rpi_ref_tangents {
     const rpi_args *args;
     rpi_progress *progress;
+    const uint8_t *only; /* [B * H][Lq] the tangents to compute, or NULL */
+    int32_t threads;
     rpi_tangent_row *rows; /* [threads] */
-} jvp;
+    rpi_arena memory;
+};
 
-enum { ROWS_PER_TASK = 16 };
+enum { ROWS_PER_TASK = 16, OUT_AND_LSE = 3 };
 
 static int64_t tasks_of_head(const rp_desc *d)
 {
@@ -221,40 +244,56 @@ static int64_t tasks_of_head(const rp_desc *d)
 
 static void jvp_task(void *context, int64_t n, int32_t worker)
 {
-    const jvp *all = context;
+    const rpi_ref_tangents *all = context;
     const rp_desc *d = &all->args->desc;
     rpi_tangent_row *t = &all->rows[worker];
     const int64_t tasks = tasks_of_head(d), head = n / tasks, first = n % tasks * ROWS_PER_TASK;
     for (int64_t i = first; i < rpi_min(first + ROWS_PER_TASK, d->len_q); i++) {
+        const int which = all->only ? all->only[head * d->len_q + i] : OUT_AND_LSE;
+        if (!which)
+            continue;
         rpi_tangent_row_at(t, head / d->heads, head % d->heads, i);
-        rpi_tangent_row_store(t);
+        rpi_tangent_row_store(t, which & 1, which & 2);
     }
     rpi_progress_step(all->progress);
 }
 
-rp_status rpi_ref_jvp(const rp_plan *plan, const rpi_args *args, const rpi_tangents *tangents, rp_pool *pool,
-                      rpi_progress *progress)
+rp_status rpi_ref_jvp_begin(rpi_ref_tangents **ref, const rp_plan *plan, const rpi_args *args,
+                            const rpi_tangents *tangents, rp_pool *pool)
 {
-    const rp_desc *d = &args->desc;
     const int32_t threads = rp_pool_threads(pool);
-    const int64_t tasks = d->batch * d->heads * tasks_of_head(d);
-    jvp all = {.args = args, .progress = progress};
-    rpi_arena memory = {0};
-    all.rows = rpi_arena_take(&memory, threads, 1, sizeof *all.rows);
+    rpi_ref_tangents *all = *ref = calloc(1, sizeof *all);
+    if (!all)
+        return rpi_fail(RP_E_NOMEM, "out of memory: the tangents of the reference path need %zu bytes", sizeof *all);
+    all->args = args;
+    all->rows = rpi_arena_take(&all->memory, threads, 1, sizeof *all->rows);
     /* zeroed, so that rows that were not allocated can be freed */
-    rp_status status = rpi_arena_alloc(&memory, true, "the tangents of the reference path");
+    rp_status status = rpi_arena_alloc(&all->memory, true, "the tangents of the reference path");
     if (status != RP_OK)
         return status;
-    all.rows = rpi_arena_take(&memory, threads, 1, sizeof *all.rows);
+    all->rows = rpi_arena_take(&all->memory, threads, 1, sizeof *all->rows);
+    all->threads = threads;
     for (int32_t n = 0; status == RP_OK && n < threads; n++)
-        status = rpi_tangent_row_alloc(&all.rows[n], plan, args, tangents);
-    if (status == RP_OK) {
-        progress->total += tasks;
-        rpi_pool_run_until(pool, tasks, jvp_task, &all, &progress->stop);
-        status = rpi_progress_status(progress);
-    }
-    for (int32_t n = 0; n < threads; n++)
-        rpi_tangent_row_free(&all.rows[n]);
-    rpi_arena_free(&memory);
+        status = rpi_tangent_row_alloc(&all->rows[n], plan, args, tangents);
     return status;
+}
+
+rp_status rpi_ref_jvp_run(rpi_ref_tangents *all, const uint8_t *rows, rp_pool *pool, rpi_progress *progress)
+{
+    const rp_desc *d = &all->args->desc;
+    const int64_t tasks = d->batch * d->heads * tasks_of_head(d);
+    all->progress = progress;
+    all->only = rows;
+    progress->total += tasks;
+    rpi_pool_run_until(pool, tasks, jvp_task, all, &progress->stop);
+    return rpi_progress_status(progress);
+}
+
+void rpi_ref_jvp_end(rpi_ref_tangents *all)
+{
+    for (int32_t n = 0; all && n < all->threads; n++)
+        rpi_tangent_row_free(&all->rows[n]);
+    if (all)
+        rpi_arena_free(&all->memory);
+    free(all);
 }

@@ -27,8 +27,11 @@ rp_status rpi_tangent_row_alloc(rpi_tangent_row *t, const rp_plan *plan, const r
 void rpi_tangent_row_free(rpi_tangent_row *t);
 /* Compute the scores and weights of row (b, h, i), and all tangents. */
 void rpi_tangent_row_at(rpi_tangent_row *t, int64_t b, int64_t h, int64_t i);
-/* Compute the tangent of out and store it, and store that of lse, where they are given. */
-void rpi_tangent_row_store(rpi_tangent_row *t);
+/* Compute the sizes of inside, biased and score: the sums of the absolute values of their summands, times the slopes of
+ * the softcaps of `plain`. absolute->row.absolute is set, and its row has been computed (rpi_score_sizes). */
+void rpi_tangent_sizes(rpi_tangent_row *absolute, const rpi_tangent_row *plain);
+/* Compute the tangent of out and store it (of_out), and store that of lse (of_lse), where they are given. */
+void rpi_tangent_row_store(rpi_tangent_row *t, bool of_out, bool of_lse);
 
 /* Channel c of a product of a term of form VEC: of the row (query or key) and of the vector, with their tangents. */
 typedef struct rpi_channel {

@@ -110,7 +110,7 @@ static void term_limits(rpi_term_limits *e, const rpi_args *args, const rpi_grad
     const rpi_scheme *s = args->plan->scheme[n];
     const rpi_view *array = args->term[n];
     e->by_position = rpi_positions_given(s, array);
-    e->shares_batch = s->in_place && array[0].stride[0] == 0;
+    e->shares_batch = s->in_place && rpi_source_array(args, n)->stride[0] == 0;
     for (int x = 0; x < 2 && (s->form == RPI_VEC || s->form == RPI_VALVEC); x++) {
         e->present[x] = s->product[x].count && (!s->product[x].present || s->product[x].present(array));
         e->per_head[x] = e->present[x] && vectors_per_head(args, n, &s->product[x]);
@@ -164,7 +164,7 @@ void rpi_limits_of(rpi_limits *e, const rpi_args *args, const rpi_grads *grads)
         term_limits(&e->term[n], args, grads, n);
         e->strip_per_head |= in_strip(args, n) && !plan->scheme[n]->same_heads;
     }
-    if (!grads)
+    if (!grads && !args->along)
         e->strip = prepared_strip(args, e);
     if (plan->rotate >= 0) {
         e->rope_per_batch[0] = args->q_offset.data || rpi_rope_positions_given(args, false) || args->rope_set;

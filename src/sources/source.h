@@ -175,6 +175,13 @@ double rpi_largest_bias(const rpi_source *source, int32_t n, const rpi_args *arg
 /* Return true if the biases of some head differ by more than `far`, so that skipping tiles is possible. */
 bool rpi_biases_fall(const rpi_source *source, int32_t n, const rpi_args *args, double far);
 
+/* Return the bias of a pair, evaluated from the definition, or its tangent in a call of tangents. */
+double rpi_source_bias(const rpi_source *s, const rpi_args *args, const rpi_pair *p);
+/* Return the array of a TILE in_place, whose elements are the biases or their tangents. */
+static inline const rpi_view *rpi_source_array(const rpi_args *args, int32_t term)
+{
+    return args->along ? &args->along->term[term][0] : &args->term[term][0];
+}
 /* Evaluate the definition to get the index of a pair's entry (GATHER) or vector (RUN). */
 int64_t rpi_source_index(const rpi_source *s, const rpi_pair *p);
 /* For every head h, add g[h * step] times the derivative of an entry to `sums`. The entry is the strip's entry at

@@ -26,12 +26,43 @@ static rpi_pair entry_pair(const rpi_args *args, int32_t term, int64_t h, double
                       .delta = delta};
 }
 
+/* Return sums that add up the derivatives of a definition along the tangents of its arrays. */
+static rpi_sums along(const rpi_args *args, int32_t term, double *sum)
+{
+    rpi_sums to = {.along = sum};
+    memcpy(to.array, args->along->term[term], sizeof to.array);
+    *sum = 0;
+    return to;
+}
+
+/* Return the value of rpi_definition for a pair of a term, or its tangent in a call of tangents. */
+static double definition(const rpi_args *args, int32_t term, const rpi_pair *p)
+{
+    double sum;
+    if (!args->along)
+        return rpi_definition(p);
+    const rpi_sums to = along(args, term, &sum);
+    rpi_definition_grad(p, 1, &to);
+    return sum;
+}
+
+double rpi_source_bias(const rpi_source *s, const rpi_args *args, const rpi_pair *p)
+{
+    return definition(args, s->term, p);
+}
+
 static double entry_value(const rpi_source *s, const rpi_args *args, int64_t h, int64_t e)
 {
     const rpi_pair p = entry_pair(args, s->term, h, (double)(s->gather.index.first + e));
-    if (s->scheme->form == RPI_OFFSET)
-        return s->scheme->pair(&p);
-    return s->scheme->entry(&p, rpi_takes_positions(s->scheme) ? s->scheme->index(&p) : e);
+    double sum;
+    if (s->scheme->form == RPI_OFFSET || rpi_takes_positions(s->scheme))
+        return definition(args, s->term, &p);
+    if (!args->along)
+        return s->scheme->entry(&p, e);
+    const rpi_sums to = along(args, s->term, &sum);
+    if (s->scheme->entry_grad)
+        s->scheme->entry_grad(&p, e, 1, &to);
+    return sum;
 }
 
 /* Add the gradients of one entry of a term, for every head. OFFSET: the entry of delta. INDEX: the entry of delta if
@@ -126,11 +157,12 @@ static void fill_shared(rpi_pair *p, int64_t delta0, int64_t n, double *to)
     }
 }
 
-/* Compute the biases of one term and head for the offsets of a chunk. */
-static void fill_offsets(rpi_pair *p, int64_t delta0, int64_t n, const double *shared, double *to)
+/* Compute the biases of term m and one head, or their tangents, for the offsets of a chunk. */
+static void fill_offsets(const rpi_args *args, int32_t m, rpi_pair *p, int64_t delta0, int64_t n, const double *shared,
+                         double *to)
 {
     int64_t first, past;
-    if (p->scheme->offsets) {
+    if (p->scheme->offsets && !args->along) {
         p->scheme->offsets(p, delta0, n, to);
         return;
     }
@@ -138,7 +170,7 @@ static void fill_offsets(rpi_pair *p, int64_t delta0, int64_t n, const double *s
     for (int64_t x = first; x < past; x++) {
         p->delta = (double)(delta0 + x);
         p->shared = p->scheme->shared ? shared + x : NULL;
-        to[x] = p->scheme->pair(p);
+        to[x] = definition(args, m, p);
     }
     p->shared = NULL;
     for (int64_t x = 0; x < first; x++)
@@ -155,10 +187,12 @@ static void fill_chunk(const rpi_strip *s, const rpi_args *args, int64_t b, int6
     const int64_t delta0 = e0 + rpi_strip_low(s, args, b);
     const uint64_t terms = rpi_strip_terms(args);
     rpi_pair pair[RP_MAX_TERMS];
+    int32_t term[RP_MAX_TERMS];
     double shared[RP_MAX_TERMS][STRIP_CHUNK], sum[STRIP_CHUNK], more[STRIP_CHUNK];
     int n_terms = 0;
     for (int32_t m = 0; m < d->n_terms; m++)
         if (terms >> m & 1) {
+            term[n_terms] = m;
             pair[n_terms] = entry_pair(args, m, 0, 0);
             fill_shared(&pair[n_terms], delta0, n, shared[n_terms]);
             n_terms++;
@@ -166,7 +200,7 @@ static void fill_chunk(const rpi_strip *s, const rpi_args *args, int64_t b, int6
     for (int64_t h = 0; h < (s->head_step ? d->heads : 1); h++) {
         for (int m = 0; m < n_terms; m++) {
             pair[m].h = h;
-            fill_offsets(&pair[m], delta0, n, shared[m], m ? more : sum);
+            fill_offsets(args, term[m], &pair[m], delta0, n, shared[m], m ? more : sum);
             for (int64_t x = 0; m && x < n; x++)
                 sum[x] = rpi_bias_sum(sum[x], more[x]);
         }
@@ -236,5 +270,6 @@ void rpi_array_table_task(void *context, int64_t n, int32_t worker)
     char *to = table_row(job->args, job->s->rows.table, n);
     (void)worker;
     for (int64_t j = 0; j < d->len_k; j++)
-        put_bias(job->args->plan, to, j, rpi_at(&job->args->term[job->s->term][0], 0, n / d->len_q, n % d->len_q, j));
+        put_bias(job->args->plan, to, j,
+                 rpi_at(rpi_source_array(job->args, job->s->term), 0, n / d->len_q, n % d->len_q, j));
 }

@@ -63,7 +63,7 @@ typedef struct rpi_pair {
  * so broadcast axes are summed. Arrays with data NULL are skipped. If `absolute` is set, absolute values are added.
  *
  * If `along` is set, `array`, `q` and `k` are tangents instead, and the product of each derivative with its tangent is
- * added to *along: the sum is the directional derivative. */
+ * added to *along: the sum is the directional derivative, or that of absolute values if `absolute` is set. */
 typedef struct rpi_sums {
     rpi_view array[RP_MAX_ARRAYS];
     double *q, *k; /* [Dk] gradients of q_i and k_j; NULL if not needed */
@@ -76,7 +76,7 @@ static inline void rpi_add(const rpi_sums *to, int array, int64_t a, int64_t b, 
 {
     const rpi_view *v = &to->array[array];
     if (v->data && to->along)
-        *to->along += x * rpi_at(v, a, b, c, d);
+        *to->along += to->absolute ? fabs(x * rpi_at(v, a, b, c, d)) : x * rpi_at(v, a, b, c, d);
     else if (v->data)
         ((double *)v->data)[rpi_index(v, a, b, c, d)] += to->absolute ? fabs(x) : x;
 }

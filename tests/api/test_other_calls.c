@@ -252,6 +252,15 @@ static void inspection_is_refused(void **state)
     g.dq.data = NULL;
     g.term[0][0] = array_in(&p, RP_F32, 2, table);
     refused(rp_gradient_bound(plan, &t, &g), RP_E_ARG, "it must be f64");
+    rp_tangents x = rp_tangents_init();
+    x.out = single;
+    refused(rp_tangent_bound(plan, &t, &x), RP_E_ARG, "bound of the tangent of out: dtype is f32; it must be f64");
+    x.out.data = NULL;
+    x.lse = array_in(&p, RP_F32, 3, q_shape);
+    refused(rp_tangent_bound(plan, &t, &x), RP_E_ARG, "bound of the tangent of lse: dtype is f32; it must be f64");
+    x.lse.dtype = RP_F64;
+    t.v.data = NULL;
+    refused(rp_tangent_bound(plan, &t, &x), RP_E_ARG, "v is missing");
     end();
 }
 

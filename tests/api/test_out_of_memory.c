@@ -115,6 +115,9 @@ static void expect_each_too_large(const rp_desc *desc, rp_tensors *t, int wanted
         expect_too_large(rp_jvp(plan, t, &x), "rp_jvp", isa);
         const rp_array b = rp_array_of(bound, RP_F64, 4, one);
         expect_too_large(rp_error_bound(plan, t, &b), "rp_error_bound", isa);
+        x.lse = rp_array_of(bound, RP_F64, 3, one);
+        expect_too_large(rp_tangent_bound(plan, t, &x), "rp_tangent_bound", isa);
+        x.lse.data = NULL;
     }
     g.dout = spread_out(4, dout);
     float *gradient = calloc((size_t)elements, sizeof *gradient);

@@ -118,6 +118,9 @@ static void each_reader_of_tensors(const rp_tensors *t, rp_status want)
     GETS(want, rp_attend_parts(plan, t, 0, 0, 0, part, &n_parts));
     GETS(want, rp_error_bound(plan, t, &bound));
     GETS(want, rp_gradient_bound(plan, t, &g));
+    rp_tangents x = rp_tangents_init();
+    x.out = bound;
+    GETS(want, rp_tangent_bound(plan, t, &x));
 }
 
 static void calls(void **state)
@@ -153,6 +156,9 @@ static void calls(void **state)
     rp_grads g = rp_grads_init();
     g.dout = p.t.out, g.dq = t.q, g.dq.dtype = RP_F64;
     GETS(RP_E_OVERLAP, rp_gradient_bound(plan, &t, &g));
+    rp_tangents x = rp_tangents_init();
+    x.out = g.dq;
+    GETS(RP_E_OVERLAP, rp_tangent_bound(plan, &t, &x));
     GETS_NOMEM(rp_attend_row(plan, &t, 0, 0, 0, &row), (void)0);
     GETS_NOMEM(rp_attend_parts(plan, &t, 0, 0, 0, part, &n_parts), (void)0);
     GETS_NOMEM(rp_bias(plan, &t, 0, &bias), (void)0);

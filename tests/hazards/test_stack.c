@@ -59,6 +59,14 @@ static void gradient_bound(job *j)
     j->status = rp_gradient_bound(j->plan, &j->p->t, &j->bounds);
 }
 
+static void tangent_bound(job *j)
+{
+    rp_tangents bounds = j->tangents;
+    bounds.lse.data = NULL;
+    bounds.out = j->bound;
+    j->status = rp_tangent_bound(j->plan, &j->p->t, &bounds);
+}
+
 static void one_row(job *j)
 {
     rp_row row = {0};
@@ -103,6 +111,7 @@ static const struct {
              {"rp_plan_work_size", work_size, false},
              {"rp_error_bound", error_bound, true},
              {"rp_gradient_bound", gradient_bound, false},
+             {"rp_tangent_bound", tangent_bound, false},
              {"rp_attend_row", one_row, true},
              {"rp_attend_parts", parts_of_a_row, true},
              {"rp_bias", biases, true},

@@ -175,7 +175,7 @@ CHECK(the_running_maximum_rescales_the_sum)
     const real *x = random_numbers(VL * VL, 24);
     for (int r = 0; r < VL; r++)
         sums[r] = vf_load(x + r * VL);
-    add_sums(&b->k, 0, sums);
+    add_sums(b->k.sum, sums);
     for (int64_t r = 0; r < VL; r++) {
         double want = (double)sum[r], size = fabs(want);
         for (int64_t c = 0; c < VL; c++) {

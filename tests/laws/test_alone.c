@@ -1,7 +1,7 @@
 /* test_alone.c -- an entry gives the result of a call of its own: with padding, beside other batch entries, packed with
  * other sequences, and step by step. Runs over every term of the registry and every scaling of RoPE.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "tests/helpers.h"
+#include "tests/laws/tangents.h"
 
 enum { ENTRIES = 3, HEADS = 4 };
 static const int64_t length[ENTRIES] = {30, 70, 95}; /* below, between and above the trained lengths below */
@@ -222,6 +222,65 @@ static void padding_changes_no_gradient(void **state)
                 rp_plan_destroy(plan);
                 for (int x = 0; x < 3; x++)
                     same_rows(&p, path, gradient_name(&p, x), all[x], b, 0, own[x]);
+            }
+            problem_free(&p);
+        }
+}
+
+/* The same for tangents of out and lse. */
+static void padding_changes_no_tangent(void **state)
+{
+    problem p;
+    (void)state;
+    for (int n = 0; n < n_texts; n++)
+        EACH_PATH(path)
+        {
+            if (SLOW(path) && n % 5 && !has_length(texts[n]))
+                continue;
+            const int padded = n % 7 == 0 && !SLOW(path) ? 530 : 100;
+            pose(&p, 94, "bwd:f32:b%dh%dg2q%dk%dd16:%s:%s%s", ENTRIES, HEADS, padded, padded, texts[n],
+                 n % 3 ? "lengths" : "key_mask", n % 2 ? "+causal" : "+dropout=0.2");
+            hide_padding(&p, 0);
+            rp_tangents x = tangents_of(&p, 7, RP_F32, RP_F32);
+            p.t.out = array_in(&p, RP_F32, 4, x.out.shape);
+            const rp_array whole = x.out, lse = x.lse;
+            p.t.lse.data = NULL;
+            rp_plan *plan;
+            p.desc.isa = path;
+            good(rp_plan_create(&plan, &p.desc));
+            rp_tensors t = p.t;
+            t.out.data = NULL;
+            good(rp_jvp(plan, &t, &x));
+            rp_plan_destroy(plan);
+            for (int64_t b = 0; b < ENTRIES; b++) {
+                part c = {.b = b, .rows = length[b], .keys = length[b]};
+                rp_tangents y = x;
+                take_part(&p, &c, 0);
+                c.desc.masks = p.masks + 1;
+                c.desc.n_masks = p.desc.n_masks - 1;
+                c.desc.isa = path;
+                if (p.desc.dropout > 0 && b > 0) /* dropout depends on the number of the batch entry */
+                    continue;
+                rp_array *const rows[3] = {&y.q, &y.k, &y.v};
+                for (int m = 0; m < 3; m++) {
+                    cut(rows[m], 0, b, 1);
+                    cut(rows[m], 2, 0, length[b]);
+                }
+                for (int32_t m = 0; m < p.desc.n_terms; m++)
+                    for (int z = 0; z < RP_MAX_ARRAYS; z++)
+                        if (y.term[m][z].data)
+                            cut_term(&p, &c, rp_term_array_about(p.terms[m].kind, z)->shape, &y.term[m][z]);
+                y.out = c.out;
+                const int64_t shape[4] = {1, HEADS, c.rows, 1};
+                y.lse = array_in(&p, RP_F32, 3, shape);
+                c.t.out.data = NULL;
+                good(rp_plan_create(&plan, &c.desc));
+                good(rp_jvp(plan, &c.t, &y));
+                rp_plan_destroy(plan);
+                same_rows(&p, path, "the tangent of out", &whole, b, 0, &y.out);
+                for (int64_t h = 0; h < HEADS; h++)
+                    same_bits(&p, path, "the tangent of lse", (float *)lse.data + (b * HEADS + h) * padded,
+                              (float *)y.lse.data + h * c.rows, (size_t)c.rows * sizeof(float));
             }
             problem_free(&p);
         }
@@ -449,6 +508,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(padding_and_neighbours_change_no_bit),
         cmocka_unit_test(padding_changes_no_gradient),
+        cmocka_unit_test(padding_changes_no_tangent),
         cmocka_unit_test(packed_sequences_agree_with_calls_of_their_own),
         cmocka_unit_test(steps_equal_one_pass),
         cmocka_unit_test(the_length_is_that_of_the_keys_that_queries_attend_to),

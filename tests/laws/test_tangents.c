@@ -1,5 +1,5 @@
-/* test_tangents.c -- tangents of out and lse: against central differences, against gradients, and what must not change
- * a bit of them.
+/* test_tangents.c -- tangents of out and lse: against central differences, against gradients, those of the fast path
+ * against plain loops, and what must not change a bit of them.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/laws/tangents.h"
 
@@ -69,59 +69,124 @@ static void tangents_agree_with_gradients(void **state)
     print_message("against gradients: largest error / bound %.3g\n", worst_product);
 }
 
-/* The instruction set, the number of threads, strides, maximum lengths in the plan, and whether the other output is
- * computed change no bit. */
+/* Compare the tangents that an instruction set computes with those of plain loops in double, with rp_tangent_bound as
+ * tolerance. */
+static double worst_error[8]; /* of each instruction set */
+
+static void near_plain_loops(problem *p)
+{
+    int n = 0;
+    rp_tangents x = tangents_of(p, 3, p->desc.dtype, RP_F64), got = x, bounds = x;
+    got.out = array_in(p, RP_F64, 4, x.out.shape), got.lse = array_in(p, RP_F64, 3, x.lse.shape);
+    bounds.out = array_in(p, RP_F64, 4, x.out.shape), bounds.lse = array_in(p, RP_F64, 3, x.lse.shape);
+    p->t.out.data = p->t.lse.data = NULL;
+    jvp(p, "reference", &x);
+    EACH_ISA(isa)
+    {
+        rp_plan *plan;
+        p->desc.isa = isa;
+        good(rp_plan_create(&plan, &p->desc));
+        good(rp_tangent_bound(plan, &p->t, &bounds));
+        rp_plan_destroy(plan);
+        jvp(p, isa, &got);
+        for (int m = 0; m < 2; m++) {
+            const rp_array *a = m ? &got.lse : &got.out, *b = m ? &x.lse : &x.out, *c = m ? &bounds.lse : &bounds.out;
+            for (int64_t e = 0; e < problem_size(a); e++) {
+                const double error = fabs(at(a, e) - at(b, e));
+                if (isnan(at(b, e)) ? !isnan(at(a, e)) : at(a, e) != at(b, e) && !(error <= at(c, e)))
+                    wrong(p, isa, "the tangent of %s[%lld] is %.12g, not %.12g: error %.3g, bound %.3g",
+                          m ? "lse" : "out", (long long)e, at(a, e), at(b, e), error, at(c, e));
+                if (at(c, e) > 0 && at(c, e) < INFINITY)
+                    worst_error[n] = fmax(worst_error[n], error / at(c, e));
+            }
+        }
+        n++;
+    }
+}
+
+/* In the same problems in f32, and in problems with several blocks of queries and tiles of keys. */
+static void near_plain_loops_in_f32(problem *p)
+{
+    problem q;
+    near_plain_loops(p);
+    pose(&q, 4, "bwd:f32%s", p->text + strlen("bwd:f64"));
+    near_plain_loops(&q);
+    problem_free(&q);
+}
+
+static void within_the_bounds(void **state)
+{
+    static const char *const many[] = {"b1h2q130k1100d40v24:t5+rope:causal",
+                                       "b2h2g1q100k600d16v9:dense+sink:softcap=2+key_mask",
+                                       "b1h3q97k1030d64v64:alibi,slopes=x:window=700,40+softcap_after=3",
+                                       "b1h2g1q110k1500d8v70:kerple:mask+dropout=0.2+seed=4",
+                                       "b2h1q1k900d33v17o899:t5+alibi+table,left=9,right=9:lengths",
+                                       "b1h1q20k530d6v5:real,max_distance=30:positions+scale=2",
+                                       "b1h1q520k520d12v12:t5,q_positions=x,k_positions=y+rope:segments"};
+    problem p;
+    int n = 0;
+    (void)state;
+    each_problem(near_plain_loops_in_f32);
+    for (size_t m = 0; m < sizeof many / sizeof *many; m++)
+        for (int wide = 0; wide < 2; wide++) {
+            pose(&p, m, "bwd:%s:%s", wide ? "f64" : "f32", many[m]);
+            near_plain_loops(&p);
+            problem_free(&p);
+        }
+    EACH_ISA(isa)
+    print_message("%-14s against plain loops: largest error / bound %.3g\n", isa, worst_error[n++]);
+}
+
+/* The number of threads, strides, maximum lengths in the plan, and whether the other output is computed change no
+ * bit. */
 static void nothing_changes_a_bit(void **state)
 {
     problem p;
     (void)state;
-    for (int n = 0; n < SUMS; n++) {
-        pose(&p, 5, "bwd:%s:%s", rp_dtype_name((rp_dtype)(n % 4)), sums[n]);
-        const rp_dtype type = n % 2 ? RP_F64 : p.desc.dtype;
-        rp_tangents want = tangents_of(&p, 6, p.desc.dtype, type), got = want;
-        got.out = array_in(&p, type, 4, want.out.shape);
-        got.lse = array_in(&p, type, 3, want.lse.shape);
-        p.t.out.data = p.t.lse.data = NULL;
-        jvp(&p, "reference", &want);
+    for (int n = 0; n < SUMS; n++)
         EACH_ISA(isa)
         {
+            pose(&p, 5, "bwd:%s:%s", rp_dtype_name((rp_dtype)(n % 4)), sums[n]);
+            const rp_dtype type = n % 2 ? RP_F64 : p.desc.dtype;
+            rp_tangents want = tangents_of(&p, 6, p.desc.dtype, type), got = want;
+            got.out = array_in(&p, type, 4, want.out.shape);
+            got.lse = array_in(&p, type, 3, want.lse.shape);
+            p.t.out.data = p.t.lse.data = NULL;
+            jvp(&p, isa, &want);
+            for (int32_t threads = 1; threads < 6; threads += 2) {
+                good(rp_pool_create(&p.t.pool, threads));
+                jvp(&p, isa, &got);
+                same_tangents(&p, isa, "another number of threads", &want, &got);
+                rp_pool_destroy(p.t.pool);
+                p.t.pool = NULL;
+            }
+            rp_tangents apart = got;
+            for (int m = 0; m < GRADIENTS; m++)
+                if (tangent(&got, m)->data)
+                    *tangent(&apart, m) = m == 1 && n % 2 ? transposed(&p, &got.k) : scattered(&p, tangent(&got, m));
+            apart.out = scattered(&p, &got.out);
+            apart.lse = scattered(&p, &got.lse);
+            jvp(&p, isa, &apart);
+            gathered(&apart.out, &got.out);
+            gathered(&apart.lse, &got.lse);
+            same_tangents(&p, isa, "other strides", &want, &got);
+            const rp_array out = got.out, lse = got.lse;
+            got.out.data = NULL;
             jvp(&p, isa, &got);
-            same_tangents(&p, isa, "another instruction set", &want, &got);
+            got.out = out;
+            got.lse.data = NULL;
+            jvp(&p, isa, &got);
+            got.lse = lse;
+            same_tangents(&p, isa, "one output at a time", &want, &got);
+            if (!strstr(sums[n], "grid")) {
+                p.desc.flexible = 1;
+                p.desc.len_q += 70;
+                p.desc.len_k += 400;
+                jvp(&p, isa, &got);
+                same_tangents(&p, isa, "a flexible plan", &want, &got);
+            }
+            problem_free(&p);
         }
-        for (int32_t threads = 1; threads < 6; threads += 2) {
-            good(rp_pool_create(&p.t.pool, threads));
-            jvp(&p, "generic", &got);
-            same_tangents(&p, "generic", "another number of threads", &want, &got);
-            rp_pool_destroy(p.t.pool);
-            p.t.pool = NULL;
-        }
-        rp_tangents apart = got;
-        for (int m = 0; m < GRADIENTS; m++)
-            if (tangent(&got, m)->data)
-                *tangent(&apart, m) = m == 1 && n % 2 ? transposed(&p, &got.k) : scattered(&p, tangent(&got, m));
-        apart.out = scattered(&p, &got.out);
-        apart.lse = scattered(&p, &got.lse);
-        jvp(&p, "generic", &apart);
-        gathered(&apart.out, &got.out);
-        gathered(&apart.lse, &got.lse);
-        same_tangents(&p, "generic", "other strides", &want, &got);
-        const rp_array out = got.out, lse = got.lse;
-        got.out.data = NULL;
-        jvp(&p, "generic", &got);
-        got.out = out;
-        got.lse.data = NULL;
-        jvp(&p, "generic", &got);
-        got.lse = lse;
-        same_tangents(&p, "generic", "one output at a time", &want, &got);
-        if (!strstr(sums[n], "grid")) {
-            p.desc.flexible = 1;
-            p.desc.len_q += 70;
-            p.desc.len_k += 400;
-            jvp(&p, "generic", &got);
-            same_tangents(&p, "generic", "a flexible plan", &want, &got);
-        }
-        problem_free(&p);
-    }
 }
 
 /* Results of f16, bf16 and f32 arrays are those of the same numbers in f64, rounded once. */
@@ -164,32 +229,34 @@ static void masked_pairs_have_no_effect(void **state)
 {
     problem p;
     (void)state;
-    for (size_t n = 0; n < MASKED; n++) {
-        pose_masked(&p, masked[n], "");
-        rp_tangents x = tangents_of(&p, 8, RP_F64, RP_F64), again = x;
-        again.out = array_in(&p, RP_F64, 4, x.out.shape);
-        again.lse = array_in(&p, RP_F64, 3, x.lse.shape);
-        jvp(&p, "reference", &x);
-        for (int64_t h = 0; h < 2; h++) {
-            for (int64_t c = 0; c < 5; c++)
-                if (at(&x.out, (h * L + ROW) * 5 + c) != 0)
-                    wrong(&p, "reference", "the tangent of a masked row is not 0");
-            const double lse = at(&x.lse, h * L + ROW);
-            if (lse != (strcmp(masked[n], "sink") == 0 ? at(&x.term[0][0], h) : 0))
-                wrong(&p, "reference", "the tangent of lse of a masked row is %g", lse);
+    for (size_t n = 0; n < MASKED; n++)
+        EACH_PATH(path)
+        {
+            pose_masked(&p, masked[n], "");
+            rp_tangents x = tangents_of(&p, 8, RP_F64, RP_F64), again = x;
+            again.out = array_in(&p, RP_F64, 4, x.out.shape);
+            again.lse = array_in(&p, RP_F64, 3, x.lse.shape);
+            jvp(&p, path, &x);
+            for (int64_t h = 0; h < 2; h++) {
+                for (int64_t c = 0; c < 5; c++)
+                    if (at(&x.out, (h * L + ROW) * 5 + c) != 0)
+                        wrong(&p, path, "the tangent of a masked row is not 0");
+                const double lse = at(&x.lse, h * L + ROW);
+                if (lse != (strcmp(masked[n], "sink") == 0 ? at(&x.term[0][0], h) : 0))
+                    wrong(&p, path, "the tangent of lse of a masked row is %g", lse);
+            }
+            spoil(&p, &x);
+            again.q = x.q, again.k = x.k, again.v = x.v;
+            jvp(&p, path, &again);
+            same_tangents(&p, path, "NaN in what is masked", &x, &again);
+            set(&x.q, 3 * 6, NAN);
+            jvp(&p, path, &again);
+            for (int64_t e = 0; e < 2 * L * 5; e++)
+                if (e / 5 == 3 ? !isnan(at(&again.out, e)) : at(&again.out, e) != at(&x.out, e))
+                    wrong(&p, path, "NaN in row 3 of the tangent of q: row %lld of out is %g", (long long)e / 5,
+                          at(&again.out, e));
+            problem_free(&p);
         }
-        spoil(&p, &x);
-        again.q = x.q, again.k = x.k, again.v = x.v;
-        jvp(&p, "reference", &again);
-        same_tangents(&p, "reference", "NaN in what is masked", &x, &again);
-        set(&x.q, 3 * 6, NAN);
-        jvp(&p, "reference", &again);
-        for (int64_t e = 0; e < 2 * L * 5; e++)
-            if (e / 5 == 3 ? !isnan(at(&again.out, e)) : at(&again.out, e) != at(&x.out, e))
-                wrong(&p, "reference", "NaN in row 3 of the tangent of q: row %lld of out is %g", (long long)e / 5,
-                      at(&again.out, e));
-        problem_free(&p);
-    }
 }
 
 /* No keys, no queries or no batch entries. */
@@ -216,9 +283,13 @@ static void empty_arrays_have_zero_tangents(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tangents_equal_differences),  cmocka_unit_test(tangents_agree_with_gradients),
-        cmocka_unit_test(nothing_changes_a_bit),       cmocka_unit_test(types_only_round),
-        cmocka_unit_test(masked_pairs_have_no_effect), cmocka_unit_test(empty_arrays_have_zero_tangents),
+        cmocka_unit_test(tangents_equal_differences),
+        cmocka_unit_test(tangents_agree_with_gradients),
+        cmocka_unit_test(within_the_bounds),
+        cmocka_unit_test(nothing_changes_a_bit),
+        cmocka_unit_test(types_only_round),
+        cmocka_unit_test(masked_pairs_have_no_effect),
+        cmocka_unit_test(empty_arrays_have_zero_tangents),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

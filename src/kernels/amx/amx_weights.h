@@ -188,6 +188,6 @@ static void weigh_tile(block *k, const tile *t, const void *values, int64_t firs
         RPI_UNROLL
         for (int r = 0; r < VL; r++)
             sums[r] = vf_load(k->products.sums + (r0 + r) * VL);
-        add_sums(k, r0, sums);
+        add_sums(k->sum + r0, sums);
     }
 }

@@ -206,7 +206,7 @@ static void weigh_rows(block *k, const tile *t, int64_t r0)
             sum[0] = sum[0] + sum[n];
         sums[r - r0] = sum[0];
     }
-    add_sums(k, r0, sums);
+    add_sums(k->sum + r0, sums);
 }
 _Static_assert(BLOCK_ROWS % VL == 0, "rows are transposed VL at a time");
 
@@ -242,7 +242,7 @@ static void weigh_panels(block *k, const tile *t)
             for (int n = 1; n < ROW_VECTORS; n++)
                 sums[r] = sums[r] + sum[r0 + r][n];
         }
-        add_sums(k, r0, sums);
+        add_sums(k->sum + r0, sums);
     }
 }
 
@@ -297,14 +297,33 @@ static void whole_rows(const block *k, const tile *t, const real *values, int64_
     }
 }
 
-/* Turn scores into weights, add the weights to k->sum, and compute o[rows][pad_v] = o * alpha + w v, summed SUM_KEYS
- * keys at a time from zero. After each SUM_KEYS keys, o advances by `sum_step` elements; if that is 0, all sums are
- * added to the same o. alpha applies only to a row's first sum. Column 0 belongs to row `first` of the packed values.
- * If values is NULL, do not compute o. If k->whole is set, write rows of out instead of o. */
+/* Compute o[rows][pad_v] = o * alpha + w v for the rows w [BLOCK_ROWS][ROW_STEP] of a tile, summed SUM_KEYS keys at a
+ * time from zero. After each SUM_KEYS keys, o advances by `sum_step` elements; if that is 0, all sums are added to the
+ * same o. alpha applies only to a row's first sum. Column 0 belongs to row `first` of the packed values. */
+static void tile_values(const block *k, const tile *t, const real *w, const void *values, int64_t first, int64_t pad,
+                        const real *alpha, real *o, int64_t sum_step)
+{
+    const int64_t pad_v = k->c->pad_v, keys = k->c->args->desc.len_k - t->tile0;
+    /* these values stay in the L1 cache for all groups */
+    for (int64_t col = 0; col < t->end; col += SUM_KEYS)
+        for (int64_t g = 0; g < k->groups; g++) {
+            const int64_t from = rpi_max(col, t->from[g]), to = rpi_min(col + SUM_KEYS, rpi_min(t->to[g], keys));
+            if (from < to && k->rows - g * MR == 1)
+                add_row_values(w + g * MR * ROW_STEP, from, to, values, first, pad,
+                               o + col / SUM_KEYS * sum_step + g * MR * pad_v, pad_v,
+                               col <= t->from[g] ? alpha + g * MR : ones);
+            else if (from < to)
+                add_values(w + g * MR * ROW_STEP, ROW_STEP, from, to, values, first, pad,
+                           o + col / SUM_KEYS * sum_step + g * MR * pad_v, pad_v,
+                           col <= t->from[g] ? alpha + g * MR : ones, g);
+        }
+}
+
+/* Turn scores into weights, add the weights to k->sum, and compute o as tile_values. If values is NULL, do not compute
+ * o. If k->whole is set, write rows of out instead of o. */
 static void weigh_tile(block *k, const tile *t, const void *values, int64_t first, int64_t pad, const real *alpha,
                        real *o, int64_t sum_step, bool kept)
 {
-    const int64_t pad_v = k->c->pad_v, keys = k->c->args->desc.len_k - t->tile0;
     (void)kept; /* k->s always keeps the weights */
     const bool panels = ROW_VECTORS == 2 && !k->c->plan->intervals && t->end <= SUM_KEYS && k->rows >= 2 * VL;
     if (panels)
@@ -318,20 +337,9 @@ static void weigh_tile(block *k, const tile *t, const void *values, int64_t firs
         return;
     }
     if (k->unpacked && values) {
-        unpacked_values(k, t, keys, alpha, o, sum_step);
+        unpacked_values(k, t, k->c->args->desc.len_k - t->tile0, alpha, o, sum_step);
         return;
     }
-    /* these values stay in the L1 cache for all groups */
-    for (int64_t col = 0; values && col < t->end; col += SUM_KEYS)
-        for (int64_t g = 0; g < k->groups; g++) {
-            const int64_t from = rpi_max(col, t->from[g]), to = rpi_min(col + SUM_KEYS, rpi_min(t->to[g], keys));
-            if (from < to && k->rows - g * MR == 1)
-                add_row_values(k->s + g * MR * ROW_STEP, from, to, values, first, pad,
-                               o + col / SUM_KEYS * sum_step + g * MR * pad_v, pad_v,
-                               col <= t->from[g] ? alpha + g * MR : ones);
-            else if (from < to)
-                add_values(k->s + g * MR * ROW_STEP, ROW_STEP, from, to, values, first, pad,
-                           o + col / SUM_KEYS * sum_step + g * MR * pad_v, pad_v,
-                           col <= t->from[g] ? alpha + g * MR : ones, g);
-        }
+    if (values)
+        tile_values(k, t, k->s, values, first, pad, alpha, o, sum_step);
 }
