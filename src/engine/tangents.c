@@ -14,6 +14,7 @@ typedef struct tangents {
     rpi_sources along; /* the sources of the tangents of the terms' arrays */
     rpi_limits limits, along_limits;
     rpi_args inputs, arrays;
+    rpi_tangents given; /* the tangents; of one batch entry, if some array has a tangent for each */
     rpi_jvp jvp;
 } tangents;
 
@@ -81,11 +82,12 @@ static void begin(tangents *x, const rpi_args *args, const rpi_tangents *given, 
     const rp_plan *plan = args->plan;
     rpi_call *c = &x->f.call;
     x->f.threads = threads;
+    x->given = *given;
     x->inputs = x->arrays = *args;
     x->inputs.q = given->q;
     x->inputs.k = given->k;
     x->inputs.v = given->v;
-    x->arrays.along = given;
+    x->arrays.along = &x->given;
     rpi_limits_of(&x->limits, args, NULL);
     rpi_limits_of(&x->along_limits, &x->arrays, NULL);
     x->limits.decode_queries = 0;
@@ -93,7 +95,7 @@ static void begin(tangents *x, const rpi_args *args, const rpi_tangents *given, 
     c->starts = false;
     rpi_sources_describe(&x->along, plan, &x->along_limits);
     remove_constant(&x->along, &x->arrays);
-    x->jvp.tangents = given;
+    x->jvp.tangents = &x->given;
     x->jvp.plain = plain;
     x->jvp.scores =
         given->q.data || given->k.data || x->along.n || (plan->sink >= 0 && has_tangents(given, plan->sink));
@@ -143,18 +145,36 @@ static void rows_task(void *context, int64_t n, int32_t worker)
     rpi_progress_step(c->progress);
 }
 
-static void run(tangents *x, rp_pool *pool)
+/* Compute kv heads [kv0, kv1), counted over the batch. */
+static void run_heads(tangents *x, int64_t kv0, int64_t kv1, rp_pool *pool)
 {
     rpi_call *c = &x->f.call;
     const rp_desc *d = &c->args->desc;
     const atomic_bool *stop = &c->progress->stop;
-    const int64_t kv = d->batch * d->kv_heads, panels = c->packed_k / c->plan->ops->nr;
-    rpi_call_fill(c, &x->f.sources, pool);
-    rpi_sources_fill(&x->along, &x->arrays, &x->along_limits, pool);
-    for (c->g0 = 0; c->g0 < kv && !atomic_load(stop); c->g0 += x->f.groups) {
-        c->groups = rpi_min(x->f.groups, kv - c->g0);
+    const int64_t panels = c->packed_k / c->plan->ops->nr;
+    for (c->g0 = kv0; c->g0 < kv1 && !atomic_load(stop); c->g0 += x->f.groups) {
+        c->groups = rpi_min(x->f.groups, kv1 - c->g0);
         rpi_pool_run(pool, c->groups * ((panels + PANELS_PER_TASK - 1) / PANELS_PER_TASK), pack_task, c);
         rpi_pool_run_until(pool, c->groups * (d->heads / d->kv_heads) * row_tasks(c), rows_task, c, stop);
+    }
+}
+
+/* Compute all heads or, if some array has a tangent for each batch entry, one entry after the other. */
+static void run(tangents *x, const rpi_tangents *given, rp_pool *pool)
+{
+    const rp_desc *d = &x->f.call.args->desc;
+    bool samples = false;
+    for (int32_t n = 0; n < d->n_terms; n++)
+        for (int m = 0; m < RP_MAX_ARRAYS; m++)
+            samples |= given->term[n][m].per_sample;
+    const int64_t entries = samples ? 1 : d->batch;
+    rpi_call_fill(&x->f.call, &x->f.sources, pool);
+    for (int64_t b = 0; b < d->batch; b += entries) {
+        for (int32_t n = 0; n < d->n_terms; n++)
+            for (int m = 0; m < RP_MAX_ARRAYS; m++)
+                x->given.term[n][m] = rpi_sample(&given->term[n][m], b);
+        rpi_sources_fill(&x->along, &x->arrays, &x->along_limits, pool);
+        run_heads(x, b * d->kv_heads, (b + entries) * d->kv_heads, pool);
     }
 }
 
@@ -171,7 +191,7 @@ rp_status rpi_fast_jvp(const rpi_args *args, const rpi_tangents *given, rp_pool 
     rp_status status = rpi_arena_alloc(&x->f.memory, false, "the call");
     if (status == RP_OK) {
         place(x);
-        run(x, pool);
+        run(x, given, pool);
         status = rpi_progress_status(progress);
     }
     rpi_arena_free(&x->f.memory);
