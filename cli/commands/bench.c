@@ -97,7 +97,7 @@ static int prepare(measured *m, const char *text, const request *r, rp_pool *poo
     if (rp_plan_create(&m->plan, &m->p.desc) != RP_OK)
         return refused(&m->p.desc);
     m->p.t.pool = pool;
-    if (!(m->p.pass & PROBLEM_FORWARD) &&
+    if ((m->p.pass & (PROBLEM_FORWARD | PROBLEM_BACKWARD)) == PROBLEM_BACKWARD &&
         rp_attend(m->plan, &m->p.t, NULL) != RP_OK) /* as in training, the backward pass reads out and lse */
         return refused(&m->p.desc);
     if (m->p.pass & PROBLEM_FORWARD) {
@@ -230,6 +230,7 @@ const cli_command cmd_bench = {
     .example =
         "  relpos bench fwd:f32:b1h8q4096k4096d64 fwd:f32:b1h8q4096k4096d64:t5 fwd:f32:b1h8q4096k4096d64::causal\n"
         "  relpos bench fwdbwd:bf16:b1h8q2048k2048d64:alibi:causal --threads 2\n"
+        "  relpos bench fwd:f32:b1h8q2048k2048d64:t5 jvp:f32:b1h8q2048k2048d64:t5\n"
         "  A problem is pass:type:sizes:terms:masks. Runs of several problems are interleaved.\n",
     .options = options,
     .run = run,

@@ -53,6 +53,9 @@ static int prepare(shared *s, const char *text, const char *isa, rp_pool *pool)
 {
     char err[512];
     int code = problem_parse(&s->p, text, err);
+    if (code == 0 && s->p.pass & (PROBLEM_TANGENTS | PROBLEM_SECOND))
+        return cli_error(CLI_USAGE, "--mpi: %.100s: processes share only the passes fwd, bwd and fwdbwd (omit --mpi)",
+                         text);
     if (code != 0)
         return cli_error(code, "%s", err);
     if (problem_fill(&s->p, 1, err) != 0)

@@ -236,12 +236,16 @@ int problem_parse(problem *p, const char *text, char err[512])
     static const struct {
         const char *name;
         int pass;
-    } passes[] = {{"fwd", PROBLEM_FORWARD}, {"bwd", PROBLEM_BACKWARD}, {"fwdbwd", PROBLEM_FORWARD | PROBLEM_BACKWARD}};
+    } passes[] = {{"fwd", PROBLEM_FORWARD},
+                  {"bwd", PROBLEM_BACKWARD},
+                  {"fwdbwd", PROBLEM_FORWARD | PROBLEM_BACKWARD},
+                  {"jvp", PROBLEM_TANGENTS},
+                  {"hvp", PROBLEM_SECOND}};
     for (size_t n = 0; n < sizeof passes / sizeof *passes; n++)
         if (strcmp(field[0], passes[n].name) == 0)
             p->pass = passes[n].pass;
     if (!p->pass)
-        return fail(err, "no pass is called", field[0], "fwd, bwd or fwdbwd");
+        return fail(err, "no pass is called", field[0], "fwd, bwd, fwdbwd, jvp or hvp");
     int code =
         field[2] ? read_sizes(p, field[2], err) : fail(err, "no sizes in", text, "write sizes as b1h8q512k512d64");
     int type = RP_F32;
@@ -508,6 +512,25 @@ static int make_gradients(problem *p, uint64_t *state)
     return bad;
 }
 
+/* Generate tangents of q, k, v and every learned array, and allocate those of out and lse. */
+static int make_tangents(problem *p, uint64_t *state)
+{
+    const rp_dtype type = p->desc.dtype;
+    const rp_array *const of[3] = {&p->t.q, &p->t.k, &p->t.v};
+    rp_array *const to[3] = {&p->x.q, &p->x.k, &p->x.v};
+    int bad = make(p, &p->x.out, type, 4, p->t.out.shape) |
+              make(p, &p->x.lse, type == RP_F64 ? RP_F64 : RP_F32, 3, p->t.out.shape);
+    for (int n = 0; !bad && n < 3; n++)
+        bad |= fill(p, to[n], of[n]->ndim, of[n]->shape, &plain, NULL, state);
+    for (int32_t n = 0; !bad && n < p->desc.n_terms; n++)
+        for (int x = 0; !bad && x < RP_MAX_ARRAYS; x++) {
+            const rp_array *a = &p->t.term[n][x];
+            if (a->data && rp_term_array_learned(p->terms[n].kind, x))
+                bad |= fill(p, &p->x.term[n][x], a->ndim, a->shape, &plain, NULL, state);
+        }
+    return bad;
+}
+
 int problem_fill(problem *p, uint64_t seed, char err[512])
 {
     rp_desc *d = &p->desc;
@@ -523,6 +546,7 @@ int problem_fill(problem *p, uint64_t seed, char err[512])
     rp_plan_destroy(plan);
     p->t = rp_tensors_init();
     p->g = rp_grads_init();
+    p->x = rp_tangents_init();
     int bad = fill(p, &p->t.q, 4, q, &plain, NULL, &state) | fill(p, &p->t.k, 4, k, &plain, NULL, &state) |
               fill(p, &p->t.v, 4, v, &plain, NULL, &state) | make(p, &p->t.out, d->dtype, 4, out);
     for (int32_t n = 0; !bad && n < d->n_terms; n++)
@@ -532,8 +556,10 @@ int problem_fill(problem *p, uint64_t seed, char err[512])
         bad |= fill_mask(p, n, &state);
     if (!bad && p->q_offsets)
         bad |= fill_offsets(p);
-    if (!bad && p->pass & PROBLEM_BACKWARD)
+    if (!bad && p->pass & (PROBLEM_BACKWARD | PROBLEM_SECOND))
         bad |= make_gradients(p, &state);
+    if (!bad && p->pass & (PROBLEM_TANGENTS | PROBLEM_SECOND))
+        bad |= make_tangents(p, &state);
     if (bad)
         fail(err, "out of memory while creating", p->text, "use smaller sizes");
     return bad ? FAILED : 0;
@@ -546,6 +572,10 @@ rp_status problem_run(const problem *p, const rp_plan *plan)
         status = rp_attend(plan, &p->t, NULL);
     if (status == RP_OK && p->pass & PROBLEM_BACKWARD)
         status = rp_backward(plan, &p->t, &p->g, NULL);
+    if (p->pass & PROBLEM_TANGENTS)
+        status = rp_jvp(plan, &p->t, &p->x);
+    if (p->pass & PROBLEM_SECOND)
+        status = rp_hvp(plan, &p->t, &p->x, &p->g);
     return status;
 }
 
@@ -586,12 +616,17 @@ double problem_flops(const problem *p)
         widths += Dk + Dv; /* q k, w v */
     if (p->pass & PROBLEM_BACKWARD)
         widths += 3 * Dk + 2 * Dv; /* q k, ds k, ds q; dout v, w dout */
+    if (p->pass & PROBLEM_TANGENTS)
+        widths += 3 * (Dk + Dv); /* q k, q' k, q k'; w v, w s' v, w v' */
+    if (p->pass & PROBLEM_SECOND)
+        widths += 7 * Dk + 3 * Dv; /* q k, q' k, q k'; dout v, dout v'; two each for dq and dk, one for dv */
     return 2.0 * (double)d->heads * pairs * widths;
 }
 
 double problem_bytes(const problem *p)
 {
-    const rp_array *const of[] = {&p->t.q, &p->t.k, &p->t.v, &p->t.out, &p->g.dout, &p->g.dq, &p->g.dk, &p->g.dv};
+    const rp_array *const of[] = {&p->t.q,  &p->t.k,  &p->t.v, &p->t.out, &p->g.dout, &p->g.dq,
+                                  &p->g.dk, &p->g.dv, &p->x.q, &p->x.k,   &p->x.v,    &p->x.out};
     double bytes = 0;
     for (size_t n = 0; n < sizeof of / sizeof *of; n++)
         if (of[n]->data)

@@ -4,7 +4,8 @@
  *
  * The fields are pass : dtype : sizes : terms joined by + : masks and settings joined by +. The last two may be
  * empty or "none".
- * Passes   fwd, bwd, fwdbwd.
+ * Passes   fwd, bwd, fwdbwd; jvp (tangents of out and lse, along tangents of q, k, v and every learned array), hvp
+ *          (second derivatives along these tangents).
  * Sizes    b batch, h heads, g kv heads, q queries, k keys, d width of q and k, v width of v, o q_offset (may be
  *          negative).
  * Terms    as for --bias. Required arrays are generated, so their names do not matter. Arrays that only replace a
@@ -21,7 +22,7 @@
 #include <relpos/facts.h>
 #include <stdbool.h>
 
-enum { PROBLEM_FORWARD = 1, PROBLEM_BACKWARD = 2 }; /* bits of a pass */
+enum { PROBLEM_FORWARD = 1, PROBLEM_BACKWARD = 2, PROBLEM_TANGENTS = 4, PROBLEM_SECOND = 8 }; /* bits of a pass */
 
 typedef struct problem {
     char text[512];
@@ -33,9 +34,10 @@ typedef struct problem {
     bool high, q_offsets, positions, wild, dlse, dweights, dsummary;
     const void *given[12]; /* fields whose settings occur in the text */
     int n_given;
-    rp_tensors t; /* set by problem_fill; includes lse for a backward pass */
-    rp_grads g;   /* for a backward pass, in the problem's type */
-    void *memory[40 + 2 * RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS];
+    rp_tensors t;  /* set by problem_fill; includes lse for a backward pass */
+    rp_grads g;    /* for a backward pass and second derivatives, in the problem's type */
+    rp_tangents x; /* for tangents and second derivatives, in the problem's type */
+    void *memory[50 + 3 * RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS];
     int n_memory;
 } problem;
 
@@ -60,9 +62,9 @@ problem_mask_text problem_mask(rp_mask_kind kind);
 /* Write the library's last error to text, with field names as in a problem string. Return text. */
 const char *problem_words(const rp_desc *d, char text[512]);
 /* Return the number of floating-point operations (two per multiply-add) of the products: two products forward, five
- * backward. Pairs that a causal term or an array-free interval mask (causal, window) excludes are not counted. */
+ * backward, six for tangents, ten for second derivatives. Pairs that a causal term or an array-free interval mask (causal, window) excludes are not counted. */
 double problem_flops(const problem *p);
-/* Return the size in bytes of q, k, v, out and their gradients. */
+/* Return the size in bytes of q, k, v, out, their gradients and their tangents. */
 double problem_bytes(const problem *p);
 
 /* Return the next number of splitmix64. */

@@ -13,9 +13,10 @@ static const char *refused(const rp_desc *d)
     return problem_words(d, message);
 }
 
-/* Run one call with `threads` threads: a backward pass if `g` is not NULL, otherwise a forward pass. Return NULL, or an
- * error message. */
-static const char *call(const rp_desc *d, const rp_tensors *t, const rp_grads *g, int32_t threads)
+/* Run one call with `threads` threads: a forward pass, with g a backward pass, with x tangents, with both second
+ * derivatives. Return NULL, or an error message. */
+static const char *call_along(const rp_desc *d, const rp_tensors *t, const rp_grads *g, const rp_tangents *x,
+                              int32_t threads)
 {
     rp_plan *plan = NULL;
     rp_tensors with = *t;
@@ -23,11 +24,19 @@ static const char *call(const rp_desc *d, const rp_tensors *t, const rp_grads *g
     if (status == RP_OK)
         status = rp_pool_create(&with.pool, threads);
     if (status == RP_OK) {
-        status = g ? rp_backward(plan, &with, g, NULL) : rp_attend(plan, &with, NULL);
+        status = x && g ? rp_hvp(plan, &with, x, g)
+                 : x    ? rp_jvp(plan, &with, x)
+                 : g    ? rp_backward(plan, &with, g, NULL)
+                        : rp_attend(plan, &with, NULL);
         rp_pool_destroy(with.pool);
     }
     rp_plan_destroy(plan);
     return status == RP_OK ? NULL : refused(d);
+}
+
+static const char *call(const rp_desc *d, const rp_tensors *t, const rp_grads *g, int32_t threads)
+{
+    return call_along(d, t, g, NULL, threads);
 }
 
 const char *verify_attend(const trial *t, int32_t threads, void *out, int64_t pairs[2])
@@ -447,6 +456,93 @@ static const char *check_gradient_skipping(trial *t, char line[256])
     return check_gradients_again(t, &without_skipping, line);
 }
 
+/* Allocate tangents of out and lse in another type. Return false if out of memory. */
+static bool tangents_like(trial *t, rp_tangents *to, rp_dtype type)
+{
+    rp_array *const out[2] = {&to->out, &to->lse};
+    bool good = true;
+    *to = t->p.x;
+    for (int n = 0; n < 2; n++) {
+        rp_array *a = out[n];
+        *a = rp_array_of(problem_alloc(&t->p, (size_t)problem_size(a) * rp_dtype_size(type)), type, a->ndim, a->shape);
+        good = good && a->data;
+    }
+    return good;
+}
+
+/* Return the tensors of a problem without outputs. */
+static rp_tensors without_outputs(const problem *p)
+{
+    rp_tensors t = p->t;
+    t.out = t.lse = (rp_array){0};
+    return t;
+}
+
+/* Check the tangents of out and lse against the reference. */
+static const char *check_tangents(trial *t, char line[256])
+{
+    problem *p = &t->p;
+    rp_tangents bound;
+    rp_plan *plan = NULL;
+    const rp_tensors without = without_outputs(p);
+    worst w = {0};
+    const char *wrong = tangents_like(t, &bound, RP_F64) ? NULL : "out of memory";
+    if (!wrong && (rp_plan_create(&plan, &p->desc) != RP_OK || rp_tangent_bound(plan, &without, &bound) != RP_OK))
+        wrong = refused(&p->desc);
+    rp_plan_destroy(plan);
+    if (!wrong)
+        wrong = call_along(&p->desc, &without, NULL, &p->x, 1);
+    if (wrong)
+        return wrong;
+    compare(&w, "tangent of out", &p->x.out, t->tangents.out.data, bound.out.data, false);
+    compare(&w, "tangent of lse", &p->x.lse, t->tangents.lse.data, bound.lse.data, false);
+    return judge(&w, t, line);
+}
+
+/* Check that another number of threads gives tangents with the same bits. */
+static const char *check_tangent_threads(trial *t, char line[256])
+{
+    rp_tangents again;
+    const rp_tensors without = without_outputs(&t->p);
+    const char *wrong = tangents_like(t, &again, t->p.desc.dtype) ? NULL : "out of memory";
+    again.lse.dtype = t->p.x.lse.dtype;
+    if (!wrong && again.lse.dtype != t->p.desc.dtype)
+        again.lse.data = problem_alloc(&t->p, (size_t)problem_size(&again.lse) * sizeof(double));
+    if (!wrong && !again.lse.data)
+        wrong = "out of memory";
+    if (!wrong)
+        wrong = call_along(&t->p.desc, &without, NULL, &again, with_threads.threads);
+    for (int n = 0; !wrong && n < 2; n++) {
+        const rp_array *first = n ? &t->p.x.lse : &t->p.x.out;
+        const int64_t x = first_difference(first, n ? again.lse.data : again.out.data);
+        if (x >= 0) {
+            snprintf(line, 256, "%s against %s: element %lld of the tangent of %s differs", with_threads.name,
+                     with_threads.against, (long long)x, n ? "lse" : "out");
+            wrong = line;
+        }
+    }
+    return wrong;
+}
+
+/* Check every second derivative against the reference. Every plan computes them in double and rounds them once. */
+static const char *check_second_derivatives(trial *t, char line[256])
+{
+    problem *p = &t->p;
+    const rp_tensors without = without_outputs(p);
+    rp_grads none;
+    worst w = {0};
+    const char *wrong = gradients_like(t, &none, RP_F64) ? NULL : "out of memory"; /* bounds of 0 */
+    if (!wrong)
+        wrong = call_along(&p->desc, &without, &p->g, &p->x, 1);
+    for (int n = 0; !wrong && n < GRADIENTS; n++) {
+        const rp_array *found = gradient(&p->g, n);
+        if (found->data)
+            compare(&w, gradient_name(&p->desc, n), found, gradient(&t->gradients, n)->data, gradient(&none, n)->data,
+                    true);
+    }
+    return wrong ? wrong : judge(&w, t, line);
+}
+
 const verify_check verify_checks[] = {{"oracle", check_oracle, PROBLEM_FORWARD},
                                       {"threads", check_threads, PROBLEM_FORWARD},
                                       {"skipping", check_skipping, PROBLEM_FORWARD},
@@ -456,6 +552,9 @@ const verify_check verify_checks[] = {{"oracle", check_oracle, PROBLEM_FORWARD},
                                       {"gradients", check_gradients, PROBLEM_BACKWARD},
                                       {"gradient threads", check_gradient_threads, PROBLEM_BACKWARD},
                                       {"gradient skipping", check_gradient_skipping, PROBLEM_BACKWARD},
+                                      {"tangents", check_tangents, PROBLEM_TANGENTS},
+                                      {"tangent threads", check_tangent_threads, PROBLEM_TANGENTS},
+                                      {"second derivatives", check_second_derivatives, PROBLEM_SECOND},
                                       {0}};
 
 const char *verify_reference(trial *t)
@@ -476,9 +575,13 @@ const char *verify_reference(trial *t)
         with.out = t->out;
         wrong = t->out.data ? call(&t->exact, &with, NULL, 1) : "out of memory";
     }
-    if (!wrong && (p->pass & PROBLEM_BACKWARD))
-        wrong = gradients_like(t, &t->gradients, RP_F64) && copy_as(p, &t->gradients.dout, RP_F64, &p->g.dout)
-                    ? call(&t->exact, &t->inputs, &t->gradients, 1)
-                    : "out of memory";
+    const bool tangents = p->pass & (PROBLEM_TANGENTS | PROBLEM_SECOND),
+               gradients = p->pass & (PROBLEM_BACKWARD | PROBLEM_SECOND);
+    if (!wrong && ((gradients && !(gradients_like(t, &t->gradients, RP_F64) &&
+                                   copy_as(p, &t->gradients.dout, RP_F64, &p->g.dout))) ||
+                   (tangents && !tangents_like(t, &t->tangents, RP_F64))))
+        wrong = "out of memory";
+    if (!wrong && (gradients || tangents))
+        wrong = call_along(&t->exact, &t->inputs, gradients ? &t->gradients : NULL, tangents ? &t->tangents : NULL, 1);
     return wrong;
 }

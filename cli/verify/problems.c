@@ -45,7 +45,11 @@ static const char *const others[] = {"fwdbwd:f32:b1h4q100k1900d16:alibi",
                                      "bwd:f32:b1h1q200k90d20:dense+relkey,left=9,right=9+relval,left=5,right=0:mask",
                                      "bwd:bf16:b2h1q3k1100d66o900:forget+band",
                                      "fwdbwd:f32:b1h2g1q130k600d40:t5+rope:causal+high",
-                                     "fwdbwd:f32:b1h2q40k50d64v24:dense+relval,left=5,right=5:high"};
+                                     "fwdbwd:f32:b1h2q40k50d64v24:dense+relval,left=5,right=5:high",
+                                     "jvp:f32:b2h4g2q130k600d16v24:t5+rope+sink:causal+softcap=3",
+                                     "jvp:f64:b1h2q40k50d16:dense+deberta,span=9:mask+dropout=0.2+seed=5",
+                                     "jvp:bf16:b1h2q100k90d16:alibi,slopes=x+relkey,left=5,right=5:key_mask",
+                                     "hvp:f32:b1h2q30k40d16:t5+rope:causal"};
 /* Passes and types that are checked for each term in addition to fwd:f32, each with a different mask. Sizes are mostly
  * small, because the reference computes gradients slowly. */
 static const char *const passes[] = {"fwdbwd:f32", "bwd:f32",  "bwd:f32", "fwd:f64",

@@ -9,18 +9,19 @@
 /* One problem. The reference path in double computes its results once for all instruction sets. */
 typedef struct trial {
     problem p;
-    int64_t n;          /* number of elements of out */
-    rp_tensors inputs;  /* inputs converted to double */
-    rp_desc exact;      /* the problem's description, for the reference path in double */
-    rp_array out;       /* output of the reference path */
-    rp_grads gradients; /* gradients of the reference path */
-    int64_t pairs[2];   /* pairs that masks allow; pairs whose scores were computed */
-    bool both;          /* the problem was also computed without skipping tiles */
-    double worst;       /* largest ratio of an error to its bound */
+    int64_t n;            /* number of elements of out */
+    rp_tensors inputs;    /* inputs converted to double */
+    rp_desc exact;        /* the problem's description, for the reference path in double */
+    rp_array out;         /* output of the reference path */
+    rp_grads gradients;   /* gradients of the reference path */
+    rp_tangents tangents; /* tangents in double; those of out and lse are results of the reference path */
+    int64_t pairs[2];     /* pairs that masks allow; pairs whose scores were computed */
+    bool both;            /* the problem was also computed without skipping tiles */
+    double worst;         /* largest ratio of an error to its bound */
 } trial;
 
 /* A check. It runs on each instruction set, for problems that contain a pass listed in `pass` (bits: PROBLEM_FORWARD,
- * PROBLEM_BACKWARD). `run` returns NULL on success, otherwise a message, which may be stored in `line`. */
+ * PROBLEM_BACKWARD, PROBLEM_TANGENTS, PROBLEM_SECOND). `run` returns NULL on success, otherwise a message, which may be stored in `line`. */
 typedef struct verify_check {
     const char *name;
     const char *(*run)(trial *t, char line[256]);

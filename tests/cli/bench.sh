@@ -13,6 +13,8 @@ for key in problem isa threads runs ms ms_min ms_max gflops peak_gflops share_of
 done
 ok bench fwd:f64:b1h1q64k64d32 bwd:f32:b1h1q64k64d32:t5 fwdbwd:bf16:b1h1q64k64d32 --json --seconds 0.1
 check 'one object per problem' 3 "$(grep -c '^{.*}$' "$T/out")"
+ok bench jvp:f32:b1h1q64k64d32:t5 hvp:f32:b1h1q20k20d8 --json --seconds 0.1
+check 'one object per problem' 2 "$(grep -c '^{.*}$' "$T/out")"
 ok bench fwd:f32:b1h1q64k64d32 --seconds 0.1 --processor --json
 has '"clock": "processor"\}$'
 ok bench fwd:f32:b1h1q64k64d32 --seconds 0.1
