@@ -21,7 +21,8 @@ typedef struct trial {
 } trial;
 
 /* A check. It runs on each instruction set, for problems that contain a pass listed in `pass` (bits: PROBLEM_FORWARD,
- * PROBLEM_BACKWARD, PROBLEM_TANGENTS, PROBLEM_SECOND). `run` returns NULL on success, otherwise a message, which may be stored in `line`. */
+ * PROBLEM_BACKWARD, PROBLEM_TANGENTS, PROBLEM_SECOND). `run` returns NULL on success, otherwise a message, which may be
+ * stored in `line`. */
 typedef struct verify_check {
     const char *name;
     const char *(*run)(trial *t, char line[256]);
