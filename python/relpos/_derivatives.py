@@ -10,8 +10,8 @@ derivative, which raises, as third derivatives do.
 
 SPDX-License-Identifier: Apache-2.0"""
 import contextlib
-import itertools
-from typing import NamedTuple
+import functools
+from collections import namedtuple
 
 import torch
 from torch import Tensor
@@ -19,16 +19,16 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
 from . import _core, _torch
-from ._encoding import batch_axes_of, count_terms, drops, learned_of, options_of, places_of, requested
+from ._encoding import count_terms, learned_of, options_of, places_of, ranks_of, requested
 
 # Each operator has a kernel for autograd, in place of that of torch.library.custom_op, whose operators drop tangents of
 # forward-mode derivatives without an error.
 LIBRARY = torch.library.Library("relpos", "FRAGMENT")
 _TYPES = {
     "options": "str", "q_offset": "SymInt", "seed": "SymInt", "arrays": "Tensor[]", "tangents": "Tensor?[]",
-    "others": "Tensor?[]", "wanted": "bool[]", "per_sample": "bool", "dlse": "Tensor?", "out": "Tensor?",
-    "lse": "Tensor?",
+    "others": "Tensor?[]", "wanted": "bool[]", "dlse": "Tensor?", "out": "Tensor?", "lse": "Tensor?",
 }
+_DEFAULTS = {"per_sample": "bool per_sample=False"}
 
 
 class _Call:
@@ -53,32 +53,31 @@ class _Call:
         return self.like(q=q, k=k, v=v, arrays=arrays, **others)
 
 
-class Attention(_Call, NamedTuple("Attention", [(x, object) for x in "q k v arrays options q_offset seed".split()])):
+class Attention(_Call, namedtuple("Attention", "q k v arrays options q_offset seed")):
     """Return out, lse and, if the options request them, weights and the three arrays of a summary."""
 
 
-class Backward(_Call, NamedTuple("Backward", [(x, object) for x in (
-        "dout q k v dlse out lse arrays options q_offset seed wanted others per_sample").split()])):
+class Backward(_Call, namedtuple("Backward", "dout q k v dlse out lse arrays options q_offset seed wanted others "
+                                 "per_sample", defaults=[False])):
     """Return the wanted gradients of the inputs. `others` are the incoming gradients of weights and summary, if the
-    options request them. If `per_sample` is True, gradients of arrays have a leading axis and are those of each batch
-    entry."""
+    options request them. With per_sample, gradients of arrays are those of each batch entry."""
 
 
-class Jvp(_Call, NamedTuple("Jvp", [(x, object) for x in "q k v arrays options q_offset seed tangents".split()])):
-    """Return the tangents of out and lse. `tangents` has one of each input, or None for 0. Those of arrays may have a
-    leading axis for the tangents of each batch entry."""
+class Jvp(_Call, namedtuple("Jvp", "q k v arrays options q_offset seed tangents")):
+    """Return the tangents of out and lse. `tangents` has one of each input, or None for 0. Those of arrays may have one
+    more, leading axis for the tangents of each batch entry."""
 
 
-class Hvp(_Call, NamedTuple("Hvp", [(x, object) for x in (
-        "dout q k v dlse arrays options q_offset seed tangents wanted per_sample").split()])):
+class Hvp(_Call, namedtuple("Hvp", "dout q k v dlse arrays options q_offset seed tangents wanted per_sample",
+                            defaults=[False])):
     """Return the wanted gradients of <dout, out'> + <dlse, lse'>, where out' and lse' are the results of Jvp."""
 
 
-_NAMES = {Attention: "attention", Backward: "attention_backward", Jvp: "attention_jvp", Hvp: "attention_hvp"}
-for _kind, _name in _NAMES.items():
-    _inputs = ", ".join(f"{_TYPES.get(x, 'Tensor')} {x}" for x in _kind._fields)
+NAMES = {Attention: "attention", Backward: "attention_backward", Jvp: "attention_jvp", Hvp: "attention_hvp"}
+for _kind, _name in NAMES.items():
+    _inputs = ", ".join(_DEFAULTS.get(x, f"{_TYPES.get(x, 'Tensor')} {x}") for x in _kind._fields)
     LIBRARY.define(f"{_name}({_inputs}) -> Tensor[]", tags=(torch.Tag.pt2_compliant_tag,))
-_OPERATORS = {kind: getattr(torch.ops.relpos, name).default for kind, name in _NAMES.items()}
+_OPERATORS = {kind: getattr(torch.ops.relpos, name).default for kind, name in NAMES.items()}
 
 
 def run(kind, *values):
@@ -88,12 +87,12 @@ def run(kind, *values):
 
 # ---- nested lists of tensors
 
-def _leaves(values, found):
+def leaves(values, found):
     """Append the tensors to `found`. Return the values with _TENSOR in place of each tensor."""
     if isinstance(values, Tensor):
         found.append(values)
         return _TENSOR
-    return [_leaves(x, found) for x in values] if isinstance(values, (list, tuple)) else values
+    return [leaves(x, found) for x in values] if isinstance(values, (list, tuple)) else values
 
 
 def _filled(form, following):
@@ -115,12 +114,12 @@ def _of_tensors(form, values):
 _TENSOR = object()
 
 
-def _map(function, values, axes):
+def map_tensors(function, values, axes):
     """Apply function(tensor, axis) to all tensors of nested lists. An axis that is None may stand for a list."""
     if isinstance(values, Tensor):
         return function(values, axes)
     if isinstance(values, (list, tuple)):
-        return [_map(function, x, None if axes is None else axes[n]) for n, x in enumerate(values)]
+        return [map_tensors(function, x, None if axes is None else axes[n]) for n, x in enumerate(values)]
     return values
 
 
@@ -135,9 +134,9 @@ def _kernel(kind):
     """Register a function of a call as the kernel of an operator. Its tensors are plain, and `given` are the options of
     _core.attention."""
     def register(function):
-        @torch.library.impl(LIBRARY, _NAMES[kind], "CompositeExplicitAutograd")
+        @torch.library.impl(LIBRARY, NAMES[kind], "CompositeExplicitAutograd")
         def kernel(*values):
-            call = kind(*_map(lambda x, _: _plain(x), values, None))
+            call = kind(*map_tensors(lambda x, _: _plain(x), values, None))
             return function(call, options_of(call.options, call.arrays, call.q_offset, call.seed))
         return kernel
     return register
@@ -179,7 +178,7 @@ def _(call, given):
                                              call.per_sample))
 
 
-def _derive(call, given, *of_gradients):
+def _derive(call, given, *others):
     """Return the results of _core.derive, with the tangents of the call."""
     q, k, v, *of_arrays = call.tangents
     terms = [{} for _ in range(count_terms(call.options))]
@@ -187,13 +186,12 @@ def _derive(call, given, *of_gradients):
         terms[term][name] = of_arrays[n]
     if given["q_offset"] is None:
         given["q_offset"] = 0
-    return _core.derive(call.q, call.k, call.v, (q, k, v, tuple(terms)), tuple(given.values()),
-                        *(of_gradients or (None, None, None)))
+    return _core.derive(call.q, call.k, call.v, (q, k, v, tuple(terms)), tuple(given.values()), *others)
 
 
 @_kernel(Jvp)
 def _(call, given):
-    return list(_derive(call, given))
+    return list(_derive(call, given, None, None, None))
 
 
 @_kernel(Hvp)
@@ -205,7 +203,7 @@ def _(call, given):
 
 def _fake(kind):
     def register(function):
-        torch.library.register_fake(f"relpos::{_NAMES[kind]}", lambda *values: function(kind(*values)), lib=LIBRARY)
+        torch.library.register_fake(f"relpos::{NAMES[kind]}", lambda *values: function(kind(*values)), lib=LIBRARY)
         return function
     return register
 
@@ -231,85 +229,12 @@ def _(call):
 @_fake(Backward)
 @_fake(Hvp)
 def _(call):
-    found = [x.new_empty(x.shape) for x in call.inputs]
+    shapes = [x.shape for x in call.inputs]
     if call.per_sample:
-        axes, batch = batch_axes_of(call.options), call.q.shape[0]
-        found[3:] = [x.new_empty((batch, *x.shape[axes.get(n) == x.dim():])) for n, x in enumerate(call.arrays)]
-    return [x for x, is_wanted in zip(found, call.wanted) if is_wanted]
-
-
-# ---- vmap
-
-def _batched(kind, n, axes, values):
-    """Return the results of a call for each index of the mapped axes, of length n, on a new first axis. If q, k and v
-    are (H, L, D) and no array has a mapped axis, the mapped axis becomes the batch axis of one call, which computes the
-    gradients of each index; otherwise each index is one call."""
-    call, at = kind(*values), kind(*axes)
-    if drops(call.options):
-        raise RuntimeError(_torch.NO_DROPOUT)
-    if (call.q.dim() - (at.q is not None) != 3 or any(x is not None for x in at.arrays or ())
-            or getattr(call, "per_sample", False)):
-        return _each(kind, call, at, n)
-    full = batch_axes_of(call.options)
-
-    def batch(x, axis):
-        return x.expand(n, *x.shape) if axis is None else x.movedim(axis, 0)
-
-    def of_array(place, x, axis=None):
-        """Return an array or its tangent for the batch: an axis of the array for the batch, of length 1, becomes n."""
-        if x is None or full.get(place) != x.dim() - (axis is not None):
-            return x if axis is None else x.movedim(axis, 0)
-        return x.expand(n, *x.shape[1:]) if axis is None else x.movedim(axis, 0).squeeze(1)
-
-    rows = kind(*_map(batch, call._replace(arrays=()), at._replace(arrays=None)))
-    rows = rows._replace(arrays=[of_array(*x) for x in enumerate(call.arrays)])
-    if hasattr(call, "tangents"):
-        axes = at.tangents or [None] * len(call.tangents)
-        rows = rows._replace(tangents=[*rows.tangents[:3], *map(of_array, range(len(call.arrays)), call.tangents[3:],
-                                                               axes[3:])])
-    if not hasattr(call, "wanted"):
-        return run(kind, *rows)
-    found = _spread(run(kind, *rows._replace(per_sample=any(call.wanted[3:]))), call.wanted)
-    found[3:] = [x if x is None else x.reshape(n, *array.shape) for x, array in zip(found[3:], call.arrays)]
-    return [x for x in found if x is not None]
-
-
-def _each(kind, call, at, n):
-    """Return the results of one call for each index of the mapped axes."""
-    def call_of(index):
-        return run(kind, *_map(lambda x, axis: x if axis is None else x.select(axis, index), call, at))
-
-    return [torch.stack(x) for x in zip(*map(call_of, range(n)))]
-
-
-def _legacy(kind, values):
-    """Return the results of a call under the older vmap of torch.autograd, as in is_grads_batched and vectorize."""
-    is_legacy, tensors = torch._C._functorch.is_legacy_batchedtensor, []
-    _leaves(values, tensors)
-    level = next(n for n in itertools.count(1) for x in tensors if is_legacy(x) and not is_legacy(_without(x, n)))
-    axes = _map(lambda x, _: 0 if is_legacy(x) and not is_legacy(_without(x, level)) else None, values, None)
-    inner = _map(lambda x, axis: x if axis is None else _without(x, level), values, axes)
-    n = next(len(_without(x, level)) for x in tensors if is_legacy(x) and not is_legacy(_without(x, level)))
-    return [torch._add_batch_dim(x, 0, level) for x in _batched(kind, n, axes, inner)]
-
-
-def _without(x, level):
-    """Return a tensor of the older vmap with the axis of a level first, of length 1 if it has none."""
-    return torch._remove_batch_dim(x, level, 1, 0)
-
-
-def _vmap(kind):
-    """Register the rules of an operator under both vmaps of torch."""
-    def rule(info, axes, *values):
-        found = _batched(kind, info.batch_size, axes, values)
-        return found, [0] * len(found)
-
-    torch.library.register_vmap(f"relpos::{_NAMES[kind]}", rule, lib=LIBRARY)
-    torch.library.impl(LIBRARY, _NAMES[kind], "Batched")(lambda *values: _legacy(kind, values))
-
-
-for _kind in _NAMES:
-    _vmap(_kind)
+        batch, ranks = call.q.shape[0] if call.q.dim() == 4 else 1, ranks_of(call.options)
+        shapes[3:] = [(batch, *(x.shape[1:] if x.dim() == ranks.get(place) else x.shape))
+                      for place, x in enumerate(call.arrays)]
+    return [x.new_empty(shape) for x, shape, is_wanted in zip(call.inputs, shapes, call.wanted) if is_wanted]
 
 
 # ---- autograd
@@ -345,8 +270,7 @@ def _attention_vjp(call, needs, given, results):
     out, lse = (None, None) if half else results
     q, k, v, *problem = call.problem
     wanted = _wants(needs)
-    return call.of_inputs(_spread(run(Backward, dout, q, k, v, dlse, out, lse, *problem, wanted, others, False),
-                                  wanted))
+    return call.of_inputs(_spread(run(Backward, dout, q, k, v, dlse, out, lse, *problem, wanted, others), wanted))
 
 
 def _attention_jvp(call, t):
@@ -377,11 +301,10 @@ def _backward_jvp(call, t):
 
 
 def _jvp_vjp(call, needs, given, _):
-    wanted, of_tangents = _wants(needs), [bool(x) for x in needs.tangents]
+    wanted = _wants(needs)
     dout, dlse = _of_sums(call, given)
     found = _hvp(call, dout, dlse, call.tangents, wanted) if any(wanted) else ()
-    tangents = _like_tangents(call, of_tangents, lambda each: _backward(call, dout, dlse, of_tangents, each))
-    return call.of_inputs(_spread(found, wanted), tangents=tangents)
+    return call.of_inputs(_spread(found, wanted), tangents=_of_tangents(_backward, call, needs, dout, dlse))
 
 
 def _jvp_jvp(call, t):
@@ -393,10 +316,9 @@ def _jvp_jvp(call, t):
 def _hvp_vjp(call, needs, given, _):
     if any(_wants(needs)) or needs.dout or needs.dlse:
         raise RuntimeError(_torch.ONLY_TWICE)
-    of_tangents = [bool(x) for x in needs.tangents]
-    found = _like_tangents(call, of_tangents, lambda each: _hvp(call, call.dout, call.dlse,
-                                                                _spread(given, call.wanted), of_tangents, each))
-    return call.like(arrays=[None] * len(call.arrays), tangents=found)
+    by = functools.partial(_hvp, tangents=_spread(given, call.wanted))
+    return call.like(arrays=[None] * len(call.arrays),
+                     tangents=_of_tangents(by, call, needs, call.dout, call.dlse))
 
 
 def _hvp_jvp(call, t):
@@ -415,13 +337,15 @@ def _sums(found, call):
     return [sum(x[1:], x[0]) for x in zip(*found)] if found else [None] * sum(call.wanted)
 
 
-def _like_tangents(call, wanted, gradients):
-    """Return the wanted gradients with the shapes of the tangents, from a function of per_sample."""
-    if not any(wanted):
-        return [None] * len(wanted)
-    of_entries = [t is not None and t.dim() > x.dim() for t, x in zip(call.tangents, call.inputs)]
-    found = _spread(gradients(any(of_entries)), wanted)
-    return [x.sum(0) if x is not None and x.dim() > t.dim() else x for x, t in zip(found, call.tangents)]
+def _of_tangents(derive, call, needs, dout, dlse):
+    """Return the gradients of tangents, which are those of the inputs, from derive(call, dout, dlse, wanted=,
+    per_sample=)."""
+    wanted = [bool(x) for x in needs.tangents]
+    # arrays have tangents of each batch entry, or one that all share
+    own = [x is not None and x.shape != of.shape for x, of in zip(call.tangents, call.inputs)]
+    found = derive(call, dout, dlse, wanted=wanted, per_sample=any(own)) if any(wanted) else ()
+    return [x if x is None or is_own or not any(own) or n < 3 else x.sum(0).reshape(call.inputs[n].shape)
+            for n, (x, is_own) in enumerate(zip(_spread(found, wanted), own))]
 
 
 def _backward(call, dout, dlse, wanted, per_sample=False, out=None, lse=None):
@@ -469,7 +393,7 @@ def _differentiable(kind, vjp, jvp):
                     {"forward": staticmethod(forward), "setup_context": staticmethod(setup_context),
                      "backward": staticmethod(backward), "jvp": staticmethod(forward_mode)})
 
-    @torch.library.impl(LIBRARY, _NAMES[kind], "Autograd")
+    @torch.library.impl(LIBRARY, NAMES[kind], "Autograd")
     def kernel(*values):
         call = kind(*values)
         if torch.is_grad_enabled():
@@ -477,7 +401,7 @@ def _differentiable(kind, vjp, jvp):
                 if term is None and call.arrays[place].requires_grad:
                     raise TypeError(f"{name} {_torch.NOT_LEARNED}")
         tensors = []
-        form = _leaves(values, tensors)
+        form = leaves(values, tensors)
         with enable_single_level_autograd_function():
             return list(function.apply(form, *tensors))
 

@@ -78,15 +78,26 @@ def places_of(text):
     return found
 
 
+# The axes of an array of an option, of which the first is the batch.
+_RANKS = {"key_mask": 2, "mask": 4, "lengths": 1, "segments": 2, "starts": 2, "ends": 2, "q_offset": 1}
+
+
 @functools.lru_cache(256)
-def batch_axes_of(text):
-    """Return {place: number of axes} of each array of a term whose first axis, if it has all axes, is the batch."""
-    found = {}
+def ranks_of(text):
+    """Return {place: number of axes} of each array that may differ between the entries of a batch, which then has the
+    batch as its first axis."""
+    found = {place: _RANKS.get(name) for name, _, places in read(text) if name not in TERMS for place in places}
     for _, value, places in _of_terms(text):
         for place, array in zip(places, _terms._BY_CLASS[_terms.TERMS[value.partition(",")[0]]]["arrays"]):
-            if place is not None and array["shape"].startswith("[B"):
-                found[place] = array["shape"].count(",") + 1
-    return found
+            found[place] = array["shape"].count(",") + 1 if array["shape"].startswith("[B") else None
+    return {place: rank for place, rank in found.items() if rank is not None}
+
+
+def unbroadcast_of(text):
+    """Return the places of the arrays that must have an element for each entry of the batch."""
+    return {place for _, value, places in _of_terms(text)
+            for place, array in zip(places, _terms._BY_CLASS[_terms.TERMS[value.partition(",")[0]]]["arrays"])
+            if array["shape"].startswith("[B,")}
 
 
 def _of_terms(text):

@@ -20,7 +20,7 @@ OLDEST = "2.12"
 _versions.need("PyTorch", torch.__version__, OLDEST,
                "relpos.torch and traced calls need it; relpos.attention on tensors works without it")
 
-from . import _derivatives  # noqa: E402, F401 registers the operators
+from . import _vmap  # noqa: E402, F401 registers the operators
 
 
 class _After:

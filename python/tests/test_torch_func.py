@@ -10,7 +10,7 @@ from test_definitions import CASES, Case
 
 torch = pytest.importorskip("torch")
 import relpos.torch  # noqa: E402
-from relpos import _derivatives  # noqa: E402
+from relpos import _derivatives, _encoding, _vmap  # noqa: E402
 from torch import func  # noqa: E402
 from torch.autograd import forward_ad  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
@@ -156,8 +156,7 @@ def test_two_levels(outer, inner):
         near(nest(ours)(*X), level(outer, level(inner, loss_of(eager), FORMULA), FORMULA)(*X))
 
 
-COMPILED = [(None, "grad"), (None, "jvp"), (None, "vmap"), ("grad", "grad"), ("grad", "jvp"), ("jvp", "grad"),
-            ("vmap", "grad"), ("vmap", "jvp"), ("grad", "vmap"), ("jvp", "vmap")]
+COMPILED = [("grad", "grad"), ("grad", "jvp"), ("jvp", "grad"), ("vmap", "grad"), ("vmap", "jvp"), ("jvp", "vmap")]
 
 
 @pytest.mark.parametrize("outer, inner", COMPILED)
@@ -187,7 +186,8 @@ def test_every_guard_matters(guard, monkeypatch):
 
 # ---- every term
 
-@pytest.mark.parametrize("name, sample, given", CASES)
+# without the long tables, which take seconds each
+@pytest.mark.parametrize("name, sample, given", [case for case in CASES if "left=1500" not in case[1]])
 def test_every_term_by_finite_differences(name, sample, given):
     case = Case(name, sample, given)
     learned = [a["name"] for a in case.facts["arrays"] if a["use"] == "learned" and a["name"] in case.arrays]
@@ -281,7 +281,7 @@ def test_functions_of_autograd(by):
 
 def test_gradients_of_each_sample():
     """Arrays that the samples share get the gradient of each sample, with the bits of one call a sample."""
-    for axes in ((0, 0, 0, None, None), (0, None, None, None, 0), (None, None, None, 0, None)):
+    for axes in ((0, 0, 0, None, None), (0, None, None, None, 0)):
         rows = [(X[n] if axes[n] == 0 else X[n][1]) if n < 3 else X[n] if axes[n] is None else
                 torch.stack([X[n], 2 * X[n]]) for n in ALL]
         for f in (loss_of(ours), lambda *x: func.jvp(loss_of(ours), x, tuple(a.clone() for a in x))[1]):
@@ -338,6 +338,137 @@ def test_vmap_of_every_term(name, sample, given):
     each = [grad(*(x[n] for x in rows), *shared) for n in range(2)]
     found = func.vmap(grad, (0, 0, 0, *[None] * len(learned)))(*rows, *shared)
     assert all(torch.equal(a, torch.stack(b)) for a, b in zip(found, zip(*each)))
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Return a list that receives the operator of each call that torch.vmap makes."""
+    found, run = [], _vmap.run
+    monkeypatch.setattr(_vmap, "run", lambda kind, *values: found.append(kind) or run(kind, *values))
+    return found
+
+
+def of_each(f, axes, n, *x):
+    """Return what vmap of f returns, by a loop."""
+    def at(x, axis, index):
+        return x if axis is None else x.select(axis, index)
+
+    found = [tree_leaves(f(*(at(a, axis, index) for a, axis in zip(x, axes)))) for index in range(n)]
+    return [torch.stack(a) for a in zip(*found)]
+
+
+@pytest.mark.parametrize("name, sample, given", CASES)
+def test_every_term_for_each_sample(name, sample, given, calls):
+    """The gradients of each sample have the bits of its own call, and torch.vmap makes one call of each operator."""
+    case = Case(name, sample, given)
+    q, k, v, arrays = (*map(torch.tensor, (case.q, case.k, case.v)), dict(case.arrays))
+    learned = [a["name"] for a in case.facts["arrays"] if a["use"] == "learned" and a["name"] in arrays]
+    batched = [a["name"] for a in case.facts["arrays"] if a["name"] in arrays and a["shape"].startswith("[B")]
+    values = [torch.tensor(x)[:, None] if n in batched else torch.tensor(x) for n, x in arrays.items()]
+    axes = (0, 0, 0, *(0 if n in batched else None for n in arrays))
+
+    def loss(*x):
+        case.arrays = dict(zip(arrays, x[3:]))
+        found = relpos.attention(*x[:3], return_lse=True, **case.options())
+        return (found.out ** 2).sum() + found.lse.sum()
+
+    numbers = (0, 1, 2, *(3 + n for n, x in enumerate(arrays) if x in learned))
+    gradient = func.grad(loss, numbers)
+
+    def product(*x):
+        t = [torch.cos(x[n]) for n in numbers]
+        return func.jvp(lambda *y: gradient(*(y[numbers.index(n)] if n in numbers else a for n, a in enumerate(x))),
+                        tuple(x[n] for n in numbers), tuple(t))[1]
+
+    for f, made in ((gradient, 2), (product, 5)):
+        calls.clear()
+        found = func.vmap(f, axes)(q, k, v, *values)
+        assert 0 < len(calls) <= made
+        for a, b in zip(found, of_each(f, axes, len(q), q, k, v, *values)):
+            assert torch.equal(a, b)
+
+
+OPTIONS = {  # what one sample may have: an option, its shape in a call of B entries, and how to draw it
+    "key_mask": ((B, LK), lambda s: torch.rand(s, generator=g) < 0.7),
+    "mask": ((B, H, LQ, LK), lambda s: torch.rand(s, generator=g) < 0.7),
+    "lengths": ((B,), lambda s: torch.randint(1, LK + 1, s, generator=g)),
+    "segments": ((B, LQ), lambda s: torch.randint(0, 2, s, generator=g).sort(-1).values),
+    "starts": ((B, LQ), lambda s: torch.randint(0, 2, s, generator=g)),
+    "ends": ((B, LQ), lambda s: torch.randint(3, LK + 1, s, generator=g)),
+    "q_offset": ((B,), lambda s: torch.randint(0, 4, s, generator=g)),
+    "bias": ((B, H, LQ, LK), lambda s: torch.randn(s, generator=g, dtype=torch.float64)),
+    "q_positions": ((B, LQ), lambda s: torch.rand(s, generator=g, dtype=torch.float64)),
+}
+
+
+def test_every_option_for_each_sample():
+    assert {name for name, (_, array) in _encoding.MASKS.items() if array} <= OPTIONS.keys()
+
+
+@pytest.mark.parametrize("kind", ["shared", "of the batch", "mapped", "mapped without a batch"])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_an_option_for_each_sample(name, kind, calls):
+    """Arrays that samples share or not, with an element for each entry of the batch of a sample or not."""
+    shape, draw = OPTIONS[name]
+    n, shape = 3, shape if kind in ("mapped", "of the batch") else shape[1:]
+    x = draw((n, *shape) if kind.startswith("mapped") else shape)
+    q, k, v = (torch.randn(n, *a.shape, generator=g, dtype=torch.float64) for a in X[:3])
+    if name == "segments":  # as many keys as queries
+        k, v = k[..., :LQ, :], v[..., :LQ, :]
+    axes = (0, None, 0, 0 if kind.startswith("mapped") else None, None)
+
+    def loss(q, k, v, x, table):
+        bias = relpos.T5(table, buckets=8, max_distance=6)
+        options = {name: x, "bias": bias}
+        if name == "bias":
+            options = {"bias": bias + relpos.Dense(x)}
+        elif name == "q_positions":
+            options = {"bias": bias + relpos.ALiBi(q_positions=x, k_positions=torch.arange(LK).double() / 3)}
+        found = relpos.attention(q, k, v, return_lse=True, causal=name == "q_offset", **options)
+        return (found.out ** 2).sum() + found.lse.exp().sum()
+
+    numbers = (0, 1, 2, 4, *((3,) if name == "bias" else ()))
+    arguments = q, k[0], v, x, X[3]
+
+    def product(*y):
+        f = lambda *some: func.grad(loss, numbers)(*(some[numbers.index(n)] if n in numbers else a
+                                                     for n, a in enumerate(y)))
+        some = tuple(y[n] for n in numbers)
+        return func.jvp(f, some, tuple(torch.arange(a.numel()).double().cos().reshape(a.shape) for a in some))[1]
+
+    for f in (loss, func.grad(loss, numbers), product):
+        calls.clear()
+        found = func.vmap(f, axes)(*arguments)
+        assert 0 < len(calls) <= 5
+        near(tree_leaves(found), of_each(f, axes, n, *arguments))
+    one = [a[:, 0, 0] if axis == 0 else a[0, 0] for a, axis in zip(arguments[:3], axes)]  # without batch and heads
+    two = lambda *y: relpos.attention(*y, return_lse=True)[::2]
+    near(tree_leaves(func.vmap(two, axes[:3])(*one)), of_each(two, axes[:3], n, *one))
+
+
+def test_samples_of_samples(calls):
+    """vmap in vmap, and derivatives of gradients of each sample."""
+    q, k, v = (torch.randn(2, 3, *a.shape[1:], generator=g, dtype=torch.float64) for a in X[:3])
+    for f in (ours, eager):
+        def loss(q, k, v, table, sink):
+            return loss_of(f)(q, k, v, table, sink)
+
+        each = lambda table, sink: func.vmap(func.vmap(func.grad(loss, (0, 3, 4)), (0, 0, 0, None, None)),
+                                             (0, 0, 0, None, None))(q, k, v, table, sink)
+        total = lambda table, sink: sum((a ** 2).sum() for a in each(table, sink))
+        found = (each(*X[3:]), func.grad(total, (0, 1))(*X[3:]), func.jvp(total, tuple(X[3:]), tuple(T[3:])))
+        if f is ours:
+            got = found
+            assert len(calls) <= 60
+    near(got, found)
+
+
+def test_arrays_of_each_sample():
+    """Tables without an axis for the batch, one for each sample: one call for each."""
+    tables = torch.stack([X[3], 2 * X[3]])
+    f = func.grad(loss_of(ours), ALL)
+    axes = (None, None, None, 0, None)
+    near(list(func.vmap(f, axes)(*X[:3], tables, X[4])), of_each(f, axes, 2, *X[:3], tables, X[4]))
 
 
 # ---- programs
