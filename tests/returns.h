@@ -69,6 +69,7 @@ __attribute__((unused)) static rp_status returned(const char *function, rp_statu
 #define rp_error_bound(...)            returned("rp_error_bound", rp_error_bound(__VA_ARGS__))
 #define rp_gradient_bound(...)         returned("rp_gradient_bound", rp_gradient_bound(__VA_ARGS__))
 #define rp_tangent_bound(...)          returned("rp_tangent_bound", rp_tangent_bound(__VA_ARGS__))
+#define rp_hvp_bound(...)              returned("rp_hvp_bound", rp_hvp_bound(__VA_ARGS__))
 #define rp_measure_peak(...)           returned("rp_measure_peak", rp_measure_peak(__VA_ARGS__))
 #define rp_measure_tile_peak(...)      returned("rp_measure_tile_peak", rp_measure_tile_peak(__VA_ARGS__))
 #define rp_measure_bandwidth(...)      returned("rp_measure_bandwidth", rp_measure_bandwidth(__VA_ARGS__))

@@ -619,7 +619,7 @@ double problem_flops(const problem *p)
     if (p->pass & PROBLEM_TANGENTS)
         widths += 3 * (Dk + Dv); /* q k, q' k, q k'; w v, w s' v, w v' */
     if (p->pass & PROBLEM_SECOND)
-        widths += 7 * Dk + 3 * Dv; /* q k, q' k, q k'; dout v, dout v'; two each for dq and dk, one for dv */
+        widths += 10 * Dk + 6 * Dv; /* those of tangents; q k, q' k, q k', dout v, dout v', and of dq 2, dk 2, dv 1 */
     return 2.0 * (double)d->heads * pairs * widths;
 }
 

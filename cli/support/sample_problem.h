@@ -62,7 +62,7 @@ problem_mask_text problem_mask(rp_mask_kind kind);
 /* Write the library's last error to text, with field names as in a problem string. Return text. */
 const char *problem_words(const rp_desc *d, char text[512]);
 /* Return the number of floating-point operations (two per multiply-add) of the products: two products forward, five
- * backward, six for tangents, ten for second derivatives. Pairs that a causal term or an array-free interval mask
+ * backward, six for tangents, sixteen for second derivatives. Pairs that a causal term or an array-free interval mask
  * (causal, window) excludes are not counted. */
 double problem_flops(const problem *p);
 /* Return the size in bytes of q, k, v, out, their gradients and their tangents. */

@@ -49,7 +49,9 @@ static const char *const others[] = {"fwdbwd:f32:b1h4q100k1900d16:alibi",
                                      "jvp:f32:b2h4g2q130k600d16v24:t5+rope+sink:causal+softcap=3",
                                      "jvp:f64:b1h2q40k50d16:dense+deberta,span=9:mask+dropout=0.2+seed=5",
                                      "jvp:bf16:b1h2q100k90d16:alibi,slopes=x+relkey,left=5,right=5:key_mask",
-                                     "hvp:f32:b1h2q30k40d16:t5+rope:causal"};
+                                     "hvp:f32:b2h4g2q130k300d16v24:t5+rope+sink:causal+softcap=3",
+                                     "hvp:f64:b1h2q40k50d16:dense+alibi,slopes=x:mask+dropout=0.2+seed=5",
+                                     "hvp:bf16:b1h2q30k40d16:kerple+relkey,left=5,right=5:key_mask"};
 /* Passes and types that are checked for each term in addition to fwd:f32, each with a different mask. Sizes are mostly
  * small, because the reference computes gradients slowly. */
 static const char *const passes[] = {"fwdbwd:f32", "bwd:f32",  "bwd:f32", "fwd:f64",

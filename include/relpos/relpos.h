@@ -789,11 +789,14 @@ RP_API rp_status rp_jvp(const rp_plan *plan, const rp_tensors *t, const rp_tange
  * Sign     delta = key - query, as in the forward pass.
  * Edges    a row that may attend to no key contributes 0, and a key that is masked for all queries gets exact zeros, as
  *          in rp_backward. Where FIRE's network has a kink, the second derivatives are those of one side.
- * Memory   allocates a row of scores, four copies of the keys of a head and the gradients of learned arrays in double;
- *          never a matrix of scores. Outputs must not overlap any other array.
- * Threads  the bits do not depend on the pool or the instruction set: every plan computes second derivatives in plain
- *          loops in double on the calling thread, and rounds them once. This takes about twice as long as rp_backward
- *          on the reference path.
+ * Memory   allocates as rp_backward and rp_jvp, with the scratch of a task twice; never a matrix of scores. Outputs
+ *          must not overlap any other array.
+ * Threads  the bits do not depend on the pool.
+ * Paths    plans that rp_jvp computes in kernels, except those with kerple: a pass for the tangents of out, then one
+ *          with ten products instead of the five of rp_backward. Other plans, and calls in which a row attends to
+ *          numbers that are not finite or overflow, are computed in plain loops in double on the calling thread and
+ *          rounded once, which takes about twice as long as rp_backward on the reference path.
+ * Accuracy rp_hvp_bound.
  * Returns  as rp_jvp; also RP_E_UNSUPPORTED for dq_in, dq_out, dkv_in, dkv_out, dweights, dprofile, dkey_mass and
  *          dentropy.
  * Source   Pearlmutter 1994. */
@@ -880,6 +883,14 @@ RP_API rp_status rp_gradient_bound(const rp_plan *plan, const rp_tensors *t, con
  * Shapes   bounds has f64 arrays for the bounds, out and lse; its other arrays are inputs. t has v.
  * Returns  as rp_error_bound. */
 RP_API rp_status rp_tangent_bound(const rp_plan *plan, const rp_tensors *t, const rp_tangents *bounds);
+
+/* Compute, in double, bounds on the errors of the second derivatives that rp_hvp computes from these inputs.
+ * docs/maintainers/numerics.md derives them. It takes several times as long as the reference path.
+ * Shapes   bounds has f64 arrays for the bounds: dq, dk, dv and term; dout and dlse are inputs, as in rp_hvp. The
+ *          bounds of out' and lse' are those of rp_tangent_bound.
+ * Returns  as rp_error_bound. */
+RP_API rp_status rp_hvp_bound(const rp_plan *plan, const rp_tensors *t, const rp_tangents *tangents,
+                              const rp_grads *bounds);
 
 /* ------------------------------------------------------------------------ machine: instruction sets and their speed */
 

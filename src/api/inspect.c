@@ -271,3 +271,26 @@ rp_status rp_tangent_bound(const rp_plan *plan, const rp_tensors *t, const rp_ta
     free(own);
     return status;
 }
+
+static rp_status hvp_bound(rpi_derivative_args *own, const rp_plan *plan, const rp_tensors *t,
+                           const rp_tangents *tangents, const rp_grads *bounds)
+{
+    rp_status status = rpi_hvp_check(own, plan, t, tangents, bounds);
+    if (status == RP_OK)
+        status = check_bound_types(&own->args, &own->grads);
+    if (status == RP_OK)
+        status = rpi_args_prepare(&own->args);
+    if (status != RP_OK)
+        return status;
+    status = rpi_ref_hvp_bound(plan, &own->args, &own->tangents, &own->grads);
+    rpi_args_free(&own->args);
+    return status;
+}
+
+rp_status rp_hvp_bound(const rp_plan *plan, const rp_tensors *t, const rp_tangents *tangents, const rp_grads *bounds)
+{
+    rpi_derivative_args *own = rpi_arguments_alloc(sizeof *own);
+    const rp_status status = own ? hvp_bound(own, plan, t, tangents, bounds) : RP_E_NOMEM;
+    free(own);
+    return status;
+}

@@ -62,8 +62,9 @@ typedef struct rpi_backward {
     /* [head of the group][rows][Dk padded] gradient of the rotated queries, without scale */
     void *dq;
     void *run_dq[RPI_MAX_SOURCES]; /* [head of the group][rows][width padded] gradient of each RUN source's queries */
-    /* [B * H][rows][3] largest score, log of the sum (lse is the sum of both), and sum_j w dp - dlse, which is
-     * <dout, out> - dlse if the loss depends on the weights only through out */
+    /* [B * H][rows][RPI_ROW_STATS] largest score, log of the sum (lse is the sum of both), and sum_j w dp - dlse, which
+     * is <dout, out> - dlse if the loss depends on the weights only through out. For second derivatives also the
+     * tangent of lse, and <dout, tangent of out> */
     double *row_stats;
     /* [B * H][blocks][2] bounds of each block of rows: the largest norm of a scaled query, and the smallest lse
      * (-infinity if an element of the block is non-finite or large); NULL if no tiles are skipped. */
@@ -93,19 +94,23 @@ typedef struct rpi_backward {
  * products, each product has two tangents: one of its row, with the keys and vectors of the call, and one of its key or
  * vector, with the rows of the call. */
 typedef struct rpi_jvp {
-    const rpi_tangents *tangents;
-    rpi_call inputs; /* q, k and v are the tangents of these arrays; no sources */
-    rpi_call arrays; /* the arrays of the call; the sources are the tangents of its biases */
-    bool scores;     /* the scores have tangents that are not 0 */
-    uint8_t *plain;  /* [B * H][Lq] RPI_PLAIN_…: the tangents of the row that plain loops must compute */
+    const rpi_tangents *given;    /* of all batch entries */
+    const rpi_tangents *tangents; /* of the batch entries of the group (rpi_sample) */
+    rpi_call inputs;              /* q, k and v are the tangents of these arrays; no sources */
+    rpi_call arrays;              /* the arrays of the call; the sources are the tangents of its biases */
+    bool scores;                  /* the scores have tangents that are not 0 */
+    uint8_t *plain;               /* [B * H][Lq] RPI_PLAIN_…: the tangents of the row that plain loops must compute */
 } rpi_jvp;
 enum { RPI_PLAIN_OUT = 1, RPI_PLAIN_LSE = 2 };
+
+/* Numbers of a row in row_stats. */
+enum { RPI_ROW_STATS = 5 };
 
 /* Return the row_stats of row i of a head, counted over batch * heads. */
 static inline double *rpi_row_stats(const rpi_call *c, int64_t head, int64_t i)
 {
     const rpi_args *a = c->args;
-    return c->backward->row_stats + 3 * (head * (a->row_to - a->row_from) + i - a->row_from);
+    return c->backward->row_stats + RPI_ROW_STATS * (head * (a->row_to - a->row_from) + i - a->row_from);
 }
 
 /* Return the cosines and sines of the keys or queries of batch entry b, or NULL without RoPE. */

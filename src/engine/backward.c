@@ -1,4 +1,4 @@
-/* engine/backward.c -- one backward call: its memory and its tasks.
+/* engine/backward.c -- one backward call, or one call of second derivatives: its memory and its tasks.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "engine.h"
 #include <math.h>
@@ -24,6 +24,8 @@ typedef struct gradients {
     int64_t groups;               /* number of kv heads in a group */
     int64_t call_from, call_to;   /* range of memory.base to zero when the call begins */
     int64_t group_from, group_to; /* range of memory.base to zero when a group begins */
+    const rpi_tangents *tangents; /* second derivatives only: given tangents, out and lse computed; else NULL */
+    rpi_tangent_calls calls;      /* second derivatives only */
 } gradients;
 
 /* Choose the number of kv heads in a group. Use the plan's lengths, so that shorter calls of a flexible plan fit into
@@ -112,8 +114,11 @@ static void place(gradients *g)
     const rp_desc *d = &c->plan->desc;
     rpi_arena *a = &g->memory;
     rpi_sources_place(&g->sources, a, c->plan, c->limits, g->groups * (d->heads / d->kv_heads), true);
+    if (g->tangents)
+        rpi_sources_place(&g->calls.along, a, c->plan, &g->calls.along_limits, g->groups * (d->heads / d->kv_heads),
+                          true);
     rpi_rope_tables_place(&c->rope, a, c->plan, c->limits);
-    bw->row_stats = rpi_arena_take3(a, d->batch * d->heads, c->limits->rows, 3, sizeof(double));
+    bw->row_stats = rpi_arena_take3(a, d->batch * d->heads, c->limits->rows, RPI_ROW_STATS, sizeof(double));
     if (c->starts)
         bw->bounds = rpi_arena_take3(a, d->batch * d->heads, bw->blocks, 2, sizeof(double));
     g->call_from = a->used;
@@ -125,6 +130,31 @@ static void place(gradients *g)
     c->scratch = rpi_arena_take(a, g->threads, c->scratch_step, 1);
 }
 
+/* Give the calls of the tangents what they share with the call. */
+static void share_call(gradients *g)
+{
+    rpi_call *const of[2] = {&g->calls.jvp.inputs, &g->calls.jvp.arrays};
+    for (int n = 0; n < 2; n++) {
+        of[n]->grads = g->call.grads;
+        of[n]->rope = g->call.rope;
+    }
+}
+
+/* Set the kv heads of the group that begins at c->g0. If the batch entries have tangents of their own, let it end with
+ * the entry, and fill the sources of its tangents. */
+static void open_group(gradients *g, rp_pool *pool)
+{
+    rpi_call *c = &g->call;
+    const rp_desc *d = &c->args->desc;
+    c->groups = rpi_min(g->groups, d->batch * d->kv_heads - c->g0);
+    if (!g->tangents)
+        return;
+    const int64_t entries = rpi_tangent_entries(&g->calls), heads = entries * d->kv_heads;
+    if (c->g0 % heads == 0)
+        rpi_tangents_fill(&g->calls, c->g0 / d->kv_heads, pool);
+    c->groups = rpi_min(c->groups, heads - c->g0 % heads);
+}
+
 /* Set everything in a call except memory addresses, and add up the size of its memory. */
 static void begin(gradients *g, const rp_plan *plan, const rpi_limits *e, const rpi_args *args, int32_t threads)
 {
@@ -134,6 +164,8 @@ static void begin(gradients *g, const rp_plan *plan, const rpi_limits *e, const 
     g->threads = threads;
     rpi_call_begin(&g->call, &g->sources, plan, e, args);
     g->call.backward = &g->back;
+    if (g->tangents)
+        rpi_tangents_begin(&g->calls, &g->call, g->tangents);
     g->back.blocks = (e->rows + ops->block_rows - 1) / ops->block_rows;
     g->back.rows = e->rows;
     g->back.key_blocks = (g->call.packed_k + ops->backward_keys - 1) / ops->backward_keys;
@@ -152,6 +184,8 @@ static size_t longest(gradients *g, const rp_plan *plan, int32_t threads)
 size_t rpi_backward_work_size(const rp_plan *plan, int32_t threads)
 {
     gradients *g = rpi_arguments_alloc(sizeof *g);
+    if (g)
+        g->tangents = NULL;
     const size_t size = g ? longest(g, plan, threads) : 0;
     free(g);
     return size ? size + rpi_arguments_bytes(sizeof *g) : 0;
@@ -190,8 +224,25 @@ static int64_t rows_of_task(const rpi_call *c, int64_t n, int64_t *from, int64_t
     return n / row_tasks(c);
 }
 
-/* Fill row_stats for ROWS_PER_TASK rows of one head: the maximum and log_sum (or lse and 0 if only lse is given), and
- * <dout, out> - dlse. */
+/* Return the product of row i of dout with that of out or of its tangent. These are 0 in a row without a key, where
+ * dout may be anything. */
+static double product_of_rows(const rpi_view *dout, const rpi_view *out, int64_t b, int64_t h, int64_t i, int64_t width)
+{
+    const void *one = rpi_row_of(dout, b, h, i), *other = rpi_row_of(out, b, h, i);
+    two sum[4] = {{0}};
+    for (int64_t x = 0; x < width; x += 8) {
+        two y[4], z[4];
+        load_eight(y, one, dout->dtype, x, rpi_min(8, width - x));
+        load_eight(z, other, out->dtype, x, rpi_min(8, width - x));
+        for (int k = 0; k < 4; k++)
+            sum[k] += (two)((two_bits)(z[k] != 0) & (two_bits)(y[k] * z[k]));
+    }
+    const two even = sum[0] + sum[2], odd = sum[1] + sum[3];
+    return even[0] + even[1] + (odd[0] + odd[1]);
+}
+
+/* Fill row_stats for ROWS_PER_TASK rows of one head: the maximum and log_sum (or lse and 0 if only lse is given),
+ * <dout, out> - dlse, and for second derivatives the products with the tangents. */
 static void stats_task(void *context, int64_t n, int32_t worker)
 {
     const rpi_call *c = context;
@@ -201,23 +252,17 @@ static void stats_task(void *context, int64_t n, int32_t worker)
     (void)worker;
     for (int64_t i = from; i < end; i++) {
         double *to = rpi_row_stats(c, head, i);
-        two sum[4] = {{0}};
         const bool exact = c->args->row_max.data; /* forward_again computed lse as two numbers */
         to[0] = rpi_at(exact ? &c->args->row_max : &c->args->lse, b, h, i, 0);
         to[1] = exact ? rpi_at(&c->args->log_sum, b, h, i, 0) : 0;
-        const void *dout = rpi_row_of(&c->grads->dout, b, h, i), *out = rpi_row_of(&c->args->out, b, h, i);
-        for (int64_t x = 0; to[0] != -HUGE_VAL && x < d->dim_v; x += 8) {
-            two y[4], z[4];
-            load_eight(y, dout, c->grads->dout.dtype, x, rpi_min(8, d->dim_v - x));
-            load_eight(z, out, c->args->out.dtype, x, rpi_min(8, d->dim_v - x));
-            /* out is 0 in a row without a key, where dout may be anything */
-            for (int k = 0; k < 4; k++)
-                sum[k] += (two)((two_bits)(z[k] != 0) & (two_bits)(y[k] * z[k]));
-        }
-        const two half = sum[0] + sum[2], other = sum[1] + sum[3];
-        to[2] = half[0] + half[1] + (other[0] + other[1]);
-        if (c->grads->dlse.data && to[0] != -HUGE_VAL)
+        const bool some = to[0] != -HUGE_VAL;
+        to[2] = some ? product_of_rows(&c->grads->dout, &c->args->out, b, h, i, d->dim_v) : 0;
+        if (c->grads->dlse.data && some)
             to[2] -= rpi_at(&c->grads->dlse, b, h, i, 0);
+        if (!c->jvp)
+            continue;
+        to[3] = rpi_at(&c->jvp->tangents->lse, b, h, i, 0);
+        to[4] = some ? product_of_rows(&c->grads->dout, &c->jvp->tangents->out, b, h, i, d->dim_v) : 0;
     }
 }
 
@@ -496,6 +541,10 @@ static void backward(gradients *g, rp_pool *pool)
         serial |= bw->run_dq[n] && s->run.vectors.product->query;
     }
     rpi_call_fill(c, &g->sources, pool);
+    if (g->tangents) {
+        share_call(g);
+        c->skips = false; /* its bounds know nothing of tangents */
+    }
     if (c->grads->of_weights) /* dp may be infinite where the weight is 0 */
         c->skips = false;
     if (rpi_is_range(c->args))
@@ -503,8 +552,8 @@ static void backward(gradients *g, rp_pool *pool)
     rpi_pool_run(pool, d->batch * d->heads * tasks, stats_task, c);
     if (c->skips)
         rpi_pool_run(pool, d->batch * d->heads * bw->blocks, bounds_task, c);
-    for (c->g0 = 0; c->g0 < kv; c->g0 += g->groups) {
-        c->groups = rpi_min(g->groups, kv - c->g0);
+    for (c->g0 = 0; c->g0 < kv; c->g0 += c->groups) {
+        open_group(g, pool);
         clear_group(g);
         rpi_columns_fill(c, pool);
         if (c->grads->of_weights && !add_weight_sums(g, pool))
@@ -543,28 +592,34 @@ static bool lse_serves(const rpi_args *args, const rpi_ops *ops)
     return true;
 }
 
-/* Run the forward pass again, because the caller has not given usable outputs of it. Write out in the arithmetic type,
- * and lse as two numbers: the maximum and the log of the sum. */
-static rp_status forward_again(rpi_args *args, rp_pool *pool, rpi_progress *progress, rpi_arena *memory)
+/* Let a forward pass write out in the arithmetic type, and lse as two numbers: the maximum and the log of the sum. */
+static rp_status alloc_outputs(rpi_args *args, rpi_arena *memory)
 {
-    const rp_plan *plan = args->plan;
     const rp_desc *d = &args->desc;
-    const int64_t n[4] = {d->batch, d->heads, d->len_q, d->dim_v}, heads = d->batch * d->heads;
+    const int64_t n[4] = {d->batch, d->heads, d->len_q, d->dim_v}, heads = d->batch * d->heads,
+                  real = args->plan->ops->real;
     rpi_view *v[3] = {&args->out, &args->row_max, &args->log_sum};
     int64_t at[3];
     for (int x = 0; x < 3; x++)
-        at[x] = rpi_arena_add(memory, heads, d->len_q, x ? 1 : d->dim_v, x ? 8 : plan->ops->real);
+        at[x] = rpi_arena_add(memory, heads, d->len_q, x ? 1 : d->dim_v, x ? 8 : real);
     const rp_status status = rpi_arena_alloc(memory, false, "the forward pass");
     if (status != RP_OK)
         return status;
     for (int x = 0; x < 3; x++) {
-        const rp_array a = rp_array_of(memory->base + at[x], x || plan->ops->real == 8 ? RP_F64 : RP_F32, x ? 3 : 4, n);
+        const rp_array a = rp_array_of(memory->base + at[x], x || real == 8 ? RP_F64 : RP_F32, x ? 3 : 4, n);
         memcpy(v[x]->stride, a.stride, sizeof a.stride);
         v[x]->data = a.data;
         v[x]->dtype = a.dtype;
     }
     args->lse.data = NULL;
-    return rpi_fast_attend(args, pool, progress, NULL);
+    return RP_OK;
+}
+
+/* Run the forward pass again, because the caller has not given usable outputs of it. */
+static rp_status forward_again(rpi_args *args, rp_pool *pool, rpi_progress *progress, rpi_arena *memory)
+{
+    const rp_status status = alloc_outputs(args, memory);
+    return status == RP_OK ? rpi_fast_attend(args, pool, progress, NULL) : status;
 }
 
 rp_status rpi_fast_backward(rpi_args *args, const rpi_grads *grads, rp_pool *pool, rpi_progress *progress, void *work)
@@ -580,6 +635,7 @@ rp_status rpi_fast_backward(rpi_args *args, const rpi_grads *grads, rp_pool *poo
     gradients *g = work ? work : rpi_arguments_alloc(sizeof *g);
     if (!g)
         return RP_E_NOMEM;
+    g->tangents = NULL;
     const size_t size = work ? longest(g, args->plan, threads) : 0;
     rpi_limits_of(&limits, args, grads);
     begin(g, args->plan, &limits, args, threads);
@@ -603,5 +659,64 @@ rp_status rpi_fast_backward(rpi_args *args, const rpi_grads *grads, rp_pool *poo
     rpi_arena_free(&g->memory);
     if (!work)
         free(g);
+    return status;
+}
+
+/* ---------------------------------------------------------------------------------------------- second derivatives */
+
+bool rpi_fast_hvp_takes(const rp_plan *plan)
+{
+    bool takes = rpi_fast_jvp_takes(plan);
+    for (int32_t n = 0; takes && n < plan->desc.n_terms; n++)
+        takes = !plan->scheme[n]->tangent_grad; /* its second derivative needs sums of its own */
+    return takes;
+}
+
+/* Compute the gradients from the results of the forward passes. */
+static rp_status second_pass(gradients *g, const rpi_args *args, const rpi_grads *grads, rp_pool *pool,
+                             rpi_progress *progress)
+{
+    rpi_limits limits;
+    rpi_limits_of(&limits, args, grads);
+    begin(g, args->plan, &limits, args, rp_pool_threads(pool));
+    g->call.grads = grads;
+    g->call.progress = progress;
+    set_pairs(g, grads);
+    progress->total += args->desc.batch * args->desc.kv_heads * g->back.key_blocks;
+    rp_status status = rpi_work_begin(&g->memory, NULL, 0);
+    if (status == RP_OK)
+        status = alloc_sums(g, grads);
+    if (status == RP_OK) {
+        place(g);
+        backward(g, pool);
+        status = rpi_progress_status(progress);
+    }
+    free_sums(g);
+    rpi_arena_free(&g->memory);
+    return status;
+}
+
+rp_status rpi_fast_hvp(const rpi_args *args, const rpi_tangents *tangents, const rpi_grads *grads, rp_pool *pool,
+                       rpi_progress *progress, uint8_t *plain)
+{
+    struct {
+        gradients g;
+        rpi_args args;
+    } *own = rpi_arguments_alloc(sizeof *own);
+    rpi_arena memory = {0};
+    bool some = false;
+    if (!own)
+        return RP_E_NOMEM;
+    own->args = *args;
+    own->g.tangents = tangents;
+    rp_status status = alloc_outputs(&own->args, &memory);
+    if (status == RP_OK)
+        status = rpi_fast_jvp(&own->args, tangents, pool, progress, plain);
+    for (int64_t n = 0; status == RP_OK && n < args->desc.batch * args->desc.heads * args->desc.len_q; n++)
+        some |= plain[n] != 0;
+    if (status == RP_OK && !some)
+        status = second_pass(&own->g, &own->args, grads, pool, progress);
+    rpi_arena_free(&memory);
+    free(own);
     return status;
 }

@@ -17,6 +17,12 @@ bool rpi_fast_jvp_takes(const rp_plan *plan);
  * numbers that are not finite or too large: the caller must compute these tangents in plain loops. */
 rp_status rpi_fast_jvp(const rpi_args *args, const rpi_tangents *given, rp_pool *pool, rpi_progress *progress,
                        uint8_t *plain);
+/* Return true if rpi_fast_hvp computes the second derivatives of calls of this plan. */
+bool rpi_fast_hvp_takes(const rp_plan *plan);
+/* Compute second derivatives, and the tangents of out and lse, which must be present. If bits of `plain` are set as in
+ * rpi_fast_jvp, no gradient has been computed: the caller must compute the call in plain loops. */
+rp_status rpi_fast_hvp(const rpi_args *args, const rpi_tangents *tangents, const rpi_grads *grads, rp_pool *pool,
+                       rpi_progress *progress, uint8_t *plain);
 
 /* Return the bytes of work memory that a call of the plan needs, or 0 after rpi_fail. */
 size_t rpi_fast_work_size(const rp_plan *plan, int32_t threads); /* forward call */
@@ -51,6 +57,26 @@ void rpi_head_at(const rpi_call *c, int64_t head, int64_t *b, int64_t *h);
 void rpi_call_fill(rpi_call *c, rpi_sources *sources, rp_pool *pool);
 /* Compute the products of COLUMN sources (one per key) for the heads of the group. */
 void rpi_columns_fill(rpi_call *c, rp_pool *pool);
+
+/* ---- tangents.c */
+
+/* The calls from which tangents are computed (rpi_jvp), and what they point to. */
+typedef struct rpi_tangent_calls {
+    rpi_jvp jvp;
+    rpi_args inputs, arrays;
+    const rpi_tangents *given;
+    rpi_tangents one;  /* the tangents; those of one batch entry, if some array has a tangent for each */
+    rpi_sources along; /* the sources of the tangents of the terms' arrays */
+    rpi_limits along_limits;
+} rpi_tangent_calls;
+
+/* Describe the calls with the tangents of call c, after rpi_call_begin, and set c->jvp. */
+void rpi_tangents_begin(rpi_tangent_calls *x, rpi_call *c, const rpi_tangents *given);
+/* Return for how many batch entries one call of rpi_tangents_fill serves: for all, or for one if some array has a
+ * tangent for each. */
+int64_t rpi_tangent_entries(const rpi_tangent_calls *x);
+/* Fill the sources of the tangents for the batch entries from b on. */
+void rpi_tangents_fill(rpi_tangent_calls *x, int64_t b, rp_pool *pool);
 
 /* ---- reduce.c */
 

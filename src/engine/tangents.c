@@ -11,11 +11,8 @@
 
 typedef struct tangents {
     rpi_forward f;
-    rpi_sources along; /* the sources of the tangents of the terms' arrays */
-    rpi_limits limits, along_limits;
-    rpi_args inputs, arrays;
-    rpi_tangents given; /* the tangents; of one batch entry, if some array has a tangent for each */
-    rpi_jvp jvp;
+    rpi_limits limits;
+    rpi_tangent_calls calls;
 } tangents;
 
 static bool has_tangents(const rpi_tangents *given, int32_t term)
@@ -57,7 +54,7 @@ static void remove_constant(rpi_sources *l, const rpi_args *args)
 /* Lay out the memory of the calls; runs twice, as in forward.c. */
 static void place(tangents *x)
 {
-    rpi_call *c = &x->f.call, *inputs = &x->jvp.inputs, *arrays = &x->jvp.arrays;
+    rpi_call *c = &x->f.call, *inputs = &x->calls.jvp.inputs, *arrays = &x->calls.jvp.arrays;
     const rp_plan *plan = c->plan;
     const rpi_ops *ops = plan->ops;
     rpi_arena *a = &x->f.memory;
@@ -70,10 +67,53 @@ static void place(tangents *x)
         packs[n]->large_v = rpi_arena_take(a, x->f.groups, c->packed_k, 1);
     }
     rpi_sources_place(&x->f.sources, a, plan, &x->limits, heads, false);
-    rpi_sources_place(&x->along, a, plan, &x->along_limits, heads, false);
+    rpi_sources_place(&x->calls.along, a, plan, &x->calls.along_limits, heads, false);
     rpi_rope_tables_place(&c->rope, a, plan, &x->limits);
     inputs->rope = arrays->rope = c->rope;
     c->scratch = rpi_arena_take(a, x->f.threads, c->scratch_step, 1);
+}
+
+void rpi_tangents_begin(rpi_tangent_calls *x, rpi_call *c, const rpi_tangents *given)
+{
+    const rp_plan *plan = c->plan;
+    x->inputs = x->arrays = *c->args;
+    x->inputs.q = given->q;
+    x->inputs.k = given->k;
+    x->inputs.v = given->v;
+    x->given = given;
+    x->one = *given;
+    x->arrays.along = &x->one;
+    rpi_limits_of(&x->along_limits, &x->arrays, NULL);
+    rpi_sources_describe(&x->along, plan, &x->along_limits);
+    remove_constant(&x->along, &x->arrays);
+    x->jvp = (rpi_jvp){.given = given, .tangents = &x->one, .inputs = *c, .arrays = *c};
+    x->jvp.scores =
+        given->q.data || given->k.data || x->along.n || (plan->sink >= 0 && has_tangents(given, plan->sink));
+    x->jvp.inputs.args = &x->inputs;
+    x->jvp.inputs.n_sources = 0;
+    x->jvp.arrays.args = &x->arrays;
+    x->jvp.arrays.limits = &x->along_limits;
+    x->jvp.arrays.source = x->along.source;
+    x->jvp.arrays.n_sources = x->along.n;
+    c->jvp = &x->jvp;
+}
+
+int64_t rpi_tangent_entries(const rpi_tangent_calls *x)
+{
+    const rp_desc *d = &x->arrays.desc;
+    bool samples = false;
+    for (int32_t n = 0; n < d->n_terms; n++)
+        for (int m = 0; m < RP_MAX_ARRAYS; m++)
+            samples |= x->given->term[n][m].per_sample;
+    return samples ? 1 : d->batch;
+}
+
+void rpi_tangents_fill(rpi_tangent_calls *x, int64_t b, rp_pool *pool)
+{
+    for (int32_t n = 0; n < x->arrays.desc.n_terms; n++)
+        for (int m = 0; m < RP_MAX_ARRAYS; m++)
+            x->one.term[n][m] = rpi_sample(&x->given->term[n][m], b);
+    rpi_sources_fill(&x->along, &x->arrays, &x->along_limits, pool);
 }
 
 /* Describe the calls, without memory addresses, and add up the size of their memory. */
@@ -82,31 +122,12 @@ static void begin(tangents *x, const rpi_args *args, const rpi_tangents *given, 
     const rp_plan *plan = args->plan;
     rpi_call *c = &x->f.call;
     x->f.threads = threads;
-    x->given = *given;
-    x->inputs = x->arrays = *args;
-    x->inputs.q = given->q;
-    x->inputs.k = given->k;
-    x->inputs.v = given->v;
-    x->arrays.along = &x->given;
     rpi_limits_of(&x->limits, args, NULL);
-    rpi_limits_of(&x->along_limits, &x->arrays, NULL);
     x->limits.decode_queries = 0;
     rpi_call_begin(c, &x->f.sources, plan, &x->limits, args);
     c->starts = false;
-    rpi_sources_describe(&x->along, plan, &x->along_limits);
-    remove_constant(&x->along, &x->arrays);
-    x->jvp.tangents = &x->given;
-    x->jvp.plain = plain;
-    x->jvp.scores =
-        given->q.data || given->k.data || x->along.n || (plan->sink >= 0 && has_tangents(given, plan->sink));
-    x->jvp.inputs = x->jvp.arrays = *c;
-    x->jvp.inputs.args = &x->inputs;
-    x->jvp.inputs.n_sources = 0;
-    x->jvp.arrays.args = &x->arrays;
-    x->jvp.arrays.limits = &x->along_limits;
-    x->jvp.arrays.source = x->along.source;
-    x->jvp.arrays.n_sources = x->along.n;
-    c->jvp = &x->jvp;
+    rpi_tangents_begin(&x->calls, c, given);
+    x->calls.jvp.plain = plain;
     rpi_forward_split(&x->f);
     c->scratch_step = plan->ops->jvp_size(c);
     place(x);
@@ -160,20 +181,13 @@ static void run_heads(tangents *x, int64_t kv0, int64_t kv1, rp_pool *pool)
 }
 
 /* Compute all heads or, if some array has a tangent for each batch entry, one entry after the other. */
-static void run(tangents *x, const rpi_tangents *given, rp_pool *pool)
+static void run(tangents *x, rp_pool *pool)
 {
     const rp_desc *d = &x->f.call.args->desc;
-    bool samples = false;
-    for (int32_t n = 0; n < d->n_terms; n++)
-        for (int m = 0; m < RP_MAX_ARRAYS; m++)
-            samples |= given->term[n][m].per_sample;
-    const int64_t entries = samples ? 1 : d->batch;
+    const int64_t entries = rpi_tangent_entries(&x->calls);
     rpi_call_fill(&x->f.call, &x->f.sources, pool);
     for (int64_t b = 0; b < d->batch; b += entries) {
-        for (int32_t n = 0; n < d->n_terms; n++)
-            for (int m = 0; m < RP_MAX_ARRAYS; m++)
-                x->given.term[n][m] = rpi_sample(&given->term[n][m], b);
-        rpi_sources_fill(&x->along, &x->arrays, &x->along_limits, pool);
+        rpi_tangents_fill(&x->calls, b, pool);
         run_heads(x, b * d->kv_heads, (b + entries) * d->kv_heads, pool);
     }
 }
@@ -191,7 +205,7 @@ rp_status rpi_fast_jvp(const rpi_args *args, const rpi_tangents *given, rp_pool 
     rp_status status = rpi_arena_alloc(&x->f.memory, false, "the call");
     if (status == RP_OK) {
         place(x);
-        run(x, given, pool);
+        run(x, pool);
         status = rpi_progress_status(progress);
     }
     rpi_arena_free(&x->f.memory);

@@ -39,10 +39,17 @@ typedef struct backward_scratch {
         *inside,  /* [BACKWARD_KEYS] sum for each key t over the pairs of the other rows with j < t <= p_i */
         *rows_to; /* [Lk] sum over the task's keys and all rows with the same p_i, stored at p_i */
     uint8_t *large_k, *large_v, *large_dout, *large_rows;
-    real *norms;                /* the largest key norm of each panel, for skipping tiles */
-    products_backward products; /* scratch of the backend */
-    rpi_sums *private_sums;     /* [RP_MAX_TERMS] gradients of the terms that are computed pair by pair */
+    real *norms;                   /* the largest key norm of each panel, for skipping tiles */
+    products_backward products;    /* scratch of the backend */
+    rpi_sums *private_sums;        /* [RP_MAX_TERMS] gradients of the terms that are computed pair by pair */
+    struct second_scratch *second; /* second derivatives only; else NULL */
 } backward_scratch;
+
+/* The scratch of a task with second derivatives, in addition (second_tile.h). */
+typedef struct second_scratch {
+    backward_scratch inputs; /* of the call with the tangents of q, k and v; shares the sums of the task */
+    block arrays;            /* the queries, with the tangents of the biases; shares inputs.k.s */
+} second_scratch;
 
 /* Return true if the source finds its vectors by an index, not by the offset. */
 static bool gathers(const rpi_source *s)
@@ -105,9 +112,9 @@ static void backward_layout(const rpi_call *c, backward_scratch *w, rpi_arena *a
     w->dp = take_reals(a, BLOCK_ROWS, ROW_STEP);
     w->dq = take_reals(a, BLOCK_ROWS, wide_k);
     if (d->softcap > 0)
-        w->k.slope = take_reals(a, BLOCK_ROWS, ROW_STEP);
+        w->k.bent = take_reals(a, BLOCK_ROWS, ROW_STEP);
     if (d->softcap_after > 0)
-        w->k.slope_after = take_reals(a, BLOCK_ROWS, ROW_STEP);
+        w->k.bent_after = take_reals(a, BLOCK_ROWS, ROW_STEP);
     for (int32_t n = 0; n < c->n_sources; n++) {
         const rpi_source *s = &c->source[n];
         const rpi_vectors *v = rpi_vectors_of(s);
@@ -147,10 +154,28 @@ static void backward_layout(const rpi_call *c, backward_scratch *w, rpi_arena *a
     w->large_dout = rpi_arena_take(a, BLOCK_ROWS, 1, 1);
 }
 
+/* Lay out the scratch of a task and, for second derivatives, the scratch of its tangents. */
+static void task_layout(const rpi_call *c, backward_scratch *w, second_scratch *second, rpi_arena *a)
+{
+    const rp_desc *d = &c->plan->desc;
+    backward_layout(c, w, a);
+    if (!c->jvp)
+        return;
+    w->second = second;
+    backward_layout(&c->jvp->inputs, &second->inputs, a);
+    block_layout(&c->jvp->arrays, &second->arrays, a);
+    second->arrays.s = second->inputs.k.s;
+    if (d->softcap > 0)
+        second->inputs.k.slope_tangent = take_reals(a, BLOCK_ROWS, ROW_STEP);
+    if (d->softcap_after > 0)
+        second->inputs.k.slope_after_tangent = take_reals(a, BLOCK_ROWS, ROW_STEP);
+}
+
 static int64_t backward_size(const rpi_call *c)
 {
     backward_scratch w;
+    second_scratch second;
     rpi_arena a = {0};
-    backward_layout(c, &w, &a);
+    task_layout(c, &w, &second, &a);
     return rpi_arena_size(&a);
 }

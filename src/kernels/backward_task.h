@@ -21,7 +21,7 @@
  * derivatives in the definitions of the schemes.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
-#include "backward_tile.h" /* lets an editor parse this file on its own */
+#include "second_tile.h" /* lets an editor parse this file on its own */
 #endif
 
 /* Add the task's contribution to the sums `between`. For one of the task's keys t, add sums from `past` and `inside`.
@@ -254,7 +254,7 @@ static inline void head_blocks(backward_scratch *w, int64_t head, int64_t j0, in
         tile t;
         const bool some = open_block(w, row0, j0, keys, &t);
         if (some)
-            tile_backward(w, &t, head);
+            (c->jvp ? tile_second : tile_backward)(w, &t, head);
         else
             pass_empty_tickets(w, j0, block_n, key_block);
         if (bw->any_pairs) {
@@ -301,16 +301,19 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
                   padded = rpi_round_up(keys, COLUMN_STEP);
     rpi_backward *bw = c->backward;
     backward_scratch w;
+    second_scratch second;
     block *k = &w.k;
     amx_begin();
     rpi_arena a = scratch_of(c, worker);
-    backward_layout(c, &w, &a);
+    task_layout(c, &w, &second, &a);
     w.private_sums = bw->private_sums ? bw->private_sums[worker].term : NULL;
     k->c = c;
     k->b = b;
     k->kv = kv;
     memset(w.large_k, 0, BACKWARD_KEYS / NR + 1);
     products_begin(&w, g, j0, padded);
+    if (c->jvp)
+        begin_tangents(&w, g, j0, padded);
     if (c->skips)
         find_key_norms(&w, g, j0, keys);
     for (int64_t n = 0; n < per_kv; n++) {
@@ -321,6 +324,7 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
         }
         begin_head(&w, j0);
         begin_key_sums(&w, j0, keys);
+        second.inputs.head = w.head;
         head_blocks(&w, kv * per_kv + n, j0, keys, key_block);
         products_end(&w, keys);
         if (!c->grads->dkv_out.data) /* the call over the last rows uses the sums of all rows */

@@ -64,13 +64,13 @@ static void row_gradient(backward_scratch *w, const tile *t, int64_t r, const do
     memset(dp + to, 0, reals(end - to, 1));
 }
 
-/* Multiply ds by the slope of a softcap. */
-static void multiply_ds(backward_scratch *w, const tile *t, const real *slope)
+/* Multiply ds by the slope of a softcap, 1 - tanh^2. */
+static void multiply_ds(backward_scratch *w, const tile *t, const real *bent)
 {
     for (int64_t r = 0; r < w->k.rows; r++)
         for (int64_t j = t->from[r / MR]; j < t->to[r / MR]; j += VL) {
-            const vf ds = vf_load(w->dp + r * ROW_STEP + j), zero = vf_set1(0);
-            const vf x = ds * vf_load(slope + r * ROW_STEP + j);
+            const vf ds = vf_load(w->dp + r * ROW_STEP + j), y = vf_load(bent + r * ROW_STEP + j), zero = vf_set1(0);
+            const vf x = ds * (vf_set1(1) - y * y);
             vf_store(w->dp + r * ROW_STEP + j, vf_below(vf_abs(ds), vf_set1(REAL_TINY), zero, x));
         }
 }
@@ -101,16 +101,16 @@ static void tile_backward(backward_scratch *w, tile *t, int64_t head)
         value_products(w, t, products);
     dp_products(w, t, c->value_vectors ? products : NULL);
     for (int64_t r = 0; r < k->groups * MR; r++)
-        row_gradient(w, t, r, stats + 3 * rpi_min(r, k->rows - 1));
+        row_gradient(w, t, r, stats + RPI_ROW_STATS * rpi_min(r, k->rows - 1));
     if (makes_dv(c))
         dv_products(w, t);
     if (c->value_vectors && term_wanted(c, c->value_vectors))
         vectors_gradient(w, t, c->n_sources - 1, k->s, w->dout, false, true);
     if (d->softcap_after > 0)
-        multiply_ds(w, t, k->slope_after);
+        multiply_ds(w, t, k->bent_after);
     if (d->softcap > 0) {
         terms_gradient(w, t, false, head);
-        multiply_ds(w, t, k->slope);
+        multiply_ds(w, t, k->bent);
     }
     terms_gradient(w, t, true, head);
     if (makes_dk(c))
@@ -126,5 +126,5 @@ static void tile_sums(backward_scratch *w, tile *t)
     const double *stats = rpi_row_stats(k->c, k->b * k->c->args->desc.heads + k->h, k->row0);
     backward_scores(w, t);
     for (int64_t r = 0; r < k->rows; r++)
-        sum_weighted(w, t, r, stats + 3 * r);
+        sum_weighted(w, t, r, stats + RPI_ROW_STATS * r);
 }

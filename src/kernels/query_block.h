@@ -28,12 +28,15 @@ typedef struct block {
         *plain_q;   /* [BLOCK_ROWS][Dk padded] queries, scaled but not rotated, for products with vectors */
     real *s;        /* [BLOCK_ROWS][ROW_STEP] scores of the tile, later its weights */
     real *tile_max; /* [BLOCK_ROWS][VL] lane maxima: the largest lane is the row's largest score in the tile */
-    real *slope, *slope_after; /* [BLOCK_ROWS][ROW_STEP] derivatives of the two softcaps; NULL if not needed */
-    real *sum_in, *sum_out;    /* [BLOCK_ROWS][ROW_STEP] sums of several biases inside and outside the softcap */
-    real *o;                   /* [BLOCK_ROWS][pad_v] */
-    real *running_max,         /* [BLOCK_ROWS] the largest score of the tiles so far */
-        *sum;                  /* [BLOCK_ROWS] the sum of exp(score - running_max) over the tiles so far */
-    real *norm;                /* [BLOCK_ROWS] norms of the scaled queries, for skipping tiles */
+    /* [BLOCK_ROWS][ROW_STEP] tanh(x / c) of the arguments x of the two softcaps, for their derivatives; NULL if not
+     * needed */
+    real *bent, *bent_after;
+    real *slope_tangent, *slope_after_tangent; /* tangents of 1 - tanh^2; for second derivatives only */
+    real *sum_in, *sum_out; /* [BLOCK_ROWS][ROW_STEP] sums of several biases inside and outside the softcap */
+    real *o;                /* [BLOCK_ROWS][pad_v] */
+    real *running_max,      /* [BLOCK_ROWS] the largest score of the tiles so far */
+        *sum;               /* [BLOCK_ROWS] the sum of exp(score - running_max) over the tiles so far */
+    real *norm;             /* [BLOCK_ROWS] norms of the scaled queries, for skipping tiles */
     /* backward pass: the bounds of the block (rpi_backward.bounds), used instead of bounds of each row */
     const double *bounds;
     const real *key_norms; /* the largest key norm of each panel; the first panel starts at key norms_from */

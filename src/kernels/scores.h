@@ -20,15 +20,16 @@ static void mask_outside(real *s, int64_t from, int64_t to, int64_t lo, int64_t 
 }
 
 /* Apply a softcap to columns [from, to) of a row, and then add the biases `added`. The scores already contain the
- * biases `masks`. Either may be NULL. If a pair has a bias of -infinity in either, its score becomes -infinity. */
-static void cap_row(real *s, real *slope, double c, const real *added, const real *masks, int64_t from, int64_t to)
+ * biases `masks`. Either may be NULL. If a pair has a bias of -infinity in either, its score becomes -infinity. Store
+ * the tanh in `kept`, unless it is NULL. */
+static void cap_row(real *s, real *kept, double c, const real *added, const real *masks, int64_t from, int64_t to)
 {
     const vf cap = vf_set1((real)c), inverse = vf_set1((real)(1.0 / c)), lowest = vf_set1(-REAL_MAX);
     for (int64_t j = from; j < to; j += VL) {
         const vf bent = vf_tanh(vf_load(s + j) * inverse);
         vf x = bent * cap;
-        if (slope)
-            vf_store(slope + j, vf_set1(1) - bent * bent);
+        if (kept)
+            vf_store(kept + j, bent);
         if (added) {
             const vf y = vf_load(added + j);
             x = vf_below(y, lowest, y, x + y);
@@ -49,10 +50,10 @@ static void finish_scores(block *k, const tile *t, const real *const *in, const 
     real *s = k->s + r * ROW_STEP;
     uint8_t *keep = k->keep + r * TILE_KEYS;
     if (d->softcap > 0)
-        cap_row(s, k->slope ? k->slope + r * ROW_STEP : NULL, d->softcap, out ? out[r] : NULL, NULL, from, to);
+        cap_row(s, k->bent ? k->bent + r * ROW_STEP : NULL, d->softcap, out ? out[r] : NULL, NULL, from, to);
     if (d->softcap_after > 0) { /* without the other softcap, all biases are in `in` */
         const real *const *biases = d->softcap > 0 ? out : in;
-        cap_row(s, k->slope_after ? k->slope_after + r * ROW_STEP : NULL, d->softcap_after, NULL,
+        cap_row(s, k->bent_after ? k->bent_after + r * ROW_STEP : NULL, d->softcap_after, NULL,
                 biases ? biases[r] : NULL, from, to);
     }
     if (!t->edge)

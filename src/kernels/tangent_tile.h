@@ -37,9 +37,9 @@ static void tangent_layout(const rpi_call *c, tangent_block *w, rpi_arena *a)
 {
     block_layout(c, &w->k, a);
     if (c->plan->desc.softcap > 0)
-        w->k.slope = take_reals(a, BLOCK_ROWS, ROW_STEP);
+        w->k.bent = take_reals(a, BLOCK_ROWS, ROW_STEP);
     if (c->plan->desc.softcap_after > 0)
-        w->k.slope_after = take_reals(a, BLOCK_ROWS, ROW_STEP);
+        w->k.bent_after = take_reals(a, BLOCK_ROWS, ROW_STEP);
     block_layout(&c->jvp->inputs, &w->inputs, a);
     block_layout(&c->jvp->arrays, &w->arrays, a);
     w->k.c = c;
@@ -48,39 +48,51 @@ static void tangent_layout(const rpi_call *c, tangent_block *w, rpi_arena *a)
     w->arrays.s = w->inputs.s;
 }
 
-/* Load what the tangents of the block's scores need, after start_block(&w->k). */
-static void open_tangents(tangent_block *w)
+/* Let the blocks x with the tangents of the queries, and y with the queries, follow block k to its rows. Load them. */
+static void open_tangents(const block *k, block *x, block *y)
 {
-    share_rows(&w->inputs, &w->k);
-    share_rows(&w->arrays, &w->k);
-    if (w->inputs.c->args->q.data)
-        load_queries(&w->inputs);
-    load_queries(&w->arrays);
+    share_rows(x, k);
+    share_rows(y, k);
+    if (x->c->args->q.data)
+        load_queries(x);
+    load_queries(y);
 }
 
-/* Multiply the tangents of row r by the slopes of the softcaps, and add those of the biases after the first one. */
-static void bend_tangents(const block *k, const tile *t, const real *out, int64_t r, real *x)
+/* Return the slope of a softcap, 1 - tanh^2, times the tangent x of its argument. Store the tangent of the slope,
+ * unless `slope_tangent` is NULL. */
+static inline vf cap_tangent(vf x, const real *bent, double cap, real *slope_tangent)
 {
+    const vf y = vf_load(bent), z = (vf_set1(1) - y * y) * x;
+    if (slope_tangent)
+        vf_store(slope_tangent, vf_set1((real)(-2 / cap)) * y * z);
+    return z;
+}
+
+/* Take the tangents of row r in x->s through the softcaps, and add those of the biases after the first one. */
+static void bend_tangents(const block *k, block *x, const tile *t, const real *out, int64_t r)
+{
+    const rp_desc *d = &k->c->args->desc;
     for (int64_t j = t->from[r / MR]; j < t->to[r / MR]; j += VL) {
-        vf y = vf_load(x + j);
-        if (k->slope)
-            y = y * vf_load(k->slope + r * ROW_STEP + j);
+        const int64_t at = r * ROW_STEP + j;
+        vf y = vf_load(x->s + at);
+        if (d->softcap > 0)
+            y = cap_tangent(y, k->bent + at, d->softcap, x->slope_tangent ? x->slope_tangent + at : NULL);
         if (out)
             y = y + vf_load(out + j);
-        if (k->slope_after)
-            y = y * vf_load(k->slope_after + r * ROW_STEP + j);
-        vf_store(x + j, y);
+        if (d->softcap_after > 0)
+            y = cap_tangent(y, k->bent_after + at, d->softcap_after,
+                            x->slope_after_tangent ? x->slope_after_tangent + at : NULL);
+        vf_store(x->s + at, y);
     }
 }
 
-/* Compute in w->inputs.s the tangents of the tile's scores, after tile_scores(&w->k). Those of masked pairs are
- * undefined, and may be NaN. */
-static void tile_tangents(tangent_block *w, const tile *t)
+/* Compute in x->s the tangents of the tile's scores, after tile_scores(k). Those of masked pairs are undefined, and may
+ * be NaN. `keys` and `turned` are the packed keys of the tile and their tangents. */
+static void tile_tangents(const block *k, block *x, block *y, const tile *t, const void *keys, const void *turned)
 {
-    block *x = &w->inputs, *y = &w->arrays;
-    const int64_t rows = w->k.groups * MR;
+    const rp_desc *d = &k->c->args->desc;
+    const int64_t rows = k->groups * MR;
     const real *const *in, *const *out;
-    const void *keys = keys_at(w->k.c, w->k.kv, t->tile0), *turned = keys_at(x->c, x->kv, t->tile0);
     bool first = true;
     y->tile_keys = keys;
     biases_of(y, t, &in, &out);
@@ -100,7 +112,7 @@ static void tile_tangents(tangent_block *w, const tile *t)
             memcpy(x->s + r * ROW_STEP + from, in[r] + from, reals(n, 1));
         else if (first)
             memset(x->s + r * ROW_STEP + from, 0, reals(n, 1));
-        if (out || w->k.slope || w->k.slope_after)
-            bend_tangents(&w->k, t, out ? out[r] : NULL, r, x->s + r * ROW_STEP);
+        if (out || d->softcap > 0 || d->softcap_after > 0)
+            bend_tangents(k, x, t, out ? out[r] : NULL, r);
     }
 }

@@ -97,7 +97,7 @@ static void tile_jvp(tangent_block *w, const tile *t)
         vf_store(all_ones + r0, vf_set1(1));
     }
     if (jvp->scores)
-        tile_tangents(w, t);
+        tile_tangents(k, &w->inputs, &w->arrays, t, keys_at(c, k->kv, t->tile0), keys_at(inputs, k->kv, t->tile0));
     for (int64_t r0 = 0; r0 < k->groups * MR; r0 += VL)
         if (jvp->scores)
             weigh_tangents(k, t, r0, w->inputs.s, w->inputs.sum);
@@ -110,10 +110,10 @@ static void tile_jvp(tangent_block *w, const tile *t)
     }
     if (!jvp->tangents->out.data)
         return;
-    if (jvp->scores) {
+    if (jvp->scores || c->args->row_max.data)
         tile_values(k, t, k->s, k->values, first, c->packed_k, alpha, k->o, 0);
+    if (jvp->scores)
         tile_values(k, t, w->inputs.s, k->values, first, c->packed_k, alpha, w->inputs.o, 0);
-    }
     if (inputs->args->v.data)
         tile_values(k, t, k->s, w->inputs.values, first, c->packed_k, jvp->scores ? all_ones : alpha, w->inputs.o, 0);
     if (t->large_v)
@@ -151,6 +151,8 @@ static void write_tangents(tangent_block *w)
         if (!(mean - mean == 0))
             plain[r] |= RPI_PLAIN_OUT | RPI_PLAIN_LSE;
     }
+    if (c->args->row_max.data) /* second derivatives also need out and lse */
+        write_rows(k);
 }
 
 static int64_t jvp_size(const rpi_call *c)
@@ -182,7 +184,7 @@ static void jvp_rows(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int6
         tile t;
         int64_t first, past;
         start_block(k, row1, sink, &first, &past);
-        open_tangents(&w);
+        open_tangents(k, &w.inputs, &w.arrays);
         start_sums(k);
         memset(w.inputs.o, 0, reals(k->groups * MR, c->pad_v));
         for (int64_t r = 0; r < rpi_round_up(k->groups * MR, VL); r++)

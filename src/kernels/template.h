@@ -160,6 +160,13 @@
 
 #include "backward_tile.h"
 
+#if RPI_AMX
+#define begin_tangents products_begin /* placeholders: this backend computes no second derivatives */
+#define tile_second    tile_backward
+#else
+#include "second_tile.h"
+#endif
+
 #include "backward_task.h"
 
 #include "peak_rate.h"

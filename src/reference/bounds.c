@@ -207,6 +207,14 @@ double rpi_bound_row(rpi_row *plain, rpi_row *absolute, double *bound)
     return known ? weight_error(&s, &sum_low, &sum_high, d->len_k, exp(s.sink - plain->lse), rounding) : INFINITY;
 }
 
+double rpi_recomputed_weight_error(const rpi_row *r, double score, double eta, double w, double off)
+{
+    const rp_desc *d = &r->args->desc;
+    const double smallest = d->dtype == RP_F64 ? 709 : 88, argument = fmin(fabs(score - r->lse) + 2 * eta, smallest),
+                 lse = fmin(fabs(r->lse), rpi_lse_limit(d)), sum = log1p((double)d->len_k);
+    return off + (w + off) * expm1(2.02 * rpi_unit(d) * (argument + lse + sum + 2)) + 0x1p-126;
+}
+
 rp_status rpi_ref_error_bound(const rp_plan *plan, const rpi_args *args, const rpi_view *bound)
 {
     const rp_desc *d = &args->desc;

@@ -3,7 +3,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_BOUNDS_H
 #define RELPOS_BOUNDS_H
-#include "row.h"
+#include "tangents.h"
 #include <float.h>
 #include <math.h>
 
@@ -56,6 +56,46 @@ int64_t rpi_widest_product(const rp_plan *plan);
 /* Return the number of roundings of a score, and of a sum over the keys of a row. */
 double rpi_score_roundings(const rp_plan *plan);
 double rpi_sum_roundings(const rp_plan *plan, const rp_desc *d);
+/* Return the magnitude below which kernels treat operands and results as 0. */
+static inline double rpi_tiny(const rp_desc *d)
+{
+    return d->dtype == RP_F64 ? DBL_MIN : FLT_MIN;
+}
+
+/* Return a bound on the part of an operand that a kernel may drop: all of it if it is below `least`, and the last
+ * components on AMX tiles. */
+static inline double rpi_dropped_part(double x, double least)
+{
+    const double size = fabs(x);
+    return size >= least * 0x1p26 ? 0 : size < 2 * least ? size : 2 * least;
+}
+
+/* Return a bound on the error of adding a times x to a sum. a is off by up to `error`, and tiny operands and products
+ * may be treated as 0. */
+static inline double rpi_rounded_product(const rp_desc *d, double a, double error, double x)
+{
+    const double least = rpi_tiny(d);
+    return error * fabs(x) + (a + error) * rpi_dropped_part(x, least) + rpi_dropped_part(a, least) * fabs(x) + least;
+}
+
+/* Return the size up to which summands cannot make a sum over keys or rows overflow. */
+static inline double rpi_summand_limit(const rp_desc *d)
+{
+    return rpi_max_sum(d) / (2 * (double)(d->heads / d->kv_heads * d->len_q + d->len_k));
+}
+
+/* Return rpi_rounded_product, or infinity if a sum of such products over keys and rows may overflow. */
+static inline double rpi_product_error(const rp_desc *d, double largest, double a, double error, double x)
+{
+    return (a + error) * fabs(x) <= largest ? rpi_rounded_product(d, a, error, x) : INFINITY;
+}
+
+/* Return a bound on the error of the slope of a softcap whose argument is off by up to eta. */
+static inline double rpi_slope_error(double cap, double slope, double eta, double u)
+{
+    return cap > 0 ? fmin(fabs(slope) * expm1(2 * eta / cap), 1) + 16 * u : 0;
+}
+
 /* Return |v| + |vector| for channel x of value j and its vector, times the factor of dropout. */
 double rpi_value_size(const rpi_row *r, int64_t j, int64_t x);
 /* Compute the sizes of the scores of a row whose scores are known. A pair that is masked by a product of -infinity
@@ -65,5 +105,15 @@ void rpi_score_sizes(rpi_row *plain, rpi_row *absolute);
  * scores. This function replaces them by bounds on the errors of the scores (absolute->score) and stores bounds on the
  * errors of the weights (absolute->weight). Return a bound on the error of the sink's weight. */
 double rpi_bound_row(rpi_row *plain, rpi_row *absolute, double *bound);
+/* Return a bound on the error of a weight w of the backward pass, given the error `off` of the forward pass. The weight
+ * is recomputed from the score and lse, each of which is off by up to eta. If lse is given and rpi_lse_limit allows it,
+ * it is one rounded number; else it is the largest score and the logarithm of a sum. The argument of exp is limited to
+ * the range in which exp does not return 0. */
+double rpi_recomputed_weight_error(const rpi_row *r, double score, double eta, double w, double off);
+/* Compute the bounds of rp_tangent_bound for one row: of channel c of the tangent of out in out[c] (if of_out), and
+ * return that of the tangent of lse. `absolute` has the sizes of the scores and of their tangents (rpi_score_sizes,
+ * rpi_tangent_sizes). They are replaced by bounds as in rpi_bound_row, which also computes t->row.out; inside, biased
+ * and score become bounds on the errors of these tangents, and sink one on the error of the sink's weight. */
+double rpi_tangent_bound_row(rpi_tangent_row *t, rpi_tangent_row *absolute, bool of_out, double *out);
 
 #endif

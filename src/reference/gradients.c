@@ -26,33 +26,9 @@ static double sized(const kv_gradients *s, double x)
     return s->bound ? fabs(x) : x;
 }
 
-/* Return the magnitude below which kernels treat operands and results as 0. */
-static double tiny(const rp_desc *d)
+static double contribution_error(const kv_gradients *s, double a, double error, double x)
 {
-    return d->dtype == RP_F64 ? DBL_MIN : FLT_MIN;
-}
-
-/* Return a bound on the part of an operand that a kernel may drop: all of it if it is below `least`, and the last
- * components on AMX tiles. */
-static double dropped_part(double x, double least)
-{
-    const double size = fabs(x);
-    return size >= least * 0x1p26 ? 0 : size < 2 * least ? size : 2 * least;
-}
-
-/* Return a bound on the error of adding a times x to a sum. a is off by up to `error`, and tiny operands and products
- * may be treated as 0. */
-static double rounded_product(const rp_desc *d, double a, double error, double x)
-{
-    const double least = tiny(d);
-    return error * fabs(x) + (a + error) * dropped_part(x, least) + dropped_part(a, least) * fabs(x) + least;
-}
-
-/* Return rounded_product, or infinity if a sum of such products over keys and rows may overflow. */
-static double product_error(const kv_gradients *s, double a, double error, double x)
-{
-    const rp_desc *d = &s->row.args->desc;
-    return (a + error) * fabs(x) <= s->largest ? rounded_product(d, a, error, x) : INFINITY;
+    return rpi_product_error(&s->row.args->desc, s->largest, a, error, x);
 }
 
 /* Add g times the derivatives of a term of form VEC with respect to queries, keys and vectors. */
@@ -75,8 +51,8 @@ static void spread_vectors(kv_gradients *s, int32_t term, int64_t j, double g, d
                                                  : p.q[c],
                          v = product->vec(&p, e, c);
             if (product->vec_grad)
-                product->vec_grad(&p, e, c, s->bound ? product_error(s, size, g, x) : g * x, to);
-            const double of_row = s->bound ? product_error(s, size, g, v) : g * v;
+                product->vec_grad(&p, e, c, s->bound ? contribution_error(s, size, g, x) : g * x, to);
+            const double of_row = s->bound ? contribution_error(s, size, g, v) : g * v;
             if (product->query)
                 product->query_grad(&p, c, of_row, to);
             else
@@ -90,19 +66,13 @@ static void spread_vectors(kv_gradients *s, int32_t term, int64_t j, double g, d
 static double value_contribution(const kv_gradients *s, int64_t j, int64_t c)
 {
     const double weight = s->row.weight[j] * (s->bound ? rpi_row_dropout(&s->row, j) : 1);
-    return s->bound ? product_error(s, weight, s->dw[j], s->size.out[c]) : s->dw[j] * s->size.out[c];
+    return s->bound ? contribution_error(s, weight, s->dw[j], s->size.out[c]) : s->dw[j] * s->size.out[c];
 }
 
 /* Return a bound on the error of ds times the slope of a softcap, from the errors of both and the size of ds. */
 static double under_softcap(double error, double size, double slope, double slope_error)
 {
     return error * (fabs(slope) + slope_error) + size * slope_error;
-}
-
-/* Return a bound on the error of the slope of a softcap whose argument is off by up to eta. */
-static double slope_error(double cap, double slope, double eta, double u)
-{
-    return cap > 0 ? fmin(fabs(slope) * expm1(2 * eta / cap), 1) + 16 * u : 0;
 }
 
 /* Add one row's contributions to all gradients, from its ds and dw. */
@@ -128,8 +98,8 @@ static void spread(kv_gradients *s)
             if (s->bound) {
                 const double stored = (size_inside + inside) * k * scale; /* sums are scaled when they are stored */
                 s->in.dq_rotated[c] +=
-                    stored <= s->largest ? scale * product_error(s, size_inside, inside, k) : INFINITY;
-                s->in.dk_rotated[j * D + c] += product_error(s, size_inside, inside, q * scale);
+                    stored <= s->largest ? scale * contribution_error(s, size_inside, inside, k) : INFINITY;
+                s->in.dk_rotated[j * D + c] += contribution_error(s, size_inside, inside, q * scale);
             } else {
                 s->in.dq_rotated[c] += inside * d->scale * k;
                 s->in.dk_rotated[j * D + c] += inside * d->scale * q;
@@ -174,7 +144,7 @@ static double weight_gradient(const kv_gradients *s, const rpi_view *dout, int64
                      o = plain * factor;
         sum += o * (v + a);
         *size += fabs(o) * (fabs(v) + fabs(a));
-        *loss += factor * (rounded_product(d, fabs(v), 0, plain) + rounded_product(d, fabs(a), 0, plain));
+        *loss += factor * (rpi_rounded_product(d, fabs(v), 0, plain) + rpi_rounded_product(d, fabs(a), 0, plain));
     }
     return sum;
 }
@@ -204,18 +174,6 @@ static double stored_most(const rp_desc *d)
     return d->dtype == RP_F16 ? 65504 : rpi_max_sum(d);
 }
 
-/* Return a bound on the error of a weight w of the backward pass, given the error `off` of the forward pass. The weight
- * is recomputed from the score and lse, each of which is off by up to eta. If lse is given and rpi_lse_limit allows it,
- * it is one rounded number; else it is the largest score and the logarithm of a sum. The argument of exp is limited to
- * the range in which exp does not return 0. */
-static double recomputed_weight_error(const rpi_row *r, double score, double eta, double w, double off)
-{
-    const rp_desc *d = &r->args->desc;
-    const double smallest = d->dtype == RP_F64 ? 709 : 88, argument = fmin(fabs(score - r->lse) + 2 * eta, smallest),
-                 lse = fmin(fabs(r->lse), rpi_lse_limit(d)), sum = log1p((double)d->len_k);
-    return off + (w + off) * expm1(2.02 * rpi_unit(d) * (argument + lse + sum + 2)) + 0x1p-126;
-}
-
 /* Return a bound on the error of given_gradient, and set *size as it does. The error comes from roundings, numbers
  * treated as 0, and the logarithm of the weight, whose score is off by up to eta. */
 static double given_error(const kv_gradients *s, const rpi_grads *g, int64_t j, double eta, double *size)
@@ -229,7 +187,7 @@ static double given_error(const kv_gradients *s, const rpi_grads *g, int64_t j, 
     const double of_entropy = g->dentropy.data ? fabs(rpi_at(&g->dentropy, r->b, r->h, r->i, 0)) : 0,
                  numbers = fabs(r->score[j] - r->lse) + 2 * eta + fabs(r->lse) + log1p((double)d->len_k) + 2,
                  log_error = 2 * eta + 2.02 * rpi_unit(d) * numbers;
-    return *size > rpi_max_sum(d) ? INFINITY : 8 * rpi_unit(d) * *size + of_entropy * log_error + 16 * tiny(d);
+    return *size > rpi_max_sum(d) ? INFINITY : 8 * rpi_unit(d) * *size + of_entropy * log_error + 16 * rpi_tiny(d);
 }
 
 /* Return a bound on the error of the sum of the weights times given_gradient. */
@@ -243,8 +201,8 @@ static double given_sum_error(const kv_gradients *s, const rpi_grads *g, double 
         if (!r->keep[j])
             continue;
         const double one = given_error(s, g, j, eta, &size), w = r->weight[j],
-                     off = recomputed_weight_error(r, r->score[j], eta, w, s->size.weight[j]);
-        error += off * size + (w + off) * (one + 1.01 * u * (512 + 16) * size) + tiny(&r->args->desc);
+                     off = rpi_recomputed_weight_error(r, r->score[j], eta, w, s->size.weight[j]);
+        error += off * size + (w + off) * (one + 1.01 * u * (512 + 16) * size) + rpi_tiny(&r->args->desc);
     }
     return error;
 }
@@ -307,7 +265,8 @@ static void row_backward(kv_gradients *s, const rpi_grads *g)
             double given;
             if (!r->keep[j])
                 continue;
-            const double w = r->weight[j], off = recomputed_weight_error(r, r->score[j], max_eta, w, weight_error[j]),
+            const double w = r->weight[j],
+                         off = rpi_recomputed_weight_error(r, r->score[j], max_eta, w, weight_error[j]),
                          away = fabs(s->ds[j] - mean),
                          dp_error = size[j] > rpi_max_sum(d)
                                         ? INFINITY
@@ -322,8 +281,8 @@ static void row_backward(kv_gradients *s, const rpi_grads *g)
             s->size_ds[j] = w * away;
             s->ds[j] = off * away + (w + off) * (dp_error + mean_error) +
                        (4 * u + n) * (w + off) * (away + dp_error + mean_error) + 0x1p-125;
-            s->slope_error[j] = slope_error(d->softcap, r->slope[j], eta[j], u);
-            s->slope_after_error[j] = slope_error(d->softcap_after, r->slope_after[j], eta[j], u);
+            s->slope_error[j] = rpi_slope_error(d->softcap, r->slope[j], eta[j], u);
+            s->slope_after_error[j] = rpi_slope_error(d->softcap_after, r->slope_after[j], eta[j], u);
             s->dw[j] = (off + n * (w + off)) * rpi_row_dropout(r, j);
         }
     } else {
@@ -337,8 +296,8 @@ static void row_backward(kv_gradients *s, const rpi_grads *g)
         const double w = rpi_row_sink_weight(r);
         to->absolute = s->bound;
         const double off = s->bound
-                               ? recomputed_weight_error(r, rpi_at(&r->args->term[r->plan->sink][0], r->h, 0, 0, 0),
-                                                         max_eta, w, sink_error)
+                               ? rpi_recomputed_weight_error(r, rpi_at(&r->args->term[r->plan->sink][0], r->h, 0, 0, 0),
+                                                             max_eta, w, sink_error)
                                : 0;
         rpi_add(to, 0, r->h, 0, 0, 0,
                 s->bound ? (w + off) * mean_error + off * fabs(mean) + 4 * u * (w + off) * fabs(mean) : -w * mean);
@@ -377,7 +336,7 @@ static rp_status kv_gradients_alloc(kv_gradients *s, const rp_plan *plan, const 
     memset(s, 0, sizeof *s);
     s->bound = bound;
     s->grads = grads;
-    s->largest = rpi_max_sum(d) / (2 * (double)(d->heads / d->kv_heads * d->len_q + d->len_k));
+    s->largest = rpi_summand_limit(d);
     lay_out(s, d);
     rp_status status = rpi_arena_alloc(&s->memory, false, "the backward pass of the reference path");
     if (status == RP_OK) {

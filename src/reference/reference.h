@@ -33,5 +33,8 @@ rp_status rpi_ref_error_bound(const rp_plan *plan, const rpi_args *args, const r
 rp_status rpi_ref_tangent_bound(const rp_plan *plan, const rpi_args *args, const rpi_tangents *bounds);
 /* Compute the sum of the biases of each pair of batch entry b: bias [H,Lq,Lk]. */
 void rpi_ref_bias(const rp_plan *plan, const rpi_args *args, int64_t b, const rpi_view *bias);
+/* Compute bounds on the errors of second derivatives: `results` has dout and dlse, and arrays for the bounds. */
+rp_status rpi_ref_hvp_bound(const rp_plan *plan, const rpi_args *args, const rpi_tangents *tangents,
+                            const rpi_grads *results);
 
 #endif

@@ -5,11 +5,6 @@
 #include "reference.h"
 #include "tangents.h"
 
-/* A row with its tangents; absolute->row has the bounds of rpi_bound_row, and the tangents of `absolute` are sizes. */
-typedef struct bounded {
-    rpi_tangent_row plain, absolute;
-} bounded;
-
 static double largest(const double *x, int64_t n)
 {
     double most = 0;
@@ -18,50 +13,43 @@ static double largest(const double *x, int64_t n)
     return most;
 }
 
-/* Return a bound on the error of the slope of a softcap whose argument is off by eta. */
-static double slope_error(double cap, double slope, double eta, double u)
+/* Replace the sizes in absolute->inside, biased and score by bounds on the errors of these tangents. */
+static void tangent_errors(const rpi_tangent_row *t, rpi_tangent_row *absolute)
 {
-    return cap > 0 ? fmin(slope * expm1(2 * eta / cap), 1) + 16 * u : 0;
-}
-
-/* Replace absolute->score by bounds on the errors of the tangents of the scores. */
-static void tangent_errors(bounded *w)
-{
-    const rpi_tangent_row *t = &w->plain;
     const rp_plan *plan = t->row.plan;
     const rp_desc *d = &t->row.args->desc;
     const int64_t D = d->dim_k;
-    const double u = rpi_unit(d), *eta = w->absolute.row.score, widest = (double)rpi_widest_product(plan),
+    const double u = rpi_unit(d), *eta = absolute->row.score, widest = (double)rpi_widest_product(plan),
                  scale = fmax(fabs(d->scale), 1),
-                 queries = scale * (largest(w->absolute.row.q, D) + largest(w->absolute.q, D));
+                 queries = scale * (largest(absolute->row.q, D) + largest(absolute->q, D));
     for (int64_t j = 0; j < d->len_k; j++) {
-        const double keys = largest(w->absolute.row.keys + j * D, D) + largest(w->absolute.keys + j * D, D);
+        const double keys = largest(absolute->row.keys + j * D, D) + largest(absolute->keys + j * D, D);
         const double flushed = 4 * widest * 0x1p-126 * (queries + keys + 1); /* numbers below 2^-126 may count as 0 */
         const double slope = t->row.slope[j], after = t->row.slope_after[j],
-                     off = slope_error(d->softcap, slope, eta[j], u),
-                     off_after = slope_error(d->softcap_after, after, eta[j], u);
+                     off = rpi_slope_error(d->softcap, slope, eta[j], u),
+                     off_after = rpi_slope_error(d->softcap_after, after, eta[j], u);
         /* both products of a tangent are sums of their own; the second starts from the first */
-        const double inside = 1.01 * u * 2 * rpi_score_roundings(plan) * w->absolute.inside[j] + flushed;
-        const double biased =
-            inside * (slope + off) + fabs(t->inside[j]) * off + 1.01 * u * (4 + 2 * d->n_terms) * w->absolute.biased[j];
-        w->absolute.score[j] =
-            biased * (after + off_after) + fabs(t->biased[j]) * off_after + 4 * u * w->absolute.score[j];
+        const double inside = 1.01 * u * 2 * rpi_score_roundings(plan) * absolute->inside[j] + flushed,
+                     biased = inside * (slope + off) + fabs(t->inside[j]) * off +
+                              1.01 * u * (4 + 2 * d->n_terms) * absolute->biased[j];
+        absolute->score[j] = biased * (after + off_after) + fabs(t->biased[j]) * off_after + 4 * u * absolute->score[j];
+        absolute->inside[j] = inside;
+        absolute->biased[j] = biased;
     }
 }
 
-/* Compute the bounds of a row: of channel c of the tangent of out in out[c]. Return that of the tangent of lse. */
-static double bound_row(bounded *w, bool of_out, double *out)
+double rpi_tangent_bound_row(rpi_tangent_row *t, rpi_tangent_row *absolute, bool of_out, double *out)
 {
-    rpi_tangent_row *t = &w->plain;
     rpi_row *r = &t->row;
     const rp_desc *d = &r->args->desc;
-    const double u = rpi_unit(d), *a = w->absolute.row.weight, *e = w->absolute.score,
+    const double u = rpi_unit(d), *a = absolute->row.weight, *e = absolute->score,
                  rounding = 1.01 * u * (rpi_sum_roundings(r->plan, d) + 8),
                  tiny = 2 * (double)d->len_k * 0x1p-126; /* weights and products below 2^-126 may count as 0 */
-    const double sink = rpi_bound_row(r, &w->absolute.row, r->out);
+    const double sink = rpi_bound_row(r, &absolute->row, r->out);
     const double sink_weight = r->lse == -INFINITY ? 0 : rpi_row_sink_weight(r);
     double lse = sink * fabs(t->sink) + 4 * u * (sink_weight + sink) * fabs(t->sink), most = fabs(t->sink);
-    tangent_errors(w);
+    tangent_errors(t, absolute);
+    absolute->sink = sink;
     for (int64_t j = 0; j < d->len_k; j++) {
         const double s = fabs(t->score[j]), p = r->weight[j] + a[j];
         if (!r->keep[j])
@@ -98,11 +86,11 @@ rp_status rpi_ref_tangent_bound(const rp_plan *plan, const rpi_args *args, const
 {
     const rp_desc *d = &args->desc;
     const rpi_view *out = &bounds->out, *lse = &bounds->lse;
-    bounded w = {0};
-    rp_status status = rpi_tangent_row_alloc(&w.plain, plan, args, bounds);
+    rpi_tangent_row t = {0}, absolute = {0};
+    rp_status status = rpi_tangent_row_alloc(&t, plan, args, bounds);
     if (status == RP_OK)
-        status = rpi_tangent_row_alloc(&w.absolute, plan, args, bounds);
-    w.absolute.row.absolute = true;
+        status = rpi_tangent_row_alloc(&absolute, plan, args, bounds);
+    absolute.row.absolute = true;
     rpi_arena memory = {0};
     rpi_arena_take(&memory, d->dim_v, 1, sizeof(double));
     if (status == RP_OK)
@@ -111,18 +99,18 @@ rp_status rpi_ref_tangent_bound(const rp_plan *plan, const rpi_args *args, const
     for (int64_t b = 0; status == RP_OK && b < d->batch; b++)
         for (int64_t h = 0; h < d->heads; h++)
             for (int64_t i = 0; i < d->len_q; i++) {
-                rpi_tangent_row_at(&w.plain, b, h, i);
-                rpi_row_at(&w.absolute.row, b, h, i);
-                rpi_score_sizes(&w.plain.row, &w.absolute.row);
-                rpi_tangent_sizes(&w.absolute, &w.plain);
-                const double of_lse = bound_row(&w, out->data != NULL, row);
+                rpi_tangent_row_at(&t, b, h, i);
+                rpi_row_at(&absolute.row, b, h, i);
+                rpi_score_sizes(&t.row, &absolute.row);
+                rpi_tangent_sizes(&absolute, &t);
+                const double of_lse = rpi_tangent_bound_row(&t, &absolute, out->data != NULL, row);
                 for (int64_t c = 0; out->data && c < d->dim_v; c++)
                     rpi_put(out->data, out->dtype, rpi_index(out, b, h, i, c), row[c]);
                 if (lse->data)
                     rpi_put(lse->data, lse->dtype, rpi_index(lse, b, h, i, 0), of_lse);
             }
     rpi_arena_free(&memory);
-    rpi_tangent_row_free(&w.plain);
-    rpi_tangent_row_free(&w.absolute);
+    rpi_tangent_row_free(&t);
+    rpi_tangent_row_free(&absolute);
     return status;
 }

@@ -253,6 +253,7 @@ static void inspection_is_refused(void **state)
     g.term[0][0] = array_in(&p, RP_F32, 2, table);
     refused(rp_gradient_bound(plan, &t, &g), RP_E_ARG, "it must be f64");
     rp_tangents x = rp_tangents_init();
+    refused(rp_hvp_bound(plan, &t, &x, &g), RP_E_ARG, "it must be f64");
     x.out = single;
     refused(rp_tangent_bound(plan, &t, &x), RP_E_ARG, "bound of the tangent of out: dtype is f32; it must be f64");
     x.out.data = NULL;

@@ -128,12 +128,14 @@ static void expect_each_too_large(const rp_desc *desc, rp_tensors *t, int wanted
         expect_too_large(rp_hvp(plan, t, &x, &g), "rp_hvp", isa);
         g.term[0][wanted] = rp_array_of(gradient_bound, RP_F64, t->term[0][wanted].ndim, t->term[0][wanted].shape);
         expect_too_large(rp_gradient_bound(plan, t, &g), "rp_gradient_bound", isa);
+        expect_too_large(rp_hvp_bound(plan, t, &x, &g), "rp_hvp_bound", isa);
     } else {
         g.dq = rp_array_of(gradient, RP_F32, 4, one);
         expect_too_large(rp_backward(plan, t, &g, NULL), "rp_backward", isa);
         expect_too_large(rp_hvp(plan, t, &x, &g), "rp_hvp", isa);
         g.dq = rp_array_of(gradient_bound, RP_F64, 4, one);
         expect_too_large(rp_gradient_bound(plan, t, &g), "rp_gradient_bound", isa);
+        expect_too_large(rp_hvp_bound(plan, t, &x, &g), "rp_hvp_bound", isa);
     }
     free(gradient);
     free(gradient_bound);

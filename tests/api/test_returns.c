@@ -121,6 +121,8 @@ static void each_reader_of_tensors(const rp_tensors *t, rp_status want)
     rp_tangents x = rp_tangents_init();
     x.out = bound;
     GETS(want, rp_tangent_bound(plan, t, &x));
+    x.out.data = NULL;
+    GETS(want, rp_hvp_bound(plan, t, &x, &g));
 }
 
 static void calls(void **state)
@@ -159,6 +161,8 @@ static void calls(void **state)
     rp_tangents x = rp_tangents_init();
     x.out = g.dq;
     GETS(RP_E_OVERLAP, rp_tangent_bound(plan, &t, &x));
+    x.out.data = NULL;
+    GETS(RP_E_OVERLAP, rp_hvp_bound(plan, &t, &x, &g));
     GETS_NOMEM(rp_attend_row(plan, &t, 0, 0, 0, &row), (void)0);
     GETS_NOMEM(rp_attend_parts(plan, &t, 0, 0, 0, part, &n_parts), (void)0);
     GETS_NOMEM(rp_bias(plan, &t, 0, &bias), (void)0);

@@ -73,9 +73,21 @@ static void fill(problem *p)
     }
 }
 
+/* Run rp_jvp and rp_hvp with tangents of q, k and v. */
+static rp_status run_derivatives(problem *p, const rp_plan *plan)
+{
+    rp_tangents x = rp_tangents_init();
+    x.q = p->t.q, x.k = p->t.k, x.v = p->t.v;
+    x.out = pattern(p, 4, p->t.out.shape);
+    p->t.out.data = p->t.lse.data = NULL;
+    const rp_status status = rp_jvp(plan, &p->t, &x);
+    x.out.data = NULL;
+    return status == RP_OK ? rp_hvp(plan, &p->t, &x, &p->g) : status;
+}
+
 /* Run the call in a child process, and return how much it adds to the peak memory. The child first touches the pages of
  * the tensors; it writes the result to a pipe. */
-static double measured(const char *text, int outputs, const char *isa)
+static double measured(const char *text, int outputs, const char *isa, bool derivatives)
 {
     int ends[2];
     double bytes = -1;
@@ -104,7 +116,7 @@ static double measured(const char *text, int outputs, const char *isa)
             fputs("5", f);
             fclose(f);
         }
-        if (problem_run(&p, plan) != RP_OK) {
+        if ((derivatives ? run_derivatives(&p, plan) : problem_run(&p, plan)) != RP_OK) {
             fprintf(stderr, "%s\n", rp_last_error());
             _exit(3);
         }
@@ -205,7 +217,7 @@ static void the_peak_matches_the_reported_size(void **state)
         const int longest = cases[n].longest ? cases[n].longest : 32768;
         for (int length = longest / 16; length <= longest; length *= 4) {
             text_of(text, sizeof text, n, length);
-            const double bytes = measured(text, cases[n].outputs, isa);
+            const double bytes = measured(text, cases[n].outputs, isa, false);
             /* two megabytes cover everything that does not grow: stacks, libc, scratch memory of two threads */
             if (before > 0 && bytes > 4 * before + 2 * MEGA)
                 fail_msg("%s: the peak grows by %.1f MB, and by %.1f MB for a quarter of it", text, bytes / MEGA,
@@ -219,6 +231,23 @@ static void the_peak_matches_the_reported_size(void **state)
         if (before > said(text, isa) + 4 * MEGA)
             fail_msg("%s: the peak is %.1f MB in addition to the tensors, but rp_plan_work_size is %.1f", text,
                      before / 1e6, said(text, isa) / 1e6);
+    }
+}
+
+/* Tangents and second derivatives have no reported size. */
+static void derivatives_need_memory_in_proportion(void **state)
+{
+    double before = 0;
+    char text[100];
+    (void)state;
+    for (int length = 2048; length <= 8192 && !SANITIZED; length *= 4) {
+        snprintf(text, sizeof text, "bwd:f32:b1h4q%dk%dd64:t5+rope:window=64,0", length, length);
+        const double bytes = measured(text, 0, rp_isa_default(), true);
+        if (before > 0 && bytes > 4 * before + 2 * MEGA)
+            fail_msg("%s: the peak of rp_hvp grows by %.1f MB, and by %.1f MB for a quarter of it", text, bytes / MEGA,
+                     before / MEGA);
+        before = bytes;
+        print_message("%-90s peak of rp_jvp and rp_hvp %6.1f MB\n", text, before / 1e6);
     }
 }
 
@@ -237,8 +266,8 @@ static void work_of_two_million_keys_fits(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(work_grows_with_the_length),
-                                       cmocka_unit_test(the_peak_matches_the_reported_size),
-                                       cmocka_unit_test(work_of_two_million_keys_fits)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(work_grows_with_the_length), cmocka_unit_test(the_peak_matches_the_reported_size),
+        cmocka_unit_test(derivatives_need_memory_in_proportion), cmocka_unit_test(work_of_two_million_keys_fits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,6 +67,11 @@ static void tangent_bound(job *j)
     j->status = rp_tangent_bound(j->plan, &j->p->t, &bounds);
 }
 
+static void hvp_bound(job *j)
+{
+    j->status = rp_hvp_bound(j->plan, &j->p->t, &j->tangents, &j->bounds);
+}
+
 static void one_row(job *j)
 {
     rp_row row = {0};
@@ -111,6 +116,7 @@ static const struct {
              {"rp_plan_work_size", work_size, false},
              {"rp_error_bound", error_bound, true},
              {"rp_gradient_bound", gradient_bound, false},
+             {"rp_hvp_bound", hvp_bound, false},
              {"rp_tangent_bound", tangent_bound, false},
              {"rp_attend_row", one_row, true},
              {"rp_attend_parts", parts_of_a_row, true},

@@ -94,26 +94,25 @@ static void finish_with(int form, int where)
     out_row[from + 2] = (real)-INFINITY;
     b->args.desc.softcap = before_cap;
     b->args.desc.softcap_after = after_cap;
-    b->k.slope = where & 1 ? numbers(BLOCK_ROWS * ROW_STEP) : NULL;
-    b->k.slope_after = where & 2 ? numbers(BLOCK_ROWS * ROW_STEP) : NULL;
+    b->k.bent = where & 1 ? numbers(BLOCK_ROWS * ROW_STEP) : NULL;
+    b->k.bent_after = where & 2 ? numbers(BLOCK_ROWS * ROW_STEP) : NULL;
     b->t.edge = masks;
     b->t.pairs = b->t.check_biases = pairs;
     for (int64_t j = 0; j < TILE_KEYS; j++)
         b->k.keep[r * TILE_KEYS + j] = j % 5 != 2;
     finish_scores(&b->k, &b->t, inside ? in : NULL, outside ? out : NULL, r, from, to);
     for (int64_t j = from; j < to; j++) {
-        double x = (double)before[r * ROW_STEP + j], slope = 1, slope_after = 1, error = 0,
-               slope_after_error = 16 * EPS;
+        double x = (double)before[r * ROW_STEP + j], bent = 0, bent_after = 0, error = 0, bent_after_error = 16 * EPS;
         bool open = !(inside && in_row[j] == (real)-INFINITY) && !(outside && out_row[j] == (real)-INFINITY);
         if (where & 1) {
-            slope = 1 - tanh(x / before_cap) * tanh(x / before_cap);
-            x = before_cap * tanh(x / before_cap) + (outside ? (double)out_row[j] : 0);
+            bent = tanh(x / before_cap);
+            x = before_cap * bent + (outside ? (double)out_row[j] : 0);
             error = 12 * EPS * (before_cap + fabs(x));
         }
-        if (where & 2) { /* its slope changes by at most 2 / cap times the error of its argument */
-            slope_after = 1 - tanh(x / after_cap) * tanh(x / after_cap);
-            slope_after_error += 2 * error / after_cap;
-            x = after_cap * tanh(x / after_cap);
+        if (where & 2) {
+            bent_after = tanh(x / after_cap);
+            bent_after_error += error / after_cap;
+            x = after_cap * bent_after;
             error += 12 * EPS * (after_cap + fabs(x));
         }
         if (masks)
@@ -121,10 +120,10 @@ static void finish_with(int form, int where)
         kernel_close((double)b->k.s[r * ROW_STEP + j], open ? x : -INFINITY, open ? error : 0, "finish_scores", form,
                      j);
         if (where & 1)
-            kernel_close((double)b->k.slope[r * ROW_STEP + j], slope, 16 * EPS, "the slope of the softcap", form, j);
+            kernel_close((double)b->k.bent[r * ROW_STEP + j], bent, 16 * EPS, "the tanh of the softcap", form, j);
         if (where & 2 && open)
-            kernel_close((double)b->k.slope_after[r * ROW_STEP + j], slope_after, slope_after_error,
-                         "the slope of the second softcap", form, j);
+            kernel_close((double)b->k.bent_after[r * ROW_STEP + j], bent_after, bent_after_error,
+                         "the tanh of the second softcap", form, j);
     }
     kernel_borders();
 }

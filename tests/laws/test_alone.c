@@ -184,11 +184,24 @@ static void padding_and_neighbours_change_no_bit(void **state)
         }
 }
 
-/* The same for gradients of q, k and v. Rows of the padding have dout 0. */
-static void padding_changes_no_gradient(void **state)
+/* Cut the tangents of the inputs to those of a part, which begins at row and key 0. */
+static void cut_tangents(problem *p, const part *c, rp_tangents *y)
+{
+    rp_array *const rows[3] = {&y->q, &y->k, &y->v};
+    for (int m = 0; m < 3; m++) {
+        cut(rows[m], 0, c->b, 1);
+        cut(rows[m], 2, 0, m ? c->keys : c->rows);
+    }
+    for (int32_t m = 0; m < p->desc.n_terms; m++)
+        for (int z = 0; z < RP_MAX_ARRAYS; z++)
+            if (y->term[m][z].data)
+                cut_term(p, c, rp_term_array_about(p->terms[m].kind, z)->shape, &y->term[m][z]);
+}
+
+/* The same for gradients of q, k and v, or for second derivatives. Rows of the padding have dout 0. */
+static void compare_gradients(bool second)
 {
     problem p;
-    (void)state;
     for (int n = 0; n < n_texts; n++)
         EACH_PATH(path)
         {
@@ -199,10 +212,16 @@ static void padding_changes_no_gradient(void **state)
             for (int64_t x = 0; x < problem_size(&p.g.dout); x++)
                 if (x / p.g.dout.shape[3] % 100 >= length[x / (problem_size(&p.g.dout) / ENTRIES)])
                     set(&p.g.dout, x, 0);
-            backward(&p, path, &p.g, false);
+            rp_tangents along = tangents_of(&p, 7, RP_F32, RP_F32);
+            p.t.out.data = p.t.lse.data = NULL;
+            if (second)
+                hvp(&p, path, &along, &p.g);
+            else
+                backward(&p, path, &p.g, false);
             for (int64_t b = 0; b < ENTRIES; b++) {
                 part c = {.b = b, .rows = length[b], .keys = length[b]};
                 rp_grads g = rp_grads_init();
+                rp_tangents y = along;
                 rp_array *const all[3] = {&p.g.dq, &p.g.dk, &p.g.dv}, *const own[3] = {&g.dq, &g.dk, &g.dv};
                 rp_plan *plan;
                 take_part(&p, &c, 0);
@@ -218,13 +237,27 @@ static void padding_changes_no_gradient(void **state)
                     *own[x] = array_in(&p, RP_F32, 4, shape);
                 }
                 good(rp_plan_create(&plan, &c.desc));
-                good(rp_backward(plan, &c.t, &g, NULL));
+                cut_tangents(&p, &c, &y);
+                y.out.data = y.lse.data = NULL;
+                good(second ? rp_hvp(plan, &c.t, &y, &g) : rp_backward(plan, &c.t, &g, NULL));
                 rp_plan_destroy(plan);
                 for (int x = 0; x < 3; x++)
                     same_rows(&p, path, gradient_name(&p, x), all[x], b, 0, own[x]);
             }
             problem_free(&p);
         }
+}
+
+static void padding_changes_no_gradient(void **state)
+{
+    (void)state;
+    compare_gradients(false);
+}
+
+static void padding_changes_no_second_derivative(void **state)
+{
+    (void)state;
+    compare_gradients(true);
 }
 
 /* The same for tangents of out and lse. */
@@ -261,15 +294,7 @@ static void padding_changes_no_tangent(void **state)
                 c.desc.isa = path;
                 if (p.desc.dropout > 0 && b > 0) /* dropout depends on the number of the batch entry */
                     continue;
-                rp_array *const rows[3] = {&y.q, &y.k, &y.v};
-                for (int m = 0; m < 3; m++) {
-                    cut(rows[m], 0, b, 1);
-                    cut(rows[m], 2, 0, length[b]);
-                }
-                for (int32_t m = 0; m < p.desc.n_terms; m++)
-                    for (int z = 0; z < RP_MAX_ARRAYS; z++)
-                        if (y.term[m][z].data)
-                            cut_term(&p, &c, rp_term_array_about(p.terms[m].kind, z)->shape, &y.term[m][z]);
+                cut_tangents(&p, &c, &y);
                 y.out = c.out;
                 const int64_t shape[4] = {1, HEADS, c.rows, 1};
                 y.lse = array_in(&p, RP_F32, 3, shape);
@@ -508,6 +533,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(padding_and_neighbours_change_no_bit),
         cmocka_unit_test(padding_changes_no_gradient),
+        cmocka_unit_test(padding_changes_no_second_derivative),
         cmocka_unit_test(padding_changes_no_tangent),
         cmocka_unit_test(packed_sequences_agree_with_calls_of_their_own),
         cmocka_unit_test(steps_equal_one_pass),

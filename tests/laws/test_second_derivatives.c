@@ -1,9 +1,10 @@
 /* test_second_derivatives.c -- second derivatives: against central differences of gradients, symmetry, and what must
- * not change a bit of them.
+ * not change a bit of them; the fast path against plain loops, with rp_hvp_bound as tolerance.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/laws/tangents.h"
 
-static double worst_difference, worst_symmetry;
+static double worst_difference, worst_symmetry, worst_ratio;
+static int64_t bounds, infinite; /* number of elements; number of elements with an infinite bound */
 
 static void run_backward(problem *p)
 {
@@ -68,50 +69,167 @@ static void the_hessian_is_symmetric(void **state)
     print_message("symmetry: largest difference %.3g, tolerance %.3g\n", worst_symmetry, 1000 * 0x1p-53);
 }
 
-/* The instruction set, the number of threads, strides, maximum lengths in the plan, and which results are computed
- * change no bit. */
+/* The number of threads, strides, maximum lengths in the plan, and which results are computed change no bit. */
 static void nothing_changes_a_bit(void **state)
 {
     const rp_array none = {0};
     problem p;
     (void)state;
-    for (int n = 0; n < SUMS; n++) {
-        pose(&p, 5, "bwd:%s:%s", rp_dtype_name((rp_dtype)(n % 4)), sums[n]);
-        drop_weight_gradients(&p);
-        rp_tangents x = tangents_of(&p, 6, p.desc.dtype, RP_F64), y = x;
-        rp_grads want = gradients_like(&p, RP_F64), got = gradients_like(&p, RP_F64);
-        y.out = array_in(&p, RP_F64, 4, x.out.shape);
-        y.lse = array_in(&p, RP_F64, 3, x.lse.shape);
-        hvp(&p, "reference", &x, &want);
-        const char *isa = rp_isa_default();
-        good(rp_pool_create(&p.t.pool, 3));
-        hvp(&p, isa, &y, &got);
-        same_gradients(&p, isa, "another instruction set, three threads", &want, &got);
-        same_tangents(&p, isa, "another instruction set, three threads", &x, &y);
-        rp_pool_destroy(p.t.pool);
-        p.t.pool = NULL;
-        for (int m = 0; m < GRADIENTS; m++) { /* the other half of the results, then this one */
-            if (m % 2)
-                *gradient(&got, m) = none;
-            else if (gradient(&want, m)->data)
-                memset(gradient(&got, m)->data, 0, (size_t)problem_size(gradient(&got, m)) * 8);
-            if (m >= 3 && m % 3 == 0)
-                *tangent(&y, m) = scattered(&p, tangent(&x, m));
+    for (int n = 0; n < SUMS; n++)
+        EACH_PATH(path)
+        {
+            if ((SLOW(path) || path_n < 0) && n % 3)
+                continue;
+            pose(&p, 5, "bwd:%s:%s", rp_dtype_name((rp_dtype)(n % 4)), sums[n]);
+            drop_weight_gradients(&p);
+            rp_tangents x = tangents_of(&p, 6, p.desc.dtype, RP_F64), y = x;
+            rp_grads want = gradients_like(&p, RP_F64), got = gradients_like(&p, RP_F64);
+            y.out = array_in(&p, RP_F64, 4, x.out.shape);
+            y.lse = array_in(&p, RP_F64, 3, x.lse.shape);
+            hvp(&p, path, &x, &want);
+            jvp(&p, path, &y);
+            same_tangents(&p, path, "tangents of rp_jvp and rp_hvp", &x, &y);
+            good(rp_pool_create(&p.t.pool, 3));
+            hvp(&p, path, &y, &got);
+            same_gradients(&p, path, "three threads", &want, &got);
+            same_tangents(&p, path, "three threads", &x, &y);
+            rp_pool_destroy(p.t.pool);
+            p.t.pool = NULL;
+            for (int m = 0; m < GRADIENTS; m++) { /* the other half of the results, then this one */
+                if (m % 2)
+                    *gradient(&got, m) = none;
+                else if (gradient(&want, m)->data)
+                    memset(gradient(&got, m)->data, 0, (size_t)problem_size(gradient(&got, m)) * 8);
+                if (m >= 3 && m % 3 == 0)
+                    *tangent(&y, m) = scattered(&p, tangent(&x, m));
+            }
+            y.q = scattered(&p, &x.q);
+            y.k = transposed(&p, &x.k);
+            y.lse.data = NULL;
+            hvp(&p, path, &y, &got);
+            same_gradients(&p, path, "some of the results, other strides", &want, &got);
+            if (!strstr(sums[n], "grid")) {
+                p.desc.flexible = 1;
+                p.desc.len_q += 70;
+                p.desc.len_k += 400;
+                hvp(&p, path, &x, &got);
+                same_gradients(&p, path, "a flexible plan", &want, &got);
+            }
+            problem_free(&p);
         }
-        y.q = scattered(&p, &x.q);
-        y.k = transposed(&p, &x.k);
-        y.lse.data = NULL;
-        hvp(&p, "generic", &y, &got);
-        same_gradients(&p, "generic", "some of the results, other strides", &want, &got);
-        if (!strstr(sums[n], "grid")) {
-            p.desc.flexible = 1;
-            p.desc.len_q += 70;
-            p.desc.len_k += 400;
-            hvp(&p, "generic", &x, &got);
-            same_gradients(&p, "generic", "a flexible plan", &want, &got);
+}
+
+/* Return true if a result is within its bound and the rounding of its type. */
+static bool within(const rp_array *of, double got, double want, double bound)
+{
+    const double last = of->dtype == RP_F64   ? 0x1p-53
+                        : of->dtype == RP_F32 ? 0x1p-24
+                        : of->dtype == RP_F16 ? 0x1p-11
+                                              : 0x1p-8,
+                 most = bound + last * (fabs(want) + bound) + (of->dtype == RP_F16 ? 0x1p-25 : 0),
+                 error = fabs(got - want);
+    const bool beyond = of->dtype == RP_F16 && isinf(got) && fabs(want) + most >= 65504;
+    bounds++;
+    infinite += !(most < INFINITY);
+    if (error == 0 || !(most < INFINITY) || beyond)
+        return true;
+    if (fabs(want) > 1e-20) /* for smaller numbers, the bound is mostly the rounding to the type */
+        worst_ratio = fmax(worst_ratio, error / most);
+    return error <= most;
+}
+
+/* Compare second derivatives on every instruction set with plain loops in double on the same inputs. */
+static void judged(problem *p, uint64_t seed)
+{
+    const rp_dtype type = p->desc.dtype;
+    drop_weight_gradients(p);
+    rp_tangents x = tangents_of(p, seed, type, RP_F64);
+    rp_grads want = gradients_like(p, RP_F64), bound = gradients_like(p, RP_F64), got = gradients_like(p, type);
+    rp_plan *plan;
+    p->t.out.data = p->t.lse.data = NULL;
+    hvp(p, "reference", &x, &want);
+    EACH_ISA(isa)
+    {
+        if (SLOW(isa) && p->desc.len_k > 100)
+            continue;
+        p->desc.isa = isa;
+        good(rp_plan_create(&plan, &p->desc));
+        good(rp_hvp_bound(plan, &p->t, &x, &bound));
+        rp_plan_destroy(plan);
+        hvp(p, isa, &x, &got);
+        for (int n = 0; n < GRADIENTS; n++) {
+            const rp_array *g = gradient(&got, n), *w = gradient(&want, n), *b = gradient(&bound, n);
+            for (int64_t e = 0; g->data && e < problem_size(g); e++)
+                if (!within(g, at(g, e), at(w, e), at(b, e)))
+                    wrong(p, isa, "%s[%lld] is %.9g, not %.9g: bound %.3g", gradient_name(p, n), (long long)e, at(g, e),
+                          at(w, e), at(b, e));
         }
+    }
+}
+
+static void show(const char *what)
+{
+    print_message("%-40s largest error / bound %.3f; %lld of %lld bounds are infinite\n", what, worst_ratio,
+                  (long long)infinite, (long long)bounds);
+    assert_true(worst_ratio > 0);
+    worst_ratio = 0;
+    bounds = infinite = 0;
+}
+
+/* Every term with every setting in turn, and numbers of queries, keys and channels near those of blocks and tiles. */
+static void errors_keep_their_bounds(void **state)
+{
+    static const int queries[] = {1, 5, 7, 96, 97, 193}, keys[] = {1, 63, 65, 256, 257, 600}, widths[] = {1, 3, 16, 65};
+    static const char *const of_any_width[] = {"t5,buckets=8,max_distance=20", "dense", "sink+alibi,slopes=x", ""};
+    problem p;
+    (void)state;
+    for (int n = 0; n < TERMS; n++)
+        for (int type = 0; type < 2; type++) {
+            const char *set = settings[(n + 7 * type) % SETTINGS];
+            if (terms[n].sizes && (strstr(set, "q_offsets") || strstr(set, "positions"))) /* grids need offset 0 */
+                set = "causal+softcap=1.5+softcap_after=2";
+            pose(&p, (uint64_t)n + 1, "bwd:%s:%s:%s:%s", type ? "f64" : "f32",
+                 terms[n].sizes ? terms[n].sizes : small[n % SMALL], terms[n].text, set);
+            judged(&p, (uint64_t)n);
+            problem_free(&p);
+        }
+    show("terms");
+    for (int n = 0; n < 12; n++) {
+        pose(&p, (uint64_t)n + 1, "bwd:f32:b1h2g1q%dk%dd%dv%do%d:%s:%s", queries[n % 6], keys[(n * 5 + n / 6) % 6],
+             widths[n % 4], widths[(n + n / 4) % 4],
+             n % 3   ? 0
+             : n % 2 ? 300
+                     : -3,
+             of_any_width[(n + n / 4) % 4], settings[n % SETTINGS]);
+        judged(&p, (uint64_t)n);
         problem_free(&p);
     }
+    show("sizes");
+}
+
+/* Logits in the hundreds and in the hundred thousands, where weights are 0 or 1, and numbers near 0. */
+static void large_and_small_numbers_keep_their_bounds(void **state)
+{
+    static const double sizes[][4] = {
+        /* of q, k, v, dout */
+        {300, 1, 1, 1},      {1e5, 1, 1, 1}, {1, 1, 1e8, 1e-42}, {1, 1, 1e-42, 1e8}, {1e-25, 1e25, 1e-20, 1e-20},
+        {1, 1e-40, 1e6, 1e6}};
+    static const char *const texts[] = {"b1h2q20k70d6v5:t5,buckets=8,max_distance=20+sink:causal",
+                                        "b1h2q7k70d16:rope:", "b1h2q20k70d6:alibi+dense:softcap=90"};
+    problem p;
+    (void)state;
+    for (size_t n = 0; n < sizeof texts / sizeof *texts; n++)
+        for (size_t m = 0; m < sizeof sizes / sizeof *sizes; m++) {
+            pose(&p, 7 + n, "bwd:f32:%s", texts[n]);
+            const rp_array *const arrays[] = {&p.t.q, &p.t.k, &p.t.v, &p.g.dout};
+            for (int a = 0; a < 4; a++)
+                for (int64_t x = 0; x < problem_size(arrays[a]); x++)
+                    set(arrays[a], x, at(arrays[a], x) * sizes[m][a]);
+            judged(&p, n);
+            problem_free(&p);
+        }
+    assert_true(infinite == 0);
+    show("large logits and numbers near 0");
 }
 
 /* Results of f16, bf16 and f32 arrays are those of the same numbers in f64, rounded once. */
@@ -154,29 +272,31 @@ static void masked_pairs_have_no_effect(void **state)
 {
     problem p;
     (void)state;
-    for (size_t n = 0; n < MASKED; n++) {
-        pose_masked(&p, masked[n], "+softcap=3");
-        rp_tangents x = tangents_of(&p, 8, RP_F64, RP_F64);
-        rp_grads want = gradients_like(&p, RP_F64), got = gradients_like(&p, RP_F64);
-        hvp(&p, "reference", &x, &want);
-        for (int64_t h = 0; h < 2; h++) {
-            for (int64_t c = 0; c < 6; c++)
-                if (at(&want.dq, (h * L + ROW) * 6 + c) != 0 || at(&want.dk, (h * L + KEY) * 6 + c) != 0)
-                    wrong(&p, "reference", "a second derivative of a masked row or key is not 0");
-            for (int64_t c = 0; c < 5; c++) {
-                set(&p.g.dout, (h * L + ROW) * 5 + c, NAN);
-                if (at(&want.dv, (h * L + KEY) * 5 + c) != 0)
-                    wrong(&p, "reference", "a second derivative of a masked value is not 0");
+    for (size_t n = 0; n < MASKED; n++)
+        EACH_PATH(path)
+        {
+            pose_masked(&p, masked[n], "+softcap=3");
+            rp_tangents x = tangents_of(&p, 8, RP_F64, RP_F64);
+            rp_grads want = gradients_like(&p, RP_F64), got = gradients_like(&p, RP_F64);
+            hvp(&p, path, &x, &want);
+            for (int64_t h = 0; h < 2; h++) {
+                for (int64_t c = 0; c < 6; c++)
+                    if (at(&want.dq, (h * L + ROW) * 6 + c) != 0 || at(&want.dk, (h * L + KEY) * 6 + c) != 0)
+                        wrong(&p, path, "a second derivative of a masked row or key is not 0");
+                for (int64_t c = 0; c < 5; c++) {
+                    set(&p.g.dout, (h * L + ROW) * 5 + c, NAN);
+                    if (at(&want.dv, (h * L + KEY) * 5 + c) != 0)
+                        wrong(&p, path, "a second derivative of a masked value is not 0");
+                }
             }
+            spoil(&p, &x);
+            got.dout = p.g.dout;
+            if (strcmp(masked[n], "sink") == 0) /* a row with a sink has a weight */
+                got.dout = want.dout;
+            hvp(&p, path, &x, &got);
+            same_gradients(&p, path, "NaN in what is masked", &want, &got);
+            problem_free(&p);
         }
-        spoil(&p, &x);
-        got.dout = p.g.dout;
-        if (strcmp(masked[n], "sink") == 0) /* a row with a sink has a weight */
-            got.dout = want.dout;
-        hvp(&p, "reference", &x, &got);
-        same_gradients(&p, "reference", "NaN in what is masked", &want, &got);
-        problem_free(&p);
-    }
 }
 
 /* No keys, no queries or no batch entries. */
@@ -185,20 +305,23 @@ static void empty_arrays_have_zero_second_derivatives(void **state)
     static const char *const empty[] = {"b2h2q5k0d4", "b2h2q0k5d4", "b0h2q5k5d4"};
     problem p;
     (void)state;
-    for (int n = 0; n < 3; n++) {
-        pose(&p, 13, "bwd:f32:%s:t5+dense+relkey,left=1,right=1+relval,left=1,right=1+sink+rope:causal", empty[n]);
-        rp_tangents x = tangents_of(&p, 3, RP_F32, RP_F32);
-        double size = 0;
-        for (int m = 0; m < GRADIENTS; m++)
-            if (gradient(&p.g, m)->data)
-                memset(gradient(&p.g, m)->data, 0x7f, (size_t)problem_size(gradient(&p.g, m)) * 4);
-        hvp(&p, "reference", &x, &p.g);
-        for (int m = 0; m < GRADIENTS; m++)
-            dot(gradient(&p.g, m), gradient(&p.g, m), &size);
-        if (size != 0)
-            wrong(&p, "reference", "second derivatives of nothing are not 0");
-        problem_free(&p);
-    }
+    for (int n = 0; n < 6; n++)
+        EACH_PATH(path)
+        {
+            pose(&p, 13, "bwd:f32:%s:%s:causal", empty[n / 2],
+                 n % 2 ? "t5+dense+sink+rope" : "t5+dense+relkey,left=1,right=1+relval,left=1,right=1+sink+rope");
+            rp_tangents x = tangents_of(&p, 3, RP_F32, RP_F32);
+            double size = 0;
+            for (int m = 0; m < GRADIENTS; m++)
+                if (gradient(&p.g, m)->data)
+                    memset(gradient(&p.g, m)->data, 0x7f, (size_t)problem_size(gradient(&p.g, m)) * 4);
+            hvp(&p, path, &x, &p.g);
+            for (int m = 0; m < GRADIENTS; m++)
+                dot(gradient(&p.g, m), gradient(&p.g, m), &size);
+            if (size != 0)
+                wrong(&p, path, "second derivatives of nothing are not 0");
+            problem_free(&p);
+        }
 }
 
 int main(void)
@@ -207,6 +330,8 @@ int main(void)
         cmocka_unit_test(second_derivatives_equal_differences),
         cmocka_unit_test(the_hessian_is_symmetric),
         cmocka_unit_test(nothing_changes_a_bit),
+        cmocka_unit_test(errors_keep_their_bounds),
+        cmocka_unit_test(large_and_small_numbers_keep_their_bounds),
         cmocka_unit_test(types_only_round),
         cmocka_unit_test(masked_pairs_have_no_effect),
         cmocka_unit_test(empty_arrays_have_zero_second_derivatives),

@@ -30,13 +30,16 @@ static void products_begin(backward_scratch *w, int64_t g, int64_t j0, int64_t n
     const rpi_call *c = w->k.c;
     const rp_desc *d = &c->args->desc;
     const int64_t b = w->k.b;
-    pack_keys(&w->k, b, g, j0, n, w->keys, w->large_k);
-    if (c->plan->rotate >= 0)
+    if (c->args->k.data) /* absent: the tangent of k, if it is 0 */
+        pack_keys(&w->k, b, g, j0, n, w->keys, w->large_k);
+    if (c->args->k.data && c->plan->rotate >= 0)
         to_columns(w->keys, NR, n, d->dim_k, w->products.key_rows, BACKWARD_KEYS, w->large_rows);
     else
         pack_columns(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, w->products.key_rows, 0, BACKWARD_KEYS,
                      w->large_rows);
     memset(w->large_rows, 0, BACKWARD_KEYS);
+    if (!c->args->v.data)
+        return;
     if (dp_by_pairs(c))
         pack_pairs(&c->args->v, b, g, j0, n, d->len_k, d->dim_v, w->products.values, w->large_rows);
     else
