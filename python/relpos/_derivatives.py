@@ -313,9 +313,7 @@ def _jvp_jvp(call, t):
     return run(Jvp, *call.problem, t.tangents)
 
 
-def _hvp_vjp(call, needs, given, _):
-    if any(_wants(needs)) or needs.dout or needs.dlse:
-        raise RuntimeError(_torch.ONLY_TWICE)
+def _hvp_vjp(call, needs, given, _):  # by tangents; those of the other inputs raise in _Constant
     by = functools.partial(_hvp, tangents=_spread(given, call.wanted))
     return call.like(arrays=[None] * len(call.arrays),
                      tangents=_of_tangents(by, call, needs, call.dout, call.dlse))
@@ -363,15 +361,44 @@ def _hvp(call, dout, dlse, tangents, wanted, per_sample=False):
 _BELOW = torch.enable_grad, lambda: forward_ad._set_fwd_grad_enabled(True), torch._C._AutoDispatchBelowAutograd
 
 
+def _below(function, *values):
+    with contextlib.ExitStack() as below:
+        for guard in _BELOW:
+            below.enter_context(guard())
+        return function(*values)
+
+
+class _Constant(torch.autograd.function._SingleLevelFunction):
+    """The identity, whose gradient raises. autograd calls `backward` only if this gradient is asked for, while the
+    needs_input_grad of the operator is true for every input that requires a gradient."""
+
+    @staticmethod
+    def forward(x):
+        return _below(x.view_as, x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, _):
+        raise RuntimeError(_torch.ONLY_TWICE)
+
+    @staticmethod
+    def jvp(ctx, tangent):
+        return tangent.view_as(tangent)
+
+
+def _constant(x, _):
+    return _Constant.apply(x) if x.requires_grad else x
+
+
 def _differentiable(kind, vjp, jvp):
     """Register the kernel of an operator for autograd. `vjp` takes a call, a call of the booleans that tell which
     gradients are needed, the gradients of the results, and the results (out, lse); it returns a call of gradients.
     `jvp` takes a call and a call of tangents, and returns the tangents of the results."""
     def forward(form, *tensors):
-        with contextlib.ExitStack() as below:
-            for guard in _BELOW:
-                below.enter_context(guard())
-            return tuple(run(kind, *_filled(form, iter(tensors))))
+        return tuple(_below(run, kind, *_filled(form, iter(tensors))))
 
     def setup_context(ctx, inputs, output):
         ctx.form, *tensors = inputs
@@ -401,8 +428,10 @@ def _differentiable(kind, vjp, jvp):
                 if term is None and call.arrays[place].requires_grad:
                     raise TypeError(f"{name} {_torch.NOT_LEARNED}")
         tensors = []
-        form = leaves(values, tensors)
         with enable_single_level_autograd_function():
+            if kind is Hvp:
+                call = kind(*map_tensors(_constant, call, None))._replace(tangents=call.tangents)
+            form = leaves(call, tensors)
             return list(function.apply(form, *tensors))
 
 

@@ -274,7 +274,9 @@ def test_jacfwd_of_jacfwd_is_refused():
     lambda f, x: torch.autograd.functional.jacobian(f, x, vectorize=True),
     lambda f, x: torch.autograd.functional.jacobian(f, x, vectorize=True, strategy="forward-mode"),
     lambda f, x: torch.autograd.functional.vhp(lambda x: f(x).sin().sum(), x, T[0])[1],
-], ids=["is_grads_batched", "jacobian", "forward jacobian", "vhp"])
+    lambda f, x: torch.autograd.functional.hvp(lambda x: f(x).sin().sum(), x, T[0])[1],
+    lambda f, x: torch.autograd.functional.jvp(f, x, T[0])[1],
+], ids=["is_grads_batched", "jacobian", "forward jacobian", "vhp", "hvp", "jvp"])
 def test_functions_of_autograd(by):
     near(*(by(lambda q: f(q, *X[1:])[0], X[0].clone().requires_grad_()) for f in (ours, eager)))
 
@@ -599,13 +601,20 @@ def test_opcheck(name, per_sample):
 # ---- what is refused
 
 @pytest.mark.parametrize("third", [
+    lambda f: by_autograd3(f, X[3].clone().requires_grad_()).backward(),
     lambda f: func.jacrev(func.hessian(f))(X[3]), lambda f: func.jacfwd(func.hessian(f))(X[3]),
     lambda f: compiled(lambda x: func.grad(lambda x: func.grad(lambda x: func.grad(f)(x).sum())(x).sum())(x))(X[3]),
     lambda f: func.jvp(func.grad(lambda x: func.grad(f)(x).sum()), (X[3],), (T[3],)),
-], ids=["jacrev", "jacfwd", "compiled", "jvp"])
+], ids=["autograd", "jacrev", "jacfwd", "compiled", "jvp"])
 def test_third_derivatives_are_refused(third):
     with pytest.raises(RuntimeError, match="relpos.attention has no (third|forward-mode) derivatives"):
         third(lambda table: loss_of(ours)(*X[:3], table, X[4]))
+
+
+def by_autograd3(f, x):
+    first, = torch.autograd.grad(f(x), x, create_graph=True)
+    second, = torch.autograd.grad(first.sin().sum(), x, create_graph=True)
+    return second.sum()
 
 
 @pytest.mark.parametrize("name", ["return_weights", "summary"])
