@@ -389,7 +389,7 @@ class _Constant(torch.autograd.function._SingleLevelFunction):
         return tangent.view_as(tangent)
 
 
-def _constant(x, _):
+def _constant(x):
     return _Constant.apply(x) if x.requires_grad else x
 
 
@@ -428,10 +428,15 @@ def _differentiable(kind, vjp, jvp):
                 if term is None and call.arrays[place].requires_grad:
                     raise TypeError(f"{name} {_torch.NOT_LEARNED}")
         tensors = []
+        form = leaves(values, tensors)
+        if not (forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()
+                or torch.is_grad_enabled() and any(x.requires_grad for x in tensors)):
+            with torch._C._AutoDispatchBelowAutograd():  # as Function.apply, but faster
+                return run(kind, *values)
         with enable_single_level_autograd_function():
             if kind is Hvp:
-                call = kind(*map_tensors(_constant, call, None))._replace(tangents=call.tangents)
-            form = leaves(call, tensors)
+                before = len(tensors) - sum(x is not None for x in call.tangents)
+                tensors[:before] = map(_constant, tensors[:before])
             return list(function.apply(form, *tensors))
 
 

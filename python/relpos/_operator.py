@@ -168,12 +168,17 @@ def _nested(q, k, v, *options):
     return torch.nested.nested_tensor_from_jagged(out.transpose(0, 1), offsets).transpose(1, 2)
 
 
-def _refuse_mixed(name, x, *values):
-    """Raise for a call with a tensor on the meta device whose argument `name`, x, is not a tensor."""
-    meta = next((of for of, tensor in _tensors(values) if tensor.is_meta), "an argument")
-    raise TypeError(
-        f"{meta} is on the meta device, which has no numbers, but {name} is of type {type(x).__name__}; pass "
-        "tensors with numbers, or only tensors of the meta device")
+def _as_tensors(q, k, v, *options):
+    """Return q, k and v as tensors, as calls that are recorded for a gradient do."""
+    meta = next((of for of, x in _tensors((q, k, v, *options)) if x.is_meta), None)
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(x, Tensor) and meta:
+            raise TypeError(f"{meta} is on the meta device, which has no numbers, but {name} is of type "
+                            f"{type(x).__name__}; pass tensors with numbers, or only tensors of the meta device")
+    if not isinstance(q, Tensor):
+        raise TypeError(f"q is of type {type(q).__name__}, but torch traces or transforms another argument; pass q, k "
+                        "and v as tensors")
+    return q, *(x if isinstance(x, Tensor) else _torch.copied(name, x) for name, x in (("k", k), ("v", v)))
 
 
 def _encoded(options):
@@ -183,7 +188,7 @@ def _encoded(options):
         if value is None:
             continue
         if name == "out":
-            raise TypeError("out is not supported while torch traces; leave it out")
+            raise TypeError("out is not supported while torch traces or transforms the call; leave it out")
         if name in TERMS:
             for term in terms_of(value):
                 places = []
@@ -219,9 +224,8 @@ def attention(q, k, v, *options):
         raise RuntimeError(
             "relpos.attention cannot be exported to ONNX; export the model with another attention, or use "
             "torch.export or torch.jit.trace")
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        if not isinstance(x, Tensor):
-            _refuse_mixed(name, x, q, k, v, *options)
+    if not (isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor)):
+        q, k, v = _as_tensors(q, k, v, *options)
     q, k, v = _torch.autocast(q, k, v)
     out, lse, *more = torch.ops.relpos.attention(q, k, v, *_encoded(options))
     requested = [options[_AT[name]] for name in ("return_weights", "return_lse", "summary")]

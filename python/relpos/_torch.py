@@ -156,15 +156,14 @@ class _Attention(torch.autograd.Function):
         return None, None, None, *every
 
 
-def _copied(name, x):
+def copied(name, x):
     """Copy an array to a tensor. Without the copy, a change of the array before the backward pass would go
     undetected."""
     try:
         return torch.from_numpy(np.array(x))
     except TypeError:
         raise TypeError(f"{name} is of type {type(x).__name__} with elements {getattr(x, 'dtype', '?')}, which torch "
-                        "cannot read; pass "
-                        f"{name} as a tensor, since an input requires a gradient") from None
+                        f"cannot read; pass {name} as a tensor") from None
 
 
 def attention(q, k, v, *options):
@@ -172,9 +171,9 @@ def attention(q, k, v, *options):
     if not isinstance(q, _Tensor):
         raise TypeError("q is not a torch tensor, but another input requires a gradient; pass q, k and v as tensors")
     if not isinstance(k, _Tensor):
-        k = _copied("k", k)
+        k = copied("k", k)
     if not isinstance(v, _Tensor):
-        v = _copied("v", v)
+        v = copied("v", v)
     options = list(options)
     weights, lse_too, summary = options[_WEIGHTS], options[_LSE], options[_SUMMARY]
     if options[_OUT] is not None:

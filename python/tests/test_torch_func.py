@@ -246,6 +246,22 @@ def test_other_types(dtype):
     near([a.double() for a in found], func.jvp(func.grad(scalar(eager), ALL), *map(tuple, wide))[1], bound)
 
 
+def by_grad_of(f, x):
+    return (func.grad(f)(x) * U[0]).sum()
+
+
+def test_arrays_of_numpy():
+    """k, v and arrays of terms may be NumPy arrays, as without transforms."""
+    x = [a.numpy() for a in X]
+    for f in (lambda q: ours(q, x[1], x[2], X[3], x[4])[0], lambda q: ours(q, X[1], x[2], x[3], X[4])[0]):
+        near(func.jvp(f, (X[0],), (T[0],)), func.jvp(lambda q: eager(q, *X[1:])[0], (X[0],), (T[0],)))
+        near(by_autograd(lambda q: f(q).sin().sum())(X[0]), by_grad_of(lambda q: eager(q, *X[1:])[0].sin().sum(), X[0]))
+    with pytest.raises(TypeError, match="q is of type ndarray, but torch traces or transforms another argument"):
+        func.jvp(lambda k: relpos.attention(x[0], k, X[2]), (X[1],), (T[1],))
+    with pytest.raises(TypeError, match="out is not supported while torch traces or transforms the call"):
+        func.grad(lambda q: relpos.attention(q, q, q, out=torch.empty_like(X[0])).sum())(X[0])
+
+
 # ---- derivatives of many elements at once
 
 @pytest.mark.parametrize("n", [0, 3, 4])
