@@ -762,9 +762,9 @@ static inline rp_tangents rp_tangents_init(void)
  *          and values as rp_attend, and their tangents. Never a matrix of scores. Outputs must not overlap any other
  *          array.
  * Threads  the bits do not depend on the pool.
- * Paths    f32 and f64 are computed as in rp_attend, in one pass, if every term is a bias other than forget and fire,
- *          RoPE or a sink. Other plans, those for AMX, and rows that attend to numbers that are not finite or overflow,
- *          are computed in plain loops in double and rounded once, which takes as long as the reference path.
+ * Paths    computed as in rp_attend, in one pass; with AMX, by the set that rp_attend would use without it. Rows that
+ *          attend to numbers that are not finite, or whose sums overflow, are computed in plain loops in double and
+ *          rounded once, as every row is with isa = "reference".
  * Accuracy rp_tangent_bound.
  * Returns  RP_OK, RP_E_ARG, RP_E_SHAPE, RP_E_STRIDE, RP_E_OVERLAP, RP_E_OVERFLOW, RP_E_NOMEM, RP_E_CANCELLED;
  *          RP_E_RANGE as rp_attend; RP_E_UNSUPPORTED for pages and for a range of keys or rows.

@@ -19,7 +19,8 @@ static rp_status fast_jvp(const rpi_args *args, const rpi_tangents *tangents, rp
     if (status != RP_OK)
         return status;
     uint8_t *plain = rpi_arena_take3(&memory, d->batch, d->heads, d->len_q, 1);
-    status = rpi_fast_jvp(args, tangents, pool, progress, plain);
+    const rpi_ops *ops = rpi_ops_named(args->plan->ops->singles, d->dtype == RP_F64);
+    status = rpi_fast_jvp(args, ops, tangents, pool, progress, plain);
     bool some = false;
     for (int64_t n = 0; n < d->batch * d->heads * d->len_q; n++)
         some |= plain[n] != 0;
@@ -35,8 +36,7 @@ static rp_status jvp(const rp_plan *plan, const rpi_args *args, const rpi_tangen
     rpi_ref_tangents *ref;
     rp_status status = rpi_ref_jvp_begin(&ref, plan, args, tangents, pool);
     if (status == RP_OK)
-        status = rpi_fast_jvp_takes(plan) ? fast_jvp(args, tangents, ref, pool, progress)
-                                          : rpi_ref_jvp_run(ref, NULL, pool, progress);
+        status = plan->ops ? fast_jvp(args, tangents, ref, pool, progress) : rpi_ref_jvp_run(ref, NULL, pool, progress);
     rpi_ref_jvp_end(ref);
     return status;
 }
@@ -92,7 +92,7 @@ static rp_status hvp(const rp_plan *plan, const rpi_args *args, rpi_tangents *ta
     const rp_desc *d = &args->desc;
     const int64_t heads = d->batch * d->heads;
     rpi_arena memory = {0};
-    if (!rpi_fast_jvp_takes(plan))
+    if (!plan->ops)
         return rpi_ref_hvp(plan, args, tangents, grads, progress);
     const int64_t out = rpi_arena_add(&memory, heads, d->len_q, d->dim_v, sizeof(double)),
                   lse = rpi_arena_add(&memory, heads, d->len_q, 1, sizeof(double)),

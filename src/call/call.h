@@ -91,15 +91,15 @@ typedef struct rpi_backward {
 } rpi_backward;
 
 /* The calls from which the tangents of scores and values are computed (kernels/tangent_tile.h). By the rule for
- * products, each product has two tangents: one of its row, with the keys and vectors of the call, and one of its key or
- * vector, with the rows of the call. */
+ * products, each product with a vector has two tangents: that of its row with the vector, and its row with the tangent
+ * of the vector. */
 typedef struct rpi_jvp {
     const rpi_tangents *given;    /* of all batch entries */
     const rpi_tangents *tangents; /* of the batch entries of the group (rpi_sample) */
-    rpi_call inputs;              /* q, k and v are the tangents of these arrays; no sources */
-    rpi_call arrays;              /* the arrays of the call; the sources are the tangents of its biases */
-    bool scores;                  /* the scores have tangents that are not 0 */
-    uint8_t *plain;               /* [B * H][Lq] RPI_PLAIN_…: the tangents of the row that plain loops must compute */
+    rpi_call inputs; /* q, k and v are the tangents of these arrays; its sources have the vectors of the call */
+    rpi_call arrays; /* q, k and v of the call; its sources have the tangents of biases and vectors */
+    bool scores;     /* the scores have tangents that are not 0 */
+    uint8_t *plain;  /* [B * H][Lq] RPI_PLAIN_…: the tangents of the row that plain loops must compute */
 } rpi_jvp;
 enum { RPI_PLAIN_OUT = 1, RPI_PLAIN_LSE = 2 };
 

@@ -666,9 +666,13 @@ rp_status rpi_fast_backward(rpi_args *args, const rpi_grads *grads, rp_pool *poo
 
 bool rpi_fast_hvp_takes(const rp_plan *plan)
 {
-    bool takes = rpi_fast_jvp_takes(plan);
-    for (int32_t n = 0; takes && n < plan->desc.n_terms; n++)
-        takes = !plan->scheme[n]->tangent_grad; /* its second derivative needs sums of its own */
+    const rp_desc *d = &plan->desc;
+    bool takes = plan->ops && plan->ops->jvp && (d->dtype == RP_F32 || d->dtype == RP_F64);
+    for (int32_t n = 0; n < d->n_terms; n++) {
+        const rpi_scheme *s = plan->scheme[n];
+        /* the second derivative of a term with tangent_grad needs sums of its own */
+        takes = takes && s->form != RPI_VEC && s->form != RPI_VALVEC && !s->row && !s->tangent_grad;
+    }
     return takes;
 }
 
@@ -711,7 +715,7 @@ rp_status rpi_fast_hvp(const rpi_args *args, const rpi_tangents *tangents, const
     own->g.tangents = tangents;
     rp_status status = alloc_outputs(&own->args, &memory);
     if (status == RP_OK)
-        status = rpi_fast_jvp(&own->args, tangents, pool, progress, plain);
+        status = rpi_fast_jvp(&own->args, args->plan->ops, tangents, pool, progress, plain);
     for (int64_t n = 0; status == RP_OK && n < args->desc.batch * args->desc.heads * args->desc.len_q; n++)
         some |= plain[n] != 0;
     if (status == RP_OK && !some)

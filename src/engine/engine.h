@@ -11,12 +11,11 @@ rp_status rpi_fast_attend(const rpi_args *args, rp_pool *pool, rpi_progress *pro
 /* Compute the requested gradients. If the forward pass must run again, modify *args. */
 rp_status rpi_fast_backward(rpi_args *args, const rpi_grads *grads, rp_pool *pool, rpi_progress *progress, void *work);
 
-/* Return true if rpi_fast_jvp computes the tangents of calls of this plan. */
-bool rpi_fast_jvp_takes(const rp_plan *plan);
-/* Compute the tangents of out and lse that are present. Set bits of plain [B * H][Lq], RPI_PLAIN_…, for rows with
- * numbers that are not finite or too large: the caller must compute these tangents in plain loops. */
-rp_status rpi_fast_jvp(const rpi_args *args, const rpi_tangents *given, rp_pool *pool, rpi_progress *progress,
-                       uint8_t *plain);
+/* Compute the tangents of out and lse that are present, with the set that rpi_ops.singles of the plan names. Set bits
+ * of plain [B * H][Lq], RPI_PLAIN_…, for rows with numbers that are not finite or too large: the caller must compute
+ * these tangents in plain loops. */
+rp_status rpi_fast_jvp(const rpi_args *args, const rpi_ops *ops, const rpi_tangents *given, rp_pool *pool,
+                       rpi_progress *progress, uint8_t *plain);
 /* Return true if rpi_fast_hvp computes the second derivatives of calls of this plan. */
 bool rpi_fast_hvp_takes(const rp_plan *plan);
 /* Compute second derivatives, and the tangents of out and lse, which must be present. If bits of `plain` are set as in
@@ -63,10 +62,18 @@ void rpi_columns_fill(rpi_call *c, rp_pool *pool);
 /* The calls from which tangents are computed (rpi_jvp), and what they point to. */
 typedef struct rpi_tangent_calls {
     rpi_jvp jvp;
-    rpi_args inputs, arrays;
+    const rpi_call *call; /* that of the arrays themselves */
+    rpi_args inputs, /* the tangents of q, k, v and, for the rows that products multiply, of the arrays of VEC terms */
+        columns,     /* the tangent of k and the arrays of the call: for COLUMN sources of `inputs` */
+        arrays,      /* the arrays of the call, along their tangents */
+        arrays_fill; /* the same with tangents of the arrays of VEC and VALVEC terms, from which vectors are packed */
     const rpi_tangents *given;
-    rpi_tangents one;  /* the tangents; those of one batch entry, if some array has a tangent for each */
-    rpi_sources along; /* the sources of the tangents of the terms' arrays */
+    rpi_tangents one;   /* the tangents; those of one batch entry, if some array has a tangent for each */
+    rpi_sources along;  /* the sources of the tangents of the terms' arrays */
+    rpi_sources placed; /* `along` before it was filled */
+    bool filled;
+    rpi_sources vectors;                /* for the tangents of q and k: the sources with vectors */
+    int32_t source_of[RPI_MAX_SOURCES]; /* the numbers of the latter among the sources of the call */
     rpi_limits along_limits;
 } rpi_tangent_calls;
 
@@ -75,7 +82,7 @@ void rpi_tangents_begin(rpi_tangent_calls *x, rpi_call *c, const rpi_tangents *g
 /* Return for how many batch entries one call of rpi_tangents_fill serves: for all, or for one if some array has a
  * tangent for each. */
 int64_t rpi_tangent_entries(const rpi_tangent_calls *x);
-/* Fill the sources of the tangents for the batch entries from b on. */
+/* Fill the sources of the tangents for the batch entries from b on, after those of the call. */
 void rpi_tangents_fill(rpi_tangent_calls *x, int64_t b, rp_pool *pool);
 
 /* ---- reduce.c */

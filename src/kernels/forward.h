@@ -54,11 +54,7 @@ static void tile_attend(block *k, const tile *t)
     for (int64_t r0 = 0; r0 < k->groups * MR; r0 += VL)
         raise_running_max(k, r0, alpha);
     const bool large = t->large_v || (c->value_vectors && c->value_vectors->values.nonfinite);
-    if (k->vector_weights.low < k->vector_weights.high)
-        for (int64_t r = 0; r < k->rows; r++)
-            for (int64_t n = 0; alpha[r] != 1 && n < k->vector_weights.step; n += VL)
-                vf_store(k->vector_weights.at + r * k->vector_weights.step + n,
-                         vf_load(k->vector_weights.at + r * k->vector_weights.step + n) * vf_set1(alpha[r]));
+    rescale_vector_weights(k, alpha);
     weigh_tile(k, t, makes_out(c) ? k->values : NULL, t->tile0 - c->args->key_from, c->packed_k, alpha, k->o, 0,
                k->vector_weights.at || large);
     if (!makes_out(c))

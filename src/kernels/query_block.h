@@ -207,10 +207,14 @@ static inline __attribute__((always_inline)) void scale_row(const real *from, co
 }
 
 /* Load the block's rows of an array, multiply them by `factor`, and store them as [rows][width padded]. Set padding and
- * the padding rows of the last group to 0. */
+ * the padding rows of the last group to 0, and all rows of an absent array: the tangent of q, if it is 0. */
 static void load_rows(const block *k, const rpi_view *v, int64_t width, real factor, real *to, magnitude *w)
 {
     const int64_t wide = rpi_round_up(width, VL), size = rpi_floating_size(v->dtype);
+    if (!v->data) {
+        memset(to, 0, reals(k->groups * MR, wide));
+        return;
+    }
     const head_rows rows = rows_of_head(v, k->b, k->h, k->c->args->desc.len_q);
     const vf times = vf_set1(factor);
     magnitude all = *w;
@@ -248,7 +252,10 @@ static void load_run_queries(block *k, const rpi_source *s, real *to)
     for (int64_t r = 0; r < k->rows; r++) {
         rpi_pair p = rpi_pair_of(c->args, s->term, k->b, k->h, row_of(k, r));
         real *at = to + r * wide;
-        rpi_load_f64(k->row, rpi_row_of(q, k->b, k->h, p.i), q->dtype, c->args->desc.dim_k);
+        if (q->data)
+            rpi_load_f64(k->row, rpi_row_of(q, k->b, k->h, p.i), q->dtype, c->args->desc.dim_k);
+        else
+            memset(k->row, 0, (size_t)c->args->desc.dim_k * sizeof *k->row);
         p.q = k->row;
         for (int64_t x = 0; x < v->width; x++)
             at[x] = (real)(v->factor * v->product->query(&p, x));

@@ -2,9 +2,9 @@
  * arrays of the terms. Names no term. For the FMA backend.
  * Parameters: VL, MR, BLOCK_ROWS, ROW_STEP.
  *
- * A product has two tangents: q' k + q k'. Each is computed like a product of scores, in a block of its own, whose call
- * has other arrays (rpi_jvp). The sum of the first starts from the tangents of the biases, the sum of the second from
- * the first.
+ * A product has two tangents: q' k + q k', and those with vectors R of a term q' R + q R'. Each is computed like a
+ * product of scores, in a block of its own, whose call has other arrays (rpi_jvp). The sums of q' k start from the
+ * tangents of the biases and products with vectors, those of q k' from q' k.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
 #include "forward.h" /* lets an editor parse this file on its own */
@@ -14,7 +14,7 @@
 typedef struct tangent_block {
     block k;      /* the rows, their scores and their softmax */
     block inputs; /* the tangents of the queries. s: tangents of the scores, [BLOCK_ROWS][ROW_STEP] */
-    block arrays; /* the queries, with the tangents of the biases. Shares s */
+    block arrays; /* the queries, with the tangents of biases and vectors. Shares s and o */
 } tangent_block;
 
 /* Let a block have the rows of another one, and share what depends only on them. */
@@ -30,6 +30,7 @@ static void share_rows(block *to, const block *k)
     to->hi = k->hi;
     to->position = k->position;
     to->keep = k->keep;
+    to->vector_weights.low = to->vector_weights.high = 0;
 }
 
 /* Take the scratch of a block with tangents from an arena. */
@@ -46,6 +47,7 @@ static void tangent_layout(const rpi_call *c, tangent_block *w, rpi_arena *a)
     w->inputs.c = &c->jvp->inputs;
     w->arrays.c = &c->jvp->arrays;
     w->arrays.s = w->inputs.s;
+    w->arrays.o = w->inputs.o;
 }
 
 /* Let the blocks x with the tangents of the queries, and y with the queries, follow block k to its rows. Load them. */
@@ -53,8 +55,7 @@ static void open_tangents(const block *k, block *x, block *y)
 {
     share_rows(x, k);
     share_rows(y, k);
-    if (x->c->args->q.data)
-        load_queries(x);
+    load_queries(x);
     load_queries(y);
 }
 
@@ -92,10 +93,18 @@ static void tile_tangents(const block *k, block *x, block *y, const tile *t, con
 {
     const rp_desc *d = &k->c->args->desc;
     const int64_t rows = k->groups * MR;
-    const real *const *in, *const *out;
+    const real *const *in, *const *out, *const *more, *const *more_out;
     bool first = true;
+    x->tile_keys = turned;
     y->tile_keys = keys;
-    biases_of(y, t, &in, &out);
+    biases_of(x, t, &in, &out);
+    biases_of(y, t, &more, &more_out);
+    if (in && more)
+        add_rows(x->in, x->in, y->in, x->sum_in, rows, t->end);
+    if (out && more_out)
+        add_rows(x->out, x->out, y->out, x->sum_out, rows, t->end);
+    in = in ? in : more;
+    out = out ? out : more_out;
     if (x->c->args->q.data) {
         key_scores(x, t, keys, in, NULL);
         first = false;

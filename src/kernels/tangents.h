@@ -82,6 +82,20 @@ static void mark_nonfinite(const block *k, const tile *t)
                 plain[r] |= RPI_PLAIN_OUT;
 }
 
+/* Add the weights of a tile, and their products with the tangents of the scores, to the sums for each vector that a
+ * term adds to the values. */
+static void tile_vector_weights(tangent_block *w, const tile *t, const real *alpha)
+{
+    block *const blocks[3] = {&w->k, &w->inputs, &w->arrays};
+    w->arrays.s = w->k.s; /* the vectors' tangents have the weights themselves */
+    for (int n = w->k.c->jvp->scores ? 0 : 2; n < 3; n++)
+        if (blocks[n]->vector_weights.at) {
+            rescale_vector_weights(blocks[n], alpha);
+            add_vector_weights(blocks[n], t);
+        }
+    w->arrays.s = w->inputs.s;
+}
+
 /* Add a tile to the sums of the block's rows. */
 static void tile_jvp(tangent_block *w, const tile *t)
 {
@@ -114,8 +128,9 @@ static void tile_jvp(tangent_block *w, const tile *t)
         tile_values(k, t, k->s, k->values, first, c->packed_k, alpha, k->o, 0);
     if (jvp->scores)
         tile_values(k, t, w->inputs.s, k->values, first, c->packed_k, alpha, w->inputs.o, 0);
-    if (inputs->args->v.data)
+    if (inputs->args->v.data || !jvp->scores) /* absent: packed as 0 */
         tile_values(k, t, k->s, w->inputs.values, first, c->packed_k, jvp->scores ? all_ones : alpha, w->inputs.o, 0);
+    tile_vector_weights(w, t, alpha);
     if (t->large_v)
         mark_nonfinite(k, t);
 }
@@ -172,7 +187,7 @@ static void jvp_rows(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int6
     const rpi_view *turned_sink = c->plan->sink < 0 ? NULL : &c->jvp->tangents->term[c->plan->sink][0];
     rpi_arena a = scratch_of(c, worker);
     tangent_block w;
-    block *k = &w.k;
+    block *k = &w.k, *const blocks[3] = {k, &w.inputs, &w.arrays};
     tangent_layout(c, &w, &a);
     k->b = b;
     k->h = h;
@@ -186,13 +201,17 @@ static void jvp_rows(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int6
         start_block(k, row1, sink, &first, &past);
         open_tangents(k, &w.inputs, &w.arrays);
         start_sums(k);
-        memset(w.inputs.o, 0, reals(k->groups * MR, c->pad_v));
+        start_sums(&w.inputs);
+        start_sums(&w.arrays);
         for (int64_t r = 0; r < rpi_round_up(k->groups * MR, VL); r++)
             w.inputs.sum[r] = turned_sink && turned_sink->data ? k->sum[r] * (real)rpi_at(turned_sink, h, 0, 0, 0) : 0;
         for (int64_t tile0 = first / TILE_KEYS * TILE_KEYS; tile0 < past; tile0 += TILE_KEYS)
             if (open_tile(k, &t, tile0, TILE_KEYS, large_k + (tile0 - c->args->key_from) / NR,
                           large_v + tile0 - c->args->key_from))
                 tile_jvp(&w, &t);
+        for (int n = 0; n < 3; n++)
+            if (blocks[n]->vector_weights.at)
+                flush_vector_weights(blocks[n]);
         write_tangents(&w);
     }
     rpi_float_end(before);

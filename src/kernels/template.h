@@ -4,6 +4,7 @@
  *
  * Parameters, defined by the file of the instruction set:
  *
+ *     RPI_SINGLES      with AMX: the set that computes tangents
  *     RPI_ISA          the name; RPI_F64  1: `real` is double; RPI_AMX  1: products use AMX tiles, by operations amx_…
  *     vf, vf_…         a vector of VL elements (`real`) and its operations; vector_ops.h defines the missing ones
  *     VL               elements of a vector: 2 to 16
@@ -182,6 +183,10 @@
 
 #define RPI_OPS_OF(x) RPI_OPS(x)
 
+#ifndef RPI_SINGLES
+#define RPI_SINGLES RPI_ISA
+#endif
+
 #if RPI_AMX
 #define AMX_PEAK amx_peak
 #define JVP_SIZE NULL
@@ -220,6 +225,7 @@
         .decode_heads = decode_heads,                                                                                  \
         .backward_size = backward_size,                                                                                \
         .backward = backward,                                                                                          \
+        .singles = RPI_NAME(RPI_SINGLES),                                                                              \
         .jvp_size = JVP_SIZE,                                                                                          \
         .jvp = JVP,                                                                                                    \
         .peak = peak,                                                                                                  \

@@ -71,6 +71,15 @@ static void flush_vector_weights(block *k)
     w->low = w->high = 0;
 }
 
+/* Multiply the sums of each row by alpha, because its running maximum rose. */
+static void rescale_vector_weights(block *k, const real *alpha)
+{
+    const window *w = &k->vector_weights;
+    for (int64_t r = 0; r < k->rows && w->low < w->high; r++)
+        for (int64_t n = 0; alpha[r] != 1 && n < w->step; n += VL)
+            vf_store(w->at + r * w->step + n, vf_load(w->at + r * w->step + n) * vf_set1(alpha[r]));
+}
+
 /* Sum the weights of the tile for each vector. If all vectors fit into the window, keep the sums until the end of the
  * row. Otherwise add each tile's sums to out. Such a window begins at a multiple of SUM_KEYS, so that the order of
  * additions depends only on the row. */

@@ -34,7 +34,8 @@ typedef struct rpi_ops {
     void (*decode_heads)(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t worker);
     int64_t (*backward_size)(const rpi_call *c);
     void (*backward)(const rpi_call *c, int64_t kv, int64_t key_block, int32_t worker);
-    int64_t (*jvp_size)(const rpi_call *c); /* both NULL if the set does not compute tangents */
+    const char *singles; /* the set that computes tangents, because it multiplies single numbers; often this one */
+    int64_t (*jvp_size)(const rpi_call *c); /* both NULL if this is another set */
     void (*jvp)(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int64_t row1, int32_t worker);
     double (*peak)(int64_t rounds);     /* run multiply-adds on one thread, return their number */
     double (*amx_peak)(int64_t rounds); /* like peak, with bf16 on AMX tiles; NULL without AMX */

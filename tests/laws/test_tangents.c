@@ -84,6 +84,10 @@ static void near_plain_loops(problem *p)
     EACH_ISA(isa)
     {
         rp_plan *plan;
+        if (p->desc.dtype == RP_F64 && (SLOW(isa) || strstr(isa, "_bf16"))) { /* their f64 is that of other sets */
+            n++;
+            continue;
+        }
         p->desc.isa = isa;
         good(rp_plan_create(&plan, &p->desc));
         good(rp_tangent_bound(plan, &p->t, &bounds));
@@ -116,23 +120,26 @@ static void near_plain_loops_in_f32(problem *p)
 
 static void within_the_bounds(void **state)
 {
-    static const char *const many[] = {"b1h2q130k1100d40v24:t5+rope:causal",
-                                       "b2h2g1q100k600d16v9:dense+sink:softcap=2+key_mask",
-                                       "b1h3q97k1030d64v64:alibi,slopes=x:window=700,40+softcap_after=3",
-                                       "b1h2g1q110k1500d8v70:kerple:mask+dropout=0.2+seed=4",
-                                       "b2h1q1k900d33v17o899:t5+alibi+table,left=9,right=9:lengths",
-                                       "b1h1q20k530d6v5:real,max_distance=30:positions+scale=2",
-                                       "b1h1q520k520d12v12:t5,q_positions=x,k_positions=y+rope:segments"};
+    static const char *const many[] = {"f32:b1h2q130k1100d40v24:t5+rope:causal",
+                                       "f32:b2h2g1q100k600d16v9:dense+sink:softcap=2+key_mask",
+                                       "f32:b1h3q97k1030d64v64:alibi,slopes=x:window=700,40+softcap_after=3",
+                                       "f64:b1h2g1q110k1500d8v70:kerple:mask+dropout=0.2+seed=4",
+                                       "f32:b2h1q1k900d33v17o899:t5+alibi+table,left=9,right=9:lengths",
+                                       "f32:b1h1q20k530d6v5:real,max_distance=30:positions+scale=2",
+                                       "f64:b1h1q520k520d12v12:t5,q_positions=x,k_positions=y+rope:segments",
+                                       "bf16:b1h2q100k590d16:deberta,span=40+relval,left=5,right=5:key_mask",
+                                       "f16:b1h2q30k590d18v7:relkey,left=5,right=5+forget+rope:softcap=3",
+                                       "bf16:b1h1q120k70d64:t5:scale=0.125+causal",
+                                       "f32:b1h2q60k590d16v9:xl+band+relval,left=900,right=900+sink:dropout=0.2"};
     problem p;
     int n = 0;
     (void)state;
     each_problem(near_plain_loops_in_f32);
-    for (size_t m = 0; m < sizeof many / sizeof *many; m++)
-        for (int wide = 0; wide < 2; wide++) {
-            pose(&p, m, "bwd:%s:%s", wide ? "f64" : "f32", many[m]);
-            near_plain_loops(&p);
-            problem_free(&p);
-        }
+    for (size_t m = 0; m < sizeof many / sizeof *many; m++) {
+        pose(&p, m, "bwd:%s", many[m]);
+        near_plain_loops(&p);
+        problem_free(&p);
+    }
     EACH_ISA(isa)
     print_message("%-14s against plain loops: largest error / bound %.3g\n", isa, worst_error[n++]);
 }
