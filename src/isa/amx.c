@@ -9,9 +9,9 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 RPI_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,amx-tile,amx-bf16")
-#define RPI_ISA amx
-#define RPI_F64 0
-#define RPI_AMX 1
+#define RPI_ISA     amx
+#define RPI_F64     0
+#define RPI_AMX     1
 #define RPI_SINGLES avx512
 #include "processor/avx512.h"
 #include "processor/amx.h"

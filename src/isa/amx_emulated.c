@@ -7,9 +7,9 @@
 #include <float.h>
 #include <math.h>
 #include <string.h>
-#define RPI_ISA amx_emulated
-#define RPI_F64 0
-#define RPI_AMX 1
+#define RPI_ISA     amx_emulated
+#define RPI_F64     0
+#define RPI_AMX     1
 #define RPI_SINGLES generic
 enum { VL = 16, MR = 6, NR = 64 };
 typedef float vf __attribute__((vector_size(64), may_alias));
