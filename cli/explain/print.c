@@ -97,7 +97,7 @@ static void print_term(const view *v, int32_t n)
         if (!length) {
             putchar(*c);
         } else if (length == 5 && strncmp(c + 1, "slope", 5) == 0) {
-            if (*v->r->problem.term_array[n][0])
+            if (*v->r->problem.term_array[n][0] || *v->r->problem.term_array[n][5])
                 printf("slope *");
             else
                 printf("%g", pow(rp_alibi_slope(v->r->head, v->r->problem.desc.heads), t->real[0] / 8)); /* max_bias */

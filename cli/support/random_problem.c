@@ -120,6 +120,9 @@ static void draw_term(problem_dice *d, const tokens *g, unsigned *roles, char *t
             const bool alike = strcmp(a->name, "positions") == 0;
             if (alike ? !g->same : both && strstr(a->name, "_positions"))
                 continue;
+            if (strcmp(a->name, "batch_slopes") == 0 &&
+                strstr(strrchr(text, '+') ? strrchr(text, '+') : text, ",slopes"))
+                continue; /* only one of them may be given */
             both |= alike;
             add(text, ",%s=x", a->name);
         }

@@ -81,8 +81,9 @@ typedef enum rp_scaling {
  *            arrays  (*)
  *            reads   rate_left = 1, rate_right = 1
  *   ALIBI    -slope_h |delta|; by default the slopes of the paper
- *            arrays  (slopes [H]) (**)
- *            learned slopes
+ *            arrays  (slopes [H]), (q_positions [B?, Lq]), (k_positions [B?, Lk]), (q_position_mask [B?, Lq]),
+ *                    (k_position_mask [B?, Lk]), (batch_slopes [B?, H])
+ *            learned slopes, batch_slopes
  *            reads   real[0] = 8 (max_bias; > 0, <= 1024)
  *   DENSE    bias[b,h,i,j]; -infinity masks the pair
  *            arrays  bias [B?, H?, Lq?, Lk?]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import _core, _hints, _progress, _terms
+from . import _core, _hints, _progress, _scale, _terms
 from ._cache import Cache
 from ._terms import TERMS, Sum, Term, plotter
 
@@ -96,7 +96,9 @@ def attention(q, k, v, *others, bias=None, rope=None, relkey=None, relval=None, 
     starts           (B, Lq) or broadcastable: the first key of each query, for chunks or windows that differ by query
     ends             (B, Lq) or broadcastable: one past the last key of each query, for prefixes or images within
                      causal text
-    scale            factor of q k^T; default 1/sqrt(D)
+    scale            factor of q k^T; default 1/sqrt(D). An array or tensor multiplies q, which in float16 and bfloat16
+                     rounds q once more: one number, (H) or (H, 1, 1), or another shape that broadcasts to
+                     (B, H, Lq, 1). A tensor has a gradient
     softcap          c in c tanh(x/c), applied before the biases
     softcap_after    c of a softcap after the biases, with or without softcap; True applies softcap after the biases
                      instead
@@ -146,6 +148,8 @@ def attention(q, k, v, *others, bias=None, rope=None, relkey=None, relval=None, 
             raise ValueError(f'layout is {layout!r}, expected "bhld" or "blhd"')
         q, k, v = (_swapped(name, x) for name, x in (("q", q), ("k", k), ("v", v)))
         out = out if out is None else _swapped("out", out)
+    if scale is not None and not isinstance(scale, (int, float)) and hasattr(scale, "ndim"):
+        q, k, relkey, scale = _scale.fold(q, k, relkey, scale)
     if seed is None and _drops(dropout):
         seed = _draw_seed(hasattr(q, "requires_grad"))
     attend = _hints.named(_core.attention, "relpos::attention")

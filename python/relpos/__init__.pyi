@@ -31,7 +31,7 @@ class Options(TypedDict, total=False):
     segments: Any
     starts: Any
     ends: Any
-    scale: float | None
+    scale: float | Any
     softcap: float | None
     softcap_after: bool | float
     q_offset: Any

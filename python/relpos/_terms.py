@@ -241,9 +241,34 @@ def _parameter(cls, key, value):
 
 def _new(cls, arrays, params):
     _refuse_model(cls.__name__, arrays[0])
+    kind = _BY_CLASS[cls]["name"]
+    if kind == "log" and has_floats(params["lambda"]):
+        return _with_strengths(params["lambda"], arrays)
+    if kind == "alibi" and getattr(arrays[0], "ndim", 0) == 2 and arrays[5] is None:  # batch_slopes
+        arrays = (None, *arrays[1:5], arrays[0], *arrays[6:])
     given = [(key, _parameter(cls, key, value)) for key, value in params.items()]
-    text = _BY_CLASS[cls]["name"] + "".join(f",{key}={value}" for key, value in given if value is not None)
+    text = kind + "".join(f",{key}={value}" for key, value in given if value is not None)
     return _create(cls, text, arrays)
+
+
+def has_floats(value):
+    """Return true for a tensor of floating-point numbers, and for such an array that is not a single number."""
+    if isinstance(value, (int, float, str, tuple, list)):
+        return False
+    if hasattr(value, "requires_grad"):
+        return (value.is_floating_point() and value.dtype.itemsize > 1 and not value.is_meta and not value.is_nested
+                and not value.is_sparse)
+    return getattr(value, "ndim", 0) > 0 and getattr(value.dtype, "kind", "") == "f"
+
+
+def _with_strengths(value, positions):
+    """Return -value log(1 + |delta|), with a number or one for each head: a Kerple whose a is 1."""
+    if value.ndim > 1:
+        raise TypeError(f"LogDecay: lambda_ is an array ({type(value).__name__} with {value.ndim} axes), expected a "
+                        "number or (H)")
+    one = value.new_ones(1) if hasattr(value, "new_ones") else (value * 0 + 1)[:1]
+    arrays = value.reshape(-1), one, *positions[:2]
+    return _create(TERMS["kerple"], "kerple", (*arrays, *[None] * (len(positions) - len(arrays))))
 
 
 def _load(text, arrays):
@@ -293,6 +318,13 @@ def _refuse(title, name, names, first):
 
 
 _NOTES = {
+    "alibi": [
+        "Slopes (B, H), those of each batch entry, are batch_slopes, even if they are passed as slopes.", ""
+    ],
+    "log": [
+        "lambda_ may also be a tensor or an array (H). The term is then a Kerple with p = lambda_ and a = 1, which has",
+        "a gradient with respect to p.", ""
+    ],
     "dense": [
         "Adds an array to the scores, such as a float attn_mask of torch's scaled_dot_product_attention: (Lq, Lk),",
         "(H, Lq, Lk) or (B, H, Lq, Lk), where an axis of length 1 broadcasts. The array is not copied, and has a",

@@ -326,6 +326,8 @@ def test_every_number_of_a_term_is_named():
     seen = 0
     for cls, name, others in numbers_of_terms():
         for kind, bad in wrong_numbers().items():
+            if cls is relpos.LogDecay and kind == "vector":
+                continue  # one number for each head
             with pytest.raises((TypeError, ValueError)) as caught:
                 cls(**{**others, name: bad})
             said = str(caught.value)

@@ -944,9 +944,9 @@ def test_attributes_of_timms_window_attention():
     agree(module(x), peer(x), ([x], [x]))
     module.train()
     assert not torch.equal(module(x), module(x))
-    module.scale = nn.Parameter(torch.tensor(0.7))
-    with pytest.raises(TypeError, match="scale"):
-        module(x)
+    module.eval()
+    module.scale, peer.scale = nn.Parameter(torch.tensor(0.7)), nn.Parameter(torch.tensor(0.7))
+    agree(module(x), peer(x), ([x, module.scale], [x, peer.scale]))
 
 
 def by_name(peer, module):

@@ -24,6 +24,7 @@ typedef struct rpi_limits {
     int64_t rows;                   /* rows that the call computes */
     int64_t min_offset, max_offset; /* smallest and largest q_offset of the batch entries */
     bool strip_per_head;            /* heads have different strips */
+    bool strip_per_entry;           /* batch entries have different strips at any q_offset */
     bool rope_per_batch[2];         /* [0] queries, [1] keys: batch entries have different cosines and sines */
     /* tables of rp_prepare for the strip, and for the keys' cosines and sines; NULL if the call computes them */
     const rp_prepared *strip, *rope;

@@ -97,6 +97,18 @@ static void tabulate(rpi_term_limits *e, const rpi_args *args, int32_t term)
     e->count = (int64_t)(high - low) + 1;
 }
 
+/* Return true if the biases of a term of form OFFSET differ between batch entries, because an array has an axis for the
+ * batch. */
+static bool differs_by_entry(const rpi_args *args, int32_t n)
+{
+    const rpi_scheme *s = args->plan->scheme[n];
+    bool differs = false;
+    for (int x = 0; x < rpi_count_arrays(s); x++)
+        differs |=
+            s->array[x].use == RP_USE_LEARNED && args->term[n][x].data && strncmp(s->array[x].shape, "[B", 2) == 0;
+    return differs;
+}
+
 /* Return true if the heads have different vectors. */
 static bool vectors_per_head(const rpi_args *args, int32_t term, const rpi_product *product)
 {
@@ -115,7 +127,8 @@ static void term_limits(rpi_term_limits *e, const rpi_args *args, const rpi_grad
         e->present[x] = s->product[x].count && (!s->product[x].present || s->product[x].present(array));
         e->per_head[x] = e->present[x] && vectors_per_head(args, n, &s->product[x]);
     }
-    if ((s->form == RPI_INDEX && rpi_takes_positions(s)) || (s->form == RPI_OFFSET && e->by_position))
+    if ((s->form == RPI_INDEX && rpi_takes_positions(s)) ||
+        (s->form == RPI_OFFSET && e->by_position && !differs_by_entry(args, n)))
         tabulate(e, args, n);
     for (int x = 0; grads && x < RP_MAX_ARRAYS; x++)
         e->wanted |= grads->term[n][x].data != NULL;
@@ -163,6 +176,7 @@ void rpi_limits_of(rpi_limits *e, const rpi_args *args, const rpi_grads *grads)
     for (int32_t n = 0; n < d->n_terms; n++) {
         term_limits(&e->term[n], args, grads, n);
         e->strip_per_head |= in_strip(args, n) && !plan->scheme[n]->same_heads;
+        e->strip_per_entry |= in_strip(args, n) && differs_by_entry(args, n);
     }
     if (!grads && !args->along)
         e->strip = prepared_strip(args, e);

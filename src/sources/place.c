@@ -40,8 +40,7 @@ static void place_strip(rpi_strip *s, const placing *p)
         return;
     }
     const int64_t span = e->max_offset - e->min_offset, heads = e->strip_per_head ? d->heads : 1;
-    const bool together =
-        span <= e->len_q + p->end_k + RPI_WIDEST; /* if false, each batch entry gets a separate strip */
+    const bool together = !e->strip_per_entry && span <= e->len_q + p->end_k + RPI_WIDEST; /* all entries share it */
     s->len = rpi_max(e->len_q - 1 + p->end_k, 0) + (together ? span : 0);
     s->low = -(e->len_q - 1 + e->max_offset);
     s->head_step = heads > 1 ? s->len : 0;

@@ -184,9 +184,10 @@ static inline const rpi_view *rpi_source_array(const rpi_args *args, int32_t ter
 }
 /* Evaluate the definition to get the index of a pair's entry (GATHER) or vector (RUN). */
 int64_t rpi_source_index(const rpi_source *s, const rpi_pair *p);
-/* For every head h, add g[h * step] times the derivative of an entry to `sums`. The entry is the strip's entry at
- * delta, or entry e of a GATHER. */
-void rpi_strip_entry_grads(const rpi_args *args, int64_t delta, const double *g, int64_t step, rpi_term_sums *sums);
+/* For every head h, add g[h * step] times the derivative of an entry to `sums`. The entry is that at delta of the strip
+ * of batch entry b, or entry e of a GATHER. */
+void rpi_strip_entry_grads(const rpi_args *args, int64_t b, int64_t delta, const double *g, int64_t step,
+                           rpi_term_sums *sums);
 void rpi_gather_entry_grads(const rpi_source *s, const rpi_args *args, int64_t e, const double *g, int64_t step,
                             rpi_term_sums *sums);
 

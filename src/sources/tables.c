@@ -14,14 +14,15 @@ int64_t rpi_source_index(const rpi_source *s, const rpi_pair *p)
     return v ? rpi_product_index(v->product, p) : s->scheme->index(p);
 }
 
-/* Return a pair with a head and an offset, but without a query and a key. */
-static rpi_pair entry_pair(const rpi_args *args, int32_t term, int64_t h, double delta)
+/* Return a pair with a batch entry, a head and an offset, but without a query and a key. */
+static rpi_pair entry_pair(const rpi_args *args, int32_t term, int64_t b, int64_t h, double delta)
 {
     return (rpi_pair){.desc = &args->desc,
                       .term = &args->desc.terms[term],
                       .scheme = args->plan->scheme[term],
                       .array = args->term[term],
                       .prepared = args->prepared[term],
+                      .b = b,
                       .h = h,
                       .delta = delta};
 }
@@ -53,7 +54,7 @@ double rpi_source_bias(const rpi_source *s, const rpi_args *args, const rpi_pair
 
 static double entry_value(const rpi_source *s, const rpi_args *args, int64_t h, int64_t e)
 {
-    const rpi_pair p = entry_pair(args, s->term, h, (double)(s->gather.index.first + e));
+    const rpi_pair p = entry_pair(args, s->term, 0, h, (double)(s->gather.index.first + e));
     double sum;
     if (s->scheme->form == RPI_OFFSET || rpi_takes_positions(s->scheme))
         return definition(args, s->term, &p);
@@ -65,13 +66,13 @@ static double entry_value(const rpi_source *s, const rpi_args *args, int64_t h, 
     return sum;
 }
 
-/* Add the gradients of one entry of a term, for every head. OFFSET: the entry of delta. INDEX: the entry of delta if
- * the term accepts positions, else entry e. */
-static void entry_grads(const rpi_args *args, int32_t term, int64_t delta, int64_t e, const double *g, int64_t step,
-                        rpi_term_sums *sums)
+/* Add the gradients of one entry of a term, for every head of batch entry b. OFFSET: the entry of delta. INDEX: the
+ * entry of delta if the term accepts positions, else entry e. */
+static void entry_grads(const rpi_args *args, int32_t term, int64_t b, int64_t delta, int64_t e, const double *g,
+                        int64_t step, rpi_term_sums *sums)
 {
     const rpi_scheme *scheme = args->plan->scheme[term];
-    rpi_pair p = entry_pair(args, term, 0, (double)delta);
+    rpi_pair p = entry_pair(args, term, b, 0, (double)delta);
     double shared;
     for (; p.h < args->desc.heads; p.h++) {
         if (g[p.h * step] == 0)
@@ -86,18 +87,19 @@ static void entry_grads(const rpi_args *args, int32_t term, int64_t delta, int64
     }
 }
 
-void rpi_strip_entry_grads(const rpi_args *args, int64_t delta, const double *g, int64_t step, rpi_term_sums *sums)
+void rpi_strip_entry_grads(const rpi_args *args, int64_t b, int64_t delta, const double *g, int64_t step,
+                           rpi_term_sums *sums)
 {
     const uint64_t terms = rpi_strip_terms(args);
     for (int32_t n = 0; n < args->desc.n_terms; n++)
         if (terms >> n & 1)
-            entry_grads(args, n, delta, 0, g, step, sums);
+            entry_grads(args, n, b, delta, 0, g, step, sums);
 }
 
 void rpi_gather_entry_grads(const rpi_source *s, const rpi_args *args, int64_t e, const double *g, int64_t step,
                             rpi_term_sums *sums)
 {
-    entry_grads(args, s->term, s->gather.index.first + e, e, g, step, sums);
+    entry_grads(args, s->term, 0, s->gather.index.first + e, e, g, step, sums);
 }
 
 static void put_bias(const rp_plan *plan, void *to, int64_t at, double x)
@@ -193,7 +195,7 @@ static void fill_chunk(const rpi_strip *s, const rpi_args *args, int64_t b, int6
     for (int32_t m = 0; m < d->n_terms; m++)
         if (terms >> m & 1) {
             term[n_terms] = m;
-            pair[n_terms] = entry_pair(args, m, 0, 0);
+            pair[n_terms] = entry_pair(args, m, b, 0, 0);
             fill_shared(&pair[n_terms], delta0, n, shared[n_terms]);
             n_terms++;
         }

@@ -20,8 +20,22 @@ static const rp_param alibi_params[] = {
     {0},
 };
 
+/* Arrays: 0 slopes; 5 batch_slopes. */
+static rp_status alibi_check_arrays(const rp_desc *d, const rp_term *t, const rpi_view *array, int32_t n)
+{
+    (void)d, (void)t;
+    if (array[0].data && array[5].data)
+        return rpi_fail(RP_E_ARG,
+                        "term[%d].slopes (of alibi) was given with batch_slopes, which replaces it; give only one of "
+                        "them",
+                        (int)n);
+    return RP_OK;
+}
+
 static double alibi_slope_of(const rpi_pair *p)
 {
+    if (p->array[5].data)
+        return rpi_at(&p->array[5], p->b, p->h, 0, 0);
     if (p->array[0].data)
         return rpi_at(&p->array[0], p->h, 0, 0, 0);
     const double slope = rp_alibi_slope(p->h, p->desc->heads), max_bias = p->term->real[0];
@@ -52,6 +66,7 @@ static int alibi_example(const rpi_pair *p, char *to, size_t size)
 static void alibi_grad(const rpi_pair *p, double g, const rpi_sums *to)
 {
     rpi_add(to, 0, p->h, 0, 0, 0, -fabs(p->delta) * g);
+    rpi_add(to, 5, p->b, p->h, 0, 0, -fabs(p->delta) * g);
 }
 
 RPI_SCHEME(ALIBI, .form = RPI_OFFSET,
@@ -59,11 +74,13 @@ RPI_SCHEME(ALIBI, .form = RPI_OFFSET,
                      .about = "a linear penalty on distance, one slope per head",
                      .class_name = "ALiBi",
                      .shown = "- {slope} d",
-                     .samples = {"", "max_bias=4", "slopes=given",
+                     .samples = {"", "max_bias=4", "slopes=given", "batch_slopes=given",
                                  "slopes=given,q_position_mask=given,k_position_mask=given"}},
            .array = {{"slopes", .presence = RP_REPLACES, .shape = "[H]",
                       .draw = {.rule = RP_RULE_UNIFORM, .a = 0.1, .b = 0.5}, .start = {.rule = RP_RULE_SLOPES}},
                      RPI_TWO_POSITIONS,
-                     RPI_POSITION_MASKS},
-           .positions = 1, .params = alibi_params, .pair = alibi_pair, .offsets = alibi_offsets,
-           .example = alibi_example, .grad = alibi_grad)
+                     RPI_POSITION_MASKS,
+                     {"batch_slopes", .presence = RP_REPLACES, .shape = "[B?, H]",
+                      .draw = {.rule = RP_RULE_UNIFORM, .a = 0.1, .b = 0.5}, .start = {.rule = RP_RULE_SLOPES}}},
+           .positions = 1, .params = alibi_params, .check_arrays = alibi_check_arrays, .pair = alibi_pair,
+           .offsets = alibi_offsets, .example = alibi_example, .grad = alibi_grad)

@@ -46,7 +46,8 @@ static rp_grads sampled(problem *p, rp_dtype dtype, bool *seen)
         if (!to->data)
             continue;
         good(rp_term_shape(&p->desc, (m - 3) / RP_MAX_ARRAYS, (m - 3) % RP_MAX_ARRAYS, &ndim, shape));
-        if (of_entries(kind) || (kind == RP_TERM_BAND && (m - 3) % RP_MAX_ARRAYS == 0))
+        const bool first = (m - 3) % RP_MAX_ARRAYS == 0;
+        if (of_entries(kind) || (kind == RP_TERM_BAND && first) || (kind == RP_TERM_ALIBI && !first))
             continue;
         const bool replaced = kind == RP_TERM_DENSE && of->ndim == 4; /* (1, H, Lq, Lk) becomes (B, H, Lq, Lk) */
         ndim = of->ndim + !replaced;
