@@ -792,10 +792,9 @@ RP_API rp_status rp_jvp(const rp_plan *plan, const rp_tensors *t, const rp_tange
  * Memory   allocates as rp_backward and rp_jvp, with the scratch of a task twice; never a matrix of scores. Outputs
  *          must not overlap any other array.
  * Threads  the bits do not depend on the pool.
- * Paths    plans that rp_jvp computes in kernels, except those with kerple: a pass for the tangents of out, then one
- *          with ten products instead of the five of rp_backward. Other plans, and calls in which a row attends to
- *          numbers that are not finite or overflow, are computed in plain loops in double on the calling thread and
- *          rounded once, which takes about twice as long as rp_backward on the reference path.
+ * Paths    computed as in rp_jvp: a pass for the tangents of out, then one with ten products instead of the five of
+ *          rp_backward. With isa = "reference", or if a row attends to numbers that are not finite or overflow, the
+ *          call is computed in plain loops in double on the calling thread and rounded once.
  * Accuracy rp_hvp_bound.
  * Returns  as rp_jvp; also RP_E_UNSUPPORTED for dq_in, dq_out, dkv_in, dkv_out, dweights, dprofile, dkey_mass and
  *          dentropy.

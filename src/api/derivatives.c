@@ -62,18 +62,18 @@ static void store_tangents(const rp_desc *d, const rpi_view *from[2], const rpi_
     }
 }
 
-/* Compute second derivatives on the fast path, or in plain loops if it does not take the plan, or if the tangent of
- * some row is not finite. The tangents of out and lse are those of rp_jvp. */
+/* Compute second derivatives on the fast path, or in plain loops if the tangent of some row is not finite. The tangents
+ * of out and lse are those of rp_jvp. */
 static rp_status fast_hvp(const rp_plan *plan, const rpi_args *args, rpi_tangents *tangents, const rpi_grads *grads,
                           rp_pool *pool, rpi_progress *progress, double *out, double *lse, uint8_t *plain)
 {
     const rp_desc *d = &args->desc;
     const rpi_view wanted[2] = {tangents->out, tangents->lse}, own[2] = {rows_of(d, out, d->dim_v), rows_of(d, lse, 1)};
-    const bool takes = rpi_fast_hvp_takes(plan);
-    bool some = !takes;
+    const rpi_ops *ops = rpi_ops_named(plan->ops->singles, d->dtype == RP_F64);
+    bool some = false;
     tangents->out = own[0];
     tangents->lse = own[1];
-    rp_status status = takes ? rpi_fast_hvp(args, tangents, grads, pool, progress, plain) : RP_OK;
+    rp_status status = rpi_fast_hvp(args, ops, tangents, grads, pool, progress, plain);
     for (int64_t n = 0; n < d->batch * d->heads * d->len_q; n++)
         some |= plain[n] != 0;
     if (status == RP_OK && some && (wanted[0].data || wanted[1].data))

@@ -115,8 +115,7 @@ static void place(gradients *g)
     rpi_arena *a = &g->memory;
     rpi_sources_place(&g->sources, a, c->plan, c->limits, g->groups * (d->heads / d->kv_heads), true);
     if (g->tangents)
-        rpi_sources_place(&g->calls.along, a, c->plan, &g->calls.along_limits, g->groups * (d->heads / d->kv_heads),
-                          true);
+        rpi_tangents_place(&g->calls, a, g->groups * (d->heads / d->kv_heads), true);
     rpi_rope_tables_place(&c->rope, a, c->plan, c->limits);
     bw->row_stats = rpi_arena_take3(a, d->batch * d->heads, c->limits->rows, RPI_ROW_STATS, sizeof(double));
     if (c->starts)
@@ -475,6 +474,11 @@ static rp_status alloc_private_sums(gradients *g, const rpi_grads *grads)
         some[s->term] = RPI_ALL_ARRAYS;
         any = true;
     }
+    for (int32_t n = 0; g->tangents && n < g->call.plan->desc.n_terms; n++)
+        if (g->call.plan->scheme[n]->tangent_grad && g->call.limits->term[n].wanted) {
+            some[n] = RPI_ALL_ARRAYS;
+            any = true;
+        }
     if (!any)
         return RP_OK;
     bw->private_sums = calloc((size_t)g->threads, sizeof *bw->private_sums);
@@ -555,7 +559,10 @@ static void backward(gradients *g, rp_pool *pool)
     for (c->g0 = 0; c->g0 < kv; c->g0 += c->groups) {
         open_group(g, pool);
         clear_group(g);
-        rpi_columns_fill(c, pool);
+        if (g->tangents)
+            rpi_tangents_columns(&g->calls, pool);
+        else
+            rpi_columns_fill(c, pool);
         if (c->grads->of_weights && !add_weight_sums(g, pool))
             return;
         if (c->grads->dq_in.data)
@@ -664,18 +671,6 @@ rp_status rpi_fast_backward(rpi_args *args, const rpi_grads *grads, rp_pool *poo
 
 /* ---------------------------------------------------------------------------------------------- second derivatives */
 
-bool rpi_fast_hvp_takes(const rp_plan *plan)
-{
-    const rp_desc *d = &plan->desc;
-    bool takes = plan->ops && plan->ops->jvp && (d->dtype == RP_F32 || d->dtype == RP_F64);
-    for (int32_t n = 0; n < d->n_terms; n++) {
-        const rpi_scheme *s = plan->scheme[n];
-        /* the second derivative of a term with tangent_grad needs sums of its own */
-        takes = takes && s->form != RPI_VEC && s->form != RPI_VALVEC && !s->row && !s->tangent_grad;
-    }
-    return takes;
-}
-
 /* Compute the gradients from the results of the forward passes. */
 static rp_status second_pass(gradients *g, const rpi_args *args, const rpi_grads *grads, rp_pool *pool,
                              rpi_progress *progress)
@@ -700,10 +695,11 @@ static rp_status second_pass(gradients *g, const rpi_args *args, const rpi_grads
     return status;
 }
 
-rp_status rpi_fast_hvp(const rpi_args *args, const rpi_tangents *tangents, const rpi_grads *grads, rp_pool *pool,
-                       rpi_progress *progress, uint8_t *plain)
+rp_status rpi_fast_hvp(const rpi_args *args, const rpi_ops *ops, const rpi_tangents *tangents, const rpi_grads *grads,
+                       rp_pool *pool, rpi_progress *progress, uint8_t *plain)
 {
     struct {
+        rp_plan plan;
         gradients g;
         rpi_args args;
     } *own = rpi_arguments_alloc(sizeof *own);
@@ -711,11 +707,11 @@ rp_status rpi_fast_hvp(const rpi_args *args, const rpi_tangents *tangents, const
     bool some = false;
     if (!own)
         return RP_E_NOMEM;
-    own->args = *args;
+    rpi_use_ops(&own->plan, &own->args, args, ops);
     own->g.tangents = tangents;
     rp_status status = alloc_outputs(&own->args, &memory);
     if (status == RP_OK)
-        status = rpi_fast_jvp(&own->args, args->plan->ops, tangents, pool, progress, plain);
+        status = rpi_fast_jvp(&own->args, ops, tangents, pool, progress, plain);
     for (int64_t n = 0; status == RP_OK && n < args->desc.batch * args->desc.heads * args->desc.len_q; n++)
         some |= plain[n] != 0;
     if (status == RP_OK && !some)

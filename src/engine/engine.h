@@ -16,12 +16,10 @@ rp_status rpi_fast_backward(rpi_args *args, const rpi_grads *grads, rp_pool *poo
  * these tangents in plain loops. */
 rp_status rpi_fast_jvp(const rpi_args *args, const rpi_ops *ops, const rpi_tangents *given, rp_pool *pool,
                        rpi_progress *progress, uint8_t *plain);
-/* Return true if rpi_fast_hvp computes the second derivatives of calls of this plan. */
-bool rpi_fast_hvp_takes(const rp_plan *plan);
 /* Compute second derivatives, and the tangents of out and lse, which must be present. If bits of `plain` are set as in
  * rpi_fast_jvp, no gradient has been computed: the caller must compute the call in plain loops. */
-rp_status rpi_fast_hvp(const rpi_args *args, const rpi_tangents *tangents, const rpi_grads *grads, rp_pool *pool,
-                       rpi_progress *progress, uint8_t *plain);
+rp_status rpi_fast_hvp(const rpi_args *args, const rpi_ops *ops, const rpi_tangents *tangents, const rpi_grads *grads,
+                       rp_pool *pool, rpi_progress *progress, uint8_t *plain);
 
 /* Return the bytes of work memory that a call of the plan needs, or 0 after rpi_fail. */
 size_t rpi_fast_work_size(const rp_plan *plan, int32_t threads); /* forward call */
@@ -84,6 +82,12 @@ void rpi_tangents_begin(rpi_tangent_calls *x, rpi_call *c, const rpi_tangents *g
 int64_t rpi_tangent_entries(const rpi_tangent_calls *x);
 /* Fill the sources of the tangents for the batch entries from b on, after those of the call. */
 void rpi_tangents_fill(rpi_tangent_calls *x, int64_t b, rp_pool *pool);
+/* Lay out the memory of the sources, for groups of `heads` query heads. */
+void rpi_tangents_place(rpi_tangent_calls *x, rpi_arena *a, int64_t heads, bool backward);
+/* Compute the COLUMN sources of all calls for the group. */
+void rpi_tangents_columns(rpi_tangent_calls *x, rp_pool *pool);
+/* Copy the plan and the arguments of a call, for another instruction set. */
+void rpi_use_ops(rp_plan *plan, rpi_args *args, const rpi_args *given, const rpi_ops *ops);
 
 /* ---- reduce.c */
 

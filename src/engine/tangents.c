@@ -134,6 +134,8 @@ void rpi_tangents_begin(rpi_tangent_calls *x, rpi_call *c, const rpi_tangents *g
 {
     const rp_plan *plan = c->plan;
     x->call = c;
+    x->filled = false;
+    x->vectors.n = 0;
     x->given = given;
     x->one = *given;
     x->filled = false;
@@ -180,7 +182,7 @@ static void mark_nonfinite(const rpi_tangent_calls *x)
     const rp_desc *d = &x->arrays.desc;
     const rpi_source *const vectors[2] = {x->call->value_vectors, x->jvp.arrays.value_vectors};
     for (int n = 0; n < 2; n++)
-        if (vectors[n] && vectors[n]->values.nonfinite)
+        if (x->jvp.plain && vectors[n] && vectors[n]->values.nonfinite)
             for (int64_t r = 0; r < d->batch * d->heads * d->len_q; r++)
                 x->jvp.plain[r] |= RPI_PLAIN_OUT;
 }
@@ -203,13 +205,48 @@ void rpi_tangents_fill(rpi_tangent_calls *x, int64_t b, rp_pool *pool)
     mark_nonfinite(x);
 }
 
+void rpi_tangents_place(rpi_tangent_calls *x, rpi_arena *a, int64_t heads, bool backward)
+{
+    const rp_plan *plan = x->call->plan;
+    const rp_desc *d = &x->arrays.desc;
+    rpi_sources_place(&x->along, a, plan, &x->along_limits, heads, backward);
+    for (int32_t n = 0; n < x->vectors.n; n++)
+        if (x->vectors.source[n].kind == RPI_COLUMN)
+            x->vectors.source[n].column.product = rpi_arena_take3(a, heads, x->call->pad_k, plan->ops->real, 1);
+    for (int32_t n = 0; n < d->n_terms; n++)
+        if (linear_rows(plan->scheme[n]) && plan->scheme[n]->prepare)
+            x->arrays.prepared[n] =
+                rpi_arena_take(a, plan->scheme[n]->prepare_size(d, &d->terms[n]), 1, sizeof(double));
+}
+
+void rpi_tangents_columns(rpi_tangent_calls *x, rp_pool *pool)
+{
+    rpi_call calls[3] = {*x->call, x->jvp.inputs, x->jvp.arrays};
+    const rpi_args *const args[3] = {x->call->args, &x->columns, &x->arrays_fill};
+    for (int n = 0; n < 3; n++) {
+        calls[n].args = args[n];
+        calls[n].g0 = x->call->g0;
+        calls[n].groups = x->call->groups;
+        rpi_columns_fill(&calls[n], pool);
+    }
+}
+
+void rpi_use_ops(rp_plan *plan, rpi_args *args, const rpi_args *given, const rpi_ops *ops)
+{
+    *plan = *given->plan;
+    plan->ops = ops;
+    *args = *given;
+    args->plan = plan;
+    if (ops != given->plan->ops)
+        args->ready = NULL; /* its tables are those of the other instruction set */
+}
+
 /* Lay out the memory of the calls; runs twice, as in forward.c. */
 static void place(tangents *x)
 {
     rpi_call *c = &x->f.call, *inputs = &x->calls.jvp.inputs, *arrays = &x->calls.jvp.arrays;
     const rp_plan *plan = c->plan;
     const rpi_ops *ops = plan->ops;
-    const rp_desc *d = &x->args.desc;
     rpi_arena *a = &x->f.memory;
     const int64_t heads = x->f.groups * (plan->desc.heads / plan->desc.kv_heads);
     rpi_call *const packs[2] = {c, inputs};
@@ -220,14 +257,7 @@ static void place(tangents *x)
         packs[n]->large_v = rpi_arena_take(a, x->f.groups, c->packed_k, 1);
     }
     rpi_sources_place(&x->f.sources, a, plan, &x->limits, heads, false);
-    rpi_sources_place(&x->calls.along, a, plan, &x->calls.along_limits, heads, false);
-    for (int32_t n = 0; n < x->calls.vectors.n; n++)
-        if (x->calls.vectors.source[n].kind == RPI_COLUMN)
-            x->calls.vectors.source[n].column.product = rpi_arena_take3(a, heads, c->pad_k, ops->real, 1);
-    for (int32_t n = 0; n < d->n_terms; n++)
-        if (linear_rows(plan->scheme[n]) && plan->scheme[n]->prepare)
-            x->calls.arrays.prepared[n] =
-                rpi_arena_take(a, plan->scheme[n]->prepare_size(d, &d->terms[n]), 1, sizeof(double));
+    rpi_tangents_place(&x->calls, a, heads, false);
     rpi_rope_tables_place(&c->rope, a, plan, &x->limits);
     inputs->rope = arrays->rope = c->rope;
     c->scratch = inputs->scratch = rpi_arena_take(a, x->f.threads, c->scratch_step, 1);
@@ -239,12 +269,7 @@ static void begin(tangents *x, const rpi_args *args, const rpi_ops *ops, const r
 {
     rpi_call *c = &x->f.call;
     x->f.threads = threads;
-    x->plan = *args->plan;
-    x->plan.ops = ops;
-    x->args = *args;
-    x->args.plan = &x->plan;
-    if (ops != args->plan->ops)
-        x->args.ready = NULL; /* its tables are those of the other instruction set */
+    rpi_use_ops(&x->plan, &x->args, args, ops);
     rpi_limits_of(&x->limits, &x->args, NULL);
     x->limits.decode_queries = 0;
     rpi_call_begin(c, &x->f.sources, &x->plan, &x->limits, &x->args);
@@ -285,19 +310,6 @@ static void rows_task(void *context, int64_t n, int32_t worker)
     rpi_progress_step(c->progress);
 }
 
-/* Compute the COLUMN sources of all calls for the group. */
-static void fill_columns(tangents *x, rp_pool *pool)
-{
-    rpi_call calls[3] = {x->f.call, x->calls.jvp.inputs, x->calls.jvp.arrays};
-    const rpi_args *const args[3] = {&x->args, &x->calls.columns, &x->calls.arrays_fill};
-    for (int n = 0; n < 3; n++) {
-        calls[n].args = args[n];
-        calls[n].g0 = x->f.call.g0;
-        calls[n].groups = x->f.call.groups;
-        rpi_columns_fill(&calls[n], pool);
-    }
-}
-
 /* Compute kv heads [kv0, kv1), counted over the batch. */
 static void run_heads(tangents *x, int64_t kv0, int64_t kv1, rp_pool *pool)
 {
@@ -309,7 +321,7 @@ static void run_heads(tangents *x, int64_t kv0, int64_t kv1, rp_pool *pool)
         c->groups = rpi_min(x->f.groups, kv1 - c->g0);
         x->calls.jvp.inputs.g0 = c->g0;
         rpi_pool_run(pool, c->groups * ((panels + PANELS_PER_TASK - 1) / PANELS_PER_TASK), pack_task, c);
-        fill_columns(x, pool);
+        rpi_tangents_columns(&x->calls, pool);
         rpi_pool_run_until(pool, c->groups * (d->heads / d->kv_heads) * row_tasks(c), rows_task, c, stop);
     }
 }

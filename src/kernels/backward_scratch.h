@@ -49,7 +49,19 @@ typedef struct backward_scratch {
 typedef struct second_scratch {
     backward_scratch inputs; /* of the call with the tangents of q, k and v; shares the sums of the task */
     block arrays;            /* the queries, with the tangents of the biases; shares inputs.k.s */
+    real *run_dq;            /* like backward_scratch.run_dq, from the derivatives by the tangents */
+    double *column;          /* like backward_scratch.column, likewise */
 } second_scratch;
+
+/* Return the number of the source of a call that is like source s of another one, or -1. */
+static int32_t source_like(const rpi_call *c, const rpi_source *s)
+{
+    for (int32_t n = 0; n < c->n_sources; n++)
+        if (c->source[n].term == s->term && c->source[n].kind == s->kind &&
+            rpi_vectors_of(&c->source[n])->product == rpi_vectors_of(s)->product)
+            return n;
+    return -1;
+}
 
 /* Return true if the source finds its vectors by an index, not by the offset. */
 static bool gathers(const rpi_source *s)
@@ -165,6 +177,8 @@ static void task_layout(const rpi_call *c, backward_scratch *w, second_scratch *
     backward_layout(&c->jvp->inputs, &second->inputs, a);
     block_layout(&c->jvp->arrays, &second->arrays, a);
     second->arrays.s = second->inputs.k.s;
+    second->run_dq = take_reals(a, BLOCK_ROWS, w->widest);
+    second->column = rpi_arena_take(a, BACKWARD_KEYS, 1, sizeof(double));
     if (d->softcap > 0)
         second->inputs.k.slope_tangent = take_reals(a, BLOCK_ROWS, ROW_STEP);
     if (d->softcap_after > 0)

@@ -91,6 +91,8 @@ static void begin_head(backward_scratch *w, int64_t j0)
     if (c->backward->strips)
         memset(w->strip, 0, ((size_t)(c->args->row_to - c->args->row_from) + keys) * sizeof(double));
     memset(w->column, 0, keys * sizeof(double));
+    if (w->second)
+        memset(w->second->column, 0, keys * sizeof(double));
     if (c->backward->between) {
         memset(w->past, 0, BACKWARD_KEYS * sizeof(double));
         memset(w->inside, 0, BACKWARD_KEYS * sizeof(double));
@@ -113,6 +115,24 @@ static void begin_head(backward_scratch *w, int64_t j0)
     }
 }
 
+/* Add the products of the sums of ds over the rows of a head with a vector to the gradients of the keys. Return those
+ * with channel x of the keys: the gradient of the vector. p.array has the vector's array, absent if the vector is 0; so
+ * may `rows` be. */
+static double column_products(backward_scratch *w, const double *column, const rpi_vectors *v, const rpi_pair *p,
+                              const rpi_view *rows, int64_t j0, int64_t keys, int64_t g, int64_t x)
+{
+    const int64_t wide = rpi_round_up(w->k.c->args->desc.dim_k, VL);
+    const double vec = p->array[v->product->array].data ? v->product->vec(p, 0, x) : 0;
+    double sum = 0;
+    for (int64_t j = 0; j < keys; j++) {
+        if (column[j] == 0) /* masked key: it must not become NaN if the vector has a NaN */
+            continue;
+        w->head.dk_plain[j * wide + x] += (real)(column[j] * v->factor * vec);
+        sum += rows->data ? column[j] * rpi_row_value(rows, w->k.b, g, j0 + j, x) : 0;
+    }
+    return sum;
+}
+
 /* Compute the gradients of COLUMN terms from the sums of ds over the rows of a head: add to the gradient of the keys,
  * and store the gradient of the vector. */
 static void use_columns(backward_scratch *w, int64_t j0, int64_t keys, int64_t g)
@@ -126,17 +146,13 @@ static void use_columns(backward_scratch *w, int64_t j0, int64_t keys, int64_t g
         if (s->kind != RPI_COLUMN)
             continue;
         const rpi_vectors *v = &s->column.vectors;
-        const rpi_pair p = rpi_pair_of(c->args, s->term, k->b, k->h, 0);
-        const int64_t wide = rpi_round_up(d->dim_k, VL);
+        const rpi_args *inputs = c->jvp ? c->jvp->inputs.args : c->args;
+        const rpi_pair p = rpi_pair_of(c->args, s->term, k->b, k->h, 0),
+                       tangents = rpi_pair_of(inputs, s->term, k->b, k->h, 0);
         for (int64_t x = 0; x < v->width; x++) {
-            const double vec = v->product->vec(&p, 0, x);
-            double sum = 0;
-            for (int64_t j = 0; j < keys; j++) {
-                if (w->column[j] == 0) /* masked key: it must not become NaN if the vector has a NaN */
-                    continue;
-                w->head.dk_plain[j * wide + x] += (real)(w->column[j] * v->factor * vec);
-                sum += w->column[j] * rpi_row_value(&c->args->k, k->b, g, j0 + j, x);
-            }
+            double sum = column_products(w, w->column, v, &p, &c->args->k, j0, keys, g, x);
+            if (w->second)
+                sum += column_products(w, w->second->column, v, &tangents, &inputs->k, j0, keys, g, x);
             if (bw->columns)
                 bw->columns[((k->b * d->heads + k->h) * bw->key_blocks + key_block_of(c, j0)) * v->width + x] =
                     sum * v->factor;

@@ -192,13 +192,13 @@ static void shared_gradient(backward_scratch *w, const tile *t, int32_t n)
 /* Recompute non-finite query gradients of group g from vectors [low + from, low + to). A non-finite vector should
  * contribute only to rows whose sum for it is not 0, but the product of a group has added 0 * NaN to all its rows. */
 static void repair_run_dq(const backward_scratch *w, const block *k, const rpi_vectors *v, int64_t g, int64_t from,
-                          int64_t to, int64_t low)
+                          int64_t to, int64_t low, real *run_dq)
 {
     const int64_t wide = rpi_round_up(v->width, VL);
     real *columns = (real *)v->columns + k->h * v->columns_step;
     for (int64_t r = g * MR; r < g * MR + MR; r++) {
         const real *sums = w->sums + r * w->sums_step;
-        real *dq = w->run_dq + r * wide;
+        real *dq = run_dq + r * wide;
         magnitude size = {vf_set1(0)};
         for (int64_t x = 0; x < wide; x += VL)
             note_magnitude(&size, vf_load(dq + x));
@@ -273,26 +273,25 @@ static void sum_by_vector(backward_scratch *w, const tile *t, const rpi_run *run
     }
 }
 
-/* RUN and VALUES: for each row, sum x over the keys that use the same vector. If `dq_wanted`, set w->run_dq to these
- * sums times the vectors: the gradient of the queries. If `wanted`, add the sums times `queries` to w->vectors[n]: the
- * gradient of the vectors. */
-static void vectors_gradient(backward_scratch *w, const tile *t, int32_t n, const real *x, const real *queries,
-                             bool dq_wanted, bool wanted)
+/* RUN and VALUES: for each row, sum x over the keys that use the same vector of `run`. Set run_dq, unless it is NULL,
+ * to these sums times the vectors: the gradient of the queries. If `wanted`, add the sums times `queries` to
+ * w->vectors[n]: the gradient of the vectors. */
+static void vectors_gradient(backward_scratch *w, const tile *t, int32_t n, const rpi_run *run, const real *x,
+                             const real *queries, real *run_dq, bool wanted)
 {
     block *k = &w->k;
-    const rpi_run *run = &k->c->source[n].run;
     const rpi_vectors *v = &run->vectors;
     const int64_t wide = rpi_round_up(v->width, VL), step = w->sums_step;
     used_vectors u;
     find_used_vectors(&u, k, run, t);
     sum_by_vector(w, t, run, &u, x);
-    if (dq_wanted) {
-        memset(w->run_dq, 0, reals(k->groups * MR, wide));
+    if (run_dq) {
+        memset(run_dq, 0, reals(k->groups * MR, wide));
         for (int64_t g = 0; g < k->groups; g++) {
             add_values(w->sums + g * MR * step, step, u.from[g], u.to[g],
-                       (const real *)v->columns + k->h * v->columns_step, u.low, v->padded, w->run_dq + g * MR * wide,
+                       (const real *)v->columns + k->h * v->columns_step, u.low, v->padded, run_dq + g * MR * wide,
                        wide, ones, -1);
-            repair_run_dq(w, k, v, g, u.from[g], u.to[g], u.low);
+            repair_run_dq(w, k, v, g, u.from[g], u.to[g], u.low, run_dq);
         }
     }
     if (wanted) {
@@ -309,23 +308,44 @@ static void vectors_gradient(backward_scratch *w, const tile *t, int32_t n, cons
     }
 }
 
-/* KEYS: for each pair, add ds times its vector to dk, and ds times its key to the gradient of the vector. merge_head
- * and engine/reduce.c use the gradients of the vectors. */
-static void keys_gradient(backward_scratch *w, const tile *t, int32_t n, bool wanted)
+/* RUN: set w->run_dq to the gradient of the queries (dq), and add to that of the vectors (wanted). For second
+ * derivatives, ds' times the tangents of the vectors and of the queries belong to both. */
+static void run_gradient(backward_scratch *w, const tile *t, int32_t n, bool dq, bool wanted)
+{
+    const block *k = &w->k;
+    const rpi_source *s = &k->c->source[n];
+    vectors_gradient(w, t, n, &s->run, w->dp, k->vec[n].queries, dq ? w->run_dq : NULL, wanted);
+    if (!w->second)
+        return;
+    const rpi_call *arrays = &k->c->jvp->arrays;
+    const block *inputs = &w->second->inputs.k;
+    const int32_t of_query = source_like(&k->c->jvp->inputs, s), of_vector = source_like(arrays, s);
+    real *more = dq && of_vector >= 0 ? w->second->run_dq : NULL;
+    if (!more && !(wanted && of_query >= 0))
+        return;
+    vectors_gradient(w, t, n, of_vector >= 0 ? &arrays->source[of_vector].run : &s->run, w->second->inputs.dp,
+                     of_query >= 0 ? inputs->vec[of_query].queries : NULL, more, wanted && of_query >= 0);
+    for (int64_t x = 0; more && x < k->rows * rpi_round_up(s->run.vectors.width, VL); x += VL)
+        vf_store(w->run_dq + x, vf_load(w->run_dq + x) + vf_load(more + x));
+}
+
+/* KEYS: for each pair, add ds times its vector (v) to dk, and ds times its key (row of `rows`) to the gradient of the
+ * vector. Either may be NULL. merge_head and engine/reduce.c use the gradients of the vectors. */
+static void keys_products(backward_scratch *w, const tile *t, int32_t n, const real *dp, const rpi_vectors *v,
+                          const rpi_view *rows, bool with_vectors, bool wanted)
 {
     block *k = &w->k;
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
-    const rpi_vectors *v = &c->source[n].keys.vectors;
     const int64_t wide = rpi_round_up(v->width, VL), keys = rpi_min(t->end, d->len_k - t->tile0);
     const int64_t g = k->h / (d->heads / d->kv_heads);
     real scratch[CHANNELS];
-    for (int64_t j = 0; j < keys; j++) {
+    for (int64_t j = 0; j < keys && wanted; j++) {
         real *to = k->keys_scratch + j * wide;
-        const void *row = rpi_row_of(&c->args->k, k->b, g, t->tile0 + j);
+        const void *row = rpi_row_of(rows, k->b, g, t->tile0 + j);
         for (int64_t x0 = 0; x0 < wide; x0 += CHANNELS) {
             const int64_t m = rpi_clamp(v->width - x0, 0, CHANNELS);
-            const real *from = load_channels(&c->args->k, row, x0, m, scratch);
+            const real *from = load_channels(rows, row, x0, m, scratch);
             for (int64_t x = 0; x < rpi_min(CHANNELS, wide - x0); x++)
                 to[x0 + x] = x < m ? from[x] : 0;
         }
@@ -334,7 +354,7 @@ static void keys_gradient(backward_scratch *w, const tile *t, int32_t n, bool wa
     const real factor = (real)v->factor;
     for (int64_t r = 0; r < k->rows; r++)
         for (int64_t j = t->from[r / MR]; j < rpi_min(t->to[r / MR], keys); j++) {
-            const real ds = w->dp[r * ROW_STEP + j];
+            const real ds = dp[r * ROW_STEP + j];
             if (ds == 0)
                 continue;
             const int64_t e = rpi_clamp(vector_of(k, v, t, r) + j, 0, v->count - 1);
@@ -343,8 +363,9 @@ static void keys_gradient(backward_scratch *w, const tile *t, int32_t n, bool wa
             for (int64_t x0 = 0; x0 < wide; x0 += NR) {
                 const int64_t step = rpi_min(NR, wide - x0);
                 for (int64_t x = 0; x < step; x += VL) {
-                    vf_store(dk + x0 + x,
-                             vf_fma(scaled, vf_load(vectors + x0 * v->padded + e * step + x), vf_load(dk + x0 + x)));
+                    if (with_vectors)
+                        vf_store(dk + x0 + x, vf_fma(scaled, vf_load(vectors + x0 * v->padded + e * step + x),
+                                                     vf_load(dk + x0 + x)));
                     if (wanted)
                         vf_store(dv + x0 + x,
                                  vf_fma(scaled, vf_load(k->keys_scratch + j * wide + x0 + x), vf_load(dv + x0 + x)));
@@ -353,14 +374,29 @@ static void keys_gradient(backward_scratch *w, const tile *t, int32_t n, bool wa
         }
 }
 
-/* COLUMN: sum ds over the rows, for each key. use_columns (backward_task.h) and engine/reduce.c use the sums. */
-static void sum_columns(backward_scratch *w, const tile *t)
+static void keys_gradient(backward_scratch *w, const tile *t, int32_t n, bool wanted)
 {
-    block *k = &w->k;
+    const rpi_call *c = w->k.c;
+    const rpi_source *s = &c->source[n];
+    keys_products(w, t, n, w->dp, &s->keys.vectors, &c->args->k, true, wanted);
+    if (!w->second)
+        return;
+    const rpi_call *arrays = &c->jvp->arrays;
+    const rpi_view *keys = &c->jvp->inputs.args->k;
+    const int32_t of_vector = source_like(arrays, s);
+    if (of_vector >= 0 || keys->data)
+        keys_products(w, t, n, w->second->inputs.dp,
+                      of_vector >= 0 ? &arrays->source[of_vector].keys.vectors : &s->keys.vectors, keys, of_vector >= 0,
+                      wanted && keys->data);
+}
+
+/* COLUMN: sum ds over the rows, for each key. use_columns (backward_task.h) and engine/reduce.c use the sums. */
+static void sum_columns(const block *k, const tile *t, const real *dp, double *column)
+{
     for (int64_t r = 0; r < k->rows; r++) {
-        const real *ds = w->dp + r * ROW_STEP;
+        const real *ds = dp + r * ROW_STEP;
         for (int64_t j = t->from[r / MR]; j < t->to[r / MR]; j++)
-            w->column[j] += (double)ds[j];
+            column[j] += (double)ds[j];
     }
 }
 
@@ -421,7 +457,7 @@ static void terms_gradient(backward_scratch *w, const tile *t, bool inside, int6
             const bool dq = bw->run_dq[n] != NULL;
             if (!dq && !wanted)
                 break;
-            vectors_gradient(w, t, n, w->dp, k->vec[n].queries, dq, wanted);
+            run_gradient(w, t, n, dq, wanted);
             const int64_t wide = rpi_round_up(s->run.vectors.width, VL);
             real *to = dq ? (real *)bw->run_dq[n] + sums_row_of(c, head, k->row0) * wide : NULL;
             if (dq)
@@ -438,7 +474,11 @@ static void terms_gradient(backward_scratch *w, const tile *t, bool inside, int6
                 entries_gradient(w, t, n);
             break;
         case RPI_KEYS: keys_gradient(w, t, n, wanted); break;
-        case RPI_COLUMN: sum_columns(w, t); break;
+        case RPI_COLUMN:
+            sum_columns(k, t, w->dp, w->column);
+            if (w->second)
+                sum_columns(k, t, w->second->inputs.dp, w->second->column);
+            break;
         default:
             if (!wanted)
                 break;

@@ -6,13 +6,13 @@
 #include "weight_gradients.h" /* lets an editor parse this file on its own */
 #endif
 
-/* Compute the products of dout with the vectors that a VALUES term adds to the values. Set rows[r] to the products of
- * row r, from which dp starts. */
-static void value_products(backward_scratch *w, const tile *t, const real **rows)
+/* Compute the products of dout with the vectors that a VALUES source adds to the values, or with their tangents. Set
+ * rows[r] to the products of row r, from which dp starts. */
+static void value_products(backward_scratch *w, const tile *t, const rpi_source *s, const real **rows)
 {
     block *k = &w->k;
     const rpi_call *c = k->c;
-    const rpi_run *run = &c->value_vectors->values.run;
+    const rpi_run *run = &s->values.run;
     const rpi_vectors *v = &run->vectors;
     const int64_t Dv = v->width, wide = rpi_round_up(Dv, VL), last = k->groups * MR - 1;
     const int64_t low = run->gather ? 0 : rpi_clamp(vector_of(k, v, t, last), 0, v->count - 1) / NR * NR;
@@ -98,14 +98,14 @@ static void tile_backward(backward_scratch *w, tile *t, int64_t head)
     backward_scores(w, t);
     load_dout(w);
     if (c->value_vectors)
-        value_products(w, t, products);
+        value_products(w, t, c->value_vectors, products);
     dp_products(w, t, c->value_vectors ? products : NULL);
     for (int64_t r = 0; r < k->groups * MR; r++)
         row_gradient(w, t, r, stats + RPI_ROW_STATS * rpi_min(r, k->rows - 1));
     if (makes_dv(c))
         dv_products(w, t);
     if (c->value_vectors && term_wanted(c, c->value_vectors))
-        vectors_gradient(w, t, c->n_sources - 1, k->s, w->dout, false, true);
+        vectors_gradient(w, t, c->n_sources - 1, &c->value_vectors->values.run, k->s, w->dout, NULL, true);
     if (d->softcap_after > 0)
         multiply_ds(w, t, k->bent_after);
     if (d->softcap > 0) {

@@ -10,7 +10,8 @@
  *     ds1 = w g                         ds0 = w ((s' - m) g + r - <dout, out'>)
  *     dv += (w (s' - m))^T dout         dk += ds0^T q + ds1^T q'             dq += ds0 k + ds1 k'
  *
- * Every number of a row comes from the tangents of its output, so no pass over the keys precedes this one.
+ * Vectors of terms are multiplied like keys and values. Every number of a row comes from its output and the tangent of
+ * that, so no pass over the keys precedes this one.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RPI_ISA
 #include "backward_tile.h" /* lets an editor parse this file on its own */
@@ -87,15 +88,49 @@ static void second_cap(backward_scratch *w, const tile *t, const real *bent, con
         }
 }
 
-/* Compute r = dout v'^T in the scratch of the tangents. */
-static void tangent_products(backward_scratch *x, const tile *t)
+/* Compute r = dout v'^T plus the products with the tangents of the vectors that a term adds to the values. */
+static void tangent_products(backward_scratch *w, const tile *t)
 {
-    for (int64_t r = 0; r < x->k.rows && !x->k.c->args->v.data; r++)
-        memset(x->dp + r * ROW_STEP, 0, reals(t->end, 1));
-    if (!x->k.c->args->v.data)
+    backward_scratch *x = &w->second->inputs;
+    const rpi_source *s = w->second->arrays.c->value_vectors;
+    const real *products[BLOCK_ROWS];
+    if (s)
+        value_products(w, t, s, products);
+    if (x->k.c->args->v.data) {
+        load_dout(x);
+        dp_products(x, t, s ? products : NULL);
         return;
-    load_dout(x);
-    dp_products(x, t, NULL);
+    }
+    for (int64_t r = 0; r < w->k.rows; r++) {
+        memset(x->dp + r * ROW_STEP, 0, reals(t->end, 1));
+        if (s)
+            memcpy(x->dp + r * ROW_STEP, products[r], reals(t->end, 1));
+    }
+}
+
+/* For terms that are not linear in their arrays: pass ds' of each pair to the derivative of the bias's tangent. As in
+ * pairs_gradient, merge_private_sums adds the workers' sums. */
+static void tangents_gradient(backward_scratch *w, const tile *t)
+{
+    const block *k = &w->k;
+    const rpi_call *c = k->c;
+    const int64_t keys = rpi_min(t->end, c->args->desc.len_k - t->tile0);
+    for (int32_t n = 0; n < c->args->desc.n_terms; n++) {
+        const rpi_scheme *s = c->plan->scheme[n];
+        if (!s->tangent_grad || !c->limits->term[n].wanted)
+            continue;
+        for (int64_t r = 0; r < k->rows; r++) {
+            rpi_pair p = rpi_pair_of(c->args, n, k->b, k->h, row_of(k, r));
+            for (int64_t j = t->from[r / MR]; j < rpi_min(t->to[r / MR], keys); j++) {
+                const real ds = w->second->inputs.dp[r * ROW_STEP + j];
+                if (ds == 0)
+                    continue;
+                rpi_pair_key(c->args, &p, t->tile0 + j);
+                if (!p.absent)
+                    s->tangent_grad(&p, (double)ds, c->jvp->tangents->term[n], &w->private_sums[n]);
+            }
+        }
+    }
 }
 
 /* Add the gradients of one tile. An absent tangent is 0, and needs no products. */
@@ -107,18 +142,24 @@ static void tile_second(backward_scratch *w, tile *t, int64_t head)
     const rp_desc *d = &c->args->desc;
     const double *stats = rpi_row_stats(c, k->b * d->heads + k->h, k->row0);
     const int64_t wide = rpi_round_up(d->dim_k, VL);
+    const real *products[BLOCK_ROWS];
     backward_scores(w, t);
     open_tangents(k, &x->k, &w->second->arrays);
     tile_tangents(k, &x->k, &w->second->arrays, t, w->packed_keys, x->packed_keys);
     load_dout(w);
-    dp_products(w, t, NULL);
-    tangent_products(x, t);
+    if (c->value_vectors)
+        value_products(w, t, c->value_vectors, products);
+    dp_products(w, t, c->value_vectors ? products : NULL);
+    tangent_products(w, t);
     for (int64_t r = 0; r < k->groups * MR; r++)
         second_row(w, t, r, stats + RPI_ROW_STATS * rpi_min(r, k->rows - 1));
     if (makes_dv(c))
         dv_products(w, t);
+    if (c->value_vectors && term_wanted(c, c->value_vectors))
+        vectors_gradient(w, t, c->n_sources - 1, &c->value_vectors->values.run, k->s, w->dout, NULL, true);
     if (d->softcap_after > 0)
         second_cap(w, t, k->bent_after, x->k.slope_after_tangent);
+    tangents_gradient(w, t);
     if (d->softcap > 0) {
         terms_gradient(w, t, false, head);
         second_cap(w, t, k->bent, x->k.slope_tangent);

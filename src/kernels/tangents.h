@@ -88,7 +88,7 @@ static void tile_vector_weights(tangent_block *w, const tile *t, const real *alp
 {
     block *const blocks[3] = {&w->k, &w->inputs, &w->arrays};
     w->arrays.s = w->k.s; /* the vectors' tangents have the weights themselves */
-    for (int n = w->k.c->jvp->scores ? 0 : 2; n < 3; n++)
+    for (int n = w->k.c->jvp->scores || w->k.c->args->row_max.data ? 0 : 2; n < 3; n++)
         if (blocks[n]->vector_weights.at) {
             rescale_vector_weights(blocks[n], alpha);
             add_vector_weights(blocks[n], t);

@@ -180,27 +180,37 @@ static void show(const char *what)
 static void errors_keep_their_bounds(void **state)
 {
     static const int queries[] = {1, 5, 7, 96, 97, 193}, keys[] = {1, 63, 65, 256, 257, 600}, widths[] = {1, 3, 16, 65};
-    static const char *const of_any_width[] = {"t5,buckets=8,max_distance=20", "dense", "sink+alibi,slopes=x", ""};
+    static const char *const of_any_width[] = {"t5,buckets=8,max_distance=20",
+                                               "dense",
+                                               "sink+alibi,slopes=x",
+                                               "",
+                                               "relkey,left=4,right=2+relval,left=200,right=3",
+                                               "xl",
+                                               "deberta,span=12",
+                                               "forget"};
     problem p;
     (void)state;
     for (int n = 0; n < TERMS; n++)
-        for (int type = 0; type < 2; type++) {
+        for (int type = 0; type < 3; type++) {
             const char *set = settings[(n + 7 * type) % SETTINGS];
             if (terms[n].sizes && (strstr(set, "q_offsets") || strstr(set, "positions"))) /* grids need offset 0 */
                 set = "causal+softcap=1.5+softcap_after=2";
-            pose(&p, (uint64_t)n + 1, "bwd:%s:%s:%s:%s", type ? "f64" : "f32",
+            pose(&p, (uint64_t)n + 1, "bwd:%s:%s:%s:%s",
+                 type > 1 ? (n % 2 ? "bf16" : "f16")
+                 : type   ? "f64"
+                          : "f32",
                  terms[n].sizes ? terms[n].sizes : small[n % SMALL], terms[n].text, set);
             judged(&p, (uint64_t)n);
             problem_free(&p);
         }
     show("terms");
-    for (int n = 0; n < 12; n++) {
+    for (int n = 0; n < 16; n++) {
         pose(&p, (uint64_t)n + 1, "bwd:f32:b1h2g1q%dk%dd%dv%do%d:%s:%s", queries[n % 6], keys[(n * 5 + n / 6) % 6],
              widths[n % 4], widths[(n + n / 4) % 4],
              n % 3   ? 0
              : n % 2 ? 300
                      : -3,
-             of_any_width[(n + n / 4) % 4], settings[n % SETTINGS]);
+             of_any_width[(n + n / 8) % 8], settings[n % SETTINGS]);
         judged(&p, (uint64_t)n);
         problem_free(&p);
     }
@@ -265,6 +275,26 @@ static void types_only_round(void **state)
         }
         problem_free(&p);
     }
+}
+
+/* A call in which a row attends to NaN or infinity has the bits of plain loops. */
+static void numbers_that_are_not_finite_go_to_plain_loops(void **state)
+{
+    problem p;
+    (void)state;
+    for (int n = 0; n < 4; n++)
+        EACH_ISA(isa)
+        {
+            pose(&p, 12, "bwd:f32:b1h2q20k30d6v5:%s:causal",
+                 n % 2 ? "relkey,left=3,right=3+relval,left=3,right=3" : "t5");
+            rp_tangents x = tangents_of(&p, 8, RP_F32, RP_F64);
+            rp_grads want = gradients_like(&p, RP_F64), got = gradients_like(&p, RP_F64);
+            set(n < 2 ? &x.q : &p.t.v, 17, n % 2 ? NAN : INFINITY);
+            hvp(&p, "reference", &x, &want);
+            hvp(&p, isa, &x, &got);
+            same_gradients(&p, isa, "not finite", &want, &got);
+            problem_free(&p);
+        }
 }
 
 /* A key without a query, or a query without a key, gets exact zeros, and NaN in it changes nothing. */
@@ -333,6 +363,7 @@ int main(void)
         cmocka_unit_test(errors_keep_their_bounds),
         cmocka_unit_test(large_and_small_numbers_keep_their_bounds),
         cmocka_unit_test(types_only_round),
+        cmocka_unit_test(numbers_that_are_not_finite_go_to_plain_loops),
         cmocka_unit_test(masked_pairs_have_no_effect),
         cmocka_unit_test(empty_arrays_have_zero_second_derivatives),
     };
