@@ -753,6 +753,55 @@ def search_section():
                   "python bench/search.py FOLDER --trained all-mpnet-base-v2", "```", ""]
 
 
+def derivatives():
+    """Return the results of bench/derivatives.py."""
+    return json.loads((root / "bench/results/derivatives.json").read_text())
+
+
+PASSES = {"jvp": ("forward derivatives (jvp)", "forward"), "hvp": ("second derivatives (hvp)", "backward")}
+
+
+def derivatives_rows(data):
+    """Return rows (pass, length, milliseconds, multiple of the pass that it extends, torch's time over that of relpos
+    or "")."""
+    found = []
+    for what, (name, base) in PASSES.items():
+        for r in data["times"]:
+            middle = {side: 1e3 * statistics.median(s) for side, s in r["seconds"].items()}
+            ours, other = middle["relpos " + what], middle.get("torch " + what)
+            found.append((name, f"{r['tokens']:,}", ms(ours), f"{ours / middle['relpos ' + base]:.2f} × {base}",
+                          f"{other / ours:.2f} ×" if other else ""))
+    return found
+
+
+def derivatives_memory(data):
+    """Return {(pass, side, tokens): (megabytes, seconds)}."""
+    return {(r["pass"], r["side"], r["tokens"]): (r["bytes"] * 1e-6, r["seconds"]) for r in data["memory"]}
+
+
+def derivatives_section():
+    data = derivatives()
+    m = data["machine"]
+    sides = [f"{side} {what}" for what in ("forward", "jvp", "backward", "hvp") for side in ("relpos", "torch")]
+    spread = lambda s: f"{1e3 * min(s):.0f} to {1e3 * max(s):.0f}"  # noqa: E731
+    return ["## Derivatives", "",
+            "Processor time of forward derivatives along tangents of q, k, v and the table (jvp), and of second "
+            "derivatives along the same tangents (hvp): 8 heads of 64 channels, f32, a T5 table, one thread of "
+            f"{label(m)}, commit {m['commit']}, {m['date']}. hvp also computes out' and lse'. torch's eager attention "
+            f"(PyTorch {m['torch'].partition('+')[0]}) runs under torch.func.jvp; its fused attention has no forward "
+            "derivative on CPUs. The last column is torch's time divided by that of relpos.", "",
+            *table(("", "tokens", "ms", "relpos's passes", "torch eager"), derivatives_rows(data)),
+            "The least and the most of the rounds, in milliseconds:", "",
+            *table(("tokens", *sides), [(f"{r['tokens']:,}", *(spread(r["seconds"][s]) if s in r["seconds"] else ""
+                                                               for s in sides)) for r in data["times"]]),
+            "Memory that one call adds to a process, and its time:", "",
+            *table(("", "", "tokens", "heads", "MB", "seconds"),
+                   [(r["pass"], r["side"], f"{r['tokens']:,}", str(r["heads"]), f"{r['bytes'] * 1e-6:,.0f}",
+                     f"{r['seconds']:.2f}") for r in data["memory"]]),
+            "Measured by [bench/derivatives.py](../bench/derivatives.py):", "", "```", f"python {m['command']}", "```",
+            ""]
+
+
 def count_models():
     """Return how many model types of transformers work, such as "422 of 533 model types"."""
     found = [x["result"] for x in json.loads((root / "bench/results/hf_models.json").read_text())["models"]]
@@ -961,8 +1010,8 @@ def page():
     for name, what in list(PLOTS.items())[:-3]:  # the others have sections
         out += [f"![{what}](performance/{name}.svg)", ""]
     out += (tables(data) + decode_section(data) + call_section() + threads_section() + growth_section()
-            + terms_section() + training_section() + t5_section() + encoders_section() + search_section()
-            + memory_section(data))
+            + derivatives_section() + terms_section() + training_section() + t5_section() + encoders_section()
+            + search_section() + memory_section(data))
     for data_of_another in others():
         out += another_section(data_of_another)
     out += error_section(data) + skipped_section(data) + machine_section(data)

@@ -141,6 +141,20 @@ def attention():
             f"![{report.PLOTS['forward']}](performance/forward.svg)", ""]
 
 
+def derivatives():
+    data = report.derivatives()
+    memory = report.derivatives_memory(data)
+    (ours, seconds), long = memory["jvp", "relpos", 65536], max(n for _, side, n in memory if side == "torch")
+    return ["## Derivatives", "",
+            "One call along tangents of q, k, v and a T5 table, 8 heads of 64, f32, one thread of "
+            f"{report.label(data['machine'])}, beside torch's eager attention, the only other one with these "
+            "derivatives on CPUs:", "",
+            *table(("", "tokens", "ms", "relpos's passes", "torch's time"), report.derivatives_rows(data)),
+            f"A forward derivative of {long:,} tokens needs {memory['jvp', 'relpos', long][0]:,.0f} MB in addition to "
+            f"its inputs, and torch {memory['jvp', 'torch', long][0]:,.0f} MB, which grow with the square of the "
+            f"length. One head of 65,536 tokens takes {seconds:.0f} s and {ours:,.0f} MB.", ""]
+
+
 def slower():
     """Return the section on what is slower: the comparisons of bench/report.py, with a line for each type of linear
     layers."""
@@ -169,7 +183,8 @@ def page():
            f"Medians of alternating runs, and the fastest of many rounds for short calls from Python; "
            f"the [raw tables]({TABLES}) have all times, spreads, commits and commands. "
            "[What is slower](#what-is-slower) is the last section.", ""]
-    return "\n".join(out + training() + t5() + encoders() + search() + transformers() + attention() + slower()) + "\n"
+    out += training() + t5() + encoders() + search() + transformers() + attention() + derivatives() + slower()
+    return "\n".join(out) + "\n"
 
 
 if __name__ == "__main__":
