@@ -63,7 +63,7 @@ def peers_of(rows):
 
 
 # with AMX, f32 uses AVX-512: another_section says so
-ISAS = {"amx": "AVX-512 and AMX", "avx512": "AVX-512", "avx2": "AVX2"}
+ISAS = {"amx": "AVX-512 and AMX", "avx512": "AVX-512", "avx512_bf16": "AVX-512", "avx2": "AVX2"}
 
 
 def card(name):
@@ -758,14 +758,14 @@ def derivatives():
     return json.loads((root / "bench/results/derivatives.json").read_text())
 
 
-PASSES = {"jvp": ("forward derivatives (jvp)", "forward"), "hvp": ("second derivatives (hvp)", "backward")}
+DERIVATIVES = {"jvp": ("forward derivatives (jvp)", "forward"), "hvp": ("second derivatives (hvp)", "backward")}
 
 
 def derivatives_rows(data):
     """Return rows (pass, length, milliseconds, multiple of the pass that it extends, torch's time over that of relpos
     or "")."""
     found = []
-    for what, (name, base) in PASSES.items():
+    for what, (name, base) in DERIVATIVES.items():
         for r in data["times"]:
             middle = {side: 1e3 * statistics.median(s) for side, s in r["seconds"].items()}
             ours, other = middle["relpos " + what], middle.get("torch " + what)
@@ -787,7 +787,8 @@ def derivatives_section():
     return ["## Derivatives", "",
             "Processor time of forward derivatives along tangents of q, k, v and the table (jvp), and of second "
             "derivatives along the same tangents (hvp): 8 heads of 64 channels, f32, a T5 table, one thread of "
-            f"{label(m)}, commit {m['commit']}, {m['date']}. hvp also computes out' and lse'. torch's eager attention "
+            f"{label(m)}, commit {m['commit']}, {m['date']}. The backward pass is that of attention_backward, "
+            "which computes the forward pass too. The machine had other users. torch's eager attention "
             f"(PyTorch {m['torch'].partition('+')[0]}) runs under torch.func.jvp; its fused attention has no forward "
             "derivative on CPUs. The last column is torch's time divided by that of relpos.", "",
             *table(("", "tokens", "ms", "relpos's passes", "torch eager"), derivatives_rows(data)),

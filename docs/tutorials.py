@@ -27,7 +27,8 @@ from pathlib import Path
 
 here = Path(__file__).resolve().parent
 made = here.parent / "build/docs/tutorials"
-NAMES = {"bias": 2, "train": 2, "derivatives": 1, "long": 1, "serve": 2}  # tutorial: number of the picture on its card; in reading order
+# tutorial: number of the picture on its card; in reading order
+NAMES = {"bias": 2, "train": 2, "derivatives": 1, "long": 1, "serve": 2}
 
 
 def read(name):
