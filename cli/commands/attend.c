@@ -24,7 +24,7 @@ static const cli_option options[] = {
      "may have dlse"},
     {"tangent", TANGENT, "FILE",
      "also write out_t (B,H,Lq,Dv) and lse_t (B,H,Lq), the derivatives of out and lse along the tangents in FILE: tq, "
-     "tk, tv, and tNAME of each learned array (those that FILE lacks are 0); computed in double, slowly"},
+     "tk, tv, and tNAME of each learned array (those that FILE lacks are 0)"},
     {"dtype", DTYPE, "TYPE", "compute and write in f32, f64, bf16 or f16; default: the type of q"},
     {"threads", THREADS, "N", "use N threads; " CLI_ALL_THREADS},
     {"memory", MEMORY, "SIZE",

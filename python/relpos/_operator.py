@@ -194,6 +194,10 @@ def _encoded(options):
                 places = []
                 for array in term._arrays:
                     places.append("-" if array is None else str(len(arrays)))
+                    if isinstance(array, (list, tuple)):
+                        key = next(key for key, x in term.arrays.items() if x is array)
+                        raise TypeError(f"{type(term).__name__}({key}) is of type {type(array).__name__}: expected a "
+                                        "NumPy array or a torch tensor")
                     if array is not None:
                         arrays.append(array if isinstance(array, Tensor) else torch.as_tensor(array))
                 lines.append(f"{name}|{term._text}|{','.join(places)}")

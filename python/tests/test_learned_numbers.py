@@ -9,6 +9,7 @@ import relpos
 torch = pytest.importorskip("torch")
 import relpos.torch  # noqa: E402
 from torch import func  # noqa: E402
+from torch.autograd import forward_ad  # noqa: E402
 
 B, H, L, D = 2, 4, 6, 4
 g = torch.Generator().manual_seed(0)
@@ -169,3 +170,36 @@ def test_numbers_without_gradients_are_refused_at_any_value(name, value):
         with pytest.raises(Exception, match="requires? a gradient"):
             way()
     torch._dynamo.reset()
+
+
+NESTINGS = {  # derivatives by x around derivatives by y
+    "jvp of grad": lambda f, x, y: func.jvp(lambda x: func.grad(f, 1)(x, y).sum(), (x,), (x,)),
+    "jacfwd of jacrev": lambda f, x, y: func.jacfwd(lambda x: func.jacrev(lambda y: f(x, y))(y))(x),
+    "jvp of jvp": lambda f, x, y: func.jvp(lambda x: func.jvp(lambda y: f(x, y), (y,), (y,))[1], (x,), (x,)),
+    "grad of grad": lambda f, x, y: func.grad(lambda x: func.grad(f, 1)(x, y).sum())(x),
+    "grad of jvp": lambda f, x, y: func.grad(lambda x: func.jvp(lambda y: f(x, y), (y,), (y,))[1])(x),
+    "grad of vmap": lambda f, x, y: func.grad(lambda x: func.vmap(lambda y: f(x, y))(torch.stack([y, y])).sum())(x),
+    "forward_ad of grad": lambda f, x, y: forward_ad_of(lambda x: func.grad(f, 1)(x, y), x),
+}
+
+
+def forward_ad_of(f, x):
+    with forward_ad.dual_level():
+        return forward_ad.unpack_dual(f(forward_ad.make_dual(x, torch.ones_like(x)))).tangent
+
+
+@pytest.mark.parametrize("nesting", NESTINGS)
+@pytest.mark.parametrize("name", [name for name in NUMBERS if name != "plan"])
+def test_numbers_without_gradients_are_refused_in_every_nesting(name, nesting):
+    def f(x, y):
+        return (NUMBERS[name](x) * y).sum()
+    x, y = torch.tensor([0.5 if name == "dropout" else 2.0, 1.5], dtype=torch.float64)
+    with pytest.raises(Exception, match="requires? a gradient|computes no derivatives with respect to it"):
+        NESTINGS[nesting](f, x, y)
+
+
+def test_lists_of_numbers_are_refused_inside_transforms_too():
+    x = torch.tensor(0.5, dtype=torch.float64)
+    for way in (lambda f: f(x), lambda f: func.grad(f)(x), lambda f: func.jvp(f, (x,), (x,))):
+        with pytest.raises(TypeError, match=r"ALiBi\(slopes\) is of type list: expected a NumPy array or a torch"):
+            way(lambda x: relpos.attention(q, k, v, bias=relpos.ALiBi([x] * H)).sum())

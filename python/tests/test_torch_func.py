@@ -156,6 +156,28 @@ def test_two_levels(outer, inner):
         near(nest(ours)(*X), level(outer, level(inner, loss_of(eager), FORMULA), FORMULA)(*X))
 
 
+@pytest.mark.parametrize("shape", [(1, 2, 5, 4), (2, 2, 5, 4), (2, 5, 4), (5, 4)])
+def test_jacobians_for_any_batch(shape):
+    """vmap maps the gradient of the output alone; q, k, v, out and lse are shared by its indices."""
+    q, k, v = torch.randn(3, *shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+    def formula(q, k, v):
+        s = (q @ k.mT / shape[-1] ** 0.5).masked_fill(~torch.ones(5, 5, dtype=torch.bool).tril(), -torch.inf)
+        return torch.softmax(s, -1) @ v
+
+    def attention(q, k, v):
+        return relpos.attention(q, k, v, causal=True)
+
+    ways = [lambda f: func.jacrev(f, (0, 1, 2))(q, k, v), lambda f: func.jacfwd(func.jacrev(f))(q, k, v),
+            lambda f: func.hessian(lambda *x: f(*x).square().sum(), (0, 2))(q, k, v),
+            lambda f: func.vmap(lambda t: func.jvp(func.grad(lambda q: f(q, k, v).square().sum()), (q,), (t,))[1])(
+                torch.stack([q, k])),
+            lambda f: torch.autograd.functional.jacobian(f, (q, k, v), vectorize=True),
+            lambda f: torch.autograd.functional.hessian(lambda q: f(q, k, v).square().sum(), q, vectorize=True)]
+    for way in ways:
+        near(way(attention), way(formula))
+
+
 COMPILED = [("grad", "grad"), ("grad", "jvp"), ("jvp", "grad"), ("vmap", "grad"), ("vmap", "jvp"), ("jvp", "vmap")]
 
 
