@@ -103,7 +103,7 @@ def one(side, what, n, heads):
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
     before = status("VmRSS")
     seconds = seconds_of(call)
-    print(json.dumps({"bytes": status("VmHWM") - before, "seconds": seconds}))
+    print(json.dumps({"bytes": status("VmHWM") - before, "seconds": seconds}, allow_nan=False))
 
 
 def main():
@@ -139,7 +139,7 @@ def main():
                     result["memory"].append(row)
                     print(row, flush=True)
     if a.output:
-        Path(a.output).write_text(json.dumps(result, indent=1) + "\n")
+        Path(a.output).write_text(json.dumps(result, indent=1, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":
