@@ -1,6 +1,7 @@
 """With RELPOS_NO_SKIPS=1, which tools/python.sh --torch sets, a skipped test fails unless its reason contains an entry
 of ALLOWED. Installing packages cannot avoid those skips.  SPDX-License-Identifier: Apache-2.0"""
 import os
+import sys
 
 import pytest
 
@@ -25,3 +26,16 @@ def pytest_runtest_makereport():
 @pytest.hookimpl(hookwrapper=True)
 def pytest_make_collect_report():
     refuse((yield).get_result())
+
+
+@pytest.fixture(autouse=True)
+def no_levels_of_transforms():
+    """End the levels of torch.func and forward_ad that a failed trace leaves behind: later tests would run in them."""
+    yield
+    if "torch" in sys.modules:
+        import torch
+        from torch.autograd import forward_ad
+        while torch._C._functorch.peek_interpreter_stack() is not None:
+            torch._C._functorch.pop_dynamic_layer_stack()
+        while forward_ad._current_level >= 0:
+            forward_ad.exit_dual_level()
