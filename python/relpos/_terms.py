@@ -213,24 +213,9 @@ def wants_gradient(value):
     if isinstance(value, (str, int, float)) or not hasattr(value, "requires_grad"):
         return False
     import torch
-    return _differentiates(torch, value)
-
-
-def _differentiates(torch, x):
-    """Return true if an active transform of torch, the innermost or one around it, differentiates a tensor."""
     from torch.autograd import forward_ad
-    if torch.is_grad_enabled() and x.requires_grad:
-        return True
-    if forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None:
-        return True
-    functorch = torch._C._functorch
-    if torch.compiler.is_compiling() or functorch.peek_interpreter_stack() is None:
-        return False
-    from torch._functorch.pyfunctorch import temporarily_pop_interpreter_stack
-    level = functorch.peek_interpreter_stack().level()
-    with temporarily_pop_interpreter_stack():
-        is_of_level = functorch.is_functorch_wrapped_tensor(x) and functorch.maybe_get_level(x) == level
-        return _differentiates(torch, functorch.get_unwrapped(x) if is_of_level else x)
+    return torch.is_grad_enabled() and value.requires_grad or (
+        forward_ad._current_level >= 0 and forward_ad.unpack_dual(value).tangent is not None)
 
 
 def _parameter(cls, key, value):
