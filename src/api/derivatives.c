@@ -8,23 +8,34 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Return the instruction set that computes the tangents of a plan. */
+static const rpi_ops *ops_of(const rp_plan *plan)
+{
+    return rpi_ops_named(plan->ops->singles, plan->desc.dtype == RP_F64);
+}
+
+/* Return true if the fast path left some row of [B * H][Lq] to plain loops. */
+static bool leaves_rows(const rp_desc *d, const uint8_t *plain)
+{
+    bool some = false;
+    for (int64_t n = 0; n < d->batch * d->heads * d->len_q; n++)
+        some |= plain[n] != 0;
+    return some;
+}
+
 /* Compute tangents on the fast path, and in plain loops the rows that it leaves. */
 static rp_status fast_jvp(const rpi_args *args, const rpi_tangents *tangents, rpi_ref_tangents *ref, rp_pool *pool,
                           rpi_progress *progress)
 {
     const rp_desc *d = &args->desc;
     rpi_arena memory = {0};
-    rpi_arena_take3(&memory, d->batch, d->heads, d->len_q, 1);
+    const int64_t at = rpi_arena_add(&memory, d->batch * d->heads, d->len_q, 1, 1);
     rp_status status = rpi_arena_alloc(&memory, true, "the rows of the call");
     if (status != RP_OK)
         return status;
-    uint8_t *plain = rpi_arena_take3(&memory, d->batch, d->heads, d->len_q, 1);
-    const rpi_ops *ops = rpi_ops_named(args->plan->ops->singles, d->dtype == RP_F64);
-    status = rpi_fast_jvp(args, ops, tangents, pool, progress, plain);
-    bool some = false;
-    for (int64_t n = 0; n < d->batch * d->heads * d->len_q; n++)
-        some |= plain[n] != 0;
-    if (status == RP_OK && some)
+    uint8_t *plain = (uint8_t *)memory.base + at;
+    status = rpi_fast_jvp(args, ops_of(args->plan), tangents, pool, progress, plain);
+    if (status == RP_OK && leaves_rows(d, plain))
         status = rpi_ref_jvp_run(ref, plain, pool, progress);
     rpi_arena_free(&memory);
     return status;
@@ -69,13 +80,10 @@ static rp_status fast_hvp(const rp_plan *plan, const rpi_args *args, rpi_tangent
 {
     const rp_desc *d = &args->desc;
     const rpi_view wanted[2] = {tangents->out, tangents->lse}, own[2] = {rows_of(d, out, d->dim_v), rows_of(d, lse, 1)};
-    const rpi_ops *ops = rpi_ops_named(plan->ops->singles, d->dtype == RP_F64);
-    bool some = false;
     tangents->out = own[0];
     tangents->lse = own[1];
-    rp_status status = rpi_fast_hvp(args, ops, tangents, grads, pool, progress, plain);
-    for (int64_t n = 0; n < d->batch * d->heads * d->len_q; n++)
-        some |= plain[n] != 0;
+    rp_status status = rpi_fast_hvp(args, ops_of(plan), tangents, grads, pool, progress, plain);
+    const bool some = leaves_rows(d, plain);
     if (status == RP_OK && some && (wanted[0].data || wanted[1].data))
         status = jvp(plan, args, tangents, pool, progress);
     tangents->out.data = tangents->lse.data = NULL;

@@ -138,8 +138,6 @@ void rpi_tangents_begin(rpi_tangent_calls *x, rpi_call *c, const rpi_tangents *g
     x->vectors.n = 0;
     x->given = given;
     x->one = *given;
-    x->filled = false;
-    x->vectors.n = 0;
     x->inputs = x->columns = x->arrays = *c->args;
     x->inputs.q = given->q;
     x->inputs.v = given->v;
