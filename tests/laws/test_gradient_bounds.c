@@ -1,46 +1,14 @@
 /* test_gradient_bounds.c -- compares gradients of every type with the reference in double, with rp_gradient_bound as
  * tolerance.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "tests/laws/bounds.h"
 #include "tests/laws/gradients.h"
-
-static double worst_ratio;
-static int64_t bounds, infinite; /* number of elements; number of elements with an infinite bound */
-
-static void show(const char *what)
-{
-    print_message("%-40s largest error / bound %.3f; %lld of %lld bounds are infinite\n", what, worst_ratio,
-                  (long long)infinite, (long long)bounds);
-    worst_ratio = 0;
-    bounds = infinite = 0;
-}
-
-static double rounding_of(rp_dtype type)
-{
-    return type == RP_F64 ? 0x1p-53 : type == RP_F32 ? 0x1p-24 : type == RP_F16 ? 0x1p-11 : 0x1p-8;
-}
 
 static rp_array in_double(problem *p, const rp_array *a)
 {
     rp_array to = array_in(p, RP_F64, a->ndim, a->shape);
     good(rp_convert(to.data, RP_F64, a->data, a->dtype, problem_size(a)));
     return to;
-}
-
-/* Return true if a result is within its bound. An infinite bound allows every result; in f16, values beyond 65504 are
- * exempt. */
-static bool within(const rp_array *of, double got, double want, double bound)
-{
-    const double last = rounding_of(of->dtype),
-                 most = bound + last * (fabs(want) + bound) + (of->dtype == RP_F16 ? 0x1p-25 : 0),
-                 error = fabs(got - want);
-    const bool beyond = of->dtype == RP_F16 && isinf(got) && fabs(want) + most >= 65504;
-    bounds++;
-    infinite += !(most < INFINITY);
-    if (error == 0 || !(most < INFINITY) || beyond)
-        return true;
-    if (fabs(want) > 1e-20) /* for smaller numbers, the bound is mostly the rounding to the type */
-        worst_ratio = fmax(worst_ratio, error / most);
-    return error <= most;
 }
 
 /* Compare out and the gradients, in the problem's type and on every instruction set, with the reference in double on

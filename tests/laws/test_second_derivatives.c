@@ -1,10 +1,10 @@
 /* test_second_derivatives.c -- second derivatives: against central differences of gradients, symmetry, and what must
  * not change a bit of them; the fast path against plain loops, with rp_hvp_bound as tolerance.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "tests/laws/bounds.h"
 #include "tests/laws/tangents.h"
 
-static double worst_difference, worst_symmetry, worst_ratio;
-static int64_t bounds, infinite; /* number of elements; number of elements with an infinite bound */
+static double worst_difference, worst_symmetry;
 
 static void run_backward(problem *p)
 {
@@ -119,25 +119,6 @@ static void nothing_changes_a_bit(void **state)
         }
 }
 
-/* Return true if a result is within its bound and the rounding of its type. */
-static bool within(const rp_array *of, double got, double want, double bound)
-{
-    const double last = of->dtype == RP_F64   ? 0x1p-53
-                        : of->dtype == RP_F32 ? 0x1p-24
-                        : of->dtype == RP_F16 ? 0x1p-11
-                                              : 0x1p-8,
-                 most = bound + last * (fabs(want) + bound) + (of->dtype == RP_F16 ? 0x1p-25 : 0),
-                 error = fabs(got - want);
-    const bool beyond = of->dtype == RP_F16 && isinf(got) && fabs(want) + most >= 65504;
-    bounds++;
-    infinite += !(most < INFINITY);
-    if (error == 0 || !(most < INFINITY) || beyond)
-        return true;
-    if (fabs(want) > 1e-20) /* for smaller numbers, the bound is mostly the rounding to the type */
-        worst_ratio = fmax(worst_ratio, error / most);
-    return error <= most;
-}
-
 /* Compare second derivatives on every instruction set with plain loops in double on the same inputs. */
 static void judged(problem *p, uint64_t seed)
 {
@@ -167,13 +148,11 @@ static void judged(problem *p, uint64_t seed)
     }
 }
 
-static void show(const char *what)
+static void show_errors(const char *what)
 {
-    print_message("%-40s largest error / bound %.3f; %lld of %lld bounds are infinite\n", what, worst_ratio,
-                  (long long)infinite, (long long)bounds);
-    assert_true(worst_ratio > 0);
-    worst_ratio = 0;
-    bounds = infinite = 0;
+    const double worst = worst_ratio;
+    show(what);
+    assert_true(worst > 0);
 }
 
 /* Every term with every setting in turn, and numbers of queries, keys and channels near those of blocks and tiles. */
@@ -203,7 +182,7 @@ static void errors_keep_their_bounds(void **state)
             judged(&p, (uint64_t)n);
             problem_free(&p);
         }
-    show("terms");
+    show_errors("terms");
     for (int n = 0; n < 16; n++) {
         pose(&p, (uint64_t)n + 1, "bwd:f32:b1h2g1q%dk%dd%dv%do%d:%s:%s", queries[n % 6], keys[(n * 5 + n / 6) % 6],
              widths[n % 4], widths[(n + n / 4) % 4],
@@ -214,7 +193,7 @@ static void errors_keep_their_bounds(void **state)
         judged(&p, (uint64_t)n);
         problem_free(&p);
     }
-    show("sizes");
+    show_errors("sizes");
 }
 
 /* Logits in the hundreds and in the hundred thousands, where weights are 0 or 1, and numbers near 0. */
@@ -239,7 +218,7 @@ static void large_and_small_numbers_keep_their_bounds(void **state)
             problem_free(&p);
         }
     assert_true(infinite == 0);
-    show("large logits and numbers near 0");
+    show_errors("large logits and numbers near 0");
 }
 
 /* Results of f16, bf16 and f32 arrays are those of the same numbers in f64, rounded once. */
