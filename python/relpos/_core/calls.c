@@ -563,17 +563,24 @@ PyObject *core_backward(PyObject *module, PyObject *const *args, Py_ssize_t n, P
     return backward_now(module, args, option, n > 4 ? args[4] : NULL, true);
 }
 
+/* Set the options of the computation from a tuple that begins with them, in the order of option_names. */
+bool take_options(PyObject *from, PyObject **option)
+{
+    const bool all = PyTuple_Check(from) && PyTuple_Size(from) >= N_OPTIONS;
+    for (int x = 0; all && x < N_OPTIONS; x++)
+        option[x] = PyTuple_GetItem(from, x);
+    return all;
+}
+
 /* gradients(dout, q, k, v, options, dlse, dweights, dsummary, out, lse, wanted[, per_sample]): core_backward without
  * the check for tracing, for callers that have handled it. `options` is a tuple that begins with the options of the
  * computation, in the order of option_names; passing 23 names would take a third of a short call. */
 PyObject *core_gradients(PyObject *module, PyObject *const *args, Py_ssize_t n)
 {
     PyObject *option[N_NAMES] = {NULL};
-    if (n < 11 || n > 12 || !PyTuple_Check(args[4]) || PyTuple_Size(args[4]) < N_OPTIONS)
+    if (n < 11 || n > 12 || !take_options(args[4], option))
         return PyErr_Format(PyExc_TypeError, "gradients() takes dout, q, k, v, options, dlse, dweights, dsummary, out, "
                                              "lse, wanted and per_sample");
-    for (int x = 0; x < N_OPTIONS; x++)
-        option[x] = PyTuple_GetItem(args[4], x);
     static const int order[] = {LSE_GRADIENT, WEIGHTS_GRADIENT, SUMMARY_GRADIENT, FORWARD_OUT,
                                 FORWARD_LSE,  WANTED,           PER_SAMPLE};
     for (int x = 0; x < n - 5; x++)

@@ -272,6 +272,7 @@ typedef struct planned {
     range *range;
 } planned;
 
+bool take_options(PyObject *from, PyObject **option);
 void take_progress(call *c, PyObject *const *args, Py_ssize_t n, Py_ssize_t at);
 int take_qkv(problem *p, call *c, PyObject *const *args, origin from[3], int *absent);
 PyObject *make_output(call *c, const origin *like, int absent, rp_dtype dtype, int32_t ndim, const int64_t *shape,

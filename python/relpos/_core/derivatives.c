@@ -166,11 +166,9 @@ PyObject *core_hvp(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObje
 PyObject *core_derive(PyObject *module, PyObject *const *args, Py_ssize_t n)
 {
     PyObject *option[N_NAMES] = {NULL};
-    if (n < 8 || n > 9 || !PyTuple_Check(args[4]) || PyTuple_Size(args[4]) < N_OPTIONS)
+    if (n < 8 || n > 9 || !take_options(args[4], option))
         return PyErr_Format(PyExc_TypeError, "derive() takes q, k, v, tangents, options, dout, dlse, wanted and "
                                              "per_sample");
-    for (int x = 0; x < N_OPTIONS; x++)
-        option[x] = PyTuple_GetItem(args[4], x);
     option[LSE_GRADIENT] = args[6];
     option[WANTED] = args[7];
     option[PER_SAMPLE] = n > 8 ? args[8] : NULL;
