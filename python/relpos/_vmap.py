@@ -34,10 +34,10 @@ class _Merge:
         return len(axes) == 1 and 0 <= self.absent <= 2 and not any(x is None for x in self.arrays)
 
     def rows(self, x, mapped):
-        """Merge the mapped axis of q, k, v or a tensor with the same leading axes. The result has memory of its own
-        for each index, as out must in the library."""
-        x = x if mapped else x.expand(self.n, *x.shape)
-        return x[(slice(None), *(None,) * self.absent)].flatten(0, 1).contiguous()
+        """Merge the mapped axis of q, k, v or a tensor with the same leading axes. A tensor that the indices share is
+        copied for each, because the library writes no out whose elements share memory."""
+        merged = (x if mapped else x.expand(self.n, *x.shape))[(slice(None), *(None,) * self.absent)].flatten(0, 1)
+        return merged if mapped else merged.contiguous()
 
     def entries(self, x, mapped, missing):
         """Return an array with an element for each entry. `missing` is the number of absent axes, with the batch."""
