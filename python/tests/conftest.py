@@ -4,6 +4,7 @@ import os
 import sys
 
 import pytest
+from levels import levels_end
 
 ALLOWED = ("no GPU", "'xformers", "AMX alone", "NumPy keeps one order")
 STRICT = os.environ.get("RELPOS_NO_SKIPS") == "1"
@@ -30,12 +31,6 @@ def pytest_make_collect_report():
 
 @pytest.fixture(autouse=True)
 def no_levels_of_transforms():
-    """End the levels of torch.func and forward_ad that a failed trace leaves behind: later tests would run in them."""
     yield
     if "torch" in sys.modules:
-        import torch
-        from torch.autograd import forward_ad
-        while torch._C._functorch.peek_interpreter_stack() is not None:
-            torch._C._functorch.pop_dynamic_layer_stack()
-        while forward_ad._current_level >= 0:
-            forward_ad.exit_dual_level()
+        levels_end()

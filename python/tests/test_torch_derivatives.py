@@ -22,13 +22,9 @@ REFUSED = ("(requires a gradient, which relpos.attention does not compute; use .
 
 
 @pytest.fixture(autouse=True)
-def levels():
-    """End the levels of torch.func and forward_ad that a failed trace leaves behind, and forget compiled functions."""
+def compiled_functions():
+    """Forget compiled functions."""
     yield
-    while torch._C._functorch.peek_interpreter_stack() is not None:
-        torch._C._functorch.pop_dynamic_layer_stack()
-    while forward_ad._current_level >= 0:
-        forward_ad.exit_dual_level()
     torch._dynamo.reset()
 
 

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import relpos
+from levels import levels_end
 from test_definitions import CASES, Case
 
 torch = pytest.importorskip("torch")
@@ -29,18 +30,10 @@ ALL = tuple(range(5))
 
 
 @pytest.fixture(autouse=True)
-def levels():
+def compiled_functions():
+    """Forget compiled functions."""
     yield
-    levels_end()
     torch._dynamo.reset()
-
-
-def levels_end():
-    """End the levels of torch.func and forward_ad that a failed trace leaves behind."""
-    while torch._C._functorch.peek_interpreter_stack() is not None:
-        torch._C._functorch.pop_dynamic_layer_stack()
-    while forward_ad._current_level >= 0:
-        forward_ad.exit_dual_level()
 
 
 def eager(q, k, v, table, sink):
