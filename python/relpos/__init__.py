@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import _core, _hints, _progress, _scale, _terms
+from . import _by_offset, _core, _hints, _progress, _scale, _terms
+from ._by_offset import ByOffset
 from ._cache import Cache
 from ._terms import TERMS, Sum, Term, plotter
 
@@ -23,7 +24,7 @@ globals().update({cls.__name__: cls for cls in TERMS.values()})
 __all__ = [
     "attention", "attention_backward", "attention_jvp", "attention_hvp", "explain", "key_norms", "bucket",
     "show_config", "Plan", "Cache", "Result", "Summary", "Gradients", "Tangents", "SecondDerivatives", "Explanation",
-    "Term", "Sum", "TERMS", *(cls.__name__ for cls in TERMS.values())
+    "Term", "Sum", "TERMS", "ByOffset", *(cls.__name__ for cls in TERMS.values())
 ]
 __version__ = _core.config()["version"]
 
@@ -81,7 +82,7 @@ def attention(q, k, v, *others, bias=None, rope=None, relkey=None, relval=None, 
     float16 and bfloat16 (torch, ml_dtypes); float16 and bfloat16 are summed in float32. The offset of a pair is key -
     query = j - (i + q_offset).
 
-    bias             a term, or a sum of terms: relpos.T5(table) + relpos.ALiBi()
+    bias             a term, or a sum of terms: relpos.T5(table) + relpos.ALiBi(). ByOffset is a bias that you write
     rope             RoPE, which rotates q and k
     relkey           a term added to the product of q and k: RelKey, XL or another from "Products with vectors" in
                      docs/terms.md
@@ -148,6 +149,8 @@ def attention(q, k, v, *others, bias=None, rope=None, relkey=None, relval=None, 
             raise ValueError(f'layout is {layout!r}, expected "bhld" or "blhd"')
         q, k, v = (_swapped(name, x) for name, x in (("q", q), ("k", k), ("v", v)))
         out = out if out is None else _swapped("out", out)
+    if bias is not None and not isinstance(bias, Term):
+        bias = _by_offset.resolve(bias, q, k, q_offset)
     if scale is not None and not isinstance(scale, (int, float)) and hasattr(scale, "ndim"):
         q, k, relkey, scale = _scale.fold(q, k, relkey, scale)
     if seed is None and _drops(dropout):
@@ -292,7 +295,7 @@ def attention_backward(dout, q, k, v, *others, dlse=None, dweights=None, dsummar
     call = _progress.reporting(_core.backward,
                                "relpos.attention_backward") if _progress.wanted(progress) else _core.backward
     return Gradients(*call(dout, q, k, v, progress, dlse=dlse, dweights=dweights, dsummary=dsummary, out=out, lse=lse,
-                           wanted=wanted, per_sample=per_sample, **options))
+                           wanted=wanted, per_sample=per_sample, **_by_offset.resolved(options, q, k)))
 
 
 _hide_others(attention_backward)
@@ -340,7 +343,7 @@ def attention_jvp(q, k, v, tangents, *others, progress=None, **options):
     if others:
         _hints.refuse_positions("attention_jvp", "q, k, v and tangents", others)
     call = _progress.reporting(_core.jvp, "relpos.attention_jvp") if _progress.wanted(progress) else _core.jvp
-    return Tangents(*call(q, k, v, tangents, progress, **options))
+    return Tangents(*call(q, k, v, tangents, progress, **_by_offset.resolved(options, q, k)))
 
 
 _hide_others(attention_jvp)
@@ -370,7 +373,8 @@ def attention_hvp(dout, q, k, v, tangents, *others, dlse=None, wanted=None, per_
     if others:
         _hints.refuse_positions("attention_hvp", "dout, q, k, v and tangents", others)
     call = _progress.reporting(_core.hvp, "relpos.attention_hvp") if _progress.wanted(progress) else _core.hvp
-    return SecondDerivatives(*call(dout, q, k, v, tangents, dlse, wanted, per_sample, progress, **options))
+    return SecondDerivatives(*call(dout, q, k, v, tangents, dlse, wanted, per_sample, progress,
+                                   **_by_offset.resolved(options, q, k)))
 
 
 _hide_others(attention_hvp)
@@ -432,6 +436,7 @@ class Plan:
         if options.get("seed") is None and _drops(options.get("dropout")):
             options["seed"] = int(_draw_seed(type(dtype).__module__ == "torch"))
         dtype = str(getattr(dtype, "__name__", dtype)).removeprefix("torch.")  # also accepts numpy.float32
+        _by_offset.refuse_in_plan(options.get("bias"))
         of = {"kv_heads": kv_heads, "dim_v": dim_v, "dtype": None if dtype == "float32" else dtype}
         self._made = (batch, heads, len_q, len_k, dim), {name: x for name, x in of.items() if x is not None} | options
         self._plan = _core.plan(batch, heads, len_q, len_k, dim, kv_heads or heads, dim_v or dim, dtype, **options)
@@ -585,7 +590,7 @@ def explain(q, k, v, *others, query=-1, head=0, batch=0, **options):
         _hints.refuse_positions("explain", "q, k and v", others)
     batches, heads, rows = (1, 1, *q.shape[:-1])[-3:]
     at = (n + length if n < 0 else n for n, length in ((batch, batches), (head, heads), (query, rows)))
-    *steps, parts, sink, out_parts = _core.row(q, k, v, *at, **options)
+    *steps, parts, sink, out_parts = _core.row(q, k, v, *at, **_by_offset.resolved(options, q, k))
     return Explanation(*steps, dict(parts), dict(out_parts), float(sink[0][1][0]) if sink else None)
 
 

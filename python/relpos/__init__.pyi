@@ -18,7 +18,7 @@ Pair = tuple[int | None, int | None]
 _Progress = bool | Callable[[float], object] | None
 
 class Options(TypedDict, total=False):
-    bias: Term | Sum | None
+    bias: Term | Sum | ByOffset | None
     rope: _Rope | None
     relkey: _Relkey | None
     relval: _Relval | None
@@ -103,6 +103,15 @@ def explain(q: A, k: A, v: A, *, query: int = -1, head: int = 0, batch: int = 0,
 def bucket(offsets: ArrayLike | Iterable[int], *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True,
            strategy: Literal["log", "uniform", "linear", "quadratic"] = "log") -> NDArray[np.int64]: ...
 def show_config() -> dict[str, Any]: ...
+
+class ByOffset:
+    function: Callable[..., Any]
+    grid: tuple[int, int] | None
+    def __init__(self, function: Callable[..., Any], *, grid: tuple[int, int] | None = None) -> None: ...
+    def term(self, lq: int, lk: int | None = None, *, heads: int, q_offset: Any = 0, like: Any = None) -> Term: ...
+    def matrix(self, lq: int, lk: int | None = None, *, heads: int, q_offset: int = 0) -> NDArray[np.float64]: ...
+    def __add__(self, other: Term | Sum | ByOffset) -> Sum: ...
+    def __radd__(self, other: Term | Sum | int) -> Sum: ...
 
 class Cache:
     k: Any

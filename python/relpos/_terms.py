@@ -104,7 +104,8 @@ class Term(_core.Term):
 
 def _no_array(terms):
     """Return the message for `array + term`. It suggests the keyword of attention() that accepts the term."""
-    keywords = [_info(term)["keyword"] for term in (terms if isinstance(terms, tuple) else (terms,))]
+    keywords = [_info(term)["keyword"] for term in (terms if isinstance(terms, tuple) else (terms,))
+                if isinstance(term, Term)]
     keyword = next((name for name in keywords if name != "bias"), "bias")
     text = f"a term cannot be combined with an array; relpos.attention(q, k, v, {keyword}=term) computes with the term"
     if keyword != "bias":
@@ -154,6 +155,12 @@ def plotter():
 def _matrix(terms, lq, lk, *, heads=None, q_offset=0):
     terms = terms if isinstance(terms, tuple) else (terms,)
     lk = lq if lk is None else lk
+    if any(not isinstance(term, Term) for term in terms):
+        if heads is None:
+            raise TypeError(f"matrix: {' + '.join(map(repr, terms))} has a function of the head; pass the number of "
+                            "heads, as in heads=8")
+        terms = tuple(term if isinstance(term, Term) else term.term(lq, lk, heads=heads, q_offset=q_offset)
+                      for term in terms)
     found = _core.matrix(terms, lq, lk, heads or 0, q_offset)
     if heads is None and len(found) == 1 and not (_core.matrix(terms, lq, lk, 2, q_offset)[0] == found[0]).all():
         raise TypeError(
