@@ -92,5 +92,5 @@ oldest=$("$python" -P -c 'import relpos.hf; print(relpos.hf.OLDEST)')
 [ -d $place/transformers-"$oldest" ] ||
     "$python" -m pip install -q --disable-pip-version-check --no-deps --target $place/transformers-"$oldest" "transformers==$oldest.*"
 PYTHONPATH=$place/transformers-$oldest "$python" -P -m pytest -p no:cacheprovider -n 2 python/tests/test_hf.py python/tests/test_hf_drift.py \
-    python/tests/test_t5_keys.py \
+    python/tests/test_hf_sound.py python/tests/test_t5_keys.py \
     -k "not compile and not inductor and not jit_trace and not activations and not truncate_dim"

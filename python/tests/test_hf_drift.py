@@ -18,6 +18,7 @@ transformers = pytest.importorskip("transformers")
 import relpos.hf
 import torch
 import test_hf
+import test_hf_sound
 from relpos.hf import _adapters, _guard
 from relpos.hf._adapters import ADAPTERS
 
@@ -207,6 +208,7 @@ MODELS = {  # file: models that together run every branch of its adapter
     "siglip2": ["Siglip2"], "deberta": ["Deberta"], "wav2vec2_conformer": ["Wav2Vec2Conformer"], "wavlm": ["WavLM"],
     "deberta_v2": [lambda: deberta(pos_att_type=["c2p", "p2c"], position_buckets=8, share_att_key=True),
                    lambda: deberta(pos_att_type=["c2p", "p2c"], position_buckets=8, share_att_key=False)],
+    "parakeet": [test_hf_sound.parakeet, lambda: test_hf_sound.parakeet(dropout_positions=0.3)],
     "wav2vec2_bert": ["Wav2Vec2Bert", "Wav2Vec2Bert, relative"], "xlnet": ["XLNet", "XLNet, segments"]}
 
 

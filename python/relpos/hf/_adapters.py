@@ -309,6 +309,81 @@ def _wav2vec2_bert(module, replace):
                                                right=self.right_max_position_embeddings)}
 
 
+def _entries(self, position_embeddings, count):
+    """Yield (batch entries, key vectors for relpos.XL) for Conformers whose position embeddings have a batch axis.
+    Only dropout in training makes the `count` entries differ."""
+    same = not (self.training and self.config.dropout_positions)
+    for at in [slice(None)] if same else [slice(n, n + 1) for n in range(count)]:
+        yield at, _heads(self.relative_k_proj(position_embeddings[at][0]), self.config.num_attention_heads).contiguous()
+
+
+def _fast_conformer(self, query, key, value, position_embeddings, mask, kwargs):
+    """Return the output and the weights of Fast Conformer's attention, Transformer-XL's."""
+    found = []
+    for at, vectors in _entries(self, position_embeddings, len(query)):
+        options = {"relkey": relpos.XL(vectors, self.bias_u, self.bias_v)}
+        found.append(attention(self, query[at], key[at], value[at], _of_entries(mask, at), scaling=self.scaling,
+                               is_causal=False, position_bias=options,
+                               dropout=self.attention_dropout if self.training else 0.0, **kwargs))
+    out, weights = zip(*found)
+    out, weights = found[0] if len(found) == 1 else (torch.cat(out), None if weights[0] is None else torch.cat(weights))
+    return self.o_proj(out.flatten(2)), weights
+
+
+def _of_entries(mask, at):
+    """Return the mask of some batch entries."""
+    if mask is None or at == slice(None):
+        return mask
+    if not isinstance(mask, MASKS):
+        return mask[at]
+    options = {name: x[at] if name in ("key_mask", "starts", "ends") and len(x) > 1 else x
+               for name, x in mask.options.items()}
+    return made((1, *mask.shape[1:]), options)
+
+
+def _parakeet(module, replace):
+    """Parakeet: Transformer-XL's key vectors. The encoder would make an N×N mask of its padding; the layers get the
+    frames that are no padding as `frames` instead."""
+    @replace("ParakeetEncoder.forward", _uses_relpos, passes=True)
+    def encoder(self, original, input_features, attention_mask=None, output_attention_mask=True, **kwargs):
+        if attention_mask is None:
+            return original(self, input_features, None, output_attention_mask, **kwargs)
+        self.subsampling.tokens = features = self.subsampling(input_features, attention_mask)
+        frames = self._get_output_attention_mask(attention_mask, target_length=features.shape[1])
+        try:
+            found = original(self, input_features, None, output_attention_mask, frames=frames, **kwargs)
+        finally:
+            self.subsampling.tokens = None
+        if output_attention_mask and isinstance(found, tuple):
+            return *found, frames.int()
+        if output_attention_mask:
+            found.attention_mask = frames.int()
+        return found
+
+    @replace("ParakeetEncoderSubsamplingConv2D.forward",
+             lambda self, *_, **__: getattr(self, "tokens", None) is not None)
+    def subsampling(self, original, input_features, attention_mask=None):
+        return self.tokens
+
+    @replace("ParakeetEncoderBlock.forward", lambda self, *_, frames=None, **__: frames is not None, passes=True)
+    def block(self, original, hidden_states, attention_mask=None, position_embeddings=None, **kwargs):
+        frames, length = kwargs.pop("frames"), hidden_states.shape[1]
+        options = {} if masks_nothing(frames) else {"key_mask": frames}
+        return original(self, hidden_states, made((len(frames), 1, length, length), options), position_embeddings,
+                        **kwargs)
+
+    @replace("ParakeetEncoderConvolutionModule.forward", _given)
+    def convolution(self, original, hidden_states, attention_mask=None):
+        frames = attention_mask.options.get("key_mask")
+        return original(self, hidden_states, None if frames is None else frames[:, None, None])
+
+    @replace("ParakeetEncoderAttention.forward", _uses_relpos)
+    def forward(self, original, hidden_states, position_embeddings, attention_mask=None, **kwargs):
+        query, key, value = (project(hidden_states).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+                             for project in (self.q_proj, self.k_proj, self.v_proj))
+        return _fast_conformer(self, query, key, value, position_embeddings, attention_mask, kwargs)
+
+
 def _wavlm(module, replace):
     """WavLM: a table of buckets, times a gate of each query. To compute this product with relpos.RelKey, the code adds
     one channel: it contains the gate in q, zero in k, and the bias in the RelKey vectors, which are zero in all other
@@ -641,6 +716,7 @@ ADAPTERS = {
     "deberta_v2": Adapter(_deberta_v2, computes="DisentangledSelfAttention"),
     "wav2vec2_conformer": Adapter(partial(_wav2vec2, name="Wav2Vec2ConformerSelfAttention")),
     "wav2vec2_bert": Adapter(_wav2vec2_bert),
+    "parakeet": Adapter(_parakeet),
     "wavlm": Adapter(_wavlm, computes="WavLMAttention"),
     "xlnet": Adapter(_xlnet, computes="XLNetRelativeAttention"),
 }

@@ -1,0 +1,181 @@
+"""Compare speech models of transformers under attn_implementation="relpos" with the same models under "eager" and
+"sdpa", in f64. Skipped without transformers.
+
+SPDX-License-Identifier: Apache-2.0"""
+import pytest
+
+transformers = pytest.importorskip("transformers")
+import relpos.hf  # noqa: F401
+import torch
+from test_hf import made, without_dropout
+
+CONFORMER = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4)
+
+
+def features(frames, bins, factor=8):
+    """Return spectra of two sounds, and the mask of the second, which has padding. An encoder makes a frame of `factor`
+    spectra."""
+    x = torch.randn(2, frames * factor, bins, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    keep = torch.arange(frames) < torch.tensor([frames, frames * 2 // 3])[:, None]
+    return x, keep.repeat_interleave(factor, 1).long(), keep
+
+
+def parakeet(frames=29, **more):
+    config = transformers.ParakeetEncoderConfig(**CONFORMER, num_mel_bins=16, subsampling_conv_channels=8,
+                                                conv_kernel_size=5, **more)
+    x, mask, keep = features(frames, 16)
+    return made(transformers.ParakeetEncoder, config).double(), dict(input_features=x, attention_mask=mask), keep
+
+
+SOUND = {  # name: function that returns a model, inputs, and the frames to compare, for a number of frames
+    "Parakeet": parakeet,
+    "Parakeet, fewer heads of keys": lambda **n: parakeet(num_key_value_heads=2, **n),
+}
+# Eager attention that computes its softmax in f32: with padding, its rows without keys are NaN in f64, and sdpa is the
+# only one to compare with.
+IN_F32 = {"Parakeet", "Parakeet, fewer heads of keys"}
+
+
+def others(name, padded=True):
+    """Yield the implementations to compare with, and the tolerance."""
+    if name not in IN_F32:
+        yield "eager", 1e-12
+    elif not padded:
+        yield "eager", 1e-6
+    yield "sdpa", 1e-12
+
+
+def run(model, inputs, keep, implementation, again=lambda: None):
+    """Return the frames that are no padding, and the gradients of a random sum of them."""
+    model.set_attn_implementation(implementation)
+    model.zero_grad()
+    again()
+    out = model(**inputs).last_hidden_state[keep]
+    (out * torch.randn(out.shape, generator=torch.Generator().manual_seed(2))).sum().backward()
+    return out.detach(), {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+def agree(found, expected, tolerance):
+    (got, gradients), (want, wanted) = found, expected
+    assert want.abs().max() > 0.1 and gradients.keys() == wanted.keys()
+    torch.testing.assert_close(got, want, atol=tolerance * float(want.abs().max()), rtol=0)
+    most = max(float(x.abs().max()) for x in wanted.values())
+    for name, x in wanted.items():
+        torch.testing.assert_close(gradients[name], x, atol=tolerance * most, rtol=0, msg=lambda m: f"{name}: {m}")
+
+
+@pytest.mark.parametrize("padded", [True, False])
+@pytest.mark.parametrize("name", SOUND)
+def test_outputs_and_gradients(name, padded):
+    model, inputs, keep = SOUND[name]()
+    if not padded:
+        del inputs["attention_mask"]
+        keep = torch.ones_like(keep)
+    found = run(model, inputs, keep, "relpos")
+    for implementation, tolerance in others(name, padded):
+        agree(found, run(model, inputs, keep, implementation), tolerance)
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_the_mask_of_frames_is_returned(name):
+    model, inputs, _ = SOUND[name]()
+    for more in ({}, {"return_dict": False}, {"output_attention_mask": False}):
+        found = []
+        for implementation in ("relpos", "eager"):
+            model.set_attn_implementation(implementation)
+            out = model(**inputs, **more)
+            found.append(out[1:] if isinstance(out, tuple) else (out.get("attention_mask"),))
+        assert len(found[0]) == len(found[1])
+        for got, want in zip(*found):
+            assert got is want is None or torch.equal(got, want)
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_weights_of_attention(name):
+    model, inputs, keep = SOUND[name]()
+    inputs = {key: x.float() if x.is_floating_point() else x for key, x in inputs.items()}
+    found = []
+    for implementation in ("relpos", "eager"):
+        model.float().set_attn_implementation(implementation)
+        found.append(model(**inputs, output_attentions=True).attentions)
+    assert len(found[0]) == len(found[1]) == 2
+    for got, want in zip(*found):
+        assert got.shape == want.shape
+        rows = keep[:, None].expand(got.shape[:3])
+        torch.testing.assert_close(got[rows], want[rows], atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_forward_mode(name):
+    model, inputs, keep = SOUND[name]()
+    parameters = {n: p.detach() for n, p in model.named_parameters()}
+    g = torch.Generator().manual_seed(3)
+    tangents = {n: torch.randn(p.shape, generator=g, dtype=p.dtype) for n, p in parameters.items()}
+    found = []
+    for implementation in ("relpos", "sdpa"):
+        model.set_attn_implementation(implementation)
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):  # only this one has forward mode
+            found.append(torch.func.jvp(
+                lambda p: torch.func.functional_call(model, p, (), inputs).last_hidden_state[keep], (parameters,),
+                (tangents,))[1])
+    torch.testing.assert_close(*found, atol=1e-10 * float(found[1].abs().max()), rtol=0)
+
+
+class Squares(torch.utils._python_dispatch.TorchDispatchMode):
+    """Record the shapes of tensors with two axes of at least n elements, or one of at least n²."""
+
+    def __init__(self, n):
+        super().__init__()
+        self.n, self.shapes = n, set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        found = function(*args, **(kwargs or {}))
+        for x in found if isinstance(found, (tuple, list)) else (found,):
+            # a Mask has the shape of a square, but one element
+            if (isinstance(x, torch.Tensor) and (sum(size >= self.n for size in x.shape) > 1 or max(
+                    x.shape, default=0) >= self.n ** 2) and x.untyped_storage().nbytes() > x.element_size()):
+                self.shapes.add(tuple(x.shape))
+        return found
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_no_square_array_is_made(name):
+    n = 300
+    model, inputs, keep = SOUND[name](frames=n)
+    for implementation in ("relpos", "eager"):
+        with Squares(n) as squares:
+            run(model, inputs, keep, implementation)
+        assert bool(squares.shapes) == (implementation == "eager"), squares.shapes
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_compile(name):
+    model, inputs, keep = SOUND[name]()
+    want = run(model, inputs, keep, "relpos")
+    torch._dynamo.reset()
+    model.forward = torch.compile(model.forward, backend="aot_eager", fullgraph=True)
+    agree(run(model, inputs, keep, "relpos"), want, 1e-12)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("name", SOUND)
+def test_checkpoints(name, reentrant):
+    """A checkpoint runs each layer again, with the mask of its first run."""
+    model, inputs, keep = SOUND[name]()
+    model = without_dropout(model)
+    want = run(model, inputs, keep, "relpos")
+    getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)(
+        {"use_reentrant": reentrant})
+    agree(run(model, inputs, keep, "relpos"), want, 1e-12)
+
+
+@pytest.mark.parametrize("name", ["Parakeet"])
+def test_dropout_of_positions(name):
+    """In training, each batch entry drops other numbers of its position embeddings."""
+    model, inputs, keep = SOUND[name](dropout_positions=0.3, dropout=0.0, activation_dropout=0.0,
+                                         attention_dropout=0.0, layerdrop=0.0)
+    model.train()
+    found = [run(model, inputs, keep, implementation, lambda: torch.manual_seed(4))
+             for implementation in ("relpos", "sdpa")]
+    agree(*found, 1e-12)
+    assert not torch.equal(found[0][0], run(model, inputs, keep, "relpos", lambda: torch.manual_seed(5))[0])
