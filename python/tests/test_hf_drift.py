@@ -209,6 +209,8 @@ MODELS = {  # file: models that together run every branch of its adapter
     "deberta_v2": [lambda: deberta(pos_att_type=["c2p", "p2c"], position_buckets=8, share_att_key=True),
                    lambda: deberta(pos_att_type=["c2p", "p2c"], position_buckets=8, share_att_key=False)],
     "parakeet": [test_hf_sound.parakeet, lambda: test_hf_sound.parakeet(dropout_positions=0.3)],
+    "nemotron_asr_streaming": [lambda: (lambda model, inputs, keep: (model, {**inputs, "use_cache": True}))(
+        *test_hf_sound.nemotron(dropout_positions=0.3))],
     "wav2vec2_bert": ["Wav2Vec2Bert", "Wav2Vec2Bert, relative"], "xlnet": ["XLNet", "XLNet, segments"]}
 
 

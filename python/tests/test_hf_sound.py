@@ -2,6 +2,8 @@
 "sdpa", in f64. Skipped without transformers.
 
 SPDX-License-Identifier: Apache-2.0"""
+import inspect
+
 import pytest
 
 transformers = pytest.importorskip("transformers")
@@ -27,20 +29,29 @@ def parakeet(frames=29, **more):
     return made(transformers.ParakeetEncoder, config).double(), dict(input_features=x, attention_mask=mask), keep
 
 
+def nemotron(frames=29, **more):
+    """The last chunk is not whole. A frame sees two chunks of five before its own."""
+    config = transformers.NemotronAsrStreamingEncoderConfig(
+        **CONFORMER, num_mel_bins=16, subsampling_conv_channels=8, conv_kernel_size=5,
+        **{"sliding_window": 11, **more})
+    x, mask, _ = features(frames - 1, 16)
+    model = made(transformers.NemotronAsrStreamingEncoder, config).double()
+    inputs = dict(input_features=x, attention_mask=mask, num_lookahead_tokens=4)
+    return model, inputs, model(**inputs).attention_mask.bool()
+
+
 SOUND = {  # name: function that returns a model, inputs, and the frames to compare, for a number of frames
     "Parakeet": parakeet,
     "Parakeet, fewer heads of keys": lambda **n: parakeet(num_key_value_heads=2, **n),
+    "Nemotron": nemotron,
+    "Nemotron, all before": lambda **n: nemotron(sliding_window=0, **n),
 }
-# Eager attention that computes its softmax in f32: with padding, its rows without keys are NaN in f64, and sdpa is the
-# only one to compare with.
-IN_F32 = {"Parakeet", "Parakeet, fewer heads of keys"}
-
-
 def others(name, padded=True):
-    """Yield the implementations to compare with, and the tolerance."""
-    if name not in IN_F32:
-        yield "eager", 1e-12
-    elif not padded:
+    """Yield the implementations to compare with, and the tolerance.
+
+    Eager attention of Parakeet computes its softmax in f32, so with padding its rows without keys are NaN in f64. Eager
+    attention of Nemotron masks the keys that its frames see, because it negates a mask of zeros and infinities."""
+    if "Parakeet" in name and not padded:
         yield "eager", 1e-6
     yield "sdpa", 1e-12
 
@@ -90,7 +101,7 @@ def test_the_mask_of_frames_is_returned(name):
             assert got is want is None or torch.equal(got, want)
 
 
-@pytest.mark.parametrize("name", SOUND)
+@pytest.mark.parametrize("name", [name for name in SOUND if "Nemotron" not in name])
 def test_weights_of_attention(name):
     model, inputs, keep = SOUND[name]()
     inputs = {key: x.float() if x.is_floating_point() else x for key, x in inputs.items()}
@@ -169,7 +180,7 @@ def test_checkpoints(name, reentrant):
     agree(run(model, inputs, keep, "relpos"), want, 1e-12)
 
 
-@pytest.mark.parametrize("name", ["Parakeet"])
+@pytest.mark.parametrize("name", ["Parakeet", "Nemotron"])
 def test_dropout_of_positions(name):
     """In training, each batch entry drops other numbers of its position embeddings."""
     model, inputs, keep = SOUND[name](dropout_positions=0.3, dropout=0.0, activation_dropout=0.0,
@@ -179,3 +190,35 @@ def test_dropout_of_positions(name):
              for implementation in ("relpos", "sdpa")]
     agree(*found, 1e-12)
     assert not torch.equal(found[0][0], run(model, inputs, keep, "relpos", lambda: torch.manual_seed(5))[0])
+
+
+@pytest.mark.parametrize("lookahead", [0, 2, 4])
+def test_a_stream_with_a_cache(lookahead):
+    """The cache of a stream holds the last ten frames, so a step has 5 queries and up to 15 keys."""
+    model, inputs, _ = nemotron()
+    cache = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+    found = []
+    for implementation in ("relpos", "sdpa"):
+        model.set_attn_implementation(implementation)
+        kept, outs = {}, []
+        for part in inputs["input_features"].split(8 * 5, 1):
+            out = model(part, num_lookahead_tokens=lookahead, use_cache=True, **kept)
+            kept = {cache: out[cache], "padding_cache": out["padding_cache"]}
+            outs.append(out.last_hidden_state)
+        found.append(torch.cat(outs, 1))
+    assert found[0].shape[1] == 28 and len(outs) == 6
+    torch.testing.assert_close(*found, atol=1e-12 * float(found[1].abs().max()), rtol=0)
+
+
+def test_only_one_use_of_a_negated_mask_is_known():
+    mask = relpos.hf.Mask((2, 1, 3, 4), {"key_mask": torch.tensor([[True] * 4, [False, False, False, True]]),
+                                         "starts": torch.tensor([[0, 1, 2]]), "ends": torch.tensor([[2, 3, 9]])})
+    for given in (mask, relpos.hf.TracedMask(mask.shape, mask.options)):
+        assert torch.all(~given, dim=-1).tolist() == [[[False] * 3], [[True, True, False]]]
+    assert torch.all(~relpos.hf.Mask((2, 1, 3, 4), {}), dim=-1).shape == (2, 1, 3)
+    with pytest.raises(NotImplementedError, match="computes with its attention mask .all., which has no elements"):
+        torch.all(~mask, dim=2)
+    with pytest.raises(NotImplementedError, match="computes with its attention mask .masked_fill."):
+        torch.zeros(3, 4).masked_fill(~mask, -1.0)
+    with pytest.raises(NotImplementedError, match="which queries have no keys, which is not known for a mask of causal"):
+        torch.all(~relpos.hf.Mask((2, 1, 3, 4), {"causal": True}), dim=-1)

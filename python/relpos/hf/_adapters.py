@@ -16,7 +16,7 @@ from ..torch._functional import _added
 from ._attention import attention
 from ._cache import update
 from ._guard import Adapter
-from ._masks import MASKS, NAME, made, masks_nothing, offset, traces
+from ._masks import MASKS, NAME, Intervals, made, masks_nothing, offset, traces
 from ._sharded import distributed
 
 
@@ -309,19 +309,16 @@ def _wav2vec2_bert(module, replace):
                                                right=self.right_max_position_embeddings)}
 
 
-def _entries(self, position_embeddings, count):
-    """Yield (batch entries, key vectors for relpos.XL) for Conformers whose position embeddings have a batch axis.
-    Only dropout in training makes the `count` entries differ."""
-    same = not (self.training and self.config.dropout_positions)
-    for at in [slice(None)] if same else [slice(n, n + 1) for n in range(count)]:
-        yield at, _heads(self.relative_k_proj(position_embeddings[at][0]), self.config.num_attention_heads).contiguous()
-
-
 def _fast_conformer(self, query, key, value, position_embeddings, mask, kwargs):
-    """Return the output and the weights of Fast Conformer's attention, Transformer-XL's."""
-    found = []
-    for at, vectors in _entries(self, position_embeddings, len(query)):
-        options = {"relkey": relpos.XL(vectors, self.bias_u, self.bias_v)}
+    """Return the output and the weights of Fast Conformer's attention, Transformer-XL's. Only dropout in training makes
+    the position embeddings of batch entries differ. The first is that of the largest distance of a key before a
+    query, even if that query is in a cache."""
+    found, lq, lk = [], query.shape[-2], key.shape[-2]
+    same = not (self.training and self.config.dropout_positions)
+    for at in [slice(None)] if same else [slice(n, n + 1) for n in range(len(query))]:
+        vectors = self.relative_k_proj(position_embeddings[at][0, :lq + lk - 1])
+        options = {"relkey": relpos.XL(_heads(vectors, self.config.num_attention_heads).contiguous(), self.bias_u,
+                                       self.bias_v), "q_offset": lk - lq}
         found.append(attention(self, query[at], key[at], value[at], _of_entries(mask, at), scaling=self.scaling,
                                is_causal=False, position_bias=options,
                                dropout=self.attention_dropout if self.training else 0.0, **kwargs))
@@ -381,6 +378,28 @@ def _parakeet(module, replace):
     def forward(self, original, hidden_states, position_embeddings, attention_mask=None, **kwargs):
         query, key, value = (project(hidden_states).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
                              for project in (self.q_proj, self.k_proj, self.v_proj))
+        return _fast_conformer(self, query, key, value, position_embeddings, attention_mask, kwargs)
+
+
+def _nemotron(module, replace):
+    """Nemotron's streaming encoder: Parakeet's attention with a cache, in chunks. Each frame attends to an interval."""
+    @replace("chunked_limited_mask_function", lambda *_: True)
+    def chunked_limited_mask_function(left_ctx, original, right_ctx):
+        size = right_ctx + 1
+        before = left_ctx // size if left_ctx >= 0 else 10_000  # chunks
+
+        def interval(at):
+            first = at.div(size, rounding_mode="floor") * size
+            return first - before * size, first + size
+
+        return Intervals(original(left_ctx, right_ctx), interval)
+
+    @replace("NemotronAsrStreamingEncoderAttention.forward", _uses_relpos)
+    def forward(self, original, hidden_states, position_embeddings, attention_mask=None, cache=None, **kwargs):
+        query, key, value = (project(hidden_states).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+                             for project in (self.q_proj, self.k_proj, self.v_proj))
+        if cache is not None:
+            key, value = cache.update(key, value, self.layer_idx)
         return _fast_conformer(self, query, key, value, position_embeddings, attention_mask, kwargs)
 
 
@@ -717,6 +736,7 @@ ADAPTERS = {
     "wav2vec2_conformer": Adapter(partial(_wav2vec2, name="Wav2Vec2ConformerSelfAttention")),
     "wav2vec2_bert": Adapter(_wav2vec2_bert),
     "parakeet": Adapter(_parakeet),
+    "nemotron_asr_streaming": Adapter(_nemotron),
     "wavlm": Adapter(_wavlm, computes="WavLMAttention"),
     "xlnet": Adapter(_xlnet, computes="XLNetRelativeAttention"),
 }

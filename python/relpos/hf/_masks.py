@@ -35,6 +35,8 @@ class Mask(torch.Tensor):
             return super().__torch_function__(function, types, args, kwargs or {})
         if name in ("contiguous", "detach", "clone", "to") or name == "__getitem__" and _is_whole(args):
             return args[0]
+        if name in ("__invert__", "bitwise_not"):
+            return _Inverted(args[0])
         if name == "__set__" and args[1] is False:  # a gradient checkpoint sets requires_grad
             return None
         if name == "add":  # a mask without options masks nothing; return the other
@@ -53,6 +55,35 @@ class Mask(torch.Tensor):
         return f"relpos.hf.Mask({tuple(self.shape)}, {self.options})"
 
 
+class _Inverted:
+    """The negation of a mask. Its only use is torch.all(~mask, dim=-1), which tells the queries without keys."""
+
+    def __init__(self, mask):
+        self.mask = mask
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        if function is torch.all and len(args) == 1 and kwargs == {"dim": -1}:
+            return _without_keys(args[0].mask)
+        raise NotImplementedError(f'attn_implementation="{NAME}": this model computes with its attention mask '
+                                  f'({getattr(function, "__name__", function)}), which has no elements here; use '
+                                  f'"sdpa" or "eager"')
+
+
+def _without_keys(mask):
+    """Return (B, 1, Lq), true for the queries that a mask of intervals and of padded keys leaves without keys."""
+    options, (lq, lk) = mask.options, mask.lengths
+    if options.keys() - {"key_mask", "starts", "ends", "q_offset"}:
+        raise NotImplementedError(f'attn_implementation="{NAME}": this model asks which queries have no keys, which '
+                                  f'is not known for a mask of {", ".join(options)}; use "sdpa" or "eager"')
+    keys = options["key_mask"] if "key_mask" in options else torch.ones(1, lk, dtype=torch.bool)
+    before = torch.nn.functional.pad(keys.cumsum(1), (1, 0)).expand(mask.shape[0], -1)  # kept keys before each key
+    ends = [options.get(name, torch.tensor([[at]])).clamp(0, lk).expand(mask.shape[0], lq)
+            for name, at in (("starts", 0), ("ends", lk))]
+    first, last = (before.gather(1, x) for x in ends)
+    return (last <= first)[:, None]
+
+
 def _is_whole(args):
     """Return true if the index is [:, :, :, :n] and keeps every element of the mask."""
     mask, at = args
@@ -66,8 +97,13 @@ class TracedMask:
     def __init__(self, shape, options):
         self.shape, self.options, self.lengths = shape, options, shape[-2:]
 
+    dtype = torch.bool
+
     def to(self, *_):
         return self
+
+    def __invert__(self):
+        return _Inverted(self)
 
     def __radd__(self, other):
         """A mask without options masks nothing; return the other."""
@@ -177,6 +213,17 @@ def _closure(function):
 _FAR = 2**40  # a position beyond every key
 
 
+class Intervals:
+    """A mask function of a model in which each query attends to an interval of keys: `interval` of positions (1, Lq)
+    returns the first key and one past the last, each (1, Lq), as _interval does."""
+
+    def __init__(self, function, interval):
+        self.function, self.interval = function, interval
+
+    def __call__(self, *args):
+        return self.function(*args)
+
+
 def _interval(function, at):
     """Return the interval of keys that a mask function allows for each query: the first key, and one past the last,
     each (1 or B, Lq). `at` has the positions of the queries, (1, Lq).
@@ -185,6 +232,8 @@ def _interval(function, at):
     interval too."""
     lo, hi = torch.full_like(at, -_FAR), torch.full_like(at, _FAR)
     maker, closed = _closure(function)
+    if isinstance(function, Intervals):
+        return function.interval(at)
     if function is masking_utils.bidirectional_mask_function:
         return lo, hi
     if function is masking_utils.causal_mask_function:
