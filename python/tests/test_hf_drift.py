@@ -211,6 +211,8 @@ MODELS = {  # file: models that together run every branch of its adapter
     "parakeet": [test_hf_sound.parakeet, lambda: test_hf_sound.parakeet(dropout_positions=0.3)],
     "nemotron_asr_streaming": [lambda: (lambda model, inputs, keep: (model, {**inputs, "use_cache": True}))(
         *test_hf_sound.nemotron(dropout_positions=0.3))],
+    "fastspeech2_conformer": [lambda: test_hf_sound.fastspeech2()],
+    "seamless_m4t": [lambda: test_hf_sound.seamless(1)], "seamless_m4t_v2": [lambda: test_hf_sound.seamless(2)],
     "wav2vec2_bert": ["Wav2Vec2Bert", "Wav2Vec2Bert, relative"], "xlnet": ["XLNet", "XLNet, segments"]}
 
 

@@ -292,7 +292,7 @@ def _layoutlmv3(module, replace):
 
 
 def _wav2vec2(module, replace, name):
-    """Wav2Vec2-Conformer and Wav2Vec2-BERT: Transformer-XL's key vectors."""
+    """Wav2Vec2-Conformer, Wav2Vec2-BERT and SeamlessM4T: Transformer-XL's key vectors."""
     @replace("_apply_relative_position_encoding", _uses_relpos, of=name)
     def apply(self, original, query, key, relative_position_embeddings):
         vectors = _heads(self.linear_pos(relative_position_embeddings[0]), self.num_heads).contiguous()
@@ -401,6 +401,51 @@ def _nemotron(module, replace):
         if cache is not None:
             key, value = cache.update(key, value, self.layer_idx)
         return _fast_conformer(self, query, key, value, position_embeddings, attention_mask, kwargs)
+
+
+def _seamless_v2(module, replace):
+    """SeamlessM4T v2: Shaw's key vectors, and chunks in which each frame attends to an interval. While torch traces,
+    the mask of chunks is an array."""
+    @replace("SeamlessM4Tv2ConformerEncoder._apply_chunk_attention", _uses_relpos)
+    def _apply_chunk_attention(self, original, attention_mask, hidden_states):
+        if traces():
+            return original(self, attention_mask, hidden_states)
+        size, before = self.config.speech_encoder_chunk_size, self.config.speech_encoder_left_chunk_num
+        length = hidden_states.shape[1]
+        first = torch.arange(length)[None] // size * size
+        options = {"starts": (first - before * size).clamp(0) if before >= 0 else torch.zeros_like(first),
+                   "ends": (first + size).clamp(max=length)} if length > size else {}
+        if attention_mask is not None and not masks_nothing(attention_mask):
+            options["key_mask"] = attention_mask.bool()
+        return made((len(hidden_states), 1, length, length), options)
+
+    @replace("SeamlessM4Tv2ConformerSelfAttention.forward",
+             lambda self, *_, **__: _uses_relpos(self) and self.position_embeddings_type == "relative_key")
+    def forward(self, original, hidden_states, attention_mask=None, **kwargs):
+        query, key, value = (_heads(project(hidden_states), self.num_heads)
+                             for project in (self.linear_q, self.linear_k, self.linear_v))
+        vectors = relpos.RelKey(self.distance_embedding.weight, left=self.left_max_position_embeddings,
+                                right=self.right_max_position_embeddings)
+        out, weights = attention(self, query, key, value, attention_mask, scaling=self.scaling, is_causal=False,
+                                 position_bias={"relkey": vectors}, dropout=self.dropout.p if self.training else 0.0,
+                                 **kwargs)
+        return self.linear_out(out.flatten(2)), weights
+
+
+def _fastspeech2(module, replace):
+    """FastSpeech2Conformer: Transformer-XL's key vectors."""
+    @replace("FastSpeech2ConformerAttention.forward", _uses_relpos)
+    def forward(self, original, hidden_states, attention_mask=None, pos_emb=None, output_attentions=False):
+        query, key, value = (_heads(project(hidden_states), self.num_heads)
+                             for project in (self.linear_q, self.linear_k, self.linear_v))
+        vectors = _heads(self.linear_pos(pos_emb[0]), self.num_heads).contiguous()
+        options = {"relkey": relpos.XL(vectors, self.pos_bias_u, self.pos_bias_v)}
+        if attention_mask is not None:
+            options["key_mask"] = attention_mask[:, 0] != 0
+        out, weights = attention(self, query, key, value, None, is_causal=False, scaling=self.dim_key ** -0.5,
+                                 position_bias=options, output_attentions=output_attentions,
+                                 dropout=self.dropout.p if self.training else 0.0)
+        return self.linear_out(out.flatten(2)), weights
 
 
 def _wavlm(module, replace):
@@ -737,6 +782,9 @@ ADAPTERS = {
     "wav2vec2_bert": Adapter(_wav2vec2_bert),
     "parakeet": Adapter(_parakeet),
     "nemotron_asr_streaming": Adapter(_nemotron),
+    "seamless_m4t": Adapter(partial(_wav2vec2, name="SeamlessM4TConformerSelfAttention")),
+    "seamless_m4t_v2": Adapter(_seamless_v2),
+    "fastspeech2_conformer": Adapter(_fastspeech2),
     "wavlm": Adapter(_wavlm, computes="WavLMAttention"),
     "xlnet": Adapter(_xlnet, computes="XLNetRelativeAttention"),
 }
