@@ -33,7 +33,7 @@ from made import between, check, root, write  # noqa: E402
 
 saved = root / "bench/results/hf_models.json"
 MAPPINGS = "MODEL_MAPPING", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING"
-N, LONG, MANY, VOCABULARY, SECONDS, MEMORY = 12, 512, 4096, 120, 40, 8 << 30
+N, LONG, SHORT, MANY, VOCABULARY, SECONDS, MEMORY = 12, 509, 251, 4096, 120, 40, 8 << 30
 LOST = f"more than {SECONDS} s, or {MEMORY >> 30} GB"
 # relative to the largest output or gradient; many eager attentions compute the softmax in f32
 TOLERANCE = {"f64": 2e-5, "f32": 2e-4}
@@ -416,35 +416,51 @@ def try_one(name):
 
 
 def squares(model, torch):
-    """Return True if a forward pass on a text creates an array of queries by keys, False if not, and None if
-    unknown."""
+    """Return True if a forward pass on a text creates an array of queries by keys, False if not, and None if unknown or
+    if eager attention creates none either."""
+    found = {}
+    for implementation in ("relpos", "eager"):
+        try:
+            model.set_attn_implementation(implementation)
+            found[implementation] = grows_twice(*(shapes(model, torch, n) for n in (LONG, SHORT)))
+        except Exception:
+            return None
+    return found["relpos"] if found["eager"] else None
+
+
+def shapes(model, torch, n):
+    """Return the shapes of the tensors that a forward pass on a text of n tokens creates, without views that repeat
+    the elements of a smaller tensor."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Largest(TorchDispatchMode):
-        most = 0
+    class Shapes(TorchDispatchMode):
+        seen = set()
 
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             found = function(*args, **(kwargs or {}))
             for x in found if isinstance(found, (tuple, list)) else (found,):
-                if isinstance(x, torch.Tensor):
-                    self.most = max(self.most, x.untyped_storage().nbytes() // x.element_size())
+                if isinstance(x, torch.Tensor) and x.untyped_storage().nbytes() >= x.numel() * x.element_size():
+                    self.seen.add(tuple(x.shape))
             return found
 
-    sizes = {}
-    for implementation in ("relpos", "eager"):
-        try:
-            model.set_attn_implementation(implementation)
-            given, _ = inputs_of(model, torch, LONG, 1)[0]
-            given = {key: x.to(model.dtype) if x.is_floating_point() else x for key, x in given.items()}
-            if "input_ids" not in given:
-                return None
-            given = {key: x for key, x in given.items() if "decoder" not in key or "attention" not in key}
-            with torch.no_grad(), Largest() as largest:
-                model(**given)
-            sizes[implementation] = largest.most
-        except Exception:
-            return None
-    return None if sizes["eager"] < LONG * LONG else sizes["relpos"] >= LONG * LONG
+    given, _ = inputs_of(model, torch, n, 1)[0]
+    given = {key: x.to(model.dtype) if x.is_floating_point() else x for key, x in given.items()}
+    if "input_ids" not in given:
+        raise ValueError("takes no text")
+    given = {key: x for key, x in given.items() if "decoder" not in key or "attention" not in key}
+    with torch.no_grad(), Shapes() as mode:
+        mode.seen = set()
+        model(**given)
+    return mode.seen
+
+
+def grows_twice(long, short):
+    """Return true if a tensor of the shapes `long`, of a text of LONG tokens, has two axes of at least LONG that grow
+    with the text, or one of at least LONG². Axes of units do not grow: they have the same size in `short`, the shapes
+    of a shorter text."""
+    units = {size for shape in short for size in shape}
+    grown = [[size for size in shape if size >= LONG and size not in units] for shape in long]
+    return any(len(sizes) > 1 or sizes and sizes[0] >= LONG * LONG for sizes in grown)
 
 
 def memory_of(name, way):
@@ -696,15 +712,18 @@ attention computes
   something else. The number is the largest difference of an output or a gradient, divided by the largest absolute \
 value. Many
   models compute the eager softmax in f32, so differences are about 1e-7.
-- **N×N array**: whether relpos creates an array of queries × keys for a padded text of 512 tokens. An empty cell \
-means that eager
-  attention creates none, or that this is unknown.
+- **N×N array**: whether relpos creates an array of queries × keys for a text of 509 tokens: a tensor with two axes \
+that grow with
+  the text. An empty cell means that eager attention creates none, or that this is unknown.
 - **memory at 4,096**: the increase of memory during a forward pass of the small model over 4,096 tokens in f32, with \
 relpos and
   with eager attention (`--memory`). An empty cell means not measured.
 - **generate()**: whether `generate` with `use_cache=True` gives the same 8 tokens after texts with padding on the \
 left, and the number
   of queries per step if it is more than one.
+
+The rows of minimax_m3_vl are about full attention, the only kind in its default config. relpos refuses layers of type
+minimax_m3_sparse, which pass the keys that they selected.
 
 The test reduces the widths, heads, layers and vocabulary of a config. If eager attention does not run with the \
 reduced config, the
