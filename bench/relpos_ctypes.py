@@ -54,7 +54,8 @@ class Tensors(ctypes.Structure):
 
 class Grads(ctypes.Structure):
     _fields_ = (fields(size, "size") + fields(Array, "dout dlse dq dk dv") + [("term", Array * MAX_ARRAYS * MAX_TERMS)]
-                + fields(Array, "dq_in dq_out dkv_in dkv_out dweights dprofile dkey_mass dentropy"))
+                + fields(Array, "dq_in dq_out dkv_in dkv_out dweights dprofile dkey_mass dentropy dsoftcap "
+                         "dsoftcap_after"))
 
 
 def load(path):

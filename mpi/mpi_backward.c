@@ -292,7 +292,7 @@ static rp_status prepare(call *c)
     const rp_tensors *t = c->wave.local;
     const rp_grads *g = c->wave.grads;
     if (t == NULL || t->size != sizeof *t || g == NULL ||
-        (g->size != sizeof *g && g->size != offsetof(rp_grads, dweights)))
+        (g->size != sizeof *g && g->size != offsetof(rp_grads, dsoftcap) && g->size != offsetof(rp_grads, dweights)))
         return rpi_mpi_fail(RP_E_ARG, "tensors or grads are NULL or have another size; start from rp_tensors_init and "
                                       "rp_grads_init");
     if (d->len_k == 0)
@@ -301,10 +301,15 @@ static rp_status prepare(call *c)
         g->dkv_in.data || g->dkv_out.data || t->pages.k != NULL)
         return rpi_mpi_fail(RP_E_UNSUPPORTED, "ranges, sums or pages were given, but rp_mpi_backward does not support "
                                               "them; omit them");
-    if (g->size == sizeof *g && (g->dweights.data || g->dprofile.data || g->dkey_mass.data || g->dentropy.data))
+    if (g->size >= offsetof(rp_grads, dsoftcap) &&
+        (g->dweights.data || g->dprofile.data || g->dkey_mass.data || g->dentropy.data))
         return rpi_mpi_fail(RP_E_UNSUPPORTED,
                             "dweights, dprofile, dkey_mass or dentropy was given, but rp_mpi_backward does not support "
                             "them; omit them, or use one process");
+    if (g->size == sizeof *g && (g->dsoftcap.data || g->dsoftcap_after.data))
+        return rpi_mpi_fail(RP_E_UNSUPPORTED,
+                            "dsoftcap or dsoftcap_after was given, but rp_mpi_backward does not support them; omit "
+                            "them, or use one process");
     const rpi_field fields[RPI_FIELDS] = {[RPI_Q] = {&t->q, d->dtype, d->dim_k},
                                           [RPI_OUT] = {&t->out, d->dtype, d->dim_v},
                                           [RPI_DOUT] = {&g->dout, g->dout.dtype, d->dim_v},

@@ -191,26 +191,33 @@ HELPER void attend(problem *p, const char *isa)
         wrong(p, isa, "%s: %s", rp_status_name(status), rp_last_error());
 }
 
-/* Max number of gradients of a call. Their order: dq, dk, dv, then the gradients of the terms' arrays. */
-enum { GRADIENTS = 3 + RP_MAX_TERMS * RP_MAX_ARRAYS };
+/* Max number of gradients of a call. Their order: dq, dk, dv, the gradients of the terms' arrays, those of the
+ * softcaps. */
+enum { SOFTCAPS = 3 + RP_MAX_TERMS * RP_MAX_ARRAYS, GRADIENTS = SOFTCAPS + 2 };
 
 HELPER rp_array *gradient(rp_grads *g, int n)
 {
     rp_array *const first[3] = {&g->dq, &g->dk, &g->dv};
+    if (n >= SOFTCAPS)
+        return n == SOFTCAPS ? &g->dsoftcap : &g->dsoftcap_after;
     return n < 3 ? first[n] : &g->term[(n - 3) / RP_MAX_ARRAYS][(n - 3) % RP_MAX_ARRAYS];
 }
 
 /* Return the array to which gradient n belongs. */
-HELPER rp_array *source_of(rp_tensors *t, int n)
+HELPER rp_array *source_of(problem *p, int n)
 {
-    rp_array *const first[3] = {&t->q, &t->k, &t->v};
-    return n < 3 ? first[n] : &t->term[(n - 3) / RP_MAX_ARRAYS][(n - 3) % RP_MAX_ARRAYS];
+    rp_array *const first[3] = {&p->t.q, &p->t.k, &p->t.v};
+    if (n >= SOFTCAPS)
+        return &p->softcap[n - SOFTCAPS];
+    return n < 3 ? first[n] : &p->t.term[(n - 3) / RP_MAX_ARRAYS][(n - 3) % RP_MAX_ARRAYS];
 }
 
 HELPER const char *gradient_name(const problem *p, int n)
 {
     static char name[64];
     static const char *const first[3] = {"dq", "dk", "dv"};
+    if (n >= SOFTCAPS)
+        return n == SOFTCAPS ? "the gradient of softcap" : "the gradient of softcap_after";
     if (n < 3)
         return first[n];
     const rp_term_kind kind = p->terms[(n - 3) / RP_MAX_ARRAYS].kind;

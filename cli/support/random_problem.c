@@ -164,6 +164,8 @@ static void draw_settings(problem_dice *d, const tokens *g, const char *terms, c
         add(text, "%sdweights", *text ? "+" : "");
     if (once_in(&copy, 6))
         add(text, "%sdsummary", *text ? "+" : "");
+    if (strstr(text, "softcap") && once_in(&copy, 3))
+        add(text, "+dsoftcap");
 }
 
 void problem_draw(problem_dice *d, int64_t work, char text[512])

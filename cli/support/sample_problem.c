@@ -137,7 +137,7 @@ static int read_setting(problem *p, char *text, char *err)
         bool *to;
     } flags[] = {{"q_offsets", &p->q_offsets}, {"positions", &p->positions}, {"high", &p->high},
                  {"wild", &p->wild},           {"dlse", &p->dlse},           {"dweights", &p->dweights},
-                 {"dsummary", &p->dsummary}};
+                 {"dsummary", &p->dsummary},   {"dsoftcap", &p->dsoftcap}};
     for (size_t n = 0; n < sizeof reals / sizeof *reals; n++) {
         char *stop;
         if (strcmp(text, reals[n].name) != 0)
@@ -169,7 +169,7 @@ static int read_setting(problem *p, char *text, char *err)
         if (strcmp(rp_mask_name((rp_mask_kind)k), text) == 0)
             return read_mask(p, (rp_mask_kind)k, text, value, err);
     char names[512] = "scale=S, softcap=C, softcap_after=C, dropout=P, seed=N, q_offsets, positions, high, wild, dlse, "
-                      "dweights, dsummary";
+                      "dweights, dsummary, dsoftcap";
     for (int k = RP_MASK_NONE + 1; k < RP_MASK_COUNT; k++) {
         strncat(names, ", ", sizeof names - strlen(names) - 1);
         strncat(names, problem_mask((rp_mask_kind)k).text, sizeof names - strlen(names) - 1);
@@ -483,6 +483,12 @@ static int fill_offsets(problem *p)
     return 0;
 }
 
+/* Return true if softcap n has a gradient and a tangent. */
+static bool has_softcap(const problem *p, int n)
+{
+    return p->dsoftcap && (n ? p->desc.softcap_after : p->desc.softcap) > 0;
+}
+
 static int make_gradients(problem *p, uint64_t *state)
 {
     const rp_dtype type = p->desc.dtype;
@@ -509,6 +515,10 @@ static int make_gradients(problem *p, uint64_t *state)
             if (a->data && rp_term_array_learned(p->terms[n].kind, x))
                 bad |= make(p, &p->g.term[n][x], type, a->ndim, a->shape);
         }
+    rp_array *const of_softcap[2] = {&p->g.dsoftcap, &p->g.dsoftcap_after};
+    for (int n = 0; !bad && n < 2; n++)
+        if (has_softcap(p, n))
+            bad |= make(p, of_softcap[n], type, 0, NULL);
     return bad;
 }
 
@@ -528,6 +538,10 @@ static int make_tangents(problem *p, uint64_t *state)
             if (a->data && rp_term_array_learned(p->terms[n].kind, x))
                 bad |= fill(p, &p->x.term[n][x], a->ndim, a->shape, &plain, NULL, state);
         }
+    rp_array *const of_softcap[2] = {&p->x.softcap, &p->x.softcap_after};
+    for (int n = 0; !bad && n < 2; n++)
+        if (has_softcap(p, n))
+            bad |= fill(p, of_softcap[n], 0, NULL, &plain, NULL, state);
     return bad;
 }
 
@@ -547,6 +561,8 @@ int problem_fill(problem *p, uint64_t seed, char err[512])
     p->t = rp_tensors_init();
     p->g = rp_grads_init();
     p->x = rp_tangents_init();
+    p->softcap[0] = rp_array_of(&d->softcap, RP_F64, 0, NULL);
+    p->softcap[1] = rp_array_of(&d->softcap_after, RP_F64, 0, NULL);
     int bad = fill(p, &p->t.q, 4, q, &plain, NULL, &state) | fill(p, &p->t.k, 4, k, &plain, NULL, &state) |
               fill(p, &p->t.v, 4, v, &plain, NULL, &state) | make(p, &p->t.out, d->dtype, 4, out);
     for (int32_t n = 0; !bad && n < d->n_terms; n++)

@@ -14,7 +14,8 @@
  * Settings scale=S, softcap=C, softcap_after=C, dropout=P, seed=N, q_offsets (a different one for each batch entry),
  *          positions (real positions for every term that accepts them), high (f32 numbers as sums of two bf16 on AMX),
  *          wild (a fifth of the numbers of q, k, v, dout, … are zero, tiny or large), dlse (lse also has a gradient),
- *          dweights (the weights also have one), dsummary (profile, key_mass and entropy also have one).
+ *          dweights (the weights also have one), dsummary (profile, key_mass and entropy also have one), dsoftcap
+ *          (the softcaps have gradients and tangents).
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_PROBLEM_H
 #define RELPOS_PROBLEM_H
@@ -31,12 +32,13 @@ typedef struct problem {
     rp_term terms[RP_MAX_TERMS];
     rp_mask masks[RP_MAX_MASKS];
     bool named[RP_MAX_TERMS][RP_MAX_ARRAYS]; /* arrays that the text names */
-    bool high, q_offsets, positions, wild, dlse, dweights, dsummary;
-    const void *given[12]; /* fields whose settings occur in the text */
+    bool high, q_offsets, positions, wild, dlse, dweights, dsummary, dsoftcap;
+    const void *given[13]; /* fields whose settings occur in the text */
     int n_given;
-    rp_tensors t;  /* set by problem_fill; includes lse for a backward pass */
-    rp_grads g;    /* for a backward pass and second derivatives, in the problem's type */
-    rp_tangents x; /* for tangents and second derivatives, in the problem's type */
+    rp_tensors t;        /* set by problem_fill; includes lse for a backward pass */
+    rp_array softcap[2]; /* desc.softcap and softcap_after, as arrays */
+    rp_grads g;          /* for a backward pass and second derivatives, in the problem's type */
+    rp_tangents x;       /* for tangents and second derivatives, in the problem's type */
     void *memory[50 + 3 * RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS];
     int n_memory;
 } problem;

@@ -368,18 +368,22 @@ static const char *check_rows(trial *t, char line[256])
     return wrong;
 }
 
-/* Max number of gradients: dq, dk, dv and one for each array of a term. */
-enum { GRADIENTS = 3 + RP_MAX_TERMS * RP_MAX_ARRAYS };
+/* Max number of gradients: dq, dk, dv, one for each array of a term, and those of the softcaps. */
+enum { SOFTCAPS = 3 + RP_MAX_TERMS * RP_MAX_ARRAYS, GRADIENTS = SOFTCAPS + 2 };
 
 static rp_array *gradient(rp_grads *g, int n)
 {
     rp_array *const first[3] = {&g->dq, &g->dk, &g->dv};
+    if (n >= SOFTCAPS)
+        return n == SOFTCAPS ? &g->dsoftcap : &g->dsoftcap_after;
     return n < 3 ? first[n] : &g->term[(n - 3) / RP_MAX_ARRAYS][(n - 3) % RP_MAX_ARRAYS];
 }
 
 static const char *gradient_name(const rp_desc *d, int n)
 {
     static const char *const first[3] = {"dq", "dk", "dv"};
+    if (n >= SOFTCAPS)
+        return n == SOFTCAPS ? "softcap" : "softcap_after";
     return n < 3 ? first[n] : rp_term_array(d->terms[(n - 3) / RP_MAX_ARRAYS].kind, (n - 3) % RP_MAX_ARRAYS);
 }
 

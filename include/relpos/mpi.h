@@ -146,7 +146,7 @@ RP_API rp_status rp_mpi_attend(rp_mpi_plan *plan, const rp_tensors *local);
  *          the number of processes, because it decides where the sequence is cut, and the pairs of a part are summed
  *          first. A repeated call gives the same bits.
  * Edges    out and lse are needed, with lse in the type of the arithmetic or f64. len_k must not be 0.
- *          dweights, dprofile, dkey_mass and dentropy must be absent.
+ *          dweights, dprofile, dkey_mass, dentropy, dsoftcap and dsoftcap_after must be absent.
  * Memory   a process allocates the sums of dk and dv of its keys for all query heads (rp_plan_dkv_width), its rows
  *          again, and 16 blocks of rows; there are 8 blocks for each of the 2 * ranks stretches.
  * Threads  the caller's thread calls MPI, also between blocks of work.

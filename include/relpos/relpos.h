@@ -614,15 +614,15 @@ RP_API int64_t rp_plan_state_width(const rp_plan *plan);
 /* ------------------------------------------------------------------------------------- gradients: the backward pass */
 
 /* The gradients of one backward call. Start from rp_grads_init. Gradients whose arrays are absent are not computed. The
- * struct may also end before dweights, as in earlier versions.
+ * struct may also end before dweights or dsoftcap, as in earlier versions.
  *
  * Shapes   dout [B,H,Lq,Dv], dlse [B,H,Lq], dq [B,H,Lq,Dk], dk [B,Hk,Lk,Dk], dv [B,Hk,Lk,Dv]. term[n][x] has the same
  *          shape as rp_tensors.term[n][x]; gradients are summed over axes that broadcast. With one more, leading axis
  *          of B elements, term[n][x] has the gradient of each batch entry instead of their sum. An array that has an
  *          axis for the batch gets no other axis: if this axis has 1 element, B elements in the gradient have this
- *          meaning. dweights, dprofile, dkey_mass and dentropy have the shapes of these outputs. All may have any
- *          floating type: they are summed in f32 or f64 and rounded once, so f32 gradients of bf16 arrays lose no
- *          precision. */
+ *          meaning. dsoftcap and dsoftcap_after have no axis, or one of B elements with the same meaning. dweights,
+ *          dprofile, dkey_mass and dentropy have the shapes of these outputs. All may have any floating type: they are
+ *          summed in f32 or f64 and rounded once, so f32 gradients of bf16 arrays lose no precision. */
 typedef struct rp_grads {
     size_t size;                                /* sizeof(rp_grads) */
     rp_array dout;                              /* gradient of the loss with respect to out */
@@ -636,10 +636,12 @@ typedef struct rp_grads {
     rp_array dkv_in;                            /* ranges of rows: sums of dk and dv over the rows before the range */
     rp_array dkv_out;                           /* output, instead of dk and dv: the sums including the range */
     /* gradients of the loss with respect to the other outputs, of any strides; absent = 0 */
-    rp_array dweights;  /* only the rows of the range, if there is one */
-    rp_array dprofile;  /* of all rows */
-    rp_array dkey_mass; /* of all rows */
-    rp_array dentropy;  /* only the rows of the range, if there is one */
+    rp_array dweights;       /* only the rows of the range, if there is one */
+    rp_array dprofile;       /* of all rows */
+    rp_array dkey_mass;      /* of all rows */
+    rp_array dentropy;       /* only the rows of the range, if there is one */
+    rp_array dsoftcap;       /* output: gradient of desc.softcap, a number [] or [B] */
+    rp_array dsoftcap_after; /* output: gradient of desc.softcap_after, a number [] or [B] */
 } rp_grads;
 
 /* Return gradients with every array absent. */
@@ -669,15 +671,16 @@ RP_API int64_t rp_plan_dkv_width(const rp_plan *plan);
  * and Lk, never with their product. Returns 0 and sets rp_last_error if the size overflows. */
 RP_API size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool);
 
-/* Compute the gradients of sum(dout * out) + sum(dlse * lse) with respect to q, k, v and the learned arrays. The
- * weights are recomputed. If dweights, dprofile, dkey_mass or dentropy is given, its product with that output of
- * rp_attend is added to the sum.
+/* Compute the gradients of sum(dout * out) + sum(dlse * lse) with respect to q, k, v, the learned arrays and the
+ * softcaps. The weights are recomputed. If dweights, dprofile, dkey_mass or dentropy is given, its product with that
+ * output of rp_attend is added to the sum.
  *
  *     dp[i,j] = <dout_i, v_j + relval(i,j)> + dweights[i,j] + dprofile[t] / (number of pairs with the offset of t)
  *               + dkey_mass[j] - dentropy_i (1 + log w[i,j])
  *     ds = w (dp - sum_j w dp + dlse_i), with dropout applied to the first two summands of dp
  *     dq_i = scale sum_j ds k_j     dk_j = scale sum_i ds q_i
  *     dv_j = sum_i w dout_i     array of a bias: the sum of ds times the derivative of the bias
+ *     softcap c with argument x: the sum of ds, by the softcap's result, times tanh(x/c) - x/c (1 - tanh^2(x/c))
  *
  * Shapes   see rp_tensors and rp_grads. t has q, k, v and the arrays of the forward call. If t has out and lse, the
  *          call reads them and runs no forward pass, unless lse is too imprecise: its type is narrower than f32 (f64
@@ -692,18 +695,18 @@ RP_API size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool);
  *          each call but the first passes the sums so far in dq_in, and each call but the last gets dq_out instead of
  *          dq; both are [B, H, Lq, rp_plan_dq_width] of f32 (f64 if desc.dtype is f64), and may be the same array. Then
  *          dq has the bits of one call if the ranges follow each other from key 0 to desc.len_k. Without them, dq is
- *          the part of the range. Gradients of the arrays of terms are those of the pairs of the range: add them up, in
- *          f64 and in the order of the ranges. The sum differs from one call by rounding, because one call adds up ds
- *          of all pairs before it applies derivatives. The range with key 0 has the gradient of a sink.
- *          With row_from and row_to, q, out, lse, dout, dlse, dq, dq_in and dq_out have the rows of the range, which
- *          begins and ends at multiples of rp_plan_row_step, or at desc.len_q. dk and dv need all rows: each call but
- *          the first passes the sums so far in dkv_in, and each call but the last gets dkv_out instead of dk and dv;
- *          both are [B, H, keys of the range, rp_plan_dkv_width] of the arithmetic type (H, not Hk), and may be one
- *          array. Then dk and dv have the bits of one call if the rows follow each other from row 0. Both kinds of
- *          range combine: a call comes after that of the same rows and the keys before, and after that of the same
- *          keys and the rows before. The gradient of a vector that multiplies all keys (u of xl) is complete in the
- *          calls that have dkv_in and compute dk. The gradient of a dense bias [B, H, Lq, Lk] may have only the rows of
- *          the range.
+ *          the part of the range. Gradients of the arrays of terms and of softcaps are those of the pairs of the
+ *          range: add them up, in f64 and in the order of the ranges. The sum differs from one call by rounding,
+ *          because one call adds up ds of all pairs before it applies derivatives. The range with key 0 has the
+ *          gradient of a sink. With row_from and row_to, q, out, lse, dout, dlse, dq, dq_in and dq_out have the rows of
+ *          the range, which begins and ends at multiples of rp_plan_row_step, or at desc.len_q. dk and dv need all
+ *          rows: each call but the first passes the sums so far in dkv_in, and each call but the last gets dkv_out
+ *          instead of dk and dv; both are [B, H, keys of the range, rp_plan_dkv_width] of the arithmetic type (H, not
+ *          Hk), and may be one array. Then dk and dv have the bits of one call if the rows follow each other from row
+ *          0. Both kinds of range combine: a call comes after that of the same rows and the keys before, and after that
+ *          of the same keys and the rows before. The gradient of a vector that multiplies all keys (u of xl) is
+ *          complete in the calls that have dkv_in and compute dk. The gradient of a dense bias [B, H, Lq, Lk] may have
+ *          only the rows of the range.
  *          dweights, dprofile, dkey_mass and dentropy need all keys in one call; ranges of rows may be combined with
  *          them, so that no call needs dweights of all rows.
  * Memory   as rp_attend: work has rp_plan_backward_size bytes, or is NULL. Gradients of offsets are summed along
@@ -711,7 +714,8 @@ RP_API size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool);
  *          With dweights, dprofile, dkey_mass or dentropy, the call computes all scores twice, first for sum_j w dp,
  *          and skips no tiles.
  * Threads  the bits do not depend on the pool.
- * Returns  as rp_attend; also RP_E_ARG for the gradient of an array that is absent or not learned.
+ * Returns  as rp_attend; also RP_E_ARG for the gradient of an array that is absent or not learned, or of a softcap of
+ *          0.
  * Accuracy docs/maintainers/numerics.md.
  * Source   Dao 2022, algorithm 4. */
 RP_API rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_grads *g, void *work);
@@ -719,11 +723,11 @@ RP_API rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_
 /* ------------------------------------------------------------------------ tangents: forward and second derivatives */
 
 /* The tangents of one call. Start from rp_tangents_init. Tangents of inputs that are absent are 0; those of outputs
- * that are absent are not computed.
+ * that are absent are not computed. The struct may also end before softcap, as in earlier versions.
  *
  * Shapes   q, k, v, out, lse and term[n][x] have the shapes of these arrays in rp_tensors, and any floating type. As in
  *          rp_tensors, the last axis of q, v and out is contiguous, and in k the last axis or the axis of keys. As in
- *          rp_grads, term[n][x] may have a tangent for each batch entry. */
+ *          rp_grads, term[n][x], softcap and softcap_after may have a tangent for each batch entry. */
 typedef struct rp_tangents {
     size_t size;                                /* sizeof(rp_tangents) */
     rp_array q;                                 /* tangent of q */
@@ -732,6 +736,8 @@ typedef struct rp_tangents {
     rp_array term[RP_MAX_TERMS][RP_MAX_ARRAYS]; /* tangents of learned arrays */
     rp_array out;                               /* output: tangent of out */
     rp_array lse;                               /* output: tangent of lse */
+    rp_array softcap;                           /* tangent of desc.softcap, a number [] or [B] */
+    rp_array softcap_after;                     /* tangent of desc.softcap_after, a number [] or [B] */
 } rp_tangents;
 
 /* Return tangents with every array absent. */
@@ -746,10 +752,11 @@ static inline rp_tangents rp_tangents_init(void)
 }
 
 /* Compute the tangents of out and lse (a Jacobian-vector product, forward mode): their derivatives by e at e = 0, if
- * e times its tangent is added to q, k, v and each learned array. With primes for tangents, and the derivatives c1 and
- * c2 of the two softcaps:
+ * e times its tangent is added to q, k, v, each learned array and the softcaps. With primes for tangents, and for
+ * each softcap c its derivatives c1 by its argument x and c2 = tanh(x/c) - x/c c1 by c:
  *
- *     s'[i,j] = c2 (c1 (scale (<R q'_i, R k_j> + <R q_i, R k'_j>) + relkey'(i,j)) + bias'_h(i,j))
+ *     x'[i,j] = scale (<R q'_i, R k_j> + <R q_i, R k'_j>) + relkey'(i,j)
+ *     y'[i,j] = c1 x'[i,j] + c2 softcap' + bias'_h(i,j)      the same for softcap_after gives s' of y'
  *     lse'_i = sum_j w[i,j] s'[i,j]                          a sink is one more key of this sum
  *     out'_i = sum_j w[i,j] ((s'[i,j] - lse'_i) (v_j + relval(i,j)) + v'_j + relval'(i,j))
  *
@@ -771,11 +778,11 @@ static inline rp_tangents rp_tangents_init(void)
  * Source   Pearlmutter 1994 (the R-operator). */
 RP_API rp_status rp_jvp(const rp_plan *plan, const rp_tensors *t, const rp_tangents *tangents);
 
-/* Compute second derivatives: the gradients of Phi = sum(dout * out') + sum(dlse * lse') with respect to q, k, v and
- * the learned arrays, where out' and lse' are the tangents of rp_jvp and the given tangents are constants. These are
- * the Hessian of sum(dout * out) + sum(dlse * lse) times the tangents (a Hessian-vector product). The gradients of Phi
- * with respect to dout and dlse are out' and lse'. With the score's tangent s', its mean m_i = lse'_i, and y_mean the
- * mean of y under the weights of the row:
+/* Compute second derivatives: the gradients of Phi = sum(dout * out') + sum(dlse * lse') with respect to q, k, v, the
+ * learned arrays and the softcaps, where out' and lse' are the tangents of rp_jvp and the given tangents are constants.
+ * These are the Hessian of sum(dout * out) + sum(dlse * lse) times the tangents (a Hessian-vector product). The
+ * gradients of Phi with respect to dout and dlse are out' and lse'. With the score's tangent s', its mean m_i = lse'_i,
+ * and y_mean the mean of y under the weights of the row:
  *
  *     p = <dout_i, v_j + relval(i,j)>     r = <dout_i, v'_j + relval'(i,j)>, both times dropout's factor
  *     y = (s' - m_i) g + r                g = p - sum_j w p + dlse_i
@@ -784,8 +791,8 @@ RP_API rp_status rp_jvp(const rp_plan *plan, const rp_tensors *t, const rp_tange
  * and the chain rule through both softcaps, whose second derivatives enter, the products and the biases. A sink is one
  * more key with p = r = 0.
  * Shapes   see rp_tensors, rp_tangents and rp_grads. t is as in rp_backward. grads has dout and dlse (absent: 0), and
- *          the outputs dq, dk, dv and term; its other arrays must be absent. tangents.out and lse are outputs, as in
- *          rp_jvp; all outputs may be absent.
+ *          the outputs dq, dk, dv, term, dsoftcap and dsoftcap_after; its other arrays must be absent. tangents.out and
+ *          lse are outputs, as in rp_jvp; all outputs may be absent.
  * Sign     delta = key - query, as in the forward pass.
  * Edges    a row that may attend to no key contributes 0, and a key that is masked for all queries gets exact zeros, as
  *          in rp_backward. Where FIRE's network has a kink, the second derivatives are those of one side.
@@ -885,8 +892,8 @@ RP_API rp_status rp_tangent_bound(const rp_plan *plan, const rp_tensors *t, cons
 
 /* Compute, in double, bounds on the errors of the second derivatives that rp_hvp computes from these inputs.
  * docs/maintainers/numerics.md derives them. It takes several times as long as the reference path.
- * Shapes   bounds has f64 arrays for the bounds: dq, dk, dv and term; dout and dlse are inputs, as in rp_hvp. The
- *          bounds of out' and lse' are those of rp_tangent_bound.
+ * Shapes   bounds has f64 arrays for the bounds: dq, dk, dv, term, dsoftcap and dsoftcap_after; dout and dlse are
+ *          inputs, as in rp_hvp. The bounds of out' and lse' are those of rp_tangent_bound.
  * Returns  as rp_error_bound. */
 RP_API rp_status rp_hvp_bound(const rp_plan *plan, const rp_tensors *t, const rp_tangents *tangents,
                               const rp_grads *bounds);

@@ -859,11 +859,29 @@ static rp_status check_weight_gradients(rpi_grads *grads, const rpi_args *args, 
     return RP_OK;
 }
 
+/* Check the gradient or tangent of a softcap: a number, or one for each batch entry. */
+static rp_status check_softcap(rpi_view *v, const rp_array *a, const rp_desc *d, int n, const char *kind)
+{
+    const rpi_shape shape = {.ndim = 1, .min_ndim = 0, .n = {d->batch}};
+    const char *name = n == RPI_BEFORE ? "softcap" : "softcap_after";
+    char what[64];
+    if (!a->data)
+        return RP_OK;
+    if (rpi_softcap(d, n) == 0)
+        return rpi_fail(RP_E_ARG, "the %s of %s was given, but desc.%s is 0, which is no softcap; omit it", kind, name,
+                        name);
+    snprintf(what, sizeof what, "the %s of %s", kind, name);
+    const rp_status s = rpi_view_of(v, a, &shape, RPI_FLOATS, what);
+    v->per_sample = a->ndim == 1;
+    return s;
+}
+
 static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const rp_tensors *t, const rp_grads *g)
 {
     const rp_desc *d = &args->desc;
     memset(grads, 0, sizeof *grads);
-    if (!g || (g->size != sizeof *g && g->size != offsetof(rp_grads, dweights)))
+    if (!g ||
+        (g->size != sizeof *g && g->size != offsetof(rp_grads, dsoftcap) && g->size != offsetof(rp_grads, dweights)))
         return rpi_fail(RP_E_ARG, "grads %s; start from rp_grads_init", g ? "has another size" : "is NULL");
     rp_status s;
     if ((s = refuse_forward_only(t, "a backward call", "gradients")) != RP_OK || (s = check_row_step(args)) != RP_OK ||
@@ -885,6 +903,12 @@ static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const r
     for (int32_t m = 0; m < d->n_terms; m++)
         for (int32_t x = 0; s == RP_OK && x < RP_MAX_ARRAYS; x++)
             s = check_term_gradient(grads, args, t, g, m, x);
+    for (int n = 0; s == RP_OK && n < RPI_SOFTCAPS; n++) {
+        const rp_array *a = rpi_softcap_gradient(g, n);
+        s = check_softcap(&grads->softcap[n], a, d, n, "gradient");
+        if (s == RP_OK && a->data)
+            s = rpi_check_output(a, n == RPI_BEFORE ? "dsoftcap" : "dsoftcap_after");
+    }
     return s;
 }
 
@@ -952,7 +976,7 @@ static rp_status check_tangents(rpi_tangents *tangents, const rpi_args *args, co
     const rp_desc *d = &args->desc;
     rp_status s;
     memset(tangents, 0, sizeof *tangents);
-    if (!given || given->size != sizeof *given)
+    if (!given || (given->size != sizeof *given && given->size != offsetof(rp_tangents, softcap)))
         return rpi_fail(RP_E_ARG, "tangents %s; start from rp_tangents_init", given ? "has another size" : "is NULL");
     if ((s = check_tangent(&tangents->q, &given->q, &t->q, false, "of q")) != RP_OK ||
         (s = check_tangent(&tangents->k, &given->k, &t->k, true, "of k")) != RP_OK ||
@@ -962,6 +986,8 @@ static rp_status check_tangents(rpi_tangents *tangents, const rpi_args *args, co
     for (int32_t m = 0; m < d->n_terms; m++)
         for (int32_t x = 0; s == RP_OK && x < RP_MAX_ARRAYS; x++)
             s = check_term_tangent(tangents, args, t, given, m, x);
+    for (int n = 0; s == RP_OK && n < RPI_SOFTCAPS; n++)
+        s = check_softcap(&tangents->softcap[n], rpi_softcap_tangent(given, n), d, n, "tangent");
     return s;
 }
 

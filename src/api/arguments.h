@@ -3,6 +3,7 @@
 #ifndef RELPOS_ARGUMENTS_H
 #define RELPOS_ARGUMENTS_H
 #include "problem/problem.h"
+#include <stddef.h>
 
 /* The arguments of rp_backward and rp_gradient_bound. */
 typedef struct rpi_backward_args {
@@ -43,8 +44,21 @@ static inline const rp_array *rpi_weight_gradient(const rp_grads *g, int n, cons
     static const rp_array absent;
     static const char *const names[RPI_WEIGHT_GRADIENTS] = {"dweights", "dprofile", "dkey_mass", "dentropy"};
     *name = names[n];
-    return g->size < sizeof *g ? &absent
-                               : (const rp_array *const[]){&g->dweights, &g->dprofile, &g->dkey_mass, &g->dentropy}[n];
+    return g->size < offsetof(rp_grads, dsoftcap)
+               ? &absent
+               : (const rp_array *const[]){&g->dweights, &g->dprofile, &g->dkey_mass, &g->dentropy}[n];
+}
+/* Return the gradient or the tangent of a softcap, RPI_BEFORE or RPI_AFTER; or an absent array, if the struct of an
+ * earlier version lacks it. */
+static inline const rp_array *rpi_softcap_gradient(const rp_grads *g, int n)
+{
+    static const rp_array absent;
+    return g->size < sizeof *g ? &absent : n == RPI_BEFORE ? &g->dsoftcap : &g->dsoftcap_after;
+}
+static inline const rp_array *rpi_softcap_tangent(const rp_tangents *x, int n)
+{
+    static const rp_array absent;
+    return x->size < sizeof *x ? &absent : n == RPI_BEFORE ? &x->softcap : &x->softcap_after;
 }
 /* Shift the view of an array that has one row for `keys` keys, so that row j is of key j of the sequence. */
 void rpi_shift_keys(const rpi_args *args, rpi_view *v, int64_t keys);

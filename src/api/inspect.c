@@ -206,9 +206,10 @@ rp_status rp_error_bound(const rp_plan *plan, const rp_tensors *t, const rp_arra
 
 static rp_status check_bound_types(const rpi_args *args, const rpi_grads *bound)
 {
-    const rpi_view *views[] = {&bound->dq, &bound->dk, &bound->dv};
-    const char *const names[] = {"dq", "dk", "dv"};
-    for (int n = 0; n < 3; n++)
+    const rpi_view *views[] = {&bound->dq, &bound->dk, &bound->dv, &bound->softcap[RPI_BEFORE],
+                               &bound->softcap[RPI_AFTER]};
+    const char *const names[] = {"dq", "dk", "dv", "softcap", "softcap_after"};
+    for (int n = 0; n < 5; n++)
         if (views[n]->data && views[n]->dtype != RP_F64)
             return rpi_fail(RP_E_ARG, "bound of %s: dtype is %s; it must be f64", names[n],
                             rp_dtype_name(views[n]->dtype));

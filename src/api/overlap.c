@@ -32,7 +32,7 @@ typedef struct listed {
     int32_t term, x, mask; /* indices of the term, of its array, of the mask; -1 if not one */
     const rp_array *a;
 } listed;
-#define MAX_LISTED (25 + 3 * RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS)
+#define MAX_LISTED (29 + 3 * RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS)
 
 static void list(listed *all, int *n, const char *name, const rp_array *a)
 {
@@ -160,6 +160,8 @@ static void list_gradients(listed *all, int *n, const rp_plan *plan, const rp_gr
     list(all, n, "dq_out", &g->dq_out);
     list(all, n, "dkv_out", &g->dkv_out);
     list_terms(all, n, plan, "the gradient of ", g->term);
+    list(all, n, "the gradient of softcap", rpi_softcap_gradient(g, RPI_BEFORE));
+    list(all, n, "the gradient of softcap_after", rpi_softcap_gradient(g, RPI_AFTER));
 }
 
 static void list_output_gradients(listed *all, int *n, const rp_grads *g)
@@ -178,7 +180,7 @@ static void list_output_gradients(listed *all, int *n, const rp_grads *g)
 rp_status rpi_derivatives_overlap(const rp_plan *plan, const rp_tensors *t, const rp_grads *g, const rp_tangents *given)
 {
     static const rp_grads no_gradients = {.size = sizeof no_gradients};
-    static const rp_tangents no_tangents;
+    static const rp_tangents no_tangents = {.size = sizeof no_tangents};
     listed all[MAX_LISTED];
     int n = 0;
     g = g ? g : &no_gradients;
@@ -192,6 +194,8 @@ rp_status rpi_derivatives_overlap(const rp_plan *plan, const rp_tensors *t, cons
     list(all, &n, "the tangent of k", &given->k);
     list(all, &n, "the tangent of v", &given->v);
     list_terms(all, &n, plan, "the tangent of ", given->term);
+    list(all, &n, "the tangent of softcap", rpi_softcap_tangent(given, RPI_BEFORE));
+    list(all, &n, "the tangent of softcap_after", rpi_softcap_tangent(given, RPI_AFTER));
     list(all, &n, "out", &t->out);
     list(all, &n, "lse", &t->lse);
     list_inputs(all, &n, plan, t);

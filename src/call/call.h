@@ -79,6 +79,7 @@ typedef struct rpi_backward {
     double *entries[RPI_MAX_SOURCES]; /* [1 or B][H][count] of GATHER, [1 or B][H][sums_size] of ROWS with row_grad */
     double *vectors[RPI_MAX_SOURCES]; /* [1 or B][H][count][width] of RUN, KEYS and VALUES */
     double *columns;                  /* [B * H][key_blocks][width] of COLUMN */
+    double *softcap; /* [B * H][key_blocks][RPI_SOFTCAPS] gradients of the softcaps; NULL: not wanted */
     /* [B * H][Lk] for schemes with `reduce`: for each t, the sum of ds over the pairs with j < t <= p_i */
     double *between;
     /* Tickets: the number of key blocks, heads or tasks that have added their sums. */

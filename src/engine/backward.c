@@ -82,6 +82,8 @@ static void place_sums(gradients *g)
         bw->any_head |= reduces || bw->entries[n] || bw->vectors[n];
     }
     bw->any_head |= bw->strips != NULL;
+    if (e->softcap)
+        bw->softcap = rpi_arena_take3(a, heads, bw->key_blocks, RPI_SOFTCAPS, size);
 }
 
 /* Allocate the sums of one group: dq, and the gradients of the queries that RUN sources multiply. */

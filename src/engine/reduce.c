@@ -111,6 +111,16 @@ static void reduce_sink(const rpi_call *c, int64_t b, int64_t h)
     }
 }
 
+/* Add up the gradients of the softcaps in batch entry b. */
+static void reduce_softcaps(const rpi_call *c, int64_t b)
+{
+    const rpi_backward *bw = c->backward;
+    const int64_t blocks = c->args->desc.heads * bw->key_blocks;
+    double *to = bw->sums.softcap + RPI_SOFTCAPS * b;
+    for (int64_t n = 0; n < blocks * RPI_SOFTCAPS; n++)
+        to[n % RPI_SOFTCAPS] += bw->softcap[b * blocks * RPI_SOFTCAPS + n];
+}
+
 /* Reduce the sums of heads of source n, those of each batch entry if it has its own. */
 static void reduce_heads(const rpi_call *c, int32_t n)
 {
@@ -140,6 +150,8 @@ void rpi_reduce(const rpi_call *c)
         default: reduce_heads(c, n);
         }
     }
+    for (int64_t b = 0; b < d->batch && c->backward->softcap; b++)
+        reduce_softcaps(c, b);
     for (int64_t b = 0; b < d->batch; b++)
         for (int64_t h = 0; h < d->heads; h++) {
             rpi_sums_at(&c->backward->sums, c->args, b);

@@ -151,7 +151,8 @@ void rpi_tangents_begin(rpi_tangent_calls *x, rpi_call *c, const rpi_tangents *g
     x->jvp = (rpi_jvp){.given = given, .tangents = &x->one, .inputs = *c, .arrays = *c};
     x->jvp.scores = given->q.data || given->k.data ||
                     x->along.n > (value_vectors(x->along.source, x->along.n) ? 1 : 0) ||
-                    (plan->sink >= 0 && has_tangents(given, plan->sink));
+                    (plan->sink >= 0 && has_tangents(given, plan->sink)) || given->softcap[RPI_BEFORE].data ||
+                    given->softcap[RPI_AFTER].data;
     for (int32_t n = 0; n < plan->desc.n_terms; n++) /* also vectors that are added to queries */
         x->jvp.scores |= plan->scheme[n]->form == RPI_VEC && has_tangents(given, n);
     choose_vectors(x);

@@ -38,6 +38,7 @@ typedef struct backward_scratch {
     double *past, /* [BACKWARD_KEYS] sum for each key over the rows whose p_i is the task's last key or later */
         *inside,  /* [BACKWARD_KEYS] sum for each key t over the pairs of the other rows with j < t <= p_i */
         *rows_to; /* [Lk] sum over the task's keys and all rows with the same p_i, stored at p_i */
+    double softcap[RPI_SOFTCAPS]; /* one head's gradients of the softcaps */
     uint8_t *large_k, *large_v, *large_dout, *large_rows;
     real *norms;                   /* the largest key norm of each panel, for skipping tiles */
     products_backward products;    /* scratch of the backend */
@@ -123,10 +124,7 @@ static void backward_layout(const rpi_call *c, backward_scratch *w, rpi_arena *a
     w->dout = take_reals(a, BLOCK_ROWS, wide_v);
     w->dp = take_reals(a, BLOCK_ROWS, ROW_STEP);
     w->dq = take_reals(a, BLOCK_ROWS, wide_k);
-    if (d->softcap > 0)
-        w->k.bent = take_reals(a, BLOCK_ROWS, ROW_STEP);
-    if (d->softcap_after > 0)
-        w->k.bent_after = take_reals(a, BLOCK_ROWS, ROW_STEP);
+    caps_layout(c, &w->k, c->limits->softcap, a);
     for (int32_t n = 0; n < c->n_sources; n++) {
         const rpi_source *s = &c->source[n];
         const rpi_vectors *v = rpi_vectors_of(s);

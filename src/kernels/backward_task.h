@@ -91,6 +91,7 @@ static void begin_head(backward_scratch *w, int64_t j0)
     if (c->backward->strips)
         memset(w->strip, 0, ((size_t)(c->args->row_to - c->args->row_from) + keys) * sizeof(double));
     memset(w->column, 0, keys * sizeof(double));
+    memset(w->softcap, 0, sizeof w->softcap);
     if (w->second)
         memset(w->second->column, 0, keys * sizeof(double));
     if (c->backward->between) {
@@ -346,6 +347,9 @@ static void backward(const rpi_call *c, int64_t kv, int64_t key_block, int32_t w
         if (!c->grads->dkv_out.data) /* the call over the last rows uses the sums of all rows */
             use_columns(&w, j0, keys, g);
         end_key_sums(&w, j0, keys, n == 0);
+        if (bw->softcap)
+            memcpy(bw->softcap + RPI_SOFTCAPS * ((b * d->heads + k->h) * bw->key_blocks + key_block), w.softcap,
+                   sizeof w.softcap);
         if (bw->any_head)
             merge_head(&w, j0, key_block);
     }

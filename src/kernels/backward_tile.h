@@ -64,6 +64,30 @@ static void row_gradient(backward_scratch *w, const tile *t, int64_t r, const do
     memset(dp + to, 0, reals(end - to, 1));
 }
 
+/* Add the lanes of a sum to a gradient of a softcap. */
+static inline void add_to_softcap(backward_scratch *w, int n, vf sum)
+{
+    real lane[VL];
+    vf_store(lane, sum);
+    for (int x = 0; x < VL; x++)
+        w->softcap[n] += (double)lane[x];
+}
+
+/* Add the sum of ds, by the result of softcap n, times the derivative of this by its limit. */
+static void softcap_gradient(backward_scratch *w, const tile *t, int n, const real *bent, const real *ratio)
+{
+    const vf tiny = vf_set1(REAL_TINY), zero = vf_set1(0);
+    for (int64_t r = 0; r < w->k.rows; r++) {
+        vf sum = zero;
+        for (int64_t j = t->from[r / MR]; j < t->to[r / MR]; j += VL) {
+            const int64_t at = r * ROW_STEP + j;
+            const vf ds = vf_load(w->dp + at), x = ds * cap_by_limit(vf_load(bent + at), vf_load(ratio + at));
+            sum = sum + vf_below(vf_abs(ds), tiny, zero, x);
+        }
+        add_to_softcap(w, n, sum);
+    }
+}
+
 /* Multiply ds by the slope of a softcap, 1 - tanh^2. */
 static void multiply_ds(backward_scratch *w, const tile *t, const real *bent)
 {
@@ -106,8 +130,12 @@ static void tile_backward(backward_scratch *w, tile *t, int64_t head)
         dv_products(w, t);
     if (c->value_vectors && term_wanted(c, c->value_vectors))
         vectors_gradient(w, t, c->n_sources - 1, &c->value_vectors->values.run, k->s, w->dout, NULL, true);
+    if (c->grads->softcap[RPI_AFTER].data)
+        softcap_gradient(w, t, RPI_AFTER, k->bent_after, k->ratio_after);
     if (d->softcap_after > 0)
         multiply_ds(w, t, k->bent_after);
+    if (c->grads->softcap[RPI_BEFORE].data)
+        softcap_gradient(w, t, RPI_BEFORE, k->bent, k->ratio);
     if (d->softcap > 0) {
         terms_gradient(w, t, false, head);
         multiply_ds(w, t, k->bent);

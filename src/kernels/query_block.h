@@ -31,6 +31,7 @@ typedef struct block {
     /* [BLOCK_ROWS][ROW_STEP] tanh(x / c) of the arguments x of the two softcaps, for their derivatives; NULL if not
      * needed */
     real *bent, *bent_after;
+    real *ratio, *ratio_after;                 /* likewise x / c, for the derivatives by c */
     real *slope_tangent, *slope_after_tangent; /* tangents of 1 - tanh^2; for second derivatives only */
     real *sum_in, *sum_out; /* [BLOCK_ROWS][ROW_STEP] sums of several biases inside and outside the softcap */
     real *o;                /* [BLOCK_ROWS][pad_v] */
@@ -145,6 +146,23 @@ static void block_layout(const rpi_call *c, block *k, rpi_arena *a)
     k->lo = rpi_arena_take(a, BLOCK_ROWS, 1, sizeof(int64_t));
     k->hi = rpi_arena_take(a, BLOCK_ROWS, 1, sizeof(int64_t));
     k->position = rpi_arena_take(a, BLOCK_ROWS, 1, sizeof(int64_t));
+}
+
+/* Take the memory of a block for the derivatives of softcaps: by their arguments and, if these are wanted or have
+ * tangents, by their limits. */
+static void caps_layout(const rpi_call *c, block *k, bool wanted, rpi_arena *a)
+{
+    const rp_desc *d = &c->plan->desc;
+    const rpi_view *given = c->jvp ? c->jvp->given->softcap : NULL;
+    wanted |= given && (given[RPI_BEFORE].data || given[RPI_AFTER].data);
+    if (d->softcap > 0)
+        k->bent = take_reals(a, BLOCK_ROWS, ROW_STEP);
+    if (d->softcap_after > 0)
+        k->bent_after = take_reals(a, BLOCK_ROWS, ROW_STEP);
+    if (d->softcap > 0 && wanted)
+        k->ratio = take_reals(a, BLOCK_ROWS, ROW_STEP);
+    if (d->softcap_after > 0 && wanted)
+        k->ratio_after = take_reals(a, BLOCK_ROWS, ROW_STEP);
 }
 
 /* Return the address of packed key j in slot kv (keys_at), or of the slot's packed values (values_at). */

@@ -42,6 +42,31 @@ static void cap_row(real *s, real *kept, double c, const real *added, const real
     }
 }
 
+/* Store x / c for the arguments x of a softcap in columns [from, to) of a row. Beyond CAPPED, where the slope is 0,
+ * store this limit, so that no product is infinite. */
+static void keep_ratios(const real *s, real *kept, double c, int64_t from, int64_t to)
+{
+    enum { CAPPED = 32 };
+    const vf inverse = vf_set1((real)(1.0 / c)), high = vf_set1(CAPPED), low = vf_set1(-CAPPED);
+    for (int64_t j = from; j < to; j += VL) {
+        vf u = vf_load(s + j) * inverse;
+        u = vf_below(high, u, high, u);
+        vf_store(kept + j, vf_below(u, low, low, u));
+    }
+}
+
+/* Return the derivative of a softcap by c, t - u (1 - t^2) with t = tanh(x / c) and u = x / c. For small t the
+ * difference cancels: sum the series t^3 2/3 + t^5 2/15 + ... + t^(2n+1) 2/(4n^2-1) + ... */
+static inline vf cap_by_limit(vf t, vf u)
+{
+    enum { SUMMANDS = RPI_F64 ? 13 : 6 };
+    const vf z = t * t;
+    vf p = vf_set1((real)(2.0 / (4 * SUMMANDS * SUMMANDS - 1)));
+    for (int n = SUMMANDS - 1; n > 0; n--)
+        p = vf_fma(p, z, vf_set1((real)(2.0 / (4 * n * n - 1))));
+    return vf_below(vf_abs(t), vf_set1((real)0.25), p * z * t, t - u * (vf_set1(1) - z));
+}
+
 /* Apply the softcaps, the remaining biases and the masks to columns [from, to) of row r. */
 static void finish_scores(block *k, const tile *t, const real *const *in, const real *const *out, int64_t r,
                           int64_t from, int64_t to)
@@ -49,10 +74,14 @@ static void finish_scores(block *k, const tile *t, const real *const *in, const 
     const rp_desc *d = &k->c->args->desc;
     real *s = k->s + r * ROW_STEP;
     uint8_t *keep = k->keep + r * TILE_KEYS;
+    if (d->softcap > 0 && k->ratio)
+        keep_ratios(s, k->ratio + r * ROW_STEP, d->softcap, from, to);
     if (d->softcap > 0)
         cap_row(s, k->bent ? k->bent + r * ROW_STEP : NULL, d->softcap, out ? out[r] : NULL, NULL, from, to);
     if (d->softcap_after > 0) { /* without the other softcap, all biases are in `in` */
         const real *const *biases = d->softcap > 0 ? out : in;
+        if (k->ratio_after)
+            keep_ratios(s, k->ratio_after + r * ROW_STEP, d->softcap_after, from, to);
         cap_row(s, k->bent_after ? k->bent_after + r * ROW_STEP : NULL, d->softcap_after, NULL,
                 biases ? biases[r] : NULL, from, to);
     }

@@ -88,6 +88,25 @@ static void second_cap(backward_scratch *w, const tile *t, const real *bent, con
         }
 }
 
+/* Add the sum of the derivatives by the limit of softcap n: ds0 times that of its result, and ds1 times that of its
+ * tangent, which is -x / c times the tangent of the slope. */
+static void second_softcap(backward_scratch *w, const tile *t, int n, const real *bent, const real *ratio,
+                           const real *slope_tangent)
+{
+    const vf tiny = vf_set1(REAL_TINY), zero = vf_set1(0);
+    for (int64_t r = 0; r < w->k.rows; r++) {
+        vf sum = zero;
+        for (int64_t j = t->from[r / MR]; j < t->to[r / MR]; j += VL) {
+            const int64_t at = r * ROW_STEP + j;
+            const vf u = vf_load(ratio + at), ds0 = vf_load(w->dp + at), ds1 = vf_load(w->second->inputs.dp + at);
+            const vf one = vf_below(vf_abs(ds0), tiny, zero, ds0 * cap_by_limit(vf_load(bent + at), u)),
+                     other = vf_below(vf_abs(ds1), tiny, zero, ds1 * vf_load(slope_tangent + at) * u);
+            sum = sum + (one - other);
+        }
+        add_to_softcap(w, n, sum);
+    }
+}
+
 /* Compute r = dout v'^T plus the products with the tangents of the vectors that a term adds to the values. */
 static void tangent_products(backward_scratch *w, const tile *t)
 {
@@ -157,8 +176,12 @@ static void tile_second(backward_scratch *w, tile *t, int64_t head)
         dv_products(w, t);
     if (c->value_vectors && term_wanted(c, c->value_vectors))
         vectors_gradient(w, t, c->n_sources - 1, &c->value_vectors->values.run, k->s, w->dout, NULL, true);
+    if (c->grads->softcap[RPI_AFTER].data)
+        second_softcap(w, t, RPI_AFTER, k->bent_after, k->ratio_after, x->k.slope_after_tangent);
     if (d->softcap_after > 0)
         second_cap(w, t, k->bent_after, x->k.slope_after_tangent);
+    if (c->grads->softcap[RPI_BEFORE].data)
+        second_softcap(w, t, RPI_BEFORE, k->bent, k->ratio, x->k.slope_tangent);
     tangents_gradient(w, t);
     if (d->softcap > 0) {
         terms_gradient(w, t, false, head);

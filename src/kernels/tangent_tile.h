@@ -37,10 +37,7 @@ static void share_rows(block *to, const block *k)
 static void tangent_layout(const rpi_call *c, tangent_block *w, rpi_arena *a)
 {
     block_layout(c, &w->k, a);
-    if (c->plan->desc.softcap > 0)
-        w->k.bent = take_reals(a, BLOCK_ROWS, ROW_STEP);
-    if (c->plan->desc.softcap_after > 0)
-        w->k.bent_after = take_reals(a, BLOCK_ROWS, ROW_STEP);
+    caps_layout(c, &w->k, false, a);
     block_layout(&c->jvp->inputs, &w->inputs, a);
     block_layout(&c->jvp->arrays, &w->arrays, a);
     w->k.c = c;
@@ -59,13 +56,20 @@ static void open_tangents(const block *k, block *x, block *y)
     load_queries(y);
 }
 
-/* Return the slope of a softcap, 1 - tanh^2, times the tangent x of its argument. Store the tangent of the slope,
- * unless `slope_tangent` is NULL. */
-static inline vf cap_tangent(vf x, const real *bent, double cap, real *slope_tangent)
+/* Return the tangent of a softcap: its slope, 1 - tanh^2, times the tangent x of its argument, plus its derivative by c
+ * times the tangent `limit` of c, if `ratio` is not NULL. Store the tangent of the slope, unless `slope_tangent` is
+ * NULL. */
+static inline vf cap_tangent(vf x, const real *bent, const real *ratio, vf limit, double cap, real *slope_tangent)
 {
-    const vf y = vf_load(bent), z = (vf_set1(1) - y * y) * x;
+    const vf y = vf_load(bent), slope = vf_set1(1) - y * y;
+    vf z = slope * x, bend = z;
+    if (ratio) {
+        const vf u = vf_load(ratio);
+        z = vf_fma(cap_by_limit(y, u), limit, z);
+        bend = slope * (x - u * limit);
+    }
     if (slope_tangent)
-        vf_store(slope_tangent, vf_set1((real)(-2 / cap)) * y * z);
+        vf_store(slope_tangent, vf_set1((real)(-2 / cap)) * y * bend);
     return z;
 }
 
@@ -73,16 +77,20 @@ static inline vf cap_tangent(vf x, const real *bent, double cap, real *slope_tan
 static void bend_tangents(const block *k, block *x, const tile *t, const real *out, int64_t r)
 {
     const rp_desc *d = &k->c->args->desc;
+    const rpi_view *given = k->c->jvp->given->softcap;
+    const vf limit = vf_set1((real)rpi_at_or_0(&given[RPI_BEFORE], k->b, 0, 0, 0)),
+             limit_after = vf_set1((real)rpi_at_or_0(&given[RPI_AFTER], k->b, 0, 0, 0));
     for (int64_t j = t->from[r / MR]; j < t->to[r / MR]; j += VL) {
         const int64_t at = r * ROW_STEP + j;
         vf y = vf_load(x->s + at);
         if (d->softcap > 0)
-            y = cap_tangent(y, k->bent + at, d->softcap, x->slope_tangent ? x->slope_tangent + at : NULL);
+            y = cap_tangent(y, k->bent + at, given[RPI_BEFORE].data ? k->ratio + at : NULL, limit, d->softcap,
+                            x->slope_tangent ? x->slope_tangent + at : NULL);
         if (out)
             y = y + vf_load(out + j);
         if (d->softcap_after > 0)
-            y = cap_tangent(y, k->bent_after + at, d->softcap_after,
-                            x->slope_after_tangent ? x->slope_after_tangent + at : NULL);
+            y = cap_tangent(y, k->bent_after + at, given[RPI_AFTER].data ? k->ratio_after + at : NULL, limit_after,
+                            d->softcap_after, x->slope_after_tangent ? x->slope_after_tangent + at : NULL);
         vf_store(x->s + at, y);
     }
 }

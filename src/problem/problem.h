@@ -172,28 +172,41 @@ void rpi_mask_keep(const rpi_args *args, int64_t b, int64_t h, int64_t i, int64_
 
 /* ---- sums.c */
 
+/* The softcaps before and after the biases. */
+enum { RPI_BEFORE = 0, RPI_AFTER = 1, RPI_SOFTCAPS = 2 };
+
 /* The checked gradients of one backward call. */
 typedef struct rpi_grads {
     rpi_view dout, dlse, dq, dk, dv, dq_in, dq_out, dkv_in, dkv_out;
     rpi_view dweights, dprofile, dkey_mass, dentropy;
     bool of_weights; /* one of the last four is present: the loss depends on the weights not only through out */
     rpi_view term[RP_MAX_TERMS][RP_MAX_ARRAYS];
+    rpi_view softcap[RPI_SOFTCAPS]; /* a number, or with per_sample one for each batch entry */
 } rpi_grads;
 
-/* The checked tangents of one call: of q, k, v and the learned arrays, which are inputs, and of out and lse. */
+/* The checked tangents of one call: of q, k, v, the learned arrays and the softcaps, which are inputs, and of out and
+ * lse. */
 typedef struct rpi_tangents {
     rpi_view q, k, v, out, lse;
     rpi_view term[RP_MAX_TERMS][RP_MAX_ARRAYS];
+    rpi_view softcap[RPI_SOFTCAPS]; /* [B], with stride 0 if the entries share it */
 } rpi_tangents;
 
-/* Sums for the gradients of the terms' arrays. rpi_sums_alloc sets them to zero; it allocates sums for each requested
- * gradient whose bit is set in arrays[term]. With `samples`, a gradient for each batch entry has sums for each of them;
- * `term` then has the views of batch entry `sample`, which rpi_sums_at chooses. Free the sums with
+/* Return softcap number n. */
+static inline double rpi_softcap(const rp_desc *d, int n)
+{
+    return n == RPI_BEFORE ? d->softcap : d->softcap_after;
+}
+
+/* Sums for the gradients of the terms' arrays and of softcaps. rpi_sums_alloc sets them to zero; it allocates sums for
+ * each requested gradient whose bit is set in arrays[term]. With `samples`, a gradient for each batch entry has sums
+ * for each of them; `term` then has the views of batch entry `sample`, which rpi_sums_at chooses. Free the sums with
  * rpi_arena_free(&sums->memory). */
 typedef struct rpi_term_sums {
     rpi_sums term[RP_MAX_TERMS];
     int64_t elements[RP_MAX_TERMS][RP_MAX_ARRAYS]; /* of one batch entry */
     int64_t sample;
+    double *softcap; /* [B][RPI_SOFTCAPS]; NULL without `samples` and if no gradient of a softcap is requested */
     rpi_arena memory;
 } rpi_term_sums;
 #define RPI_ALL_ARRAYS UINT32_MAX

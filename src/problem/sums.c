@@ -1,5 +1,5 @@
-/* problem/sums.c -- allocate the sums for the gradients of the terms' arrays, in double, and store the results.
- * engine/reduce.c or the reference computes the sums. Independent of sources, kernels and the reference.
+/* problem/sums.c -- allocate the sums for the gradients of the terms' arrays and of softcaps, in double, and store the
+ * results. engine/reduce.c or the reference computes the sums. Independent of sources, kernels and the reference.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "problem.h"
 #include <string.h>
@@ -30,6 +30,9 @@ rp_status rpi_sums_alloc(rpi_term_sums *sums, const rpi_args *args, const rpi_gr
             sums->term[n].array[x].sample_step = per_sample ? count : 0;
             at[n][x] = rpi_arena_add(&sums->memory, per_sample ? args->desc.batch : 1, count, 1, sizeof(double));
         }
+    const bool softcaps = samples && (grads->softcap[RPI_BEFORE].data || grads->softcap[RPI_AFTER].data);
+    const int64_t at_softcap =
+        softcaps ? rpi_arena_add(&sums->memory, args->desc.batch, RPI_SOFTCAPS, 1, sizeof(double)) : 0;
     const rp_status status = rpi_arena_alloc(&sums->memory, true, "the sum of the terms' gradients");
     if (status != RP_OK)
         return status;
@@ -39,6 +42,8 @@ rp_status rpi_sums_alloc(rpi_term_sums *sums, const rpi_args *args, const rpi_gr
                 sums->term[n].array[x].data = sums->memory.base + at[n][x];
                 sums->term[n].array[x].dtype = RP_F64;
             }
+    if (softcaps)
+        sums->softcap = (double *)(void *)(sums->memory.base + at_softcap);
     return RP_OK;
 }
 
@@ -60,6 +65,19 @@ static void store(const rpi_view *to, const rpi_view *from, const int64_t *len)
                     rpi_put(to->data, to->dtype, rpi_index(to, a, b, c, e), rpi_at(from, a, b, c, e));
 }
 
+/* Store the gradient of a softcap: that of each batch entry, or their sum. */
+static void store_softcap(const rpi_view *to, const double *from, int64_t batch)
+{
+    double sum = 0;
+    for (int64_t b = 0; b < batch; b++) {
+        sum += from[RPI_SOFTCAPS * b];
+        if (to->per_sample)
+            rpi_put(to->data, to->dtype, rpi_index(to, b, 0, 0, 0), from[RPI_SOFTCAPS * b]);
+    }
+    if (!to->per_sample)
+        rpi_put(to->data, to->dtype, 0, sum);
+}
+
 void rpi_sums_store(rpi_term_sums *sums, const rpi_args *args, const rpi_grads *grads)
 {
     rpi_sums_at(sums, args, 0);
@@ -71,4 +89,7 @@ void rpi_sums_store(rpi_term_sums *sums, const rpi_args *args, const rpi_grads *
                 store(&to_one, &from_one, args->term[n][x].len);
             }
         }
+    for (int n = 0; n < RPI_SOFTCAPS; n++)
+        if (grads->softcap[n].data)
+            store_softcap(&grads->softcap[n], sums->softcap + n, args->desc.batch);
 }

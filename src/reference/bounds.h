@@ -96,6 +96,25 @@ static inline double rpi_slope_error(double cap, double slope, double eta, doubl
     return cap > 0 ? fmin(fabs(slope) * expm1(2 * eta / cap), 1) + 16 * u : 0;
 }
 
+/* Return a bound on the error of the derivative of a softcap by its limit, t - u (1 - t^2), whose argument x is off by
+ * up to eta. Its own derivative by u, 2 u t (1 - t^2), is at most 2 u^2 and at most 0.65. Kernels sum a series if |t| <
+ * 0.25, with errors relative to the result; else u and t have errors of some units in the last place. */
+static inline double rpi_by_limit_error(const rp_desc *d, double cap, double x, double eta)
+{
+    const double u = rpi_unit(d), off = eta / cap, most = fabs(rpi_cap_ratio(cap, x)) + off,
+                 result = fmin(most * most * most, 1), steep = fmin(2 * most * most, 0.65);
+    return cap == 0 ? 0
+                    : fmin(steep * off, 2) + u * (most < 0.2 ? 64 * result : 32 * (1 + fmin(most, 20))) + rpi_tiny(d);
+}
+
+/* Return the relative error of the sums in double of a softcap's gradient: of kernels over the rows and lanes of a
+ * block of keys, then over blocks and heads; of the reference over keys, then over rows. */
+static inline double rpi_softcap_sums_error(const rp_desc *d)
+{
+    const double heads = (double)d->batch * (double)d->heads, rows = (double)d->len_q, keys = (double)d->len_k;
+    return 0x1p-53 * (16 * rows + heads * (rows + keys / 256 + 1) + keys);
+}
+
 /* Return |v| + |vector| for channel x of value j and its vector, times the factor of dropout. */
 double rpi_value_size(const rpi_row *r, int64_t j, int64_t x);
 /* Compute the sizes of the scores of a row whose scores are known. A pair that is masked by a product of -infinity

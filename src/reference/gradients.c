@@ -75,6 +75,23 @@ static double under_softcap(double error, double size, double slope, double slop
     return error * (fabs(slope) + slope_error) + size * slope_error;
 }
 
+/* Return the contribution of key j to the gradient of softcap n with argument x. `ds` is the derivative by its result;
+ * if `bound` is set, a bound on its error, and `size` its size. */
+static double of_softcap(const kv_gradients *s, int n, double x, int64_t j, double ds, double size)
+{
+    const rp_desc *d = &s->row.args->desc;
+    const double cap = rpi_softcap(d, n);
+    if (!s->grads->softcap[n].data)
+        return 0;
+    const double by = rpi_cap_by_limit(cap, x);
+    if (!s->bound)
+        return ds * by;
+    const double error = rpi_by_limit_error(d, cap, x, s->size.score[j]);
+    return size + ds <= s->largest
+               ? under_softcap(ds, size, by, error) + rpi_softcap_sums_error(d) * (size + ds) * (fabs(by) + error)
+               : INFINITY;
+}
+
 /* Add one row's contributions to all gradients, from its ds and dw. */
 static void spread(kv_gradients *s)
 {
@@ -93,6 +110,8 @@ static void spread(kv_gradients *s)
         const double inside =
             s->bound ? under_softcap(plain, size, r->slope[j], s->slope_error[j]) : plain * r->slope[j];
         const double outside = !s->bound || size_after + plain <= s->largest ? plain : INFINITY;
+        s->in.softcap[RPI_AFTER] += of_softcap(s, RPI_AFTER, r->biased[j], j, s->ds[j], size_after);
+        s->in.softcap[RPI_BEFORE] += of_softcap(s, RPI_BEFORE, r->inside[j], j, plain, size);
         for (int64_t c = 0; c < D; c++) {
             const double k = s->size.keys[j * D + c], q = s->size.q[c];
             if (s->bound) {

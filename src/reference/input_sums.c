@@ -68,7 +68,10 @@ static void run_head(rpi_input_sums *s, rpi_row *r, const rpi_grads *grads, int6
         const int64_t h = g * group + n / d->len_q, i = n % d->len_q;
         memset(s->dq, 0, (size_t)D * sizeof(double));
         memset(s->dq_rotated, 0, (size_t)D * sizeof(double));
+        memset(s->softcap, 0, sizeof s->softcap);
         row(context, b, h, i);
+        for (int x = 0; x < RPI_SOFTCAPS && s->terms.softcap; x++)
+            s->terms.softcap[RPI_SOFTCAPS * b + x] += s->softcap[x];
         rpi_row_rotate(r, s->dq_rotated, false, i, -1);
         store(s, &grads->dq, b, h, i, D, s->dq_rotated, s->dq);
     }
@@ -104,6 +107,8 @@ rp_status rpi_input_sums_run(rpi_input_sums *s, rpi_row *r, const rpi_grads *gra
     for (int32_t n = 0; s->bound && n < d->n_terms; n++)
         for (int x = 0; x < RP_MAX_ARRAYS; x++)
             finish_bounds(s, r->args, n, x);
+    for (int64_t e = 0; s->bound && s->terms.softcap && e < RPI_SOFTCAPS * d->batch; e++)
+        s->terms.softcap[e] = finish_bound(true, s->terms.softcap[e]);
     rpi_sums_store(&s->terms, r->args, grads);
     return RP_OK;
 }

@@ -1,5 +1,5 @@
-/* reference/input_sums.h -- sums for gradients of q, k, v and the terms' arrays, which a pass over all rows adds up.
- * Independent of the fast path.
+/* reference/input_sums.h -- sums for gradients of q, k, v, the terms' arrays and the softcaps, which a pass over all
+ * rows adds up. Independent of the fast path.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_INPUT_SUMS_H
 #define RELPOS_INPUT_SUMS_H
@@ -12,6 +12,7 @@ typedef struct rpi_input_sums {
     bool bound; /* the sums are bounds on errors */
     double *dq_rotated, *dq;
     double *dk_rotated, *dk, *dv;
+    double softcap[RPI_SOFTCAPS]; /* of one row */
     rpi_term_sums terms;
     rpi_arena memory;
 } rpi_input_sums;

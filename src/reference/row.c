@@ -152,6 +152,26 @@ double rpi_row_cap(double cap, double x, double *slope, double *curve)
     return cap > 0 ? cap * t : x;
 }
 
+double rpi_cap_ratio(double cap, double x)
+{
+    const double u = x / cap;
+    return u > RPI_CAPPED ? RPI_CAPPED : u < -RPI_CAPPED ? -RPI_CAPPED : u;
+}
+
+double rpi_cap_by_limit(double cap, double x)
+{
+    if (cap == 0)
+        return 0;
+    const double u = rpi_cap_ratio(cap, x), t = tanh(u), z = t * t;
+    double sum = 0;
+    if (!(fabs(t) < 0.25))
+        return t - u * (1 - z);
+    /* the difference cancels: sum the series t^3 2/3 + t^5 2/15 + ... + t^(2n+1) 2/(4n^2-1) + ... */
+    for (int n = 14; n > 0; n--)
+        sum = sum * z + 2.0 / (4 * n * n - 1);
+    return sum * z * t;
+}
+
 enum { DOTS = 4 }; /* independent sums: their additions do not wait for each other */
 
 /* Write <q, k_j> of up to DOTS keys, from key j on. Each sum has the order of rpi_row_dot. */
@@ -210,6 +230,8 @@ void rpi_row_scores(rpi_row *r)
         const double capped = rpi_row_cap(d->softcap, inside, &r->slope[j], r->curve ? &r->curve[j] : NULL);
         const double plain = rpi_row_cap(d->softcap_after, capped + bias, &r->slope_after[j],
                                          r->curve_after ? &r->curve_after[j] : NULL);
+        r->inside[j] = inside;
+        r->biased[j] = capped + bias;
         if (r->raw)
             r->raw[j] = raw;
         if (r->scaled)
@@ -297,6 +319,8 @@ static void lay_out_row(rpi_row *r, const rp_desc *d)
     r->plain_keys = rpi_arena_take(a, d->len_k, d->dim_k, size);
     r->score = rpi_arena_take(a, d->len_k, 1, size);
     r->weight = rpi_arena_take(a, d->len_k, 1, size);
+    r->inside = rpi_arena_take(a, d->len_k, 1, size);
+    r->biased = rpi_arena_take(a, d->len_k, 1, size);
     r->slope = rpi_arena_take(a, d->len_k, 1, size);
     r->slope_after = rpi_arena_take(a, d->len_k, 1, size);
     r->out = rpi_arena_take(a, d->dim_v, 1, size);

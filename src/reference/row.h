@@ -13,6 +13,7 @@ typedef struct rpi_row {
     double *plain_keys, *keys; /* [Lk][Dk] keys before and after rotation, of batch entry keys_b and kv head keys_g */
     int64_t keys_b, keys_g;
     double *score, *weight;      /* [Lk]; weights before dropout */
+    double *inside, *biased;     /* [Lk] arguments of the softcaps before and after the biases */
     double *slope;               /* [Lk] derivative of the softcap before the biases, 1 without one */
     double *slope_after;         /* [Lk] derivative of the softcap after the biases, 1 without one */
     double *curve, *curve_after; /* [Lk] second derivatives of the softcaps; not computed if NULL */
@@ -46,6 +47,12 @@ double rpi_row_dot(const rpi_row *r, const double *q, const double *k);
 double rpi_row_product(rpi_row *r, const rpi_pair *p, int n); /* product n of a term of form VEC, without its factor */
 /* Return x if cap is 0. Set *slope and *curve, unless NULL, to the first and second derivative. */
 double rpi_row_cap(double cap, double x, double *slope, double *curve);
+/* Return x / cap for a softcap, or RPI_CAPPED with the sign of x if it is larger: there the slope in double is 0. */
+#define RPI_CAPPED 64.0
+double rpi_cap_ratio(double cap, double x);
+/* Return the derivative of a softcap by its limit `cap`: t - u (1 - t^2) with u = x / cap and t = tanh u; 0 without a
+ * softcap. */
+double rpi_cap_by_limit(double cap, double x);
 
 /* Return the weight of the sink, 0 without one. The row must have weights. */
 double rpi_row_sink_weight(const rpi_row *r);

@@ -101,19 +101,33 @@ static void spread_vectors(bounds *s, int32_t term, int64_t j, inexact g, inexac
     }
 }
 
-/* Apply the chain rule of a softcap to the derivatives by its result (ds) and its tangent (*ds_tangent). x is the
- * tangent of its argument, `eta` a bound on the error of the argument. */
-static inexact through_softcap(const bounds *s, double cap, double slope, double eta, inexact x, inexact ds,
-                               inexact *ds_tangent)
+/* Apply the chain rule of softcap number n to the derivatives by its result (ds) and its tangent (*ds_tangent), and add
+ * the bound of the derivative by its limit. x is its argument, which is off by up to `eta`; `x_tangent` the tangent of
+ * x, which is off by up to `error`. */
+static inexact through_softcap(bounds *s, int n, double slope, double x, double eta, double x_tangent, double error,
+                               inexact ds, inexact *ds_tangent)
 {
-    const double u = rpi_unit(&s->t.row.args->desc);
+    const rpi_row *r = &s->t.row;
+    const rp_desc *d = &r->args->desc;
+    const double u = rpi_unit(d), cap = rpi_softcap(d, n), limit = rpi_at_or_0(&s->t.given->softcap[n], r->b, 0, 0, 0);
     if (cap == 0)
         return ds;
+    const double ratio = rpi_cap_ratio(cap, x);
     const inexact bent = {sqrt(fmax(1 - slope, 0)), fmin(eta / cap, 2) + 16 * u},
-                  by = {fabs(slope), rpi_slope_error(cap, slope, eta, u)};
-    inexact turned = rounded(s, times(times(bent, by), x), 8); /* the tangent of the slope, times cap / 2 */
+                  by = {fabs(slope), rpi_slope_error(cap, slope, eta, u)},
+                  at = {fabs(ratio), fmin(eta / cap, RPI_CAPPED) + 4 * u * fabs(ratio)},
+                  away = {fabs(x_tangent - ratio * limit),
+                          error + fabs(limit) * at.error + 4 * u * (fabs(x_tangent) + fabs(ratio * limit))};
+    inexact turned = rounded(s, times(times(bent, by), away), 8); /* the tangent of the slope, times cap / 2 */
     turned = (inexact){turned.size * 2 / cap, turned.error * 2 / cap};
-    const inexact to = sum_of(rounded(s, times(ds, by), 4), rounded(s, times(*ds_tangent, turned), 4));
+    const inexact second = rounded(s, times(*ds_tangent, turned), 4), to = sum_of(rounded(s, times(ds, by), 4), second);
+    if (s->grads->softcap[n].data) {
+        const inexact by_limit = {fabs(rpi_cap_by_limit(cap, x)), rpi_by_limit_error(d, cap, x, eta)},
+                      sum = sum_of(rounded(s, times(ds, by_limit), 4), rounded(s, times(second, at), 4));
+        s->in.softcap[n] += sum.size + sum.error <= s->largest
+                                ? sum.error + rpi_softcap_sums_error(d) * (sum.size + sum.error)
+                                : INFINITY;
+    }
     *ds_tangent = rounded(s, times(*ds_tangent, by), 4);
     return to;
 }
@@ -127,11 +141,11 @@ static void spread_score(bounds *s, int64_t j, inexact ds, inexact ds_tangent)
     const int64_t D = d->dim_k;
     const double eta = s->size.row.score[j], scale = fabs(d->scale);
     inexact biased_tangent = ds_tangent;
-    const inexact biased = through_softcap(s, d->softcap_after, r->slope_after[j], eta,
-                                           (inexact){fabs(t->biased[j]), s->size.biased[j]}, ds, &biased_tangent);
+    const inexact biased = through_softcap(s, RPI_AFTER, r->slope_after[j], r->biased[j], eta, t->biased[j],
+                                           s->size.biased[j], ds, &biased_tangent);
     inexact inside_tangent = biased_tangent;
-    const inexact inside = through_softcap(s, d->softcap, r->slope[j], eta,
-                                           (inexact){fabs(t->inside[j]), s->size.inside[j]}, biased, &inside_tangent);
+    const inexact inside = through_softcap(s, RPI_BEFORE, r->slope[j], r->inside[j], eta, t->inside[j],
+                                           s->size.inside[j], biased, &inside_tangent);
     for (int64_t c = 0; c < D; c++) {
         const double k = s->size.row.keys[j * D + c], k_tangent = s->size.keys[j * D + c], q = s->size.row.q[c],
                      q_tangent = s->size.q[c];

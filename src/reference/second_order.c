@@ -51,6 +51,23 @@ static void spread_vectors(second_order *s, int32_t term, int64_t j, double g, d
     }
 }
 
+/* Apply the chain rule of a softcap with argument x: `g` and *g_tangent are the derivatives by its result and by the
+ * tangent of this. Return that by x, set *g_tangent to that by its tangent, x_tangent, and add that by the limit c.
+ * With u = x/c and t = tanh u, the tangent of the slope is -2 t (1 - t^2) / c (x' - u c'), and that of the derivative
+ * by c is -u times as much. */
+static double through_softcap(second_order *s, int n, double x, double slope, double curve, double x_tangent, double g,
+                              double *g_tangent)
+{
+    const rpi_row *r = &s->t.row;
+    const double cap = rpi_softcap(&r->args->desc, n), u = cap > 0 ? rpi_cap_ratio(cap, x) : 0,
+                 limit = rpi_at_or_0(&s->t.given->softcap[n], r->b, 0, 0, 0),
+                 bent = *g_tangent * curve * (x_tangent - u * limit);
+    if (s->grads->softcap[n].data)
+        s->in.softcap[n] += g * rpi_cap_by_limit(cap, x) - u * bent;
+    *g_tangent *= slope;
+    return g * slope + bent;
+}
+
 /* Add the derivatives of key j through its score: g = dPhi/ds and g_tangent = dPhi/ds'. */
 static void spread_score(second_order *s, int64_t j, double g, double g_tangent)
 {
@@ -59,10 +76,12 @@ static void spread_score(second_order *s, int64_t j, double g, double g_tangent)
     const rp_desc *d = &r->args->desc;
     const int64_t D = d->dim_k;
     /* the derivatives by the sum with the biases, then by the products inside the first softcap */
-    const double biased = g * r->slope_after[j] + g_tangent * r->curve_after[j] * t->biased[j],
-                 biased_tangent = g_tangent * r->slope_after[j],
-                 inside = biased * r->slope[j] + biased_tangent * r->curve[j] * t->inside[j],
-                 inside_tangent = biased_tangent * r->slope[j];
+    const double biased = through_softcap(s, RPI_AFTER, r->biased[j], r->slope_after[j], r->curve_after[j],
+                                          t->biased[j], g, &g_tangent),
+                 biased_tangent = g_tangent,
+                 inside = through_softcap(s, RPI_BEFORE, r->inside[j], r->slope[j], r->curve[j], t->inside[j], biased,
+                                          &g_tangent),
+                 inside_tangent = g_tangent;
     for (int64_t c = 0; c < D; c++) {
         s->in.dq_rotated[c] += d->scale * (inside * r->keys[j * D + c] + inside_tangent * t->keys[j * D + c]);
         s->in.dk_rotated[j * D + c] += d->scale * (inside * r->q[c] + inside_tangent * t->q[c]);

@@ -13,6 +13,15 @@ static double largest(const double *x, int64_t n)
     return most;
 }
 
+/* Return a bound on the error of the tangent of a softcap with argument x, as far as it comes from the tangent of its
+ * limit, besides the roundings of the product. */
+static double by_limit_error(const rpi_tangent_row *t, int n, double x, double eta)
+{
+    const rp_desc *d = &t->row.args->desc;
+    const double limit = rpi_at_or_0(&t->given->softcap[n], t->row.b, 0, 0, 0);
+    return limit == 0 ? 0 : fabs(limit) * rpi_by_limit_error(d, rpi_softcap(d, n), x, eta);
+}
+
 /* Replace the sizes in absolute->inside, biased and score by bounds on the errors of these tangents. */
 static void tangent_errors(const rpi_tangent_row *t, rpi_tangent_row *absolute)
 {
@@ -31,8 +40,10 @@ static void tangent_errors(const rpi_tangent_row *t, rpi_tangent_row *absolute)
         /* both products of a tangent are sums of their own; the second starts from the first */
         const double inside = 1.01 * u * 2 * rpi_score_roundings(plan) * absolute->inside[j] + flushed,
                      biased = inside * (slope + off) + fabs(t->inside[j]) * off +
+                              by_limit_error(t, RPI_BEFORE, t->row.inside[j], eta[j]) +
                               1.01 * u * (4 + 2 * d->n_terms) * absolute->biased[j];
-        absolute->score[j] = biased * (after + off_after) + fabs(t->biased[j]) * off_after + 4 * u * absolute->score[j];
+        absolute->score[j] = biased * (after + off_after) + fabs(t->biased[j]) * off_after +
+                             by_limit_error(t, RPI_AFTER, t->row.biased[j], eta[j]) + 4 * u * absolute->score[j];
         absolute->inside[j] = inside;
         absolute->biased[j] = biased;
     }

@@ -94,6 +94,17 @@ static void read_tangents(rpi_tangent_row *t)
     t->keys_g = r->g;
 }
 
+/* Return the tangent of a softcap with argument x, as far as it comes from the tangent of its limit; or its size. */
+static double by_limit(const rpi_tangent_row *t, int n, double x)
+{
+    const rpi_row *r = &t->row;
+    const rpi_view *given = &t->given->softcap[n];
+    if (!given->data)
+        return 0;
+    const double by = rpi_cap_by_limit(rpi_softcap(&r->args->desc, n), x) * rpi_at(given, r->b, 0, 0, 0);
+    return r->absolute ? fabs(by) : by;
+}
+
 /* Compute inside[j], biased[j] and score[j], with the slopes of `plain`. */
 static void tangent_scores(rpi_tangent_row *t, const rpi_row *plain)
 {
@@ -109,10 +120,10 @@ static void tangent_scores(rpi_tangent_row *t, const rpi_row *plain)
         t->inside[j] = scale * (rpi_row_dot(r, t->q, r->keys + j * D) + rpi_row_dot(r, r->q, t->keys + j * D));
         if (r->plan->vec >= 0)
             t->inside[j] += vectors(t, r->plan->vec, j);
-        t->biased[j] = plain->slope[j] * t->inside[j];
+        t->biased[j] = plain->slope[j] * t->inside[j] + by_limit(t, RPI_BEFORE, plain->inside[j]);
         for (int32_t n = 0; n < d->n_terms; n++)
             t->biased[j] += bias(t, n, j);
-        t->score[j] = plain->slope_after[j] * t->biased[j];
+        t->score[j] = plain->slope_after[j] * t->biased[j] + by_limit(t, RPI_AFTER, plain->biased[j]);
     }
 }
 

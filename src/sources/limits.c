@@ -13,6 +13,7 @@ void rpi_limits_bound(rpi_limits *e, const rp_plan *plan)
     e->len_k = d->len_k;
     e->min_offset = e->max_offset = d->q_offset;
     e->strip_per_head = e->summary = e->dq = true;
+    e->softcap = d->softcap > 0 || d->softcap_after > 0;
     if (d->flexible || d->len_q <= plan->ops->decode_rows)
         e->decode_queries = rpi_min(d->len_q, plan->ops->decode_rows);
     for (int32_t n = 0; n < d->n_terms; n++)
@@ -186,6 +187,7 @@ void rpi_limits_of(rpi_limits *e, const rpi_args *args, const rpi_grads *grads)
         e->rope = args->ready && args->ready->rope_k && rpi_rope_table_is_fixed(args, true) ? args->ready : NULL;
     }
     e->dq = grads && (grads->dq.data || grads->dq_out.data);
+    e->softcap = grads && (grads->softcap[RPI_BEFORE].data || grads->softcap[RPI_AFTER].data);
     for (int32_t n = 0; grads && n < d->n_terms; n++)
         for (int x = 0; x < RP_MAX_ARRAYS; x++)
             e->per_sample |= grads->term[n][x].per_sample;

@@ -214,6 +214,72 @@ static void second_derivatives_need_their_arrays(void **state)
     HVP_SLIP(x->out.data = g->dout.data, RP_E_OVERLAP, "the tangent of out", "overlaps dout");
 }
 
+/* The gradients and tangents of the two softcaps: numbers, or one for each of two batch entries. */
+static void those_of_softcaps_are_checked(void **state)
+{
+    static const char *const names[] = {"softcap", "softcap_after"};
+    const int64_t three[1] = {3}, two[2] = {2, 1};
+    (void)state;
+    for (int n = 0; n < 2; n++) { /* the problem has no softcap */
+        char gradient_of[64], tangent_of[64], zero[64];
+        snprintf(gradient_of, sizeof gradient_of, "the gradient of %s", names[n]);
+        snprintf(tangent_of, sizeof tangent_of, "the tangent of %s", names[n]);
+        snprintf(zero, sizeof zero, "desc.%s is 0", names[n]);
+        SLIP_IN(NULL, *gradient(g, SOFTCAPS + n) = rp_array_of(room, RP_F32, 0, NULL), RP_E_ARG, gradient_of, zero);
+        HVP_SLIP(*gradient(g, SOFTCAPS + n) = rp_array_of(room, RP_F32, 0, NULL), RP_E_ARG, gradient_of, zero);
+        HVP_SLIP(*tangent(x, SOFTCAPS + n) = rp_array_of(room, RP_F32, 0, NULL), RP_E_ARG, tangent_of, zero);
+        JVP_SLIP(*tangent(x, SOFTCAPS + n) = rp_array_of(room, RP_F32, 0, NULL), RP_E_ARG, tangent_of, zero);
+#define WITH (s.p.desc.softcap = 2, s.p.desc.softcap_after = 3)
+        HVP_SLIP((WITH, *gradient(g, SOFTCAPS + n) = rp_array_of(room, RP_F32, 1, three)), RP_E_SHAPE, gradient_of,
+                 "(3); it must be (2)");
+        SLIP_IN(NULL, (WITH, *gradient(g, SOFTCAPS + n) = rp_array_of(room, RP_F32, 2, two)), RP_E_SHAPE, gradient_of,
+                NULL);
+        SLIP_IN(NULL, (WITH, *gradient(g, SOFTCAPS + n) = rp_array_of(room, RP_I32, 0, NULL)), RP_E_ARG, gradient_of,
+                NULL);
+        SLIP_IN(NULL,
+                (WITH, *gradient(g, SOFTCAPS + n) = rp_array_of(room, RP_F32, 1, two),
+                 gradient(g, SOFTCAPS + n)->stride[0] = 0),
+                RP_E_STRIDE, names[n], "share memory");
+        SLIP_IN(NULL, (WITH, *gradient(g, SOFTCAPS + n) = rp_array_of(t->q.data, RP_F32, 0, NULL)), RP_E_OVERLAP,
+                gradient_of, "overlaps q");
+        JVP_SLIP((WITH, *tangent(x, SOFTCAPS + n) = rp_array_of(room, RP_F32, 1, three)), RP_E_SHAPE, tangent_of, NULL);
+        JVP_SLIP((WITH, *tangent(x, SOFTCAPS + n) = rp_array_of(x->out.data, RP_F32, 0, NULL)), RP_E_OVERLAP,
+                 "the tangent of out", tangent_of);
+    }
+}
+
+/* A struct of an earlier version ends before the softcaps, and the library reads no further. */
+static void shorter_structs_have_no_softcaps(void **state)
+{
+    const size_t bytes = offsetof(rp_grads, dsoftcap), tangent_bytes = offsetof(rp_tangents, softcap);
+    problem p;
+    (void)state;
+    EACH_PATH(path)
+    {
+        pose(&p, 1, "bwd:f32:b2h2q5k7d8:t5:dlse+softcap=2+softcap_after=3");
+        rp_tangents x = tangents_of(&p, 3, RP_F32, RP_F32);
+        rp_grads one = gradients_like(&p, RP_F32), other = gradients_like(&p, RP_F32);
+        fence f = fence_of(bytes, true), of_x = fence_of(tangent_bytes, true);
+        memcpy(f.data, &one, bytes);
+        memcpy(of_x.data, &x, tangent_bytes);
+        rp_grads *shorter = (rp_grads *)(void *)f.data;
+        rp_tangents *tangents = (rp_tangents *)(void *)of_x.data;
+        shorter->size = bytes;
+        tangents->size = tangent_bytes;
+        hvp(&p, path, tangents, shorter);
+        hvp(&p, path, &x, &other);
+        for (int n = 0; n < SOFTCAPS; n++)
+            if (gradient(&one, n)->data)
+                same_numbers(&p, path, gradient_name(&p, n), gradient(&one, n), gradient(&other, n));
+        backward(&p, path, shorter, true);
+        backward(&p, path, &other, true);
+        same_numbers(&p, path, "dlse", &one.dq, &other.dq);
+        fence_free(&f);
+        fence_free(&of_x);
+        problem_free(&p);
+    }
+}
+
 static void null_pointers_are_refused(void **state)
 {
     problem p;
@@ -310,6 +376,8 @@ int main(void)
         cmocka_unit_test(ranges_are_refused),
         cmocka_unit_test(each_tangent_is_checked),
         cmocka_unit_test(outputs_overlap_nothing),
+        cmocka_unit_test(those_of_softcaps_are_checked),
+        cmocka_unit_test(shorter_structs_have_no_softcaps),
         cmocka_unit_test(null_pointers_are_refused),
         cmocka_unit_test(second_derivatives_need_their_arrays),
         cmocka_unit_test(a_call_without_memory_writes_nothing),

@@ -62,23 +62,23 @@ HELPER const struct {
 
 HELPER const char *const settings[] = {"",
                                        "causal",
-                                       "softcap=1.5",
+                                       "softcap=1.5+dsoftcap",
                                        "positions",
                                        "mask",
                                        "dropout=0.3+seed=5",
                                        "q_offsets+causal",
-                                       "softcap_after=2+window=3,2",
-                                       "softcap=1.5+softcap_after=2",
+                                       "softcap_after=2+window=3,2+dsoftcap",
+                                       "softcap=1.5+softcap_after=2+dsoftcap",
                                        "key_mask",
-                                       "positions+causal+softcap=2",
+                                       "positions+causal+softcap=2+dsoftcap",
                                        "lengths+scale=0.6",
-                                       "mask+dropout=0.2+seed=9+softcap_after=3",
+                                       "mask+dropout=0.2+seed=9+softcap_after=3+dsoftcap",
                                        "window=4,-1+key_mask+q_offsets",
                                        "dlse",
-                                       "dlse+lengths+softcap=2+dropout=0.2+seed=3",
+                                       "dlse+lengths+softcap=2+dropout=0.2+seed=3+dsoftcap",
                                        "dweights+key_mask+dropout=0.3+seed=4",
                                        "dsummary+causal+dropout=0.2+seed=6",
-                                       "dweights+dsummary+dlse+softcap=2+softcap_after=3"};
+                                       "dweights+dsummary+dlse+softcap=2+softcap_after=3+dsoftcap"};
 
 HELPER const char *const small[] = {"b2h4g2q5k7d4v3o2", "b1h2q6k9d6v5o-2", "b2h2q7k4d8v2", "b1h3g1q1k8d2o6"};
 
@@ -95,7 +95,7 @@ HELPER const char *const sums[] = {
     "b2h2g1q97k260d5v8o200:relkey,left=9,right=2+relval,left=2,right=9+alibi,slopes=x:",
     ("b2h2g1q97k260d5v8o200:relkey,left=9,right=2,k_position_mask=y+relval,left=2,right=9,q_position_mask=x+alibi,"
      "slopes=z,k_position_mask=y:"),
-    "b2h2g1q97k260d6v6:dense+sink:mask+softcap=2+softcap_after=3",
+    "b2h2g1q97k260d6v6:dense+sink:mask+softcap=2+softcap_after=3+dsoftcap",
     "b2h2g1q97k300d6v6o-20:alibi,slopes=x+sink+rope:dlse+causal",
     "b2h2g1q97k300d6v6:alibi,batch_slopes=x+t5,buckets=8,max_distance=20:causal",
     "b2h2g1q20k260d6v6:fire,c=1,L=9,width=3+real,max_distance=9:positions",
@@ -103,10 +103,10 @@ HELPER const char *const sums[] = {
     "b2h2g1q97k260d6v6:xl:key_mask+lengths",
     "b2h2g1q97k260d6v6:deberta,span=9:window=100,20",
     "b2h2g1q99k99d6v6:swin,grid=9x11+axialkey,grid=9x11:dropout=0.2+seed=3",
-    "b2h2g1q20k260d6v6:relkey,left=9,right=9+t5,buckets=8,max_distance=20:positions+softcap_after=3",
+    "b2h2g1q20k260d6v6:relkey,left=9,right=9+t5,buckets=8,max_distance=20:positions+softcap_after=3+dsoftcap",
     "b2h2g1q40k60d1v1:relval,left=9,right=2:causal", /* rows of one channel */
     "b2h4g2q97k300d6v5:t5,buckets=8,max_distance=20+relval,left=3,right=9+sink:causal+dweights+dropout=0.2+seed=3",
-    "b2h2g1q99k280d6v6o30:alibi,slopes=x+dense+forget:dsummary+softcap=2+lengths",
+    "b2h2g1q99k280d6v6o30:alibi,slopes=x+dense+forget:dsummary+softcap=2+lengths+dsoftcap",
     "b2h2g1q97k300d6v6:deberta,span=9:dweights+dsummary+dlse+mask",
 };
 
@@ -140,8 +140,8 @@ HELPER void take_entry(problem *p, const rp_desc *whole, const rp_tensors *t, co
         *output_gradient(alone, x) = *output_gradient(&all, x);
         cut_entry(output_gradient(alone, x), 0, b);
     }
-    for (int m = 3; m < GRADIENTS; m++) {
-        rp_array *a = source_of(&p->t, m);
+    for (int m = 3; m < SOFTCAPS; m++) {
+        rp_array *a = source_of(p, m);
         if (!a->data)
             continue;
         good(rp_term_shape(whole, (m - 3) / RP_MAX_ARRAYS, (m - 3) % RP_MAX_ARRAYS, &ndim, before));
@@ -152,7 +152,7 @@ HELPER void take_entry(problem *p, const rp_desc *whole, const rp_tensors *t, co
     }
     for (int m = 0; m < GRADIENTS; m++) {
         rp_array *to = gradient(alone, m);
-        const rp_array *of = source_of(&p->t, m);
+        const rp_array *of = source_of(p, m);
         if (to->data)
             *to = rp_array_of(to->data, to->dtype, of->ndim, of->shape);
     }

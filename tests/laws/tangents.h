@@ -8,6 +8,8 @@
 HELPER rp_array *tangent(rp_tangents *x, int n)
 {
     rp_array *const first[3] = {&x->q, &x->k, &x->v};
+    if (n >= SOFTCAPS)
+        return n == SOFTCAPS ? &x->softcap : &x->softcap_after;
     return n < 3 ? first[n] : &x->term[(n - 3) / RP_MAX_ARRAYS][(n - 3) % RP_MAX_ARRAYS];
 }
 
@@ -92,7 +94,7 @@ HELPER void move(problem *p, rp_tangents *x, double *const *kept, double step)
 {
     for (int n = 0; n < GRADIENTS; n++)
         for (int64_t e = 0; kept[n] && e < problem_size(tangent(x, n)); e++)
-            set(source_of(&p->t, n), e, kept[n][e] + step * at(tangent(x, n), e));
+            set(source_of(p, n), e, kept[n][e] + step * at(tangent(x, n), e));
 }
 
 /* Return the step of differences. FIRE is smooth only between the kinks of its ReLU. */
@@ -114,7 +116,7 @@ HELPER void differences(problem *p, rp_tangents *x, void (*run)(problem *p), rp_
     static const double step[4] = {1, -1, 0.5, -0.5}, factor[4] = {-1 / 6.0, 1 / 6.0, 4 / 3.0, -4 / 3.0};
     for (int m = 0; m < GRADIENTS; m++)
         if (tangent(x, m)->data)
-            kept[m] = copy_of(source_of(&p->t, m));
+            kept[m] = copy_of(source_of(p, m));
     for (int s = 0; s < 4; s++) {
         move(p, x, kept, step[s] * h);
         run(p);
@@ -212,10 +214,10 @@ HELPER void each_problem(void (*test)(problem *p))
 {
     static const char *const masks[] = {"dlse",
                                         "causal",
-                                        "mask+softcap=1.2+dlse",
-                                        "softcap=1.5+softcap_after=2+dropout=0.2+seed=3",
+                                        "mask+softcap=1.2+dlse+dsoftcap",
+                                        "softcap=1.5+softcap_after=2+dropout=0.2+seed=3+dsoftcap",
                                         "lengths+scale=0.6+dlse",
-                                        "window=3,2+softcap_after=2"};
+                                        "window=3,2+softcap_after=2+dsoftcap"};
     problem p;
     char sizes[64];
     int n = 0;
@@ -232,7 +234,7 @@ HELPER void each_problem(void (*test)(problem *p))
             }
     }
     for (int k = RP_MASK_NONE + 1; k < RP_MASK_COUNT; k++) { /* at a size that all masks accept */
-        pose(&p, 8, "bwd:f64:b2h2q9k9d4v3:t5,buckets=8,max_distance=9+sink:%s+softcap=2",
+        pose(&p, 8, "bwd:f64:b2h2q9k9d4v3:t5,buckets=8,max_distance=9+sink:%s+softcap=2+dsoftcap",
              problem_mask((rp_mask_kind)k).text);
         test(&p);
         problem_free(&p);
@@ -240,7 +242,7 @@ HELPER void each_problem(void (*test)(problem *p))
     for (int m = 0; m < TERMS; m++) {
         const char *set = settings[m % SETTINGS];
         if (terms[m].sizes && (strstr(set, "q_offsets") || strstr(set, "positions"))) /* grids need offset 0 */
-            set = "mask+softcap=1.2";
+            set = "mask+softcap=1.2+dsoftcap";
         pose(&p, (uint64_t)m + 1, "bwd:f64:%s:%s:%s", terms[m].sizes ? terms[m].sizes : small[m % SMALL], terms[m].text,
              set);
         test(&p);

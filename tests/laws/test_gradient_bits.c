@@ -122,7 +122,7 @@ static void strides_change_no_bit(void **state)
                 if (gradient(&kept, m)->data)
                     *gradient(&apart, m) = scattered(&p, gradient(&kept, m), m < 3);
                 if (m >= 3)
-                    *source_of(&p.t, m) = scattered(&p, source_of(&t, m), false);
+                    *source_of(&p, m) = scattered(&p, source_of(&p, m), false);
             }
             for (int32_t m = 0; m < p.desc.n_masks; m++)
                 p.t.mask[m] = scattered(&p, &t.mask[m], false);

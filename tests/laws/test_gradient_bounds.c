@@ -106,8 +106,8 @@ static void windows_of_a_picture_keep_the_bound(void **state)
  * would matter. */
 static void numbers_near_0_keep_the_bound(void **state)
 {
-    static const char *const texts[] = {"b1h2q20k70d6v5:t5,buckets=8,max_distance=20+sink:causal",
-                                        "b1h2q7k70d16:rope:", "b1h2q20k70d6:relkey,left=9,right=9+dense:softcap=90",
+    static const char *const texts[] = {"b1h2q20k70d6v5:t5,buckets=8,max_distance=20+sink:causal", "b1h2q7k70d16:rope:",
+                                        "b1h2q20k70d6:relkey,left=9,right=9+dense:softcap=90+dsoftcap",
                                         "b1h2q20k70d6:relval,left=3,right=3+forget:"};
     static const double sizes[][4] = {/* of q, k, v, dout */
                                       {1, 1, 1e8, 1e-42},   {1, 1, 1e-42, 1e8},          {1, 1e-40, 1e6, 1e6},
@@ -131,8 +131,8 @@ static void numbers_near_0_keep_the_bound(void **state)
 static void large_logits_keep_the_bound(void **state)
 {
     static const double factors[] = {300, 1e5, 1e8, 1e14};
-    static const char *const texts[] = {"b1h2q20k70d6v5:t5,buckets=8,max_distance=20+sink:causal",
-                                        "b1h2q7k70d16:rope:", "b1h2q20k70d6:relkey,left=9,right=9+dense:softcap=90"};
+    static const char *const texts[] = {"b1h2q20k70d6v5:t5,buckets=8,max_distance=20+sink:causal", "b1h2q7k70d16:rope:",
+                                        "b1h2q20k70d6:relkey,left=9,right=9+dense:softcap=90+dsoftcap"};
     problem p;
     (void)state;
     for (int n = 0; n < 3; n++)
@@ -145,6 +145,24 @@ static void large_logits_keep_the_bound(void **state)
         }
     assert_true(infinite == 0);
     show("large logits");
+}
+
+/* Softcaps far above and far below all scores. Far above, tanh(u) - u (1 - tanh^2 u) is near 2/3 u^3, the difference of
+ * two much larger numbers; its bound is relative to u^3. */
+static void softcaps_of_all_sizes_keep_the_bound(void **state)
+{
+    static const char *const caps[] = {"0.001", "0.3", "5", "40", "1000", "1e6", "1e12"};
+    (void)state;
+    for (size_t n = 0; n < sizeof caps / sizeof *caps; n++)
+        for (int where = 1; where < 4; where++) {
+            problem p;
+            pose(&p, 3, "bwd:f32:b2h2g1q97k260d16:t5+dense:causal+dsoftcap%s%s%s%s", where & 1 ? "+softcap=" : "",
+                 where & 1 ? caps[n] : "", where & 2 ? "+softcap_after=" : "", where & 2 ? caps[n] : "");
+            judged(&p);
+            problem_free(&p);
+        }
+    assert_true(infinite == 0);
+    show("softcaps of all sizes");
 }
 
 /* Few channels in f16. A sum on AMX tiles is rounded more often than it has summands, and products of f16 leave out the
@@ -395,6 +413,7 @@ int main(void)
         cmocka_unit_test(equal_keys_share_the_gradient),
         cmocka_unit_test(a_narrow_lse_is_computed_again),
         cmocka_unit_test(every_type_keeps_the_bound),
+        cmocka_unit_test(softcaps_of_all_sizes_keep_the_bound),
         cmocka_unit_test(few_channels_of_f16_keep_the_bound),
         cmocka_unit_test(units_of_fire_are_off_at_distance_0),
         cmocka_unit_test(infinite_numbers_times_ones_near_0_have_no_bound),

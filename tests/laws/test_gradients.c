@@ -32,9 +32,9 @@ static double part_of_loss(const rp_array *output, const rp_array *of, double *s
 }
 
 /* Return the loss. Set *size to the sum of the absolute values of its summands. */
-static double loss(problem *p, const rp_plan *plan, double *size)
+static double loss(problem *p, double *size)
 {
-    good(rp_attend(plan, &p->t, NULL));
+    attend(p, "reference");
     *size = 0;
     return part_of_loss(&p->t.out, &p->g.dout, size) + part_of_loss(&p->t.lse, &p->g.dlse, size) +
            part_of_loss(&p->t.weights, &p->g.dweights, size) + part_of_loss(&p->t.profile, &p->g.dprofile, size) +
@@ -42,16 +42,16 @@ static double loss(problem *p, const rp_plan *plan, double *size)
 }
 
 /* Return the derivative of the loss along r, extrapolated from differences over h and h/2. Set *size as `loss` does. */
-static double slope_along(problem *p, const rp_plan *plan, const probe *r, double h, double *size)
+static double slope_along(problem *p, const probe *r, double h, double *size)
 {
-    rp_array *a = source_of(&p->t, r->n);
+    rp_array *a = source_of(p, r->n);
     double *kept = copy_of(a), *data = a->data, slope[2];
     for (int half = 0; half < 2; half++, h /= 2) {
         double side[2];
         for (int s = 0; s < 2; s++) {
             for (int64_t x = 0; x < problem_size(a); x++)
                 data[x] = kept[x] + (s ? -h : h) * along(r, x, problem_size(a));
-            side[s] = loss(p, plan, size);
+            side[s] = loss(p, size);
         }
         slope[half] = (side[0] - side[1]) / (2 * h);
     }
@@ -69,14 +69,11 @@ static void differences_of(problem *p)
 {
     probe all[PROBES * 32];
     int n_all = 0;
-    rp_plan *plan;
     double size = 0, h = 0x1p-10;
     for (int32_t n = 0; n < p->desc.n_terms; n++)
         if (p->terms[n].kind == RP_TERM_FIRE) /* fire is smooth only between the kinks of its ReLU */
             h = 0x1p-15;
-    p->desc.isa = "reference";
     also(p, (p->dweights ? WITH_WEIGHTS : 0) | (p->dsummary ? WITH_SUMMARY : 0), RP_F64);
-    good(rp_plan_create(&plan, &p->desc));
     for (int n = 0; n < GRADIENTS; n++) {
         const int64_t elements = problem_size(gradient(&p->g, n));
         if (!gradient(&p->g, n)->data || elements == 0)
@@ -84,10 +81,9 @@ static void differences_of(problem *p)
         for (int k = 0; k < PROBES; k++, n_all++) {
             assert_true(n_all < PROBES * 32);
             all[n_all] = (probe){n, k ? (k * 7919 + 3) % elements : -1, (uint64_t)n + 1, 0};
-            all[n_all].slope = slope_along(p, plan, &all[n_all], h, &size);
+            all[n_all].slope = slope_along(p, &all[n_all], h, &size);
         }
     }
-    rp_plan_destroy(plan);
     p->t.weights.data = p->t.profile.data = p->t.key_mass.data = p->t.entropy.data = NULL;
     EACH_PATH(path)
     for (int given = 0; given < 2; given++) {
@@ -123,7 +119,7 @@ static void gradients_equal_differences(void **state)
         for (int k = 0; k < 3; k++) {
             const char *set = settings[(n * 3 + k * 5) % SETTINGS];
             if (terms[n].sizes && (strstr(set, "q_offsets") || strstr(set, "positions"))) /* grids need offset 0 */
-                set = "mask+softcap=1.2";
+                set = "mask+softcap=1.2+dsoftcap";
             pose(&p, (uint64_t)(n * 3 + k) + 1, "bwd:f64:%s:%s:%s",
                  terms[n].sizes ? terms[n].sizes : small[(n + k) % SMALL], terms[n].text, set);
             differences_of(&p);
@@ -131,7 +127,7 @@ static void gradients_equal_differences(void **state)
         }
     static const char *const packed[] = {"t5,buckets=8,max_distance=9+rope:segments+causal",
                                          "fire,c=1,L=2,width=3+real,max_distance=3,q_positions=x:segments",
-                                         "relkey,left=2,right=1,k_positions=x+sink:segments+softcap=2"};
+                                         "relkey,left=2,right=1,k_positions=x+sink:segments+softcap=2+dsoftcap"};
     for (int n = 0; n < 3; n++) {
         pose(&p, 7, "bwd:f64:b2h2q9k9d4v3:%s", packed[n]);
         differences_of(&p);
@@ -165,7 +161,7 @@ static void gradients_of_samples_equal_differences(void **state)
             pose(&p, (uint64_t)n + 1, "bwd:f64:%s:%s%s%s:%s", sizes, name, *sample ? "," : "", sample,
                  n % 3 == 0   ? ""
                  : n % 3 == 1 ? "causal"
-                              : "mask+softcap=1.2");
+                              : "mask+softcap=1.2+dsoftcap");
             differences_of(&p);
             problem_free(&p);
         }

@@ -173,7 +173,7 @@ static void errors_keep_their_bounds(void **state)
         for (int type = 0; type < 3; type++) {
             const char *set = settings[(n + 7 * type) % SETTINGS];
             if (terms[n].sizes && (strstr(set, "q_offsets") || strstr(set, "positions"))) /* grids need offset 0 */
-                set = "causal+softcap=1.5+softcap_after=2";
+                set = "causal+softcap=1.5+softcap_after=2+dsoftcap";
             pose(&p, (uint64_t)n + 1, "bwd:%s:%s:%s:%s",
                  type > 1 ? (n % 2 ? "bf16" : "f16")
                  : type   ? "f64"
@@ -204,7 +204,7 @@ static void large_and_small_numbers_keep_their_bounds(void **state)
         {300, 1, 1, 1},      {1e5, 1, 1, 1}, {1, 1, 1e8, 1e-42}, {1, 1, 1e-42, 1e8}, {1e-25, 1e25, 1e-20, 1e-20},
         {1, 1e-40, 1e6, 1e6}};
     static const char *const texts[] = {"b1h2q20k70d6v5:t5,buckets=8,max_distance=20+sink:causal",
-                                        "b1h2q7k70d16:rope:", "b1h2q20k70d6:alibi+dense:softcap=90"};
+                                        "b1h2q7k70d16:rope:", "b1h2q20k70d6:alibi+dense:softcap=90+dsoftcap"};
     problem p;
     (void)state;
     for (size_t n = 0; n < sizeof texts / sizeof *texts; n++)
@@ -228,7 +228,7 @@ static void types_only_round(void **state)
     (void)state;
     for (int n = 0; n < TERMS; n++) {
         const rp_dtype type = (rp_dtype[]){RP_F32, RP_BF16, RP_F16}[n % 3];
-        pose(&p, 9, "bwd:%s:%s:%s:causal+softcap=2+dlse", rp_dtype_name(type),
+        pose(&p, 9, "bwd:%s:%s:%s:causal+softcap=2+dlse+dsoftcap", rp_dtype_name(type),
              terms[n].sizes ? terms[n].sizes : small[n % SMALL], terms[n].text);
         rp_tangents x = tangents_of(&p, 7, type, RP_F64), y = tangents_of(&p, 7, RP_F64, RP_F64);
         rp_grads narrow = gradients_like(&p, type), wide = gradients_like(&p, RP_F64);
@@ -236,9 +236,7 @@ static void types_only_round(void **state)
         hvp(&p, "reference", &x, &narrow);
         for (int m = -2; m < GRADIENTS; m++)
             for (int which = 0; which < 2; which++) {
-                rp_array *from = m < 0   ? (m + 2 ? &wide.dlse : &wide.dout)
-                                 : which ? tangent(&x, m)
-                                         : source_of(&p.t, m);
+                rp_array *from = m < 0 ? (m + 2 ? &wide.dlse : &wide.dout) : which ? tangent(&x, m) : source_of(&p, m);
                 if (m >= 0 ? !tangent(&x, m)->data : which)
                     continue;
                 *(m >= 0 && which ? tangent(&y, m) : from) = converted(&p, from, RP_F64);
@@ -284,7 +282,7 @@ static void masked_pairs_have_no_effect(void **state)
     for (size_t n = 0; n < MASKED; n++)
         EACH_PATH(path)
         {
-            pose_masked(&p, masked[n], "+softcap=3");
+            pose_masked(&p, masked[n], "+softcap=3+dsoftcap");
             rp_tangents x = tangents_of(&p, 8, RP_F64, RP_F64);
             rp_grads want = gradients_like(&p, RP_F64), got = gradients_like(&p, RP_F64);
             hvp(&p, path, &x, &want);

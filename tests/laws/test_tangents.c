@@ -121,14 +121,14 @@ static void near_plain_loops_in_f32(problem *p)
 static void within_the_bounds(void **state)
 {
     static const char *const many[] = {"f32:b1h2q130k1100d40v24:t5+rope:causal",
-                                       "f32:b2h2g1q100k600d16v9:dense+sink:softcap=2+key_mask",
-                                       "f32:b1h3q97k1030d64v64:alibi,slopes=x:window=700,40+softcap_after=3",
+                                       "f32:b2h2g1q100k600d16v9:dense+sink:softcap=2+key_mask+dsoftcap",
+                                       "f32:b1h3q97k1030d64v64:alibi,slopes=x:window=700,40+softcap_after=3+dsoftcap",
                                        "f64:b1h2g1q110k1500d8v70:kerple:mask+dropout=0.2+seed=4",
                                        "f32:b2h1q1k900d33v17o899:t5+alibi+table,left=9,right=9:lengths",
                                        "f32:b1h1q20k530d6v5:real,max_distance=30:positions+scale=2",
                                        "f64:b1h1q520k520d12v12:t5,q_positions=x,k_positions=y+rope:segments",
                                        "bf16:b1h2q100k590d16:deberta,span=40+relval,left=5,right=5:key_mask",
-                                       "f16:b1h2q30k590d18v7:relkey,left=5,right=5+forget+rope:softcap=3",
+                                       "f16:b1h2q30k590d18v7:relkey,left=5,right=5+forget+rope:softcap=3+dsoftcap",
                                        "bf16:b1h1q120k70d64:t5:scale=0.125+causal",
                                        "f32:b1h2q60k590d16v9:xl+band+relval,left=900,right=900+sink:dropout=0.2"};
     problem p;
@@ -205,13 +205,13 @@ static void types_only_round(void **state)
         for (rp_dtype type = RP_F32; type <= RP_BF16; type++) {
             if (type == RP_F64)
                 continue;
-            pose(&p, 9, "bwd:%s:%s:%s:causal+softcap=2", rp_dtype_name(type),
+            pose(&p, 9, "bwd:%s:%s:%s:causal+softcap=2+dsoftcap", rp_dtype_name(type),
                  terms[n].sizes ? terms[n].sizes : small[n % SMALL], terms[n].text);
             rp_tangents x = tangents_of(&p, 7, type, type), y = tangents_of(&p, 7, RP_F64, RP_F64);
             p.t.out.data = p.t.lse.data = NULL;
             jvp(&p, "reference", &x);
             for (int m = 0; m < GRADIENTS; m++) {
-                rp_array *a = source_of(&p.t, m);
+                rp_array *a = source_of(&p, m);
                 if (!tangent(&x, m)->data)
                     continue;
                 for (int which = 0; which < 2; which++) {

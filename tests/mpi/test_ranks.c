@@ -247,6 +247,11 @@ static int compare_gradients(problem *p, uint64_t seed)
     if (status == RP_OK &&
         (rp_mpi_backward(shared, &t, &g) != RP_E_UNSUPPORTED || !strstr(rp_mpi_last_error(), "dweights")))
         fail(p, "dweights:", rp_mpi_last_error()), failed = 1;
+    g.dweights.data = NULL;
+    g.dsoftcap = t.q;
+    if (status == RP_OK &&
+        (rp_mpi_backward(shared, &t, &g) != RP_E_UNSUPPORTED || !strstr(rp_mpi_last_error(), "dsoftcap")))
+        fail(p, "dsoftcap:", rp_mpi_last_error()), failed = 1;
     rp_mpi_plan_destroy(shared);
     rp_pool_destroy(p->t.pool);
     p->t.pool = NULL;
@@ -403,8 +408,8 @@ static bool is_long(const problem *p)
 /* Return true if rp_mpi_backward supports the problem. */
 static bool has_gradients(const problem *p)
 {
-    return is_long(p) && p->desc.len_k > 0 && p->desc.n_terms <= 4 && p->pass & PROBLEM_BACKWARD && !p->dweights &&
-           !p->dsummary;
+    return is_long(p) && p->desc.len_k > 0 && p->desc.n_terms <= 4 && p->pass & PROBLEM_BACKWARD && !p->dsoftcap &&
+           !p->dweights && !p->dsummary;
 }
 
 /* Compare random problems of limited `work` until `count` are compared. */
