@@ -714,8 +714,8 @@ RP_API size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool);
  *          With dweights, dprofile, dkey_mass or dentropy, the call computes all scores twice, first for sum_j w dp,
  *          and skips no tiles.
  * Threads  the bits do not depend on the pool.
- * Returns  as rp_attend; also RP_E_ARG for the gradient of an array that is absent or not learned, or of a softcap of
- *          0.
+ * Returns  as rp_attend; also RP_E_ARG for the gradient of an array that is absent, not learned or of no term, or of a
+ *          softcap of 0.
  * Accuracy docs/maintainers/numerics.md.
  * Source   Dao 2022, algorithm 4. */
 RP_API rp_status rp_backward(const rp_plan *plan, const rp_tensors *t, const rp_grads *g, void *work);

@@ -663,11 +663,17 @@ static rp_status check_gradient(rpi_view *v, const rp_array *a, const rp_array *
     return s == RP_OK ? rpi_check_output(a, what) : s;
 }
 
-/* Write the name of array x of term m, "of term[0].table (of t5)", to `name`. Check that the array is learned, and that
- * its scheme defines what its gradient or tangent needs. */
+/* Write the name of array x of term m, "of term[0].table (of t5)", to `name`. Check that the array exists and is
+ * learned, and that its scheme defines what its gradient or tangent needs. */
 static rp_status check_learned(const rpi_args *args, int32_t m, int32_t x, const char *kind, char name[64])
 {
+    if (m >= args->desc.n_terms)
+        return rpi_fail(RP_E_ARG, "the %s term[%d][%d] was given, but n_terms is %d; omit it", kind, (int)m, (int)x,
+                        (int)args->desc.n_terms);
     const rp_term_kind term = args->desc.terms[m].kind;
+    if (!rp_term_array(term, x))
+        return rpi_fail(RP_E_ARG, "the %s term[%d][%d] was given, but %s has no array %d; omit it", kind, (int)m,
+                        (int)x, rp_term_name(term), (int)x);
     snprintf(name, 64, "of term[%d].%s (of %s)", (int)m, rp_term_array(term, x), rp_term_name(term));
     if (!rp_term_array_learned(term, x))
         return rpi_fail(RP_E_ARG, "the %s %s was given, but the array is not learned and has no %s; omit it", kind,
@@ -781,7 +787,7 @@ static rp_status check_term_gradient(rpi_grads *grads, const rpi_args *args, con
     const rp_desc *d = &args->desc;
     const rp_array *a = &g->term[m][x];
     char name[64];
-    if (!a->data || !rp_term_array(d->terms[m].kind, x))
+    if (!a->data)
         return RP_OK;
     rp_status s = check_learned(args, m, x, "gradient", name);
     if (s != RP_OK)
@@ -815,12 +821,12 @@ static rp_status refuse_forward_only(const rp_tensors *t, const char *call, cons
     return RP_OK;
 }
 
-/* Check dout and dlse. */
-static rp_status check_output_gradients(rpi_grads *grads, const rpi_args *args, const rp_grads *g)
+/* Check dout, which only a backward call needs, and dlse. */
+static rp_status check_output_gradients(rpi_grads *grads, const rpi_args *args, const rp_grads *g, bool second)
 {
     const rp_desc *d = &args->desc;
     const int64_t rows = args->row_to - args->row_from, n[4] = {d->batch, d->heads, rows, d->dim_v};
-    rp_status s = require(&g->dout, d->batch * rows, "dout");
+    rp_status s = second ? RP_OK : require(&g->dout, d->batch * rows, "dout");
     if (s == RP_OK && g->dout.data)
         s = check_array(&grads->dout, &g->dout, 4, n, RP_BOOL, "dout");
     if (s == RP_OK && g->dout.data)
@@ -876,7 +882,8 @@ static rp_status check_softcap(rpi_view *v, const rp_array *a, const rp_desc *d,
     return s;
 }
 
-static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const rp_tensors *t, const rp_grads *g)
+static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const rp_tensors *t, const rp_grads *g,
+                                 bool second)
 {
     const rp_desc *d = &args->desc;
     memset(grads, 0, sizeof *grads);
@@ -885,7 +892,7 @@ static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const r
         return rpi_fail(RP_E_ARG, "grads %s; start from rp_grads_init", g ? "has another size" : "is NULL");
     rp_status s;
     if ((s = refuse_forward_only(t, "a backward call", "gradients")) != RP_OK || (s = check_row_step(args)) != RP_OK ||
-        (s = check_output_gradients(grads, args, g)) != RP_OK ||
+        (s = check_output_gradients(grads, args, g, second)) != RP_OK ||
         (s = check_weight_gradients(grads, args, g)) != RP_OK ||
         (s = require(&t->v, d->batch * (args->key_to - args->key_from), "v")) != RP_OK ||
         (s = check_gradient(&grads->dq, &g->dq, &t->q, true, "dq")) != RP_OK ||
@@ -900,7 +907,7 @@ static rp_status check_gradients(rpi_grads *grads, const rpi_args *args, const r
     rpi_view *const views[] = {&grads->dout,   &grads->dlse,     &grads->dq,      &grads->dq_in,
                                &grads->dq_out, &grads->dweights, &grads->dentropy};
     shift_rows(args, views, sizeof views / sizeof *views);
-    for (int32_t m = 0; m < d->n_terms; m++)
+    for (int32_t m = 0; m < RP_MAX_TERMS; m++)
         for (int32_t x = 0; s == RP_OK && x < RP_MAX_ARRAYS; x++)
             s = check_term_gradient(grads, args, t, g, m, x);
     for (int n = 0; s == RP_OK && n < RPI_SOFTCAPS; n++) {
@@ -917,7 +924,7 @@ rp_status rpi_backward_check(rpi_args *args, rpi_grads *grads, const rp_plan *pl
 {
     rp_status status = rpi_args_check(args, plan, t);
     if (status == RP_OK)
-        status = check_gradients(grads, args, t, g);
+        status = check_gradients(grads, args, t, g, false);
     return status == RP_OK ? rpi_derivatives_overlap(plan, t, g, NULL) : status;
 }
 
@@ -939,7 +946,7 @@ static rp_status check_term_tangent(rpi_tangents *tangents, const rpi_args *args
     rpi_view v; /* has the axes of the caller's array, unlike the views in args */
     rpi_shape shape;
     char name[64], what[96];
-    if (!a->data || !rp_term_array(args->desc.terms[m].kind, x))
+    if (!a->data)
         return RP_OK;
     const rp_array *of = &t->term[m][x];
     rp_array like;
@@ -973,7 +980,6 @@ static rp_status check_output_tangents(rpi_tangents *tangents, const rpi_args *a
 static rp_status check_tangents(rpi_tangents *tangents, const rpi_args *args, const rp_tensors *t,
                                 const rp_tangents *given)
 {
-    const rp_desc *d = &args->desc;
     rp_status s;
     memset(tangents, 0, sizeof *tangents);
     if (!given || (given->size != sizeof *given && given->size != offsetof(rp_tangents, softcap)))
@@ -983,11 +989,11 @@ static rp_status check_tangents(rpi_tangents *tangents, const rpi_args *args, co
         (s = check_tangent(&tangents->v, &given->v, &t->v, false, "of v")) != RP_OK ||
         (s = check_output_tangents(tangents, args, t, given)) != RP_OK)
         return s;
-    for (int32_t m = 0; m < d->n_terms; m++)
+    for (int32_t m = 0; m < RP_MAX_TERMS; m++)
         for (int32_t x = 0; s == RP_OK && x < RP_MAX_ARRAYS; x++)
             s = check_term_tangent(tangents, args, t, given, m, x);
     for (int n = 0; s == RP_OK && n < RPI_SOFTCAPS; n++)
-        s = check_softcap(&tangents->softcap[n], rpi_softcap_tangent(given, n), d, n, "tangent");
+        s = check_softcap(&tangents->softcap[n], rpi_softcap_tangent(given, n), &args->desc, n, "tangent");
     return s;
 }
 
@@ -1030,8 +1036,31 @@ rp_status rpi_hvp_check(rpi_derivative_args *own, const rp_plan *plan, const rp_
     rp_status s;
     if ((s = rpi_args_check_whole(args, plan, t)) != RP_OK ||
         (s = refuse_forward_only(t, "rp_hvp", "derivatives")) != RP_OK ||
-        (s = check_gradients(&own->grads, args, t, g)) != RP_OK || (s = refuse_first_order_only(g)) != RP_OK ||
+        (s = check_gradients(&own->grads, args, t, g, true)) != RP_OK || (s = refuse_first_order_only(g)) != RP_OK ||
         (s = check_tangents(&own->tangents, args, t, given)) != RP_OK)
         return s;
     return rpi_derivatives_overlap(plan, t, g, given);
+}
+
+rp_status rpi_hvp_prepare(rpi_derivative_args *own)
+{
+    const rp_desc *d = &own->args.desc;
+    own->no_dout = (rpi_arena){0};
+    if (!own->grads.dout.data) {
+        const int64_t at = rpi_arena_add(&own->no_dout, 1, d->dim_v, 1, sizeof(float));
+        const rp_status status = rpi_arena_alloc(&own->no_dout, true, "a row of dout");
+        if (status != RP_OK)
+            return status;
+        own->grads.dout = (rpi_view){.data = own->no_dout.base + at, .dtype = RP_F32, .stride = {0, 0, 0, 1}};
+    }
+    const rp_status status = rpi_args_prepare(&own->args);
+    if (status != RP_OK)
+        rpi_arena_free(&own->no_dout);
+    return status;
+}
+
+void rpi_hvp_free(rpi_derivative_args *own)
+{
+    rpi_args_free(&own->args);
+    rpi_arena_free(&own->no_dout);
 }

@@ -15,7 +15,8 @@ typedef struct rpi_backward_args {
 typedef struct rpi_derivative_args {
     rpi_args args;
     rpi_tangents tangents;
-    rpi_grads grads; /* for rp_hvp */
+    rpi_grads grads;   /* for rp_hvp */
+    rpi_arena no_dout; /* zeros in place of an absent dout */
 } rpi_derivative_args;
 
 /* The arguments of rp_attend, and of its reference path if this computes some of the outputs. */
@@ -36,6 +37,9 @@ rp_status rpi_backward_check(rpi_args *args, rpi_grads *grads, const rp_plan *pl
 rp_status rpi_jvp_check(rpi_derivative_args *own, const rp_plan *plan, const rp_tensors *t, const rp_tangents *given);
 rp_status rpi_hvp_check(rpi_derivative_args *own, const rp_plan *plan, const rp_tensors *t, const rp_tangents *given,
                         const rp_grads *g);
+/* Prepare checked arguments of rp_hvp, with zeros for a dout that is absent. */
+rp_status rpi_hvp_prepare(rpi_derivative_args *own);
+void rpi_hvp_free(rpi_derivative_args *own);
 /* Return g->dweights (0), dprofile (1), dkey_mass (2) or dentropy (3), and its name; or an absent array, if the struct
  * of an earlier version lacks it. */
 enum { RPI_WEIGHT_GRADIENTS = 4 };

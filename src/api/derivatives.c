@@ -120,14 +120,17 @@ static rp_status derivatives(rpi_derivative_args *own, const rp_plan *plan, cons
     rpi_args *args = &own->args;
     rp_status status = second ? rpi_hvp_check(own, plan, t, tangents, g) : rpi_jvp_check(own, plan, t, tangents);
     if (status == RP_OK)
-        status = rpi_args_prepare(args);
+        status = second ? rpi_hvp_prepare(own) : rpi_args_prepare(args);
     if (status != RP_OK)
         return status;
     rpi_progress progress = {.report = t->progress, .context = t->progress_context, .caller = rpi_this_thread()};
     rp_pool *pool = rpi_pool_for(t->pool, &args->desc);
     status = second ? hvp(plan, args, &own->tangents, &own->grads, pool, &progress)
                     : jvp(plan, args, &own->tangents, pool, &progress);
-    rpi_args_free(args);
+    if (second)
+        rpi_hvp_free(own);
+    else
+        rpi_args_free(args);
     return status;
 }
 

@@ -280,11 +280,11 @@ static rp_status hvp_bound(rpi_derivative_args *own, const rp_plan *plan, const 
     if (status == RP_OK)
         status = check_bound_types(&own->args, &own->grads);
     if (status == RP_OK)
-        status = rpi_args_prepare(&own->args);
+        status = rpi_hvp_prepare(own);
     if (status != RP_OK)
         return status;
     status = rpi_ref_hvp_bound(plan, &own->args, &own->tangents, &own->grads);
-    rpi_args_free(&own->args);
+    rpi_hvp_free(own);
     return status;
 }
 

@@ -23,6 +23,11 @@ static void absent_arrays_are_named(void **state)
     /* gradients of arrays that do not exist */
     SLIP(g->term[0][1] = rp_array_of(room, RP_F32, 1, positions), RP_E_ARG, "term[0].q_positions", NULL);
     SLIP(g->term[3][0] = rp_array_of(room, RP_F32, 1, slopes), RP_E_ARG, "term[3].slopes", NULL);
+    SLIP(g->term[2][7] = rp_array_of(room, RP_F32, 1, slopes), RP_E_ARG, "the gradient term[2][7]",
+         "relkey has no array 7");
+    SLIP(g->term[4][0] = rp_array_of(room, RP_F32, 1, slopes), RP_E_ARG, "the gradient term[4][0]", "n_terms is 4");
+    SLIP(g->term[RP_MAX_TERMS - 1][RP_MAX_ARRAYS - 1] = rp_array_of(room, RP_F32, 1, slopes), RP_E_ARG,
+         "the gradient term[", "n_terms is 4");
 }
 
 static const struct {

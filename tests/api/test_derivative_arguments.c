@@ -57,6 +57,11 @@ static void absent_arrays_are_named(void **state)
              "not learned");
     JVP_SLIP(x->term[3][0] = rp_array_of(room, RP_F32, 1, slopes), RP_E_ARG, "the tangent of term[3].slopes",
              "without its array");
+    JVP_SLIP(x->term[2][7] = rp_array_of(room, RP_F32, 1, slopes), RP_E_ARG, "the tangent term[2][7]",
+             "relkey has no array 7");
+    JVP_SLIP(x->term[4][0] = rp_array_of(room, RP_F32, 1, slopes), RP_E_ARG, "the tangent term[4][0]", "n_terms is 4");
+    HVP_SLIP(x->term[4][0] = rp_array_of(room, RP_F32, 1, slopes), RP_E_ARG, "the tangent term[4][0]", "n_terms is 4");
+    HVP_SLIP(g->term[4][0] = rp_array_of(room, RP_F32, 1, slopes), RP_E_ARG, "the gradient term[4][0]", "n_terms is 4");
     JVP_SLIP((t->k.data = t->v.data = x->k.data = x->v.data = NULL, t->pages.k = t->pages.v = pages, t->pages.page = 7,
               t->pages.per_batch = 1, t->pages.len_k = 7, t->pages.k_key = t->pages.v_key = 8),
              RP_E_UNSUPPORTED, "pages were given", "rp_jvp");
@@ -182,8 +187,7 @@ static void outputs_overlap_nothing(void **state)
         JVP_SLIP(ARRAY->data = t->out.data, RP_E_OVERLAP, name, "overlaps");
         JVP_SLIP(ARRAY->data = x->q.data, RP_E_OVERLAP, name, "overlaps the tangent of q");
         JVP_SLIP(ARRAY->data = x->term[0][0].data, RP_E_OVERLAP, name, "overlaps");
-        JVP_SLIP(ARRAY->data = n ? x->out.data : x->lse.data, RP_E_OVERLAP, "the tangent of out overlaps",
-                 "the tangent of lse");
+        JVP_SLIP(x->out.data = x->lse.data = room, RP_E_OVERLAP, "the tangent of out overlaps", "the tangent of lse");
     }
 }
 
@@ -196,7 +200,6 @@ static void second_derivatives_need_their_arrays(void **state)
     HVP_SLIP(x->size--, RP_E_ARG, "tangents", NULL);
     HVP_SLIP(g->size--, RP_E_ARG, "grads", NULL);
     HVP_SLIP(t->size--, RP_E_ARG, "tensors", NULL);
-    HVP_SLIP(g->dout.data = NULL, RP_E_ARG, "dout is missing", NULL);
     HVP_SLIP(t->v.data = x->v.data = g->dv.data = NULL, RP_E_ARG, "v is missing", NULL);
     HVP_SLIP(g->dout.shape[2]--, RP_E_SHAPE, "dout", NULL);
     HVP_SLIP(g->dq.shape[2]--, RP_E_SHAPE, "dq", NULL);
@@ -277,6 +280,41 @@ static void shorter_structs_have_no_softcaps(void **state)
         fence_free(&f);
         fence_free(&of_x);
         problem_free(&p);
+    }
+}
+
+/* An absent dout is 0: the results and their bounds have the bits of a call with zeros. */
+static void without_dout_it_is_0(void **state)
+{
+    (void)state;
+    EACH_PATH(path)
+    {
+        for (int by_lse = 0; by_lse < 2; by_lse++) {
+            slip with, without;
+            slip *const both[] = {&with, &without};
+            for (int n = 0; n < 2; n++) {
+                slip *s = both[n];
+                rp_plan *plan;
+                slip_begin(s, slip_text);
+                s->x = tangents_of(&s->p, 3, RP_F32, RP_F32);
+                slip_output(s, &s->x.out);
+                slip_output(s, &s->x.lse);
+                s->p.desc.isa = path;
+                if (n)
+                    s->g.dout.data = NULL;
+                else
+                    memset(s->g.dout.data, 0, (size_t)problem_size(&s->g.dout) * sizeof(float));
+                if (!by_lse)
+                    s->g.dlse.data = NULL;
+                good(rp_plan_create(&plan, &s->p.desc));
+                good(rp_hvp(plan, &s->p.t, &s->x, &s->g));
+                rp_plan_destroy(plan);
+            }
+            for (int m = 0; m < with.n; m++)
+                assert_memory_equal(with.memory[m], without.memory[m], with.bytes[m]);
+            problem_free(&with.p);
+            problem_free(&without.p);
+        }
     }
 }
 
@@ -380,6 +418,7 @@ int main(void)
         cmocka_unit_test(shorter_structs_have_no_softcaps),
         cmocka_unit_test(null_pointers_are_refused),
         cmocka_unit_test(second_derivatives_need_their_arrays),
+        cmocka_unit_test(without_dout_it_is_0),
         cmocka_unit_test(a_call_without_memory_writes_nothing),
         cmocka_unit_test(a_call_can_be_cancelled),
     };
