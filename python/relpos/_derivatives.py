@@ -444,3 +444,24 @@ _differentiable(Attention, _attention_vjp, _attention_jvp)
 _differentiable(Backward, _backward_vjp, _backward_jvp)
 _differentiable(Jvp, _jvp_vjp, _jvp_jvp)
 _differentiable(Hvp, _hvp_vjp, _hvp_jvp)
+
+
+# ---- numbers that have no derivatives
+
+# The dispatcher calls the kernel for autograd once for each level of torch.func, from the innermost one to the
+# outermost one, with the tensor of this level.
+LIBRARY.define("wants_gradient(Tensor x) -> bool")
+torch.library.impl(LIBRARY, "wants_gradient", "CompositeExplicitAutograd")(lambda _: False)
+torch.library.register_vmap("relpos::wants_gradient", lambda *values: (_wants_below(values[-1]), None), lib=LIBRARY)
+
+
+def _wants_below(x):
+    return torch.ops.relpos.wants_gradient(x)
+
+
+@torch.library.impl(LIBRARY, "wants_gradient", "Autograd")
+def _(x):
+    if torch.is_grad_enabled() and x.requires_grad or _torch.is_dual(x):
+        return True
+    with torch._C._AutoDispatchBelowAutograd():
+        return _wants_below(x)

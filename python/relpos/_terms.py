@@ -213,16 +213,22 @@ def _text(value):
 
 
 def wants_gradient(value):
-    """Return true if a number is a tensor with a tangent, or one that requires a gradient while gradients are enabled.
-    The caller then raises, because relpos computes no derivatives with respect to numbers."""
+    """Return true if a number is a tensor with a tangent, or one that requires a gradient while gradients are enabled,
+    at any level of nested transforms. The caller then raises, because relpos computes no derivatives with respect to
+    numbers."""
     if isinstance(value, (tuple, list)):
         return any(map(wants_gradient, value))
     if isinstance(value, (str, int, float)) or not hasattr(value, "requires_grad"):
         return False
     import torch
-    from torch.autograd import forward_ad
-    return torch.is_grad_enabled() and value.requires_grad or (
-        forward_ad._current_level >= 0 and forward_ad.unpack_dual(value).tangent is not None)
+    from torch.autograd import forward_ad  # no function here: torch.compile may trace what _core calls
+    if torch.is_grad_enabled() and value.requires_grad or (
+            forward_ad._current_level >= 0 and forward_ad.unpack_dual(value).tangent is not None):
+        return True
+    if torch.compiler.is_compiling() or not torch._C._are_functorch_transforms_active():
+        return False
+    from . import _operator  # noqa: F401 registers the operator
+    return torch.ops.relpos.wants_gradient(value)
 
 
 def _parameter(cls, key, value):

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import relpos
 
-from .. import _operator, _torch
+from .. import _operator, _terms, _torch
 from .._hooks import Refusing, hook, replaced
 from ..numpy import first_rows, vector_terms
 from ._functional import _added, _attend, _causal, _dropout, _is_bool, _join, _masked, _split, _unchanged
@@ -166,7 +166,7 @@ class _WithPositions(Refusing, nn.Module):
                     "one sequence"
                 )
         for name, x in (("q_positions", q_positions), ("k_positions", k_positions)):
-            if x is not None and x.requires_grad and torch.is_grad_enabled():
+            if _terms.wants_gradient(x):
                 raise TypeError(f"{name} {_torch.NOT_LEARNED}")
         alone = query.dim() == 2
         if alone:
