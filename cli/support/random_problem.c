@@ -123,6 +123,9 @@ static void draw_term(problem_dice *d, const tokens *g, unsigned *roles, char *t
             if (strcmp(a->name, "batch_slopes") == 0 &&
                 strstr(strrchr(text, '+') ? strrchr(text, '+') : text, ",slopes"))
                 continue; /* only one of them may be given */
+            const char *scaling = strstr(strrchr(text, '+') ? strrchr(text, '+') : text, ",scaling=");
+            if (strcmp(a->name, "frequencies") == 0 && scaling && strncmp(scaling, ",scaling=none", 13) != 0)
+                continue; /* they replace those that a scaling changes */
             both |= alike;
             add(text, ",%s=x", a->name);
         }

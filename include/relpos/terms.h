@@ -90,7 +90,8 @@ typedef enum rp_scaling {
  *            learned bias
  *   ROPE     rotates the first dim channels of q and k by position
  *            arrays  (positions [B?, L]), (q_positions [B?, Lq]), (k_positions [B?, Lk]), short_factor scaling=longrope
- *                    ? [dim/2] : none, long_factor scaling=longrope ? [dim/2] : none
+ *                    ? [dim/2] : none, long_factor scaling=longrope ? [dim/2] : none, (frequencies [dim/2])
+ *            learned frequencies
  *            reads   dim (2 … 2^53; 0 = Dk), base = 10000 (> 0), layout = half, scaling = none, factor = 1 (1 … 1e+10),
  *                    original_max_position_embeddings (0 … 2^53; 0 = max_position_embeddings), max_position_embeddings
  *                    (0 … 2^53; 0 = none), beta_fast = 32, beta_slow = 1, attention_factor (0 … 1e+10; 0 = set by

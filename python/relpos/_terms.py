@@ -87,7 +87,7 @@ class Term(_core.Term):
 
     def __repr__(self):
         arrays = self.arrays
-        learned = [a["name"] for a in _info(self)["arrays"] if a["use"] == "learned"]
+        learned = _by_position(_info(self))
         parts = [_show(arrays.pop(name)) if name in arrays else "None" for name in learned]
         while parts and parts[-1] == "None":
             parts.pop()
@@ -259,6 +259,8 @@ def _new(cls, arrays, params):
         return _with_strengths(params["lambda"], arrays)
     if kind == "alibi" and getattr(arrays[0], "ndim", 0) == 2 and arrays[5] is None:  # batch_slopes
         arrays = (None, *arrays[1:5], arrays[0], *arrays[6:])
+    if kind == "rope":
+        arrays, params = _rope(arrays, params)
     given = [(key, _parameter(cls, key, value)) for key, value in params.items()]
     text = kind + "".join(f",{key}={value}" for key, value in given if value is not None)
     return _create(cls, text, arrays)
@@ -272,6 +274,33 @@ def has_floats(value):
         return (value.is_floating_point() and value.dtype.itemsize > 1 and not value.is_meta and not value.is_nested
                 and not value.is_sparse)
     return getattr(value, "ndim", 0) > 0 and getattr(value.dtype, "kind", "") == "f"
+
+
+def _numbers(values):
+    import numpy as np
+    return np.array(values, np.float64)
+
+
+def _rope(arrays, params):
+    """Return the arrays and parameters of a RoPE: lists as arrays, and if base is a tensor that requires a gradient,
+    the frequencies that it gives, so that torch computes the gradient of base from theirs."""
+    arrays = [_numbers(x) if isinstance(x, (list, tuple)) else x for x in arrays]
+    base, dim, scaling = params["base"], params["dim"], params["scaling"]
+    if arrays[5] is not None and (params["scaling"] != "none" or
+                                  not isinstance(base, (int, float)) or base != _DEFAULTS[TERMS["rope"]]["base"]):
+        name = "base" if params["scaling"] == "none" else f"scaling={scaling}"
+        raise TypeError(f"RoPE: frequencies was given with {name}, which it replaces; omit one of them")
+    if not wants_gradient(base) or arrays[5] is not None:
+        return tuple(arrays), params
+    if not dim or scaling not in ("none", "linear"):
+        fix = ("pass dim, the number of rotated channels" if not dim else
+               f"pass frequencies that follow from it, because scaling is {scaling}")
+        raise TypeError("RoPE: base requires a gradient, which relpos.attention does not compute; use .detach(), or "
+                        f"for the gradient {fix}")
+    import torch
+    exponent = torch.arange(0, dim, 2, dtype=torch.float64, device=base.device) / -dim
+    arrays[5] = base.double() ** exponent / params["factor"]
+    return tuple(arrays), params | {"base": 10000.0, "scaling": "none", "factor": 1.0}
 
 
 def _with_strengths(value, positions):
@@ -303,11 +332,18 @@ def register(cls, base):
         facts[cls] = facts[base]
 
 
+def _by_position(info):
+    """Return the names of the positional arrays of a kind of term: the learned ones, if the first array is one."""
+    learned = [a["use"] == "learned" for a in info["arrays"]]
+    return [a["name"] for a, one in zip(info["arrays"], learned) if one and learned[0]]
+
+
 def _signature(info):
     """Return the positional and the keyword-only arguments of a kind of term, with their defaults. Learned arrays are
-    positional; parameters and other arrays are keyword-only. If a kind has no learned arrays, its first parameter is
-    positional."""
-    arrays = [(a["name"], a["presence"] != "needed", a["use"] == "learned") for a in info["arrays"]]
+    positional; parameters and other arrays are keyword-only. If the first array of a kind is not learned, its first
+    parameter is positional."""
+    names = _by_position(info)
+    arrays = [(a["name"], a["presence"] != "needed", a["name"] in names) for a in info["arrays"]]
     by_position = [n if not optional else f"{n}=None" for n, optional, learned in arrays if learned]
     params = [
         _KEYWORDS.get(p["key"], p["key"]) + ("" if p["required"] else f"={_value(p['default'])!r}")
@@ -333,6 +369,9 @@ def _refuse(title, name, names, first):
 _NOTES = {
     "alibi": [
         "Slopes (B, H), those of each batch entry, are batch_slopes, even if they are passed as slopes.", ""
+    ],
+    "rope": [
+        "If base is a tensor that requires a gradient, frequencies follow from it: pass dim too.", ""
     ],
     "log": [
         "lambda_ may also be a tensor or an array (H). The term is then a Kerple with p = lambda_ and a = 1, which has",

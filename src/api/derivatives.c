@@ -14,6 +14,14 @@ static const rpi_ops *ops_of(const rp_plan *plan)
     return rpi_ops_named(plan->ops->singles, plan->desc.dtype == RP_F64);
 }
 
+/* Return true if only plain loops compute the derivatives: those of RoPE's frequencies, if terms multiply queries or
+ * keys that RoPE does not rotate. */
+static bool needs_plain(const rpi_args *args, const rpi_tangents *tangents, const rpi_grads *grads)
+{
+    const rp_plan *plan = args->plan;
+    return !plan->ops || ((plan->vec >= 0 || plan->n_vec > 0) && rpi_turns(args, tangents, grads));
+}
+
 /* Return true if the fast path left some row of [B * H][Lq] to plain loops. */
 static bool leaves_rows(const rp_desc *d, const uint8_t *plain)
 {
@@ -47,7 +55,8 @@ static rp_status jvp(const rp_plan *plan, const rpi_args *args, const rpi_tangen
     rpi_ref_tangents *ref;
     rp_status status = rpi_ref_jvp_begin(&ref, plan, args, tangents, pool);
     if (status == RP_OK)
-        status = plan->ops ? fast_jvp(args, tangents, ref, pool, progress) : rpi_ref_jvp_run(ref, NULL, pool, progress);
+        status = needs_plain(args, tangents, NULL) ? rpi_ref_jvp_run(ref, NULL, pool, progress)
+                                                   : fast_jvp(args, tangents, ref, pool, progress);
     rpi_ref_jvp_end(ref);
     return status;
 }
@@ -100,7 +109,7 @@ static rp_status hvp(const rp_plan *plan, const rpi_args *args, rpi_tangents *ta
     const rp_desc *d = &args->desc;
     const int64_t heads = d->batch * d->heads;
     rpi_arena memory = {0};
-    if (!plan->ops)
+    if (needs_plain(args, tangents, grads))
         return rpi_ref_hvp(plan, args, tangents, grads, progress);
     const int64_t out = rpi_arena_add(&memory, heads, d->len_q, d->dim_v, sizeof(double)),
                   lse = rpi_arena_add(&memory, heads, d->len_q, 1, sizeof(double)),

@@ -82,6 +82,10 @@ typedef struct rpi_backward {
     double *softcap; /* [B * H][key_blocks][RPI_SOFTCAPS] gradients of the softcaps; NULL: not wanted */
     /* [B * H][Lk] for schemes with `reduce`: for each t, the sum of ds over the pairs with j < t <= p_i */
     double *between;
+    /* Gradients of RoPE's frequencies: sums for some rows of a query head, [B * H][rope_rows][dim/2], and for
+     * each block of keys of a kv head, [B * Hk][key_blocks][dim/2]; NULL if they are not requested. */
+    double *rope_q, *rope_k;
+    int64_t rope_rows;
     /* Tickets: the number of key blocks, heads or tasks that have added their sums. */
     atomic_llong *ticket_rows, *ticket_run_dq[RPI_MAX_SOURCES]; /* [head of the group][blocks] */
     atomic_llong *ticket_head;                                  /* [1 or B][H] */

@@ -12,7 +12,7 @@
 #define FEW_BYTES        ((int64_t)2 << 20)
 #define TASKS_PER_THREAD 8
 /* Query rows of one task of stats_task and rows_task. */
-#define ROWS_PER_TASK 64
+#define ROWS_PER_TASK 64 /* also those of a sum of rope_q */
 
 /* One backward call. When computing the work size of a plan, it is the largest call that the plan allows. */
 typedef struct gradients {
@@ -84,6 +84,12 @@ static void place_sums(gradients *g)
     bw->any_head |= bw->strips != NULL;
     if (e->softcap)
         bw->softcap = rpi_arena_take3(a, heads, bw->key_blocks, RPI_SOFTCAPS, size);
+    if (plan->rotate >= 0 && e->term[plan->rotate].wanted) {
+        const int64_t pairs = plan->terms[plan->rotate].dim / 2;
+        bw->rope_rows = (bw->rows + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
+        bw->rope_q = rpi_arena_take3(a, heads * bw->rope_rows, pairs, 1, size);
+        bw->rope_k = rpi_arena_take3(a, d->batch * d->kv_heads * bw->key_blocks, pairs, 1, size);
+    }
 }
 
 /* Allocate the sums of one group: dq, and the gradients of the queries that RUN sources multiply. */
@@ -305,6 +311,21 @@ static double real_at(const rpi_call *c, const void *data, int64_t at)
     return c->plan->ops->real == 8 ? ((const double *)data)[at] : (double)((const float *)data)[at];
 }
 
+/* Add the gradient of the angles of query i to the sums for RoPE's frequencies. dq is that of the unrotated query. */
+static void add_angles(const rpi_call *c, int64_t b, int64_t h, int64_t i, const double *dq)
+{
+    const rp_term *rotate = &c->plan->terms[c->plan->rotate];
+    const double at = rpi_rope_position(c->args, false, b, i);
+    const int64_t task = (i - c->args->row_from) / ROWS_PER_TASK;
+    double *to =
+        c->backward->rope_q + ((b * c->args->desc.heads + h) * c->backward->rope_rows + task) * (rotate->dim / 2);
+    for (int64_t p = 0; p < rotate->dim / 2; p++) {
+        int64_t u, v;
+        rpi_rotate_channels(rotate, p, &u, &v);
+        to[p] += at * rpi_rotation_grad(rpi_at(&c->args->q, b, h, i, u), rpi_at(&c->args->q, b, h, i, v), dq[u], dq[v]);
+    }
+}
+
 /* Finish dq of rows [row0, row1) of one head: scale it, rotate it back, and add the gradients of the queries from RUN
  * sources. */
 static void rows_of_head(const rpi_call *c, int64_t head, int64_t row0, int64_t row1, double *row)
@@ -331,6 +352,8 @@ static void rows_of_head(const rpi_call *c, int64_t head, int64_t row0, int64_t 
             const int64_t at = b * c->rope.q_step + i * rotate->dim + 2 * p;
             rpi_rotate(&row[u], &row[v], real_at(c, c->rope.q, at), -real_at(c, c->rope.q, at + 1));
         }
+        if (bw->rope_q)
+            add_angles(c, b, h, i, row);
         for (int n = 0; n < c->n_sources; n++) {
             const rpi_source *s = &c->source[n];
             if (!bw->run_dq[n])
@@ -577,7 +600,7 @@ static void backward(gradients *g, rp_pool *pool)
         else if (serial)
             for (int64_t n = 0; n < c->groups * per_kv * tasks; n++)
                 rows_task(c, n, 0);
-        else if (c->grads->dq.data)
+        else if (c->grads->dq.data || bw->rope_q)
             rpi_pool_run(pool, c->groups * per_kv * tasks, rows_task, c);
     }
     rpi_reduce(c); /* compute the gradients of the terms' arrays from the sums (reduce.c) */
@@ -710,14 +733,24 @@ rp_status rpi_fast_hvp(const rpi_args *args, const rpi_ops *ops, const rpi_tange
     if (!own)
         return RP_E_NOMEM;
     rpi_use_ops(&own->plan, &own->args, args, ops);
-    own->g.tangents = tangents;
+    rpi_turns_data *turns = NULL;
     rp_status status = alloc_outputs(&own->args, &memory);
+    if (status == RP_OK && rpi_turns(args, tangents, grads))
+        status = rpi_turns_begin(&turns, &own->args, tangents, grads, pool);
+    own->g.tangents = turns ? &turns->tangents : tangents;
     if (status == RP_OK)
-        status = rpi_fast_jvp(&own->args, ops, tangents, pool, progress, plain);
+        status = rpi_fast_jvp(&own->args, ops, own->g.tangents, pool, progress, plain);
     for (int64_t n = 0; status == RP_OK && n < args->desc.batch * args->desc.heads * args->desc.len_q; n++)
         some |= plain[n] != 0;
     if (status == RP_OK && !some)
-        status = second_pass(&own->g, &own->args, grads, pool, progress);
+        status = second_pass(&own->g, &own->args, turns ? &turns->second : grads, pool, progress);
+    if (status == RP_OK && !some && turns) {
+        own->g.tangents = NULL;
+        status = second_pass(&own->g, &own->args, &turns->first, pool, progress);
+        if (status == RP_OK)
+            status = rpi_turns_finish(turns, pool);
+    }
+    rpi_turns_end(turns);
     rpi_arena_free(&memory);
     free(own);
     return status;

@@ -121,6 +121,23 @@ static void reduce_softcaps(const rpi_call *c, int64_t b)
         to[n % RPI_SOFTCAPS] += bw->softcap[b * blocks * RPI_SOFTCAPS + n];
 }
 
+/* ROTATE: add up the gradients of the frequencies, those of queries before those of keys. */
+static void reduce_rotation(const rpi_call *c)
+{
+    rpi_backward *bw = c->backward;
+    const rp_desc *d = &c->args->desc;
+    const int64_t pairs = c->plan->terms[c->plan->rotate].dim / 2;
+    for (int64_t b = 0; b < d->batch; b++) {
+        rpi_sums_at(&bw->sums, c->args, b);
+        for (int key = 0; key < 2; key++) {
+            const int64_t n = key ? d->kv_heads * bw->key_blocks : d->heads * bw->rope_rows;
+            const double *from = (key ? bw->rope_k : bw->rope_q) + b * n * pairs;
+            for (int64_t x = 0; x < n * pairs; x++)
+                rpi_add(&bw->sums.term[c->plan->rotate], RPI_ROPE_FREQUENCIES, x % pairs, 0, 0, 0, from[x]);
+        }
+    }
+}
+
 /* Reduce the sums of heads of source n, those of each batch entry if it has its own. */
 static void reduce_heads(const rpi_call *c, int32_t n)
 {
@@ -152,6 +169,8 @@ void rpi_reduce(const rpi_call *c)
     }
     for (int64_t b = 0; b < d->batch && c->backward->softcap; b++)
         reduce_softcaps(c, b);
+    if (c->backward->rope_q)
+        reduce_rotation(c);
     for (int64_t b = 0; b < d->batch; b++)
         for (int64_t h = 0; h < d->heads; h++) {
             rpi_sums_at(&c->backward->sums, c->args, b);

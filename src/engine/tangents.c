@@ -337,8 +337,9 @@ static void run(tangents *x, rp_pool *pool)
     }
 }
 
-rp_status rpi_fast_jvp(const rpi_args *args, const rpi_ops *ops, const rpi_tangents *given, rp_pool *pool,
-                       rpi_progress *progress, uint8_t *plain)
+/* Run a call without tangents of RoPE's frequencies. */
+static rp_status jvp(const rpi_args *args, const rpi_ops *ops, const rpi_tangents *given, rp_pool *pool,
+                     rpi_progress *progress, uint8_t *plain)
 {
     tangents *x = rpi_arguments_alloc(sizeof *x);
     if (!x)
@@ -355,5 +356,18 @@ rp_status rpi_fast_jvp(const rpi_args *args, const rpi_ops *ops, const rpi_tange
     }
     rpi_arena_free(&x->f.memory);
     free(x);
+    return status;
+}
+
+rp_status rpi_fast_jvp(const rpi_args *args, const rpi_ops *ops, const rpi_tangents *given, rp_pool *pool,
+                       rpi_progress *progress, uint8_t *plain)
+{
+    rpi_turns_data *turns = NULL;
+    if (!rpi_turns(args, given, NULL))
+        return jvp(args, ops, given, pool, progress, plain);
+    rp_status status = rpi_turns_begin(&turns, args, given, NULL, pool);
+    if (status == RP_OK)
+        status = jvp(args, ops, &turns->tangents, pool, progress, plain);
+    rpi_turns_end(turns);
     return status;
 }

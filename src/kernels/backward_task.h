@@ -161,6 +161,23 @@ static void use_columns(backward_scratch *w, int64_t j0, int64_t keys, int64_t g
     }
 }
 
+/* Add the gradient of the angles of key j to the sums for RoPE's frequencies. dk is that of the unrotated key. */
+static void add_angles(const backward_scratch *w, int64_t j0, int64_t j, int64_t g, const real *dk)
+{
+    const rpi_call *c = w->k.c;
+    const rp_term *rotate = &c->plan->terms[c->plan->rotate];
+    const double at = rpi_rope_position(c->args, true, w->k.b, j0 + j);
+    double *to =
+        c->backward->rope_k +
+        ((w->k.b * c->args->desc.kv_heads + g) * c->backward->key_blocks + key_block_of(c, j0)) * (rotate->dim / 2);
+    for (int64_t p = 0; p < rotate->dim / 2; p++) {
+        int64_t u, v;
+        rpi_rotate_channels(rotate, p, &u, &v);
+        to[p] += at * rpi_rotation_grad(rpi_row_value(&c->args->k, w->k.b, g, j0 + j, u),
+                                        rpi_row_value(&c->args->k, w->k.b, g, j0 + j, v), (double)dk[u], (double)dk[v]);
+    }
+}
+
 /* Rotate dk back, and write dk and dv of the task's keys. */
 static void store_keys(const backward_scratch *w, int64_t j0, int64_t keys, int64_t g)
 {
@@ -174,6 +191,8 @@ static void store_keys(const backward_scratch *w, int64_t j0, int64_t keys, int6
         real *from = w->all.dk + j * wide_k, *value = w->all.dv + j * wide_v;
         if (rotate)
             rotate_row(rotate, rope + (j0 + j) * rotate->dim, -1, from, 1);
+        if (c->backward->rope_k)
+            add_angles(w, j0, j, g, from);
         for (int64_t x = 0; x < wide_k;
              x += VL) /* adding 0 turns -0 into 0, as it would be if another tile had added a 0 */
             vf_store(from + x, vf_load(from + x) + (plain ? vf_load(plain + j * wide_k + x) : vf_set1(0)));

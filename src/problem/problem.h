@@ -144,6 +144,15 @@ static inline const double *rpi_rope_frequency(const rpi_args *a, int64_t b, int
     return a->frequency + rpi_rope_set(a, b, n) * (a->plan->terms[a->plan->rotate].dim / 2);
 }
 
+/* Arrays of RoPE (terms/rope.h). */
+enum { RPI_ROPE_FREQUENCIES = 5 };
+
+/* Return the array of RoPE's frequencies, absent if they follow from the base. */
+static inline const rpi_view *rpi_rope_frequencies_given(const rpi_args *a)
+{
+    return &a->term[a->plan->rotate][RPI_ROPE_FREQUENCIES];
+}
+
 /* Return the position by which RoPE rotates query or key n. */
 double rpi_rope_position(const rpi_args *args, bool key, int64_t b, int64_t n);
 /* Return true if the positions by which RoPE rotates the keys (or the queries) are given. */
@@ -154,6 +163,11 @@ static inline bool rpi_rope_positions_given(const rpi_args *a, bool key)
 }
 
 /* ---- rope.c */
+
+/* Return the angle by which RoPE rotates pair c of query or key n. */
+double rpi_rope_angle(const rpi_args *args, bool key, int64_t b, int64_t n, int64_t c);
+/* Add g times the derivatives of this angle to the sums for RoPE's arrays. */
+void rpi_rope_angle_grad(const rpi_args *args, bool key, int64_t b, int64_t n, int64_t c, double g, const rpi_sums *to);
 
 /* Compute the frequencies of a call, after its segments. */
 rp_status rpi_rope_prepare(rpi_args *args, const rpi_view *segments);

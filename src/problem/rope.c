@@ -23,6 +23,16 @@ static int64_t token_at(const tokens *t, int64_t x)
     return t->list ? t->list[x].token : x;
 }
 
+double rpi_rope_angle(const rpi_args *args, bool key, int64_t b, int64_t n, int64_t c)
+{
+    return rpi_rope_position(args, key, b, n) * rpi_rope_frequency(args, b, n)[c];
+}
+
+void rpi_rope_angle_grad(const rpi_args *args, bool key, int64_t b, int64_t n, int64_t c, double g, const rpi_sums *to)
+{
+    rpi_add(to, RPI_ROPE_FREQUENCIES, c, 0, 0, 0, g * rpi_rope_position(args, key, b, n));
+}
+
 enum { KEYS = 64 }; /* keys that are checked together */
 
 /* Return the position of key j that counts for the length. */
@@ -237,6 +247,8 @@ static rp_status compute(rpi_args *args, const double *length, int64_t sets, int
     for (int64_t s = 0; s < sets && status == RP_OK; s++)
         status = rp_rope_frequencies(t, length[s], array[3].data ? factor[0] : NULL, array[4].data ? factor[1] : NULL,
                                      args->frequency + s * (t->dim / 2), &args->rope_factor);
+    for (int64_t c = 0; c < t->dim / 2 && rpi_rope_frequencies_given(args)->data; c++)
+        args->frequency[c] = rpi_at(rpi_rope_frequencies_given(args), c, 0, 0, 0);
     return status;
 }
 

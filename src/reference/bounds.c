@@ -136,6 +136,18 @@ double rpi_sum_roundings(const rp_plan *plan, const rp_desc *d)
     return d->dropout > 0 ? n + 2 : n;
 }
 
+double rpi_angle_error(const rpi_row *r, int64_t j)
+{
+    const rpi_args *args = r->args;
+    double largest[2] = {0, 0};
+    if (r->plan->rotate < 0 || !rpi_rope_frequencies_given(args)->data)
+        return 0;
+    for (int key = 0; key < 2; key++)
+        for (int64_t c = 0; c < r->plan->terms[r->plan->rotate].dim / 2; c++)
+            largest[key] = fmax(largest[key], fabs(rpi_rope_angle(args, key, r->b, key ? j : r->i, c)));
+    return 0x1p-52 * (largest[0] + largest[1] + 2 * 65);
+}
+
 /* Replace the absolute scores in absolute->score by eta_j, or by infinity if a sum may overflow. Return the largest
  * eta_j. */
 static double score_errors(const rpi_row *plain, rpi_row *absolute, double largest, double tiles)
@@ -161,7 +173,7 @@ static double score_errors(const rpi_row *plain, rpi_row *absolute, double large
             far = fmax(far, fabs(absolute->keys[j * d->dim_k + x]));
         const double flushed = 2 * (double)widest * 0x1p-126 * (wide + far + 1);
         const double eta = 1.01 * u * (roundings * a + 2 * (fabs(largest) + fabs(s)) + 4 + 4 * tiles) +
-                           rpi_bf16_error(d) * a + flushed;
+                           (rpi_bf16_error(d) + rpi_angle_error(plain, j)) * a + flushed;
         absolute->score[j] = a <= range && wide <= rpi_max_sum(d) && far <= rpi_max_sum(d) ? eta : INFINITY;
         max = fmax(max, absolute->score[j]);
     }

@@ -115,6 +115,10 @@ static inline double rpi_softcap_sums_error(const rp_desc *d)
     return 0x1p-53 * (16 * rows + heads * (rows + keys / 256 + 1) + keys);
 }
 
+/* Return a bound on the relative error of a score because the angles of given frequencies are off: each is rounded in
+ * double, once in the reference and once in the fast path, which adds the error of up to 64 steps of one position. */
+double rpi_angle_error(const rpi_row *r, int64_t j);
+
 /* Return |v| + |vector| for channel x of value j and its vector, times the factor of dropout. */
 double rpi_value_size(const rpi_row *r, int64_t j, int64_t x);
 /* Compute the sizes of the scores of a row whose scores are known. A pair that is masked by a product of -infinity

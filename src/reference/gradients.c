@@ -107,8 +107,9 @@ static void spread(kv_gradients *s)
                      size_inside = size * fabs(r->slope[j]), scale = fabs(d->scale);
         const double plain = s->bound ? under_softcap(s->ds[j], size_after, r->slope_after[j], s->slope_after_error[j])
                                       : s->ds[j] * r->slope_after[j];
-        const double inside =
-            s->bound ? under_softcap(plain, size, r->slope[j], s->slope_error[j]) : plain * r->slope[j];
+        const double inside = s->bound ? under_softcap(plain, size, r->slope[j], s->slope_error[j]) +
+                                             2 * rpi_angle_error(r, j) * size_inside
+                                       : plain * r->slope[j];
         const double outside = !s->bound || size_after + plain <= s->largest ? plain : INFINITY;
         s->in.softcap[RPI_AFTER] += of_softcap(s, RPI_AFTER, r->biased[j], j, s->ds[j], size_after);
         s->in.softcap[RPI_BEFORE] += of_softcap(s, RPI_BEFORE, r->inside[j], j, plain, size);

@@ -14,6 +14,8 @@ static void lay_out(rpi_input_sums *s, const rp_desc *d)
     s->dk_rotated = rpi_arena_take(a, d->len_k, d->dim_k, size);
     s->dk = rpi_arena_take(a, d->len_k, d->dim_k, size);
     s->dv = rpi_arena_take(a, d->len_k, d->dim_v, size);
+    s->tq_rotated = rpi_arena_take(a, d->dim_k, 1, size);
+    s->tk_rotated = rpi_arena_take(a, d->len_k, d->dim_k, size);
 }
 
 rp_status rpi_input_sums_alloc(rpi_input_sums *s, const rpi_args *args, const rpi_grads *grads, bool bound)
@@ -53,6 +55,61 @@ static void store(const rpi_input_sums *s, const rpi_view *v, int64_t b, int64_t
                 finish_bound(s->bound, (rotated ? rotated[c] : 0) + plain[c]));
 }
 
+/* Return the derivative of the angle of a pair along the tangents of RoPE's arrays. */
+static double angle_tangent(const rpi_input_sums *s, const rpi_row *r, bool key, int64_t n, int64_t c)
+{
+    double sum = 0;
+    rpi_sums to = {.along = &sum};
+    for (int x = 0; x < RP_MAX_ARRAYS; x++)
+        to.array[x] = rpi_sample(&s->along->term[r->plan->rotate][x], r->b);
+    rpi_rope_angle_grad(r->args, key, r->b, n, c, 1, &to);
+    return sum;
+}
+
+/* The rotated gradient d of query or key n is complete: rotate it back, and add the gradients of RoPE's arrays. For
+ * second derivatives, t has the derivatives by the tangent x' of the rotated row. With the angle p, its tangent p' and
+ * a turn J by 90 degrees, the row is R(p) x and its tangent R(p) (x' + p' J x). So the derivative by p is the product
+ * of J x with d plus that of J (x' + p' J x) with t, and -p' J t is added to the derivative by x. */
+static void rotate_back(rpi_input_sums *s, const rpi_row *r, bool key, int64_t n, double *d, double *t)
+{
+    const rp_desc *desc = &r->args->desc;
+    rpi_row_rotate(r, d, key, n, -1);
+    if (r->plan->rotate < 0 || !rpi_rope_frequencies_given(r->args)->data)
+        return;
+    const rp_term *term = &r->plan->terms[r->plan->rotate];
+    const int64_t head = key ? r->g : r->h;
+    const double sums = (double)(desc->batch * (desc->heads * desc->len_q + desc->kv_heads * desc->len_k));
+    /* d and t are bounds with the error of 1000 roundings; the sums of these gradients are in double */
+    const double slack = 1 + (sums + 400) / 1000;
+    if (s->along)
+        rpi_row_rotate(r, t, key, n, -1);
+    for (int64_t c = 0; c < term->dim / 2; c++) {
+        int64_t u, v;
+        rpi_rotate_channels(term, c, &u, &v);
+        const rpi_view *of = key ? &r->args->k : &r->args->q, *along = !s->along ? NULL
+                                                                       : key     ? &s->along->k
+                                                                                 : &s->along->q;
+        const double x = rpi_row_value(of, r->b, head, n, u), y = rpi_row_value(of, r->b, head, n, v);
+        double g = s->bound ? fabs(x) * d[v] + fabs(y) * d[u] : rpi_rotation_grad(x, y, d[u], d[v]);
+        if (along) {
+            const double turn = angle_tangent(s, r, key, n, c), x0 = rpi_at_or_0(along, r->b, head, n, u),
+                         y0 = rpi_at_or_0(along, r->b, head, n, v);
+            if (s->bound) {
+                g += (fabs(x0) + fabs(turn * y)) * t[v] + (fabs(y0) + fabs(turn * x)) * t[u];
+                d[u] += 1.01 * fabs(turn) * t[v];
+                d[v] += 1.01 * fabs(turn) * t[u];
+            } else {
+                g += rpi_rotation_grad(x0 - turn * y, y0 + turn * x, t[u], t[v]);
+                d[u] += turn * t[v];
+                d[v] -= turn * t[u];
+            }
+        }
+        rpi_sums *to = &s->terms.term[r->plan->rotate];
+        to->absolute = s->bound;
+        rpi_rope_angle_grad(r->args, key, r->b, n, c, s->bound ? slack * g : g, to);
+    }
+}
+
 /* Add up and store the gradients of q, k and v of one kv head. */
 static void run_head(rpi_input_sums *s, rpi_row *r, const rpi_grads *grads, int64_t b, int64_t g,
                      void (*row)(void *context, int64_t b, int64_t h, int64_t i), void *context)
@@ -63,20 +120,22 @@ static void run_head(rpi_input_sums *s, rpi_row *r, const rpi_grads *grads, int6
     memset(s->dk_rotated, 0, (size_t)(d->len_k * D) * sizeof(double));
     memset(s->dk, 0, (size_t)(d->len_k * D) * sizeof(double));
     memset(s->dv, 0, (size_t)(d->len_k * d->dim_v) * sizeof(double));
+    memset(s->tk_rotated, 0, (size_t)(d->len_k * D) * sizeof(double));
     rpi_row_at(r, b, g * group, 0); /* needed if there is no query */
     for (int64_t n = 0; n < group * d->len_q; n++) {
         const int64_t h = g * group + n / d->len_q, i = n % d->len_q;
         memset(s->dq, 0, (size_t)D * sizeof(double));
         memset(s->dq_rotated, 0, (size_t)D * sizeof(double));
+        memset(s->tq_rotated, 0, (size_t)D * sizeof(double));
         memset(s->softcap, 0, sizeof s->softcap);
         row(context, b, h, i);
         for (int x = 0; x < RPI_SOFTCAPS && s->terms.softcap; x++)
             s->terms.softcap[RPI_SOFTCAPS * b + x] += s->softcap[x];
-        rpi_row_rotate(r, s->dq_rotated, false, i, -1);
+        rotate_back(s, r, false, i, s->dq_rotated, s->tq_rotated);
         store(s, &grads->dq, b, h, i, D, s->dq_rotated, s->dq);
     }
     for (int64_t j = 0; j < d->len_k; j++) {
-        rpi_row_rotate(r, s->dk_rotated + j * D, true, j, -1);
+        rotate_back(s, r, true, j, s->dk_rotated + j * D, s->tk_rotated + j * D);
         store(s, &grads->dk, b, g, j, D, s->dk_rotated + j * D, s->dk + j * D);
         store(s, &grads->dv, b, g, j, d->dim_v, NULL, s->dv + j * d->dim_v);
     }

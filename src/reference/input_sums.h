@@ -13,6 +13,9 @@ typedef struct rpi_input_sums {
     double *dq_rotated, *dq;
     double *dk_rotated, *dk, *dv;
     double softcap[RPI_SOFTCAPS]; /* of one row */
+    /* second derivatives along these tangents, else NULL; derivatives by the tangents of rotated queries and keys */
+    const rpi_tangents *along;
+    double *tq_rotated, *tk_rotated;
     rpi_term_sums terms;
     rpi_arena memory;
 } rpi_input_sums;

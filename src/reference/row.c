@@ -44,10 +44,9 @@ void rpi_row_rotate(const rpi_row *r, double *x, bool key, int64_t n, double sig
     if (r->plan->rotate < 0)
         return;
     const rp_term *t = &r->plan->terms[r->plan->rotate];
-    const double factor = r->args->rope_factor, position = rpi_rope_position(r->args, key, r->b, n),
-                 *frequency = rpi_rope_frequency(r->args, r->b, n);
+    const double factor = r->args->rope_factor;
     for (int64_t c = 0; c < t->dim / 2; c++) {
-        const double angle = sign * position * frequency[c];
+        const double angle = sign * rpi_rope_angle(r->args, key, r->b, n, c);
         int64_t u, v;
         rpi_rotate_channels(t, c, &u, &v);
         x[u] *= factor;

@@ -144,8 +144,11 @@ static void spread_score(bounds *s, int64_t j, inexact ds, inexact ds_tangent)
     const inexact biased = through_softcap(s, RPI_AFTER, r->slope_after[j], r->biased[j], eta, t->biased[j],
                                            s->size.biased[j], ds, &biased_tangent);
     inexact inside_tangent = biased_tangent;
-    const inexact inside = through_softcap(s, RPI_BEFORE, r->slope[j], r->inside[j], eta, t->inside[j],
-                                           s->size.inside[j], biased, &inside_tangent);
+    inexact inside = through_softcap(s, RPI_BEFORE, r->slope[j], r->inside[j], eta, t->inside[j], s->size.inside[j],
+                                     biased, &inside_tangent);
+    const double angles = 2 * rpi_angle_error(r, j);
+    inside.error += angles * (inside.size + inside.error);
+    inside_tangent.error += angles * (inside_tangent.size + inside_tangent.error);
     for (int64_t c = 0; c < D; c++) {
         const double k = s->size.row.keys[j * D + c], k_tangent = s->size.keys[j * D + c], q = s->size.row.q[c],
                      q_tangent = s->size.q[c];
@@ -157,6 +160,8 @@ static void spread_score(bounds *s, int64_t j, inexact ds, inexact ds_tangent)
                                    : INFINITY;
         s->in.dk_rotated[j * D + c] +=
             contribution(s, inside, q * scale) + contribution(s, inside_tangent, q_tangent * scale);
+        s->in.tq_rotated[c] += scale * contribution(s, inside_tangent, k);
+        s->in.tk_rotated[j * D + c] += contribution(s, inside_tangent, q * scale);
     }
     if (r->plan->vec >= 0)
         spread_vectors(s, r->plan->vec, j, inside, inside_tangent);
@@ -310,6 +315,7 @@ rp_status rpi_ref_hvp_bound(const rp_plan *plan, const rpi_args *args, const rpi
         (status = rpi_tangent_row_alloc(&s.size, plan, args, tangents)) == RP_OK &&
         (status = rpi_input_sums_alloc(&s.in, args, results, true)) == RP_OK) {
         s.size.row.absolute = true;
+        s.in.along = tangents;
         status = rpi_input_sums_run(&s.in, &s.size.row, results, bound_row, &s, NULL);
     }
     rpi_input_sums_free(&s.in);

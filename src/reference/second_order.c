@@ -85,6 +85,8 @@ static void spread_score(second_order *s, int64_t j, double g, double g_tangent)
     for (int64_t c = 0; c < D; c++) {
         s->in.dq_rotated[c] += d->scale * (inside * r->keys[j * D + c] + inside_tangent * t->keys[j * D + c]);
         s->in.dk_rotated[j * D + c] += d->scale * (inside * r->q[c] + inside_tangent * t->q[c]);
+        s->in.tq_rotated[c] += d->scale * inside_tangent * r->keys[j * D + c];
+        s->in.tk_rotated[j * D + c] += d->scale * inside_tangent * r->q[c];
     }
     if (r->plan->vec >= 0)
         spread_vectors(s, r->plan->vec, j, inside, inside_tangent);
@@ -184,6 +186,7 @@ rp_status rpi_ref_hvp(const rp_plan *plan, const rpi_args *args, const rpi_tange
     if ((status = rpi_tangent_row_alloc(&s.t, plan, args, tangents)) == RP_OK &&
         (status = rpi_input_sums_alloc(&s.in, args, grads, false)) == RP_OK) {
         progress->total += d->batch * d->kv_heads;
+        s.in.along = tangents;
         status = rpi_input_sums_run(&s.in, &s.t.row, grads, second_order_row, &s, progress);
     }
     rpi_input_sums_free(&s.in);

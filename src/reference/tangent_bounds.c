@@ -34,11 +34,15 @@ static void tangent_errors(const rpi_tangent_row *t, rpi_tangent_row *absolute)
     for (int64_t j = 0; j < d->len_k; j++) {
         const double keys = largest(absolute->row.keys + j * D, D) + largest(absolute->keys + j * D, D);
         const double flushed = 4 * widest * 0x1p-126 * (queries + keys + 1); /* numbers below 2^-126 may count as 0 */
+        const double angles = rpi_angle_error(&t->row, j);
         const double slope = t->row.slope[j], after = t->row.slope_after[j],
                      off = rpi_slope_error(d->softcap, slope, eta[j], u),
                      off_after = rpi_slope_error(d->softcap_after, after, eta[j], u);
         /* both products of a tangent are sums of their own; the second starts from the first */
-        const double inside = 1.01 * u * 2 * rpi_score_roundings(plan) * absolute->inside[j] + flushed,
+        /* tangents of rotated rows are rounded once more where RoPE's frequencies have tangents */
+        const double inside = (1.01 * u * 2 * (rpi_score_roundings(plan) + (angles > 0 ? 1 : 0)) + 2 * angles) *
+                                  absolute->inside[j] +
+                              flushed,
                      biased = inside * (slope + off) + fabs(t->inside[j]) * off +
                               by_limit_error(t, RPI_BEFORE, t->row.inside[j], eta[j]) +
                               1.01 * u * (4 + 2 * d->n_terms) * absolute->biased[j];

@@ -73,6 +73,29 @@ static double bias(rpi_tangent_row *t, int32_t term, int64_t j)
     return t->sum;
 }
 
+/* Add to the tangent of query or key n, before its rotation, what the tangents of RoPE's angles add: the row, turned by
+ * 90 degrees, times the tangent of each pair's angle. */
+static void add_turn(rpi_tangent_row *t, bool key, int64_t n, const double *row, double *tangent)
+{
+    const rpi_row *r = &t->row;
+    if (r->plan->rotate < 0 || !has_tangents(&t->term[r->plan->rotate]))
+        return;
+    const rp_term *term = &r->plan->terms[r->plan->rotate];
+    for (int64_t c = 0; c < term->dim / 2; c++) {
+        int64_t u, v;
+        rpi_rotate_channels(term, c, &u, &v);
+        t->sum = 0;
+        rpi_rope_angle_grad(r->args, key, r->b, n, c, 1, &t->term[r->plan->rotate]);
+        if (r->absolute) {
+            tangent[u] = fabs(tangent[u]) + fabs(t->sum * row[v]);
+            tangent[v] = fabs(tangent[v]) + fabs(t->sum * row[u]);
+        } else {
+            tangent[u] -= t->sum * row[v];
+            tangent[v] += t->sum * row[u];
+        }
+    }
+}
+
 /* Read and rotate the tangents of the query, and those of the keys unless they are of this head already. Find the
  * tangents of the terms' arrays that belong to the batch entry. */
 static void read_tangents(rpi_tangent_row *t)
@@ -84,10 +107,12 @@ static void read_tangents(rpi_tangent_row *t)
             t->term[n].array[x] = rpi_sample(&t->given->term[n][x], r->b);
     for (int64_t c = 0; c < D; c++)
         t->plain_q[c] = t->q[c] = rpi_at_or_0(&t->given->q, r->b, r->h, r->i, c);
+    add_turn(t, false, r->i, r->plain_q, t->q);
     rpi_row_rotate(r, t->q, false, r->i, 1);
     for (int64_t j = 0; j < r->args->desc.len_k && (t->keys_b != r->b || t->keys_g != r->g); j++) {
         for (int64_t c = 0; c < D; c++)
             t->plain_keys[j * D + c] = t->keys[j * D + c] = rpi_at_or_0(&t->given->k, r->b, r->g, j, c);
+        add_turn(t, true, j, r->plain_keys + j * D, t->keys + j * D);
         rpi_row_rotate(r, t->keys + j * D, true, j, 1);
     }
     t->keys_b = r->b;

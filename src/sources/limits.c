@@ -186,7 +186,7 @@ void rpi_limits_of(rpi_limits *e, const rpi_args *args, const rpi_grads *grads)
         e->rope_per_batch[1] = rpi_rope_positions_given(args, true) || args->rope_set;
         e->rope = args->ready && args->ready->rope_k && rpi_rope_table_is_fixed(args, true) ? args->ready : NULL;
     }
-    e->dq = grads && (grads->dq.data || grads->dq_out.data);
+    e->dq = grads && (grads->dq.data || grads->dq_out.data || (plan->rotate >= 0 && e->term[plan->rotate].wanted));
     e->softcap = grads && (grads->softcap[RPI_BEFORE].data || grads->softcap[RPI_AFTER].data);
     for (int32_t n = 0; grads && n < d->n_terms; n++)
         for (int x = 0; x < RP_MAX_ARRAYS; x++)

@@ -68,10 +68,8 @@ static void given_table_task(void *context, int64_t block, int32_t worker)
     const rp_plan *plan = j->args->plan;
     (void)worker;
     for (int64_t n = 64 * block; n < rpi_min(64 * block + 64, j->n); n++) {
-        const double position = rpi_rope_position(j->args, j->key, j->b, j->token + n);
-        const double *frequency = rpi_rope_frequency(j->args, j->b, j->token + n);
         for (int64_t c = 0; c < plan->terms[plan->rotate].dim / 2; c++) {
-            const double angle = position * frequency[c];
+            const double angle = rpi_rope_angle(j->args, j->key, j->b, j->token + n, c);
             put_pair(j, n, c, cos(angle), sin(angle));
         }
     }
@@ -79,7 +77,8 @@ static void given_table_task(void *context, int64_t block, int32_t worker)
 
 bool rpi_rope_table_is_fixed(const rpi_args *args, bool key)
 {
-    return !rpi_rope_positions_given(args, key) && rpi_rope_is_fixed(&args->plan->terms[args->plan->rotate]);
+    return !rpi_rope_positions_given(args, key) && !rpi_rope_frequencies_given(args)->data &&
+           rpi_rope_is_fixed(&args->plan->terms[args->plan->rotate]);
 }
 
 void rpi_rope_table_of_keys(const rpi_args *args, rp_pool *pool, void *to, int64_t n)

@@ -1,4 +1,5 @@
-/* terms/rope.h -- rotary positions: pair c of channels rotates by position * base^(-2c/dim).
+/* terms/rope.h -- rotary positions: pair c of channels rotates by position * base^(-2c/dim), or by position times a
+ * given frequency.
  * Su et al. 2021, section 3.2. Channels from dim on are not rotated (partial rotation, GPT-NeoX).
  * SPDX-License-Identifier: Apache-2.0 */
 
@@ -58,10 +59,29 @@ static rp_status rope_check(const rp_desc *d, rp_term *t, int32_t n)
     return rope_relations(what, t, d->dim_k);
 }
 
-/* Arrays: 0 positions, for both q and k; 1 q_positions; 2 k_positions; 3 short_factor; 4 long_factor. */
+/* Frequencies up to this size times any position are finite. */
+static const double rope_max_frequency = 0x1p100;
+
+/* Check given frequencies. They replace those of base and scaling, so a scaling would have no effect. */
+static rp_status rope_check_frequencies(const rp_term *t, const rpi_view *v, int32_t n)
+{
+    if (t->scaling != RP_SCALING_NONE)
+        return rpi_fail(RP_E_ARG,
+                        "term[%d].frequencies (of rope) was given with scaling=%s, which would have no effect; omit "
+                        "scaling, and give scaled frequencies",
+                        (int)n, rope_scalings[t->scaling]);
+    for (int64_t c = 0; c < t->dim / 2; c++)
+        if (!(fabs(rpi_at(v, c, 0, 0, 0)) <= rope_max_frequency))
+            return rpi_fail(
+                RP_E_RANGE,
+                "term[%d].frequencies (of rope): element %lld is %g; it must be finite, from -2^100 to 2^100", (int)n,
+                (long long)c, rpi_at(v, c, 0, 0, 0));
+    return RP_OK;
+}
+
+/* Arrays: 0 positions, for both q and k; 1 q_positions; 2 k_positions; 3 short_factor; 4 long_factor; 5 frequencies. */
 static rp_status rope_check_arrays(const rp_desc *d, const rp_term *t, const rpi_view *array, int32_t n)
 {
-    (void)t;
     if (array[0].data && (array[1].data || array[2].data))
         return rpi_fail(
             RP_E_ARG,
@@ -72,7 +92,7 @@ static rp_status rope_check_arrays(const rp_desc *d, const rp_term *t, const rpi
                         "term[%d].positions (of rope): there are %lld queries and %lld keys; give q_positions and "
                         "k_positions instead",
                         (int)n, (long long)d->len_q, (long long)d->len_k);
-    return RP_OK;
+    return array[5].data ? rope_check_frequencies(t, &array[5], n) : RP_OK;
 }
 
 double rpi_rope_length(const rp_term *t, double longest)
@@ -141,7 +161,7 @@ RPI_SCHEME(ROPE, .form = RPI_ROTATE,
                      .about = "rotate q and k by position",
                      .class_name = "RoPE",
                      .shown = "R rotates pairs of channels of q and k by position",
-                     .samples = {"", "layout=interleaved", "scaling=linear,factor=4",
+                     .samples = {"", "layout=interleaved", "frequencies=given",
                                  "scaling=dynamic,factor=2,max_position_embeddings=40",
                                  "scaling=yarn,factor=8,original_max_position_embeddings=32",
                                  "scaling=llama3,factor=8,original_max_position_embeddings=64",
@@ -152,5 +172,7 @@ RPI_SCHEME(ROPE, .form = RPI_ROTATE,
                      {"short_factor", RP_USE_CONSTANT, RP_CONDITIONAL, .shape = "scaling=longrope ? [dim/2] : none",
                       .draw = {.rule = RP_RULE_UNIFORM, .a = 1, .b = 4}},
                      {"long_factor", RP_USE_CONSTANT, RP_CONDITIONAL, .shape = "scaling=longrope ? [dim/2] : none",
-                      .draw = {.rule = RP_RULE_UNIFORM, .a = 1, .b = 4}}},
+                      .draw = {.rule = RP_RULE_UNIFORM, .a = 1, .b = 4}},
+                     {"frequencies", .presence = RP_REPLACES, .shape = "[dim/2]",
+                      .draw = {.rule = RP_RULE_UNIFORM, .a = 0.01, .b = 1}}},
            .positions = 1, .params = rope_params, .check = rope_check, .check_arrays = rope_check_arrays)

@@ -27,4 +27,11 @@ RPI_ROTATION(rpi_rotate, double)
 RPI_ROTATION(rpi_rotate_f32, float)
 #undef RPI_ROTATION
 
+/* Return the derivative by the angle of a pair (x, y) whose gradient is (dx, dy). Both are those before the rotation,
+ * or both those after it. A gradient of 0, as of a masked key, gives 0 whatever the pair is. */
+static inline double rpi_rotation_grad(double x, double y, double dx, double dy)
+{
+    return (dy != 0 ? x * dy : 0) - (dx != 0 ? y * dx : 0);
+}
+
 #endif

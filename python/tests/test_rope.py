@@ -1,0 +1,214 @@
+"""RoPE with given frequencies: compared with torch's operations in f64, and with classes of timm and transformers.
+
+SPDX-License-Identifier: Apache-2.0"""
+import json
+
+import numpy as np
+import pytest
+import relpos
+
+torch = pytest.importorskip("torch")
+from torch import func  # noqa: E402
+
+B, H, HK, LQ, LK, D, DV = 2, 4, 2, 9, 11, 10, 6
+N = 4  # pairs that rotate: 8 of 10 channels
+g = torch.Generator().manual_seed(0)
+SHAPES = (B, H, LQ, D), (B, HK, LK, D), (B, HK, LK, DV), (B, H, LQ, DV)
+Q, K, V, OUT = (torch.randn(s, generator=g, dtype=torch.float64) for s in SHAPES)
+F = torch.rand(N, generator=g, dtype=torch.float64)
+QP, KP = (3 * torch.rand(B, n, generator=g, dtype=torch.float64) for n in (LQ, LK))
+
+
+def rotate(x, angle, layout):
+    """Rotate the first channels of x (B, H, L, D) by angles (…, L, n)."""
+    n = angle.shape[-1]
+    part = x[..., :2 * n]
+    a, b = (part[..., :n], part[..., n:]) if layout == "half" else (part[..., ::2], part[..., 1::2])
+    turned = a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()
+    turned = torch.cat(turned, -1) if layout == "half" else torch.stack(turned, -1).flatten(-2)
+    return torch.cat([turned, x[..., 2 * n:]], -1)
+
+
+def plain(q, k, v, causal=False):
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+    s = 3 * torch.tanh(q @ k.transpose(-2, -1) * 0.4 / 3)
+    if causal:
+        s = s.masked_fill(torch.ones(s.shape[-2:]).triu(1).bool(), -torch.inf)
+    return torch.softmax(s, -1) @ v
+
+
+def near(got, want, bound=1e-12):
+    assert len(got) == len(want)
+    for a, b in zip(got, want):
+        assert a.shape == b.shape
+        torch.testing.assert_close(a.double(), b, atol=bound * (1 + b.abs().max().item()), rtol=0)
+
+
+def pair(layout, causal, given):
+    """Return attention by relpos and by torch's operations, as functions of q, k, v and frequencies."""
+    positions = dict(q_positions=QP, k_positions=KP) if given else {}
+    qp, kp = (QP, KP) if given else (torch.arange(LQ), torch.arange(LK))
+    qp, kp = (x[..., None, :, None] for x in (qp, kp))
+
+    def ours(q, k, v, f):
+        rope = relpos.RoPE(2 * N, layout=layout, frequencies=f, **positions)
+        return relpos.attention(q, k, v, rope=rope, causal=causal, q_offset=0, scale=0.4, softcap=3.0)
+
+    def eager(q, k, v, f):
+        return plain(rotate(q, qp * f, layout), rotate(k, kp * f, layout), v, causal)
+    return ours, eager
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("layout, causal", [("half", False), ("interleaved", True)])
+def test_frequencies_and_their_derivatives(layout, causal, given):
+    """Values, gradients, tangents, Hessian-vector products by autograd and by torch.func, and gradients of tangents."""
+    x, t = (Q, K, V, F), tuple(torch.randn(a.shape, generator=g, dtype=a.dtype) for a in (Q, K, V, F))
+    results = []
+    for f in pair(layout, causal, given):
+        loss = lambda *x: (f(*x) ** 2 * OUT).sum()
+        of = [a.clone().requires_grad_() for a in x]
+        first = torch.autograd.grad(loss(*of), of, create_graph=True)
+        second = torch.autograd.grad(sum((a * b).sum() for a, b in zip(first, t)), of)
+        results.append([f(*x), *first, *second, *func.jvp(f, x, t)[1:],
+                        *func.jvp(func.grad(loss, (0, 1, 2, 3)), x, t)[1],
+                        *func.grad(lambda *x: func.jvp(loss, x, t)[1], (0, 1, 2, 3))(*x)])
+    near([a.detach() for a in results[0]], [a.detach() for a in results[1]])
+
+
+@pytest.mark.parametrize("which", range(4))
+def test_derivatives_along_one_input(which):
+    """Only one of q, k, v and the frequencies has a tangent, or a gradient."""
+    x = (Q, K, V, F)
+    found = []
+    for f in pair("half", True, True):
+        one = lambda a: f(*x[:which], a, *x[which + 1:])
+        loss = lambda a: (one(a) ** 2 * OUT).sum()
+        t = torch.cos(torch.arange(x[which].numel(), dtype=torch.float64)).reshape(x[which].shape)
+        found.append([func.grad(loss)(x[which]), func.jvp(one, (x[which], ), (t, ))[1],
+                      func.jvp(func.grad(loss), (x[which], ), (t, ))[1]])
+    near(*found)
+
+
+@pytest.mark.parametrize("dtype, bound", [(torch.float32, 2e-6), (torch.float16, 4e-3), (torch.bfloat16, 3e-2)])
+def test_types(dtype, bound):
+    """Frequencies keep their type, and their gradient has it. q, k and v are rounded for both."""
+    found = []
+    for f, kind in zip(pair("half", True, False), (dtype, torch.float64)):
+        x = [a.to(dtype).to(kind).requires_grad_() for a in (Q, K, V)] + [F.float().to(kind).requires_grad_()]
+        x[3] = F.float().to(torch.float32 if kind == dtype else kind).requires_grad_()
+        found.append(torch.autograd.grad((f(*x) * OUT.to(kind)).sum(), x))
+        assert found[-1][3].dtype == x[3].dtype
+    near(*found, bound)
+
+
+def test_products_of_vectors_beside_frequencies():
+    """The vectors of relkey multiply queries that are not rotated, so dq has a part that the frequencies do not get."""
+    table = torch.randn(5, D, generator=g, dtype=torch.float64)
+    offset = (torch.arange(LK) - torch.arange(LQ)[:, None]).clamp(-2, 2) + 2
+
+    def ours(q, k, v, f):
+        return relpos.attention(q, k, v, rope=relpos.RoPE(2 * N, frequencies=f), scale=1.0,
+                                relkey=relpos.RelKey(table, left=2, right=2))
+
+    def eager(q, k, v, f):
+        a, b = (rotate(x, torch.arange(x.shape[2])[:, None] * f, "half") for x in (q, k.repeat_interleave(2, 1)))
+        s = a @ b.transpose(-2, -1) + torch.einsum("bhid,ijd->bhij", q, table[offset])
+        return torch.softmax(s, -1) @ v.repeat_interleave(2, 1)
+    x, t = (Q, K, V, F), tuple(map(torch.cos, (Q, K, V, F)))
+    found = []
+    for f in ours, eager:
+        loss = lambda *x: (f(*x) ** 2 * OUT).sum()
+        found.append([*func.grad(loss, (0, 1, 2, 3))(*x), func.jvp(f, x, t)[1],
+                      *func.jvp(func.grad(loss, (0, 1, 2, 3)), x, t)[1]])
+    near(*found)
+
+
+@pytest.mark.parametrize("scaling", ["none", "linear"])
+def test_gradient_of_the_base(scaling):
+    """A base that requires a gradient gets it through the frequencies, also of second order and compiled."""
+    options = {} if scaling == "none" else {"scaling": "linear", "factor": 4.0}
+    factor = options.get("factor", 1.0)
+    base = torch.tensor(7.0, dtype=torch.float64)
+    ours = lambda base: (relpos.attention(Q, K, V, rope=relpos.RoPE(2 * N, base=base, **options)) * OUT).sum()
+
+    def eager(base):
+        f = base ** (torch.arange(N, dtype=torch.float64) / -N) / factor
+        a, b = (rotate(x, torch.arange(x.shape[2])[:, None] * f, "half") for x in (Q, K.repeat_interleave(2, 1)))
+        return (torch.softmax(a @ b.transpose(-2, -1) / D ** 0.5, -1) @ V.repeat_interleave(2, 1) * OUT).sum()
+    near([func.grad(ours)(base), func.grad(func.grad(ours))(base)], [func.grad(eager)(base),
+                                                                    func.grad(func.grad(eager))(base)])
+    x = base.clone().requires_grad_()
+    compiled = torch.compile(ours, backend="aot_eager", fullgraph=True)
+    near(torch.autograd.grad(compiled(x), x), [func.grad(eager)(base)])
+    torch._dynamo.reset()
+    torch.testing.assert_close(ours(base), eager(base))
+    for wrong in dict(base=x), dict(dim=4, base=x, scaling="dynamic", factor=2.0, max_position_embeddings=8):
+        with pytest.raises(TypeError, match=r"base requires a gradient, .*; use .detach\(\), or for the gradient"):
+            relpos.RoPE(**wrong)
+
+
+def test_gradients_of_each_batch_entry():
+    q, k, v, out = (x.numpy() for x in (Q, K, V, OUT))
+    rope = relpos.RoPE(2 * N, frequencies=F.numpy())
+    each = relpos.attention_backward(out, q, k, v, rope=rope, per_sample=True).terms[0]["frequencies"]
+    assert each.shape == (B, N)
+    for b in range(B):
+        one = slice(b, b + 1)
+        want = relpos.attention_backward(out[one], q[one], k[one], v[one], rope=rope).terms[0]["frequencies"]
+        assert (each[b] == want).all()
+
+
+def test_hidden_keys_have_no_effect():
+    """A key that is masked for every query may be NaN."""
+    k, v = K.clone(), V.clone()
+    k[:, :, -1] = v[:, :, -1] = torch.nan
+    mask = torch.ones(B, LK, dtype=torch.bool)
+    mask[:, -1] = False
+    grads = []
+    for k, v in (k, v), (K, V):
+        f = F.clone().requires_grad_()
+        out = relpos.attention(Q, k, v, rope=relpos.RoPE(2 * N, frequencies=f), key_mask=mask)
+        grads.append(torch.autograd.grad((out * OUT).sum(), f)[0])
+    assert torch.equal(*grads)
+
+
+def test_frequencies_of_the_base_have_the_bits_of_the_base():
+    f = 10000.0 ** (-np.arange(D // 2) / (D // 2))
+    got, want = (relpos.attention(Q, K, V, rope=r) for r in (relpos.RoPE(frequencies=f), relpos.RoPE()))
+    torch.testing.assert_close(got, want, rtol=0, atol=1e-15)
+    zero = relpos.attention(Q, K, V, rope=relpos.RoPE(frequencies=0 * f))
+    assert torch.equal(zero, relpos.attention(Q, K, V))
+
+
+def test_lists_of_a_config():
+    given = dict(scaling="longrope", factor=4.0, original_max_position_embeddings=16)
+    short, long = [1.0, 1.5, 2.0, 2.5, 3.0], [1.0, 2, 3, 4, 5]
+    config = json.loads(json.dumps({"short_factor": short, "long_factor": long}))
+    got = relpos.attention(Q, K, V, rope=relpos.RoPE(**given, **config))
+    assert torch.equal(got, relpos.attention(Q, K, V, rope=relpos.RoPE(
+        **given, short_factor=np.array(short), long_factor=np.array(long))))
+
+
+ERRORS = {
+    "scaling": (lambda: relpos.RoPE(frequencies=F, scaling="linear", factor=2.0), TypeError,
+                "frequencies was given with scaling=linear, which it replaces"),
+    "base": (lambda: relpos.RoPE(frequencies=F, base=7.0), TypeError,
+             "frequencies was given with base, which it replaces"),
+    "shape": (lambda: relpos.attention(Q, K, V, rope=relpos.RoPE(frequencies=F)), ValueError,
+              r"RoPE\(frequencies\): shape is \(4\); it must be \(5\)"),
+    "nan": (lambda: relpos.attention(Q, K, V, rope=relpos.RoPE(2 * N, frequencies=F * torch.nan)), ValueError,
+            r"RoPE\(frequencies\): element 0 is nan; it must be finite, from -2\^100 to 2\^100"),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors(name):
+    call, kind, text = ERRORS[name]
+    with pytest.raises(kind, match=text):
+        call()
+
+
+def test_text_of_a_term():
+    term = relpos.RoPE(2 * N, frequencies=F)
+    assert repr(term) == "relpos.RoPE(dim=8, frequencies=float64[4])" and list(term.learned) == ["frequencies"]

@@ -1,0 +1,255 @@
+/* engine/angles.c -- derivatives along, and second derivatives by, the frequencies of RoPE. Kernels know nothing of
+ * them: with the angle p of a pair x and a turn J by 90 degrees, the tangent of R(p) x is R(p) (x' + p' J x), so the
+ * tangents of queries and keys become x' + p' J x before a call (rpi_turns_begin). Let d and t be the derivatives of
+ * second order by x and by that sum; t is the gradient of a backward pass. After the call (rpi_turns_end), the
+ * derivative by x is d - p' J t, and that by p is <J x, d> + <J (x' + p' J x), t>.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "engine.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Rows of one task, and of one sum. */
+#define ROWS_PER_TASK 64
+
+static bool has_tangent(const rpi_args *args, const rpi_tangents *given)
+{
+    return given->term[args->plan->rotate][RPI_ROPE_FREQUENCIES].data != NULL;
+}
+
+static bool has_gradient(const rpi_args *args, const rpi_grads *grads)
+{
+    return grads && grads->term[args->plan->rotate][RPI_ROPE_FREQUENCIES].data;
+}
+
+bool rpi_turns(const rpi_args *args, const rpi_tangents *given, const rpi_grads *grads)
+{
+    return args->plan->rotate >= 0 && (has_tangent(args, given) || has_gradient(args, grads));
+}
+
+/* Return the heads of queries or keys, counted over the batch, and the rows of each. */
+static int64_t heads_of(const rp_desc *d, bool key, int64_t *rows)
+{
+    *rows = key ? d->len_k : d->len_q;
+    return d->batch * (key ? d->kv_heads : d->heads);
+}
+
+static int64_t tasks_of_head(int64_t rows)
+{
+    return (rows + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
+}
+
+/* Make a view of an array [B, H, Lq, Dk], or of keys, in the type of the arithmetic. */
+static rpi_view rows_view(const rpi_args *args, bool key, void *data)
+{
+    const rp_desc *d = &args->desc;
+    const int64_t n[4] = {d->batch, key ? d->kv_heads : d->heads, key ? d->len_k : d->len_q, d->dim_k};
+    const rp_array a = rp_array_of(data, args->plan->ops->real == 8 ? RP_F64 : RP_F32, 4, n);
+    rpi_view v = {.data = data, .dtype = a.dtype};
+    memcpy(v.stride, a.stride, sizeof v.stride);
+    memcpy(v.len, n, sizeof n);
+    return v;
+}
+
+/* The tasks of queries or of keys. */
+typedef struct turn_job {
+    rpi_turns_data *turns;
+    bool key;
+} turn_job;
+
+/* A row of a task: batch entry, head, and its number; where the tangents of RoPE's arrays are. */
+typedef struct turned_row {
+    int64_t b, h, n;
+    rpi_sums along;
+    double sum; /* along.along */
+} turned_row;
+
+static void begin_rows(const turn_job *j, int64_t task, turned_row *row, int64_t *past)
+{
+    const rpi_args *args = j->turns->args;
+    const rp_desc *d = &args->desc;
+    int64_t rows;
+    heads_of(d, j->key, &rows);
+    const int64_t head = task / tasks_of_head(rows), heads = j->key ? d->kv_heads : d->heads;
+    *row = (turned_row){.b = head / heads, .h = head % heads, .n = task % tasks_of_head(rows) * ROWS_PER_TASK};
+    *past = rpi_min(row->n + ROWS_PER_TASK, rows);
+    const rpi_view *tangent = &j->turns->given->term[args->plan->rotate][RPI_ROPE_FREQUENCIES];
+    row->along.array[RPI_ROPE_FREQUENCIES] = rpi_sample(tangent, row->b);
+}
+
+/* Return the tangent of the angle of pair c. */
+static double angle_tangent(const turn_job *j, turned_row *row, int64_t c)
+{
+    row->sum = 0;
+    row->along.along = &row->sum;
+    rpi_rope_angle_grad(j->turns->args, j->key, row->b, row->n, c, 1, &row->along);
+    return row->sum;
+}
+
+/* Set (*x, *y) to the pair of channels u and v of x' + p' J x. */
+static void turned_pair(const turn_job *j, const turned_row *row, double turn, int64_t u, int64_t v, double *x,
+                        double *y)
+{
+    const rpi_args *args = j->turns->args;
+    const rpi_view *of = j->key ? &args->k : &args->q, *tangent = j->key ? &j->turns->given->k : &j->turns->given->q;
+    *x = rpi_at_or_0(tangent, row->b, row->h, row->n, u);
+    *y = rpi_at_or_0(tangent, row->b, row->h, row->n, v);
+    if (turn != 0) {
+        *x -= turn * rpi_row_value(of, row->b, row->h, row->n, v);
+        *y += turn * rpi_row_value(of, row->b, row->h, row->n, u);
+    }
+}
+
+/* Write the tangents of some rows, x' + p' J x. */
+static void turn_task(void *context, int64_t task, int32_t worker)
+{
+    const turn_job *j = context;
+    const rpi_args *args = j->turns->args;
+    const rp_term *t = &args->plan->terms[args->plan->rotate];
+    const rpi_view *from = j->key ? &j->turns->given->k : &j->turns->given->q,
+                   *to = j->key ? &j->turns->tangents.k : &j->turns->tangents.q;
+    turned_row row;
+    int64_t past;
+    (void)worker;
+    for (begin_rows(j, task, &row, &past); row.n < past; row.n++) {
+        for (int64_t c = 0; c < args->desc.dim_k; c++)
+            rpi_put(to->data, to->dtype, rpi_index(to, row.b, row.h, row.n, c),
+                    rpi_at_or_0(from, row.b, row.h, row.n, c));
+        for (int64_t c = 0; c < t->dim / 2; c++) {
+            int64_t u, v;
+            double x, y;
+            rpi_rotate_channels(t, c, &u, &v);
+            turned_pair(j, &row, angle_tangent(j, &row, c), u, v, &x, &y);
+            rpi_put(to->data, to->dtype, rpi_index(to, row.b, row.h, row.n, u), x);
+            rpi_put(to->data, to->dtype, rpi_index(to, row.b, row.h, row.n, v), y);
+        }
+    }
+}
+
+/* Finish the derivatives of second order of some rows, and add those of the frequencies to the sums of the task. */
+static void finish_task(void *context, int64_t task, int32_t worker)
+{
+    const turn_job *j = context;
+    const rpi_turns_data *turns = j->turns;
+    const rpi_args *args = turns->args;
+    const rp_term *t = &args->plan->terms[args->plan->rotate];
+    const rpi_view *of = j->key ? &args->k : &args->q, *d = j->key ? &turns->second.dk : &turns->second.dq,
+                   *first = j->key ? &turns->first.dk : &turns->first.dq,
+                   *to = j->key ? &turns->grads->dk : &turns->grads->dq;
+    double *sums = turns->sums[j->key] + task * (t->dim / 2);
+    turned_row row;
+    int64_t past;
+    (void)worker;
+    memset(sums, 0, (size_t)(t->dim / 2) * sizeof *sums);
+    for (begin_rows(j, task, &row, &past); row.n < past; row.n++) {
+        const double at = rpi_rope_position(args, j->key, row.b, row.n);
+        for (int64_t c = 0; c < args->desc.dim_k && to->data; c++)
+            rpi_put(to->data, to->dtype, rpi_index(to, row.b, row.h, row.n, c), rpi_at(d, row.b, row.h, row.n, c));
+        for (int64_t c = 0; c < t->dim / 2; c++) {
+            int64_t u, v;
+            double x, y;
+            rpi_rotate_channels(t, c, &u, &v);
+            const double turn = angle_tangent(j, &row, c), du = rpi_at(d, row.b, row.h, row.n, u),
+                         dv = rpi_at(d, row.b, row.h, row.n, v), tu = rpi_at(first, row.b, row.h, row.n, u),
+                         tv = rpi_at(first, row.b, row.h, row.n, v);
+            turned_pair(j, &row, turn, u, v, &x, &y);
+            sums[c] += at * (rpi_rotation_grad(rpi_row_value(of, row.b, row.h, row.n, u),
+                                               rpi_row_value(of, row.b, row.h, row.n, v), du, dv) +
+                             rpi_rotation_grad(x, y, tu, tv));
+            if (!to->data || turn == 0)
+                continue;
+            rpi_put(to->data, to->dtype, rpi_index(to, row.b, row.h, row.n, u), du + turn * tv);
+            rpi_put(to->data, to->dtype, rpi_index(to, row.b, row.h, row.n, v), dv - turn * tu);
+        }
+    }
+}
+
+static void run(rpi_turns_data *turns, rp_pool *pool, void (*task)(void *context, int64_t n, int32_t worker))
+{
+    for (int key = 0; key < 2; key++) {
+        turn_job job = {turns, key};
+        int64_t rows;
+        const int64_t heads = heads_of(&turns->args->desc, key, &rows);
+        rpi_pool_run(pool, heads * tasks_of_head(rows), task, &job);
+    }
+}
+
+/* Lay out the memory; runs twice, as in forward.c. */
+static void lay_out(rpi_turns_data *x, rpi_arena *a)
+{
+    const rp_desc *d = &x->args->desc;
+    const int64_t real = x->args->plan->ops->real, pairs = x->args->plan->terms[x->args->plan->rotate].dim / 2;
+    for (int key = 0; key < 2; key++) {
+        int64_t rows;
+        const int64_t heads = heads_of(d, key, &rows);
+        rpi_view *const of[3] = {key ? &x->tangents.k : &x->tangents.q, key ? &x->second.dk : &x->second.dq,
+                                 key ? &x->first.dk : &x->first.dq};
+        for (int n = x->turned ? 0 : 1; n < (x->grads ? 3 : 1); n++)
+            *of[n] = rows_view(x->args, key, rpi_arena_take3(a, heads, rows, d->dim_k, real));
+        if (x->grads)
+            x->sums[key] = rpi_arena_take3(a, heads, tasks_of_head(rows), pairs, sizeof(double));
+    }
+}
+
+rp_status rpi_turns_begin(rpi_turns_data **turns, const rpi_args *args, const rpi_tangents *given,
+                          const rpi_grads *grads, rp_pool *pool)
+{
+    rpi_turns_data *x = *turns = calloc(1, sizeof *x);
+    if (!x)
+        return rpi_fail(RP_E_NOMEM, "out of memory: the tangents of RoPE's frequencies need %zu bytes", sizeof *x);
+    x->args = args;
+    x->given = given;
+    x->grads = grads;
+    x->tangents = *given;
+    x->turned = has_tangent(args, given);
+    memset(&x->tangents.term[args->plan->rotate][RPI_ROPE_FREQUENCIES], 0, sizeof(rpi_view));
+    if (grads) {
+        x->second = *grads;
+        memset(&x->second.term[args->plan->rotate][RPI_ROPE_FREQUENCIES], 0, sizeof(rpi_view));
+        x->first.dout = grads->dout;
+        x->first.dlse = grads->dlse;
+        x->arrays.term[args->plan->rotate][RPI_ROPE_FREQUENCIES] =
+            grads->term[args->plan->rotate][RPI_ROPE_FREQUENCIES];
+    }
+    lay_out(x, &x->memory);
+    const rp_status status = rpi_arena_alloc(&x->memory, false, "the tangents of RoPE's frequencies");
+    if (status != RP_OK)
+        return status;
+    lay_out(x, &x->memory);
+    if (x->turned)
+        run(x, pool, turn_task);
+    return RP_OK;
+}
+
+rp_status rpi_turns_finish(rpi_turns_data *x, rp_pool *pool)
+{
+    const rpi_args *args = x->args;
+    const rp_desc *d = &args->desc;
+    const int32_t term = args->plan->rotate;
+    const int64_t pairs = args->plan->terms[term].dim / 2;
+    uint32_t some[RP_MAX_TERMS] = {0};
+    rpi_term_sums sums;
+    some[term] = 1u << RPI_ROPE_FREQUENCIES;
+    const rp_status status = rpi_sums_alloc(&sums, args, &x->arrays, some, true);
+    if (status != RP_OK)
+        return status;
+    run(x, pool, finish_task);
+    for (int64_t b = 0; b < d->batch; b++) {
+        rpi_sums_at(&sums, args, b);
+        for (int key = 0; key < 2; key++) {
+            int64_t rows;
+            const int64_t n = heads_of(d, key, &rows) / d->batch * tasks_of_head(rows) * pairs;
+            for (int64_t e = 0; e < n; e++)
+                rpi_add(&sums.term[term], RPI_ROPE_FREQUENCIES, e % pairs, 0, 0, 0, x->sums[key][b * n + e]);
+        }
+    }
+    rpi_sums_store(&sums, args, &x->arrays);
+    rpi_arena_free(&sums.memory);
+    return RP_OK;
+}
+
+void rpi_turns_end(rpi_turns_data *x)
+{
+    if (x)
+        rpi_arena_free(&x->memory);
+    free(x);
+}
