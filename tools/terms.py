@@ -103,7 +103,7 @@ def of_arrays(term):
             result.append("`q_position_mask` and `k_position_mask`, 0 where a token has no position, optional")
         elif a["name"] not in ("k_positions", "k_position_mask"):
             result.append(f"`{a['name']}` {spoken(a['shape'])}, "
-                          + ("learned" if a["use"] == "learned" else "not learned") +
+                          + ({"learned": "learned", "index": "integers"}.get(a["use"], "not learned")) +
                           ("" if a["presence"] in ("needed", "conditional") else ", optional"))
     return result
 

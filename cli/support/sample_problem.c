@@ -413,6 +413,20 @@ static int fill_positions(problem *p, rp_array *a, int32_t ndim, const int64_t *
     return 0;
 }
 
+static int fill_indices(problem *p, rp_array *a, int32_t ndim, const int64_t *shape, int64_t count, uint64_t *state)
+{
+    if (make(p, a, count > 256 ? RP_U16 : RP_U8, ndim, shape) != 0)
+        return -1;
+    for (int64_t k = 0; k < problem_size(a); k++) {
+        const uint64_t index = problem_next(state) % (uint64_t)(count < 65536 ? count : 65536);
+        if (count > 256)
+            ((uint16_t *)a->data)[k] = (uint16_t)index;
+        else
+            ((uint8_t *)a->data)[k] = (uint8_t)index;
+    }
+    return 0;
+}
+
 /* Return true if the array should be generated. Arrays that replace a default are not, so problems test the default
  * too. */
 static bool wanted(const problem *p, int32_t n, int x)
@@ -436,6 +450,7 @@ static int fill_term(problem *p, int32_t n, int x, uint64_t *state)
     switch (about->use) {
     case RP_USE_LEARNED: return fill(p, a, ndim, shape, &about->draw, t, state);
     case RP_USE_POSITIONS: return fill_positions(p, a, ndim, shape, state);
+    case RP_USE_INDEX: return fill_indices(p, a, ndim, shape, whole_number(t, about->draw.over), state);
     default: break;
     }
     const bool truth = about->use == RP_USE_TRUTH;

@@ -55,7 +55,8 @@ typedef enum rp_array_use {
     RP_USE_LEARNED = 0,   /* learned values, which have gradients */
     RP_USE_CONSTANT = 1,  /* values without gradients */
     RP_USE_POSITIONS = 2, /* positions of queries or keys, integer or real */
-    RP_USE_TRUTH = 3      /* a mask of positions: 0 = no position */
+    RP_USE_TRUTH = 3,     /* a mask of positions: 0 = no position */
+    RP_USE_INDEX = 4      /* indices of entries, integers of at least 0 and below parameter draw.over */
 } rp_array_use;
 
 /* When an array must be present. */
@@ -86,7 +87,7 @@ typedef struct rp_values {
     rp_rule rule;     /* the rule */
     double a;         /* parameter a of the rule */
     double b;         /* parameter b of the rule */
-    const char *over; /* parameter of RP_RULE_FACTOR */
+    const char *over; /* parameter of RP_RULE_FACTOR and RP_USE_INDEX */
 } rp_values;
 
 /* An array of a term.

@@ -152,6 +152,10 @@ typedef enum rp_scaling {
  *   SINK     adds exp(sink_h) to the row sum, so the weights sum to less than one
  *            arrays  sink [H]
  *            learned sink
+ *   LOOKUP   table[h, indices[b,h,i,j]]
+ *            arrays  table [H?, entries], indices [B?, H?, Lq, Lk]
+ *            learned table
+ *            reads   integer[0] (entries; 1 … 2^40; 0 = the length of table)
  *   end of table
  *
  * (*) accepts two more arrays at the end: (q_positions [Lq] or [B,Lq]) and (k_positions [Lk] or [B,Lk]), integer or

@@ -272,7 +272,8 @@ static int add_arrays(nn_model *m, nn_stack *s, int32_t n, const char *prefix, c
         const rp_array_facts *about = rp_term_array_about(kind, x);
         array_shape shape;
         t->source[x] = NN_ABSENT;
-        const bool given = about->use == RP_USE_CONSTANT && about->presence <= RP_CONDITIONAL;
+        const bool given =
+            (about->use == RP_USE_CONSTANT || about->use == RP_USE_INDEX) && about->presence <= RP_CONDITIONAL;
         if (!given && (about->use != RP_USE_LEARNED || (about->presence == RP_REPLACES && !named[x])))
             continue;
         if (shape_of(m, s, n, x, &shape, err) != 0)
@@ -286,7 +287,7 @@ static int add_arrays(nn_model *m, nn_stack *s, int32_t n, const char *prefix, c
             continue;
         if (given)
             return nn_fail(err,
-                           "position: %s: its array %s is a constant that must come from a file, which the lab does "
+                           "position: %s: its array %s is not learned and must come from a file, which the lab does "
                            "not support (use another term)",
                            t->name, array);
         if (shape.grows ? add_computed(m, s, t, x, &shape, prefix, err) : add_learned(m, t, x, &shape, prefix, err))

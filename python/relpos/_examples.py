@@ -24,4 +24,5 @@ EXAMPLES = {
     'axialkey': 'relkey=relpos.AxialKey(rng.normal(size=(11, 16)), rng.normal(size=(15, 16)), grid=(6, 8))',
     'deberta': 'relkey=relpos.Deberta(rng.normal(size=(2, 32, 16)), rng.normal(size=(2, 32, 16)), span=16)',
     'sink': 'sink=relpos.Sink(np.array([0.0, 4.0]))',
+    'lookup': 'bias=relpos.Lookup(rng.normal(size=(2, 9)), indices=rng.integers(0, 9, size=(48, 48)).astype(np.uint8))',
 }

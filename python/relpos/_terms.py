@@ -397,7 +397,8 @@ def _doc(info):
     def use(array):
         if array["use"] == "positions":
             return f"replaces {replaced.get(array['name'], 'i + q_offset and j')}"
-        return "0 for tokens without a position" if array["use"] == "truth" else array["use"]
+        meaning = {"truth": "0 for tokens without a position", "index": "integers from 0 to the number of entries - 1"}
+        return meaning.get(array["use"], array["use"])
 
     arrays = [(a["name"], f"{a['shape'].replace('[', '(').replace(']', ')')}: {use(a)}" +
                ("" if a["presence"] in ("needed", "conditional") else "; optional")) for a in info["arrays"]]

@@ -93,8 +93,11 @@ class Deberta(Term):
 class Sink(Term):
     def __init__(self, sink: Any) -> None: ...
 
+class Lookup(Term):
+    def __init__(self, table: Any, *, entries: int = 0, indices: Any = None) -> None: ...
+
 # The types of the keywords of relpos.attention.
-_Bias = Table | T5 | Bucket | LogDecay | Linear | ALiBi | Dense | Kerple | Sandwich | Fire | Swin | Axial | Real | Band | Forget
+_Bias = Table | T5 | Bucket | LogDecay | Linear | ALiBi | Dense | Kerple | Sandwich | Fire | Swin | Axial | Real | Band | Forget | Lookup
 _Rope = RoPE
 _Relkey = RelKey | XL | AxialKey | Deberta
 _Relval = RelValue

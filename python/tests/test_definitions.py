@@ -79,7 +79,8 @@ class Case:
             if not wanted or shape is None:
                 continue
             draw = {"positions": lambda: np.sort(rng.uniform(0, 14, shape),
-                                                 -1), "truth": lambda: rng.integers(0, 4, shape) > 0}
+                                                 -1), "truth": lambda: rng.integers(0, 4, shape) > 0,
+                    "index": lambda: rng.integers(0, names[a["draw"]["over"]], shape).astype(np.uint16)}
             self.arrays[a["name"]] = draw.get(a["use"], lambda: self.drawn(a["draw"], shape, rng))()
 
     def unset(self, key):

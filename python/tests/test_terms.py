@@ -372,3 +372,31 @@ def test_rope_with_a_length(name, tensors):
         assert (plan(q[:, :, i:i + 1], k[:, :, :i + 1], v[:, :, :i + 1], q_offset=i) == whole[:, :, i:i + 1]).all()
     with pytest.raises(ValueError, match="RoPE.length. is -1; it must be 0 to 2\\^53"):
         relpos.attention(q, k, v, rope=relpos.RoPE(**SCALED[name], length=-1))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int32, np.int64, np.uint64])
+def test_lookup_reads_indices_of_any_integer_type(dtype):
+    table, indices = normal(H, 9), rng.integers(0, 9, size=(B, 1, LQ, LK))
+    want = relpos.Dense(table[np.arange(H)[:, None, None], indices])
+    dout = normal(B, H, LQ, DV)
+    for given in (indices.astype(dtype), np.asfortranarray(indices.astype(dtype))):
+        bias = relpos.Lookup(table, indices=given)
+        np.testing.assert_array_equal(relpos.attention(q, k, v, bias=bias), relpos.attention(q, k, v, bias=want))
+        got, g = (relpos.attention_backward(dout, q, k, v, bias=x).terms[0] for x in (bias, want))
+        sums = np.array([[g["bias"][:, h][indices[:, 0] == e].sum() for e in range(9)] for h in range(H)])
+        np.testing.assert_allclose(got["table"], sums, rtol=0, atol=1e-13)
+
+
+def test_lookup_masks_by_infinity_and_refuses_other_indices():
+    indices = rng.integers(0, 3, size=(LQ, LK), dtype=np.uint8)
+    table = np.array([0.5, -np.inf, 1.0])
+    np.testing.assert_array_equal(relpos.attention(q, k, v, bias=relpos.Lookup(table, indices=indices)),
+                                  relpos.attention(q, k, v, bias=relpos.Dense(table[indices])))
+    wrong = indices.astype(int)
+    for value in (3, -1):
+        wrong[2, 5] = value
+        with pytest.raises(ValueError, match=rf"Lookup\(indices\[0, 0, 2, 5\]\) is {value}; it must be 0 to 2, because "
+                           "the table has 3 entries"):
+            relpos.attention(q, k, v, bias=relpos.Lookup(table, indices=wrong))
+    with pytest.raises(TypeError, match="indices"):
+        relpos.attention(q, k, v, bias=relpos.Lookup(table, indices=indices.astype(float)))

@@ -436,7 +436,9 @@ static rp_status check_term_array(rpi_args *args, const rp_tensors *t, int32_t n
     rpi_shape shape;
     if (!given && (presence == RP_OPTIONAL || presence == RP_REPLACES))
         return RP_OK;
-    const rpi_class cls = use == RP_USE_POSITIONS ? RPI_NUMBERS : use == RP_USE_TRUTH ? RPI_INTEGERS : RPI_FLOATS;
+    const rpi_class cls = use == RP_USE_POSITIONS                      ? RPI_NUMBERS
+                          : use == RP_USE_TRUTH || use == RP_USE_INDEX ? RPI_INTEGERS
+                                                                       : RPI_FLOATS;
     snprintf(name, sizeof name, "term[%d].%s (of %s)", (int)n, scheme->array[x].name, rp_term_name(d->terms[n].kind));
     rpi_array_shape(args->plan, d, n, x, &shape);
     if (presence == RP_CONDITIONAL && given != (shape.ndim > 0))

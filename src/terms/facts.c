@@ -63,7 +63,7 @@ static void put_flag(writer *w, const char *key, bool yes)
 static const char *const roles[] = {"bias", "product", "value", "rotation", "sink"};
 static const char *const keywords[] = {"bias", "relkey", "relval", "rope", "sink"}; /* arguments of relpos.attention */
 static const char *const types[] = {"int", "real", "flag", "sign", "choice", "grid"};
-static const char *const uses[] = {"learned", "constant", "positions", "truth"};
+static const char *const uses[] = {"learned", "constant", "positions", "truth", "index"};
 static const char *const presences[] = {"needed", "conditional", "optional", "replaces"};
 static const char *const rules[] = {"normal", "uniform", "negative", "normal_fan", "factor",   "uniform_fan",
                                     "xavier", "zero",    "slopes",   "sinusoids",  "projected"};

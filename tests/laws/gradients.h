@@ -60,6 +60,7 @@ HELPER const struct {
     {"band,width=2,extent=3+fire,c=1,L=5,width=3+forget+kerple+real,max_distance=2+rope+xl+relval,left=1,right=1+sink",
      NULL},
     {"rope+t5,buckets=4,max_distance=4+alibi,slopes=x+dense+dense+deberta,span=3", NULL},
+    {"lookup,entries=5", NULL},
 };
 
 HELPER const char *const settings[] = {"",
@@ -110,6 +111,7 @@ HELPER const char *const sums[] = {
     "b2h4g2q97k300d6v5:t5,buckets=8,max_distance=20+relval,left=3,right=9+sink:causal+dweights+dropout=0.2+seed=3",
     "b2h2g1q99k280d6v6o30:alibi,slopes=x+dense+forget:dsummary+softcap=2+lengths+dsoftcap",
     "b2h2g1q97k300d6v6:deberta,span=9:dweights+dsummary+dlse+mask",
+    "b2h4g2q97k260d6v6:lookup,entries=300+t5:causal+softcap=2",
 };
 
 enum { SUMS = sizeof sums / sizeof *sums };
