@@ -7,6 +7,7 @@ guard cannot check them.
 
 SPDX-License-Identifier: Apache-2.0"""
 import math
+import operator
 from functools import partial
 
 import relpos
@@ -448,6 +449,67 @@ def _fastspeech2(module, replace):
         return self.linear_out(out.flatten(2)), weights
 
 
+class _Band:
+    """A band of biases, which a model multiplies by a number of each query, its temperature. relpos.hf.attention reads
+    `options`."""
+
+    dtype = None
+
+    def __init__(self, states, table, distance):
+        """`distance` is that of the first key before the first query; the mask has it too, also while torch traces."""
+        self.given = states, table, distance
+
+    @property
+    def options(self):
+        states, table, distance = self.given
+        return {"bias": relpos.Band(states, table), **({} if traces() else {"q_offset": int(distance)})}
+
+    def float(self):
+        return self
+
+    def to(self, *_):
+        return self
+
+    def __mul__(self, temperature):
+        states, *others = self.given
+        return _Band((states.float() * temperature).to(states.dtype), *others)
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):  # torch.compile calls it instead of __mul__
+        if function not in (operator.mul, torch.Tensor.mul, torch.mul):
+            return NotImplemented
+        return cls.__mul__(*(args if isinstance(args[0], cls) else args[::-1]))
+
+
+def _inkling(module, replace):
+    """Inkling: a band of biases, from a vector of each query and a table of distances."""
+    @replace("InklingRelativeLogits.forward", _uses_relpos)
+    def forward(self, original, relative_states, query_positions, key_positions):
+        return _Band(relative_states.transpose(1, 2), self.proj, query_positions[0] - key_positions[0])
+
+
+def _inkling2(module, replace, name):
+    """Inkling 2 and its loops: Inkling's band. Of the array of distances, forward makes the first row only."""
+    @replace(name + "TextModel.forward", _uses_relpos, passes=True)
+    def model(self, original, input_ids=None, attention_mask=None, position_ids=None, cache=None, inputs_embeds=None,
+              use_cache=None, **kwargs):
+        if input_ids is not None and inputs_embeds is None:
+            input_ids, inputs_embeds = None, self.embed_tokens(input_ids)
+        if inputs_embeds is not None and not traces():
+            inputs_embeds.one_distance = True
+        return original(self, input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids,
+                        cache=cache, inputs_embeds=inputs_embeds, use_cache=use_cache, **kwargs)
+
+    @replace("get_relative_distance", lambda inputs_embeds, *_, **__: hasattr(inputs_embeds, "one_distance"))
+    def get_relative_distance(inputs_embeds, original, cache, is_sliding):
+        return original(inputs_embeds[:, :1], cache, is_sliding)
+
+    @replace(name + "RelativePositionBias.forward", _uses_relpos)
+    def forward(self, original, hidden_states, relative_distance, position_ids):
+        states = self.norm(self.linear(hidden_states).unflatten(-1, (self.num_heads, -1)), position_ids)
+        return _Band(states.transpose(1, 2), self.proj, relative_distance[0, 0])
+
+
 def _wavlm(module, replace):
     """WavLM: a table of buckets, times a gate of each query. To compute this product with relpos.RelKey, the code adds
     one channel: it contains the gate in q, zero in k, and the bias in the RelKey vectors, which are zero in all other
@@ -785,6 +847,9 @@ ADAPTERS = {
     "seamless_m4t": Adapter(partial(_wav2vec2, name="SeamlessM4TConformerSelfAttention")),
     "seamless_m4t_v2": Adapter(_seamless_v2),
     "fastspeech2_conformer": Adapter(_fastspeech2),
+    "inkling": Adapter(_inkling),
+    "inkling2": Adapter(partial(_inkling2, name="Inkling2")),
+    "inkling2_loop": Adapter(partial(_inkling2, name="Inkling2Loop")),
     "wavlm": Adapter(_wavlm, computes="WavLMAttention"),
     "xlnet": Adapter(_xlnet, computes="XLNetRelativeAttention"),
 }

@@ -15,7 +15,7 @@ WITHOUT_EFFECT = frozenset((
     "cache_position", "grid_thw", "image_grid_thw", "input_ids", "inputs_embeds", "labels", "logits_to_keep",
     "mm_token_type_ids",
     "token_type_ids", "video_grid_thw"))
-KNOWN = {"scaling", "dropout", "position_bias", "softcap", "s_aux", "is_causal", "output_attentions"}
+KNOWN = {"scaling", "dropout", "position_bias", "softcap", "s_aux", "sinks", "is_causal", "output_attentions"}
 
 
 def _records_attentions():
@@ -25,14 +25,15 @@ def _records_attentions():
 
 
 def attention(module, query, key, value, attention_mask, *, scaling=None, dropout=0.0, position_bias=None, softcap=None,
-              s_aux=None,
+              s_aux=None, sinks=None,
               is_causal=None, output_attentions=False, **others):
     """Compute attention with the signature that transformers expects of an attention function.
 
     query is (B, H, Lq, D), key and value are (B, Hk, Lk, D). Returns the output (B, Lq, H, D) and the weights (B, H,
     Lq, Lk), or None if they were not requested. attention_mask is a Mask, a bool tensor (True = attend) or a tensor
     that is added to the scores. position_bias is a tensor that is added to the scores, or, from the adapters, a
-    dictionary of options of relpos.attention."""
+    dictionary of options of relpos.attention or an object with such `options`. s_aux is a sink of each head, and sinks
+    one of each query, (B, H, Lq, 1): one more score of the softmax, whose value is zero."""
     for name, given in others.items():
         if given is not None and name not in WITHOUT_EFFECT:
             raise ValueError(f'attn_implementation="{NAME}" does not support the argument {name} of '
@@ -58,6 +59,7 @@ def attention(module, query, key, value, attention_mask, *, scaling=None, dropou
         options["mask"] = attention_mask
     else:
         bias.append(attention_mask)
+    position_bias = getattr(position_bias, "options", position_bias)
     if isinstance(position_bias, dict):
         first = options.get("q_offset", 0) if isinstance(attention_mask, MASKS) else position_bias.get("q_offset", 0)
         # tensors while torch traces
@@ -72,11 +74,20 @@ def attention(module, query, key, value, attention_mask, *, scaling=None, dropou
         bias.append(position_bias)
     if s_aux is not None:
         options["sink"] = relpos.Sink(s_aux)
+    if sinks is not None and sinks.shape != (*query.shape[:-1], 1):
+        raise ValueError(f"sinks has shape {tuple(sinks.shape)}, but {type(module).__name__} has queries of shape "
+                         f"{tuple(query.shape)}; pass one number for each query, {(*query.shape[:-1], 1)}")
     wants_weights = bool(output_attentions) or _records_attentions()
     options |= {"bias": _added(*bias) or None, "scale": scaling, "softcap": softcap, "dropout": dropout}
     if wants_weights:
         options["return_weights"] = True
+    if sinks is not None:
+        options["return_lse"] = True
     found = _sharded.attend(module, query, key, value,
                             options) if _sharded.distributed() else relpos.attention(query, key, value, **options)
-    out, weights = (found.out, found.weights) if wants_weights else (found, None)
+    out, weights = (found.out, found.weights if wants_weights else None) if wants_weights or sinks is not None else (
+        found, None)
+    if sinks is not None:  # out with the sink in the softmax: all weights times 1 - the weight of the sink
+        rest = (found.lse[..., None] - sinks).sigmoid()
+        out, weights = (out * rest).to(out.dtype), None if weights is None else (weights * rest).to(weights.dtype)
     return out.transpose(1, 2).contiguous(), weights
