@@ -100,7 +100,7 @@ def attention(q, k, v, *others, bias=None, rope=None, relkey=None, relval=None, 
     scale            factor of q k^T; default 1/sqrt(D). An array or tensor multiplies q, which in float16 and bfloat16
                      rounds q once more: one number, (H) or (H, 1, 1), or another shape that broadcasts to
                      (B, H, Lq, 1). A tensor has a gradient
-    softcap          c in c tanh(x/c), applied before the biases
+    softcap          c in c tanh(x/c), applied before the biases. A tensor has a gradient, as for softcap_after
     softcap_after    c of a softcap after the biases, with or without softcap; True applies softcap after the biases
                      instead
     q_offset         position of query 0, an integer or an array (B); default 0. With causal=True and fewer queries than
@@ -125,11 +125,11 @@ def attention(q, k, v, *others, bias=None, rope=None, relkey=None, relval=None, 
     0 and lse -inf (with a sink, its logit). Ctrl-C ends a long call; the content of `out` is then undefined. Wrong
     arguments raise ValueError or TypeError.
 
-    With torch, all results have gradients with respect to q, k, v and the learned arrays of terms. If the loss depends
-    on weights or summary, the backward pass computes the scores a second time. out and lse also have forward-mode and
-    second derivatives, as by torch.func and create_graph=True. torch.autocast casts q, k and v unless they are float64,
-    as for torch's scaled_dot_product_attention; learned arrays keep their types. torch.jit.trace records an operator,
-    so `import relpos.torch` before you load a saved trace. ONNX export raises.
+    With torch, all results have gradients with respect to q, k, v, the learned arrays of terms, scale and the softcaps.
+    If the loss depends on weights or summary, the backward pass computes the scores a second time. out and lse also
+    have forward-mode and second derivatives, as by torch.func and create_graph=True. torch.autocast casts q, k and v
+    unless they are float64, as for torch's scaled_dot_product_attention; learned arrays keep their types.
+    torch.jit.trace records an operator, so `import relpos.torch` before you load a saved trace. ONNX export raises.
 
     >>> import numpy as np, relpos
     >>> q = k = v = np.eye(4, dtype=np.float32).reshape(1, 1, 4, 4)
@@ -254,7 +254,8 @@ def _results(found, seed):
 class Gradients(NamedTuple):
     """The gradients of one call. A gradient that `wanted` omits is None. `terms` has one dictionary for each term, in
     the order of the keywords bias, rope, relkey, relval, sink; the dictionary maps the name of each learned array to
-    its gradient."""
+    its gradient. If `wanted` names softcap or softcap_after, one more dictionary at the end has their gradients,
+    float64 arrays without axes."""
 
     q: object
     k: object
@@ -273,7 +274,7 @@ def attention_backward(dout, q, k, v, *others, dlse=None, dweights=None, dsummar
     dweights   (B, H, Lq, Lk), the gradient of the loss with respect to the weights that `attention` returns
     dsummary   a Summary: the gradients of the loss with respect to profile, key_mass and entropy, or None for each
     out, lse   results of the forward call; if you omit them, they are computed again
-    wanted     names of the gradients to compute, such as ("q", "table"); default: all
+    wanted     names of the gradients to compute, such as ("q", "table"); default: all but softcap and softcap_after
     per_sample True: gradients of learned arrays have a leading axis B and are those of each batch entry, with the bits
                of a call with this entry alone. Arrays with an axis for the batch have no other axis; if it broadcasts,
                its gradient has B elements there
@@ -325,8 +326,9 @@ def attention_jvp(q, k, v, tangents, *others, progress=None, **options):
 
     tangents   (q, k, v) or (q, k, v, terms): arrays with the shapes of q, k and v, or None for 0. `terms` has one
                dictionary for each term, as in Gradients, from names of learned arrays to tangents; arrays that it
-               omits have the tangent 0. relpos.Gradients has this form. Like gradients with per_sample, the tangent of
-               an array may have a leading axis B for tangents of each batch entry
+               omits have the tangent 0. One more dictionary may have tangents of softcap and softcap_after, arrays
+               without axes. relpos.Gradients has this form. Like gradients with per_sample, the tangent of an array or
+               softcap may have a leading axis B for tangents of each batch entry
     progress   as in `attention`
     options    the options of `attention`; dropout needs the seed of the forward call
 

@@ -32,8 +32,8 @@ class Options(TypedDict, total=False):
     starts: Any
     ends: Any
     scale: float | Any
-    softcap: float | None
-    softcap_after: bool | float
+    softcap: float | Any | None
+    softcap_after: bool | float | Any
     q_offset: Any
     dropout: float
     seed: Any

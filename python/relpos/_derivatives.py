@@ -19,7 +19,7 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
 from . import _core, _torch
-from ._encoding import count_terms, learned_of, options_of, places_of, ranks_of, requested
+from ._encoding import SOFTCAPS, count_terms, learned_of, options_of, places_of, ranks_of, requested
 
 # Each operator has a kernel for autograd, in place of that of torch.library.custom_op, whose operators drop tangents of
 # forward-mode derivatives without an error.
@@ -160,7 +160,8 @@ def _wanted(call):
 
 def _gradients(call, q, k, v, terms):
     """Return the wanted gradients of a result of _core, in the order of the inputs."""
-    of_arrays = {n: terms[term][name] for n, (term, name) in learned_of(call.options).items()}
+    of_arrays = {n: _torch.gradient_of(terms, place, call.arrays[n], call.per_sample)
+                 for n, place in learned_of(call.options).items()}
     every = [q, k, v, *(of_arrays.get(n) for n in range(len(call.arrays)))]
     return [gradient for gradient, is_wanted in zip(every, call.wanted) if is_wanted]
 
@@ -181,9 +182,13 @@ def _(call, given):
 def _derive(call, given, *others):
     """Return the results of _core.derive, with the tangents of the call."""
     q, k, v, *of_arrays = call.tangents
-    terms = [{} for _ in range(count_terms(call.options))]
-    for n, (term, name) in learned_of(call.options).items():
-        terms[term][name] = of_arrays[n]
+    learned = learned_of(call.options)
+    terms = [{} for _ in range(max(count_terms(call.options), *(term + 1 for term, _ in learned.values()), 0))]
+    for n, (term, name) in learned.items():
+        t = of_arrays[n]
+        if name in SOFTCAPS and t is not None:  # numbers, or one for each batch entry
+            t = t.reshape(t.shape[:t.dim() - call.arrays[n].dim()])
+        terms[term][name] = t
     if given["q_offset"] is None:
         given["q_offset"] = 0
     return _core.derive(call.q, call.k, call.v, (q, k, v, tuple(terms)), tuple(given.values()), *others)

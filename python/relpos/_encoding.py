@@ -10,6 +10,7 @@ import itertools
 from . import _core, _terms
 
 TERMS = ("bias", "rope", "relkey", "relval", "sink")
+SOFTCAPS = ("softcap", "softcap_after")  # numbers with gradients
 MASKS = {
     name: (numbers, array)
     for name, numbers, array in iter(map(_core.mask_info, itertools.count(1)).__next__, None)
@@ -66,9 +67,12 @@ def requested(text):
 @functools.lru_cache(256)
 def places_of(text):
     """Return {place: (argument, term, name)} of each array, such as ("T5(table)", 0, "table"). `term` is the number of
-    the term, in the order in which _core reads them. term and name are None for arrays that have no gradient."""
-    lines = read(text)
-    found = {place: (name, None, None) for name, _, places in lines if name not in TERMS for place in places}
+    the term, in the order in which _core reads them; softcaps follow the terms. term and name are None for arrays that
+    have no gradient."""
+    found = {}
+    for name, _, places in read(text):
+        learned = (count_terms(text), name) if name in SOFTCAPS else (None, None)
+        found |= {place: (name, *learned) for place in places if name not in TERMS}
     for count, (_, value, places) in enumerate(_of_terms(text)):
         kind = _terms.TERMS[value.partition(",")[0]]
         for place, array in zip(places, _terms._BY_CLASS[kind]["arrays"]):

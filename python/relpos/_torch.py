@@ -9,6 +9,7 @@ import torch
 from torch.autograd import forward_ad
 
 from . import _core, _hints
+from ._encoding import SOFTCAPS
 
 _AT = {name: n for n, name in enumerate(_core.NAMES)}
 _TERMS = [_AT[name] for name in ("bias", "rope", "relkey", "relval", "sink")]
@@ -22,11 +23,14 @@ _modes = torch._C._len_torch_dispatch_stack
 
 def _arrays(options):
     """Return (term, name, tensor) of each learned array of the terms, and a list of the other tensors of a call. `term`
-    is the number of the term, in the order in which _core reads them. Raises for other tensors that require a
-    gradient."""
-    learned, others, count = [], [], 0
+    is the number of the term, in the order in which _core reads them; softcaps that require a gradient follow the
+    terms. Raises for other tensors that require a gradient."""
+    learned, others, softcaps, count = [], [], [], 0
     for name, x in zip(_core.NAMES, options):
         if isinstance(x, _Tensor):
+            if x.requires_grad and name in SOFTCAPS:
+                softcaps.append((name, x))
+                continue
             if x.requires_grad:
                 raise TypeError(f"{name} {NOT_LEARNED}")
             others.append(x)
@@ -45,7 +49,17 @@ def _arrays(options):
                 else:
                     others.append(array)
             count += 1
-    return learned, others
+    return learned + [(count, *x) for x in softcaps], others
+
+
+def gradient_of(terms, place, array, per_sample=False):
+    """Return the gradient of a learned array at place (term, name) in the terms of relpos.Gradients, None if it is not
+    wanted. That of a softcap gets the shape and type of its tensor."""
+    term, name = place
+    found = terms[term].get(name) if term < len(terms) else None
+    if name not in SOFTCAPS or found is None:
+        return found
+    return found.reshape((*found.shape[:1 if per_sample else 0], *array.shape)).to(array.dtype)
 
 
 NO_DROPOUT = ("relpos.attention has no dropout under torch.vmap, since all samples would drop the same weights; set "
@@ -138,7 +152,7 @@ class _Attention(torch.autograd.Function):
             return (None,) * len(needs)
         if _modes() > 0:
             _refuse_traces()
-        q, k, v, out, lse, *_ = ctx.saved_tensors  # raises if one was modified in place
+        q, k, v, out, lse, *arrays = ctx.saved_tensors  # raises if one was modified in place
         if dout is None:
             dout = torch.zeros_like(out)
         places = ctx.places
@@ -152,7 +166,7 @@ class _Attention(torch.autograd.Function):
         dweights, dsummary = (others[0], others[1:]) if ctx.has_weights else (None, others)
         *every, terms = _hints.named(_core.gradients, "relpos::attention_backward")(
             dout, q, k, v, ctx.options, dlse, dweights, dsummary or None, out, lse, wanted)
-        every += [terms[term][name] for term, name in places]
+        every += [gradient_of(terms, place, array) for place, array in zip(places, arrays)]
         return None, None, None, *every
 
 

@@ -141,9 +141,172 @@ def test_slopes_of_each_entry(more):
         call(draw(3, H))
 
 
+DELTA = torch.arange(L, dtype=torch.float64)[None] - torch.arange(L, dtype=torch.float64)[:, None]
+SLOPES = [2.0 ** (-8 * (h + 1) / H) for h in range(H)]
+C, A = torch.tensor(1.3, dtype=torch.float64), torch.tensor(2.1, dtype=torch.float64)
+
+
+def capped(x, c):
+    return x if c is None else c * torch.tanh(x / c)
+
+
+def plain(before=None, after=None, q=q, k=k, v=v):
+    """Attention in torch operations, with softcaps before and after a bias of ALiBi."""
+    bias = -torch.tensor(SLOPES, dtype=torch.float64)[:, None, None] * DELTA.abs()
+    s = capped(capped(q @ k.mT / D ** 0.5, before) + bias, after)
+    return s.masked_fill(DELTA > 0, -torch.inf).softmax(-1) @ v
+
+
+def with_caps(before=None, after=None, q=q, k=k, v=v):
+    return relpos.attention(q, k, v, bias=relpos.ALiBi(), causal=True, softcap=before, softcap_after=after)
+
+
+SOFTCAPS = {
+    "softcap": (lambda x: with_caps(x), lambda x: plain(x)),
+    "softcap_after": (lambda x: with_caps(None, x), lambda x: plain(None, x)),
+    "moved": (lambda x: with_caps(x, True), lambda x: plain(None, x)),
+    "both": (lambda x: with_caps(x, 2 * x), lambda x: plain(x, 2 * x)),
+    "number after": (lambda x: with_caps(x, 2.1), lambda x: plain(x, 2.1)),
+}
+
+
+def same_derivatives(f, g, x):
+    """Compare the values and all first and second derivatives of two functions of x."""
+    near(f(x), g(x))
+    loss, want = (lambda x, f=f: f(x).sin().sum() for f in (f, g))
+    one, other = x.clone().requires_grad_(), x.clone().requires_grad_()
+    first, of_plain = (torch.autograd.grad(h(y), y, create_graph=True)[0] for h, y in ((loss, one), (want, other)))
+    near(first, of_plain)
+    near(torch.autograd.grad(first.sum(), one)[0], torch.autograd.grad(of_plain.sum(), other)[0], 1e-11)
+    near(func.grad(loss)(x), of_plain)
+    near(func.jvp(f, (x,), (torch.ones_like(x),))[1], func.jvp(g, (x,), (torch.ones_like(x),))[1])
+    near(func.hessian(loss)(x), func.hessian(want)(x), 1e-11)
+    near(func.jacfwd(func.grad(loss))(x), func.hessian(want)(x), 1e-11)
+    near(func.grad(lambda x: func.jvp(loss, (x,), (torch.ones_like(x),))[1].sum())(x),
+         func.grad(lambda x: func.jvp(want, (x,), (torch.ones_like(x),))[1].sum())(x), 1e-11)
+    xs = torch.stack([x, 1.5 * x])
+    near(func.vmap(func.grad(loss))(xs), torch.stack([func.grad(want)(y) for y in xs]))
+    near(func.vmap(f)(xs), torch.stack([g(y) for y in xs]))
+
+
+@pytest.mark.parametrize("name", SOFTCAPS)
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_softcaps_have_the_derivatives_of_the_formula(name, shape):
+    f, g = SOFTCAPS[name]
+    x = C.reshape(shape)
+    same_derivatives(f, g, x)
+    y = x.clone().requires_grad_()
+    assert torch.autograd.gradcheck(f, y)
+    assert torch.autograd.gradcheck(f, y, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(f, y)
+    loss = lambda x: f(x).sin().sum()
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    near(torch.autograd.grad(compiled(y), y)[0], func.grad(loss)(x))
+    torch._dynamo.reset()
+
+
+def test_softcaps_beside_other_inputs():
+    """All inputs at once, and the derivatives of a sample by vmap."""
+    table = draw(8, H)
+
+    def f(q, k, v, table, before, after):
+        bias = relpos.T5(table, buckets=8, max_distance=9)
+        return relpos.attention(q, k, v, bias=bias, softcap=before, softcap_after=after)
+    inputs = [x[:1, :, :3].clone().requires_grad_() for x in (q, k, v)]
+    inputs += [x.clone().requires_grad_() for x in (table, C, A)]
+    assert torch.autograd.gradcheck(f, inputs, fast_mode=True)
+    assert torch.autograd.gradgradcheck(f, inputs, fast_mode=True)
+
+    def of_sample(c, a, q, k, v):
+        return (with_caps(c, a, q[None], k[None], v[None]) ** 2).sum()
+    each = func.vmap(func.grad(of_sample, (0, 1)), (None, None, 0, 0, 0))(C, A, q, k, v)
+    want = [func.grad(of_sample, (0, 1))(C, A, q[b], k[b], v[b]) for b in range(B)]
+    for n in range(2):
+        near(each[n], torch.stack([x[n] for x in want]))
+    tangents = torch.stack([torch.ones_like(C), 2 * torch.ones_like(C)])
+    near(func.vmap(lambda t: func.jvp(with_caps, (C,), (t,))[1])(tangents),
+         torch.stack([func.jvp(plain, (C,), (t,))[1] for t in tangents]))
+    near(func.vmap(lambda t: func.jvp(lambda c: func.grad(lambda c: with_caps(c).sin().sum())(c), (C,), (t,))[1])(
+        tangents), func.hessian(lambda c: plain(c).sin().sum())(C) * tangents, 1e-11)
+
+
+def test_softcaps_only_where_they_are_wanted():
+    x, y = C.clone().requires_grad_(), A.clone().requires_grad_()
+    loss = with_caps(x, y).sin().sum()
+    near(torch.autograd.grad(loss, y, retain_graph=True)[0], torch.autograd.grad(plain(x, y).sin().sum(), y)[0])
+    assert torch.autograd.grad(loss, x)[0].shape == ()
+    with torch.no_grad():
+        assert not with_caps(x).requires_grad
+    found = with_caps(x)
+    x.data.mul_(1)  # no version
+    found.sum().backward()
+    found = with_caps(x)
+    with torch.no_grad():
+        x.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        found.sum().backward()
+
+
+def test_softcaps_of_other_types():
+    """The gradient has the type of the tensor, whatever the type of q."""
+    want = func.grad(lambda c: plain(c).sin().sum())(C)
+    for of_q in (torch.float32, torch.bfloat16):
+        for of_c in (torch.float64, torch.float32, torch.bfloat16):
+            x = C.to(of_c).requires_grad_()
+            found = torch.autograd.grad(with_caps(x, q=q.to(of_q), k=k.to(of_q), v=v.to(of_q)).sin().sum(), x)[0]
+            assert found.dtype == of_c
+            near(found.double(), want, 1e-5 if torch.bfloat16 not in (of_q, of_c) else 0.05)
+
+
+def test_softcaps_that_are_refused():
+    heads = torch.full((H,), 2.0, dtype=torch.float64, requires_grad=True)
+    for name in ("softcap", "softcap_after"):
+        for x in (heads, heads.detach(), heads.detach().numpy()):
+            with pytest.raises((TypeError, ValueError), match="expected one number, which all heads share"):
+                relpos.attention(q, k, v, **{name: x})
+        with pytest.raises(TypeError, match="it requires a gradient, but 0 means no softcap, which has none"):
+            relpos.attention(q, k, v, **{name: torch.tensor(0.0, requires_grad=True)})
+        with pytest.raises(TypeError, match="which a Plan does not record"):
+            relpos.Plan(B, H, L, L, D, **{name: torch.tensor(2.0, requires_grad=True)})
+        with pytest.raises(TypeError, match="q is not a torch tensor"):
+            relpos.attention(q.numpy(), k, v, **{name: torch.tensor(2.0, requires_grad=True)})
+    with pytest.raises(TypeError, match="softcap is 0"):
+        func.grad(lambda x: relpos.attention(q, k, v, softcap=x).sum())(torch.tensor(0.0))
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_softcaps_without_autograd(moved):
+    """attention_backward, attention_jvp and attention_hvp, in NumPy."""
+    numbers = [x.numpy() for x in (q, k, v)]
+    dout = draw(B, H, L, D)
+    options = {"bias": relpos.ALiBi(), "causal": True, "softcap": 1.3, "softcap_after": moved or 2.1}
+    names = ("softcap",) if moved else ("softcap", "softcap_after")
+    f = (lambda c: plain(None, c[0])) if moved else lambda c: plain(*c)
+    caps = torch.stack([C, A])[:len(names)]
+    loss = lambda c: (f(c) * dout).sum()
+    g = relpos.attention_backward(dout.numpy(), *numbers, wanted=names, **options)
+    assert g.q is None and len(g.terms) == 2 and list(g.terms[1]) == list(names)
+    near(torch.tensor([float(g.terms[1][name]) for name in names], dtype=torch.float64), func.grad(loss)(caps))
+    each = relpos.attention_backward(dout.numpy(), *numbers, wanted=names, per_sample=True, **options).terms[1]
+    assert each["softcap"].shape == (B,)
+    near(torch.from_numpy(each["softcap"]).sum(), func.grad(loss)(caps)[0])
+    assert len(relpos.attention_backward(dout.numpy(), *numbers, **options).terms) == 1  # only if they are named
+    t = torch.tensor([0.7, -0.4], dtype=torch.float64)[:len(names)]
+    tangents = None, None, None, ({}, dict(zip(names, map(np.asarray, t.tolist()))))
+    near(torch.from_numpy(relpos.attention_jvp(*numbers, tangents, **options).out), func.jvp(f, (caps,), (t,))[1])
+    shared = relpos.attention_jvp(*numbers, (None, None, None, ({}, {"softcap": np.full(B, 0.7)})), **options)
+    near(torch.from_numpy(shared.out), func.jvp(f, (caps,), (t * torch.eye(len(t))[0],))[1])
+    h = relpos.attention_hvp(dout.numpy(), *numbers, tangents, wanted=names, **options)
+    near(torch.tensor([float(h.terms[1][name]) for name in names], dtype=torch.float64), func.hessian(loss)(caps) @ t)
+    with pytest.raises(ValueError, match="tangents.terms has 3 dictionaries, expected one for each of 1 terms"):
+        relpos.attention_jvp(*numbers, (None, None, None, ({}, {}, {})), **options)
+    with pytest.raises(ValueError, match=r"tangents.terms\[1\] contains 'scale', expected names of softcaps"):
+        relpos.attention_jvp(*numbers, (None, None, None, ({}, {"scale": np.ones(())})), **options)
+    with pytest.raises(ValueError, match="wanted contains 'softcap'; use .* or a softcap of the call"):
+        relpos.attention_backward(dout.numpy(), *numbers, wanted=("softcap",))
+
+
 NUMBERS = {
-    "softcap": lambda x: relpos.attention(q, k, v, softcap=x),
-    "softcap_after": lambda x: relpos.attention(q, k, v, softcap_after=x),
     "dropout": lambda x: relpos.attention(q, k, v, dropout=x, seed=1),
     "RoPE: base": lambda x: relpos.attention(q, k, v, rope=relpos.RoPE(base=x)),
     "RoPE: attention_factor": lambda x: relpos.attention(q, k, v, rope=relpos.RoPE(attention_factor=x, scaling="yarn",

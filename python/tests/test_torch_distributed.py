@@ -43,7 +43,7 @@ CASES = {  # name: (arguments of sizes, a function that returns the options)
     "vectors": ({"dim": 8, "dim_v": 8, "lq": 3200, "lk": 3200, **F64}, lambda: {
         "relkey": relpos.RelKey(random(12, 8, **F64), left=9, right=2),
         "relval": relpos.RelValue(random(7, 8, **F64), left=3, right=3),
-        "softcap": 9.0}),
+        "softcap": torch.tensor([9.0], **F64), "softcap_after": torch.tensor(11.0, **F64)}),
     "xl": ({"dim": 8, "dim_v": 8, "lq": 3100, "lk": 3100, **F64}, lambda: {
         "relkey": relpos.XL(random(2, 6199, 8, **F64), random(2, 8, seed=1, **F64), random(2, 8, seed=2, **F64)),
         "causal": True}),
@@ -62,8 +62,9 @@ CASES = {  # name: (arguments of sizes, a function that returns the options)
 
 
 def learned(options):
-    """Return the learned arrays of the terms, with requires_grad set."""
-    return [x.requires_grad_() for name in ("bias", "relkey", "relval", "sink") if name in options
+    """Return the learned arrays of the terms and the softcaps, with requires_grad set."""
+    softcaps = [options[name].requires_grad_() for name in ("softcap", "softcap_after") if name in options]
+    return softcaps + [x.requires_grad_() for name in ("bias", "relkey", "relval", "sink") if name in options
             for term in (options[name] if isinstance(options[name], tuple) else (options[name],))
             for x in term.learned.values() if isinstance(x, torch.Tensor)]
 

@@ -327,6 +327,8 @@ int read_wanted(PyObject *object, const problem *p, call *c, PyObject **wanted)
         bool known = PyUnicode_CompareWithASCIIString(name, "q") == 0 ||
                      PyUnicode_CompareWithASCIIString(name, "k") == 0 ||
                      PyUnicode_CompareWithASCIIString(name, "v") == 0;
+        for (int x = 0; !known && x < N_SOFTCAPS; x++)
+            known = p->softcap[x] >= 0 && PyUnicode_CompareWithASCIIString(name, softcap_names[x]) == 0;
         for (int32_t t = 0; !known && t < p->desc.n_terms; t++)
             for (int x = 0; x < RP_MAX_ARRAYS && rp_term_array(p->terms[t].kind, x); x++)
                 known = known || (rp_term_array_learned(p->terms[t].kind, x) &&
@@ -334,7 +336,8 @@ int read_wanted(PyObject *object, const problem *p, call *c, PyObject **wanted)
         if (!known) {
             PyErr_Format(
                 PyExc_ValueError,
-                "wanted contains %R; use \"q\", \"k\", \"v\" or the name of a learned array of the call's terms", name);
+                "wanted contains %R; use \"q\", \"k\", \"v\" or the name of a learned array or a softcap of the call",
+                name);
             return -1;
         }
     }
@@ -396,10 +399,33 @@ int read_per_sample(PyObject *const *option, bool *per_sample)
     return 0;
 }
 
-static PyObject *make_term_gradients(const problem *p, call *c, origin from[RP_MAX_TERMS][RP_MAX_ARRAYS], rp_dtype sums,
-                                     PyObject *wanted, bool per_sample, rp_grads *g)
+/* Allocate the gradients of the softcaps that `wanted` names, in f64. Return a dictionary of them. */
+static PyObject *make_softcap_gradients(const problem *p, call *c, const origin *like, PyObject *wanted,
+                                        bool per_sample, rp_grads *g)
 {
-    PyObject *terms = PyTuple_New(p->desc.n_terms);
+    rp_array *const to[N_SOFTCAPS] = {&g->dsoftcap, &g->dsoftcap_after};
+    PyObject *one = PyDict_New();
+    for (int x = 0; one && x < N_SOFTCAPS; x++) {
+        if (p->softcap[x] < 0 || !is_wanted(wanted, softcap_names[x]))
+            continue;
+        PyObject *made = make_output(c, like, 0, RP_F64, per_sample, &p->desc.batch, to[p->softcap[x]]);
+        if (!made || PyDict_SetItemString(one, softcap_names[x], made) != 0)
+            Py_CLEAR(one);
+        Py_XDECREF(made);
+    }
+    return one;
+}
+
+/* Allocate the gradients of the terms' arrays: a dictionary for each term, and one for the softcaps if `wanted` names
+ * one. */
+static PyObject *make_term_gradients(const problem *p, call *c, const origin *like_q,
+                                     origin from[RP_MAX_TERMS][RP_MAX_ARRAYS], rp_dtype sums, PyObject *wanted,
+                                     bool per_sample, rp_grads *g)
+{
+    bool softcaps = false;
+    for (int x = 0; x < N_SOFTCAPS; x++)
+        softcaps |= wanted && is_wanted(wanted, softcap_names[x]);
+    PyObject *terms = PyTuple_New(p->desc.n_terms + softcaps);
     for (int32_t n = 0; terms && n < p->desc.n_terms; n++) {
         PyObject *one = PyDict_New();
         for (int x = 0; one && x < RP_MAX_ARRAYS; x++) {
@@ -415,6 +441,9 @@ static PyObject *make_term_gradients(const problem *p, call *c, origin from[RP_M
         if (!one || PyTuple_SetItem(terms, n, one) != 0)
             Py_CLEAR(terms);
     }
+    PyObject *one = terms && softcaps ? make_softcap_gradients(p, c, like_q, wanted, per_sample, g) : NULL;
+    if (terms && softcaps && (!one || PyTuple_SetItem(terms, p->desc.n_terms, one) != 0))
+        Py_CLEAR(terms);
     return terms;
 }
 
@@ -501,7 +530,7 @@ int make_gradients(const problem *p, call *c, const origin from[3], origin array
         if (!part[n] && !(part[n] = make_gradient(c, &from[n], of[n], absent, dtype, wanted, name, to[n])))
             return -1;
     }
-    part[3] = make_term_gradients(p, c, array_from, ranged ? RP_F64 : RP_BOOL, wanted, per_sample, g);
+    part[3] = make_term_gradients(p, c, &from[0], array_from, ranged ? RP_F64 : RP_BOOL, wanted, per_sample, g);
     return part[3] ? 0 : -1;
 }
 

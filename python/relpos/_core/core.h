@@ -214,12 +214,16 @@ typedef struct problem {
     PyObject *mask[RP_MAX_MASKS]; /* borrowed; NULL: the mask has no array */
     PyObject *q_offset;           /* borrowed array; NULL: use desc.q_offset */
     bool offset_given;            /* the caller passed q_offset */
-    int64_t threads;              /* 0: not given */
+    /* the softcap that each of the options softcap and softcap_after sets: 0: before the biases, 1: after, -1: none */
+    int softcap[2];
+    int64_t threads; /* 0: not given */
 } problem;
 
 int read_keywords(const state *st, PyObject *const *values, PyObject *names, int first, int end, PyObject **slot);
 int read_int(PyObject *object, const char *name, int64_t *n);
 int read_flag(PyObject *object, const char *name, int32_t *flag);
+enum { N_SOFTCAPS = 2 };
+extern const char *const softcap_names[N_SOFTCAPS];
 int read_options(problem *p, call *c, PyObject *const *option);
 rp_mask_kind mask_of(int option);
 PyObject *core_mask_info(PyObject *module, PyObject *object);

@@ -48,7 +48,40 @@ static int take_term_tangents(const problem *p, call *c, PyObject *object, int32
     return 0;
 }
 
-/* Read tangents: (q, k, v) or (q, k, v, terms), each None for 0. */
+/* Read the tangents of softcaps from a dictionary {name: number or array}. */
+static int take_softcap_tangents(const problem *p, call *c, PyObject *object, rp_tangents *x)
+{
+    rp_array *const to[N_SOFTCAPS] = {&x->softcap, &x->softcap_after};
+    Py_ssize_t at = 0;
+    PyObject *key, *value;
+    if (!given(object))
+        return 0;
+    if (!PyDict_Check(object))
+        return wrong_type("tangents.terms", object, "expected a tuple of dictionaries, one for each term");
+    PyObject *copy = PyDict_Copy(object); /* as in take_term_tangents */
+    if (!copy || keep(c, copy) != 0)
+        return -1;
+    while (PyDict_Next(copy, &at, &key, &value)) {
+        char text[32];
+        int m = 0;
+        while (m < N_SOFTCAPS && !(p->softcap[m] >= 0 && PyUnicode_Check(key) &&
+                                   PyUnicode_CompareWithASCIIString(key, softcap_names[m]) == 0))
+            m++;
+        if (m == N_SOFTCAPS) {
+            PyErr_Format(PyExc_ValueError,
+                         "tangents.terms[%d] contains %R, expected names of softcaps of the call: \"softcap\" or "
+                         "\"softcap_after\"",
+                         (int)p->desc.n_terms, key);
+            return -1;
+        }
+        snprintf(text, sizeof text, "tangent of %s", softcap_names[m]);
+        if (given(value) && take_array(c, value, false, text, to[p->softcap[m]], NULL) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Read tangents: (q, k, v) or (q, k, v, terms), each None for 0. terms may have one more dictionary, for softcaps. */
 static int take_tangents(const problem *p, call *c, PyObject *object, int absent, rp_tangents *x)
 {
     rp_array *const to[3] = {&x->q, &x->k, &x->v};
@@ -66,15 +99,17 @@ static int take_tangents(const problem *p, call *c, PyObject *object, int absent
         return 0;
     if (!PyTuple_Check(terms))
         return wrong_type("tangents.terms", terms, "expected a tuple of dictionaries, one for each term");
-    if (PyTuple_Size(terms) != p->desc.n_terms) {
-        PyErr_Format(PyExc_ValueError, "tangents.terms has %zd dictionaries, expected one for each of %d terms",
-                     PyTuple_Size(terms), (int)p->desc.n_terms);
+    const bool softcaps = p->softcap[0] >= 0 || p->softcap[1] >= 0;
+    const Py_ssize_t more = PyTuple_Size(terms) - p->desc.n_terms;
+    if (more != 0 && !(more == 1 && softcaps)) {
+        PyErr_Format(PyExc_ValueError, "tangents.terms has %zd dictionaries, expected one for each of %d terms%s",
+                     PyTuple_Size(terms), (int)p->desc.n_terms, softcaps ? ", and perhaps one for softcaps" : "");
         return -1;
     }
     for (int32_t m = 0; m < p->desc.n_terms; m++)
         if (take_term_tangents(p, c, PyTuple_GetItem(terms, m), m, x) != 0)
             return -1;
-    return 0;
+    return more ? take_softcap_tangents(p, c, PyTuple_GetItem(terms, p->desc.n_terms), x) : 0;
 }
 
 /* Allocate the tangents of out and lse. */

@@ -133,6 +133,30 @@ static int read_real(PyObject *object, const char *name, double *x)
     return *x == -1 && PyErr_Occurred() ? wrong_type(name, object, "expected a number") : 0;
 }
 
+const char *const softcap_names[N_SOFTCAPS] = {"softcap", "softcap_after"};
+
+/* Read a softcap. A tensor has a gradient, which a call that records gradients then computes. */
+static int read_softcap(call *c, PyObject *object, const char *name, double *x)
+{
+    PyObject *wants = PyFloat_Check(object) ? NULL : PyObject_GetAttr(object, c->st->requires_grad), *number = NULL;
+    const bool learned = wants == Py_True;
+    PyErr_Clear();
+    Py_XDECREF(wants);
+    number = learned ? PyObject_CallMethod(object, "detach", NULL) : Py_NewRef(object); /* without torch's warning */
+    *x = number ? PyFloat_AsDouble(number) : -1;
+    Py_XDECREF(number);
+    if (*x == -1 && PyErr_Occurred()) {
+        PyErr_Clear();
+        const bool array = PyObject_HasAttrString(object, "ndim");
+        return wrong_type(name, object, array ? "expected one number, which all heads share" : "expected a number");
+    }
+    if (learned && *x == 0 && wants_gradient(object))
+        return wrong_type(name, object,
+                          "it requires a gradient, but 0 means no softcap, which has none; use .detach()");
+    c->grad = c->grad || learned;
+    return 0;
+}
+
 int read_int(PyObject *object, const char *name, int64_t *n)
 {
     PyObject *index = PyNumber_Index(object);
@@ -172,16 +196,20 @@ static bool is_number(PyObject *object)
 }
 
 /* Read softcap_after: either the cap after the biases, or True, which moves `softcap` after the biases. */
-static int read_softcap_after(PyObject *object, rp_desc *d)
+static int read_softcap_after(problem *p, call *c, PyObject *object)
 {
+    rp_desc *d = &p->desc;
     int32_t after = 0;
-    if (is_number(object))
-        return read_real(object, "softcap_after", &d->softcap_after);
+    if (is_number(object)) {
+        p->softcap[1] = 1;
+        return read_softcap(c, object, "softcap_after", &d->softcap_after);
+    }
     if (read_flag(object, "softcap_after", &after) != 0)
         return -1;
     if (after) {
         d->softcap_after = d->softcap;
         d->softcap = 0;
+        p->softcap[0] = p->softcap[0] < 0 ? -1 : 1;
     }
     return 0;
 }
@@ -342,9 +370,11 @@ int read_options(problem *p, call *c, PyObject *const *option)
             return -1;
     if (given(option[SCALE]) && read_scale(option[SCALE], &d->scale) != 0)
         return -1;
-    if (given(option[SOFTCAP]) && read_real(option[SOFTCAP], "softcap", &d->softcap) != 0)
+    p->softcap[0] = given(option[SOFTCAP]) ? 0 : -1;
+    p->softcap[1] = -1;
+    if (given(option[SOFTCAP]) && read_softcap(c, option[SOFTCAP], "softcap", &d->softcap) != 0)
         return -1;
-    if (given(option[SOFTCAP_AFTER]) && read_softcap_after(option[SOFTCAP_AFTER], d) != 0)
+    if (given(option[SOFTCAP_AFTER]) && read_softcap_after(p, c, option[SOFTCAP_AFTER]) != 0)
         return -1;
     if (given(option[Q_OFFSET]) && PyLong_Check(option[Q_OFFSET])) {
         if (read_int(option[Q_OFFSET], "q_offset", &d->q_offset) != 0)

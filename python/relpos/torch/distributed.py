@@ -459,7 +459,7 @@ class _Attention(torch.autograd.Function):
         wanted = [name for (_, name), need in zip(ctx.places, ctx.needs_input_grad[5:]) if need]
         with torch.no_grad(), ctx.call.mail() as mail:
             *inner, terms = _Backward(ctx.call, mail, wanted, q, k, v, out, lse, dout, dlse).run()
-        found = [terms[place].to(x.dtype) if place in terms else torch.zeros_like(x)
+        found = [terms[place].to(x.dtype).reshape(x.shape) if place in terms else torch.zeros_like(x)
                  for place, x in zip(ctx.places, arrays)]
         every = [x if need else None for x, need in zip((*inner, *found), ctx.needs_input_grad[2:])]
         return None, None, *_only_once(every, (q, k, v, *given, *arrays))
