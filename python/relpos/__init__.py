@@ -142,13 +142,8 @@ def attention(q, k, v, *others, bias=None, rope=None, relkey=None, relval=None, 
         _refuse_keyword(next(iter(unknown)))
     if others:
         _hints.refuse_positions("attention", "q, k and v", others)
-    if not isinstance(layout, str):
-        raise TypeError(f'layout is of type {type(layout).__name__}, expected "bhld" or "blhd"')
-    if layout != "bhld":
-        if layout != "blhd":
-            raise ValueError(f'layout is {layout!r}, expected "bhld" or "blhd"')
-        q, k, v = (_swapped(name, x) for name, x in (("q", q), ("k", k), ("v", v)))
-        out = out if out is None else _swapped("out", out)
+    if _swaps(layout):
+        q, k, v, out = _swapped(q=q, k=k, v=v, out=out)
     if bias is not None and not isinstance(bias, Term):
         bias = _by_offset.resolve(bias, q, k, q_offset)
     if scale is not None and not isinstance(scale, (int, float)) and hasattr(scale, "ndim"):
@@ -161,7 +156,7 @@ def attention(q, k, v, *others, bias=None, rope=None, relkey=None, relval=None, 
     found = attend(q, k, v, bias, rope, relkey, relval, sink, causal, window, key_mask, mask, lengths, segments,
                    starts, ends, scale, softcap, softcap_after, q_offset, dropout, seed, threads, precision, out,
                    return_weights, return_lse, summary, key_norms, progress)
-    if layout != "bhld":
+    if _swaps(layout):
         found = (found[0].swapaxes(-3, -2), *found[1:]) if type(found) is tuple else found.swapaxes(-3, -2)
     return _results(found, seed if _drops(dropout) else None) if type(found) is tuple else found
 
@@ -194,20 +189,50 @@ def _draw_seed(of_torch):
     return draw_seed()
 
 
-def _need_seed(name, options):
+def _of_call(name, options, layout):
+    """Check the options of a call that computes derivatives. Returns true for layout="blhd"."""
     if options.get("seed") is None and _drops(options.get("dropout")):
         raise TypeError(
             f"{name}: dropout is given without seed; pass the seed of the call to relpos.attention, as in its "
             "Result.seed"
         )
+    _need_number(name, options)
+    return _swaps(layout)
 
 
-def _swapped(name, x):
-    """View (B, L, H, D) as (B, H, L, D)."""
-    if getattr(x, "ndim", 0) < 3:
-        raise ValueError(
-            f'{name} has {getattr(x, "ndim", 0)} axes; with layout="blhd", expected (B, L, H, D) or (L, H, D)')
-    return x.swapaxes(-3, -2)
+def _need_number(name, options):
+    scale = options.get("scale")
+    if getattr(scale, "ndim", 0):
+        raise TypeError(
+            f"{name}: scale is an array of shape {tuple(scale.shape)}, which only relpos.attention accepts; multiply q "
+            "by it (also u and v of XL, q_pos of Deberta; with AxialKey, k instead), and pass scale=1"
+        )
+
+
+def _swaps(layout):
+    """Return true for layout="blhd"."""
+    if not isinstance(layout, str):
+        raise TypeError(f'layout is of type {type(layout).__name__}, expected "bhld" or "blhd"')
+    if layout not in ("bhld", "blhd"):
+        raise ValueError(f'layout is {layout!r}, expected "bhld" or "blhd"')
+    return layout == "blhd"
+
+
+def _swapped(**arrays):
+    """View arrays (B, L, H, D) as (B, H, L, D). None stays None."""
+    for name, x in arrays.items():
+        if x is not None and getattr(x, "ndim", 0) < 3:
+            raise ValueError(
+                f'{name} has {getattr(x, "ndim", 0)} axes; with layout="blhd", expected (B, L, H, D) or (L, H, D)')
+    return [None if x is None else x.swapaxes(-3, -2) for x in arrays.values()]
+
+
+def _swapped_tangents(tangents):
+    """View the tangents of q, k and v as (B, H, L, D)."""
+    if not isinstance(tangents, tuple) or len(tangents) < 3:
+        return tangents  # _core raises
+    names = ("tangents.q", "tangents.k", "tangents.v")
+    return (*_swapped(**dict(zip(names, tangents))), *tangents[3:])
 
 
 def key_norms(k, v, *, norms=None, start=0):
@@ -264,7 +289,7 @@ class Gradients(NamedTuple):
 
 
 def attention_backward(dout, q, k, v, *others, dlse=None, dweights=None, dsummary=None, out=None, lse=None, wanted=None,
-                       per_sample=False, progress=None, **options):
+                       per_sample=False, progress=None, layout="bhld", **options):
     """Compute the gradients of sum(dout * out) with respect to q, k, v and every learned array. torch cannot
     differentiate them again.
 
@@ -279,7 +304,8 @@ def attention_backward(dout, q, k, v, *others, dlse=None, dweights=None, dsummar
                of a call with this entry alone. Arrays with an axis for the batch have no other axis; if it broadcasts,
                its gradient has B elements there
     progress   as in `attention`
-    options    the options of `attention`; dropout needs the seed of the forward call
+    layout     as in `attention`, also of dout, out and the gradients of q, k and v
+    options    the options of `attention`; scale must be a number, and dropout needs the seed of the forward call
 
     >>> import numpy as np, relpos
     >>> q = k = v = dout = np.ones((1, 2, 5, 4), np.float32)
@@ -290,13 +316,16 @@ def attention_backward(dout, q, k, v, *others, dlse=None, dweights=None, dsummar
     >>> g.terms[0]["slopes"].shape
     (1, 2)
     """
-    _need_seed("relpos.attention_backward", options)
+    swaps = _of_call("relpos.attention_backward", options, layout)
     if others:
         _hints.refuse_positions("attention_backward", "dout, q, k and v", others)
+    if swaps:
+        dout, q, k, v, out = _swapped(dout=dout, q=q, k=k, v=v, out=out)
     call = _progress.reporting(_core.backward,
                                "relpos.attention_backward") if _progress.wanted(progress) else _core.backward
-    return Gradients(*call(dout, q, k, v, progress, dlse=dlse, dweights=dweights, dsummary=dsummary, out=out, lse=lse,
-                           wanted=wanted, per_sample=per_sample, **_by_offset.resolved(options, q, k)))
+    found = call(dout, q, k, v, progress, dlse=dlse, dweights=dweights, dsummary=dsummary, out=out, lse=lse,
+                 wanted=wanted, per_sample=per_sample, **_by_offset.resolved(options, q, k))
+    return Gradients(*_swapped(q=found[0], k=found[1], v=found[2]), *found[3:]) if swaps else Gradients(*found)
 
 
 _hide_others(attention_backward)
@@ -320,7 +349,7 @@ class SecondDerivatives(NamedTuple):
     lse: object
 
 
-def attention_jvp(q, k, v, tangents, *others, progress=None, **options):
+def attention_jvp(q, k, v, tangents, *others, progress=None, layout="bhld", **options):
     """Compute the tangents of out and lse (a Jacobian-vector product, forward mode): how they change if q, k, v and
     the learned arrays change along the given tangents.
 
@@ -330,10 +359,12 @@ def attention_jvp(q, k, v, tangents, *others, progress=None, **options):
                without axes. relpos.Gradients has this form. Like gradients with per_sample, the tangent of an array or
                softcap may have a leading axis B for tangents of each batch entry
     progress   as in `attention`
-    options    the options of `attention`; dropout needs the seed of the forward call
+    layout     as in `attention`, also of the tangents of q, k, v and out
+    options    as in `attention_backward`
 
     Memory grows with the length, not with its square. Kernels compute about three times the products of `attention`. A
-    row without keys has tangents of 0; with a sink, that of lse is the sink's. torch cannot differentiate the results.
+    row without keys has tangents of 0; with a sink, that of lse is the sink's. Tensors that require a gradient raise
+    TypeError; torch.func.jvp of `attention` records it.
 
     >>> import numpy as np, relpos
     >>> q = k = v = np.ones((1, 2, 5, 4), np.float32)
@@ -341,18 +372,22 @@ def attention_jvp(q, k, v, tangents, *others, progress=None, **options):
     >>> t.out.shape, float(t.out[0, 0, 0, 0]), float(t.lse[0, 0, 0])
     ((1, 2, 5, 4), 2.0, 0.0)
     """
-    _need_seed("relpos.attention_jvp", options)
+    swaps = _of_call("relpos.attention_jvp", options, layout)
     if others:
         _hints.refuse_positions("attention_jvp", "q, k, v and tangents", others)
+    if swaps:
+        q, k, v = _swapped(q=q, k=k, v=v)
+        tangents = _swapped_tangents(tangents)
     call = _progress.reporting(_core.jvp, "relpos.attention_jvp") if _progress.wanted(progress) else _core.jvp
-    return Tangents(*call(q, k, v, tangents, progress, **_by_offset.resolved(options, q, k)))
+    out, lse = call(q, k, v, tangents, progress, **_by_offset.resolved(options, q, k))
+    return Tangents(out.swapaxes(-3, -2) if swaps else out, lse)
 
 
 _hide_others(attention_jvp)
 
 
 def attention_hvp(dout, q, k, v, tangents, *others, dlse=None, wanted=None, per_sample=False, progress=None,
-                  **options):
+                  layout="bhld", **options):
     """Compute a Hessian-vector product: how the gradients of sum(dout * out) + sum(dlse * lse) with respect to q, k, v
     and the learned arrays change along the given tangents. These are also the gradients of sum(dout * t.out) +
     sum(dlse * t.lse), where t = attention_jvp(q, k, v, tangents) with the same tangents.
@@ -360,7 +395,8 @@ def attention_hvp(dout, q, k, v, tangents, *others, dlse=None, wanted=None, per_
     dout, dlse           as in `attention_backward`
     wanted, per_sample   as in `attention_backward`
     tangents, progress   as in `attention_jvp`
-    options              the options of `attention`; dropout needs the seed of the forward call
+    layout               as in `attention`, also of dout and of the tangents and gradients of q, k and v
+    options              as in `attention_backward`
 
     Returns SecondDerivatives. Memory is as for `attention_jvp`; kernels compute about three times the products of
     `attention_backward`.
@@ -371,12 +407,17 @@ def attention_hvp(dout, q, k, v, tangents, *others, dlse=None, wanted=None, per_
     >>> h.q.shape, h.terms[0]["slopes"].shape, h.out.shape
     ((1, 2, 5, 4), (2,), (1, 2, 5, 4))
     """
-    _need_seed("relpos.attention_hvp", options)
+    swaps = _of_call("relpos.attention_hvp", options, layout)
     if others:
         _hints.refuse_positions("attention_hvp", "dout, q, k, v and tangents", others)
+    if swaps:
+        dout, q, k, v = _swapped(dout=dout, q=q, k=k, v=v)
+        tangents = _swapped_tangents(tangents)
     call = _progress.reporting(_core.hvp, "relpos.attention_hvp") if _progress.wanted(progress) else _core.hvp
-    return SecondDerivatives(*call(dout, q, k, v, tangents, dlse, wanted, per_sample, progress,
-                                   **_by_offset.resolved(options, q, k)))
+    found = call(dout, q, k, v, tangents, dlse, wanted, per_sample, progress, **_by_offset.resolved(options, q, k))
+    if swaps:
+        found = (*_swapped(q=found[0], k=found[1], v=found[2]), found[3], found[4].swapaxes(-3, -2), found[5])
+    return SecondDerivatives(*found)
 
 
 _hide_others(attention_hvp)
@@ -437,6 +478,7 @@ class Plan:
     def __init__(self, batch, heads, len_q, len_k, dim, *, kv_heads=None, dim_v=None, dtype="float32", **options):
         if options.get("seed") is None and _drops(options.get("dropout")):
             options["seed"] = int(_draw_seed(type(dtype).__module__ == "torch"))
+        _need_number("relpos.Plan", options)
         dtype = str(getattr(dtype, "__name__", dtype)).removeprefix("torch.")  # also accepts numpy.float32
         _by_offset.refuse_in_plan(options.get("bias"))
         of = {"kv_heads": kv_heads, "dim_v": dim_v, "dtype": None if dtype == "float32" else dtype}
@@ -574,7 +616,7 @@ class Explanation(NamedTuple):
         return plotter().html_of_explanation(self)
 
 
-def explain(q, k, v, *others, query=-1, head=0, batch=0, **options):
+def explain(q, k, v, *others, query=-1, head=0, batch=0, layout="bhld", **options):
     """Compute one row of attention step by step, with the shapes and options of `attention`, and return an Explanation,
     which prints as a table. `query`, `head` and `batch` select the row; negative numbers count from the end. Results
     have no gradient in torch.
@@ -590,6 +632,9 @@ def explain(q, k, v, *others, query=-1, head=0, batch=0, **options):
     """
     if others:
         _hints.refuse_positions("explain", "q, k and v", others)
+    _need_number("relpos.explain", options)
+    if _swaps(layout):
+        q, k, v = _swapped(q=q, k=k, v=v)
     batches, heads, rows = (1, 1, *q.shape[:-1])[-3:]
     at = (n + length if n < 0 else n for n, length in ((batch, batches), (head, heads), (query, rows)))
     *steps, parts, sink, out_parts = _core.row(q, k, v, *at, **_by_offset.resolved(options, q, k))

@@ -326,7 +326,7 @@ def _hvp_vjp(call, needs, given, _):  # by tangents; those of the other inputs r
 
 def _hvp_jvp(call, t):
     if any(x is not None for x in t.inputs):
-        raise RuntimeError(_torch.ONLY_TWICE)
+        raise RuntimeError(_torch.NO_TANGENT_OF_SECOND)
     found = []
     if t.dout is not None or t.dlse is not None:
         found.append(_hvp(call, *_of_sums(call, (t.dout, t.dlse)), call.tangents, call.wanted, call.per_sample))

@@ -36,6 +36,7 @@ _HERE = {
     "rope_theta": "base",
     "rope_base": "base",
     "max_relative_position": "left and right, or max_distance",
+    "layout": "views with the axes (B, H, L, D), such as x.swapaxes(1, 2)",
 }
 
 
@@ -47,9 +48,13 @@ def meant(name, known=None):
     '; use causal'
     >>> meant("bucket", ["buckets", "max_distance"])
     '; did you mean buckets?'
+    >>> meant("return_lse")
+    '; only relpos.attention and the calls of a Plan have it'
     """
     if name in _HERE:
         return f"; use {_HERE[name]}"
+    if known is None and name in _core.NAMES:
+        return "; only relpos.attention and the calls of a Plan have it"
     near = difflib.get_close_matches(name, _core.NAMES if known is None else known, 1)
     return f"; did you mean {near[0]}?" if near else ""
 

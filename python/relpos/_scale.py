@@ -8,6 +8,8 @@ def fold(q, k, relkey, scale):
     """Return q, k and relkey for scale 1, multiplied by the scale where it enters, and what remains of the scale: 1, or
     the scale itself if it is a number."""
     if not _multiplies(q, scale):
+        if scale.ndim and hasattr(q, "ndim") and not getattr(scale, "is_nested", False):
+            _refuse_type(q, scale)
         return q, k, relkey, scale
     scale = _aligned(q, scale)
     terms = () if relkey is None else (relkey,) if hasattr(relkey, "_text") else relkey
@@ -50,6 +52,15 @@ def _aligned(q, scale):
 def _times(x, scale):
     product = x * scale
     return product.to(x.dtype) if hasattr(x, "requires_grad") else product.astype(x.dtype)
+
+
+def _refuse_type(q, scale):
+    shape = f"scale is an array of shape {tuple(scale.shape)}"
+    if hasattr(scale, "requires_grad") == hasattr(q, "requires_grad"):
+        raise TypeError(f"{shape} with elements {str(scale.dtype).removeprefix('torch.')}, expected floating-point "
+                        "numbers")
+    raise TypeError(f"{shape} of type {type(scale).__name__}, but q is of type {type(q).__name__}; pass both as one "
+                    "type")
 
 
 def _refuse(scale, beside, expected):

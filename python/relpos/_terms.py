@@ -59,8 +59,9 @@ class Term(_core.Term):
         return {key: given.get(key, value) for key, value in _DEFAULTS[type(self)].items()}
 
     def matrix(self, lq, lk=None, **options):
-        """Return the biases as a float64 array (H, lq, lk). lk defaults to lq. Pass `heads` if the biases depend on the
-        number of heads and no array of the term has an axis of heads, as with ALiBi(). `q_offset` is as in `attention`.
+        """Return the biases as a float64 array (H, lq, lk), or (B, H, lq, lk) if an array of the term has several batch
+        entries. lk defaults to lq. Pass `heads` if the biases depend on the number of heads and no array of the term
+        has an axis of heads, as with ALiBi(). `q_offset` is as in `attention`.
 
         >>> import relpos
         >>> relpos.LogDecay(1.0).matrix(1, 3).round(2)
@@ -162,7 +163,8 @@ def _matrix(terms, lq, lk, *, heads=None, q_offset=0):
         terms = tuple(term if isinstance(term, Term) else term.term(lq, lk, heads=heads, q_offset=q_offset)
                       for term in terms)
     found = _core.matrix(terms, lq, lk, heads or 0, q_offset)
-    if heads is None and len(found) == 1 and not (_core.matrix(terms, lq, lk, 2, q_offset)[0] == found[0]).all():
+    if heads is None and found.shape[-3] == 1 and not (
+            _core.matrix(terms, lq, lk, 2, q_offset)[..., :1, :, :] == found).all():
         raise TypeError(
             f"matrix: {' + '.join(map(repr, terms))} depends on the number of heads; pass it, as in heads=8")
     return found
@@ -170,7 +172,10 @@ def _matrix(terms, lq, lk, *, heads=None, q_offset=0):
 
 def _plot(terms, lq, lk, head, ax, options):
     ax = plotter()._axes(ax)
-    image = ax.imshow(terms.matrix(lq, lk, **options)[head], cmap="viridis")
+    found = terms.matrix(lq, lk, **options)
+    if found.ndim > 3:
+        raise ValueError(f"plot: {terms!r} has {len(found)} batch entries; plot a term with one of them")
+    image = ax.imshow(found[head], cmap="viridis")
     ax.set(title=repr(terms), xlabel="key", ylabel="query")
     ax.figure.colorbar(image, ax=ax)
     return ax
@@ -238,11 +243,15 @@ def _parameter(cls, key, value):
             f"{cls.__name__}: {_KEYWORDS.get(key, key)} requires a gradient, which relpos.attention does not "
             "compute; use .detach()"
         )
+    if isinstance(value, (tuple, list)) and key != "grid":
+        more = ", a NumPy array or a torch tensor" if key == "lambda" else ""
+        raise TypeError(f"{cls.__name__}: {_KEYWORDS.get(key, key)} is a {type(value).__name__} of {len(value)} "
+                        f"elements, expected a number{more}")
     if not isinstance(value, (str, int, float, tuple, list)) and (getattr(value, "ndim", 0) or
                                                                   getattr(value, "is_meta", False)):
         raise TypeError(
             f"{cls.__name__}: {_KEYWORDS.get(key, key)} is an array ({type(value).__name__} with {value.ndim} "
-            "axes), expected a number"
+            f"axes), expected a number{_or_strengths(key, value)}"
         )
     if key not in _REQUIRED[cls] and value is not None and value == _DEFAULTS[cls][key]:
         return None
@@ -250,6 +259,13 @@ def _parameter(cls, key, value):
         return _text(value)
     except (TypeError, ValueError):
         raise TypeError(f"{cls.__name__}: {_KEYWORDS.get(key, key)} is {value!r}, expected a number") from None
+
+
+def _or_strengths(key, value):
+    """Return the end of an error about an array in place of a number."""
+    if key != "lambda" or getattr(value, "is_meta", False):
+        return ""
+    return f", or floating-point numbers (H), but its elements are {str(value.dtype).removeprefix('torch.')}"
 
 
 def _new(cls, arrays, params):
@@ -310,7 +326,7 @@ def _with_strengths(value, positions):
                         "number or (H)")
     one = value.new_ones(1) if hasattr(value, "new_ones") else (value * 0 + 1)[:1]
     arrays = value.reshape(-1), one, *positions[:2]
-    return _create(TERMS["kerple"], "kerple", (*arrays, *[None] * (len(positions) - len(arrays))))
+    return _create(_Strengths, "kerple", (*arrays, *[None] * (len(positions) - len(arrays))))
 
 
 def _load(text, arrays):
@@ -456,3 +472,13 @@ while (_one := _core.term_info(_kind)) is not None:
     TERMS[_one["name"]] = _make(_one)
     _kind += 1
 globals().update({cls.__name__: cls for cls in TERMS.values()})
+
+
+class _Strengths(TERMS["kerple"]):
+    """A Kerple that LogDecay made. Errors name the argument of LogDecay."""
+
+    __slots__ = ()
+
+
+_Strengths.__name__ = "LogDecay"
+register(_Strengths, TERMS["kerple"])

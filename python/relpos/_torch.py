@@ -62,16 +62,8 @@ def gradient_of(terms, place, array, per_sample=False):
     return found.reshape((*found.shape[:1 if per_sample else 0], *array.shape)).to(array.dtype)
 
 
-NO_DROPOUT = ("relpos.attention has no dropout under torch.vmap, since all samples would drop the same weights; set "
-              "dropout=0")
-
-
 def draw_seed():
     """Return a seed from torch's generator, as a tensor, so that graphs draw it in each call."""
-    if not torch.compiler.is_compiling():
-        level = torch._C._functorch.peek_interpreter_stack()
-        if level is not None and level.key() == torch._C._functorch.TransformType.Vmap:
-            raise RuntimeError(NO_DROPOUT)
     return torch.randint(2**62, (), device="cpu")
 
 
@@ -108,10 +100,13 @@ def inside_context_parallel():
 
 ONLY_TWICE = ("relpos.attention has no third derivatives; call .detach() on its second derivatives, or write the "
               "attention in torch operations")
+NO_TANGENT_OF_SECOND = ("relpos.attention has no third derivatives, such as tangents of its second derivatives. Inside "
+                        "forward_ad.dual_level, .backward() of a tangent computes them too; call it after the level "
+                        "ends")
 FORWARD_TWICE = ("relpos.attention has no forward-mode derivatives of forward-mode derivatives (jvp of jvp); use "
                  "torch.func.hessian, or jvp of grad")
 ONLY_OUT = ("relpos.attention has no forward-mode or second derivatives of a call with weights or a summary; leave out "
-            "return_weights and summary")
+            "return_weights and summary, and pass need_weights=False to modules")
 NO_TANGENT = "is a dual tensor, but relpos.attention computes no derivatives with respect to it; use .detach()"
 
 

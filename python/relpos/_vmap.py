@@ -5,7 +5,6 @@ import itertools
 
 import torch
 
-from . import _torch
 from ._derivatives import LIBRARY, NAMES, leaves, map_tensors, run
 from ._encoding import drops, ranks_of, unbroadcast_of
 
@@ -106,10 +105,8 @@ def _batched(kind, n, axes, values):
     possible, otherwise by one call for each index."""
     call = kind(*map_tensors(lambda x, axis: x if axis is None else x.movedim(axis, 0), values, axes))
     mapped = kind(*map_tensors(lambda x, axis: axis is not None, values, axes))
-    if drops(call.options):
-        raise RuntimeError(_torch.NO_DROPOUT)
     merge = _Merge(n, call, mapped)
-    if merge.possible():
+    if not drops(call.options) and merge.possible():  # dropout depends on the batch entry
         return merge.split(run(kind, *merge.made(kind)))
 
     def call_of(index):

@@ -144,7 +144,8 @@ def html_of_terms(terms: Any) -> str | None:
     lq, lk = shapes[0][-2:] if shapes else (grids[0][0] * grids[0][1] + grids[0][2],) * 2 if grids else (32, 32)
     for heads in ({}, {"heads": 8}):
         try:
-            return _maps(repr(terms), terms.matrix(lq, lk, **heads))
+            found = terms.matrix(lq, lk, **heads)
+            return _maps(repr(terms), found.reshape(-1, *found.shape[-3:])[0])  # of batch entry 0
         except (TypeError, ValueError):
             pass
     return None

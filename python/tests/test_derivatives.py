@@ -221,3 +221,45 @@ def test_progress_can_stop_a_call():
 
     with pytest.raises(KeyboardInterrupt):
         relpos.attention_jvp(*(draw(1, 8, 400, 32), ) * 3, (draw(1, 8, 400, 32), None, None), progress=stop)
+
+
+def test_layout():
+    """layout="blhd" is that of q, k, v, out, their gradients and their tangents."""
+    rng = np.random.default_rng(3)
+    q, k, v, dout, t = (rng.normal(size=(2, n, 5, 4)) for n in (4, 2, 2, 4, 4))
+    lse, terms = rng.normal(size=(2, 4, 5)), {"bias": relpos.ALiBi(rng.normal(size=4)), "causal": True}
+    swap = lambda x: x.swapaxes(1, 2)
+    tangents = t, None, v, ({"slopes": np.ones(4)},)
+    swapped = swap(t), None, swap(v), tangents[3]
+    calls = {
+        "backward": (relpos.attention_backward(dout, q, k, v, dlse=lse, **terms),
+                     relpos.attention_backward(*map(swap, (dout, q, k, v)), dlse=lse, layout="blhd", **terms)),
+        "jvp": (relpos.attention_jvp(q, k, v, tangents, **terms),
+                relpos.attention_jvp(*map(swap, (q, k, v)), swapped, layout="blhd", **terms)),
+        "hvp": (relpos.attention_hvp(dout, q, k, v, tangents, dlse=lse, **terms),
+                relpos.attention_hvp(*map(swap, (dout, q, k, v)), swapped, dlse=lse, layout="blhd", **terms)),
+        "explain": (relpos.explain(q, k, v, query=3, head=2, batch=1, **terms),
+                    relpos.explain(*map(swap, (q, k, v)), query=3, head=2, batch=1, layout="blhd", **terms)),
+    }
+    for name, (want, found) in calls.items():
+        for field, x in want._asdict().items():
+            y = getattr(found, field)
+            if field == "terms":
+                x, y = (z[0]["slopes"] for z in (x, y))
+            if isinstance(x, np.ndarray):
+                is_swapped = name != "explain" and field in ("q", "k", "v", "out")
+                np.testing.assert_array_equal(swap(y) if is_swapped else y, x, f"{name}: {field}")
+    one = relpos.attention_backward(*map(swap, (dout, q, k, v)), wanted=("k",), layout="blhd", **terms)
+    assert one.q is None and one.k.shape == (2, 5, 2, 4)
+    known = relpos.attention(*map(swap, (q, k, v)), return_lse=True, layout="blhd", **terms)
+    again = relpos.attention_backward(*map(swap, (dout, q, k, v)), out=known.out, lse=known.lse, layout="blhd", **terms)
+    np.testing.assert_allclose(swap(again.q), relpos.attention_backward(dout, q, k, v, **terms).q, atol=1e-12)
+
+
+def test_matrix_of_several_batch_entries():
+    slopes = np.arange(6.0).reshape(3, 2)
+    found = relpos.ALiBi(slopes).matrix(4, 5)
+    assert found.shape == (3, 2, 4, 5)
+    np.testing.assert_array_equal(found, [relpos.ALiBi(x).matrix(4, 5) for x in slopes])
+    assert relpos.ALiBi(slopes[:1]).matrix(4).shape == (2, 4, 4)
+    np.testing.assert_array_equal(relpos.Dense(np.ones((3, 1, 2, 2))).matrix(2), np.ones((3, 1, 2, 2)))

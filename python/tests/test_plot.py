@@ -122,6 +122,12 @@ def test_profile(drawn):
     assert list(plot.profile(later.summary, q_offset=5).lines[0].get_xdata()) == list(range(-6, 2))
 
 
+def test_a_term_of_several_batch_entries(drawn):
+    with pytest.raises(ValueError, match=r"^plot: relpos.ALiBi\(.*\) has 2 batch entries"):
+        relpos.ALiBi(np.ones((2, 4))).plot(4)
+    assert relpos.ALiBi(np.ones((2, 4)))._repr_html_().count("<figure") == 4
+
+
 def test_rope(drawn):
     angles = 10000.0 ** (-np.arange(0, 8, 2) / 8)
     line = plot.rope(relpos.RoPE(), 30, dim=8).lines[0]

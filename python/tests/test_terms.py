@@ -249,9 +249,10 @@ def test_matrix(name):
     _, term, given, (_, definition) = case(name)
     told = any(x.ndim > 1 or len(x) == H for x in term.arrays.values())
     got = term.matrix(given[0].shape[2], given[1].shape[2], heads=None if told else H)
-    want = np.broadcast_to(definition["bias"], (B, H, *got.shape[1:]))[0]
+    want = np.broadcast_to(definition["bias"], (B, H, *got.shape[-2:]))
+    want = want if got.ndim == 4 else want[0]
     keep = np.broadcast_to(definition.get("keep", True), got.shape)
-    assert got.dtype == np.float64 and got.shape[0] == H
+    assert got.dtype == np.float64 and got.shape[-3] == H
     np.testing.assert_allclose(got[keep], want[keep], atol=1e-12)
 
 

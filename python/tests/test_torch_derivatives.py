@@ -176,3 +176,37 @@ def test_an_array_without_a_gradient_in_a_compiled_function():
             with pytest.raises(Exception, match=r"\(\w*positions\) requires a gradient"):
                 torch.compile(lambda q: relpos.attention(q, q, q,
                                                          **term()).sum(), backend="aot_eager", fullgraph=whole)(x)
+
+
+def test_functions_that_record_nothing_refuse_gradients():
+    parameter, like = x.clone().requires_grad_(), (x, None, None)
+    learned = relpos.T5(table.clone().requires_grad_())
+    for name, call in (("jvp", lambda *a, **b: relpos.attention_jvp(*a, like, **b)),
+                       ("hvp", lambda *a, **b: relpos.attention_hvp(x, *a, like, **b))):
+        text = f"an input requires a gradient, which attention_{name} does not record; .* or use torch.func.jvp"
+        for values, options in (((parameter, x, x), {}), ((x, x, x), {"bias": learned})):
+            with pytest.raises(TypeError, match=text):
+                call(*values, **options)
+            with torch.no_grad():
+                assert not call(*values, **options).out.requires_grad
+    with pytest.raises(TypeError, match="attention_jvp does not record"):
+        relpos.attention_jvp(x, x, x, (parameter, None, None))
+
+
+def test_backward_of_a_tangent_inside_its_level_says_what_to_do():
+    parameter = x.clone().requires_grad_()
+    with forward_ad.dual_level():
+        tangent = forward_ad.unpack_dual(attend(forward_ad.make_dual(parameter, x))).tangent
+        with pytest.raises(RuntimeError, match=r"Inside forward_ad.dual_level, .backward\(\) of a tangent"):
+            tangent.sum().backward(retain_graph=True)
+    tangent.sum().backward()
+    torch.testing.assert_close(parameter.grad, func.grad(lambda q: func.jvp(attend, (q,), (x,))[1].sum())(x))
+
+
+def test_modules_name_need_weights():
+    module = relpos.torch.RelativeSelfAttention(8, 4, 4)
+    with pytest.raises(RuntimeError, match="leave out return_weights and summary, and pass need_weights=False"):
+        func.jvp(lambda x: module(x)[0], (x[0],), (x[0],))
+    assert func.jvp(lambda x: module(x, need_weights=False)[0], (x[0],), (x[0],))[1].shape == (2, 6, 4)
+    with pytest.raises(TypeError, match="return_weights is an option of relpos.attention; pass need_weights"):
+        module(x[0], return_weights=True)

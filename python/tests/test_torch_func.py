@@ -225,8 +225,32 @@ def test_a_call_with_dropout():
     inputs = [x.clone().requires_grad_() for x in X[:3]]
     assert torch.autograd.gradcheck(f, inputs, fast_mode=True, check_forward_ad=True)
     assert torch.autograd.gradgradcheck(f, inputs, fast_mode=True, check_fwd_over_rev=True)
-    with pytest.raises(RuntimeError, match="no dropout under torch.vmap"):
-        func.vmap(func.grad(lambda q: f(q, q, q).sum()))(X[0])
+    at = X[0], X[1], X[2]
+    near = lambda got, want: torch.testing.assert_close(got, want, atol=1e-12, rtol=0)
+    by_q = lambda q: f(q, *at[1:])
+    want = torch.autograd.functional.jacobian(by_q, at[0])
+    near(func.jacrev(by_q)(at[0]), want)
+    near(func.jacfwd(by_q)(at[0]), want)
+    loss = lambda q: by_q(q).sin().sum()
+    near(func.hessian(loss)(at[0]), torch.autograd.functional.hessian(loss, at[0]))
+    several = torch.stack([at[0], 2 * at[0], at[0]])
+    near(func.vmap(func.grad(loss))(several), torch.stack([func.grad(loss)(x) for x in several]))
+    v, = torch.autograd.grad(by_q(x := at[0].clone().requires_grad_()), x, several.new_ones(3, *by_q(at[0]).shape),
+                             is_grads_batched=True)
+    near(v, func.vjp(by_q, at[0])[1](torch.ones_like(by_q(at[0])))[0].expand(3, *x.shape))
+
+
+def test_seeds_that_vmap_draws():
+    """The randomness of vmap says whether the indices drop the same weights, as for torch's dropout."""
+    same = X[0].expand(3, *X[0].shape)
+    call = lambda q: relpos.attention(q, X[1], X[2], dropout=0.4)
+    for randomness, equal in (("same", True), ("different", False)):
+        one, two, _ = func.vmap(call, randomness=randomness)(same)
+        assert torch.equal(one, two) == equal
+    with pytest.raises(RuntimeError, match="randomness"):
+        func.vmap(call)(same)
+    found = func.vmap(func.grad(lambda q: call(q).sin().sum()), randomness="different")(same)
+    assert not torch.equal(found[0], found[1])
 
 
 # ---- parts of the inputs, tangents that are absent or zero

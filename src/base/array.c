@@ -47,6 +47,24 @@ static const char *shape_text(char *buf, size_t size, int32_t ndim, const int64_
     return buf;
 }
 
+/* Write what lengths a shape allows other than its own: those that broadcast, on all axes or on some. */
+static const char *broadcasts_text(char *buf, size_t size, const rpi_shape *shape)
+{
+    size_t used = 0;
+    bool all = true;
+    *buf = '\0';
+    for (int32_t x = 0; x < shape->ndim; x++)
+        all = all && (shape->n[x] == 1 || (shape->ones >> x & 1));
+    if (all && shape->ndim > 0)
+        return ", or one that broadcasts to it";
+    for (int32_t x = 0; x < shape->ndim && used < size; x++)
+        if (shape->n[x] != 1 && (shape->ones >> x & 1))
+            used += (size_t)snprintf(buf + used, size - used, "%s %d", used ? "," : ", or 1 on axis", (int)x);
+    if (shape->min_ndim < shape->ndim && used < size)
+        snprintf(buf + used, size - used, ", without the first %d or fewer", (int)(shape->ndim - shape->min_ndim));
+    return buf;
+}
+
 /* Return true if length n is allowed for axis x of the required shape. */
 static bool axis_fits(const rpi_shape *shape, int32_t x, int64_t n)
 {
@@ -55,7 +73,7 @@ static bool axis_fits(const rpi_shape *shape, int32_t x, int64_t n)
 
 rp_status rpi_view_of(rpi_view *view, const rp_array *a, const rpi_shape *shape, rpi_class cls, const char *what)
 {
-    char got[128], want[128];
+    char got[128], want[128], more[128];
     int64_t size = 1, reach = 0;
     memset(view, 0, sizeof *view);
     if (!is_type(a->dtype))
@@ -73,10 +91,9 @@ rp_status rpi_view_of(rpi_view *view, const rp_array *a, const rpi_shape *shape,
     for (int32_t x = 0; fits && x < a->ndim; x++)
         fits = axis_fits(shape, shape->ndim - a->ndim + x, a->shape[x]);
     if (!fits)
-        return rpi_fail(RP_E_SHAPE, "%s: shape is %s; it must be %s%s", what,
-                        shape_text(got, sizeof got, a->ndim, a->shape),
-                        shape_text(want, sizeof want, shape->ndim, shape->n),
-                        shape->ones || shape->min_ndim < shape->ndim ? ", or one that broadcasts to it" : "");
+        return rpi_fail(
+            RP_E_SHAPE, "%s: shape is %s; it must be %s%s", what, shape_text(got, sizeof got, a->ndim, a->shape),
+            shape_text(want, sizeof want, shape->ndim, shape->n), broadcasts_text(more, sizeof more, shape));
     for (int32_t x = 0; x < a->ndim; x++) {
         int64_t step = a->shape[x] > 1 ? a->stride[x] : 0, span; /* the stride of a single element is never used */
         if (!rpi_mul(size, a->shape[x], (int64_t)rp_dtype_size(a->dtype), &span) || step == INT64_MIN ||

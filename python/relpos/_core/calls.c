@@ -251,7 +251,7 @@ PyObject *attend_call(problem *p, call *c, PyObject *const *args, PyObject *cons
         take_states(of, p, c, &from[0], absent, &r.out) == 0 && take_option_arrays(p, c, NULL) == 0 &&
         (c->t.pages.norms || take_norms(c, option[KEY_NORMS], absent) == 0) &&
         (!given(option[OUT]) || (torch_out = note_torch(c, option[OUT], "out")) >= 0)) {
-        const int wanted = plan ? refuse_gradient(c) : needs_record(c);
+        const int wanted = plan ? refuse_gradient(c, PLAN) : needs_record(c);
         if (wanted != 0 || warn_about_q_offset(p) != 0) {
             *record = wanted > 0;
             return results_end(&r, false);
@@ -549,7 +549,7 @@ PyObject *differentiate(problem *p, call *c, PyObject *const args[4], PyObject *
               take_gradient_sums(of, p, c, &from[0], absent, &g, part) == 0 &&
               take_option_arrays(p, c, array_from) == 0 && warn_about_q_offset(p) == 0 &&
               take_results(c, args[0], option, absent, &g) == 0 && take_weight_gradients(c, option, absent, &g) == 0 &&
-              (!of || refuse_gradient(c) == 0);
+              (!of || refuse_gradient(c, PLAN) == 0);
     const rp_status status = ok && !of ? rp_plan_create(&own, &p->desc) : RP_OK;
     if (status != RP_OK)
         ok = raise_status(p, status);

@@ -183,7 +183,8 @@ int note_torch(call *c, PyObject *object, const char *name);
 int note_number(call *c, PyObject *number, const char *name);
 bool wants_gradient(PyObject *number);
 int needs_record(const call *c);
-int refuse_gradient(const call *c);
+int refuse_gradient(const call *c, const char *who, const char *instead);
+#define PLAN "a Plan", "relpos.attention" /* for refuse_gradient */
 int bump_version(PyObject *tensor);
 PyObject *call_instead(const function *to, PyObject *const *args, Py_ssize_t n);
 

@@ -134,11 +134,13 @@ static PyObject *derive(problem *p, call *c, PyObject *dout, PyObject *const *qk
     rp_plan *plan = NULL;
     int absent = 0;
     bool per_sample = false;
+    const bool records = c->check_torch; /* reading a tensor ends the check for tracing */
     bool ok =
         (!dout || (read_per_sample(option, &per_sample) == 0 && read_wanted(option[WANTED], p, c, &wanted) == 0)) &&
         take_qkv(p, c, qkv, from, &absent) == 0 && take_option_arrays(p, c, array_from) == 0 &&
         warn_about_q_offset(p) == 0 && (!dout || take_results(c, dout, option, absent, &g) == 0) &&
-        take_tangents(p, c, tangents, absent, &x) == 0;
+        take_tangents(p, c, tangents, absent, &x) == 0 &&
+        (!records || refuse_gradient(c, dout ? "attention_hvp" : "attention_jvp", "torch.func.jvp") == 0);
     const rp_status status = ok ? rp_plan_create(&plan, &p->desc) : RP_OK;
     if (status != RP_OK)
         ok = raise_status(p, status);

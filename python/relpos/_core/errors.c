@@ -13,6 +13,8 @@ const char *name_array(PyTypeObject *type, const char *array, char text[WORD_MAX
 {
     PyObject *name = PyType_GetName(type);
     const char *utf8 = name ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
+    const bool strength = utf8 && strcmp(utf8, "LogDecay") == 0 && strcmp(array, "p") == 0; /* see _terms._Strengths */
+    array = strength ? "lambda" : array;
     const char *more = strcmp(array, "lambda") == 0 ? "_" : ""; /* `lambda` is a keyword of Python */
     snprintf(text, WORD_MAX, *array ? "%s(%s%s)" : "%s", utf8 ? utf8 : "term", array, more);
     Py_XDECREF(name);

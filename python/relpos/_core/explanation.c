@@ -134,11 +134,16 @@ PyObject *core_matrix(PyObject *module, PyObject *args)
     if (ok) {
         rp_array a;
         const origin numpy = {NULL, BUFFER, NULL};
-        const int64_t shape[3] = {p.desc.heads, lq, lk};
+        const int64_t batch = p.desc.batch, shape[4] = {batch, p.desc.heads, lq, lk};
+        const int absent = batch == 1;
         rp_status status = rp_plan_create(&plan, &p.desc);
-        if (status == RP_OK && (made = make_array(&c, &numpy, RP_F64, 3, shape, &a))) {
+        if (status == RP_OK && (made = make_array(&c, &numpy, RP_F64, 4 - absent, shape + absent, &a))) {
+            rp_array one = rp_array_of(a.data, RP_F64, 3, shape + 1);
             Py_BEGIN_ALLOW_THREADS
-            status = rp_bias(plan, &c.t, 0, &a);
+            for (int64_t b = 0; status == RP_OK && b < batch; b++) {
+                status = rp_bias(plan, &c.t, b, &one);
+                one.data = (double *)one.data + p.desc.heads * lq * lk;
+            }
             Py_END_ALLOW_THREADS
         }
         if (status != RP_OK) {

@@ -95,7 +95,7 @@ PyObject *core_plan(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObj
     p->desc.kv_heads = size[5];
     p->desc.dim_v = size[6];
     p->desc.flexible = 1;
-    ok = ok && take_terms(p, &c, NULL) == 0 && refuse_gradient(&c) == 0 && take_pool(&c, p->threads) == 0;
+    ok = ok && take_terms(p, &c, NULL) == 0 && refuse_gradient(&c, PLAN) == 0 && take_pool(&c, p->threads) == 0;
     if (ok) {
         rp_status status;
         Py_BEGIN_ALLOW_THREADS

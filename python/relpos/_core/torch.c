@@ -187,14 +187,15 @@ int needs_record(const call *c)
     return answer;
 }
 
-/* Raise TypeError if an input of a Plan requires a gradient. Returns 0, or -1 with an error set. */
-int refuse_gradient(const call *c)
+/* Raise TypeError if an input of `who`, which records no gradient, requires one. `instead` names a function that does.
+ * Returns 0, or -1 with an error set. */
+int refuse_gradient(const call *c, const char *who, const char *instead)
 {
     const int answer = needs_record(c);
     if (answer > 0)
-        PyErr_SetString(PyExc_TypeError,
-                        "an input requires a gradient, which a Plan does not record; call it under torch.no_grad(), or "
-                        "use relpos.attention");
+        PyErr_Format(PyExc_TypeError,
+                     "an input requires a gradient, which %s does not record; call it under torch.no_grad(), or use %s",
+                     who, instead);
     return answer == 0 ? 0 : -1;
 }
 

@@ -64,6 +64,8 @@ def _join(x: Tensor) -> Tensor:
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, need_weights: bool, options: dict) -> tuple[Tensor, Tensor | None]:
     """Return (out, weights), or (out, None) without need_weights, which avoids an Lq x Lk array."""
+    if "return_weights" in options:
+        raise TypeError("return_weights is an option of relpos.attention; pass need_weights to this module")
     if not need_weights:
         return relpos.attention(q, k, v, **options), None
     found = relpos.attention(q, k, v, **options, return_weights=True)
