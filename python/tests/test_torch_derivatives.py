@@ -14,6 +14,7 @@ import relpos.torch  # noqa: E402
 from torch import func  # noqa: E402
 from torch.autograd import forward_ad  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 g = torch.Generator().manual_seed(0)
 x, table = torch.randn(1, 2, 6, 8, generator=g), torch.randn(32, 2, generator=g)
@@ -210,3 +211,13 @@ def test_modules_name_need_weights():
     assert func.jvp(lambda x: module(x, need_weights=False)[0], (x[0],), (x[0],))[1].shape == (2, 6, 4)
     with pytest.raises(TypeError, match="return_weights is an option of relpos.attention; pass need_weights"):
         module(x[0], return_weights=True)
+
+
+def test_forward_mode_of_a_compiled_function_and_of_a_checkpoint():
+    want = jvp(attend)(x[0], x[0])
+    torch.testing.assert_close(jvp(torch.compile(attend, backend="aot_eager"))(x[0], x[0]), want)
+    torch.testing.assert_close(jvp(lambda q: checkpoint(attend, q, use_reentrant=False))(x[0], x[0]), want)
+    for transform in (jvp(lambda q: checkpoint(attend, q, use_reentrant=True)),
+                      lambda q, _: func.grad(lambda q: checkpoint(attend, q, use_reentrant=True).sum())(q)):
+        with pytest.raises(RuntimeError, match="setup_context"):
+            transform(x[0], x[0])
