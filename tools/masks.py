@@ -60,7 +60,7 @@ def package(text, masks):
         return text[:start - len(begin)] + wrapped(words, begin, indent) + text[stop:]
 
     text = renew(text, "def attention(", "):\n", 14, default)
-    text = renew(text, "    found = attend(", ")\n    if layout", 19, lambda m: m["name"])
+    text = renew(text, "    found = attend(", ")\n    if _swaps", 19, lambda m: m["name"])
     lines = []
     for m in masks:
         said = m["text"]
