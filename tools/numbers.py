@@ -63,6 +63,26 @@ def parts():
         f"{source['commit']}{report.before(source)}."]))
 
 
+def sound():
+    """Write the table of docs/hf-performance.md: layers of Parakeet's encoder on a long sound."""
+    data = json.loads((results / "sound.json").read_text())
+    source = data["rows"][-1]
+
+    def cell(row, kind):
+        whole, times = statistics.median(row["seconds"][kind]), row["layers_seconds"][kind]
+        return (f"{whole:.1f} s", f"{statistics.median(times):.1f} s ({min(times):.1f} to {max(times):.1f}), "
+                                  f"{row['layers_bytes'][kind] * 1e-6:,.0f} MB")
+    rows = [(f"{row['minutes']:g} minutes, {row['frames']:,} frames", *cell(row, "relpos"), *cell(row, "sdpa"))
+            for row in data["rows"]]
+    put("docs/hf-performance.md", "\n".join([
+        *report.table(("", "relpos", "its layers", "sdpa", "its layers"), rows),
+        f"Medians, and the fastest and slowest, of {len(source['seconds']['sdpa'])} calls of {source['layers']} "
+        f"layers, {source['threads']} thread, f32, with other programs on the same cores; results differ by "
+        f"{max(row['largest_relative_difference'] for row in data['rows']):.0e} of the largest. Measured on "
+        f"{report.models_machine(data)}, {data['machine']['cores']} cores, {source['date']}, commit "
+        f"{source['commit']}."]), "sound")
+
+
 def gains():
     """Return the table of README.md: seconds and memory beside those of the usual way."""
     step, usual = (f"{seconds:.1f} s, {gigabytes:.1f} GB" for seconds, gigabytes in training_step())
@@ -298,6 +318,7 @@ def encoders():
 readme()
 costs()
 parts()
+sound()
 encoders()
 lab()
 length_models()
