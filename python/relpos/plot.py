@@ -138,7 +138,8 @@ def html_of_terms(terms: Any) -> str | None:
     """Return HTML with the biases of the terms for 32 tokens, or for the size of their grid or array. Return None if
     they are not biases."""
     parts = terms if isinstance(terms, tuple) else (terms,)
-    shapes = [x.arrays["bias"].shape for x in parts if "bias" in x.arrays and len(x.arrays["bias"].shape) > 1]
+    arrays = [x.arrays[name] for x in parts for name in ("bias", "indices") if name in x.arrays]
+    shapes = [array.shape for array in arrays if len(array.shape) > 1]
     grids = [(*map(int, str(x.params["grid"]).split("x")), x.params.get("extra", 0)) for x in parts
              if "grid" in x.params]
     lq, lk = shapes[0][-2:] if shapes else (grids[0][0] * grids[0][1] + grids[0][2],) * 2 if grids else (32, 32)

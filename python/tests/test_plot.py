@@ -40,7 +40,7 @@ def test_a_term_in_a_notebook(name):
     space = {"relpos": relpos, "np": np, "rng": np.random.default_rng(0)}
     term = next(iter(eval(f"dict({TERMS[name]})", space).values()))
     shown = term._repr_html_()
-    shapes = {"dense": (2, 48, 48), "swin": (2, 48, 48), "axial": (2, 48, 48), "alibi": (8, 32, 32)}
+    shapes = {name: (2, 48, 48) for name in ("dense", "lookup", "swin", "axial")} | {"alibi": (8, 32, 32)}
     try:
         matrix = term.matrix(*shapes.get(name, (0, 32))[1:], **({"heads": 8} if name in ("alibi", "sandwich") else {}))
     except (TypeError, ValueError):
