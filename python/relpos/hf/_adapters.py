@@ -383,7 +383,8 @@ def _parakeet(module, replace):
 
 
 def _nemotron(module, replace):
-    """Nemotron's streaming encoder: Parakeet's attention with a cache, in chunks. Each frame attends to an interval."""
+    """Nemotron's streaming encoder: Parakeet's attention with a cache, in chunks. Each frame attends to an interval.
+    The mask function gets its intervals in every implementation, and gives the same mask in the others."""
     @replace("chunked_limited_mask_function", lambda *_: True)
     def chunked_limited_mask_function(left_ctx, original, right_ctx):
         size = right_ctx + 1
