@@ -106,6 +106,8 @@ static void draw_term(problem_dice *d, const tokens *g, unsigned *roles, char *t
     add(text, "%s%s", *text ? "+" : "", rp_term_name(kind));
     for (int x = 0; (p = rp_term_param(kind, x)); x++) {
         const bool extra = strcmp(p->key, "extra") == 0;
+        if (strcmp(p->key, "axes") == 0) /* drawn below */
+            continue;
         if (!(p->required || p->type == RP_PARAM_GRID || extra || once_in(d, 3)))
             continue;
         add(text, ",%s=", p->key);
@@ -113,6 +115,12 @@ static void draw_term(problem_dice *d, const tokens *g, unsigned *roles, char *t
             add(text, "%d", g->extra);
         else
             draw_value(d, p, g, text);
+    }
+    const char *scaling = strstr(strrchr(text, '+') ? strrchr(text, '+') : text, ",scaling=");
+    const bool scaled = scaling && strncmp(scaling, ",scaling=none", 13) != 0; /* excludes given frequencies */
+    if (kind == RP_TERM_ROPE && !scaled && once_in(d, 5)) {
+        add(text, ",axes=%d,frequencies=x,q_positions=x,k_positions=x", 1 + (int)below(d, 4));
+        return;
     }
     bool both = false; /* `positions` was drawn, which excludes q_positions and k_positions */
     for (int x = 0; (a = rp_term_array_about(kind, x)); x++)
@@ -123,9 +131,8 @@ static void draw_term(problem_dice *d, const tokens *g, unsigned *roles, char *t
             if (strcmp(a->name, "batch_slopes") == 0 &&
                 strstr(strrchr(text, '+') ? strrchr(text, '+') : text, ",slopes"))
                 continue; /* only one of them may be given */
-            const char *scaling = strstr(strrchr(text, '+') ? strrchr(text, '+') : text, ",scaling=");
-            if (strcmp(a->name, "frequencies") == 0 && scaling && strncmp(scaling, ",scaling=none", 13) != 0)
-                continue; /* they replace those that a scaling changes */
+            if (strcmp(a->name, "frequencies") == 0 && scaled)
+                continue;
             both |= alike;
             add(text, ",%s=x", a->name);
         }

@@ -93,9 +93,10 @@ typedef struct rp_values {
 /* An array of a term.
  *
  * Shapes   `shape` has the form "[H, left+right+1]": sums, differences and products of integers, the letters B H Lq Lk
- *          Dk Dv, L for Lq = Lk, and parameters. The axis H may have length 1. An axis with a question mark may have
- *          length 1, or be omitted together with the axes before it. "width2 ? [width2, width] : [H, width]" is the
- *          first shape if the parameter is not 0, else the second; "none" means no array. */
+ *          Dk Dv, Hk for the heads of k, L for Lq = Lk, and parameters. The axes H and Hk may have length 1. An axis
+ *          with a question mark may have length 1, or be omitted together with the axes before it. "width2 ? [width2,
+ *          width] : [H, width]" is the first shape if the parameter is not 0, else the second; "none" means no
+ *          array. */
 typedef struct rp_array_facts {
     const char *name;     /* name, such as "table" */
     rp_array_use use;     /* contents */

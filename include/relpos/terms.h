@@ -89,14 +89,17 @@ typedef enum rp_scaling {
  *            arrays  bias [B?, H?, Lq?, Lk?]
  *            learned bias
  *   ROPE     rotates the first dim channels of q and k by position
- *            arrays  (positions [B?, L]), (q_positions [B?, Lq]), (k_positions [B?, Lk]), short_factor scaling=longrope
- *                    ? [dim/2] : none, long_factor scaling=longrope ? [dim/2] : none, (frequencies [dim/2])
+ *            arrays  (positions axes ? [B?, axes, L] : [B?, L]), (q_positions axes ? [B?, axes, Lq] : [B?, Lq]),
+ *                    (k_positions axes ? [B?, axes, Lk] : [B?, Lk]), short_factor scaling=longrope ? [dim/2] : none,
+ *                    long_factor scaling=longrope ? [dim/2] : none, (frequencies axes ? [axes, Hk, dim/2] : [Hk?,
+ *                    dim/2])
  *            learned frequencies
  *            reads   dim (2 … 2^53; 0 = Dk), base = 10000 (> 0), layout = half, scaling = none, factor = 1 (1 … 1e+10),
  *                    original_max_position_embeddings (0 … 2^53; 0 = max_position_embeddings), max_position_embeddings
  *                    (0 … 2^53; 0 = none), beta_fast = 32, beta_slow = 1, attention_factor (0 … 1e+10; 0 = set by
  *                    scaling), mscale (0 = none), mscale_all_dim (0 = none), truncate = 1, low_freq_factor = 1,
- *                    high_freq_factor = 4, length (0 … 2^53; 0 = largest position + 1)
+ *                    high_freq_factor = 4, integer[0] (axes; 0 … 4; 0 = no axis), length (0 … 2^53; 0 = largest
+ *                    position + 1)
  *   RELKEY   scale <q_i, table[clamp(delta, -left, right) + left]>
  *            arrays  table [H?, left+right+1, Dk] (**)
  *            learned table

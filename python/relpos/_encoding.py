@@ -93,7 +93,10 @@ def ranks_of(text):
     found = {place: _RANKS.get(name) for name, _, places in read(text) if name not in TERMS for place in places}
     for _, value, places in _of_terms(text):
         for place, array in zip(places, _terms._BY_CLASS[_terms.TERMS[value.partition(",")[0]]]["arrays"]):
-            found[place] = array["shape"].count(",") + 1 if array["shape"].startswith("[B") else None
+            shape = array["shape"]
+            if shape.startswith("axes ? "):  # of RoPE: with a third axis, or without
+                shape = shape[7:].split(" : ")["axes=" not in value]
+            found[place] = shape.count(",") + 1 if shape.startswith("[B") else None
     return {place: rank for place, rank in found.items() if rank is not None}
 
 

@@ -302,6 +302,8 @@ def _rope(arrays, params):
     the frequencies that it gives, so that torch computes the gradient of base from theirs."""
     arrays = [_numbers(x) if isinstance(x, (list, tuple)) else x for x in arrays]
     base, dim, scaling = params["base"], params["dim"], params["scaling"]
+    if getattr(arrays[5], "ndim", 0) == 3 and not params["axes"]:
+        params = params | {"axes": int(arrays[5].shape[0])}
     if arrays[5] is not None and (params["scaling"] != "none" or
                                   not isinstance(base, (int, float)) or base != _DEFAULTS[TERMS["rope"]]["base"]):
         name = "base" if params["scaling"] == "none" else f"scaling={scaling}"

@@ -67,9 +67,9 @@ class Case:
         if names.get("grid"):
             names["grid_h"], names["grid_w"] = map(int, names["grid"].split("x"))
             lq = lk = names["grid_h"] * names["grid_w"] + names.get("extra", 0)
-        if any(a["shape"].startswith("[B?, L]") for a in self.facts["arrays"]):
+        if any("[B?, L]" in a["shape"] for a in self.facts["arrays"]):
             lk = lq
-        names = dict(L=lq) | names | dict(B=B, H=H, Lq=lq, Lk=lk, Dk=D, Dv=DV)
+        names = dict(L=lq) | names | dict(B=B, H=H, Hk=H, Lq=lq, Lk=lk, Dk=D, Dv=DV)
         self.names, self.q_offset = names, 0 if names.get("grid") else 2
         self.q, self.k, self.v = (rng.normal(size=(B, H, n, d)) for n, d in ((lq, D), (lk, D), (lk, DV)))
         self.arrays = {}

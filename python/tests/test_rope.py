@@ -76,6 +76,67 @@ def test_frequencies_and_their_derivatives(layout, causal, given):
     near([a.detach() for a in results[0]], [a.detach() for a in results[1]])
 
 
+@pytest.mark.parametrize("axes, heads", [(0, HK), (0, 1), (1, 1), (2, HK), (3, 1), (4, HK)])
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+def test_axes_and_heads(layout, axes, heads):
+    """Frequencies of each axis and head of k, with real positions of each batch entry for queries and keys."""
+    f = torch.rand(*[axes] * (axes > 0), heads, N, generator=g, dtype=torch.float64)
+    shape = (B, axes) if axes else (B, )
+    qp, kp = (4 * torch.rand(*shape, n, generator=g, dtype=torch.float64) - 2 for n in (LQ, LK))
+
+    def ours(q, k, v, f):
+        rope = relpos.RoPE(2 * N, layout=layout, frequencies=f, q_positions=qp, k_positions=kp)
+        return relpos.attention(q, k, v, rope=rope, causal=True, q_offset=0, scale=0.4, softcap=3.0)
+
+    def eager(q, k, v, f):
+        angles = [torch.einsum("bal,ahn->bhln", p.reshape(B, -1, p.shape[-1]), f.reshape(max(axes, 1), heads, N))
+                  for p in (qp, kp)]
+        of_q = angles[0].repeat_interleave(H // HK, 1) if heads > 1 else angles[0]
+        return plain(rotate(q, of_q, layout), rotate(k, angles[1], layout), v, True)
+    x, t = (Q, K, V, f), tuple(torch.cos(3 * a) for a in (Q, K, V, f))
+    found = []
+    for call in ours, eager:
+        loss = lambda *x: (call(*x) ** 2 * OUT).sum()
+        found.append([call(*x), *func.grad(loss, (0, 1, 2, 3))(*x), func.jvp(call, x, t)[1],
+                      *func.jvp(func.grad(loss, (0, 1, 2, 3)), x, t)[1]])
+    near(*found)
+    single = [a.float() for a in x]
+    torch.testing.assert_close(ours(*single).double(), eager(*x), atol=1e-5, rtol=0)
+    grads = func.grad(lambda *x: (ours(*x) ** 2 * OUT.float()).sum(), (0, 1, 2, 3))(*single)
+    near(grads, found[1][1:5], 1e-5)
+
+
+def test_rope_mixed():
+    """RoPE-Mixed as in timm, and its gradient."""
+    pos_embed = pytest.importorskip("timm.layers.pos_embed_sincos")
+    e = pos_embed.RotaryEmbeddingMixed(2 * N * 3, 1, 3, feat_shape=[4, 5])
+    q, k, v = (torch.randn(2, 3, 20, 2 * N, generator=g) for _ in range(3))
+    y, x = np.divmod(np.arange(20), 5)
+    rope = relpos.RoPE(layout="interleaved", frequencies=e.freqs[:, 0], positions=torch.tensor(np.stack([x, y])))
+    angles = e.get_embed()[0]
+    turned = [pos_embed.apply_rot_embed_cat(a, angles) for a in (q, k)]
+    want = torch.nn.functional.scaled_dot_product_attention(*turned, v)
+    got = relpos.attention(q, k, v, rope=rope)
+    near([got], [want.double()], 2e-6)
+    near(*[torch.autograd.grad((out * out).sum(), e.freqs) if n else [
+        a.double() for a in torch.autograd.grad((out * out).sum(), e.freqs)] for n, out in ((1, got), (0, want))], 1e-5)
+
+
+def test_axes_of_qwen2_vl():
+    """The vision tower: the first half of the pairs has the row, the second half the column."""
+    modeling = pytest.importorskip("transformers.models.qwen2_vl.modeling_qwen2_vl")
+    e = 10000.0 ** (-np.arange(N // 2) / (N // 2))
+    zero = np.zeros(N // 2)
+    y, x = np.divmod(np.arange(20), 5)
+    q, k, v = (torch.randn(1, 3, 20, 2 * N, generator=g) for _ in range(3))
+    angles = torch.tensor(np.concatenate([y[:, None] * e, x[:, None] * e], -1))
+    emb = torch.cat([angles, angles], -1).float()
+    turned = modeling.apply_rotary_pos_emb_vision(q[0].transpose(0, 1), k[0].transpose(0, 1), emb.cos(), emb.sin())
+    want = torch.nn.functional.scaled_dot_product_attention(*(a.transpose(0, 1)[None] for a in turned), v)
+    rope = relpos.RoPE(frequencies=np.stack([np.r_[e, zero], np.r_[zero, e]])[:, None], positions=np.stack([y, x]))
+    near([relpos.attention(q, k, v, rope=rope)], [want.double()], 2e-6)
+
+
 @pytest.mark.parametrize("which", range(4))
 def test_derivatives_along_one_input(which):
     """Only one of q, k, v and the frequencies has a tangent, or a gradient."""
@@ -196,9 +257,18 @@ ERRORS = {
     "base": (lambda: relpos.RoPE(frequencies=F, base=7.0), TypeError,
              "frequencies was given with base, which it replaces"),
     "shape": (lambda: relpos.attention(Q, K, V, rope=relpos.RoPE(frequencies=F)), ValueError,
-              r"RoPE\(frequencies\): shape is \(4\); it must be \(5\)"),
+              r"RoPE\(frequencies\): shape is \(4\); it must be \(2, 5\), or 1 on axis 0, without"),
+    "heads": (lambda: relpos.attention(Q, K, V, rope=relpos.RoPE(frequencies=torch.ones(H, D // 2))), ValueError,
+              r"RoPE\(frequencies\): shape is \(4, 5\); it must be \(2, 5\), or 1 on axis 0, without"),
+    "positions": (lambda: relpos.attention(Q, K, V, rope=relpos.RoPE(frequencies=torch.ones(2, 1, D // 2))), TypeError,
+                  r"RoPE\(positions\) is missing; pass this array, which is needed with axes=2"),
+    "frequencies": (lambda: relpos.attention(Q, Q, Q, rope=relpos.RoPE(axes=2, positions=np.zeros((2, LQ)))), TypeError,
+                    r"RoPE\(frequencies\) is missing; pass this array, which is needed with axes=2"),
+    "position": (lambda: relpos.attention(Q, Q, Q, rope=relpos.RoPE(
+        frequencies=torch.ones(2, 1, D // 2), positions=np.full((2, LQ), np.inf))), ValueError,
+        r"RoPE\(positions\): element 0 of axis 0 is inf; positions must be finite"),
     "nan": (lambda: relpos.attention(Q, K, V, rope=relpos.RoPE(2 * N, frequencies=F * torch.nan)), ValueError,
-            r"RoPE\(frequencies\): element 0 is nan; it must be finite, from -2\^100 to 2\^100"),
+            r"RoPE\(frequencies\): an element of pair 0 is nan; it must be finite, from -2\^100 to 2\^100"),
 }
 
 
@@ -212,3 +282,12 @@ def test_errors(name):
 def test_text_of_a_term():
     term = relpos.RoPE(2 * N, frequencies=F)
     assert repr(term) == "relpos.RoPE(dim=8, frequencies=float64[4])" and list(term.learned) == ["frequencies"]
+
+
+@pytest.mark.parametrize("axes", [0, 2])
+def test_vmap_over_positions(axes):
+    """Positions that differ between the entries of a mapped axis."""
+    f = torch.rand(2, 1, N, generator=g, dtype=torch.float64) if axes else F
+    p = torch.rand(3, *[axes] * (axes > 0), LQ, generator=g, dtype=torch.float64)
+    call = lambda p: relpos.attention(Q, Q, Q, rope=relpos.RoPE(2 * N, frequencies=f, positions=p))
+    torch.testing.assert_close(func.vmap(call)(p), torch.stack([call(one) for one in p]), rtol=0, atol=1e-14)

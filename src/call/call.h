@@ -82,8 +82,8 @@ typedef struct rpi_backward {
     double *softcap; /* [B * H][key_blocks][RPI_SOFTCAPS] gradients of the softcaps; NULL: not wanted */
     /* [B * H][Lk] for schemes with `reduce`: for each t, the sum of ds over the pairs with j < t <= p_i */
     double *between;
-    /* Gradients of RoPE's frequencies: sums for some rows of a query head, [B * H][rope_rows][dim/2], and for
-     * each block of keys of a kv head, [B * Hk][key_blocks][dim/2]; NULL if they are not requested. */
+    /* Gradients of RoPE's frequencies: sums for some rows of a query head, [B * H][rope_rows][axes][dim/2], and for
+     * each block of keys of a kv head, [B * Hk][key_blocks][axes][dim/2]; NULL if they are not requested. */
     double *rope_q, *rope_k;
     int64_t rope_rows;
     /* Tickets: the number of key blocks, heads or tasks that have added their sums. */
@@ -118,11 +118,19 @@ static inline double *rpi_row_stats(const rpi_call *c, int64_t head, int64_t i)
     return c->backward->row_stats + RPI_ROW_STATS * (head * (a->row_to - a->row_from) + i - a->row_from);
 }
 
-/* Return the cosines and sines of the keys or queries of batch entry b, or NULL without RoPE. */
-static inline const void *rpi_rope_of(const rpi_call *c, bool keys, int64_t b)
+/* Return the kv head of a query head. */
+static inline int64_t rpi_kv_head(const rp_desc *d, int64_t h)
+{
+    return h / (d->heads / d->kv_heads);
+}
+
+/* Return the cosines and sines of kv head g of batch entry b, those of its keys or of its queries, or NULL without
+ * RoPE. */
+static inline const void *rpi_rope_of(const rpi_call *c, bool keys, int64_t b, int64_t g)
 {
     const char *table = keys ? c->rope.k : c->rope.q;
-    return table ? table + b * (keys ? c->rope.k_step : c->rope.q_step) * c->plan->ops->real : NULL;
+    const int64_t at = keys ? b * c->rope.k_step + g * c->rope.k_head : b * c->rope.q_step + g * c->rope.q_head;
+    return table ? table + at * c->plan->ops->real : NULL;
 }
 
 /* Return a limit for x above which the kernels' exp(-x) is 0. It has a margin for the rounding of x: the smallest

@@ -56,9 +56,9 @@ typedef struct turn_job {
     bool key;
 } turn_job;
 
-/* A row of a task: batch entry, head, and its number; where the tangents of RoPE's arrays are. */
+/* A row of a task: batch entry, head, kv head, and its number; where the tangents of RoPE's arrays are. */
 typedef struct turned_row {
-    int64_t b, h, n;
+    int64_t b, h, g, n;
     rpi_sums along;
     double sum; /* along.along */
 } turned_row;
@@ -71,6 +71,7 @@ static void begin_rows(const turn_job *j, int64_t task, turned_row *row, int64_t
     heads_of(d, j->key, &rows);
     const int64_t head = task / tasks_of_head(rows), heads = j->key ? d->kv_heads : d->heads;
     *row = (turned_row){.b = head / heads, .h = head % heads, .n = task % tasks_of_head(rows) * ROWS_PER_TASK};
+    row->g = j->key ? row->h : rpi_kv_head(d, row->h);
     *past = rpi_min(row->n + ROWS_PER_TASK, rows);
     const rpi_view *tangent = &j->turns->given->term[args->plan->rotate][RPI_ROPE_FREQUENCIES];
     row->along.array[RPI_ROPE_FREQUENCIES] = rpi_sample(tangent, row->b);
@@ -81,7 +82,7 @@ static double angle_tangent(const turn_job *j, turned_row *row, int64_t c)
 {
     row->sum = 0;
     row->along.along = &row->sum;
-    rpi_rope_angle_grad(j->turns->args, j->key, row->b, row->n, c, 1, &row->along);
+    rpi_rope_angle_grad(j->turns->args, j->key, row->b, row->g, row->n, c, 1, &row->along);
     return row->sum;
 }
 
@@ -135,13 +136,13 @@ static void finish_task(void *context, int64_t task, int32_t worker)
     const rpi_view *of = j->key ? &args->k : &args->q, *d = j->key ? &turns->second.dk : &turns->second.dq,
                    *first = j->key ? &turns->first.dk : &turns->first.dq,
                    *to = j->key ? &turns->grads->dk : &turns->grads->dq;
-    double *sums = turns->sums[j->key] + task * (t->dim / 2);
+    const int64_t pairs = t->dim / 2, each = rpi_rope_axes(args) * pairs;
+    double *sums = turns->sums[j->key] + task * each;
     turned_row row;
     int64_t past;
     (void)worker;
-    memset(sums, 0, (size_t)(t->dim / 2) * sizeof *sums);
+    memset(sums, 0, (size_t)each * sizeof *sums);
     for (begin_rows(j, task, &row, &past); row.n < past; row.n++) {
-        const double at = rpi_rope_position(args, j->key, row.b, row.n);
         for (int64_t c = 0; c < args->desc.dim_k && to->data; c++)
             rpi_put(to->data, to->dtype, rpi_index(to, row.b, row.h, row.n, c), rpi_at(d, row.b, row.h, row.n, c));
         for (int64_t c = 0; c < t->dim / 2; c++) {
@@ -152,9 +153,10 @@ static void finish_task(void *context, int64_t task, int32_t worker)
                          dv = rpi_at(d, row.b, row.h, row.n, v), tu = rpi_at(first, row.b, row.h, row.n, u),
                          tv = rpi_at(first, row.b, row.h, row.n, v);
             turned_pair(j, &row, turn, u, v, &x, &y);
-            sums[c] += at * (rpi_rotation_grad(rpi_row_value(of, row.b, row.h, row.n, u),
-                                               rpi_row_value(of, row.b, row.h, row.n, v), du, dv) +
-                             rpi_rotation_grad(x, y, tu, tv));
+            const double by = rpi_rotation_grad(rpi_row_value(of, row.b, row.h, row.n, u),
+                                                rpi_row_value(of, row.b, row.h, row.n, v), du, dv) +
+                              rpi_rotation_grad(x, y, tu, tv);
+            rpi_rope_angle_sums(args, j->key, row.b, row.n, by, sums + c, pairs);
             if (!to->data || turn == 0)
                 continue;
             rpi_put(to->data, to->dtype, rpi_index(to, row.b, row.h, row.n, u), du + turn * tv);
@@ -177,7 +179,8 @@ static void run(rpi_turns_data *turns, rp_pool *pool, void (*task)(void *context
 static void lay_out(rpi_turns_data *x, rpi_arena *a)
 {
     const rp_desc *d = &x->args->desc;
-    const int64_t real = x->args->plan->ops->real, pairs = x->args->plan->terms[x->args->plan->rotate].dim / 2;
+    const int64_t real = x->args->plan->ops->real,
+                  each = rpi_rope_axes(x->args) * (x->args->plan->terms[x->args->plan->rotate].dim / 2);
     for (int key = 0; key < 2; key++) {
         int64_t rows;
         const int64_t heads = heads_of(d, key, &rows);
@@ -186,7 +189,7 @@ static void lay_out(rpi_turns_data *x, rpi_arena *a)
         for (int n = x->turned ? 0 : 1; n < (x->grads ? 3 : 1); n++)
             *of[n] = rows_view(x->args, key, rpi_arena_take3(a, heads, rows, d->dim_k, real));
         if (x->grads)
-            x->sums[key] = rpi_arena_take3(a, heads, tasks_of_head(rows), pairs, sizeof(double));
+            x->sums[key] = rpi_arena_take3(a, heads, tasks_of_head(rows), each, sizeof(double));
     }
 }
 
@@ -225,7 +228,7 @@ rp_status rpi_turns_finish(rpi_turns_data *x, rp_pool *pool)
     const rpi_args *args = x->args;
     const rp_desc *d = &args->desc;
     const int32_t term = args->plan->rotate;
-    const int64_t pairs = args->plan->terms[term].dim / 2;
+    const int64_t pairs = args->plan->terms[term].dim / 2, each = rpi_rope_axes(args) * pairs;
     uint32_t some[RP_MAX_TERMS] = {0};
     rpi_term_sums sums;
     some[term] = 1u << RPI_ROPE_FREQUENCIES;
@@ -237,9 +240,10 @@ rp_status rpi_turns_finish(rpi_turns_data *x, rp_pool *pool)
         rpi_sums_at(&sums, args, b);
         for (int key = 0; key < 2; key++) {
             int64_t rows;
-            const int64_t n = heads_of(d, key, &rows) / d->batch * tasks_of_head(rows) * pairs;
-            for (int64_t e = 0; e < n; e++)
-                rpi_add(&sums.term[term], RPI_ROPE_FREQUENCIES, e % pairs, 0, 0, 0, x->sums[key][b * n + e]);
+            const int64_t heads = heads_of(d, key, &rows) / d->batch, n = tasks_of_head(rows) * each;
+            for (int64_t e = 0; e < heads * n; e++)
+                rpi_rope_add(args, &sums.term[term], e % each / pairs, key ? e / n : rpi_kv_head(d, e / n), e % pairs,
+                             x->sums[key][b * heads * n + e]);
         }
     }
     rpi_sums_store(&sums, args, &x->arrays);

@@ -85,7 +85,8 @@ static void place_sums(gradients *g)
     if (e->softcap)
         bw->softcap = rpi_arena_take3(a, heads, bw->key_blocks, RPI_SOFTCAPS, size);
     if (plan->rotate >= 0 && e->term[plan->rotate].wanted) {
-        const int64_t pairs = plan->terms[plan->rotate].dim / 2;
+        const rp_term *t = &plan->terms[plan->rotate];
+        const int64_t pairs = rpi_max(t->integer[0], 1) * (t->dim / 2);
         bw->rope_rows = (bw->rows + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
         bw->rope_q = rpi_arena_take3(a, heads * bw->rope_rows, pairs, 1, size);
         bw->rope_k = rpi_arena_take3(a, d->batch * d->kv_heads * bw->key_blocks, pairs, 1, size);
@@ -315,14 +316,14 @@ static double real_at(const rpi_call *c, const void *data, int64_t at)
 static void add_angles(const rpi_call *c, int64_t b, int64_t h, int64_t i, const double *dq)
 {
     const rp_term *rotate = &c->plan->terms[c->plan->rotate];
-    const double at = rpi_rope_position(c->args, false, b, i);
-    const int64_t task = (i - c->args->row_from) / ROWS_PER_TASK;
-    double *to =
-        c->backward->rope_q + ((b * c->args->desc.heads + h) * c->backward->rope_rows + task) * (rotate->dim / 2);
-    for (int64_t p = 0; p < rotate->dim / 2; p++) {
+    const int64_t task = (i - c->args->row_from) / ROWS_PER_TASK, pairs = rotate->dim / 2;
+    double *to = c->backward->rope_q +
+                 ((b * c->args->desc.heads + h) * c->backward->rope_rows + task) * rpi_rope_axes(c->args) * pairs;
+    for (int64_t p = 0; p < pairs; p++) {
         int64_t u, v;
         rpi_rotate_channels(rotate, p, &u, &v);
-        to[p] += at * rpi_rotation_grad(rpi_at(&c->args->q, b, h, i, u), rpi_at(&c->args->q, b, h, i, v), dq[u], dq[v]);
+        const double x = rpi_at(&c->args->q, b, h, i, u), y = rpi_at(&c->args->q, b, h, i, v);
+        rpi_rope_angle_sums(c->args, false, b, i, rpi_rotation_grad(x, y, dq[u], dq[v]), to + p, pairs);
     }
 }
 
@@ -337,6 +338,7 @@ static void rows_of_head(const rpi_call *c, int64_t head, int64_t row0, int64_t 
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
     int64_t b, h;
     rpi_head_at(c, head, &b, &h);
+    const void *rope = rpi_rope_of(c, false, b, rpi_kv_head(d, h));
     for (int64_t i = row0; i < row1; i++) {
         const int64_t sums_row = head * bw->rows + i - c->args->row_from;
         const char *dq_row = (const char *)bw->dq + sums_row * wide * c->plan->ops->real;
@@ -349,8 +351,8 @@ static void rows_of_head(const rpi_call *c, int64_t head, int64_t row0, int64_t 
         for (int64_t p = 0; rotate && p < rotate->dim / 2; p++) {
             int64_t u, v;
             rpi_rotate_channels(rotate, p, &u, &v);
-            const int64_t at = b * c->rope.q_step + i * rotate->dim + 2 * p;
-            rpi_rotate(&row[u], &row[v], real_at(c, c->rope.q, at), -real_at(c, c->rope.q, at + 1));
+            const int64_t at = i * rotate->dim + 2 * p;
+            rpi_rotate(&row[u], &row[v], real_at(c, rope, at), -real_at(c, rope, at + 1));
         }
         if (bw->rope_q)
             add_angles(c, b, h, i, row);

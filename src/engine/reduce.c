@@ -126,14 +126,15 @@ static void reduce_rotation(const rpi_call *c)
 {
     rpi_backward *bw = c->backward;
     const rp_desc *d = &c->args->desc;
-    const int64_t pairs = c->plan->terms[c->plan->rotate].dim / 2;
+    const int64_t pairs = c->plan->terms[c->plan->rotate].dim / 2, each = rpi_rope_axes(c->args) * pairs;
     for (int64_t b = 0; b < d->batch; b++) {
         rpi_sums_at(&bw->sums, c->args, b);
         for (int key = 0; key < 2; key++) {
-            const int64_t n = key ? d->kv_heads * bw->key_blocks : d->heads * bw->rope_rows;
-            const double *from = (key ? bw->rope_k : bw->rope_q) + b * n * pairs;
-            for (int64_t x = 0; x < n * pairs; x++)
-                rpi_add(&bw->sums.term[c->plan->rotate], RPI_ROPE_FREQUENCIES, x % pairs, 0, 0, 0, from[x]);
+            const int64_t heads = key ? d->kv_heads : d->heads, n = (key ? bw->key_blocks : bw->rope_rows) * each;
+            const double *from = (key ? bw->rope_k : bw->rope_q) + b * heads * n;
+            for (int64_t x = 0; x < heads * n; x++)
+                rpi_rope_add(c->args, &bw->sums.term[c->plan->rotate], x % each / pairs,
+                             key ? x / n : rpi_kv_head(d, x / n), x % pairs, from[x]);
         }
     }
 }

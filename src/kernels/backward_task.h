@@ -166,15 +166,17 @@ static void add_angles(const backward_scratch *w, int64_t j0, int64_t j, int64_t
 {
     const rpi_call *c = w->k.c;
     const rp_term *rotate = &c->plan->terms[c->plan->rotate];
-    const double at = rpi_rope_position(c->args, true, w->k.b, j0 + j);
+    const int64_t pairs = rotate->dim / 2;
     double *to =
-        c->backward->rope_k +
-        ((w->k.b * c->args->desc.kv_heads + g) * c->backward->key_blocks + key_block_of(c, j0)) * (rotate->dim / 2);
-    for (int64_t p = 0; p < rotate->dim / 2; p++) {
+        c->backward->rope_k + ((w->k.b * c->args->desc.kv_heads + g) * c->backward->key_blocks + key_block_of(c, j0)) *
+                                  rpi_rope_axes(c->args) * pairs;
+    for (int64_t p = 0; p < pairs; p++) {
         int64_t u, v;
         rpi_rotate_channels(rotate, p, &u, &v);
-        to[p] += at * rpi_rotation_grad(rpi_row_value(&c->args->k, w->k.b, g, j0 + j, u),
-                                        rpi_row_value(&c->args->k, w->k.b, g, j0 + j, v), (double)dk[u], (double)dk[v]);
+        const double x = rpi_row_value(&c->args->k, w->k.b, g, j0 + j, u),
+                     y = rpi_row_value(&c->args->k, w->k.b, g, j0 + j, v);
+        rpi_rope_angle_sums(c->args, true, w->k.b, j0 + j, rpi_rotation_grad(x, y, (double)dk[u], (double)dk[v]),
+                            to + p, pairs);
     }
 }
 
@@ -186,7 +188,7 @@ static void store_keys(const backward_scratch *w, int64_t j0, int64_t keys, int6
     const rpi_view *dk = &c->grads->dk, *dv = &c->grads->dv;
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
     const int64_t wide_k = rpi_round_up(d->dim_k, VL), wide_v = rpi_round_up(d->dim_v, VL);
-    const real *rope = rpi_rope_of(c, true, w->k.b), *plain = w->all.dk_plain;
+    const real *rope = rpi_rope_of(c, true, w->k.b, g), *plain = w->all.dk_plain;
     for (int64_t j = 0; j < keys; j++) {
         real *from = w->all.dk + j * wide_k, *value = w->all.dv + j * wide_v;
         if (rotate)

@@ -295,7 +295,7 @@ static void load_groups(block *k)
     const int64_t wide = rpi_round_up(d->dim_k, VL);
     const real scale = (real)d->scale;
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
-    const real *rope = rpi_rope_of(c, false, k->b);
+    const real *rope = rpi_rope_of(c, false, k->b, rpi_kv_head(d, k->h));
     magnitude w = {vf_set1(0)};
     load_rows(k, &c->args->q, d->dim_k, scale, k->q, &w);
     k->large_q = is_large(&w, scale);

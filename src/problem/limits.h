@@ -30,6 +30,7 @@ typedef struct rpi_limits {
     const rp_prepared *strip, *rope;
     bool summary;           /* profile, key_mass or entropy is requested */
     int64_t decode_queries; /* number of queries of a decoding call; 0 for other calls */
+    int64_t rope_heads;     /* kv heads with cosines and sines of their own, or 1 */
     bool dq;                /* the gradient of q is requested, or one that needs it */
     bool softcap;           /* the gradient of a softcap is requested */
     bool per_sample;        /* the gradient of some array is requested for each batch entry */

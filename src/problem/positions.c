@@ -74,10 +74,12 @@ void rpi_mask_keep(const rpi_args *args, int64_t b, int64_t h, int64_t i, int64_
     }
 }
 
-double rpi_rope_position(const rpi_args *args, bool key, int64_t b, int64_t n)
+double rpi_rope_position(const rpi_args *args, bool key, int64_t b, int64_t axis, int64_t n)
 {
     const rpi_view *array = args->term[args->plan->rotate], *v = array[0].data ? &array[0]
                                                                  : key         ? &array[2]
                                                                                : &array[1];
+    if (v->data && args->plan->terms[args->plan->rotate].integer[0] > 0)
+        return rpi_at(v, b, axis, n, 0);
     return v->data ? rpi_at(v, b, n, 0, 0) : (double)(key ? n : rpi_position(args, b, n));
 }

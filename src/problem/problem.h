@@ -54,9 +54,11 @@ typedef struct rpi_args {
     double *prepared[RP_MAX_TERMS];
     /* [B][Lk] index of the first token of each token's segment; NULL if there are no segments */
     int64_t *segment_start;
-    /* RoPE's frequencies, [sets][dim/2], and the factor of its cosines and sines. rope_set is the set of each batch
-     * entry [B] or, with segments, of each token [B][Lk]; NULL if there is one set. */
+    /* RoPE's frequencies, [sets][dim/2], or [axes][rope_heads][dim/2] if they are given, and the factor of its cosines
+     * and sines. rope_set is the set of each batch entry [B] or, with segments, of each token [B][Lk]; NULL if there is
+     * one set. */
     double *frequency, rope_factor;
+    int64_t rope_heads; /* kv heads with frequencies of their own, or 1 */
     int64_t *rope_set;
     rpi_arena memory, frequencies;
     const rp_prepared *ready;         /* result of rp_prepare, or NULL */
@@ -138,12 +140,6 @@ static inline int64_t rpi_rope_set(const rpi_args *a, int64_t b, int64_t n)
     return a->rope_set ? a->rope_set[a->segment_start ? b * a->desc.len_k + n : b] : 0;
 }
 
-/* Return RoPE's frequencies of token n of batch entry b. */
-static inline const double *rpi_rope_frequency(const rpi_args *a, int64_t b, int64_t n)
-{
-    return a->frequency + rpi_rope_set(a, b, n) * (a->plan->terms[a->plan->rotate].dim / 2);
-}
-
 /* Arrays of RoPE (terms/rope.h). */
 enum { RPI_ROPE_FREQUENCIES = 5 };
 
@@ -153,8 +149,21 @@ static inline const rpi_view *rpi_rope_frequencies_given(const rpi_args *a)
     return &a->term[a->plan->rotate][RPI_ROPE_FREQUENCIES];
 }
 
-/* Return the position by which RoPE rotates query or key n. */
-double rpi_rope_position(const rpi_args *args, bool key, int64_t b, int64_t n);
+/* Return RoPE's frequencies of token n of batch entry b and of kv head g, along an axis of the positions. */
+static inline const double *rpi_rope_frequency(const rpi_args *a, int64_t b, int64_t n, int64_t g, int64_t axis)
+{
+    const int64_t row = axis * a->rope_heads + (a->rope_heads > 1 ? g : 0);
+    return a->frequency + (rpi_rope_set(a, b, n) + row) * (a->plan->terms[a->plan->rotate].dim / 2);
+}
+
+/* Return the number of axes of RoPE's positions. */
+static inline int64_t rpi_rope_axes(const rpi_args *a)
+{
+    return rpi_max(a->plan->terms[a->plan->rotate].integer[0], 1);
+}
+
+/* Return the position, along an axis, by which RoPE rotates query or key n. */
+double rpi_rope_position(const rpi_args *args, bool key, int64_t b, int64_t axis, int64_t n);
 /* Return true if the positions by which RoPE rotates the keys (or the queries) are given. */
 static inline bool rpi_rope_positions_given(const rpi_args *a, bool key)
 {
@@ -164,11 +173,20 @@ static inline bool rpi_rope_positions_given(const rpi_args *a, bool key)
 
 /* ---- rope.c */
 
-/* Return the angle by which RoPE rotates pair c of query or key n. */
-double rpi_rope_angle(const rpi_args *args, bool key, int64_t b, int64_t n, int64_t c);
-/* Add g times the derivatives of this angle to the sums for RoPE's arrays. */
-void rpi_rope_angle_grad(const rpi_args *args, bool key, int64_t b, int64_t n, int64_t c, double g, const rpi_sums *to);
-
+/* Return the angle by which RoPE rotates pair c of query or key n, of kv head g or of its query heads. */
+double rpi_rope_angle(const rpi_args *args, bool key, int64_t b, int64_t g, int64_t n, int64_t c);
+/* Add x times the derivatives of this angle by the frequencies of pair c to sums[axis * step]. */
+static inline void rpi_rope_angle_sums(const rpi_args *args, bool key, int64_t b, int64_t n, double x, double *sums,
+                                       int64_t step)
+{
+    for (int64_t axis = 0; axis < rpi_rope_axes(args); axis++)
+        sums[axis * step] += x * rpi_rope_position(args, key, b, axis, n);
+}
+/* Add x to the sum for the frequency of pair c of kv head g along an axis. */
+void rpi_rope_add(const rpi_args *args, const rpi_sums *to, int64_t axis, int64_t g, int64_t c, double x);
+/* Add x times the derivatives of the angle of rpi_rope_angle to the sums for RoPE's arrays. */
+void rpi_rope_angle_grad(const rpi_args *args, bool key, int64_t b, int64_t g, int64_t n, int64_t c, double x,
+                         const rpi_sums *to);
 /* Compute the frequencies of a call, after its segments. */
 rp_status rpi_rope_prepare(rpi_args *args, const rpi_view *segments);
 

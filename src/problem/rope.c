@@ -23,14 +23,27 @@ static int64_t token_at(const tokens *t, int64_t x)
     return t->list ? t->list[x].token : x;
 }
 
-double rpi_rope_angle(const rpi_args *args, bool key, int64_t b, int64_t n, int64_t c)
+double rpi_rope_angle(const rpi_args *args, bool key, int64_t b, int64_t g, int64_t n, int64_t c)
 {
-    return rpi_rope_position(args, key, b, n) * rpi_rope_frequency(args, b, n)[c];
+    double angle = rpi_rope_position(args, key, b, 0, n) * rpi_rope_frequency(args, b, n, g, 0)[c];
+    for (int64_t axis = 1; axis < rpi_rope_axes(args); axis++)
+        angle += rpi_rope_position(args, key, b, axis, n) * rpi_rope_frequency(args, b, n, g, axis)[c];
+    return angle;
 }
 
-void rpi_rope_angle_grad(const rpi_args *args, bool key, int64_t b, int64_t n, int64_t c, double g, const rpi_sums *to)
+void rpi_rope_add(const rpi_args *args, const rpi_sums *to, int64_t axis, int64_t g, int64_t c, double x)
 {
-    rpi_add(to, RPI_ROPE_FREQUENCIES, c, 0, 0, 0, g * rpi_rope_position(args, key, b, n));
+    if (args->plan->terms[args->plan->rotate].integer[0] > 0)
+        rpi_add(to, RPI_ROPE_FREQUENCIES, axis, g, c, 0, x);
+    else
+        rpi_add(to, RPI_ROPE_FREQUENCIES, g, c, 0, 0, x);
+}
+
+void rpi_rope_angle_grad(const rpi_args *args, bool key, int64_t b, int64_t g, int64_t n, int64_t c, double x,
+                         const rpi_sums *to)
+{
+    for (int64_t axis = 0; axis < rpi_rope_axes(args); axis++)
+        rpi_rope_add(args, to, axis, g, c, x * rpi_rope_position(args, key, b, axis, n));
 }
 
 enum { KEYS = 64 }; /* keys that are checked together */
@@ -39,7 +52,8 @@ enum { KEYS = 64 }; /* keys that are checked together */
 static double position_of(const rpi_args *args, int64_t b, int64_t j)
 {
     const bool restarts = args->segment_start && !rpi_rope_positions_given(args, true);
-    return rpi_rope_position(args, true, b, j) - (double)(restarts ? args->segment_start[b * args->desc.len_k + j] : 0);
+    return rpi_rope_position(args, true, b, 0, j) -
+           (double)(restarts ? args->segment_start[b * args->desc.len_k + j] : 0);
 }
 
 /* Set keep[n] to 1 for the keys j0 + n that query i of head h attends to, else to 0. */
@@ -182,7 +196,7 @@ static double longest_possible(const rpi_args *args)
     const rp_desc *d = &args->desc;
     double longest = (double)d->len_k;
     for (int64_t n = 0; n < d->batch * d->len_k && rpi_rope_positions_given(args, true); n++)
-        longest = fmax(longest, rpi_rope_position(args, true, n / d->len_k, n % d->len_k) + 1);
+        longest = fmax(longest, rpi_rope_position(args, true, n / d->len_k, 0, n % d->len_k) + 1);
     return longest;
 }
 
@@ -218,11 +232,11 @@ static rp_status find_lengths(rpi_args *args, rpi_arena *a, const rpi_view *segm
 }
 
 /* Lay out the memory of the call: frequencies, short_factor, long_factor, and rope_set if there are several sets. */
-static int64_t *take_memory(rpi_args *args, int64_t sets, int64_t n_sets, double *factor[2])
+static int64_t *take_memory(rpi_args *args, int64_t rows, int64_t n_sets, double *factor[2])
 {
     rpi_arena *a = &args->frequencies;
     const int64_t pairs = args->plan->terms[args->plan->rotate].dim / 2;
-    args->frequency = rpi_arena_take(a, sets, pairs, sizeof(double));
+    args->frequency = rpi_arena_take(a, rows, pairs, sizeof(double));
     factor[0] = rpi_arena_take(a, pairs, 1, sizeof(double));
     factor[1] = rpi_arena_take(a, pairs, 1, sizeof(double));
     return rpi_arena_take(a, n_sets, 1, sizeof *args->rope_set);
@@ -233,11 +247,15 @@ static rp_status compute(rpi_args *args, const double *length, int64_t sets, int
     const rp_term *t = &args->desc.terms[args->plan->rotate];
     const rpi_view *array = args->term[args->plan->rotate];
     double *factor[2];
-    take_memory(args, sets, n_sets, factor);
+    const rpi_view *given = rpi_rope_frequencies_given(args);
+    const int64_t heads = t->integer[0] > 0 ? given->len[1] : given->len[0];
+    args->rope_heads = given->data ? heads : 1;
+    const int64_t rows = rpi_max(sets, given->data ? rpi_rope_axes(args) * args->rope_heads : 1);
+    take_memory(args, rows, n_sets, factor);
     rp_status status = rpi_arena_alloc(&args->frequencies, false, "the frequencies of RoPE");
     if (status != RP_OK)
         return status;
-    int64_t *set = take_memory(args, sets, n_sets, factor);
+    int64_t *set = take_memory(args, rows, n_sets, factor);
     if (n_sets > 0)
         memcpy(set, args->rope_set, (size_t)n_sets * sizeof *set);
     args->rope_set = n_sets > 0 ? set : NULL;
@@ -247,8 +265,10 @@ static rp_status compute(rpi_args *args, const double *length, int64_t sets, int
     for (int64_t s = 0; s < sets && status == RP_OK; s++)
         status = rp_rope_frequencies(t, length[s], array[3].data ? factor[0] : NULL, array[4].data ? factor[1] : NULL,
                                      args->frequency + s * (t->dim / 2), &args->rope_factor);
-    for (int64_t c = 0; c < t->dim / 2 && rpi_rope_frequencies_given(args)->data; c++)
-        args->frequency[c] = rpi_at(rpi_rope_frequencies_given(args), c, 0, 0, 0);
+    if (given->data)
+        for (int64_t x = 0; x < rows * (t->dim / 2); x++)
+            args->frequency[x] = rpi_rope_frequency_at(t, given, x / (t->dim / 2) / args->rope_heads,
+                                                       x / (t->dim / 2) % args->rope_heads, x % (t->dim / 2));
     return status;
 }
 

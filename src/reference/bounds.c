@@ -143,8 +143,14 @@ double rpi_angle_error(const rpi_row *r, int64_t j)
     if (r->plan->rotate < 0 || !rpi_rope_frequencies_given(args)->data)
         return 0;
     for (int key = 0; key < 2; key++)
-        for (int64_t c = 0; c < r->plan->terms[r->plan->rotate].dim / 2; c++)
-            largest[key] = fmax(largest[key], fabs(rpi_rope_angle(args, key, r->b, key ? j : r->i, c)));
+        for (int64_t c = 0; c < r->plan->terms[r->plan->rotate].dim / 2; c++) {
+            const int64_t n = key ? j : r->i;
+            double size = 0;
+            for (int64_t axis = 0; axis < rpi_rope_axes(args); axis++)
+                size += fabs(rpi_rope_position(args, key, r->b, axis, n) *
+                             rpi_rope_frequency(args, r->b, n, r->g, axis)[c]);
+            largest[key] = fmax(largest[key], (double)rpi_rope_axes(args) * size);
+        }
     return 0x1p-52 * (largest[0] + largest[1] + 2 * 65);
 }
 

@@ -62,7 +62,7 @@ static double angle_tangent(const rpi_input_sums *s, const rpi_row *r, bool key,
     rpi_sums to = {.along = &sum};
     for (int x = 0; x < RP_MAX_ARRAYS; x++)
         to.array[x] = rpi_sample(&s->along->term[r->plan->rotate][x], r->b);
-    rpi_rope_angle_grad(r->args, key, r->b, n, c, 1, &to);
+    rpi_rope_angle_grad(r->args, key, r->b, r->g, n, c, 1, &to);
     return sum;
 }
 
@@ -106,7 +106,7 @@ static void rotate_back(rpi_input_sums *s, const rpi_row *r, bool key, int64_t n
         }
         rpi_sums *to = &s->terms.term[r->plan->rotate];
         to->absolute = s->bound;
-        rpi_rope_angle_grad(r->args, key, r->b, n, c, s->bound ? slack * g : g, to);
+        rpi_rope_angle_grad(r->args, key, r->b, r->g, n, c, s->bound ? slack * g : g, to);
     }
 }
 

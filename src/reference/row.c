@@ -46,7 +46,7 @@ void rpi_row_rotate(const rpi_row *r, double *x, bool key, int64_t n, double sig
     const rp_term *t = &r->plan->terms[r->plan->rotate];
     const double factor = r->args->rope_factor;
     for (int64_t c = 0; c < t->dim / 2; c++) {
-        const double angle = sign * rpi_rope_angle(r->args, key, r->b, n, c);
+        const double angle = sign * rpi_rope_angle(r->args, key, r->b, r->g, n, c);
         int64_t u, v;
         rpi_rotate_channels(t, c, &u, &v);
         x[u] *= factor;

@@ -85,7 +85,7 @@ static void add_turn(rpi_tangent_row *t, bool key, int64_t n, const double *row,
         int64_t u, v;
         rpi_rotate_channels(term, c, &u, &v);
         t->sum = 0;
-        rpi_rope_angle_grad(r->args, key, r->b, n, c, 1, &t->term[r->plan->rotate]);
+        rpi_rope_angle_grad(r->args, key, r->b, r->g, n, c, 1, &t->term[r->plan->rotate]);
         if (r->absolute) {
             tangent[u] = fabs(tangent[u]) + fabs(t->sum * row[v]);
             tangent[v] = fabs(tangent[v]) + fabs(t->sum * row[u]);

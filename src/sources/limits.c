@@ -11,6 +11,7 @@ void rpi_limits_bound(rpi_limits *e, const rp_plan *plan)
     memset(e, 0, sizeof *e);
     e->len_q = e->rows = d->len_q;
     e->len_k = d->len_k;
+    e->rope_heads = 1;
     e->min_offset = e->max_offset = d->q_offset;
     e->strip_per_head = e->summary = e->dq = true;
     e->softcap = d->softcap > 0 || d->softcap_after > 0;
@@ -184,6 +185,7 @@ void rpi_limits_of(rpi_limits *e, const rpi_args *args, const rpi_grads *grads)
     if (plan->rotate >= 0) {
         e->rope_per_batch[0] = args->q_offset.data || rpi_rope_positions_given(args, false) || args->rope_set;
         e->rope_per_batch[1] = rpi_rope_positions_given(args, true) || args->rope_set;
+        e->rope_heads = rpi_max(args->rope_heads, 1);
         e->rope = args->ready && args->ready->rope_k && rpi_rope_table_is_fixed(args, true) ? args->ready : NULL;
     }
     e->dq = grads && (grads->dq.data || grads->dq_out.data || (plan->rotate >= 0 && e->term[plan->rotate].wanted));

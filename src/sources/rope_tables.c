@@ -5,15 +5,15 @@
 #include "sources.h"
 #include <math.h>
 
-/* A table of positions first … first+n-1 of batch entry b, those of tokens token … token+n-1. Consecutive positions are
- * computed in double in blocks of 64, which begin at multiples of 64: cos and sin give the first position of a block,
- * and repeated rotation by one step gives the others. A position therefore has the same cosine and sine wherever a call
- * starts. Given positions are computed one by one. */
+/* A table of positions first … first+n-1 of batch entry b and kv head g, those of tokens token … token+n-1. Consecutive
+ * positions are computed in double in blocks of 64, which begin at multiples of 64: cos and sin give the first position
+ * of a block, and repeated rotation by one step gives the others. A position therefore has the same cosine and sine
+ * wherever a call starts. Given positions are computed one by one. */
 typedef struct table_job {
     const rpi_args *args;
     char *to;
     bool key;
-    int64_t b, first, n, token;
+    int64_t b, g, first, n, token;
 } table_job;
 
 static int64_t floor_64(int64_t position)
@@ -58,7 +58,7 @@ static void table_task(void *context, int64_t block, int32_t worker)
         const int64_t token = j->token + p - j->first, set = rpi_rope_set(j->args, j->b, token);
         for (end = p + 1; end < past && rpi_rope_set(j->args, j->b, token + end - p) == set; end++) {
         }
-        table_run(j, rpi_rope_frequency(j->args, j->b, token), from, p, end);
+        table_run(j, rpi_rope_frequency(j->args, j->b, token, j->g, 0), from, p, end);
     }
 }
 
@@ -69,7 +69,7 @@ static void given_table_task(void *context, int64_t block, int32_t worker)
     (void)worker;
     for (int64_t n = 64 * block; n < rpi_min(64 * block + 64, j->n); n++) {
         for (int64_t c = 0; c < plan->terms[plan->rotate].dim / 2; c++) {
-            const double angle = rpi_rope_angle(j->args, j->key, j->b, j->token + n, c);
+            const double angle = rpi_rope_angle(j->args, j->key, j->b, j->g, j->token + n, c);
             put_pair(j, n, c, cos(angle), sin(angle));
         }
     }
@@ -93,30 +93,37 @@ void rpi_rope_tables_place(rpi_rope_tables *t, rpi_arena *a, const rp_plan *plan
     if (plan->rotate < 0)
         return;
     const int64_t batch = plan->desc.batch, dim = plan->terms[plan->rotate].dim, real = plan->ops->real;
-    t->q_step = e->rope_per_batch[0] ? e->len_q * dim : 0;
-    t->k_step = e->rope_per_batch[1] ? e->len_k * dim : 0;
-    t->q = rpi_arena_take3(a, t->q_step ? batch : 1, e->len_q, dim, real);
-    t->k = e->rope ? e->rope->rope_k : rpi_arena_take3(a, t->k_step ? batch : 1, e->len_k, dim, real);
+    t->q_head = e->rope_heads > 1 ? e->len_q * dim : 0;
+    t->k_head = e->rope_heads > 1 ? e->len_k * dim : 0;
+    t->q_step = e->rope_per_batch[0] ? e->rope_heads * e->len_q * dim : 0;
+    t->k_step = e->rope_per_batch[1] ? e->rope_heads * e->len_k * dim : 0;
+    t->q = rpi_arena_take3(a, (t->q_step ? batch : 1) * e->rope_heads, e->len_q, dim, real);
+    t->k = e->rope ? e->rope->rope_k : rpi_arena_take3(a, (t->k_step ? batch : 1) * e->rope_heads, e->len_k, dim, real);
+}
+
+/* Fill the table of the queries or keys of kv head g of batch entry b. */
+static void fill(const rpi_rope_tables *t, const rpi_args *args, int64_t b, int64_t g, bool key, rp_pool *pool)
+{
+    const rp_plan *plan = args->plan;
+    const rp_desc *d = &args->desc;
+    table_job j = {.args = args, .key = key, .b = b, .g = g, .token = key ? 0 : args->row_from};
+    j.n = key ? d->len_k : args->row_to - args->row_from;
+    const int64_t at = key ? b * t->k_step + g * t->k_head : b * t->q_step + g * t->q_head;
+    j.to = (char *)(key ? t->k : t->q) + (at + j.token * plan->terms[plan->rotate].dim) * plan->ops->real;
+    if (rpi_rope_positions_given(args, key)) {
+        rpi_pool_run(pool, (j.n + 63) / 64, given_table_task, &j);
+        return;
+    }
+    j.first = key || d->batch == 0 ? 0 : rpi_position(args, b, args->row_from);
+    rpi_pool_run(pool, j.n > 0 ? (j.first + j.n - 1 - floor_64(j.first)) / 64 + 1 : 0, table_task, &j);
 }
 
 void rpi_rope_tables_fill(const rpi_rope_tables *t, const rpi_args *args, const rpi_limits *e, rp_pool *pool)
 {
-    const rp_desc *d = &args->desc;
     if (args->plan->rotate < 0)
         return;
-    for (int key = 0; key < (e->rope ? 1 : 2); key++) {
-        const int64_t step = key ? t->k_step : t->q_step;
-        for (int64_t b = 0; b < (step ? d->batch : 1); b++) {
-            table_job j = {.args = args, .key = key, .b = b, .token = key ? 0 : args->row_from};
-            j.n = key ? d->len_k : args->row_to - args->row_from;
-            j.to = (char *)(key ? t->k : t->q) +
-                   (b * step + j.token * args->plan->terms[args->plan->rotate].dim) * args->plan->ops->real;
-            if (rpi_rope_positions_given(args, key)) {
-                rpi_pool_run(pool, (j.n + 63) / 64, given_table_task, &j);
-                continue;
-            }
-            j.first = key || d->batch == 0 ? 0 : rpi_position(args, b, args->row_from);
-            rpi_pool_run(pool, j.n > 0 ? (j.first + j.n - 1 - floor_64(j.first)) / 64 + 1 : 0, table_task, &j);
-        }
-    }
+    for (int key = 0; key < (e->rope ? 1 : 2); key++)
+        for (int64_t b = 0; b < ((key ? t->k_step : t->q_step) ? args->desc.batch : 1); b++)
+            for (int64_t g = 0; g < e->rope_heads; g++)
+                fill(t, args, b, g, key, pool);
 }

@@ -141,11 +141,11 @@ typedef struct rpi_sources {
     int32_t n;
 } rpi_sources;
 
-/* Cosines and sines of queries (q) and keys (k), [B or 1][Lq or Lk][dim/2][2], and the elements between batch
- * entries. */
+/* Cosines and sines of queries (q) and keys (k), [B or 1][Hk or 1][Lq or Lk][dim/2][2], and the elements between batch
+ * entries and kv heads. */
 typedef struct rpi_rope_tables {
     void *q, *k;
-    int64_t q_step, k_step;
+    int64_t q_step, k_step, q_head, k_head;
 } rpi_rope_tables;
 
 /* Return the vectors of a RUN, COLUMN, KEYS or VALUES source (always their first field), or NULL for other kinds. */

@@ -36,6 +36,8 @@ static const rp_param rope_params[] = {
      .meaning = "llama3: frequencies of pairs with fewer rotations are divided by factor"},
     {"high_freq_factor", RP_PARAM_REAL, RPI_FIELD(high_freq_factor), .value = 4,
      .meaning = "llama3: pairs with more rotations keep their frequency"},
+    {"axes", RP_PARAM_INT, RPI_FIELD(integer[0]), .unset = "no axis", .max = 4,
+     .meaning = "axes of positions and frequencies: the angle is a sum over them"},
     {"length", RP_PARAM_INT, RPI_FIELD(length), .unset = "largest position + 1", .max = 0x1p53,
      .meaning = "dynamic, longrope: the length that chooses the frequencies"},
     {0},
@@ -62,20 +64,37 @@ static rp_status rope_check(const rp_desc *d, rp_term *t, int32_t n)
 /* Frequencies up to this size times any position are finite. */
 static const double rope_max_frequency = 0x1p100;
 
-/* Check given frequencies. They replace those of base and scaling, so a scaling would have no effect. */
-static rp_status rope_check_frequencies(const rp_term *t, const rpi_view *v, int32_t n)
+/* Return the number of axes of the positions. */
+static int64_t rope_axes(const rp_term *t)
 {
+    return t->integer[0] > 0 ? t->integer[0] : 1;
+}
+
+/* Set the number of axes from the frequencies, [axes, Hk, dim/2] or without axes, and the number of channels. */
+static int rope_sizes(rp_term *t, const rp_array *array)
+{
+    if (array[5].data && array[5].ndim == 3 && t->integer[0] == 0)
+        t->integer[0] = array[5].shape[0];
+    return -1;
+}
+
+/* Check given frequencies. They replace those of base and scaling, so a scaling would have no effect. */
+static rp_status rope_check_frequencies(const rp_desc *d, const rp_term *t, const rpi_view *v, int32_t n)
+{
+    const int64_t per_axis = d->kv_heads * (t->dim / 2);
     if (t->scaling != RP_SCALING_NONE)
         return rpi_fail(RP_E_ARG,
                         "term[%d].frequencies (of rope) was given with scaling=%s, which would have no effect; omit "
                         "scaling, and give scaled frequencies",
                         (int)n, rope_scalings[t->scaling]);
-    for (int64_t c = 0; c < t->dim / 2; c++)
-        if (!(fabs(rpi_at(v, c, 0, 0, 0)) <= rope_max_frequency))
-            return rpi_fail(
-                RP_E_RANGE,
-                "term[%d].frequencies (of rope): element %lld is %g; it must be finite, from -2^100 to 2^100", (int)n,
-                (long long)c, rpi_at(v, c, 0, 0, 0));
+    for (int64_t x = 0; x < rope_axes(t) * per_axis; x++) {
+        const double f = rpi_rope_frequency_at(t, v, x / per_axis, x % per_axis / (t->dim / 2), x % (t->dim / 2));
+        if (!(fabs(f) <= rope_max_frequency))
+            return rpi_fail(RP_E_RANGE,
+                            "term[%d].frequencies (of rope): an element of pair %lld is %g; it must be finite, from "
+                            "-2^100 to 2^100",
+                            (int)n, (long long)(x % (t->dim / 2)), f);
+    }
     return RP_OK;
 }
 
@@ -92,7 +111,16 @@ static rp_status rope_check_arrays(const rp_desc *d, const rp_term *t, const rpi
                         "term[%d].positions (of rope): there are %lld queries and %lld keys; give q_positions and "
                         "k_positions instead",
                         (int)n, (long long)d->len_q, (long long)d->len_k);
-    return array[5].data ? rope_check_frequencies(t, &array[5], n) : RP_OK;
+    const bool both = array[0].data || (array[1].data && array[2].data);
+    if (t->integer[0] > 0 && (!array[5].data || !both))
+        return rpi_fail(RP_E_ARG, "term[%d].%s (of rope) is missing; pass this array, which is needed with axes=%lld",
+                        (int)n,
+                        !array[5].data  ? "frequencies"
+                        : array[1].data ? "k_positions"
+                        : array[2].data ? "q_positions"
+                                        : "positions",
+                        (long long)t->integer[0]);
+    return array[5].data ? rope_check_frequencies(d, t, &array[5], n) : RP_OK;
 }
 
 double rpi_rope_length(const rp_term *t, double longest)
@@ -167,12 +195,14 @@ RPI_SCHEME(ROPE, .form = RPI_ROTATE,
                                  "scaling=llama3,factor=8,original_max_position_embeddings=64",
                                  "scaling=longrope,factor=4,original_max_position_embeddings=64",
                                  "scaling=dynamic,factor=4,max_position_embeddings=30,length=90"}},
-           .array = {{"positions", RP_USE_POSITIONS, RP_REPLACES, .shape = "[B?, L]"},
-                     RPI_TWO_POSITIONS,
+           .array = {{"positions", RP_USE_POSITIONS, RP_REPLACES, .shape = "axes ? [B?, axes, L] : [B?, L]"},
+                     {"q_positions", RP_USE_POSITIONS, RP_REPLACES, .shape = "axes ? [B?, axes, Lq] : [B?, Lq]"},
+                     {"k_positions", RP_USE_POSITIONS, RP_REPLACES, .shape = "axes ? [B?, axes, Lk] : [B?, Lk]"},
                      {"short_factor", RP_USE_CONSTANT, RP_CONDITIONAL, .shape = "scaling=longrope ? [dim/2] : none",
                       .draw = {.rule = RP_RULE_UNIFORM, .a = 1, .b = 4}},
                      {"long_factor", RP_USE_CONSTANT, RP_CONDITIONAL, .shape = "scaling=longrope ? [dim/2] : none",
                       .draw = {.rule = RP_RULE_UNIFORM, .a = 1, .b = 4}},
-                     {"frequencies", .presence = RP_REPLACES, .shape = "[dim/2]",
+                     {"frequencies", .presence = RP_REPLACES, .shape = "axes ? [axes, Hk, dim/2] : [Hk?, dim/2]",
                       .draw = {.rule = RP_RULE_UNIFORM, .a = 0.01, .b = 1}}},
-           .positions = 1, .params = rope_params, .check = rope_check, .check_arrays = rope_check_arrays)
+           .positions = 1, .params = rope_params, .sizes = rope_sizes, .check = rope_check,
+           .check_arrays = rope_check_arrays)

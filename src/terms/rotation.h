@@ -5,7 +5,14 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_ROTATION_H
 #define RELPOS_ROTATION_H
+#include "base/array.h"
 #include <relpos/relpos.h>
+
+/* Return the frequency of pair c of kv head g along an axis of the positions, from the array of given frequencies. */
+static inline double rpi_rope_frequency_at(const rp_term *t, const rpi_view *v, int64_t axis, int64_t g, int64_t c)
+{
+    return t->integer[0] > 0 ? rpi_at(v, axis, g, c, 0) : rpi_at(v, g, c, 0, 0);
+}
 
 /* Set x and y to the two channels of pair c. */
 static inline void rpi_rotate_channels(const rp_term *t, int64_t c, int64_t *x, int64_t *y)

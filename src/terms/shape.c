@@ -11,7 +11,7 @@ enum { NUMBER, LENGTH, PARAM, ADD, SUBTRACT, MULTIPLY, DIVIDE, AXIS, CONDITION, 
 /* Bits of an AXIS: it may have length 1; it may be omitted. A CONDITION has the required value, or ANY. */
 enum { ONE = 1, OMITTED = 2, ANY = -1 };
 
-static const char *const lengths[] = {"H", "Lq", "Lk", "B", "L", "Dk", "Dv"};
+static const char *const lengths[] = {"H", "Lq", "Lk", "B", "L", "Dk", "Dv", "Hk"};
 
 /* State of the parser. */
 typedef struct reader {
@@ -133,7 +133,7 @@ static void shape(reader *r)
     r->wrong |= !take_char(r, '[');
     do {
         skip(r);
-        const bool heads = r->at[0] == 'H' && strchr("?],", r->at[1]);
+        const bool heads = r->at[0] == 'H' && strchr("?],", r->at[r->at[1] == 'k' ? 2 : 1]);
         sum(r);
         const bool omitted = take_char(r, '?');
         r->wrong |= omitted && optional != axes;
@@ -214,7 +214,8 @@ static void add_axis(rpi_shape *to, int64_t length, int32_t bits)
 bool rpi_evaluate_shape(const rpi_shape_code *code, const rp_desc *d, const rp_term *term, const rp_param *params,
                         rpi_shape *to)
 {
-    const int64_t length[] = {d->heads, d->len_q, d->len_k, d->batch, d->len_q, d->dim_k, d->dim_v};
+    const int64_t length[] = {d->heads, d->len_q, d->len_k, d->batch,
+                              d->len_q, d->dim_k, d->dim_v, d->kv_heads > 0 ? d->kv_heads : d->heads};
     int64_t stack[RPI_SHAPE_STEPS];
     int32_t n = 0;
     bool good = true, met = false; /* met: the condition of the first of two shapes */

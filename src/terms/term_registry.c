@@ -270,18 +270,22 @@ void rpi_term_shape(const rpi_scheme *s, const rp_desc *desc, const rp_term *ter
 
 rp_status rpi_check_positions(const rpi_view *v, const rpi_shape *shape, const char *what)
 {
-    const bool batched = v->stride[0] != 0; /* false: all batch entries use the same row */
-    for (int64_t b = 0; b < (batched ? shape->n[0] : rpi_min(shape->n[0], 1)); b++)
-        for (int64_t n = 0; n < shape->n[1]; n++) {
-            const double x = rpi_at(v, b, n, 0, 0);
-            if (fabs(x) <= 0x1p53)
-                continue;
-            char batch[40] = "";
-            if (batched)
-                snprintf(batch, sizeof batch, " of batch entry %lld", (long long)b);
-            return rpi_fail(RP_E_RANGE, "%s: element %lld%s is %g; positions must be finite, from -2^53 to 2^53", what,
-                            (long long)n, batch, x);
-        }
+    const bool batched = v->stride[0] != 0; /* false: all batch entries use the same rows */
+    const int64_t axes = shape->ndim > 2 ? shape->n[1] : 1, tokens = shape->n[shape->ndim - 1];
+    const int64_t entries = batched ? shape->n[0] : rpi_min(shape->n[0], 1);
+    for (int64_t e = 0; e < entries * axes * tokens; e++) {
+        const int64_t b = e / tokens / axes, axis = e / tokens % axes, n = e % tokens;
+        const double x = shape->ndim > 2 ? rpi_at(v, b, axis, n, 0) : rpi_at(v, b, n, 0, 0);
+        if (fabs(x) <= 0x1p53)
+            continue;
+        char batch[40] = "", along[40] = "";
+        if (batched)
+            snprintf(batch, sizeof batch, " of batch entry %lld", (long long)b);
+        if (shape->ndim > 2)
+            snprintf(along, sizeof along, " of axis %lld", (long long)axis);
+        return rpi_fail(RP_E_RANGE, "%s: element %lld%s%s is %g; positions must be finite, from -2^53 to 2^53", what,
+                        (long long)n, along, batch, x);
+    }
     return RP_OK;
 }
 

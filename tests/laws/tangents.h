@@ -97,13 +97,16 @@ HELPER void move(problem *p, rp_tangents *x, double *const *kept, double step)
             set(source_of(p, n), e, kept[n][e] + step * at(tangent(x, n), e));
 }
 
-/* Return the step of differences. FIRE is smooth only between the kinks of its ReLU. */
+/* Return the step of differences. FIRE is smooth only between the kinks of its ReLU, and by the frequencies of RoPE,
+ * the nth derivative grows with the nth power of the positions. */
 HELPER double step_of(const problem *p)
 {
-    bool kinks = false;
-    for (int32_t n = 0; n < p->desc.n_terms; n++)
+    bool kinks = false, steep = false;
+    for (int32_t n = 0; n < p->desc.n_terms; n++) {
         kinks |= p->terms[n].kind == RP_TERM_FIRE;
-    return kinks ? 0x1p-15 : 0x1p-10;
+        steep |= p->terms[n].kind == RP_TERM_ROPE && p->t.term[n][5].data;
+    }
+    return kinks ? 0x1p-15 : steep ? 0x1p-13 : 0x1p-10;
 }
 
 /* Compute (f(+h) - f(-h)) / 2h along the tangents, extrapolated from h and h/2, for each of n arrays that `run`

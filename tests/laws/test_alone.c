@@ -70,6 +70,8 @@ static void cut_term(const problem *p, const part *c, const char *shape, rp_arra
 {
     char copy[160];
     int32_t axis = 0;
+    if (strncmp(shape, "axes ?", 6) == 0) /* two shapes: with a third axis, and without it */
+        shape = a->ndim > 2 ? strchr(shape, '[') : strstr(shape, ": [") + 2;
     snprintf(copy, sizeof copy, "%s", shape);
     for (char *rest = copy, *word; a->data && (word = strtok_r(rest, "[], ?", &rest)) != NULL && axis < a->ndim;) {
         const int32_t x = axis++;

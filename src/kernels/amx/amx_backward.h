@@ -48,7 +48,7 @@ static void products_begin(backward_scratch *task, int64_t g, int64_t j0, int64_
     const rp_desc *d = &c->args->desc;
     const int64_t b = task->k.b;
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
-    const real *rope = rpi_rope_of(c, true, b);
+    const real *rope = rpi_rope_of(c, true, b, g);
     products_backward *w = &task->products;
     uint8_t panels[BACKWARD_KEYS / NR];
     real *scratch = task->k.products.rows_scratch;

@@ -304,7 +304,7 @@ static void pack_keys(const block *k, int64_t b, int64_t g, int64_t j0, int64_t 
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
-    amx_pack_panels(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, rpi_rope_of(c, true, b),
+    amx_pack_panels(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, rpi_rope_of(c, true, b, g),
                     key_components(c->plan), to, large, NULL, k->products.rows_scratch);
 }
 

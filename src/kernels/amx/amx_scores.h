@@ -27,7 +27,7 @@ static void load_queries(block *k)
     const rp_desc *d = &c->args->desc;
     const int64_t wide = rpi_round_up(d->dim_k, CHUNK), rows = rpi_round_up(k->groups * MR, CHUNK);
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
-    const real *rope = rpi_rope_of(c, false, k->b);
+    const real *rope = rpi_rope_of(c, false, k->b, rpi_kv_head(d, k->h));
     const vf scale = vf_set1((real)d->scale);
     magnitude seen = {vf_set1(0)};
     bool groups = false;
@@ -99,8 +99,8 @@ static void large_scores(block *k, const tile *t, const real *const *in)
     for (int64_t col = 0; col < t->end; col += NR) {
         if (!k->large_q && !t->large_k[col / NR])
             continue;
-        pack_panels(&c->args->k, k->b, head, t->tile0 + col, NR, d->len_k, d->dim_k, rotate, rpi_rope_of(c, true, k->b),
-                    k->products.panel, NULL);
+        pack_panels(&c->args->k, k->b, head, t->tile0 + col, NR, d->len_k, d->dim_k, rotate,
+                    rpi_rope_of(c, true, k->b, head), k->products.panel, NULL);
         bool large[NR]; /* true for keys that were packed as 0 */
         for (int64_t j = 0; j < NR; j++) {
             magnitude w = {vf_set1(0)};

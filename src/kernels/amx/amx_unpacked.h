@@ -84,7 +84,7 @@ static bool unpacked_scores(block *k, const tile *t, const real *const *in)
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
-    const real *rope = rpi_rope_of(c, true, k->b);
+    const real *rope = rpi_rope_of(c, true, k->b, rpi_kv_head(d, k->h));
     const int64_t head = k->h / (d->heads / d->kv_heads), wide = rpi_round_up(d->dim_k, CHUNK), chunks = wide / CHUNK;
     const int components = key_components(c->plan);
     const operand left = {k->unpacked, chunks * components * FRAGMENT, components * FRAGMENT, components};

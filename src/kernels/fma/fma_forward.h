@@ -67,7 +67,7 @@ static void pack_numbers(const block *k, int64_t b, int64_t g, int64_t j0, int64
     const rpi_call *c = k->c;
     const rp_desc *d = &c->args->desc;
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
-    pack_panels(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, rpi_rope_of(c, true, b), to, large);
+    pack_panels(&c->args->k, b, g, j0, n, d->len_k, d->dim_k, rotate, rpi_rope_of(c, true, b, g), to, large);
 }
 
 /* Pack keys j0 … j0+n-1 of a kv head, as pairs if scores are computed from pairs, else as single elements. */
