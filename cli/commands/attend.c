@@ -24,7 +24,8 @@ static const cli_option options[] = {
      "may have dlse"},
     {"tangent", TANGENT, "FILE",
      "also write out_t (B,H,Lq,Dv) and lse_t (B,H,Lq), the derivatives of out and lse along the tangents in FILE: tq, "
-     "tk, tv, and tNAME of each learned array (those that FILE lacks are 0)"},
+     "tk, tv, and tNAME of each learned array (those that FILE lacks are 0; another name that begins with t is an "
+     "error)"},
     {"dtype", DTYPE, "TYPE", "compute and write in f32, f64, bf16 or f16; default: the type of q"},
     {"threads", THREADS, "N", "use N threads; " CLI_ALL_THREADS},
     {"memory", MEMORY, "SIZE",
@@ -214,8 +215,14 @@ static void sum_gradients(gradients *s)
 
 /* -------------------------------------------------------------------------------------------------- tangents */
 
-/* Return true if the file of --tangent may have this array: t and the name of q, k, v or a learned array. A callback of
- * type io_wanted. */
+static bool same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* Return true for the name of a tangent of this call: t and the name of q, k, v or a learned array. A callback of type
+ * io_wanted. */
 static bool is_tangent(const void *context, const char *name)
 {
     const job *j = context;
@@ -228,12 +235,43 @@ static bool is_tangent(const void *context, const char *name)
     return wanted;
 }
 
+/* Return true for a name that begins like that of a tangent and is not an array of a term. A callback of type
+ * io_wanted. */
+static bool may_be_tangent(const void *context, const char *name)
+{
+    const job *j = context;
+    const cli_problem *p = &j->request.problem;
+    bool is_array = false;
+    for (int32_t m = 0; m < p->desc.n_terms; m++)
+        for (int x = 0; x < RP_MAX_ARRAYS; x++)
+            is_array |= strcmp(name, p->term_array[m][x]) == 0;
+    return is_tangent(j, name) || (*name == 't' && !is_array);
+}
+
+/* Read the file of --tangent. If it is not the input, which may have arrays of any name, refuse a misspelled tangent. */
 static int read_tangents(job *j)
 {
     char err[IO_ERR_MAX];
     io_format format;
-    if (j->request.tangent && io_read_wanted(j->request.tangent, is_tangent, j, &j->tangent, &format, err) != 0)
+    const char *path = j->request.tangent;
+    if (!path)
+        return CLI_OK;
+    const bool input = strcmp(j->input, "-") != 0 && same_file(path, j->input);
+    if (io_read_wanted(path, input ? is_tangent : may_be_tangent, j, &j->tangent, &format, err) != 0)
         return cli_error(CLI_FAILED, "%s", err);
+    bool any = false;
+    const char *other = NULL;
+    for (size_t n = 0; n < j->tangent.n_arrays && !input; n++) {
+        const char *name = j->tangent.arrays[n].name;
+        any |= is_tangent(j, name);
+        if (may_be_tangent(j, name) && !is_tangent(j, name))
+            other = name;
+    }
+    if (any && other)
+        return cli_error(CLI_FAILED,
+                         "--tangent %.200s: %.200s is not a tangent of this call (tangents are tq, tk, tv and t + the "
+                         "name of a learned array; rename the array, or remove it)",
+                         path, other);
     return CLI_OK;
 }
 
@@ -512,12 +550,6 @@ static int compute_with_derivatives(job *j)
     if (r->grad && (code = backward(&r->problem, j->plan, &j->tensors, &j->gradients)) != CLI_OK)
         return code;
     return cli_narrow(&j->out, r->dtype);
-}
-
-static bool same_file(const char *a, const char *b)
-{
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
 /* Check what the options say about files, memory and processes, before anything is read. */

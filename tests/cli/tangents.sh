@@ -36,6 +36,11 @@ put tq F32 1,1,2,2 f32 2 2 2 2
 save "$T/short.safetensors"
 refused 1 'tangent of q.*shape' attend "$T/linear.safetensors" -o "$T/no.safetensors" --tangent "$T/short.safetensors"
 refused 1 'it has none of tq, tk, tv' attend "$T/linear.safetensors" -o "$T/no.safetensors" --tangent "$in"
+begin
+put tq F32 1,1,3,2 f32 2 2 2 2 2 2
+put ttabel F32 1,4 f32 2 2 2 2
+save "$T/wrong.safetensors"
+refused 1 'ttabel is not a tangent of this call' attend "$T/linear.safetensors" -o "$T/no.safetensors" --bias table,table=table,left=1,right=2 --tangent "$T/wrong.safetensors"
 refused 1 'none.npz' attend "$T/linear.safetensors" -o "$T/no.safetensors" --tangent "$T/none.npz"
 refused 2 '--memory: --tangent needs all keys' attend "$T/linear.safetensors" -o "$T/no.safetensors" --tangent "$T/shift.safetensors" --memory 1G
 refused 2 '--tangent: tangents cannot be read from standard input' attend "$T/linear.safetensors" -o "$T/no.safetensors" --tangent -
