@@ -248,7 +248,7 @@ static bool may_be_tangent(const void *context, const char *name)
     return is_tangent(j, name) || (*name == 't' && !is_array);
 }
 
-/* Read the file of --tangent. If it is not the input, which may have arrays of any name, refuse a misspelled tangent. */
+/* Read the file of --tangent. If it is not the input, which may have arrays of any name, refuse misspelled tangents. */
 static int read_tangents(job *j)
 {
     char err[IO_ERR_MAX];

@@ -308,17 +308,36 @@ def _rope(arrays, params):
                                   not isinstance(base, (int, float)) or base != _DEFAULTS[TERMS["rope"]]["base"]):
         name = "base" if params["scaling"] == "none" else f"scaling={scaling}"
         raise TypeError(f"RoPE: frequencies was given with {name}, which it replaces; omit one of them")
-    if not wants_gradient(base) or arrays[5] is not None:
+    if arrays[5] is not None or not hasattr(base, "requires_grad") or not has_floats(base):
         return tuple(arrays), params
-    if not dim or scaling not in ("none", "linear"):
-        fix = ("pass dim, the number of rotated channels" if not dim else
-               f"pass frequencies that follow from it, because scaling is {scaling}")
+    fix = ("pass dim, the number of rotated channels" if not dim else
+           "pass frequencies, because axes is given" if params["axes"] else
+           None if scaling in ("none", "linear") else
+           f"pass frequencies that follow from it, because scaling is {scaling}")
+    if fix and wants_gradient(base):
         raise TypeError("RoPE: base requires a gradient, which relpos.attention does not compute; use .detach(), or "
                         f"for the gradient {fix}")
-    import torch
-    exponent = torch.arange(0, dim, 2, dtype=torch.float64, device=base.device) / -dim
-    arrays[5] = base.double() ** exponent / params["factor"]
+    if fix:
+        return tuple(arrays), params
+    arrays[5] = _frequencies(base, dim, scaling, params["factor"])
     return tuple(arrays), params | {"base": 10000.0, "scaling": "none", "factor": 1.0}
+
+
+def _frequencies(base, dim, scaling, factor):
+    """Return the frequencies of a base that is a tensor. They are the same with and without a gradient."""
+    import torch
+    if base.ndim > 1 or base.ndim and len(base) != 1:
+        raise TypeError(f"RoPE: base is an array ({type(base).__name__} of shape {tuple(base.shape)}), expected a "
+                        "number; frequencies may be an array")
+    if _parameter(TERMS["rope"], "factor", factor) is not None and scaling == "none":
+        raise TypeError(f"RoPE: factor is {factor}, but scaling is none; set scaling, or set factor to 1")
+    if isinstance(factor, (int, float)) and not 1 <= factor <= 1e10:
+        raise ValueError(f"RoPE(factor) is {factor}; it must be 1 to 1e10")
+    if not (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+            or torch._C._len_torch_dispatch_stack() or base.item() > 0):
+        raise ValueError(f"RoPE(base) is {base.item():g}; it must be above 0")
+    exponent = torch.arange(0, dim, 2, dtype=torch.float64, device=base.device) / -dim
+    return base.reshape(()).double() ** exponent / factor
 
 
 def _with_strengths(value, positions):
@@ -389,11 +408,12 @@ _NOTES = {
         "Slopes (B, H), those of each batch entry, are batch_slopes, even if they are passed as slopes.", ""
     ],
     "rope": [
-        "If base is a tensor that requires a gradient, frequencies follow from it: pass dim too.", ""
+        "If base is a floating-point tensor and dim is given, frequencies are computed from it when the term is",
+        "created, with a gradient: create the term in each step, as in forward of a module.", ""
     ],
     "log": [
         "lambda_ may also be a tensor or an array (H). The term is then a Kerple with p = lambda_ and a = 1, which has",
-        "a gradient with respect to p.", ""
+        "a gradient with respect to p. Create the term in each step, as in forward of a module.", ""
     ],
     "dense": [
         "Adds an array to the scores, such as a float attn_mask of torch's scaled_dot_product_attention: (Lq, Lk),",

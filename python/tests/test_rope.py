@@ -209,6 +209,36 @@ def test_gradient_of_the_base(scaling):
             relpos.RoPE(**wrong)
 
 
+def test_a_base_is_the_same_with_and_without_a_gradient():
+    """A tensor as base gives one value and the same errors with a gradient, without one, compiled and under vmap."""
+    plain = relpos.attention(Q, K, V, rope=relpos.RoPE(2 * N, base=50.0))
+    attend = lambda base: relpos.attention(Q, K, V, rope=relpos.RoPE(2 * N, base=base))
+    compiled = torch.compile(attend, backend="aot_eager", fullgraph=True)
+    for shape in (), (1,):
+        base = torch.full(shape, 50.0, requires_grad=True)
+        for x in base, base.detach():
+            near([attend(x), compiled(x)], [plain, plain])
+        with torch.no_grad():
+            near([attend(base), compiled(base)], [plain, plain])
+    torch._dynamo.reset()
+    both = torch.tensor([50.0, 9.0])
+    near([func.vmap(attend)(both)[0]], [plain])
+    product = func.vmap(lambda base: func.grad(lambda q: (relpos.attention(q, K, V, rope=relpos.RoPE(
+        2 * N, base=base)) * OUT).sum())(Q))(both)
+    near([product[0]], [func.grad(lambda q: (relpos.attention(q, K, V, rope=relpos.RoPE(
+        2 * N, base=50.0)) * OUT).sum())(Q)])
+    for options, error, said in ((dict(factor=2.0), TypeError, "factor is 2.0, but scaling is none"),
+                                 (dict(scaling="linear", factor=0.5), ValueError, "factor. is 0.5; it must be 1 to"),
+                                 (dict(scaling="linear", factor=-2.0), ValueError, "factor. is -2.0; it must be 1"),
+                                 (dict(base=torch.tensor([5.0, 2.0])), TypeError, r"base is an array .* expected a"),
+                                 (dict(base=torch.tensor(-5.0)), ValueError, "base. is -5; it must be above 0"),
+                                 (dict(base=torch.tensor(torch.nan)), ValueError, "base. is nan; it must be above 0")):
+        for learned in True, False:
+            base = options.get("base", torch.tensor(50.0)).clone().requires_grad_(learned)
+            with pytest.raises(error, match=said):
+                relpos.RoPE(4, **options | {"base": base})
+
+
 def test_gradients_of_each_batch_entry():
     q, k, v, out = (x.numpy() for x in (Q, K, V, OUT))
     rope = relpos.RoPE(2 * N, frequencies=F.numpy())
