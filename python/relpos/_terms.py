@@ -308,7 +308,7 @@ def _rope(arrays, params):
                                   not isinstance(base, (int, float)) or base != _DEFAULTS[TERMS["rope"]]["base"]):
         name = "base" if params["scaling"] == "none" else f"scaling={scaling}"
         raise TypeError(f"RoPE: frequencies was given with {name}, which it replaces; omit one of them")
-    if arrays[5] is not None or not hasattr(base, "requires_grad") or not has_floats(base):
+    if arrays[5] is not None or not has_floats(base) or not hasattr(base, "requires_grad"):
         return tuple(arrays), params
     fix = ("pass dim, the number of rotated channels" if not dim else
            "pass frequencies, because axes is given" if params["axes"] else
