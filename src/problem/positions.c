@@ -18,7 +18,8 @@ rpi_pair rpi_pair_of(const rpi_args *args, int32_t term, int64_t b, int64_t h, i
     const int32_t at = s->positions;
     /* false if the call has no query (b, i), because B or Lq is 0; the pair then only identifies a head */
     const bool real = b < args->desc.batch && i < args->desc.len_q;
-    if (real && rpi_takes_positions(s) && p.array[at].data)
+    /* positions of a rotation, which may have several axes, are no positions of pairs */
+    if (real && s->form != RPI_ROTATE && rpi_takes_positions(s) && p.array[at].data)
         p.at = rpi_at(&p.array[at], b, i, 0, 0);
     else
         p.at = (double)(real && args->segment_start ? i - args->segment_start[b * args->desc.len_k + i] : p.position);
