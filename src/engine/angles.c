@@ -226,26 +226,15 @@ rp_status rpi_turns_begin(rpi_turns_data **turns, const rpi_args *args, const rp
 rp_status rpi_turns_finish(rpi_turns_data *x, rp_pool *pool)
 {
     const rpi_args *args = x->args;
-    const rp_desc *d = &args->desc;
-    const int32_t term = args->plan->rotate;
-    const int64_t pairs = args->plan->terms[term].dim / 2, each = rpi_rope_axes(args) * pairs;
     uint32_t some[RP_MAX_TERMS] = {0};
     rpi_term_sums sums;
-    some[term] = 1u << RPI_ROPE_FREQUENCIES;
+    some[args->plan->rotate] = 1u << RPI_ROPE_FREQUENCIES;
     const rp_status status = rpi_sums_alloc(&sums, args, &x->arrays, some, true);
     if (status != RP_OK)
         return status;
     run(x, pool, finish_task);
-    for (int64_t b = 0; b < d->batch; b++) {
-        rpi_sums_at(&sums, args, b);
-        for (int key = 0; key < 2; key++) {
-            int64_t rows;
-            const int64_t heads = heads_of(d, key, &rows) / d->batch, n = tasks_of_head(rows) * each;
-            for (int64_t e = 0; e < heads * n; e++)
-                rpi_rope_add(args, &sums.term[term], e % each / pairs, key ? e / n : rpi_kv_head(d, e / n), e % pairs,
-                             x->sums[key][b * heads * n + e]);
-        }
-    }
+    rpi_reduce_rotation(args, &sums, (const double *[]){x->sums[0], x->sums[1]},
+                        (int64_t[]){tasks_of_head(args->desc.len_q), tasks_of_head(args->desc.len_k)});
     rpi_sums_store(&sums, args, &x->arrays);
     rpi_arena_free(&sums.memory);
     return RP_OK;

@@ -86,7 +86,7 @@ static void place_sums(gradients *g)
         bw->softcap = rpi_arena_take3(a, heads, bw->key_blocks, RPI_SOFTCAPS, size);
     if (plan->rotate >= 0 && e->term[plan->rotate].wanted) {
         const rp_term *t = &plan->terms[plan->rotate];
-        const int64_t pairs = rpi_max(t->integer[0], 1) * (t->dim / 2);
+        const int64_t pairs = rpi_rotation_axes(t) * (t->dim / 2);
         bw->rope_rows = (bw->rows + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
         bw->rope_q = rpi_arena_take3(a, heads * bw->rope_rows, pairs, 1, size);
         bw->rope_k = rpi_arena_take3(a, d->batch * d->kv_heads * bw->key_blocks, pairs, 1, size);

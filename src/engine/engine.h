@@ -116,6 +116,9 @@ void rpi_turns_end(rpi_turns_data *turns);
 
 /* ---- reduce.c */
 
+/* Add up sums for RoPE's frequencies: from[0] has n[0] of them for each query head, [B * H][n][axes][dim/2], and
+ * from[1] has n[1] for each kv head. */
+void rpi_reduce_rotation(const rpi_args *args, rpi_term_sums *sums, const double *const from[2], const int64_t n[2]);
 /* Turn the sums of a backward call into gradients of the terms' arrays, on one thread in a fixed order. */
 void rpi_reduce(const rpi_call *c);
 

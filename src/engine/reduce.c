@@ -122,19 +122,18 @@ static void reduce_softcaps(const rpi_call *c, int64_t b)
 }
 
 /* ROTATE: add up the gradients of the frequencies, those of queries before those of keys. */
-static void reduce_rotation(const rpi_call *c)
+void rpi_reduce_rotation(const rpi_args *args, rpi_term_sums *sums, const double *const from[2], const int64_t n[2])
 {
-    rpi_backward *bw = c->backward;
-    const rp_desc *d = &c->args->desc;
-    const int64_t pairs = c->plan->terms[c->plan->rotate].dim / 2, each = rpi_rope_axes(c->args) * pairs;
+    const rp_desc *d = &args->desc;
+    const int64_t pairs = args->plan->terms[args->plan->rotate].dim / 2, each = rpi_rope_axes(args) * pairs;
     for (int64_t b = 0; b < d->batch; b++) {
-        rpi_sums_at(&bw->sums, c->args, b);
+        rpi_sums_at(sums, args, b);
         for (int key = 0; key < 2; key++) {
-            const int64_t heads = key ? d->kv_heads : d->heads, n = (key ? bw->key_blocks : bw->rope_rows) * each;
-            const double *from = (key ? bw->rope_k : bw->rope_q) + b * heads * n;
-            for (int64_t x = 0; x < heads * n; x++)
-                rpi_rope_add(c->args, &bw->sums.term[c->plan->rotate], x % each / pairs,
-                             key ? x / n : rpi_kv_head(d, x / n), x % pairs, from[x]);
+            const int64_t heads = key ? d->kv_heads : d->heads, of_head = n[key] * each;
+            for (int64_t x = 0; x < heads * of_head; x++)
+                rpi_rope_add(args, &sums->term[args->plan->rotate], x % each / pairs,
+                             key ? x / of_head : rpi_kv_head(d, x / of_head), x % pairs,
+                             from[key][b * heads * of_head + x]);
         }
     }
 }
@@ -171,7 +170,8 @@ void rpi_reduce(const rpi_call *c)
     for (int64_t b = 0; b < d->batch && c->backward->softcap; b++)
         reduce_softcaps(c, b);
     if (c->backward->rope_q)
-        reduce_rotation(c);
+        rpi_reduce_rotation(c->args, &c->backward->sums, (const double *[]){c->backward->rope_q, c->backward->rope_k},
+                            (int64_t[]){c->backward->rope_rows, c->backward->key_blocks});
     for (int64_t b = 0; b < d->batch; b++)
         for (int64_t h = 0; h < d->heads; h++) {
             rpi_sums_at(&c->backward->sums, c->args, b);

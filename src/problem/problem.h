@@ -159,7 +159,7 @@ static inline const double *rpi_rope_frequency(const rpi_args *a, int64_t b, int
 /* Return the number of axes of RoPE's positions. */
 static inline int64_t rpi_rope_axes(const rpi_args *a)
 {
-    return rpi_max(a->plan->terms[a->plan->rotate].integer[0], 1);
+    return rpi_rotation_axes(&a->plan->terms[a->plan->rotate]);
 }
 
 /* Return the position, along an axis, by which RoPE rotates query or key n. */

@@ -64,12 +64,6 @@ static rp_status rope_check(const rp_desc *d, rp_term *t, int32_t n)
 /* Frequencies up to this size times any position are finite. */
 static const double rope_max_frequency = 0x1p100;
 
-/* Return the number of axes of the positions. */
-static int64_t rope_axes(const rp_term *t)
-{
-    return t->integer[0] > 0 ? t->integer[0] : 1;
-}
-
 /* Set the number of axes from the frequencies, [axes, Hk, dim/2] or without axes, and the number of channels. */
 static int rope_sizes(rp_term *t, const rp_array *array)
 {
@@ -87,7 +81,7 @@ static rp_status rope_check_frequencies(const rp_desc *d, const rp_term *t, cons
                         "term[%d].frequencies (of rope) was given with scaling=%s, which would have no effect; omit "
                         "scaling, and give scaled frequencies",
                         (int)n, rope_scalings[t->scaling]);
-    for (int64_t x = 0; x < rope_axes(t) * per_axis; x++) {
+    for (int64_t x = 0; x < rpi_rotation_axes(t) * per_axis; x++) {
         const double f = rpi_rope_frequency_at(t, v, x / per_axis, x % per_axis / (t->dim / 2), x % (t->dim / 2));
         if (!(fabs(f) <= rope_max_frequency))
             return rpi_fail(RP_E_RANGE,

@@ -8,6 +8,12 @@
 #include "base/array.h"
 #include <relpos/relpos.h>
 
+/* Return the number of axes of the positions. */
+static inline int64_t rpi_rotation_axes(const rp_term *t)
+{
+    return t->integer[0] > 0 ? t->integer[0] : 1;
+}
+
 /* Return the frequency of pair c of kv head g along an axis of the positions, from the array of given frequencies. */
 static inline double rpi_rope_frequency_at(const rp_term *t, const rpi_view *v, int64_t axis, int64_t g, int64_t c)
 {
