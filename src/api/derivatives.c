@@ -22,15 +22,6 @@ static bool needs_plain(const rpi_args *args, const rpi_tangents *tangents, cons
     return !plan->ops || ((plan->vec >= 0 || plan->n_vec > 0) && rpi_turns(args, tangents, grads));
 }
 
-/* Return true if the fast path left some row of [B * H][Lq] to plain loops. */
-static bool leaves_rows(const rp_desc *d, const uint8_t *plain)
-{
-    bool some = false;
-    for (int64_t n = 0; n < d->batch * d->heads * d->len_q; n++)
-        some |= plain[n] != 0;
-    return some;
-}
-
 /* Compute tangents on the fast path, and in plain loops the rows that it leaves. */
 static rp_status fast_jvp(const rpi_args *args, const rpi_tangents *tangents, rpi_ref_tangents *ref, rp_pool *pool,
                           rpi_progress *progress)
@@ -43,7 +34,7 @@ static rp_status fast_jvp(const rpi_args *args, const rpi_tangents *tangents, rp
         return status;
     uint8_t *plain = (uint8_t *)memory.base + at;
     status = rpi_fast_jvp(args, ops_of(args->plan), tangents, pool, progress, plain);
-    if (status == RP_OK && leaves_rows(d, plain))
+    if (status == RP_OK && rpi_leaves_rows(d, plain))
         status = rpi_ref_jvp_run(ref, plain, pool, progress);
     rpi_arena_free(&memory);
     return status;
@@ -92,7 +83,7 @@ static rp_status fast_hvp(const rp_plan *plan, const rpi_args *args, rpi_tangent
     tangents->out = own[0];
     tangents->lse = own[1];
     rp_status status = rpi_fast_hvp(args, ops_of(plan), tangents, grads, pool, progress, plain);
-    const bool some = leaves_rows(d, plain);
+    const bool some = rpi_leaves_rows(d, plain);
     if (status == RP_OK && some && (wanted[0].data || wanted[1].data))
         status = jvp(plan, args, tangents, pool, progress);
     tangents->out.data = tangents->lse.data = NULL;

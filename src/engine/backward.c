@@ -731,7 +731,6 @@ rp_status rpi_fast_hvp(const rpi_args *args, const rpi_ops *ops, const rpi_tange
         rpi_args args;
     } *own = rpi_arguments_alloc(sizeof *own);
     rpi_arena memory = {0};
-    bool some = false;
     if (!own)
         return RP_E_NOMEM;
     rpi_use_ops(&own->plan, &own->args, args, ops);
@@ -742,11 +741,10 @@ rp_status rpi_fast_hvp(const rpi_args *args, const rpi_ops *ops, const rpi_tange
     own->g.tangents = turns ? &turns->tangents : tangents;
     if (status == RP_OK)
         status = rpi_fast_jvp(&own->args, ops, own->g.tangents, pool, progress, plain);
-    for (int64_t n = 0; status == RP_OK && n < args->desc.batch * args->desc.heads * args->desc.len_q; n++)
-        some |= plain[n] != 0;
-    if (status == RP_OK && !some)
+    const bool fast = status == RP_OK && !rpi_leaves_rows(&args->desc, plain);
+    if (fast)
         status = second_pass(&own->g, &own->args, turns ? &turns->second : grads, pool, progress);
-    if (status == RP_OK && !some && turns) {
+    if (fast && status == RP_OK && turns) {
         own->g.tangents = NULL;
         status = second_pass(&own->g, &own->args, &turns->first, pool, progress);
         if (status == RP_OK)

@@ -16,6 +16,14 @@ rp_status rpi_fast_backward(rpi_args *args, const rpi_grads *grads, rp_pool *poo
  * these tangents in plain loops. */
 rp_status rpi_fast_jvp(const rpi_args *args, const rpi_ops *ops, const rpi_tangents *given, rp_pool *pool,
                        rpi_progress *progress, uint8_t *plain);
+/* Return true if rpi_fast_jvp left some row to plain loops. */
+static inline bool rpi_leaves_rows(const rp_desc *d, const uint8_t *plain)
+{
+    bool some = false;
+    for (int64_t n = 0; n < d->batch * d->heads * d->len_q; n++)
+        some |= plain[n] != 0;
+    return some;
+}
 /* Compute second derivatives, and the tangents of out and lse, which must be present. If bits of `plain` are set as in
  * rpi_fast_jvp, no gradient has been computed: the caller must compute the call in plain loops. */
 rp_status rpi_fast_hvp(const rpi_args *args, const rpi_ops *ops, const rpi_tangents *tangents, const rpi_grads *grads,
