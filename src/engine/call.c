@@ -98,8 +98,7 @@ static void column_task(void *context, int64_t head, int32_t worker)
         const int64_t past = c->args->key_to;
         for (int64_t j0 = c->args->key_from; j0 < c->args->key_from + c->packed_k; j0 += COLUMN_KEYS) {
             double sum[COLUMN_KEYS];
-            column_products(&p, v, &c->args->k, h / (d->heads / d->kv_heads), j0, rpi_clamp(past - j0, 0, COLUMN_KEYS),
-                            sum);
+            column_products(&p, v, &c->args->k, rpi_kv_head(d, h), j0, rpi_clamp(past - j0, 0, COLUMN_KEYS), sum);
             for (int64_t i = 0; i < rpi_min(COLUMN_KEYS, c->pad_k - j0); i++)
                 rpi_put_real(c->plan, s->column.product, head * c->pad_k + j0 + i,
                              j0 + i < past ? sum[i] * v->factor : 0);

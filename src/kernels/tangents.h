@@ -191,7 +191,7 @@ static void jvp_rows(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int6
     tangent_layout(c, &w, &a);
     k->b = b;
     k->h = h;
-    k->kv = b * d->kv_heads + h / (d->heads / d->kv_heads) - c->g0;
+    k->kv = b * d->kv_heads + rpi_kv_head(d, h) - c->g0;
     k->values = values_at(c, k->kv);
     w.inputs.values = values_at(w.inputs.c, k->kv);
     const uint8_t *large_k = c->large_k + k->kv * (c->packed_k / NR), *large_v = c->large_v + k->kv * c->packed_k;

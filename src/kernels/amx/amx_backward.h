@@ -163,8 +163,7 @@ static void dp_products(backward_scratch *task, const tile *t, const real *const
     block *k = &task->k;
     products_backward *w = &task->products;
     const rpi_args *a = k->c->args;
-    const int64_t Dv = a->desc.dim_v, chunks = rpi_round_up(Dv, CHUNK) / CHUNK,
-                  g = k->h / (a->desc.heads / a->desc.kv_heads);
+    const int64_t Dv = a->desc.dim_v, chunks = rpi_round_up(Dv, CHUNK) / CHUNK, g = rpi_kv_head(&a->desc, k->h);
     const int components = value_components(k->c->plan);
     amx_scores(
         k, t,
