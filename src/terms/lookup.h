@@ -26,22 +26,57 @@ static int64_t lookup_entry(const rpi_view *indices, int64_t b, int64_t h, int64
     return rpi_integer(indices->data, indices->dtype, rpi_index(indices, b, h, i, j));
 }
 
+/* For n keys, let e be their indices, the elements at `at` and on of an array. `T` is the type of the indices. */
+#define LOOKUP_EACH(T, work)                                                                                           \
+    for (int64_t c = 0; c < n; c++) {                                                                                  \
+        const int64_t e = (int64_t)((const T *)v->data)[at + c * v->stride[3]];                                        \
+        work;                                                                                                          \
+    }                                                                                                                  \
+    break
+
+/* One loop for each type that indices usually have. */
+#define LOOKUP_ROW(work)                                                                                               \
+    switch (v->dtype) {                                                                                                \
+    case RP_U8: LOOKUP_EACH(uint8_t, work);                                                                            \
+    case RP_U16: LOOKUP_EACH(uint16_t, work);                                                                          \
+    case RP_I32: LOOKUP_EACH(int32_t, work);                                                                           \
+    case RP_I64: LOOKUP_EACH(int64_t, work);                                                                           \
+    default:                                                                                                           \
+        for (int64_t c = 0; c < n; c++) {                                                                              \
+            const int64_t e = rpi_integer(v->data, v->dtype, at + c * v->stride[3]);                                   \
+            work;                                                                                                      \
+        }                                                                                                              \
+    }
+
+/* Return the first key of row (b, h, i) whose index is no entry, or -1. */
+static int64_t lookup_wrong_key(const rpi_view *v, int64_t entries, int64_t b, int64_t h, int64_t i)
+{
+    const int64_t at = rpi_index(v, b, h, i, 0), n = v->len[3];
+    bool wrong = false;
+    LOOKUP_ROW(wrong |= e < 0 || e >= entries)
+    for (int64_t j = 0; wrong && j < n; j++) {
+        const int64_t e = lookup_entry(v, b, h, i, j);
+        if (e < 0 || e >= entries)
+            return j;
+    }
+    return -1;
+}
+
 static rp_status lookup_check_arrays(const rp_desc *d, const rp_term *t, const rpi_view *array, int32_t n)
 {
     const rpi_view *v = &array[1];
+    const int64_t entries = t->integer[0];
     (void)d;
-    for (int64_t b = 0; b < v->len[0]; b++)
-        for (int64_t h = 0; h < v->len[1]; h++)
-            for (int64_t i = 0; i < v->len[2]; i++)
-                for (int64_t j = 0; j < v->len[3]; j++) {
-                    const int64_t e = lookup_entry(v, b, h, i, j);
-                    if (e < 0 || e >= t->integer[0])
-                        return rpi_fail(RP_E_RANGE,
-                                        "term[%d].indices[%lld, %lld, %lld, %lld] (of lookup) is %lld; it must be 0 to "
-                                        "%lld, because the table has %lld entries",
-                                        (int)n, (long long)b, (long long)h, (long long)i, (long long)j, (long long)e,
-                                        (long long)t->integer[0] - 1, (long long)t->integer[0]);
-                }
+    for (int64_t x = 0; x < v->len[0] * v->len[1] * v->len[2]; x++) {
+        const int64_t b = x / v->len[2] / v->len[1], h = x / v->len[2] % v->len[1], i = x % v->len[2],
+                      j = lookup_wrong_key(v, entries, b, h, i);
+        if (j >= 0)
+            return rpi_fail(RP_E_RANGE,
+                            "term[%d].indices[%lld, %lld, %lld, %lld] (of lookup) is %lld; it must be 0 to %lld, "
+                            "because the table has %lld entries",
+                            (int)n, (long long)b, (long long)h, (long long)i, (long long)j,
+                            (long long)lookup_entry(v, b, h, i, j), (long long)entries - 1, (long long)entries);
+    }
     return RP_OK;
 }
 
@@ -68,36 +103,11 @@ static void lookup_grad(const rpi_pair *p, double g, const rpi_sums *to)
     rpi_add(to, 0, p->h, lookup_entry(&p->array[1], p->b, p->h, p->i, p->j), 0, 0, g);
 }
 
-/* For each key j0 + c, let e be its index. `T` is the type of the indices. */
-#define LOOKUP_EACH(T, work)                                                                                           \
-    {                                                                                                                  \
-        const T *index = (const T *)v->data + at;                                                                      \
-        for (int64_t c = 0; c < n; c++) {                                                                              \
-            const int64_t e = (int64_t)index[c * step];                                                                \
-            work;                                                                                                      \
-        }                                                                                                              \
-        return;                                                                                                        \
-    }
-
-/* One loop for each type that indices usually have. */
-#define LOOKUP_ROW(work)                                                                                               \
-    const rpi_view *v = &p->array[1];                                                                                  \
-    const int64_t at = rpi_index(v, p->b, p->h, p->i, j0), step = v->stride[3];                                        \
-    switch (v->dtype) {                                                                                                \
-    case RP_U8: LOOKUP_EACH(uint8_t, work)                                                                             \
-    case RP_U16: LOOKUP_EACH(uint16_t, work)                                                                           \
-    case RP_I32: LOOKUP_EACH(int32_t, work)                                                                            \
-    case RP_I64: LOOKUP_EACH(int64_t, work)                                                                            \
-    default: break;                                                                                                    \
-    }                                                                                                                  \
-    for (int64_t c = 0; c < n; c++) {                                                                                  \
-        const int64_t e = rpi_integer(v->data, v->dtype, at + c * step);                                               \
-        work;                                                                                                          \
-    }
-
 static void lookup_row(const rpi_pair *p, int64_t j0, int64_t n, double *to)
 {
     const double *table = p->prepared + p->h * p->term->integer[0];
+    const rpi_view *v = &p->array[1];
+    const int64_t at = rpi_index(v, p->b, p->h, p->i, j0);
     LOOKUP_ROW(to[c] = table[e])
 }
 
@@ -109,6 +119,8 @@ static int64_t lookup_sums_size(const rp_desc *d, const rp_term *t)
 
 static void lookup_row_grad(const rpi_pair *p, int64_t j0, int64_t n, const double *g, double *sums)
 {
+    const rpi_view *v = &p->array[1];
+    const int64_t at = rpi_index(v, p->b, p->h, p->i, j0);
     LOOKUP_ROW(sums[e] += g[c])
 }
 
