@@ -13,7 +13,6 @@ SPDX-License-Identifier: Apache-2.0"""
 import argparse
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -25,7 +24,7 @@ import numpy as np  # noqa: E402
 import relpos  # noqa: E402
 import torch  # noqa: E402
 
-from machine import processor, version  # noqa: E402
+from machine import processor, reset_peak, status_bytes, version  # noqa: E402
 
 D = 64
 LENGTHS = 1024, 2048, 4096
@@ -83,11 +82,6 @@ def seconds_of(call):
     return time.process_time() - start
 
 
-def status(name):
-    """Return a number of bytes of this process."""
-    return 1024 * int(re.search(rf"^{name}:\s+(\d+)", Path("/proc/self/status").read_text(), re.M)[1])
-
-
 def peak(side, what, n, heads):
     """Return bytes and seconds of one call in a new process."""
     done = subprocess.run([sys.executable, __file__, "--one", side, what, str(n), str(heads)], check=True, text=True,
@@ -100,10 +94,9 @@ def one(side, what, n, heads):
         return SIDES[side](length, heads)[what]
     call_of(64)()  # libraries and their own memory
     call = call_of(n)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
-    before = status("VmRSS")
+    before = reset_peak()
     seconds = seconds_of(call)
-    print(json.dumps({"bytes": status("VmHWM") - before, "seconds": seconds}, allow_nan=False))
+    print(json.dumps({"bytes": status_bytes("VmHWM") - before, "seconds": seconds}, allow_nan=False))
 
 
 def main():

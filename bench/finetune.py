@@ -19,14 +19,11 @@ import sys
 import time
 from pathlib import Path
 
+from machine import status_bytes
+
 IMPLEMENTATIONS = ("eager", "sdpa", "relpos")
 MODEL = dict(vocab_size=32128, d_model=512, d_kv=64, d_ff=1024, num_layers=8, num_decoder_layers=8, num_heads=6,
              feed_forward_proj="gated-gelu", decoder_start_token_id=0, dropout_rate=0.0)  # as in T5 v1.1 small
-
-
-def status_bytes(name):
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name + ":"))
-    return 1024 * int(line.split()[1])
 
 
 def run(a):

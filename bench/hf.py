@@ -26,8 +26,6 @@ The script also times the parts of an attention call of a decoding step.  SPDX-L
 import argparse
 import contextlib
 import json
-import os
-import platform
 import time
 import timeit
 from pathlib import Path
@@ -38,7 +36,7 @@ import relpos.hf
 import torch
 import transformers
 
-from machine import processor, version
+from machine import package_card, version
 
 KINDS = ("relpos", "sdpa", "eager", "free")
 
@@ -207,14 +205,6 @@ def parts():
     }.items()}
 
 
-def card():
-    names = ("Model name", "L1d cache", "L2 cache", "L3 cache")
-    cpu = processor()
-    return {"cpu": {n: cpu[n] for n in names if n in cpu}, "cores": os.cpu_count(), "kernel": platform.release(),
-            "isa": relpos.show_config()["isa"], "torch": torch.__version__, "transformers": transformers.__version__,
-            "python": platform.python_version()}
-
-
 def merged(path, found):
     """Add the results of a file to those just found: its rows of other problems, and its parts if they were not
     measured. Refuse the results of another machine."""
@@ -263,7 +253,7 @@ def main():
                              **version()})
                 show(rows[-1])
     torch.set_num_threads(1)
-    found = {"machine": card(), "rows": rows, "parts_us": parts() if a.parts else {},
+    found = {"machine": package_card(), "rows": rows, "parts_us": parts() if a.parts else {},
              "parts_from": version() if a.parts else {}}
     for name, time_us in found["parts_us"].items():
         print(f"{name:40} {time_us:6.1f} us")

@@ -42,6 +42,30 @@ def version():
             "date": time.strftime("%Y-%m-%d")}
 
 
+def package_card():
+    """Return the description of the machine for results of the Python package beside those of transformers."""
+    import torch
+    import transformers
+
+    import relpos
+    names = ("Model name", "L1d cache", "L2 cache", "L3 cache")
+    cpu = processor()
+    return {"cpu": {n: cpu[n] for n in names if n in cpu}, "cores": os.cpu_count(), "kernel": platform.release(),
+            "isa": relpos.show_config()["isa"], "torch": torch.__version__, "transformers": transformers.__version__,
+            "python": platform.python_version()}
+
+
+def status_bytes(name):
+    """Return a number of bytes of this process: its resident memory now (VmRSS), or at most (VmHWM)."""
+    return 1024 * int(re.search(rf"^{name}:\s+(\d+)", Path("/proc/self/status").read_text(), re.M)[1])
+
+
+def reset_peak():
+    """Reset the largest resident memory of this process to the present one, and return it."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return status_bytes("VmRSS")
+
+
 def clock():
     """Return the frequency of one core in Hz, or 0 if it is unknown. It is measured with a chain of integer
     multiplications of three cycles each (x86-64)."""

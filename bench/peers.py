@@ -31,7 +31,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from machine import card
+from machine import card, reset_peak, status_bytes
 from relpos_ctypes import Relpos, load, ptr
 
 # variant: fields of rp_desc
@@ -439,15 +439,10 @@ class Racer:
             x = q.tensors()
             need, maker = self.peers(q, x)[name]
             gc.collect()
-            Path("/proc/self/clear_refs").write_text("5")
-            before = status_bytes("VmRSS")
+            before = reset_peak()
             call = self.make(q, x, name, need, maker)
             call()
         return status_bytes("VmHWM") - before
-
-
-def status_bytes(field):
-    return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith(field))
 
 
 def reference(p, x):

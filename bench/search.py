@@ -18,7 +18,6 @@ import functools
 import json
 import os
 import pathlib
-import re
 import statistics
 import subprocess
 import sys
@@ -28,7 +27,7 @@ import warnings
 import numpy as np
 import torch
 import transformers as T
-from machine import processor, version
+from machine import processor, reset_peak, status_bytes, version
 
 import relpos
 
@@ -242,12 +241,6 @@ def mixed(folder, rounds):
 
 # ------------------------------------------------------------------------------------------------------------- memory
 
-def resident(kind):
-    """Return the resident memory of this process in bytes: now (VmRSS), or at most (VmHWM)."""
-    status = pathlib.Path("/proc/self/status").read_text()
-    return 1024 * int(re.search(kind + r":\s*(\d+)", status)[1])
-
-
 def memory_of(folder, side, tokens):
     """Print the memory that a call needs in addition to one with 16 tokens."""
     model = folder / "modernbert"
@@ -256,10 +249,9 @@ def memory_of(folder, side, tokens):
            "ONNX": lambda: of_ort(folder / "modernbert.onnx")}[side.split(" ")[0]]()
     ids = np.random.default_rng(1).integers(5, 4000, tokens)
     run(ids[:16])
-    pathlib.Path("/proc/self/clear_refs").write_text("5")  # VmHWM forgets what opening the model took
-    before = resident("VmRSS")
+    before = reset_peak()  # forgets what opening the model took
     seconds = time_of(lambda: run(ids))
-    print(json.dumps({"bytes": resident("VmHWM") - before, "seconds": seconds}, allow_nan=False))
+    print(json.dumps({"bytes": status_bytes("VmHWM") - before, "seconds": seconds}, allow_nan=False))
 
 
 def memory(a):

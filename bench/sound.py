@@ -12,30 +12,17 @@ Needs the Python package, torch and transformers.
 SPDX-License-Identifier: Apache-2.0"""
 import argparse
 import json
-import os
-import platform
-import re
 import statistics
 import time
 from pathlib import Path
 
-import relpos.hf
+import relpos.hf  # noqa: F401 registers the implementation
 import torch
 import transformers
 
-from machine import processor, version
+from machine import package_card, reset_peak, status_bytes, version
 
 IMPLEMENTATIONS = ("relpos", "sdpa")
-
-
-def status_bytes(name):
-    return 1024 * int(re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())[1])
-
-
-def reset():
-    """Reset the largest resident size to the present one, and return it."""
-    Path("/proc/self/clear_refs").write_text("5")
-    return status_bytes("VmRSS")
 
 
 def once(model, features, implementation):
@@ -44,10 +31,10 @@ def once(model, features, implementation):
     found = {}
 
     def framed(*_):
-        found.update(frames=status_bytes("VmHWM"), middle=reset(), time=time.perf_counter())
+        found.update(frames=status_bytes("VmHWM"), middle=reset_peak(), time=time.perf_counter())
 
     hook = model.subsampling.register_forward_hook(framed)
-    before, start = reset(), time.perf_counter()
+    before, start = reset_peak(), time.perf_counter()
     out = model(features).last_hidden_state
     end, peak = time.perf_counter(), status_bytes("VmHWM")
     hook.remove()
@@ -88,13 +75,8 @@ def main():
                      "largest_relative_difference": apart, "over_relpos": statistics.median(
                          x / y for x, y in zip(seconds["sdpa"], seconds["relpos"])), **version()})
         print(json.dumps(rows[-1], allow_nan=False), flush=True)
-    names = ("Model name", "L1d cache", "L2 cache", "L3 cache")
-    cpu = processor()
-    machine = {"cpu": {n: cpu[n] for n in names if n in cpu}, "cores": os.cpu_count(), "kernel": platform.release(),
-               "isa": relpos.show_config()["isa"], "torch": torch.__version__, "transformers": transformers.__version__,
-               "python": platform.python_version()}
     if a.output:
-        a.output.write_text(json.dumps({"machine": machine, "hidden": config.hidden_size,
+        a.output.write_text(json.dumps({"machine": package_card(), "hidden": config.hidden_size,
                                         "heads": config.num_attention_heads, "rows": rows}, indent=1, allow_nan=False)
                             + "\n")
 
