@@ -94,8 +94,9 @@ def ranks_of(text):
     for _, value, places in _of_terms(text):
         for place, array in zip(places, _terms._BY_CLASS[_terms.TERMS[value.partition(",")[0]]]["arrays"]):
             shape = array["shape"]
-            if shape.startswith("axes ? "):  # of RoPE: with a third axis, or without
-                shape = shape[7:].split(" : ")["axes=" not in value]
+            key, condition, shapes = shape.partition(" ? ")
+            if condition:  # "axes ? [B?, axes, L] : [B?, L]"
+                shape = shapes.split(" : ")[f"{key}=" not in value]
             found[place] = shape.count(",") + 1 if shape.startswith("[B") else None
     return {place: rank for place, rank in found.items() if rank is not None}
 

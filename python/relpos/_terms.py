@@ -298,15 +298,15 @@ def _numbers(values):
 
 
 def _rope(arrays, params):
-    """Return the arrays and parameters of a RoPE: lists as arrays, and if base is a tensor that requires a gradient,
-    the frequencies that it gives, so that torch computes the gradient of base from theirs."""
+    """Return the arrays and parameters of a RoPE: lists as arrays, and if base is a tensor and dim is given, the
+    frequencies that follow from it, so that torch computes the gradient of base from theirs."""
     arrays = [_numbers(x) if isinstance(x, (list, tuple)) else x for x in arrays]
     base, dim, scaling = params["base"], params["dim"], params["scaling"]
     if getattr(arrays[5], "ndim", 0) == 3 and not params["axes"]:
         params = params | {"axes": int(arrays[5].shape[0])}
-    if arrays[5] is not None and (params["scaling"] != "none" or
-                                  not isinstance(base, (int, float)) or base != _DEFAULTS[TERMS["rope"]]["base"]):
-        name = "base" if params["scaling"] == "none" else f"scaling={scaling}"
+    default = _DEFAULTS[TERMS["rope"]]["base"]
+    if arrays[5] is not None and (scaling != "none" or not isinstance(base, (int, float)) or base != default):
+        name = "base" if scaling == "none" else f"scaling={scaling}"
         raise TypeError(f"RoPE: frequencies was given with {name}, which it replaces; omit one of them")
     if arrays[5] is not None or not has_floats(base) or not hasattr(base, "requires_grad"):
         return tuple(arrays), params
@@ -320,7 +320,7 @@ def _rope(arrays, params):
     if fix:
         return tuple(arrays), params
     arrays[5] = _frequencies(base, dim, scaling, params["factor"])
-    return tuple(arrays), params | {"base": 10000.0, "scaling": "none", "factor": 1.0}
+    return tuple(arrays), params | {"base": default, "scaling": "none", "factor": 1.0}
 
 
 def _frequencies(base, dim, scaling, factor):

@@ -85,8 +85,7 @@ def attention(module, query, key, value, attention_mask, *, scaling=None, dropou
         options["return_lse"] = True
     found = _sharded.attend(module, query, key, value,
                             options) if _sharded.distributed() else relpos.attention(query, key, value, **options)
-    out, weights = (found.out, found.weights if wants_weights else None) if wants_weights or sinks is not None else (
-        found, None)
+    out, weights = (found.out, found.weights) if wants_weights or sinks is not None else (found, None)
     if sinks is not None:  # out with the sink in the softmax: all weights times 1 - the weight of the sink
         rest = (found.lse[..., None] - sinks).sigmoid()
         out, weights = (out * rest).to(out.dtype), None if weights is None else (weights * rest).to(weights.dtype)
