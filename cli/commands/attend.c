@@ -263,8 +263,9 @@ static int read_tangents(job *j)
     const char *other = NULL;
     for (size_t n = 0; n < j->tangent.n_arrays && !input; n++) {
         const char *name = j->tangent.arrays[n].name;
-        any |= is_tangent(j, name);
-        if (may_be_tangent(j, name) && !is_tangent(j, name))
+        if (is_tangent(j, name))
+            any = true;
+        else if (may_be_tangent(j, name))
             other = name;
     }
     if (any && other)

@@ -116,7 +116,8 @@ static void draw_term(problem_dice *d, const tokens *g, unsigned *roles, char *t
         else
             draw_value(d, p, g, text);
     }
-    const char *scaling = strstr(strrchr(text, '+') ? strrchr(text, '+') : text, ",scaling=");
+    const char *own = strrchr(text, '+') ? strrchr(text, '+') : text; /* the text of this term */
+    const char *scaling = strstr(own, ",scaling=");
     const bool scaled = scaling && strncmp(scaling, ",scaling=none", 13) != 0; /* excludes given frequencies */
     if (kind == RP_TERM_ROPE && !scaled && once_in(d, 5)) {
         add(text, ",axes=%d,frequencies=x,q_positions=x,k_positions=x", 1 + (int)below(d, 4));
@@ -128,8 +129,7 @@ static void draw_term(problem_dice *d, const tokens *g, unsigned *roles, char *t
             const bool alike = strcmp(a->name, "positions") == 0;
             if (alike ? !g->same : both && strstr(a->name, "_positions"))
                 continue;
-            if (strcmp(a->name, "batch_slopes") == 0 &&
-                strstr(strrchr(text, '+') ? strrchr(text, '+') : text, ",slopes"))
+            if (strcmp(a->name, "batch_slopes") == 0 && strstr(own, ",slopes"))
                 continue; /* only one of them may be given */
             if (strcmp(a->name, "frequencies") == 0 && scaled)
                 continue;
