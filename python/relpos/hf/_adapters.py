@@ -310,14 +310,16 @@ def _wav2vec2_bert(module, replace):
                                                right=self.right_max_position_embeddings)}
 
 
-def _fast_conformer(self, hidden_states, position_embeddings, mask, cache, kwargs):
+def _projected(self, hidden_states):
+    """Return Fast Conformer's queries, keys and values, (B, H, L, D)."""
+    return (project(hidden_states).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+            for project in (self.q_proj, self.k_proj, self.v_proj))
+
+
+def _fast_conformer(self, query, key, value, position_embeddings, mask, kwargs):
     """Return the output and the weights of Fast Conformer's attention, Transformer-XL's. Only dropout in training makes
     the position embeddings of batch entries differ. The first is that of the largest distance of a key before a
     query, even if that query is in a cache."""
-    query, key, value = (project(hidden_states).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-                         for project in (self.q_proj, self.k_proj, self.v_proj))
-    if cache is not None:
-        key, value = cache.update(key, value, self.layer_idx)
     found, lq, lk = [], query.shape[-2], key.shape[-2]
     same = not (self.training and self.config.dropout_positions)
     for at in [slice(None)] if same else [slice(n, n + 1) for n in range(len(query))]:
@@ -381,7 +383,8 @@ def _parakeet(module, replace):
 
     @replace("ParakeetEncoderAttention.forward", _uses_relpos)
     def forward(self, original, hidden_states, position_embeddings, attention_mask=None, **kwargs):
-        return _fast_conformer(self, hidden_states, position_embeddings, attention_mask, None, kwargs)
+        query, key, value = _projected(self, hidden_states)
+        return _fast_conformer(self, query, key, value, position_embeddings, attention_mask, kwargs)
 
 
 def _nemotron(module, replace):
@@ -400,7 +403,10 @@ def _nemotron(module, replace):
 
     @replace("NemotronAsrStreamingEncoderAttention.forward", _uses_relpos)
     def forward(self, original, hidden_states, position_embeddings, attention_mask=None, cache=None, **kwargs):
-        return _fast_conformer(self, hidden_states, position_embeddings, attention_mask, cache, kwargs)
+        query, key, value = _projected(self, hidden_states)
+        if cache is not None:
+            key, value = cache.update(key, value, self.layer_idx)
+        return _fast_conformer(self, query, key, value, position_embeddings, attention_mask, kwargs)
 
 
 def _seamless_v2(module, replace):
