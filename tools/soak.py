@@ -8,7 +8,8 @@ runs that are killed and resumed. Standard library only.
 
 The tool builds the presets fuzz and dev, starts from the inputs in build/soak/corpus, and writes findings to
 build/soak/findings. Once a finding is fixed, add it to tests/fuzz/corpus. --save adds the counts to
-bench/results/soak.json after each round. If there is a finding, the exit code is 1.
+bench/results/soak.json after each target, so the counts of an interrupted run are kept. If there is a finding, the
+exit code is 1.
 SPDX-License-Identifier: Apache-2.0
 """
 import copy
@@ -146,26 +147,33 @@ def fail(seconds, session=[]):
     return count, len(found)
 
 
-def save(before, counts, hours):
+def save(before, counts, about, hours):
     """Write the counts of earlier runs plus those of this one."""
     all_ = copy.deepcopy(before)
-    about = json.loads(subprocess.run([root / "build" / "dev" / "relpos", "info", "--json"], capture_output=True,
-                                      text=True, check=True).stdout)
-    all_["runs"].append({"date": datetime.date.today().isoformat(), "hours": round(hours, 2), "isa": about["isa"],
-                         "build": about["build"]})
+    all_["runs"].append({"date": datetime.date.today().isoformat(), "hours": round(hours, 2), **about})
     for name, (count, found) in counts.items():
         old = all_["counts"].get(name, {"count": 0, "findings": 0})
         all_["counts"][name] = {"count": old["count"] + count, "findings": old["findings"] + found}
-    SAVED.write_text(json.dumps(all_, indent=1, allow_nan=False) + "\n")
+    new = SAVED.with_suffix(".new")
+    new.write_text(json.dumps(all_, indent=1, allow_nan=False) + "\n")
+    new.replace(SAVED)
+
+
+def machine():
+    """Return what is tested, and on which machine."""
+    about = json.loads(subprocess.run([root / "build" / "dev" / "relpos", "info", "--json"], capture_output=True,
+                                      text=True, check=True).stdout)
+    commit = subprocess.run(["git", "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True, cwd=root)
+    return {"isa": about["isa"], "build": about["build"], "commit": commit.stdout.strip() or None}
 
 
 OTHERS = {"random": problems, "kills": kills, "faults": fail}
 
 
 def run(hours, saves):
-    """Run all tests in turn for some hours. With `saves`, add the counts to SAVED after each round, so that an
-    interrupted run counts too."""
+    """Run all tests in turn for some hours. With `saves`, add the counts to SAVED after each test."""
     build()
+    about = machine()
     (HERE / "findings").mkdir(parents=True, exist_ok=True)
     before = json.loads(SAVED.read_text()) if SAVED.exists() else {"runs": [], "counts": {}}
     began, counts = time.monotonic(), {name: [0, 0] for name in WHAT}
@@ -175,11 +183,11 @@ def run(hours, saves):
             count, found = OTHERS[name](part) if name in OTHERS else fuzz(name, part)
             counts[name][0] += count
             counts[name][1] += found
+            if saves:
+                save(before, counts, about, (time.monotonic() - began) / 3600)
         print(f"{(time.monotonic() - began) / 3600:.2f} h: "
               + ", ".join(f"{name} {n:,}" + (f" ({bad} FINDINGS)" if bad else "") for name, (n, bad) in counts.items()),
               flush=True)
-        if saves:
-            save(before, counts, (time.monotonic() - began) / 3600)
     return counts
 
 
