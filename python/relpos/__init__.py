@@ -18,13 +18,14 @@ import numpy as np
 from . import _by_offset, _core, _hints, _progress, _scale, _terms
 from ._by_offset import ByOffset
 from ._cache import Cache
+from ._rope_layouts import rope_layout
 from ._terms import TERMS, Sum, Term, plotter
 
 globals().update({cls.__name__: cls for cls in TERMS.values()})
 __all__ = [
     "attention", "attention_backward", "attention_jvp", "attention_hvp", "explain", "key_norms", "bucket",
-    "show_config", "Plan", "Cache", "Result", "Summary", "Gradients", "Tangents", "SecondDerivatives", "Explanation",
-    "Term", "Sum", "TERMS", "ByOffset", *(cls.__name__ for cls in TERMS.values())
+    "rope_layout", "show_config", "Plan", "Cache", "Result", "Summary", "Gradients", "Tangents", "SecondDerivatives",
+    "Explanation", "Term", "Sum", "TERMS", "ByOffset", *(cls.__name__ for cls in TERMS.values())
 ]
 __version__ = _core.config()["version"]
 

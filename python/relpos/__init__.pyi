@@ -9,7 +9,7 @@ from . import encoder as encoder
 from . import t5 as t5
 from ._terms import *
 from .encoder import Encoder as Encoder
-from ._terms import Sum, Term, _Relkey, _Relval, _Rope, _Sink
+from ._terms import RoPE, Sum, Term, _Relkey, _Relval, _Rope, _Sink
 
 __version__: str
 
@@ -103,6 +103,9 @@ def explain(q: A, k: A, v: A, *, query: int = -1, head: int = 0, batch: int = 0,
             layout: Literal["bhld", "blhd"] = "bhld", **options: Unpack[Options]) -> Explanation[A]: ...
 def bucket(offsets: ArrayLike | Iterable[int], *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True,
            strategy: Literal["log", "uniform", "linear", "quadratic"] = "log") -> NDArray[np.int64]: ...
+def rope_layout(name: str, dim: int, *, positions: Any = None, q_positions: Any = None, k_positions: Any = None,
+                base: float | tuple[float, ...] | None = None, sections: tuple[int, ...] | list[int] | None = None
+                ) -> RoPE: ...
 def show_config() -> dict[str, Any]: ...
 
 class ByOffset:
