@@ -229,6 +229,6 @@ int rp_cli_main(int argc, char **argv)
         return code;
     for (int n = 0; cli_commands[n]; n++)
         if (strcmp(argv[1], cli_commands[n]->name) == 0)
-            return finish(cli_commands[n]->run(cli_commands[n], argc - 1, argv + 1));
+            return finish(cli_run(cli_commands[n], argc - 1, argv + 1));
     return finish(no_command(NULL, argv[1]));
 }

@@ -33,6 +33,9 @@ typedef struct cli_command {
 /* Run the program with the arguments of main. Return the exit code. */
 RP_API int rp_cli_main(int argc, char **argv);
 
+/* Run a command, on a stack of its own if that of the process is small. Return the exit code. */
+int cli_run(const cli_command *command, int argc, char **argv);
+
 /* Run a group of commands such as `relpos lab`: print its help, or run the member that argv[1] names. A member's full
  * name is the group's name, a space and one word. Return the exit code. */
 int cli_run_group(const cli_command *group, void (*help)(FILE *to), int argc, char **argv);
