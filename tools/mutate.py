@@ -11,8 +11,8 @@ only.
 
 A mutant changes an operator or a comparison, changes a number by one, negates a condition, removes a statement, or
 exchanges neighbouring arguments. The tool changes only a copy of the source, in build/mutate/source, and builds it at
--O1 with the kernels of two instruction sets, plain vectors and AVX2. It does not break code that only other sets use
-(src/kernels/amx, src/processor/avx512.h). A mutant that compiles to the same object code does not count. Each test
+-O1 with the kernels of three instruction sets: plain vectors, AVX2 and emulated AMX. It does not break code that only
+other sets use (src/processor/avx512.h). A mutant that compiles to the same object code does not count. Each test
 may use the processor time of five unbroken runs plus three seconds. Tests named like the file run first, then those
 that have killed many mutants in little time. tests/equivalent_mutants.txt lists the mutants that no test can detect,
 with reasons.
@@ -44,34 +44,41 @@ EQUIVALENT = root / "tests" / "equivalent_mutants.txt"
 WORK = root / "build" / "mutate"
 SOURCE, BUILD, TEMPORARY = WORK / "source", WORK / "build", WORK / "tmp"
 # folder: weight in the random choice
-FOLDERS = {"src": 10, "models/io": 3, "models/linear": 1, "models/tokenizer": 1, "models/checkpoint": 1,
-           "models/t5": 1}
+FOLDERS = {"src": 10, "models/io": 3, "models/linear": 1, "models/layers": 1, "models/tokenizer": 1,
+           "models/checkpoint": 1, "models/t5": 1, "models/encoder": 1, "lab/engine": 3, "cli": 3, "mpi": 1}
 SKIPPED = (
     re.compile(
-        r"src/kernels/amx/|src/processor/(?!processor)|src/isa/(?!isa_registry)|models/linear/sets/|models/linear/kernels/amx|(grapheme|unicode)_table"
+        r"src/kernels/amx/amx_peak_rate|src/processor/(?!processor)|src/isa/(?!isa_registry)|models/linear/sets/|models/linear/kernels/amx|(grapheme|unicode)_table"
         r"|t5/reference\.c"))
-OTHER_SETS = ("amx", "amx_emulated", "avx512", "avx512_f64")
+OTHER_SETS = ("amx", "avx512", "avx512_f64")
 # tests that take more processor time, in seconds, run only with --long, except those that no other test can replace:
 LONG = 2.9
 NEEDED = ("oracle", "test_checkpoints", "test_tokenizer", "test_tokenizer_damage", "test_t5_laws")
 # The ctest names of the tests of each folder, without tests that need other tools or that test other code.
 CORE = (r"test_(formulas|schemes|words|array_forms|option_words|term_text|descriptions|equal_terms|environment"
-        r"|backward_arguments|masked_rows|convert|offsets"
+        r"|backward_arguments|derivative_arguments|other_calls|masked_rows|convert|offsets|alone|parts|ranges|rows"
         r"|arguments|inspection|identities|large_numbers|gradients|layouts|gradient_laws|masks|dropout|out_of_memory"
-        r"|forget_gates|gradient_bounds|nonfinite"
+        r"|forget_gates|gradient_bounds|nonfinite|samples|second_derivatives|tangents"
         r"|equal_bits|gradient_bits|decode|pools|forks|definition|skipping|memory|stack|float_state|process_numbers)"
         r"|old_client|fuzz_(terms|problem)"
-        r"|golden_(generic|avx2)|oracle|verify_few|verify|cli_(attend|bias|explain|info|bad_options|bench|bucket"
-        r"|verify|gradients)")
+        r"|golden_(generic|avx2|amx_emulated)|oracle|verify_few|verify"
+        r"|cli_(attend|attend_memory|bias|explain|info|bad_options|bench|bucket|environments|verify|gradients|tangents)")
 TESTS = {
     "src": CORE,
     "models/io":
-    r"test_(npy|npz|safetensors|torch|files|paths|damage|checkpoints?|t5_damage)|fuzz_(io|checkpoint|torch)"
-    r"|cli_(bad_files|attend_files|outputs|streams|attend)",
-    "models/linear": r"test_(linear|screen|t5_golden|t5_screen|t5_reference|t5_laws)|cli_t5",
-    "models/tokenizer": r"test_(tokenizer|tokenizer_damage)|fuzz_tokenizer|cli_t5",
-    "models/checkpoint": r"test_(weights|modules|packed)|test_t5_.*|fuzz_checkpoint|fuzz_t5|fuzz_sentence|cli_t5",
-    "models/t5": r"test_t5_.*|fuzz_checkpoint|fuzz_t5|cli_t5",
+    r"test_(npy|npz|safetensors|torch|files|paths|damage|checkpoints?|gguf|fasta|stream|t5_damage|t5_gguf|t5_proteins)"
+    r"|fuzz_(io|checkpoint|torch|gguf|fasta)"
+    r"|cli_(bad_files|attend_files|outputs|streams|attend|json|embed|environments|t5_gguf|t5_proteins|t5_changed)",
+    "models/linear": r"test_(linear|blocks|screen|t5_golden|t5_screen|t5_reference|t5_laws|encoder)|cli_t5|cli_encoder",
+    "models/layers": r"test_layer_.*|test_(matmul|layers|nn)",
+    "models/tokenizer": r"test_(tokenizer|tokenizer_damage|encoder_texts)|fuzz_tokenizer|cli_t5|cli_encoder",
+    "models/checkpoint": r"test_(weights|modules|packed|encoder.*|t5_.*)|fuzz_(checkpoint|t5|encoder|sentence)"
+                         r"|cli_(t5|encoder|embed)",
+    "models/t5": r"test_t5_.*|fuzz_(checkpoint|t5|single)|cli_t5.*",
+    "models/encoder": r"test_(encoder.*|packed|modules)|fuzz_(encoder|sentence)|cli_(encoder|embed)",
+    "lab/engine": r"test_(nn|blas|checkpoints|generate|layers|ngrams|pairs|training)|fuzz_settings|lab_.*",
+    "cli": r"test_(broken|explain|option_words|picture|progress|shift_image|text)|fuzz_command|cli_.*|lab_.*",
+    "mpi": r"mpi_.*",
 }
 SWAPS = {"+": "-", "-": "+", "*": "/", "/": "*", "%": "/", "<<": ">>", ">>": "<<", "&": "|", "|": "&", "&&": "||",
          "||": "&&", "<": "<=", "<=": "<",
@@ -228,7 +235,7 @@ def prepare(flags):
             continue
         data, to = (root / name).read_bytes(), SOURCE / name
         if name == "src/isa/isa.def":
-            data = re.sub(rb"^RPI_X\((amx_emulated|avx512|avx512_bf16|amx),.*\n", b"", data, flags=re.M)
+            data = re.sub(rb"^RPI_X\((avx512|avx512_bf16|amx),.*\n", b"", data, flags=re.M)
         if not to.exists() or to.read_bytes() != data:
             to.parent.mkdir(parents=True, exist_ok=True)
             to.write_bytes(data)
@@ -315,6 +322,8 @@ def tests_of(folders):
                + [f"fuzz_{p.stem}" for p in SOURCE.glob("tests/fuzz/*.c")])
     programs = sorted({f"tests/{name}" for name in sources if re.fullmatch(wanted, name) or name == "test_golden"
                        and "src" in folders})
+    if "mpi" in folders:
+        programs.append("tests/test_ranks")
     built = build([*programs, "relpos", "cases"])  # ctest prints the commands of tests only if the programs exist
     if built.returncode:
         sys.exit(built.stdout[-3000:])
@@ -333,16 +342,18 @@ def tests_of(folders):
     return {t.name: t for t in tests if times[t.name][0] == 0}
 
 
+LIBRARIES = {"src": ["relpos"], "models/io": ["relpos", "relpos_io"], "models/linear": ["relpos_linear"],
+             "models/layers": ["relpos_layers_f32", "relpos_layers_f64", "relpos_layers"],
+             "models/tokenizer": ["relpos_tokenizer"], "models/checkpoint": ["relpos_checkpoint"],
+             "models/t5": ["relpos_t5"], "models/encoder": ["relpos_encoder"], "lab/engine": ["relpos_cli"],
+             "cli": ["relpos_cli"], "mpi": ["relpos_mpi"]}
+
+
 def objects():
     """Return a digest of each object file of the libraries."""
     return {o: hashlib.sha256(o.read_bytes()).digest()
-            for part in ("relpos", "relpos_io", "relpos_linear", "relpos_tokenizer", "relpos_checkpoint", "relpos_t5")
+            for part in sorted({library for list_ in LIBRARIES.values() for library in list_})
             for o in (BUILD / "CMakeFiles" / f"{part}.dir").rglob("*.o")}
-
-
-LIBRARIES = {"src": ["relpos"], "models/io": ["relpos", "relpos_io"], "models/linear": ["relpos_linear"],
-             "models/tokenizer": ["relpos_tokenizer"], "models/checkpoint": ["relpos_checkpoint"],
-             "models/t5": ["relpos_t5"]}
 
 
 def judge(place, broken, order, whole):
