@@ -1,6 +1,7 @@
 /* options.c -- parses a table of options with getopt_long, and prints help.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/expand.h"
+#include "cli/team.h"
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
@@ -277,6 +278,7 @@ int cli_options(const cli_command *command, int argc, char **argv,
         list_options(&g, &whole.command);
         hide_numbers(&g, &whole.command, argc, argv);
         code = read_words(&g, &whole.command, argv, on_option, context, args, max_args, n_args);
+        code = code < 0 && cli_team_missing(command) != CLI_OK ? CLI_USAGE : code;
     }
     free(g.early);
     free(g.words);

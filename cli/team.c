@@ -79,6 +79,21 @@ static const rp_mpi_calls *load(char why[RP_MPI_ERROR_MAX])
     return NULL;
 }
 
+int cli_team_missing(const cli_command *command)
+{
+    const char *launcher = NULL;
+    long rank = 0;
+    const long n = team == NULL ? launched(&launcher, &rank) : 1;
+    if (n <= 1)
+        return CLI_OK;
+    if (rank > 0)
+        sleep(2); /* rank 0 prints the same, and then the launcher ends this process */
+    return cli_error(CLI_USAGE,
+                     "%s: %s started %ld processes, but this command works in one (run it without %s, or set "
+                     "RELPOS_MPI=off to let each process do the same)",
+                     command->name, launcher, n, launcher);
+}
+
 static int silence(double *seconds)
 {
     const char *text = getenv("RELPOS_MPI_SILENCE");

@@ -115,6 +115,22 @@ one_line 2 'mpirun started 2 processes .give --mpi'
 run bench fwd:f32:b1h1q10k10d4 --mpi
 check 'exit code' 2 "$code"
 
+# commands that do not share their work
+for words in explain info 'bucket 1 2' 'verify fwd:f32:b1h1q10k10d4' "t5 info tests/t5/data/v11" 'lab inspect'; do
+    # shellcheck disable=SC2086
+    mpi -n 2 "$program" $words
+    one_line 2 "$(echo "$words" | grep -oE '^(t5|lab)? ?[a-z]+'): mpirun started 2 processes, but this command works in one"
+    check 'no output' '' "$(cat "$T/out")"
+done
+RELPOS_MPI=off mpi -n 2 "$program" bucket 1
+check 'each process for itself' '2' "$(wc -l <"$T/out" | tr -d ' ')"
+command='srun relpos bucket 1'
+SLURM_STEP_NUM_TASKS=3 SLURM_PROCID=0 "$program" bucket 1 >"$T/out" 2>"$T/err"
+check 'exit code' 2 $?
+says 'bucket: srun started 3 processes'
+SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0 "$program" bucket 1 >"$T/out" 2>"$T/err"
+check 'one process of srun' '0 ' "$? $(cat "$T/err")"
+
 # processes that differ
 mkdir "$T/elsewhere"
 begin
