@@ -93,16 +93,17 @@ static int make_sample(request *r, int32_t term, int index, io_set *made, rp_arr
     return CLI_OK;
 }
 
-/* Set *length, which is a size in the description, to the length of the axis of an array that grows with this size.
+/* Set *length, which is a size in the description, to the length of the axis of an array that grows with this size,
+ * times the number of batch entries that share an element.
  * Leave it unchanged if the array has no such axis, or if the axis is shorter than min_length (an axis of length 1 may
  * be broadcast). */
 static void take_length(rp_desc *d, int32_t term, int32_t index, const rp_array *a, int64_t *length, int64_t min_length)
 {
     int64_t shape[2][RP_MAX_AXES] = {{0}};
-    const int64_t old = *length;
+    const int64_t old = *length, many = (int64_t)1 << 30;
     int32_t ndim = 0;
     for (int grown = 0; grown < 2; grown++) {
-        *length = 1 + grown;
+        *length = grown ? many : 1;
         if (rp_term_shape(d, term, index, &ndim, shape[grown]) != RP_OK)
             ndim = 0; /* creating the plan reports the error */
     }
@@ -110,7 +111,7 @@ static void take_length(rp_desc *d, int32_t term, int32_t index, const rp_array 
     for (int32_t x = 0; x < ndim; x++) {
         const int32_t axis = a->ndim - ndim + x; /* arrays with fewer axes are aligned at the last axis */
         if (shape[0][x] != shape[1][x] && axis >= 0 && a->shape[axis] >= min_length)
-            *length = a->shape[axis];
+            *length = a->shape[axis] * (shape[1][x] && many > shape[1][x] ? many / shape[1][x] : 1);
     }
 }
 

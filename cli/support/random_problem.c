@@ -55,6 +55,7 @@ typedef struct tokens {
     int64_t rows, columns; /* size of the grid; 0: no grid */
     bool extra;            /* the grid has a class token, for terms with the parameter `extra` */
     bool same;             /* there are as many queries as keys */
+    int64_t batch;         /* number of batch entries */
 } tokens;
 
 static void draw_value(problem_dice *d, const rp_param *p, const tokens *g, char *text)
@@ -106,7 +107,7 @@ static void draw_term(problem_dice *d, const tokens *g, unsigned *roles, char *t
     add(text, "%s%s", *text ? "+" : "", rp_term_name(kind));
     for (int x = 0; (p = rp_term_param(kind, x)); x++) {
         const bool extra = strcmp(p->key, "extra") == 0;
-        if (strcmp(p->key, "axes") == 0) /* drawn below */
+        if (strcmp(p->key, "axes") == 0 || kind == RP_TERM_DENSE) /* drawn below */
             continue;
         if (!(p->required || p->type == RP_PARAM_GRID || extra || once_in(d, 3)))
             continue;
@@ -116,6 +117,10 @@ static void draw_term(problem_dice *d, const tokens *g, unsigned *roles, char *t
         else
             draw_value(d, p, g, text);
     }
+    problem_dice copy = *d; /* not *d itself, so that all other choices are those of earlier versions */
+    copy.seed = ~copy.seed;
+    if (kind == RP_TERM_DENSE && once_in(&copy, 2)) /* batch entries share one of the array */
+        add(text, ",%s=%lld", once_in(&copy, 2) ? "interleave" : "tile", (long long)g->batch);
     const char *own = strrchr(text, '+') ? strrchr(text, '+') : text; /* the text of this term */
     const char *scaling = strstr(own, ",scaling=");
     const bool scaled = scaling && strncmp(scaling, ",scaling=none", 13) != 0; /* excludes given frequencies */
@@ -197,7 +202,7 @@ void problem_draw(problem_dice *d, int64_t work, char text[512])
     int64_t rows = lengths[below(d, LENGTHS)], keys = lengths[below(d, LENGTHS)];
     const int64_t width = widths[below(d, WIDTHS)], values = once_in(d, 3) ? widths[below(d, WIDTHS)] : width;
     if (once_in(d, 5)) {
-        g = (tokens){1 + below(d, 9), 1 + below(d, 9), once_in(d, 3), true};
+        g = (tokens){.rows = 1 + below(d, 9), .columns = 1 + below(d, 9), .extra = once_in(d, 3), .same = true};
         rows = keys = g.rows * g.columns + g.extra;
     } else if (once_in(d, 3)) {
         keys = rows;
@@ -205,6 +210,7 @@ void problem_draw(problem_dice *d, int64_t work, char text[512])
     while (!g.rows && batch * heads * rows * keys * (width + values) > work) /* halve the larger of rows and keys */
         *(rows > keys ? &rows : &keys) /= 2;
     g.same = rows == keys;
+    g.batch = batch;
     for (int64_t n = once_in(d, 6) ? 0 : 1 + below(d, 3); n > 0; n--)
         draw_term(d, &g, &roles, terms);
     draw_settings(d, &g, terms, settings);

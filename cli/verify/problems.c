@@ -51,7 +51,10 @@ static const char *const others[] = {"fwdbwd:f32:b1h4q100k1900d16:alibi",
                                      "jvp:bf16:b1h2q100k90d16:alibi,slopes=x+relkey,left=5,right=5:key_mask",
                                      "hvp:f32:b2h4g2q130k300d16v24:t5+rope+sink:causal+softcap=3",
                                      "hvp:f64:b1h2q40k50d16:dense+alibi,slopes=x:mask+dropout=0.2+seed=5",
-                                     "hvp:bf16:b1h2q30k40d16:kerple+relkey,left=5,right=5:key_mask"};
+                                     "hvp:bf16:b1h2q30k40d16:kerple+relkey,left=5,right=5:key_mask",
+                                     "fwdbwd:f32:b6h2q40k300d16:dense,interleave=3+dense,tile=2:causal",
+                                     "jvp:f32:b4h2q40k50d16:dense,interleave=2:mask",
+                                     "hvp:f64:b4h2q40k50d16:dense,tile=2+alibi,slopes=x:causal"};
 /* Passes and types that are checked for each term in addition to fwd:f32, each with a different mask. Sizes are mostly
  * small, because the reference computes gradients slowly. */
 static const char *const passes[] = {"fwdbwd:f32", "bwd:f32",  "bwd:f32", "fwd:f64",

@@ -619,10 +619,10 @@ RP_API int64_t rp_plan_state_width(const rp_plan *plan);
  * Shapes   dout [B,H,Lq,Dv], dlse [B,H,Lq], dq [B,H,Lq,Dk], dk [B,Hk,Lk,Dk], dv [B,Hk,Lk,Dv]. term[n][x] has the same
  *          shape as rp_tensors.term[n][x]; gradients are summed over axes that broadcast. With one more, leading axis
  *          of B elements, term[n][x] has the gradient of each batch entry instead of their sum. An array that has an
- *          axis for the batch gets no other axis: if this axis has 1 element, B elements in the gradient have this
- *          meaning. dsoftcap and dsoftcap_after have no axis, or one of B elements with the same meaning. dweights,
- *          dprofile, dkey_mass and dentropy have the shapes of these outputs. All may have any floating type: they are
- *          summed in f32 or f64 and rounded once, so f32 gradients of bf16 arrays lose no precision. */
+ *          axis for the batch gets no other axis: if batch entries share its elements, B elements in the gradient have
+ *          this meaning. dsoftcap and dsoftcap_after have no axis, or one of B elements with the same meaning.
+ *          dweights, dprofile, dkey_mass and dentropy have the shapes of these outputs. All may have any floating type:
+ *          they are summed in f32 or f64 and rounded once, so f32 gradients of bf16 arrays lose no precision. */
 typedef struct rp_grads {
     size_t size;                                /* sizeof(rp_grads) */
     rp_array dout;                              /* gradient of the loss with respect to out */

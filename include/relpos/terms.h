@@ -86,8 +86,9 @@ typedef enum rp_scaling {
  *            learned slopes, batch_slopes
  *            reads   real[0] = 8 (max_bias; > 0, <= 1024)
  *   DENSE    bias[b,h,i,j]; -infinity masks the pair
- *            arrays  bias [B?, H?, Lq?, Lk?]
+ *            arrays  bias [B/interleave/tile?, H?, Lq?, Lk?]
  *            learned bias
+ *            reads   integer[0] = 1 (interleave; 1 … 2^30), integer[1] = 1 (tile; 1 … 2^30)
  *   ROPE     rotates the first dim channels of q and k by position
  *            arrays  (positions axes ? [B?, axes, L] : [B?, L]), (q_positions axes ? [B?, axes, Lq] : [B?, Lq]),
  *                    (k_positions axes ? [B?, axes, Lk] : [B?, Lk]), short_factor scaling=longrope ? [dim/2] : none,

@@ -302,8 +302,8 @@ def attention_backward(dout, q, k, v, *others, dlse=None, dweights=None, dsummar
     out, lse   results of the forward call; if you omit them, they are computed again
     wanted     names of the gradients to compute, such as ("q", "table"); default: all but softcap and softcap_after
     per_sample True: gradients of learned arrays have a leading axis B and are those of each batch entry, with the bits
-               of a call with this entry alone. Arrays with an axis for the batch have no other axis; if it broadcasts,
-               its gradient has B elements there
+               of a call with this entry alone. Arrays with an axis for the batch have no other axis; if batch entries
+               share its elements, its gradient has B elements there
     progress   as in `attention`
     layout     as in `attention`, also of dout, out and the gradients of q, k and v
     options    the options of `attention`; scale must be a number, and dropout needs the seed of the forward call

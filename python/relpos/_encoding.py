@@ -108,6 +108,16 @@ def unbroadcast_of(text):
             if array["shape"].startswith("[B,")}
 
 
+def shares_entries(text):
+    """Return true if batch entries share those of an array, as in Dense(bias, tile=2)."""
+    for _, value, _ in _of_terms(text):
+        for array in _terms._BY_CLASS[_terms.TERMS[value.partition(",")[0]]]["arrays"]:
+            axis = array["shape"].partition("?")[0]  # "[B/interleave/tile"
+            if axis.startswith("[B/") and any(f",{key}=" in value for key in axis.split("/")[1:]):
+                return True
+    return False
+
+
 def _of_terms(text):
     """Return the lines of terms, in the order in which _core reads them."""
     return sorted((line for line in read(text) if line[0] in TERMS), key=lambda line: TERMS.index(line[0]))

@@ -419,7 +419,8 @@ _NOTES = {
         "Adds an array to the scores, such as a float attn_mask of torch's scaled_dot_product_attention: (Lq, Lk),",
         "(H, Lq, Lk) or (B, H, Lq, Lk), where an axis of length 1 broadcasts. The array is not copied, and has a",
         "gradient in torch. Its size grows with Lq Lk; a term with a formula, such as T5 or ALiBi, needs less memory.",
-        ""
+        "interleave=n adds what bias.repeat_interleave(n, 0) adds, and tile=n what bias.tile(n, 1, 1, 1) adds, without",
+        "repeating the array.", ""
     ]
 }
 

@@ -6,7 +6,7 @@ import itertools
 import torch
 
 from ._derivatives import LIBRARY, NAMES, leaves, map_tensors, run
-from ._encoding import drops, ranks_of, unbroadcast_of
+from ._encoding import drops, ranks_of, shares_entries, unbroadcast_of
 
 
 class _Merge:
@@ -105,9 +105,10 @@ def _batched(kind, n, axes, values):
     possible, otherwise by one call for each index."""
     call = kind(*map_tensors(lambda x, axis: x if axis is None else x.movedim(axis, 0), values, axes))
     mapped = kind(*map_tensors(lambda x, axis: axis is not None, values, axes))
-    merge = _Merge(n, call, mapped)
-    if not drops(call.options) and merge.possible():  # dropout depends on the batch entry
-        return merge.split(run(kind, *merge.made(kind)))
+    if not drops(call.options) and not shares_entries(call.options):  # both depend on the batch entry
+        merge = _Merge(n, call, mapped)
+        if merge.possible():
+            return merge.split(run(kind, *merge.made(kind)))
 
     def call_of(index):
         return run(kind, *map_tensors(lambda x, is_mapped: x[index] if is_mapped else x, call, mapped))

@@ -424,6 +424,13 @@ static rp_status refuse_conditional(const char *name, bool given, const char *co
                     with ? "with" : "without", length, condition);
 }
 
+/* Report an array whose axis of the batch has a wrong length, and how batch entries may share its elements. */
+static rp_status refuse_entries(const char *name, int64_t given, int64_t needed, const char *sharing)
+{
+    return rpi_fail(RP_E_SHAPE, "%s: the first axis of the shape is %lld; it must be %lld, for the batch, or 1 (%s)",
+                    name, (long long)given, (long long)needed, sharing);
+}
+
 /* Check array x of term n. */
 static rp_status check_term_array(rpi_args *args, const rp_tensors *t, int32_t n, int32_t x)
 {
@@ -445,6 +452,10 @@ static rp_status check_term_array(rpi_args *args, const rp_tensors *t, int32_t n
         return refuse_conditional(name, given, scheme->array[x].shape);
     if (presence == RP_CONDITIONAL && shape.ndim == 0)
         return RP_OK;
+    const rp_array *a = &t->term[n][x];
+    if (given && scheme->batch_entry && x == 0 && a->ndim == shape.ndim && a->shape[0] != shape.n[0] &&
+        a->shape[0] != 1)
+        return refuse_entries(name, a->shape[0], shape.n[0], scheme->sharing);
     const rp_status s = check_named(&args->term[n][x], &t->term[n][x], &shape, cls, presence != RP_NEEDED, name);
     return s == RP_OK && use == RP_USE_POSITIONS && args->term[n][x].data
                ? rpi_check_positions(&args->term[n][x], &shape, name)
@@ -688,7 +699,8 @@ static rp_status check_learned(const rpi_args *args, int32_t m, int32_t x, const
 
 /* Set *like to the array whose shape the gradient or tangent `a` of array x of term m must have: that of the array, or,
  * if `a` has one more axis, the array of each batch entry. An array that itself has an axis for the batch has no more
- * axes; if this axis broadcasts, `a` has B elements there. Return true if `a` has an array for each batch entry. */
+ * axes; if batch entries share its elements, `a` has B of them. Return true if `a` has an array for each batch
+ * entry. */
 static bool of_samples(const rpi_args *args, int32_t m, int32_t x, const rp_array *a, const rp_array *of,
                        rp_array *like)
 {
@@ -697,7 +709,7 @@ static bool of_samples(const rpi_args *args, int32_t m, int32_t x, const rp_arra
     *like = *of;
     rpi_array_shape(args->plan, &args->desc, m, x, &shape);
     if (batch_axis && of->ndim == shape.ndim) {
-        const bool broadcasts = a->ndim == of->ndim && of->shape[0] == 1 && args->desc.batch > 1 && a->shape[0] != 1;
+        const bool broadcasts = a->ndim == of->ndim && of->shape[0] < args->desc.batch && a->shape[0] != of->shape[0];
         like->shape[0] = broadcasts ? args->desc.batch : of->shape[0];
         return broadcasts;
     }

@@ -179,11 +179,12 @@ static void shared_gradient(backward_scratch *w, const tile *t, int32_t n)
     const rpi_backward *bw = c->backward;
     const rp_desc *d = &c->args->desc;
     const rpi_view v = rpi_sample(&bw->sums.term[c->source[n].term].array[0], k->b);
-    const int64_t keys = rpi_min(t->end, d->len_k - t->tile0);
+    const int64_t keys = rpi_min(t->end, d->len_k - t->tile0),
+                  entry = rpi_batch_entry(c->args, c->source[n].term, k->b);
     rpi_ticket_wait(bw->ticket_pairs + row_block_of(c, k->row0) * bw->key_blocks + key_block_of(c, t->tile0),
                     k->b * d->heads + k->h);
     for (int64_t r = 0; r < k->rows; r++) {
-        double *to = (double *)v.data + rpi_index(&v, k->b, k->h, k->row0 + r, t->tile0);
+        double *to = (double *)v.data + rpi_index(&v, entry, k->h, k->row0 + r, t->tile0);
         for (int64_t j = t->from[r / MR]; j < rpi_min(t->to[r / MR], keys); j++)
             to[j] += (double)w->dp[r * ROW_STEP + j];
     }

@@ -141,23 +141,24 @@ static void define_row(block *k, const tile *t, const rpi_source *s, int64_t r, 
         to[j] = 0;
 }
 
-/* Set rows[r] to the address of row r in the caller's array of biases. Copy a row to scratch if reading its last panel
- * would pass the end of the row. Prefetch the biases of the next tile: the next columns in the forward pass, the next
- * rows in the backward pass. */
-static void array_rows(const block *k, const tile *t, const rpi_view *v, const real **rows, real *scratch)
+/* Set rows[r] to the address of row r in entry `entry` of the caller's array of biases. Copy a row to scratch if
+ * reading its last panel would pass the end of the row. Prefetch the biases of the next tile: the next columns in the
+ * forward pass, the next rows in the backward pass. */
+static void array_rows(const block *k, const tile *t, const rpi_view *v, int64_t entry, const real **rows,
+                       real *scratch)
 {
     const bool backward = k->c->backward != NULL;
     const int64_t len_k = k->c->args->desc.len_k, keys = rpi_min(t->end, len_k - t->tile0);
     for (int64_t r = 0; r < k->groups * MR; r++) {
         real *to = scratch + r * ROW_STEP;
-        const real *row = (const real *)v->data + rpi_index(v, k->b, k->h, row_of(k, r), t->tile0);
+        const real *row = (const real *)v->data + rpi_index(v, entry, k->h, row_of(k, r), t->tile0);
         rows[r] = keys == t->end ? row : to;
         if (rows[r] == row) {
             const real *next = row + TILE_KEYS;
             if (backward)
                 next =
                     (const real *)v->data +
-                    rpi_index(v, k->b, k->h, rpi_min(row_of(k, r) + BLOCK_ROWS, k->c->args->desc.len_q - 1), t->tile0);
+                    rpi_index(v, entry, k->h, rpi_min(row_of(k, r) + BLOCK_ROWS, k->c->args->desc.len_q - 1), t->tile0);
             for (int64_t j = 0; (backward || t->tile0 + 2 * TILE_KEYS <= len_k) && j < t->end; j += 16)
                 __builtin_prefetch(next + j, 0, 2);
         } else {
@@ -198,7 +199,7 @@ static void source_rows(block *k, const tile *t, int32_t n, const real **rows, r
         return;
     }
     if (v && v->dtype == (RPI_F64 ? RP_F64 : RP_F32) && v->stride[3] == 1) {
-        array_rows(k, t, v, rows, scratch);
+        array_rows(k, t, v, rpi_batch_entry(k->c->args, s->term, k->b), rows, scratch);
         return;
     }
     for (int64_t r = 0; r < k->groups * MR; r++) {

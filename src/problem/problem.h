@@ -83,6 +83,13 @@ static inline void rpi_array_shape(const rp_plan *plan, const rp_desc *d, int32_
                            shape);
 }
 
+/* Return the entry of the first axis of the array of an in_place term that batch entry b reads. */
+static inline int64_t rpi_batch_entry(const rpi_args *a, int32_t term, int64_t b)
+{
+    const rpi_scheme *s = a->plan->scheme[term];
+    return s->batch_entry ? s->batch_entry(&a->desc, &a->desc.terms[term], b) : b;
+}
+
 /* Return true if the call computes a range of rows. */
 static inline bool rpi_is_row_range(const rpi_args *a)
 {

@@ -70,7 +70,7 @@ static void keys_of_row(const rpi_args *args, int64_t b, int64_t h, int64_t i, i
     rpi_mask_keep(args, b, h, i, j0, count, keep);
     for (int32_t t = 0; t < args->desc.n_terms; t++)
         for (int64_t n = lo; args->plan->scheme[t]->in_place && n < hi; n++)
-            if (keep[n] && rpi_at(&args->term[t][0], b, h, i, j0 + n) == -INFINITY)
+            if (keep[n] && rpi_at(&args->term[t][0], rpi_batch_entry(args, t, b), h, i, j0 + n) == -INFINITY)
                 keep[n] = 0;
 }
 

@@ -12,11 +12,12 @@ rp_status rpi_sums_alloc(rpi_term_sums *sums, const rpi_args *args, const rpi_gr
     for (int32_t n = 0; n < args->desc.n_terms; n++)
         for (int32_t x = 0; x < RP_MAX_ARRAYS; x++) {
             const bool per_sample = samples && grads->term[n][x].per_sample;
+            const int64_t *lens = grads->term[n][x].per_sample ? grads->term[n][x].len : args->term[n][x].len;
             int64_t count = 1;
             if (!grads->term[n][x].data || !(arrays[n] >> x & 1))
                 continue;
             for (int32_t a = RP_MAX_AXES - 1; a >= 0; a--) {
-                const int64_t len = args->term[n][x].len[a];
+                const int64_t len = lens[a];
                 sums->term[n].array[x].len[a] = len;
                 sums->term[n].array[x].stride[a] = len > 1 ? count : 0;
                 if (!rpi_mul(count, len, 1, &count))
@@ -86,7 +87,7 @@ void rpi_sums_store(rpi_term_sums *sums, const rpi_args *args, const rpi_grads *
             const rpi_view *to = &grads->term[n][x], *from = &sums->term[n].array[x];
             for (int64_t b = 0; to->data && from->data && b < (to->per_sample ? args->desc.batch : 1); b++) {
                 const rpi_view to_one = rpi_sample(to, b), from_one = rpi_sample(from, b);
-                store(&to_one, &from_one, args->term[n][x].len);
+                store(&to_one, &from_one, from->len);
             }
         }
     for (int n = 0; n < RPI_SOFTCAPS; n++)

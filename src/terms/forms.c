@@ -20,6 +20,7 @@
     X(ENTRY_GRAD, "entry_grad", entry_grad)                                                                            \
     X(ROW, "row", row)                                                                                                 \
     X(REDUCE, "reduce", reduce)                                                                                        \
+    X(BATCH_ENTRY, "batch_entry", batch_entry)                                                                         \
     X(LARGEST, "largest", largest)                                                                                     \
     X(ROW_GRAD, "row_grad", row_grad)                                                                                  \
     X(SUMS_SIZE, "sums_size", sums_size)                                                                               \
@@ -43,7 +44,8 @@ static const struct {
 } forms[] = {
     {RPI_OFFSET, "OFFSET", PAIR, GRAD | TANGENT_GRAD | SHARED | REACH | OFFSETS},
     {RPI_INDEX, "INDEX", ENTRIES | INDEX | ENTRY, ENTRY_GRAD | REACH},
-    {RPI_TILE, "TILE", PAIR, GRAD | TANGENT_GRAD | ROW | REDUCE | LARGEST | ROW_GRAD | SUMS_SIZE | REDUCE_SUMS},
+    {RPI_TILE, "TILE", PAIR,
+     GRAD | TANGENT_GRAD | ROW | REDUCE | LARGEST | BATCH_ENTRY | ROW_GRAD | SUMS_SIZE | REDUCE_SUMS},
     {RPI_VEC, "VEC", PRODUCT_0, PRODUCT_1},
     {RPI_VALVEC, "VALVEC", PRODUCT_0, 0},
     {RPI_ROTATE, "ROTATE", 0, 0},
@@ -160,6 +162,9 @@ static const char *fault_of_facts(const rpi_scheme *s)
     const rp_desc d = rp_desc_init(2, 3, 6, 6, 8);
     rp_term t = {.kind = RP_TERM_NONE};
     rpi_shape shape;
+    for (const rp_param *p = s->params; p && p->key; p++)
+        if (p->type == RP_PARAM_INT) /* the default, by which a shape may divide */
+            memcpy((char *)&t + p->offset, &(int64_t){(int64_t)p->value}, sizeof(int64_t));
     for (int x = 0; x < rpi_count_arrays(s); x++)
         if (!rpi_read_shape(s->array[x].shape, &d, &t, s->params, &shape))
             return "the shape of an array is not valid: see facts.h for the syntax; names are keys of parameters";
@@ -194,6 +199,8 @@ const char *rpi_scheme_fault(const rpi_scheme *s)
         }
     if ((s->in_place || s->causal) && s->form != RPI_TILE)
         return "in_place and causal are only for form TILE";
+    if (s->batch_entry && !(s->in_place && s->sharing))
+        return "batch_entry needs in_place and sharing";
     if (s->same_heads && s->form != RPI_OFFSET)
         return "same_heads is only for form OFFSET";
     if ((s->bias || s->unscaled) && s->form != RPI_VEC)

@@ -21,7 +21,7 @@
  *   OFFSET   a bias that depends only on (h, delta)       pair                 shared reach offsets tangent_grad
  *   INDEX    a bias from a list of entries per head       entries index entry                     reach
  *   TILE     a bias that depends on (b, h, i, j)          pair                 row largest, reduce, row_grad,
- *                                                                              tangent_grad
+ *                                                                              tangent_grad, batch_entry
  *   VEC      products of queries or keys with vectors     product[0] (count vec, first or index)  product[1]
  *   VALVEC   a vector added to v_j                        product[0] (count vec width, first or index)
  *   ROTATE   rotates q and k: rope; code in sources       -
@@ -183,6 +183,9 @@ typedef struct rpi_scheme {
     /* TILE, optional: write the biases of row (b, h, i) for keys j0 … j0+n-1. It is called only without given
      * positions; p->j and p->delta are not set. */
     void (*row)(const rpi_pair *p, int64_t j0, int64_t n, double *to);
+    /* TILE in_place, optional: return the entry of the first axis of array 0 that batch entry b reads. NULL: b. */
+    int64_t (*batch_entry)(const rp_desc *desc, const rp_term *term, int64_t b);
+    const char *sharing; /* with batch_entry: the parameters by which batch entries share the array's, for errors */
     /* TILE, optional: return an upper bound of the biases of rows (b, h, i) … (b, h, i+rows-1) and keys j0 … j1-1;
      * +infinity if unknown. Kernels skip a tile if all its weights must be 0 according to this bound. */
     double (*largest)(const rpi_pair *p, int64_t rows, int64_t j0, int64_t j1);

@@ -117,7 +117,11 @@ HELPER void naive(const problem *p, int64_t b, int64_t h, int64_t i, double *wei
                 bias -= far * (p->t.term[n][0].data ? at(&p->t.term[n][0], h)
                                                     : pow(rp_alibi_slope(h, d->heads), t->real[0] / 8));
                 break;
-            case RP_TERM_DENSE: bias += at(&p->t.term[n][0], ((b * d->heads + h) * d->len_q + i) * Lk + j); break;
+            case RP_TERM_DENSE: {
+                const int64_t entries = d->batch / t->integer[0] / t->integer[1], entry = b / t->integer[0] % entries;
+                bias += at(&p->t.term[n][0], ((entry * d->heads + h) * d->len_q + i) * Lk + j);
+                break;
+            }
             case RP_TERM_ROPE: rope = t; break;
             case RP_TERM_RELKEY:
                 for (int64_t c = 0; c < Dk; c++)

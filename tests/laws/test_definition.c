@@ -27,6 +27,22 @@ static void every_size_matches_the_definition(void **state)
     show("sizes");
 }
 
+/* Batch entries that share those of a bias. With 6 entries, the two orders differ. */
+static void shared_biases_match_the_definition(void **state)
+{
+    static const char *const texts[] = {"b6h2q7k40d8:dense,interleave=3:causal", "b6h2q101k600d8:dense,tile=3:",
+                                        "b6h2q7k40d8:dense,interleave=2+dense,tile=2:softcap=2",
+                                        "b6h2q1k40d8:dense,interleave=2,tile=3:mask"};
+    problem p;
+    (void)state;
+    for (size_t n = 0; n < sizeof texts / sizeof *texts; n++) {
+        pose(&p, 13, "fwd:f32:%s", texts[n]);
+        judged(&p);
+        problem_free(&p);
+    }
+    show("shared entries");
+}
+
 /* Heads of about 128 and 256 channels. */
 static void wide_heads_match_the_definition(void **state)
 {
@@ -100,9 +116,8 @@ static void rotations_match_the_definition(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_size_matches_the_definition),
-        cmocka_unit_test(wide_heads_match_the_definition),
-        cmocka_unit_test(keys_around_a_tile_match_the_definition),
+        cmocka_unit_test(every_size_matches_the_definition),  cmocka_unit_test(wide_heads_match_the_definition),
+        cmocka_unit_test(shared_biases_match_the_definition), cmocka_unit_test(keys_around_a_tile_match_the_definition),
         cmocka_unit_test(rotations_match_the_definition),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -285,6 +285,66 @@ static void broadcast_biases_sum_the_gradient(void **state)
     }
 }
 
+/* Batch entries that share an entry of a bias have the results of a bias that has it for each of them, and its gradient
+ * is their sum, with the same bits for any number of threads. */
+static void shared_entries_sum_the_gradient(void **state)
+{
+    static const struct {
+        int64_t interleave, tile, heads, rows; /* heads and rows of the bias: 1 broadcasts */
+    } cases[] = {{3, 1, 2, 11}, {1, 3, 2, 11}, {2, 1, 2, 11}, {1, 2, 2, 11}, {3, 2, 2, 11},
+                 {2, 3, 1, 11}, {1, 2, 1, 11}, {2, 1, 2, 1},  {1, 3, 1, 1},  {6, 1, 2, 11}};
+    problem p;
+    (void)state;
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++)
+        EACH_PATH(path)
+        {
+            const int64_t r = cases[n].interleave, entries = 6 / (r * cases[n].tile), full[4] = {6, 2, 11, 270},
+                          shape[4] = {entries, cases[n].heads, cases[n].rows, 270};
+            pose(&p, 18, "bwd:f64:b6h2q11k270d4v3:dense:causal");
+            rp_array narrow = rp_array_of(p.t.term[0][0].data, RP_F64, 4, shape), wide = array_in(&p, RP_F64, 4, full);
+            for (int64_t x = 0; x < problem_size(&wide); x++)
+                ((double *)wide.data)[x] = at(&narrow, x / (2 * 11 * 270) / r % entries * narrow.stride[0] +
+                                                           x / (11 * 270) % 2 % shape[1] * narrow.stride[1] +
+                                                           x / 270 % 11 % shape[2] * narrow.stride[2] + x % 270);
+            p.t.term[0][0] = wide;
+            backward(&p, path, &p.g, false);
+            rp_grads g = gradients_like(&p, RP_F64), again = gradients_like(&p, RP_F64);
+            p.t.term[0][0] = narrow;
+            p.terms[0].integer[0] = r;
+            p.terms[0].integer[1] = cases[n].tile;
+            g.term[0][0] = array_in(&p, RP_F64, 4, shape);
+            again.term[0][0] = array_in(&p, RP_F64, 4, shape);
+            backward(&p, path, &g, n % 2);
+            double *want = calloc((size_t)problem_size(&narrow), 8);
+            for (int64_t x = 0; x < problem_size(&wide); x++)
+                want[x / (2 * 11 * 270) / r % entries * narrow.stride[0] +
+                     x / (11 * 270) % 2 % shape[1] * narrow.stride[1] + x / 270 % 11 % shape[2] * narrow.stride[2] +
+                     x % 270] += at(&p.g.term[0][0], x);
+            near(&p, path, "the gradient of a bias that batch entries share", g.term[0][0].data, want,
+                 problem_size(&narrow), 1);
+            free(want);
+            for (int m = 0; m < 3; m++)
+                near(&p, path, gradient_name(&p, m), gradient(&g, m)->data, gradient(&p.g, m)->data,
+                     problem_size(gradient(&g, m)), 0);
+            good(rp_pool_create(&p.t.pool, 3));
+            backward(&p, path, &again, n % 2);
+            rp_pool_destroy(p.t.pool);
+            same_gradients(&p, path, "three threads", &g, &again);
+            rp_grads each = gradients_like(&p, RP_F64); /* of each batch entry */
+            const int64_t samples[4] = {6, shape[1], shape[2], 270}, per_entry = shape[1] * shape[2] * 270;
+            each.term[0][0] = array_in(&p, RP_F64, 4, samples);
+            p.t.pool = NULL;
+            backward(&p, path, &each, false);
+            want = calloc((size_t)problem_size(&narrow), 8);
+            for (int64_t x = 0; x < 6 * per_entry; x++)
+                want[x / per_entry / r % entries * per_entry + x % per_entry] += at(&each.term[0][0], x);
+            near(&p, path, "the sum of the gradients of batch entries", g.term[0][0].data, want, problem_size(&narrow),
+                 1);
+            free(want);
+            problem_free(&p);
+        }
+}
+
 /* A bias without axes is a single number, which does not change the loss. */
 static void one_bias_for_all_pairs_has_no_gradient(void **state)
 {
@@ -349,7 +409,7 @@ int main(void)
         cmocka_unit_test(a_bias_of_minus_infinity_masks),      cmocka_unit_test(empty_arrays_give_zero_gradients),
         cmocka_unit_test(nan_reaches_only_its_row_and_keys),   cmocka_unit_test(shared_heads_add_their_gradients),
         cmocka_unit_test(broadcast_biases_sum_the_gradient),   cmocka_unit_test(one_bias_for_all_pairs_has_no_gradient),
-        cmocka_unit_test(shared_tables_sum_over_heads),
+        cmocka_unit_test(shared_tables_sum_over_heads),        cmocka_unit_test(shared_entries_sum_the_gradient),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

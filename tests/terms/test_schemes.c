@@ -40,6 +40,12 @@ static int64_t count(const rp_desc *d, const rp_term *t)
     return 1;
 }
 
+static int64_t batch_entry(const rp_desc *d, const rp_term *t, int64_t b)
+{
+    (void)d, (void)t;
+    return b;
+}
+
 static double vec(const rpi_pair *p, int64_t e, int64_t c)
 {
     (void)p, (void)e, (void)c;
@@ -69,6 +75,7 @@ static void faults_are_found(void **state)
         {{.form = RPI_INDEX, FACTS, .entries = count}, "requires index, entry"},
         {{.form = RPI_TILE, FACTS, .pair = pair, .shared = pair}, "does not allow shared"},
         {{.form = RPI_TILE, FACTS, .pair = pair, .sums_size = count}, "requires row_grad"},
+        {{.form = RPI_TILE, FACTS, .pair = pair, .in_place = true, .batch_entry = batch_entry}, "needs in_place"},
         {{.form = RPI_VEC, FACTS}, "requires product[0]"},
         {{.form = RPI_VEC, FACTS, .product = {{.count = count, .vec = vec}}}, "first or index"},
         {{.form = RPI_VALVEC, FACTS, .product = {{.count = count, .vec = vec, .first = count}}}, "width"},

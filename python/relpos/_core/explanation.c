@@ -87,24 +87,27 @@ PyObject *core_row(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObje
 }
 
 /* Infer a size of the description from the arrays of its terms. An axis follows the size if its expected length changes
- * when the size changes from 2 to 3. The size becomes 1 if no array has such an axis. Returns 0, or -1 with an error
- * set. */
+ * when the size changes from 2 to 2^30; the length may be a fraction of the size. The size becomes 1 if no array has
+ * such an axis. Returns 0, or -1 with an error set. */
 static int infer(problem *p, const call *c, int64_t *size)
 {
+    const int64_t many = (int64_t)1 << 30;
     int64_t found = 1, shape[2][RP_MAX_AXES];
     int32_t ndim[2];
     for (int32_t n = 0; n < p->desc.n_terms; n++)
         for (int x = 0; x < RP_MAX_ARRAYS; x++) {
             const rp_array *a = &c->t.term[n][x];
             for (int trial = 0; a->data && trial < 2; trial++) {
-                *size = 2 + trial;
+                *size = trial ? many : 2;
                 const rp_status status = rp_term_shape(&p->desc, n, x, &ndim[trial], shape[trial]);
                 if (status != RP_OK)
                     return raise_status(p, status), -1;
             }
-            for (int32_t e = 1; a->data && e <= ndim[0] && e <= a->ndim; e++) /* axes align right */
-                if (shape[0][ndim[0] - e] != shape[1][ndim[1] - e] && a->shape[a->ndim - e] > 1)
-                    found = a->shape[a->ndim - e];
+            for (int32_t e = 1; a->data && e <= ndim[0] && e <= a->ndim; e++) { /* axes align right */
+                const int64_t grown = shape[1][ndim[1] - e];
+                if (shape[0][ndim[0] - e] < grown && a->shape[a->ndim - e] > 1)
+                    found = a->shape[a->ndim - e] * (many > grown ? many / grown : 1);
+            }
         }
     *size = found;
     return 0;
