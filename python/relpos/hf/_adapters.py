@@ -516,27 +516,23 @@ def _inkling2(module, replace, name):
 
 
 def _wavlm(module, replace):
-    """WavLM: a table of buckets, times a gate of each query. To compute this product with relpos.RelKey, the code adds
-    one channel: it contains the gate in q, zero in k, and the bias in the RelKey vectors, which are zero in all other
-    channels."""
+    """WavLM: a table of buckets, times a gate of each query. This is a relpos.Band of one channel. A band has keys up
+    to the position of the query, so query 0 gets that of the last key, and the band all offsets."""
     @replace("WavLMAttention.forward", _uses_relpos)
     def forward(self, original, hidden_states, attention_mask=None, position_bias=None, index=0, **others):
         query, key, value = (_heads(project(hidden_states), self.num_heads)
                              for project in (self.q_proj, self.k_proj, self.v_proj))
-        reach = min(hidden_states.shape[1] - 1, self.max_distance)  # larger offsets are in the last bucket
-        if position_bias is None:  # the first layer makes it: (H, 2 reach + 1, 1)
-            offsets = torch.arange(-reach, reach + 1, device=hidden_states.device)
-            position_bias = self.rel_attn_embed(self._relative_positions_bucket(offsets)).t()[..., None]
+        length = hidden_states.shape[1]
+        if position_bias is None:  # the first layer makes it, (H, 1, 2 length - 1), from the last key to the first
+            offsets = torch.arange(length - 1, -length, -1, device=hidden_states.device)
+            position_bias = self.rel_attn_embed(self._relative_positions_bucket(offsets)).t()[:, None].contiguous()
         gates = self.gru_rel_pos_linear(_heads(hidden_states, self.num_heads)).unflatten(-1, (2, 4)).sum(-1).sigmoid()
         gate = gates[..., :1] * (gates[..., 1:] * self.gru_rel_pos_const - 1) + 2
-        pad = torch.nn.functional.pad
-        options = {"relkey": relpos.RelKey(pad(position_bias, (self.head_dim, 0)), left=reach, right=reach)}
+        options = {"bias": relpos.Band(gate, position_bias), "q_offset": length - 1}
         if attention_mask is not None:
             options["key_mask"] = attention_mask == 1
-        out, weights = attention(self, torch.cat([query, gate / self.scaling], -1), pad(key, (0, 1)), value, None,
-                                 is_causal=False,
-                                 scaling=self.scaling, position_bias=options,
-                                 dropout=self.dropout if self.training else 0.0, **others)
+        out, weights = attention(self, query, key, value, None, is_causal=False, scaling=self.scaling,
+                                 position_bias=options, dropout=self.dropout if self.training else 0.0, **others)
         # eager attention returns the mean in each head
         weights = None if weights is None else weights.mean(1, True).expand_as(weights)
         return self.out_proj(out.flatten(2)), weights, position_bias
