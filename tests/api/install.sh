@@ -134,6 +134,7 @@ for example in examples/0*.c; do
 done
 grep -q '^absolute positions  [1-9]' "$work/04_shift.c.txt"
 grep -qx 'relative positions  0\.00' "$work/04_shift.c.txt"
+test "$(cut -d' ' -f 8 "$work/06_by_offset.c.txt" | tr '\n' ' ')" = '50.0 55.0 60.0 65.0 '
 
 echo "layers"
 for name in s0 s1 s2 s3 s4; do
