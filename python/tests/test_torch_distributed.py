@@ -47,6 +47,9 @@ CASES = {  # name: (arguments of sizes, a function that returns the options)
     "xl": ({"dim": 8, "dim_v": 8, "lq": 3100, "lk": 3100, **F64}, lambda: {
         "relkey": relpos.XL(random(2, 6199, 8, **F64), random(2, 8, seed=1, **F64), random(2, 8, seed=2, **F64)),
         "causal": True}),
+    "frequencies": ({"dim": 8, "dim_v": 8, "lq": 3200, "lk": 3200, **F64}, lambda: {
+        "rope": relpos.RoPE(frequencies=random(2, 2, 4, **F64), positions=integers(2, 3200, most=40)),
+        "lengths": torch.tensor([2900])}),
     "bfloat16": ({"dtype": torch.bfloat16, "heads": 4}, lambda: {"bias": relpos.T5(random(32, 4)), "causal": True}),
     "segments": ({}, lambda: {"segments": torch.arange(4700)[None] // 900, "rope": relpos.RoPE(), "causal": True}),
     "masks": ({"batch": 2}, lambda: {"key_mask": integers(2, 4700, most=3).bool(),
@@ -64,7 +67,7 @@ CASES = {  # name: (arguments of sizes, a function that returns the options)
 def learned(options):
     """Return the learned arrays of the terms and the softcaps, with requires_grad set."""
     softcaps = [options[name].requires_grad_() for name in ("softcap", "softcap_after") if name in options]
-    return softcaps + [x.requires_grad_() for name in ("bias", "relkey", "relval", "sink") if name in options
+    return softcaps + [x.requires_grad_() for name in ("bias", "rope", "relkey", "relval", "sink") if name in options
             for term in (options[name] if isinstance(options[name], tuple) else (options[name],))
             for x in term.learned.values() if isinstance(x, torch.Tensor)]
 

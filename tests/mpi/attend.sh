@@ -14,7 +14,7 @@ case $ranks_program in /*) ;; *) ranks_program=$PWD/$ranks_program ;; esac
 
 for ranks in $counts; do
     mpi -n $ranks "$ranks_program" named
-    compared 31
+    compared 33
 done
 while read -r ranks seed count; do
     quick && count=$((count / 3))
@@ -29,7 +29,7 @@ done <<'END'
 END
 if ! quick; then
     WITHOUT_THREADS=1 mpi -n 3 "$ranks_program" named
-    compared 31
+    compared 33
     WITHOUT_THREADS=1 mpi -n 3 "$ranks_program" mistakes
     compared 15
 fi
