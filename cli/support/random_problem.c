@@ -128,9 +128,13 @@ static void draw_term(problem_dice *d, const tokens *g, unsigned *roles, char *t
         add(text, ",axes=%d,frequencies=x,q_positions=x,k_positions=x", 1 + (int)below(d, 4));
         return;
     }
+    if (kind == RP_TERM_ROPE && !scaled && once_in(&copy, 4)) {
+        add(text, "%s", g->same && once_in(&copy, 2) ? ",angles=x" : ",q_angles=x,k_angles=x");
+        return;
+    }
     bool both = false; /* `positions` was drawn, which excludes q_positions and k_positions */
     for (int x = 0; (a = rp_term_array_about(kind, x)); x++)
-        if (a->presence == RP_REPLACES && once_in(d, 4)) {
+        if (a->presence == RP_REPLACES && !strstr(a->name, "angles") && once_in(d, 4)) {
             const bool alike = strcmp(a->name, "positions") == 0;
             if (alike ? !g->same : both && strstr(a->name, "_positions"))
                 continue;
@@ -165,7 +169,7 @@ static void draw_settings(problem_dice *d, const tokens *g, const char *terms, c
         add(text, "%sdropout=%.3g+seed=%lld", *text ? "+" : "", real(d, 0, 0.9), (long long)below(d, 1000));
     if (!g->rows && once_in(d, 8))
         add(text, "%sq_offsets", *text ? "+" : "");
-    if (!strstr(terms, ",positions=") && once_in(d, 8))
+    if (!strstr(terms, ",positions=") && !strstr(terms, "angles=") && once_in(d, 8))
         add(text, "%spositions", *text ? "+" : "");
     if (once_in(d, 8))
         add(text, "%shigh", *text ? "+" : "");

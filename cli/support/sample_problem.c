@@ -428,13 +428,14 @@ static int fill_indices(problem *p, rp_array *a, int32_t ndim, const int64_t *sh
 }
 
 /* Return true if the array should be generated. Arrays that replace a default are not, so problems test the default
- * too. */
+ * too. With p->positions, q_positions and k_positions are, but not `positions` of rope, or if angles replace them. */
 static bool wanted(const problem *p, int32_t n, int x)
 {
     const rp_array_facts *a = rp_term_array_about(p->terms[n].kind, x);
-    if (a->presence != RP_REPLACES || p->named[n][x])
-        return true;
-    return p->positions && strstr(a->name, "_positions"); /* q_positions and k_positions, but not `positions` of rope */
+    bool positions = p->positions && strstr(a->name, "_positions");
+    for (int y = 0; positions && y < RP_MAX_ARRAYS; y++)
+        positions = !(p->named[n][y] && strstr(rp_term_array(p->terms[n].kind, y), "angles"));
+    return a->presence != RP_REPLACES || p->named[n][x] || positions;
 }
 
 static int fill_term(problem *p, int32_t n, int x, uint64_t *state)

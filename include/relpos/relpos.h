@@ -122,7 +122,7 @@ RP_API const char *rp_dtype_name(rp_dtype dtype);
 RP_API rp_status rp_convert(void *to, rp_dtype to_type, const void *from, rp_dtype from_type, int64_t n);
 
 #define RP_MAX_AXES   4  /* largest number of axes of an array */
-#define RP_MAX_ARRAYS 8  /* largest number of arrays of a term */
+#define RP_MAX_ARRAYS 10 /* largest number of arrays of a term */
 #define RP_MAX_TERMS  16 /* largest number of terms in a description */
 #define RP_MAX_MASKS  8  /* largest number of masks in a description */
 

@@ -93,8 +93,9 @@ typedef enum rp_scaling {
  *            arrays  (positions axes ? [B?, axes, L] : [B?, L]), (q_positions axes ? [B?, axes, Lq] : [B?, Lq]),
  *                    (k_positions axes ? [B?, axes, Lk] : [B?, Lk]), short_factor scaling=longrope ? [dim/2] : none,
  *                    long_factor scaling=longrope ? [dim/2] : none, (frequencies axes ? [axes, Hk, dim/2] : [Hk?,
+ *                    dim/2]), (angles [B?, Hk?, L, dim/2]), (q_angles [B?, Hk?, Lq, dim/2]), (k_angles [B?, Hk?, Lk,
  *                    dim/2])
- *            learned frequencies
+ *            learned frequencies, angles, q_angles, k_angles
  *            reads   dim (2 … 2^53; 0 = Dk), base = 10000 (> 0), layout = half, scaling = none, factor = 1 (1 … 1e+10),
  *                    original_max_position_embeddings (0 … 2^53; 0 = max_position_embeddings), max_position_embeddings
  *                    (0 … 2^53; 0 = none), beta_fast = 32, beta_slow = 1, attention_factor (0 … 1e+10; 0 = set by

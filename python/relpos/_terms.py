@@ -297,6 +297,9 @@ def _numbers(values):
     return np.array(values, np.float64)
 
 
+_ROPE_LEARNED = "frequencies", "angles", "q_angles", "k_angles"
+
+
 def _rope(arrays, params):
     """Return the arrays and parameters of a RoPE: lists as arrays, and if base is a tensor and dim is given, the
     frequencies that follow from it, so that torch computes the gradient of base from theirs."""
@@ -305,10 +308,11 @@ def _rope(arrays, params):
     if getattr(arrays[5], "ndim", 0) == 3 and not params["axes"]:
         params = params | {"axes": int(arrays[5].shape[0])}
     default = _DEFAULTS[TERMS["rope"]]["base"]
-    if arrays[5] is not None and (scaling != "none" or not isinstance(base, (int, float)) or base != default):
+    given = next((a for a, x in zip(_ROPE_LEARNED, arrays[5:]) if x is not None), None)
+    if given and (scaling != "none" or not isinstance(base, (int, float)) or base != default):
         name = "base" if scaling == "none" else f"scaling={scaling}"
-        raise TypeError(f"RoPE: frequencies was given with {name}, which it replaces; omit one of them")
-    if arrays[5] is not None or not has_floats(base) or not hasattr(base, "requires_grad"):
+        raise TypeError(f"RoPE: {given} was given with {name}, which it replaces; omit one of them")
+    if given or not has_floats(base) or not hasattr(base, "requires_grad"):
         return tuple(arrays), params
     fix = ("pass dim, the number of rotated channels" if not dim else
            "pass frequencies, because axes is given" if params["axes"] else
@@ -351,6 +355,8 @@ def _with_strengths(value, positions):
 
 
 def _load(text, arrays):
+    """Create a term from its text and arrays, also of those that an earlier version saved with fewer slots."""
+    arrays = (*arrays, *[None] * (_core.MAX_ARRAYS - len(arrays)))
     return _create(TERMS[text.partition(",")[0]], text, arrays)
 
 

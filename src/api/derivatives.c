@@ -14,8 +14,8 @@ static const rpi_ops *ops_of(const rp_plan *plan)
     return rpi_ops_named(plan->ops->singles, plan->desc.dtype == RP_F64);
 }
 
-/* Return true if only plain loops compute the derivatives: those of RoPE's frequencies, if terms multiply queries or
- * keys that RoPE does not rotate. */
+/* Return true if only plain loops compute the derivatives: those of RoPE's frequencies or angles, if terms multiply
+ * queries or keys that RoPE does not rotate. */
 static bool needs_plain(const rpi_args *args, const rpi_tangents *tangents, const rpi_grads *grads)
 {
     const rp_plan *plan = args->plan;

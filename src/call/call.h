@@ -54,6 +54,13 @@ typedef struct rpi_decode {
     atomic_int non_finite;       /* 1: a value is not finite; attend_rows must compute the call */
 } rpi_decode;
 
+/* Sums for the gradient of given angles of RoPE, of queries or of keys. Heads that share angles add in their order. */
+typedef struct rpi_angle_sums {
+    rpi_view array;       /* double, with the shape of the angles; absent if it is not requested */
+    atomic_llong *ticket; /* [B][Hk][blocks] number of heads that have added the gradients of a block of rows */
+    int64_t blocks;
+} rpi_angle_sums;
+
 /* State shared by the tasks of a backward call (backward.c). */
 typedef struct rpi_backward {
     int64_t blocks, /* number of blocks of BLOCK_ROWS rows */
@@ -86,6 +93,7 @@ typedef struct rpi_backward {
      * each block of keys of a kv head, [B * Hk][key_blocks][axes][dim/2]; NULL if they are not requested. */
     double *rope_q, *rope_k;
     int64_t rope_rows;
+    rpi_angle_sums angles[2]; /* those of given angles of queries and of keys */
     /* Tickets: the number of key blocks, heads or tasks that have added their sums. */
     atomic_llong *ticket_rows, *ticket_run_dq[RPI_MAX_SOURCES]; /* [head of the group][blocks] */
     atomic_llong *ticket_head;                                  /* [1 or B][H] */
@@ -138,6 +146,18 @@ static inline const void *rpi_rope_of(const rpi_call *c, bool keys, int64_t b, i
 static inline double rpi_exp_limit(const rp_plan *plan)
 {
     return plan->ops->real == 8 ? 709 : 88;
+}
+
+/* Wait until a block of rows of head h of n heads may add its gradients of angles, where the heads are those of queries
+ * or keys of batch entry b. Then let the next head that shares the angles add to them. */
+void rpi_angles_wait(const rpi_angle_sums *s, int64_t block, int64_t b, int64_t h, int64_t n, int64_t kv_heads);
+void rpi_angles_pass(const rpi_angle_sums *s, int64_t block, int64_t b, int64_t h, int64_t n, int64_t kv_heads);
+
+/* Return the sums for the angles of row i of kv head g of batch entry b. */
+static inline double *rpi_angles_of(const rpi_angle_sums *s, int64_t b, int64_t g, int64_t i)
+{
+    const rpi_view v = rpi_sample(&s->array, b);
+    return (double *)v.data + rpi_index(&v, b, g, i, 0);
 }
 
 /* Wait until `ticket` tasks have passed (rpi_ticket_wait), or let the next task pass (rpi_ticket_pass). */

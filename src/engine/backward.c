@@ -46,6 +46,33 @@ static void set_groups(gradients *g)
     g->groups = rpi_max(rpi_min(g->groups, MAX_GROUP_BYTES / rpi_max(bytes, 1)), 1);
 }
 
+/* Allocate the tickets of given angles of RoPE, and sums for the keys if one array is for both queries and keys. */
+static void place_angles(gradients *g)
+{
+    rpi_backward *bw = &g->back;
+    const rp_desc *d = &g->call.plan->desc;
+    bw->angles[0].blocks = bw->rope_rows;
+    bw->angles[1].blocks = bw->key_blocks;
+    for (int key = 0; key < 2; key++) {
+        rpi_angle_sums *s = &bw->angles[key];
+        s->ticket = rpi_arena_take3(&g->memory, d->batch, d->kv_heads, s->blocks, sizeof *s->ticket);
+    }
+    bw->rope_k = rpi_arena_take3(&g->memory, g->call.limits->rope_shared, g->call.limits->len_k,
+                                 g->call.plan->terms[g->call.plan->rotate].dim / 2, sizeof(double));
+}
+
+/* Let the sums for given angles be those of the call, or others for keys if one array is for queries and keys. */
+static void use_angles(gradients *g)
+{
+    const rpi_call *c = &g->call;
+    for (int key = 0; key < 2 && c->limits->rope_angles; key++) {
+        rpi_view *v = &g->back.angles[key].array;
+        *v = g->back.sums.term[c->plan->rotate].array[rpi_rope_angles_given(c->args, key)];
+        if (key && v->data && c->limits->rope_shared)
+            v->data = g->back.rope_k;
+    }
+}
+
 /* Allocate the sums of terms, which are kept for the whole call. */
 static void place_sums(gradients *g)
 {
@@ -88,6 +115,10 @@ static void place_sums(gradients *g)
         const rp_term *t = &plan->terms[plan->rotate];
         const int64_t pairs = rpi_rotation_axes(t) * (t->dim / 2);
         bw->rope_rows = (bw->rows + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
+        if (e->rope_angles) {
+            place_angles(g);
+            return;
+        }
         bw->rope_q = rpi_arena_take3(a, heads * bw->rope_rows, pairs, 1, size);
         bw->rope_k = rpi_arena_take3(a, d->batch * d->kv_heads * bw->key_blocks, pairs, 1, size);
     }
@@ -312,18 +343,26 @@ static double real_at(const rpi_call *c, const void *data, int64_t at)
     return c->plan->ops->real == 8 ? ((const double *)data)[at] : (double)((const float *)data)[at];
 }
 
-/* Add the gradient of the angles of query i to the sums for RoPE's frequencies. dq is that of the unrotated query. */
+/* Add the gradient of the angles of query i to the sums for given angles or for RoPE's frequencies. dq is that of the
+ * unrotated query. */
 static void add_angles(const rpi_call *c, int64_t b, int64_t h, int64_t i, const double *dq)
 {
     const rp_term *rotate = &c->plan->terms[c->plan->rotate];
+    const rpi_angle_sums *angles = &c->backward->angles[0];
     const int64_t task = (i - c->args->row_from) / ROWS_PER_TASK, pairs = rotate->dim / 2;
-    double *to = c->backward->rope_q +
-                 ((b * c->args->desc.heads + h) * c->backward->rope_rows + task) * rpi_rope_axes(c->args) * pairs;
+    double *to = angles->array.data
+                     ? rpi_angles_of(angles, b, rpi_kv_head(&c->args->desc, h), i)
+                     : c->backward->rope_q + ((b * c->args->desc.heads + h) * c->backward->rope_rows + task) *
+                                                 rpi_rope_axes(c->args) * pairs;
     for (int64_t p = 0; p < pairs; p++) {
         int64_t u, v;
         rpi_rotate_channels(rotate, p, &u, &v);
         const double x = rpi_at(&c->args->q, b, h, i, u), y = rpi_at(&c->args->q, b, h, i, v);
-        rpi_rope_angle_sums(c->args, false, b, i, rpi_rotation_grad(x, y, dq[u], dq[v]), to + p, pairs);
+        const double by = rpi_rotation_grad(x, y, dq[u], dq[v]);
+        if (angles->array.data)
+            to[p] += by;
+        else
+            rpi_rope_angle_sums(c->args, false, b, i, by, to + p, pairs);
     }
 }
 
@@ -354,7 +393,7 @@ static void rows_of_head(const rpi_call *c, int64_t head, int64_t row0, int64_t 
             const int64_t at = i * rotate->dim + 2 * p;
             rpi_rotate(&row[u], &row[v], real_at(c, rope, at), -real_at(c, rope, at + 1));
         }
-        if (bw->rope_q)
+        if (c->limits->rope_wanted[0] && rotate)
             add_angles(c, b, h, i, row);
         for (int n = 0; n < c->n_sources; n++) {
             const rpi_source *s = &c->source[n];
@@ -386,7 +425,15 @@ static void rows_task(void *context, int64_t n, int32_t worker)
     const rpi_call *c = context;
     int64_t from, to;
     const int64_t head = rows_of_task(c, n, &from, &to);
+    const rp_desc *d = &c->args->desc;
+    const rpi_angle_sums *angles = &c->backward->angles[0];
+    int64_t b, h;
+    rpi_head_at(c, head, &b, &h);
+    if (angles->array.data)
+        rpi_angles_wait(angles, n % row_tasks(c), b, h, d->heads, d->kv_heads);
     rows_of_head(c, head, from, to, (double *)(void *)(c->scratch + worker * c->scratch_step));
+    if (angles->array.data)
+        rpi_angles_pass(angles, n % row_tasks(c), b, h, d->heads, d->kv_heads);
 }
 
 /* Copy the sums of ROWS_PER_TASK rows of one head from dq_in (in) or to dq_out: dq of the rotated queries, then the
@@ -571,6 +618,7 @@ static void backward(gradients *g, rp_pool *pool)
         const rpi_source *s = &c->source[n];
         serial |= bw->run_dq[n] && s->run.vectors.product->query;
     }
+    use_angles(g);
     rpi_call_fill(c, &g->sources, pool);
     if (g->tangents) {
         share_call(g);
@@ -602,7 +650,7 @@ static void backward(gradients *g, rp_pool *pool)
         else if (serial)
             for (int64_t n = 0; n < c->groups * per_kv * tasks; n++)
                 rows_task(c, n, 0);
-        else if (c->grads->dq.data || bw->rope_q)
+        else if (c->grads->dq.data || c->limits->rope_wanted[0])
             rpi_pool_run(pool, c->groups * per_kv * tasks, rows_task, c);
     }
     rpi_reduce(c); /* compute the gradients of the terms' arrays from the sums (reduce.c) */

@@ -5,12 +5,12 @@
 #include <string.h>
 
 /* Return true if there is no RoPE, or if RoPE changes neither norms nor the product of a query with its own key. This
- * requires that no positions are given and that the factor of RoPE is 1. */
+ * requires that no positions or angles are given and that the factor of RoPE is 1. */
 static bool norms_stay(const rp_plan *plan, const rpi_args *args)
 {
     if (plan->rotate < 0 || !args)
         return true;
-    return !rpi_rope_positions_given(args, false) && !rpi_rope_positions_given(args, true) && args->rope_factor == 1;
+    return !rpi_rope_tokens_given(args, false) && !rpi_rope_tokens_given(args, true) && args->rope_factor == 1;
 }
 
 void rpi_call_begin(rpi_call *c, rpi_sources *sources, const rp_plan *plan, const rpi_limits *e, const rpi_args *args)

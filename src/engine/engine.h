@@ -99,26 +99,28 @@ void rpi_use_ops(rp_plan *plan, rpi_args *args, const rpi_args *given, const rpi
 
 /* ---- angles.c */
 
-/* What calls of tangents and second derivatives compute besides, if RoPE's frequencies have a tangent or a gradient. */
+/* What calls of tangents and second derivatives compute besides, if RoPE's frequencies or angles have a tangent or a
+ * gradient. */
 typedef struct rpi_turns_data {
     const rpi_args *args;
     const rpi_tangents *given;
-    const rpi_grads *grads; /* those that the caller wants; NULL for tangents */
-    bool turned;            /* the frequencies have a tangent */
-    rpi_tangents tangents;  /* for the call: those given, with the tangents of q and k that the kernels need */
-    rpi_grads second,       /* for the call of second derivatives: those wanted, with dq and dk in `memory` */
-        first,              /* for a backward call: dq and dk */
-        arrays;             /* those of the frequencies */
-    double *sums[2];        /* of frequencies, for each task of queries and keys */
+    const rpi_grads *grads;   /* those that the caller wants; NULL for tangents */
+    bool turned;              /* the angles have a tangent */
+    rpi_tangents tangents;    /* for the call: those given, with the tangents of q and k that the kernels need */
+    rpi_grads second,         /* for the call of second derivatives: those wanted, with dq and dk in `memory` */
+        first,                /* for a backward call: dq and dk */
+        arrays;               /* those of the frequencies or angles */
+    double *sums[2];          /* of frequencies, for each task of queries and keys; NULL if angles are given */
+    rpi_angle_sums angles[2]; /* of angles of queries and keys; keys add to one array after queries */
     rpi_arena memory;
 } rpi_turns_data;
 
-/* Return true if a call needs the functions below: if the frequencies have a tangent, or a gradient is wanted. */
+/* Return true if a call needs the functions below: if frequencies or angles have a tangent, or a gradient is wanted. */
 bool rpi_turns(const rpi_args *args, const rpi_tangents *given, const rpi_grads *grads);
 /* Allocate *turns, which the caller frees also after an error, and compute its tangents. */
 rp_status rpi_turns_begin(rpi_turns_data **turns, const rpi_args *args, const rpi_tangents *given,
                           const rpi_grads *grads, rp_pool *pool);
-/* Compute the wanted dq, dk and gradients of the frequencies, after both calls. */
+/* Compute the wanted dq, dk and gradients of the frequencies or angles, after both calls. */
 rp_status rpi_turns_finish(rpi_turns_data *turns, rp_pool *pool);
 void rpi_turns_end(rpi_turns_data *turns);
 

@@ -138,6 +138,16 @@ void rpi_reduce_rotation(const rpi_args *args, rpi_term_sums *sums, const double
     }
 }
 
+/* ROTATE: add the gradients of angles for both queries and keys, those of keys to those of queries. */
+static void reduce_angles(const rpi_call *c)
+{
+    rpi_backward *bw = c->backward;
+    const int64_t n = c->limits->rope_shared * c->limits->len_k * (c->plan->terms[c->plan->rotate].dim / 2);
+    double *to = bw->angles[0].array.data;
+    for (int64_t x = 0; x < n; x++)
+        to[x] += bw->rope_k[x];
+}
+
 /* Reduce the sums of heads of source n, those of each batch entry if it has its own. */
 static void reduce_heads(const rpi_call *c, int32_t n)
 {
@@ -172,6 +182,8 @@ void rpi_reduce(const rpi_call *c)
     if (c->backward->rope_q)
         rpi_reduce_rotation(c->args, &c->backward->sums, (const double *[]){c->backward->rope_q, c->backward->rope_k},
                             (int64_t[]){c->backward->rope_rows, c->backward->key_blocks});
+    if (c->limits->rope_shared)
+        reduce_angles(c);
     for (int64_t b = 0; b < d->batch; b++)
         for (int64_t h = 0; h < d->heads; h++) {
             rpi_sums_at(&c->backward->sums, c->args, b);

@@ -161,22 +161,29 @@ static void use_columns(backward_scratch *w, int64_t j0, int64_t keys, int64_t g
     }
 }
 
-/* Add the gradient of the angles of key j to the sums for RoPE's frequencies. dk is that of the unrotated key. */
+/* Add the gradient of the angles of key j to the sums for given angles or for RoPE's frequencies. dk is that of the
+ * unrotated key. */
 static void add_angles(const backward_scratch *w, int64_t j0, int64_t j, int64_t g, const real *dk)
 {
     const rpi_call *c = w->k.c;
     const rp_term *rotate = &c->plan->terms[c->plan->rotate];
     const int64_t pairs = rotate->dim / 2;
-    double *to =
-        c->backward->rope_k + ((w->k.b * c->args->desc.kv_heads + g) * c->backward->key_blocks + key_block_of(c, j0)) *
-                                  rpi_rope_axes(c->args) * pairs;
+    const rpi_angle_sums *angles = &c->backward->angles[1];
+    double *to = angles->array.data
+                     ? rpi_angles_of(angles, w->k.b, g, j0 + j)
+                     : c->backward->rope_k +
+                           ((w->k.b * c->args->desc.kv_heads + g) * c->backward->key_blocks + key_block_of(c, j0)) *
+                               rpi_rope_axes(c->args) * pairs;
     for (int64_t p = 0; p < pairs; p++) {
         int64_t u, v;
         rpi_rotate_channels(rotate, p, &u, &v);
         const double x = rpi_row_value(&c->args->k, w->k.b, g, j0 + j, u),
                      y = rpi_row_value(&c->args->k, w->k.b, g, j0 + j, v);
-        rpi_rope_angle_sums(c->args, true, w->k.b, j0 + j, rpi_rotation_grad(x, y, (double)dk[u], (double)dk[v]),
-                            to + p, pairs);
+        const double by = rpi_rotation_grad(x, y, (double)dk[u], (double)dk[v]);
+        if (angles->array.data)
+            to[p] += by;
+        else
+            rpi_rope_angle_sums(c->args, true, w->k.b, j0 + j, by, to + p, pairs);
     }
 }
 
@@ -189,11 +196,14 @@ static void store_keys(const backward_scratch *w, int64_t j0, int64_t keys, int6
     const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
     const int64_t wide_k = rpi_round_up(d->dim_k, VL), wide_v = rpi_round_up(d->dim_v, VL);
     const real *rope = rpi_rope_of(c, true, w->k.b, g), *plain = w->all.dk_plain;
+    const rpi_angle_sums *angles = &c->backward->angles[1];
+    if (angles->array.data)
+        rpi_angles_wait(angles, key_block_of(c, j0), w->k.b, g, d->kv_heads, d->kv_heads);
     for (int64_t j = 0; j < keys; j++) {
         real *from = w->all.dk + j * wide_k, *value = w->all.dv + j * wide_v;
         if (rotate)
             rotate_row(rotate, rope + (j0 + j) * rotate->dim, -1, from, 1);
-        if (c->backward->rope_k)
+        if (rotate && c->limits->rope_wanted[1])
             add_angles(w, j0, j, g, from);
         for (int64_t x = 0; x < wide_k;
              x += VL) /* adding 0 turns -0 into 0, as it would be if another tile had added a 0 */
@@ -205,6 +215,8 @@ static void store_keys(const backward_scratch *w, int64_t j0, int64_t keys, int6
         if (dv->data)
             store_channels(dv->data, dv->dtype, rpi_index(dv, w->k.b, g, j0 + j, 0), value, d->dim_v);
     }
+    if (angles->array.data)
+        rpi_angles_pass(angles, key_block_of(c, j0), w->k.b, g, d->kv_heads, d->kv_heads);
 }
 
 /* Compute the largest key norm of each panel. Use infinity if a key or value of the panel is non-finite or large,

@@ -13,7 +13,7 @@
 /* Return true if the call sums dk or dv. */
 static inline bool makes_dk(const rpi_call *c)
 {
-    return c->grads->dk.data || c->grads->dkv_out.data || c->backward->rope_k;
+    return c->grads->dk.data || c->grads->dkv_out.data || c->limits->rope_wanted[1];
 }
 
 static inline bool makes_dv(const rpi_call *c)

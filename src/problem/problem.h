@@ -147,13 +147,27 @@ static inline int64_t rpi_rope_set(const rpi_args *a, int64_t b, int64_t n)
     return a->rope_set ? a->rope_set[a->segment_start ? b * a->desc.len_k + n : b] : 0;
 }
 
-/* Arrays of RoPE (terms/rope.h). */
-enum { RPI_ROPE_FREQUENCIES = 5 };
+/* Arrays of RoPE (terms/rope.h): its learned arrays, and their end. */
+enum { RPI_ROPE_FREQUENCIES = 5, RPI_ROPE_ANGLES = 6, RPI_ROPE_Q_ANGLES = 7, RPI_ROPE_K_ANGLES = 8, RPI_ROPE_END = 9 };
 
 /* Return the array of RoPE's frequencies, absent if they follow from the base. */
 static inline const rpi_view *rpi_rope_frequencies_given(const rpi_args *a)
 {
     return &a->term[a->plan->rotate][RPI_ROPE_FREQUENCIES];
+}
+
+/* Return the index of the array with RoPE's angles of the queries or keys, or -1 if they follow from positions. */
+static inline int rpi_rope_angles_given(const rpi_args *a, bool key)
+{
+    const rpi_view *array = a->term[a->plan->rotate];
+    const int own = key ? RPI_ROPE_K_ANGLES : RPI_ROPE_Q_ANGLES;
+    return array[RPI_ROPE_ANGLES].data ? RPI_ROPE_ANGLES : array[own].data ? own : -1;
+}
+
+/* Return true if RoPE has arrays with gradients: frequencies or angles. */
+static inline bool rpi_rope_is_learned(const rpi_args *a)
+{
+    return rpi_rope_frequencies_given(a)->data || rpi_rope_angles_given(a, false) >= 0;
 }
 
 /* Return RoPE's frequencies of token n of batch entry b and of kv head g, along an axis of the positions. */
@@ -178,11 +192,18 @@ static inline bool rpi_rope_positions_given(const rpi_args *a, bool key)
     return array[0].data || array[key ? 2 : 1].data;
 }
 
+/* Return true if the angles of the keys (or the queries) follow from a given array and not from consecutive
+ * positions. */
+static inline bool rpi_rope_tokens_given(const rpi_args *a, bool key)
+{
+    return rpi_rope_positions_given(a, key) || rpi_rope_angles_given(a, key) >= 0;
+}
+
 /* ---- rope.c */
 
 /* Return the angle by which RoPE rotates pair c of query or key n, of kv head g or of its query heads. */
 double rpi_rope_angle(const rpi_args *args, bool key, int64_t b, int64_t g, int64_t n, int64_t c);
-/* Add x times the derivatives of this angle by the frequencies of pair c to sums[axis * step]. */
+/* Add x times the derivatives of this angle by the frequencies of pair c to sums[axis * step]. Angles are not given. */
 static inline void rpi_rope_angle_sums(const rpi_args *args, bool key, int64_t b, int64_t n, double x, double *sums,
                                        int64_t step)
 {

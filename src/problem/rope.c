@@ -25,6 +25,9 @@ static int64_t token_at(const tokens *t, int64_t x)
 
 double rpi_rope_angle(const rpi_args *args, bool key, int64_t b, int64_t g, int64_t n, int64_t c)
 {
+    const int given = rpi_rope_angles_given(args, key);
+    if (given >= 0)
+        return rpi_at(&args->term[args->plan->rotate][given], b, g, n, c);
     double angle = rpi_rope_position(args, key, b, 0, n) * rpi_rope_frequency(args, b, n, g, 0)[c];
     for (int64_t axis = 1; axis < rpi_rope_axes(args); axis++)
         angle += rpi_rope_position(args, key, b, axis, n) * rpi_rope_frequency(args, b, n, g, axis)[c];
@@ -42,6 +45,11 @@ void rpi_rope_add(const rpi_args *args, const rpi_sums *to, int64_t axis, int64_
 void rpi_rope_angle_grad(const rpi_args *args, bool key, int64_t b, int64_t g, int64_t n, int64_t c, double x,
                          const rpi_sums *to)
 {
+    const int given = rpi_rope_angles_given(args, key);
+    if (given >= 0) {
+        rpi_add(to, given, b, g, n, c, x);
+        return;
+    }
     for (int64_t axis = 0; axis < rpi_rope_axes(args); axis++)
         rpi_rope_add(args, to, axis, g, c, x * rpi_rope_position(args, key, b, axis, n));
 }

@@ -140,8 +140,10 @@ double rpi_angle_error(const rpi_row *r, int64_t j)
 {
     const rpi_args *args = r->args;
     double largest[2] = {0, 0};
-    if (r->plan->rotate < 0 || !rpi_rope_frequencies_given(args)->data)
+    if (r->plan->rotate < 0 || !rpi_rope_is_learned(args))
         return 0;
+    if (!rpi_rope_frequencies_given(args)->data)
+        return 0x1p-52 * 4; /* only cosines and sines are rounded */
     for (int key = 0; key < 2; key++)
         for (int64_t c = 0; c < r->plan->terms[r->plan->rotate].dim / 2; c++) {
             const int64_t n = key ? j : r->i;

@@ -116,7 +116,8 @@ static inline double rpi_softcap_sums_error(const rp_desc *d)
 }
 
 /* Return a bound on the relative error of a score because the angles of given frequencies are off: each is rounded in
- * double, once in the reference and once in the fast path, which adds the error of up to 64 steps of one position. */
+ * double, once in the reference and once in the fast path, which adds the error of up to 64 steps of one position. Of
+ * given angles, only cosines and sines are off. */
 double rpi_angle_error(const rpi_row *r, int64_t j);
 
 /* Return |v| + |vector| for channel x of value j and its vector, times the factor of dropout. */

@@ -74,7 +74,7 @@ static void rotate_back(rpi_input_sums *s, const rpi_row *r, bool key, int64_t n
 {
     const rp_desc *desc = &r->args->desc;
     rpi_row_rotate(r, d, key, n, -1);
-    if (r->plan->rotate < 0 || !rpi_rope_frequencies_given(r->args)->data)
+    if (r->plan->rotate < 0 || !rpi_rope_is_learned(r->args))
         return;
     const rp_term *term = &r->plan->terms[r->plan->rotate];
     const int64_t head = key ? r->g : r->h;

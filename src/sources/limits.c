@@ -15,6 +15,7 @@ void rpi_limits_bound(rpi_limits *e, const rp_plan *plan)
     e->min_offset = e->max_offset = d->q_offset;
     e->strip_per_head = e->summary = e->dq = true;
     e->softcap = d->softcap > 0 || d->softcap_after > 0;
+    e->rope_wanted[0] = e->rope_wanted[1] = true;
     if (d->flexible || d->len_q <= plan->ops->decode_rows)
         e->decode_queries = rpi_min(d->len_q, plan->ops->decode_rows);
     for (int32_t n = 0; n < d->n_terms; n++)
@@ -159,6 +160,22 @@ static const rp_prepared *prepared_strip(const rpi_args *args, const rpi_limits 
     return serves ? p : NULL;
 }
 
+/* Set the limits of the angles of RoPE of the queries or keys. */
+static void angle_limits(rpi_limits *e, const rpi_args *args, const rpi_grads *grads, bool key)
+{
+    const int given = rpi_rope_angles_given(args, key), x = given >= 0 ? given : RPI_ROPE_FREQUENCIES;
+    const rpi_view *array = &args->term[args->plan->rotate][x],
+                   *gradient = grads ? &grads->term[args->plan->rotate][x] : NULL;
+    e->rope_wanted[key] = gradient && gradient->data;
+    if (given < 0)
+        return;
+    e->rope_angles = true;
+    e->rope_per_batch[key] = array->len[0] > 1;
+    e->rope_heads = rpi_max(e->rope_heads, array->len[1]);
+    if (given == RPI_ROPE_ANGLES && e->rope_wanted[key])
+        e->rope_shared = (gradient->per_sample ? args->desc.batch : 1) * array->len[0] * array->len[1];
+}
+
 void rpi_limits_of(rpi_limits *e, const rpi_args *args, const rpi_grads *grads)
 {
     const rp_plan *plan = args->plan;
@@ -186,6 +203,8 @@ void rpi_limits_of(rpi_limits *e, const rpi_args *args, const rpi_grads *grads)
         e->rope_per_batch[0] = args->q_offset.data || rpi_rope_positions_given(args, false) || args->rope_set;
         e->rope_per_batch[1] = rpi_rope_positions_given(args, true) || args->rope_set;
         e->rope_heads = rpi_max(args->rope_heads, 1);
+        for (int key = 0; key < 2; key++)
+            angle_limits(e, args, grads, key);
         e->rope = args->ready && args->ready->rope_k && rpi_rope_table_is_fixed(args, true) ? args->ready : NULL;
     }
     e->dq = grads && (grads->dq.data || grads->dq_out.data || (plan->rotate >= 0 && e->term[plan->rotate].wanted));

@@ -1,6 +1,6 @@
 /* sources/rope_tables.c -- RoPE's cosines and sines of queries and keys, computed once for a call: by table_task for
- * consecutive positions, by given_table_task for given positions. terms/rope.h has the frequencies, terms/rotation.h
- * the rotation.
+ * consecutive positions, by given_table_task for given positions or angles. terms/rope.h has the frequencies,
+ * terms/rotation.h the rotation.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "sources.h"
 #include <math.h>
@@ -8,7 +8,7 @@
 /* A table of positions first … first+n-1 of batch entry b and kv head g, those of tokens token … token+n-1. Consecutive
  * positions are computed in double in blocks of 64, which begin at multiples of 64: cos and sin give the first position
  * of a block, and repeated rotation by one step gives the others. A position therefore has the same cosine and sine
- * wherever a call starts. Given positions are computed one by one. */
+ * wherever a call starts. Given positions and angles are computed one by one. */
 typedef struct table_job {
     const rpi_args *args;
     char *to;
@@ -77,7 +77,7 @@ static void given_table_task(void *context, int64_t block, int32_t worker)
 
 bool rpi_rope_table_is_fixed(const rpi_args *args, bool key)
 {
-    return !rpi_rope_positions_given(args, key) && !rpi_rope_frequencies_given(args)->data &&
+    return !rpi_rope_tokens_given(args, key) && !rpi_rope_frequencies_given(args)->data &&
            rpi_rope_is_fixed(&args->plan->terms[args->plan->rotate]);
 }
 
@@ -110,7 +110,7 @@ static void fill(const rpi_rope_tables *t, const rpi_args *args, int64_t b, int6
     j.n = key ? d->len_k : args->row_to - args->row_from;
     const int64_t at = key ? b * t->k_step + g * t->k_head : b * t->q_step + g * t->q_head;
     j.to = (char *)(key ? t->k : t->q) + (at + j.token * plan->terms[plan->rotate].dim) * plan->ops->real;
-    if (rpi_rope_positions_given(args, key)) {
+    if (rpi_rope_tokens_given(args, key)) {
         rpi_pool_run(pool, (j.n + 63) / 64, given_table_task, &j);
         return;
     }

@@ -1,5 +1,5 @@
-/* terms/rope.h -- rotary positions: pair c of channels rotates by position * base^(-2c/dim), or by position times a
- * given frequency.
+/* terms/rope.h -- rotary positions: pair c of channels rotates by position * base^(-2c/dim), by position times a given
+ * frequency, or by a given angle.
  * Su et al. 2021, section 3.2. Channels from dim on are not rotated (partial rotation, GPT-NeoX).
  * SPDX-License-Identifier: Apache-2.0 */
 
@@ -92,19 +92,66 @@ static rp_status rope_check_frequencies(const rp_desc *d, const rp_term *t, cons
     return RP_OK;
 }
 
-/* Arrays: 0 positions, for both q and k; 1 q_positions; 2 k_positions; 3 short_factor; 4 long_factor; 5 frequencies. */
+/* Arrays: 0 positions, for both q and k; 1 q_positions; 2 k_positions; 3 short_factor; 4 long_factor; 5 frequencies;
+ * 6 angles, for both q and k; 7 q_angles; 8 k_angles. */
+enum { ROPE_ANGLES = 6, ROPE_ARRAYS = 9 };
+
+/* Check that array x, which is for both q and k, is the only one of its kind. */
+static rp_status rope_check_both(const rp_desc *d, const rpi_view *array, int32_t n, int x)
+{
+    const char *name = rp_term_array(RP_TERM_ROPE, x), *of_q = rp_term_array(RP_TERM_ROPE, x + 1),
+               *of_k = rp_term_array(RP_TERM_ROPE, x + 2);
+    if (array[x].data && (array[x + 1].data || array[x + 2].data))
+        return rpi_fail(RP_E_ARG,
+                        "term[%d].%s (of rope) was given with %s, but %s is for both q and k; give only one of them",
+                        (int)n, name, array[x + 1].data ? of_q : of_k, name);
+    if (array[x].data && d->len_q != d->len_k)
+        return rpi_fail(RP_E_SHAPE,
+                        "term[%d].%s (of rope): there are %lld queries and %lld keys; give %s and %s instead", (int)n,
+                        name, (long long)d->len_q, (long long)d->len_k, of_q, of_k);
+    return RP_OK;
+}
+
+/* Check given angles. They replace the other arrays, and a scaling would have no effect. */
+static rp_status rope_check_angles(const rp_term *t, const rpi_view *array, int32_t n, int x)
+{
+    const char *name = rp_term_array(RP_TERM_ROPE, x);
+    const rpi_view *v = &array[x];
+    for (int other = 0; other < ROPE_ANGLES; other++)
+        if (array[other].data)
+            return rpi_fail(RP_E_ARG,
+                            "term[%d].%s (of rope) was given with %s, which it replaces; give only one of them", (int)n,
+                            name, rp_term_array(RP_TERM_ROPE, other));
+    if (x > ROPE_ANGLES && !(array[ROPE_ANGLES + 1].data && array[ROPE_ANGLES + 2].data))
+        return rpi_fail(RP_E_ARG, "term[%d].%s (of rope) is missing; pass this array, which is needed with %s", (int)n,
+                        rp_term_array(RP_TERM_ROPE, x == ROPE_ANGLES + 1 ? x + 1 : x - 1), name);
+    if (t->scaling != RP_SCALING_NONE)
+        return rpi_fail(RP_E_ARG,
+                        "term[%d].%s (of rope) was given with scaling=%s, which would have no effect; omit scaling",
+                        (int)n, name, rope_scalings[t->scaling]);
+    for (int64_t row = 0; row < v->len[0] * v->len[1] * v->len[2]; row++) {
+        const int64_t token = row % v->len[2], head = row / v->len[2];
+        for (int64_t c = 0; c < v->len[3]; c++) {
+            const double angle = rpi_at(v, head / v->len[1], head % v->len[1], token, c);
+            if (!(fabs(angle) < HUGE_VAL))
+                return rpi_fail(RP_E_RANGE,
+                                "term[%d].%s (of rope): element %lld of token %lld is %g; angles must be finite",
+                                (int)n, name, (long long)c, (long long)token, angle);
+        }
+    }
+    return RP_OK;
+}
+
 static rp_status rope_check_arrays(const rp_desc *d, const rp_term *t, const rpi_view *array, int32_t n)
 {
-    if (array[0].data && (array[1].data || array[2].data))
-        return rpi_fail(
-            RP_E_ARG,
-            "term[%d].positions (of rope) was given with %s, but positions is for both q and k; give only one of them",
-            (int)n, array[1].data ? "q_positions" : "k_positions");
-    if (array[0].data && d->len_q != d->len_k)
-        return rpi_fail(RP_E_SHAPE,
-                        "term[%d].positions (of rope): there are %lld queries and %lld keys; give q_positions and "
-                        "k_positions instead",
-                        (int)n, (long long)d->len_q, (long long)d->len_k);
+    rp_status status = rope_check_both(d, array, n, 0);
+    if (status == RP_OK)
+        status = rope_check_both(d, array, n, ROPE_ANGLES);
+    for (int x = ROPE_ANGLES; x < ROPE_ARRAYS && status == RP_OK; x++)
+        if (array[x].data)
+            status = rope_check_angles(t, array, n, x);
+    if (status != RP_OK)
+        return status;
     const bool both = array[0].data || (array[1].data && array[2].data);
     if (t->integer[0] > 0 && (!array[5].data || !both))
         return rpi_fail(RP_E_ARG, "term[%d].%s (of rope) is missing; pass this array, which is needed with axes=%lld",
@@ -183,7 +230,7 @@ RPI_SCHEME(ROPE, .form = RPI_ROTATE,
                      .about = "rotate q and k by position",
                      .class_name = "RoPE",
                      .shown = "R rotates pairs of channels of q and k by position",
-                     .samples = {"", "layout=interleaved", "frequencies=given",
+                     .samples = {"", "layout=interleaved,q_angles=given,k_angles=given", "frequencies=given",
                                  "scaling=dynamic,factor=2,max_position_embeddings=40",
                                  "scaling=yarn,factor=8,original_max_position_embeddings=32",
                                  "scaling=llama3,factor=8,original_max_position_embeddings=64",
@@ -197,6 +244,12 @@ RPI_SCHEME(ROPE, .form = RPI_ROTATE,
                      {"long_factor", RP_USE_CONSTANT, RP_CONDITIONAL, .shape = "scaling=longrope ? [dim/2] : none",
                       .draw = {.rule = RP_RULE_UNIFORM, .a = 1, .b = 4}},
                      {"frequencies", .presence = RP_REPLACES, .shape = "axes ? [axes, Hk, dim/2] : [Hk?, dim/2]",
-                      .draw = {.rule = RP_RULE_UNIFORM, .a = 0.01, .b = 1}}},
+                      .draw = {.rule = RP_RULE_UNIFORM, .a = 0.01, .b = 1}},
+                     {"angles", .presence = RP_REPLACES, .shape = "[B?, Hk?, L, dim/2]",
+                      .draw = {.rule = RP_RULE_UNIFORM, .a = -4, .b = 4}},
+                     {"q_angles", .presence = RP_REPLACES, .shape = "[B?, Hk?, Lq, dim/2]",
+                      .draw = {.rule = RP_RULE_UNIFORM, .a = -4, .b = 4}},
+                     {"k_angles", .presence = RP_REPLACES, .shape = "[B?, Hk?, Lk, dim/2]",
+                      .draw = {.rule = RP_RULE_UNIFORM, .a = -4, .b = 4}}},
            .positions = 1, .params = rope_params, .sizes = rope_sizes, .check = rope_check,
            .check_arrays = rope_check_arrays)

@@ -51,9 +51,10 @@ static rp_grads sampled(problem *p, rp_dtype dtype, bool *seen)
             continue;
         good(rp_term_shape(&p->desc, (m - 3) / RP_MAX_ARRAYS, (m - 3) % RP_MAX_ARRAYS, &ndim, shape));
         const bool first = (m - 3) % RP_MAX_ARRAYS == 0;
-        if (of_entries(kind) || (kind == RP_TERM_BAND && first) || (kind == RP_TERM_ALIBI && !first))
+        const bool entries = of->ndim == RP_MAX_AXES && of->shape[0] > 1; /* of a dense bias, or of angles */
+        if (of_entries(kind) || entries || (kind == RP_TERM_BAND && first) || (kind == RP_TERM_ALIBI && !first))
             continue;
-        const bool replaced = kind == RP_TERM_DENSE && of->ndim == 4; /* (1, H, Lq, Lk) becomes (B, H, Lq, Lk) */
+        const bool replaced = of->ndim == RP_MAX_AXES; /* (1, H, Lq, Lk) becomes (B, H, Lq, Lk) */
         ndim = of->ndim + !replaced;
         shape[0] = p->desc.batch;
         memcpy(shape + 1, of->shape + replaced, (size_t)(ndim - 1) * sizeof *shape);
