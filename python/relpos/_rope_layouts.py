@@ -144,8 +144,10 @@ _BY_NAME = {name: row for first, row in LAYOUTS.items() for name in (first, *row
 OTHERS = {
     "gemma4_vision": "its pairs are within each half of the channels, which is no layout of RoPE; swap the second and "
                      "the third quarter of the channels of q and k, and use 'qwen2_vl_vision' with base=100",
-    "hunyuan_vl": "the two channels of a pair turn by angles of different axes, which is no rotation",
-    "vjepa2": "the two channels of a pair turn by angles of different frequencies, which is no rotation",
+    "hunyuan_vl": "the two channels of a pair turn by angles of different axes, which is no rotation; turn q and "
+                  "k before the call, without rope",
+    "vjepa2": "the two channels of a pair turn by angles of different frequencies, which is no rotation; turn "
+              "q and k before the call, without rope",
 }
 
 

@@ -208,6 +208,22 @@ def test_two_arrays_of_positions():
     assert torch.equal(got, relpos.attention(q, k, k, rope=relpos.RoPE(frequencies=f, q_positions=qp, k_positions=kp)))
 
 
+def test_memory_attention_of_sam2():
+    """Queries are a grid; keys are this grid for each of three frames, and two object pointers, which do not rotate."""
+    module, dim = module_of("sam2_video"), 16
+    positions = rng.permuted(np.arange(2 * L).reshape(2, L), axis=1)
+    embedding = module.Sam2VideoVisionRotaryEmbedding(config(dim, 1e4, "axial"))
+    cosine, sine = embedding(torch.zeros(1), torch.tensor(positions.T))
+    q, k, v = (torch.tensor(rng.normal(size=(1, 2, n, dim)), dtype=torch.float32) for n in (L, 3 * L + 2, 3 * L + 2))
+    a, b = module.apply_rotary_pos_emb_2d(q, k, cosine, sine, num_k_exclude_rope=2, repeat_freqs_k=True)
+    q, k, v = q.double(), k.double(), v.double()
+    want = torch.softmax(a.double() @ b.double().mT / dim ** 0.5, -1) @ v
+    rope = relpos.rope_layout("sam2-video", dim, q_positions=positions, k_positions=np.concatenate(
+        [*3 * [positions], np.zeros((2, 2))], 1))
+    bound = bound_of(q, k, v, angles(rope, positions), dim ** -0.5)
+    assert abs(relpos.attention(q, k, v, rope=rope) - want).max() <= bound
+
+
 def test_compiled():
     """A layout in a compiled function, also with positions that are tensors."""
     def call(q, positions):
