@@ -77,7 +77,8 @@ TESTS = {
     "models/t5": r"test_t5_.*|fuzz_(checkpoint|t5|single)|cli_t5.*",
     "models/encoder": r"test_(encoder.*|packed|modules)|fuzz_(encoder|sentence)|cli_(encoder|embed)",
     "lab/engine": r"test_(nn|blas|checkpoints|generate|layers|ngrams|pairs|training)|fuzz_settings|lab_.*",
-    "cli": r"test_(broken|explain|option_words|picture|progress|shift_image|text)|fuzz_command|cli_.*|lab_.*",
+    "cli": r"test_(broken|explain|option_words|picture|progress|random_problem|shift_image|text)|fuzz_command|cli_.*"
+           r"|lab_.*",
     "mpi": r"mpi_.*",
 }
 SWAPS = {"+": "-", "-": "+", "*": "/", "/": "*", "%": "/", "<<": ">>", ">>": "<<", "&": "|", "|": "&", "&&": "||",
