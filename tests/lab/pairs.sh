@@ -67,6 +67,9 @@ ok lab export "$T/copy" --transformers --dtype bf16 -o "$T/t5"
 check 'its files' 'config.json generation_config.json model.safetensors tokenizer_config.json' "$(cd "$T/t5" && echo *)"
 check 'its shape' '32 8 32 1 1 4 "gated-gelu" false' "$(for key in d_model d_kv d_ff num_layers num_decoder_layers num_heads feed_forward_proj tie_word_embeddings; do
     sed -n "s/.*\"$key\": \(.*\),.*/\1/p" "$T/t5/config.json"; done | tr '\n' ' ' | sed 's/ $//')"
+ok lab export "$T/short.1" --transformers -o "$T/t5.short"
+check 'its numbers' '0.1 1e-06' "$(for key in dropout_rate layer_norm_epsilon; do
+    sed -n "s/.*\"$key\": \(.*\),.*/\1/p" "$T/t5.short/config.json"; done | tr '\n' ' ' | sed 's/ $//')"
 refused 1 't5: it already exists' lab export "$T/copy" --transformers -o "$T/t5/"
 refused 1 't5: it already exists' lab export "$T/copy" --transformers -o "$T/t5"
 refused 1 'GPT-2, GPT-NeoX and Llama do not have it' lab export "$T/run" --transformers -o "$T/no"
