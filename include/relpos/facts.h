@@ -154,8 +154,8 @@ RP_API int rp_term_is_causal(rp_term_kind kind);
 /* Return 1 if the elements of array 0 are the biases, as in DENSE. Random values are then not a meaningful example. */
 RP_API int rp_term_is_array(rp_term_kind kind);
 
-/* Return 1 if the term has one array and no parameters. Its option then accepts only the name of the array, as in
- * --sink NAME. */
+/* Return 1 if the term has one array, whose shape determines all parameters. Its option then accepts only the name of
+ * the array, as in --sink NAME. */
 RP_API int rp_term_takes_name(rp_term_kind kind);
 
 /* Write the option of a term, such as "--bias alibi[,slopes=NAME]" or "--sink NAME". text may be NULL if size is 0.

@@ -154,9 +154,10 @@ typedef enum rp_scaling {
  *            learned k_pos, q_pos
  *            reads   span (1 … 2^24; 0 = buckets, or max_position without buckets), buckets = -1 (-1 … 2^20),
  *                    max_position (1 … 2^24; 0 = span)
- *   SINK     adds exp(sink_h) to the row sum, so the weights sum to less than one
- *            arrays  sink [H]
+ *   SINK     adds exp(sink_h), or exp(sink[b,h,i]), to the row sum, so the weights sum to less than one
+ *            arrays  sink rows ? [B?, H, Lq] : [H]
  *            learned sink
+ *            reads   choice[0] (rows; 0 = 1 if sink has an axis of queries)
  *   LOOKUP   table[h, indices[b,h,i,j]]
  *            arrays  table [H?, entries], indices [B?, H?, Lq, Lk]
  *            learned table

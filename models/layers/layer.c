@@ -173,10 +173,18 @@ static rp_status add_projection(rp_layer *l, int which)
     return status;
 }
 
-/* Return true if a shape of rp_array_facts has an axis that depends on the batch or on the lengths. */
-static bool of_a_call(const char *shape)
+/* Return true if an array of term t has an axis that depends on the batch or on the lengths. */
+static bool of_a_call(const rp_desc *desc, int32_t t, int32_t x)
 {
-    for (const char *at = shape; *at;) {
+    const char *const text = rp_term_array_about(desc->terms[t].kind, x)->shape;
+    rp_desc two = *desc;
+    int64_t shape[2][RP_MAX_AXES] = {{0}};
+    int32_t ndim[2];
+    two.batch = 2;
+    if (strstr(text, " : ")) /* one of two shapes, of which the one of a call has an axis of the batch */
+        return rp_term_shape(desc, t, x, &ndim[0], shape[0]) == RP_OK &&
+               rp_term_shape(&two, t, x, &ndim[1], shape[1]) == RP_OK && shape[0][0] != shape[1][0];
+    for (const char *at = text; *at;) {
         const char *word = at;
         while (isalnum((unsigned char)*at) || *at == '_')
             at++;
@@ -217,8 +225,7 @@ static rp_status add_term_array(rp_layer *l, const rp_desc *desc, int32_t t, int
     int32_t ndim, n = 0;
     char own[RP_NAME_MAX];
     l->term_param[t][x] = -1;
-    if (!rp_term_array_learned(kind, x) || rp_term_array_optional(kind, x) ||
-        of_a_call(rp_term_array_about(kind, x)->shape))
+    if (!rp_term_array_learned(kind, x) || rp_term_array_optional(kind, x) || of_a_call(desc, t, x))
         return RP_OK;
     rp_status status = rp_term_shape(desc, t, x, &ndim, shape);
     if (status != RP_OK)

@@ -80,7 +80,7 @@ _TERMS = {  # keyword: (an example of a term, the suggestion if the caller passe
     "relkey": ("relpos.RelKey(table, left=8, right=8)", "use relpos.RelKey(x, left=r, right=r) for 2 r + 1 vectors x"),
     "relval": ("relpos.RelValue(table, left=8, right=8)", "use relpos.RelValue(x, left=r, right=r) for 2 r + 1 "
                "vectors x"),
-    "sink": ("relpos.Sink(logits)", "use relpos.Sink(x) for one logit per head"),
+    "sink": ("relpos.Sink(logits)", "use relpos.Sink(x) for logits of heads, or of heads and rows"),
 }
 
 

@@ -277,6 +277,8 @@ def _new(cls, arrays, params):
         arrays = (None, *arrays[1:5], arrays[0], *arrays[6:])
     if kind == "rope":
         arrays, params = _rope(arrays, params)
+    if kind == "sink" and isinstance(params["rows"], int) and not params["rows"] and getattr(arrays[0], "ndim", 0) > 1:
+        params = params | {"rows": 1}
     given = [(key, _parameter(cls, key, value)) for key, value in params.items()]
     text = kind + "".join(f",{key}={value}" for key, value in given if value is not None)
     return _create(cls, text, arrays)
@@ -416,6 +418,9 @@ _NOTES = {
     "rope": [
         "If base is a floating-point tensor and dim is given, frequencies are computed from it when the term is",
         "created, with a gradient: create the term in each step, as in forward of a module.", ""
+    ],
+    "sink": [
+        "rows follows from the number of axes of sink: (H), or (B, H, Lq) or (H, Lq). B and H may be 1.", ""
     ],
     "log": [
         "lambda_ may also be a tensor or an array (H). The term is then a Kerple with p = lambda_ and a = 1, which has",

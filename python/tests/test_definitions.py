@@ -35,12 +35,18 @@ def value(text):
     return text
 
 
+def chosen(text, names):
+    """Return that of the two texts of a shape which the parameters choose, or the only one."""
+    condition = re.match(r"(\w+)(?:=(\w+))? \? (.+) : (.+)", text)
+    if not condition:
+        return text
+    key, choice, yes, no = condition.groups()
+    return yes if (names[key] == choice if choice else names[key]) else no
+
+
 def shape_of(text, names):
     """Evaluate a shape from facts.json for these lengths and parameters. Return None for "none"."""
-    condition = re.match(r"(\w+)(?:=(\w+))? \? (.+) : (.+)", text)
-    if condition:
-        key, choice, yes, no = condition.groups()
-        text = yes if (names[key] == choice if choice else names[key]) else no
+    text = chosen(text, names)
     return None if text == "none" else tuple(max(eval(axis, {}, names), 0)
                                              for axis in text.strip("[]").replace("?",
                                                                                   "").replace("/", "//").split(","))
@@ -129,7 +135,7 @@ class Case:
         w = np.exp(score - least)
         total = w.sum(-1, keepdims=True)
         if self.facts["role"] == "sink":
-            total = total + np.exp(space["sink"][:, None, None] - least)
+            total = total + np.exp(space["sink"][..., None] - least)
         values = self.v[:, :, None] + (space["value"] if self.facts["role"] == "value" else 0)
         return (w[..., None] * values).sum(-2) / total
 

@@ -704,11 +704,10 @@ static rp_status check_learned(const rpi_args *args, int32_t m, int32_t x, const
 static bool of_samples(const rpi_args *args, int32_t m, int32_t x, const rp_array *a, const rp_array *of,
                        rp_array *like)
 {
-    const bool batch_axis = strncmp(args->plan->scheme[m]->array[x].shape, "[B", 2) == 0;
     rpi_shape shape;
     *like = *of;
     rpi_array_shape(args->plan, &args->desc, m, x, &shape);
-    if (batch_axis && of->ndim == shape.ndim) {
+    if (shape.batch && of->ndim == shape.ndim) {
         const bool broadcasts = a->ndim == of->ndim && of->shape[0] < args->desc.batch && a->shape[0] != of->shape[0];
         like->shape[0] = broadcasts ? args->desc.batch : of->shape[0];
         return broadcasts;

@@ -276,7 +276,7 @@ size_t rp_plan_backward_size(const rp_plan *plan, const rp_pool *pool)
 static void full_shape(const rpi_shape *s, int32_t *ndim, int64_t *shape)
 {
     /* arrays of vectors are returned without the axis of heads */
-    int32_t skip = s->ndim - rpi_max(s->min_ndim, s->ndim == 3 ? 2 : s->ndim);
+    int32_t skip = s->ndim - rpi_max(s->min_ndim, s->ndim == 3 && !s->batch ? 2 : s->ndim);
     *ndim = s->ndim - skip;
     for (int32_t x = 0; x < *ndim; x++)
         shape[x] = s->n[x + skip];

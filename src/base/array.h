@@ -27,6 +27,7 @@ typedef struct rpi_view {
 typedef struct rpi_shape {
     int32_t ndim, min_ndim;
     uint32_t ones;
+    bool batch; /* the first axis is that of the batch; set for arrays of terms */
     int64_t n[RP_MAX_AXES];
 } rpi_shape;
 

@@ -95,19 +95,18 @@ static void reduce_sink(const rpi_call *c, int64_t b, int64_t h)
 {
     rpi_backward *bw = c->backward;
     const rp_desc *d = &c->args->desc;
-    const double sink = rpi_round_bias(rpi_at(&c->args->term[c->plan->sink][0], h, 0, 0, 0), c->plan->ops->real);
-    double tangent = 0;
-    if (c->jvp) {
-        const rpi_view one = rpi_sample(&c->jvp->given->term[c->plan->sink][0], b);
-        tangent = rpi_at_or_0(&one, h, 0, 0, 0);
-    }
+    rpi_view tangents[RP_MAX_ARRAYS];
+    for (int x = 0; x < RP_MAX_ARRAYS && c->jvp; x++)
+        tangents[x] = rpi_sample(&c->jvp->given->term[c->plan->sink][x], b);
     for (int64_t i = c->args->row_from; i < c->args->row_to; i++) {
         const double *stats = rpi_row_stats(c, b * d->heads + h, i);
         if (stats[0] == -HUGE_VAL)
             continue;
-        const double w = exp((sink - stats[0]) - stats[1]),
+        const double sink = rpi_round_bias(rpi_sink(c->args, b, h, i), c->plan->ops->real),
+                     tangent = c->jvp ? rpi_sink_tangent(c->args, b, h, i, tangents) : 0,
+                     w = exp((sink - stats[0]) - stats[1]),
                      by = c->jvp ? (tangent - stats[3]) * -stats[2] - stats[4] : -stats[2];
-        rpi_add(&bw->sums.term[c->plan->sink], 0, h, 0, 0, 0, w * by);
+        rpi_sink_grad(c->args, b, h, i, w * by, &bw->sums.term[c->plan->sink]);
     }
 }
 

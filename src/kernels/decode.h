@@ -98,10 +98,9 @@ static bool decode_open(decode_scratch *w, int64_t m, int64_t n, tile *t, bool *
     const int64_t per_kv = d->heads / d->kv_heads, g = (c->g0 + k->kv) % d->kv_heads, tile0 = decode_tile0(c, n);
     k->h = g * per_kv + m;
     find_intervals(k);
-    const bool needed =
-        !(c->skips && c->args->key_norms.data && is_far_unread(k, g, tile0, tile0 + TILE_KEYS, sink_of(c, k->h))) &&
-        open_tile(k, t, tile0, TILE_KEYS, w->large_k,
-                  w->large_v); /* the second open_tile below uses the large_k that packing sets */
+    const bool needed = !(c->skips && c->args->key_norms.data && is_far_unread(k, g, tile0, tile0 + TILE_KEYS)) &&
+                        open_tile(k, t, tile0, TILE_KEYS, w->large_k,
+                                  w->large_v); /* the second open_tile below uses the large_k that packing sets */
     if (c->args->pairs)
         count_pairs(k, needed ? t : NULL, tile0);
     if (!needed)
@@ -194,7 +193,7 @@ static void decode_values(const rpi_call *c, int64_t kv, int64_t n, int32_t work
                 k->running_max[r] = -INFINITY;
                 continue;
             }
-            start_row(k, r, sink_of(c, k->h));
+            start_row(k, r);
             k->sum[r] = 0;
             for (int64_t before_it = 0; before_it < n; before_it++) {
                 const decode_tile *other = decode_tile_at(c, kv * per_kv + m, before_it);
@@ -231,7 +230,7 @@ static void decode_merge(const rpi_call *c, int64_t head, int32_t worker)
     if (c->starts)
         find_intervals(k);
     for (int64_t r = 0; r < k->rows; r++) {
-        start_row(k, r, sink_of(c, k->h));
+        start_row(k, r);
         k->entropy[r] = k->weight_sum[r] = 0;
     }
     for (int64_t n = 0; n < c->decode->n_tiles; n++) {
@@ -281,7 +280,7 @@ static void decode_heads(const rpi_call *c, int64_t kv0, int64_t kv1, int32_t wo
                 k->s = scores + used % 2 * MR * ROW_STEP; /* the weights of the last used tile may still be needed */
                 const bool needed = decode_open(&w, m, n, &t, &packed_keys);
                 if (n == 0)
-                    start_rows(k, sink_of(c, k->h));
+                    start_rows(k);
                 if (!needed)
                     continue;
                 used++;

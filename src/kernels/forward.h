@@ -65,14 +65,6 @@ static void tile_attend(block *k, const tile *t)
         add_nonfinite(k, t);
 }
 
-/* Return the logit of the sink of a head, or -infinity if there is none. */
-static real sink_of(const rpi_call *c, int64_t h)
-{
-    if (c->plan->sink < 0)
-        return (real)-INFINITY;
-    return (real)rpi_round_bias(rpi_at(&c->args->term[c->plan->sink][0], h, 0, 0, 0), sizeof(real));
-}
-
 /* Divide the sums of weighted values by the sums of weights, and write the block's rows of all outputs. If later keys
  * follow, write the state of the rows instead. */
 static void write_rows(block *k)
@@ -125,7 +117,7 @@ static void no_values(block *k)
 }
 
 /* Load rows k->row0 … of a block, up to row1 at most. Set [*first, *past) to the keys that some row may attend to. */
-static void start_block(block *k, int64_t row1, real sink, int64_t *first, int64_t *past)
+static void start_block(block *k, int64_t row1, int64_t *first, int64_t *past)
 {
     const rpi_call *c = k->c;
     const bool all = !c->plan->intervals;
@@ -134,7 +126,7 @@ static void start_block(block *k, int64_t row1, real sink, int64_t *first, int64
     k->vector_weights.low = k->vector_weights.high = 0;
     load_queries(k);
     find_intervals(k);
-    start_rows(k, sink);
+    start_rows(k);
     *first = all ? c->args->key_from : c->args->key_to;
     *past = all ? c->args->key_to : 0;
     for (int64_t r = 0; r < k->rows && !all; r++) {
@@ -155,12 +147,11 @@ static void attend_rows(block *k, int64_t row0, int64_t row1, double *partial)
     const rp_desc *d = &c->args->desc;
     const int64_t key_from = c->args->key_from;
     const uint8_t *large_k = c->large_k + k->kv * (c->packed_k / NR), *large_v = c->large_v + k->kv * c->packed_k;
-    const real sink = sink_of(c, k->h);
     const bool whole = is_whole(c) && !rpi_is_range(c->args) && !memchr(large_v, 1, (size_t)d->len_k);
     for (k->row0 = row0; k->row0 < row1; k->row0 += BLOCK_ROWS) {
         tile t;
         int64_t first, past;
-        start_block(k, row1, sink, &first, &past);
+        start_block(k, row1, &first, &past);
         k->whole = whole;
         if (!whole)
             start_sums(k);

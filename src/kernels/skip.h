@@ -110,9 +110,15 @@ static real start_of(const block *k, int64_t r)
     return fabs(start) <= (double)RPI_MODERATE ? (real)start : (real)-INFINITY;
 }
 
+/* Return the logit of the sink of row r, or -infinity if there is none. */
+static real sink_of(const block *k, int64_t r)
+{
+    return (real)rpi_round_bias(rpi_sink(k->c->args, k->b, k->h, row_of(k, r)), sizeof(real));
+}
+
 /* Initialize the running maximum and the sum of row r from its state, or from the sink (a key without a value) and
  * start_of. */
-static void start_row(block *k, int64_t r, real sink)
+static void start_row(block *k, int64_t r)
 {
     const real *state = state_of(k, r);
     if (state) {
@@ -120,7 +126,7 @@ static void start_row(block *k, int64_t r, real sink)
         k->sum[r] = state[STATE_SUM];
         return;
     }
-    const real own = start_of(k, r);
+    const real own = start_of(k, r), sink = sink_of(k, r);
     real sum[VL] = {0};
     k->running_max[r] = own > sink ? own : sink;
     k->sum[r] = sink == -INFINITY ? 0 : 1;
@@ -131,8 +137,12 @@ static void start_row(block *k, int64_t r, real sink)
 }
 
 /* Initialize the running maxima and sums of all rows of the block. */
-static void start_rows(block *k, real sink)
+static void start_rows(block *k)
 {
+    const rpi_call *c = k->c;
+    const bool by_row =
+        c->starts || c->args->state_in.data || (c->plan->sink >= 0 && c->args->term[c->plan->sink][0].len[2] > 1);
+    const real sink = by_row ? (real)-INFINITY : sink_of(k, 0);
     const vf sum = vf_set1(sink == -INFINITY ? 0 : 1), max = vf_set1(sink);
     for (int64_t r = 0; r < k->groups * MR; r += VL) {
         vf_store(k->running_max + r, max);
@@ -140,8 +150,8 @@ static void start_rows(block *k, real sink)
         vf_store(k->entropy + r, vf_set1(0));
         vf_store(k->weight_sum + r, vf_set1(0));
     }
-    for (int64_t r = 0; (k->c->starts || k->c->args->state_in.data) && r < k->rows; r++)
-        start_row(k, r, sink);
+    for (int64_t r = 0; by_row && r < k->rows; r++)
+        start_row(k, r);
 }
 
 /* Return the largest |q| `norm` - running maximum over the block's rows, with the product limited by the softcap. In
@@ -191,7 +201,7 @@ static bool is_far(const block *k, int64_t j0, int64_t j1)
 
 /* Decoding: initialize the norms of the queries and start_row of all rows. Return true if a bound on the scores, from
  * the caller's norms, shows that keys j0 … j1-1 get the weight 0 in all rows. The keys are not read. */
-static bool is_far_unread(block *k, int64_t g, int64_t j0, int64_t j1, real sink)
+static bool is_far_unread(block *k, int64_t g, int64_t j0, int64_t j1)
 {
     const rpi_args *args = k->c->args;
     const rpi_view *norms = &args->key_norms;
@@ -204,7 +214,7 @@ static bool is_far_unread(block *k, int64_t g, int64_t j0, int64_t j1, real sink
     }
     find_norms(k);
     for (int64_t r = 0; r < k->rows; r++)
-        start_row(k, r, sink);
+        start_row(k, r);
     return norm_is_far(k, (real)norm, j0, j1);
 }
 

@@ -183,8 +183,7 @@ static void jvp_rows(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int6
 {
     const rp_desc *d = &c->args->desc;
     const unsigned before = rpi_float_begin(RPI_FLOAT_FLUSH);
-    const real sink = sink_of(c, h);
-    const rpi_view *turned_sink = c->plan->sink < 0 ? NULL : &c->jvp->tangents->term[c->plan->sink][0];
+    const rpi_view *turned_sink = c->plan->sink < 0 ? NULL : c->jvp->tangents->term[c->plan->sink];
     rpi_arena a = scratch_of(c, worker);
     tangent_block w;
     block *k = &w.k, *const blocks[3] = {k, &w.inputs, &w.arrays};
@@ -198,13 +197,15 @@ static void jvp_rows(const rpi_call *c, int64_t b, int64_t h, int64_t row0, int6
     for (k->row0 = row0; k->row0 < row1; k->row0 += BLOCK_ROWS) {
         tile t;
         int64_t first, past;
-        start_block(k, row1, sink, &first, &past);
+        start_block(k, row1, &first, &past);
         open_tangents(k, &w.inputs, &w.arrays);
         start_sums(k);
         start_sums(&w.inputs);
         start_sums(&w.arrays);
         for (int64_t r = 0; r < rpi_round_up(k->groups * MR, VL); r++)
-            w.inputs.sum[r] = turned_sink && turned_sink->data ? k->sum[r] * (real)rpi_at(turned_sink, h, 0, 0, 0) : 0;
+            w.inputs.sum[r] = turned_sink && turned_sink->data && r < k->rows
+                                  ? k->sum[r] * (real)rpi_sink_tangent(c->args, b, h, row_of(k, r), turned_sink)
+                                  : 0;
         for (int64_t tile0 = first / TILE_KEYS * TILE_KEYS; tile0 < past; tile0 += TILE_KEYS)
             if (open_tile(k, &t, tile0, TILE_KEYS, large_k + (tile0 - c->args->key_from) / NR,
                           large_v + tile0 - c->args->key_from))

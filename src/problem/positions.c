@@ -2,6 +2,7 @@
  * attend to. Independent of sources, kernels and the reference.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "problem.h"
+#include <string.h>
 
 rpi_pair rpi_pair_of(const rpi_args *args, int32_t term, int64_t b, int64_t h, int64_t i)
 {
@@ -24,6 +25,31 @@ rpi_pair rpi_pair_of(const rpi_args *args, int32_t term, int64_t b, int64_t h, i
     else
         p.at = (double)(real && args->segment_start ? i - args->segment_start[b * args->desc.len_k + i] : p.position);
     return p;
+}
+
+double rpi_sink(const rpi_args *args, int64_t b, int64_t h, int64_t i)
+{
+    if (args->plan->sink < 0)
+        return -INFINITY;
+    const rpi_pair p = rpi_pair_of(args, args->plan->sink, b, h, i);
+    return p.scheme->pair(&p);
+}
+
+void rpi_sink_grad(const rpi_args *args, int64_t b, int64_t h, int64_t i, double g, const rpi_sums *to)
+{
+    const rpi_pair p = rpi_pair_of(args, args->plan->sink, b, h, i);
+    p.scheme->grad(&p, g, to);
+}
+
+double rpi_sink_tangent(const rpi_args *args, int64_t b, int64_t h, int64_t i, const rpi_view *tangents)
+{
+    double along = 0;
+    rpi_sums to = {.along = &along};
+    if (args->plan->sink < 0)
+        return 0;
+    memcpy(to.array, tangents, sizeof to.array);
+    rpi_sink_grad(args, b, h, i, 1, &to);
+    return along;
 }
 
 void rpi_pair_key(const rpi_args *args, rpi_pair *p, int64_t j)

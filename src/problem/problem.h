@@ -223,6 +223,11 @@ rp_status rpi_rope_prepare(rpi_args *args, const rpi_view *segments);
 /* Return a pair for terms[term] and a query; rpi_pair_key then sets its key. */
 rpi_pair rpi_pair_of(const rpi_args *args, int32_t term, int64_t b, int64_t h, int64_t i);
 void rpi_pair_key(const rpi_args *args, rpi_pair *p, int64_t j);
+/* Return the logit of the sink of row (b, h, i), or -infinity without a sink; add g times its derivatives. */
+double rpi_sink(const rpi_args *args, int64_t b, int64_t h, int64_t i);
+void rpi_sink_grad(const rpi_args *args, int64_t b, int64_t h, int64_t i, double g, const rpi_sums *to);
+/* Return the tangent of the sink of row (b, h, i), given those of the arrays of its batch entry; 0 without a sink. */
+double rpi_sink_tangent(const rpi_args *args, int64_t b, int64_t h, int64_t i, const rpi_view *tangents);
 
 /* Get the interval of keys [*lo, *hi) that query i may attend to: 0 <= *lo <= *hi <= Lk. Masks that are not intervals
  * are ignored. */

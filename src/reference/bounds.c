@@ -201,9 +201,7 @@ double rpi_bound_row(rpi_row *plain, rpi_row *absolute, double *bound)
     const rp_desc *d = &plain->args->desc;
     const rpi_ops *ops = plan->ops ? plan->ops : rpi_ops_named("generic", d->dtype == RP_F64);
     const double u = rpi_unit(d), tiles = ceil((double)d->len_k / ops->tile_keys);
-    shifted s = {plain, absolute, .sink = -INFINITY};
-    if (plan->sink >= 0)
-        s.sink = rpi_at(&plain->args->term[plan->sink][0], plain->h, 0, 0, 0);
+    shifted s = {plain, absolute, .sink = rpi_sink(plain->args, plain->b, plain->h, plain->i)};
     s.largest = s.sink;
     for (int64_t j = 0; j < d->len_k; j++)
         if (plain->score[j] > s.largest)

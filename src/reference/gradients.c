@@ -315,12 +315,11 @@ static void row_backward(kv_gradients *s, const rpi_grads *g)
         rpi_sums *to = &s->in.terms.term[r->plan->sink];
         const double w = rpi_row_sink_weight(r);
         to->absolute = s->bound;
-        const double off = s->bound
-                               ? rpi_recomputed_weight_error(r, rpi_at(&r->args->term[r->plan->sink][0], r->h, 0, 0, 0),
-                                                             max_eta, w, sink_error)
-                               : 0;
-        rpi_add(to, 0, r->h, 0, 0, 0,
-                s->bound ? (w + off) * mean_error + off * fabs(mean) + 4 * u * (w + off) * fabs(mean) : -w * mean);
+        const double off =
+            s->bound ? rpi_recomputed_weight_error(r, rpi_sink(r->args, r->b, r->h, r->i), max_eta, w, sink_error) : 0;
+        rpi_sink_grad(r->args, r->b, r->h, r->i,
+                      s->bound ? (w + off) * mean_error + off * fabs(mean) + 4 * u * (w + off) * fabs(mean) : -w * mean,
+                      to);
     }
     bool finite = true; /* NaN in dout reaches every channel of dv */
     for (int64_t c = 0; c < Dv; c++)

@@ -120,7 +120,7 @@ void rpi_row_split(rpi_row *r, const rp_part *part, int32_t n_parts)
         if (!part[n].value)
             continue;
         if (part[n].kind == RP_PART_SINK)
-            *part[n].value = rpi_at(&r->args->term[part[n].term][0], r->h, 0, 0, 0);
+            *part[n].value = rpi_sink(r->args, r->b, r->h, r->i);
         else if (part[n].kind == RP_PART_VALUES || part[n].kind == RP_PART_VECTORS)
             rpi_row_sums(r, part[n].kind == RP_PART_VALUES, part[n].kind == RP_PART_VECTORS, part[n].value);
     }

@@ -248,10 +248,8 @@ void rpi_row_scores(rpi_row *r)
 void rpi_row_softmax(rpi_row *r)
 {
     const int64_t n = r->args->desc.len_k;
-    double max = -INFINITY, sum = 0;
-    if (r->plan->sink >= 0)
-        max = rpi_at(&r->args->term[r->plan->sink][0], r->h, 0, 0, 0);
-    const double sink = max;
+    const double sink = rpi_sink(r->args, r->b, r->h, r->i);
+    double max = sink, sum = 0;
     for (int64_t j = 0; j < n; j++)
         if (r->score[j] > max)
             max = r->score[j];
@@ -269,7 +267,7 @@ void rpi_row_softmax(rpi_row *r)
 
 double rpi_row_sink_weight(const rpi_row *r)
 {
-    return r->plan->sink < 0 ? 0 : exp(rpi_at(&r->args->term[r->plan->sink][0], r->h, 0, 0, 0) - r->lse);
+    return r->plan->sink < 0 ? 0 : exp(rpi_sink(r->args, r->b, r->h, r->i) - r->lse);
 }
 
 rpi_row_vector rpi_row_vector_of(const rpi_row *r, int64_t j)

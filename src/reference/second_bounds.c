@@ -253,11 +253,11 @@ static void bound_row(void *context, int64_t b, int64_t h, int64_t i)
     }
     const row_numbers n = numbers_of_row(s);
     if (sink >= 0 && row->lse != -INFINITY) {
-        const double w = rpi_row_sink_weight(row), score = rpi_at(&row->args->term[sink][0], h, 0, 0, 0),
+        const double w = rpi_row_sink_weight(row), score = rpi_sink(row->args, b, h, i),
                      off = rpi_recomputed_weight_error(row, score, n.max_eta, w, n.sink_error);
         const inexact ahead = {fabs(t->sink - t->lse), n.lse_error}, g = {fabs(n.mean), n.mean_error},
                       y = rounded(s, sum_of(times(ahead, g), (inexact){fabs(n.change), n.change_error}), 8);
-        rpi_add(&s->in.terms.term[sink], 0, h, 0, 0, 0, rounded(s, times((inexact){w, off}, y), 4).error);
+        rpi_sink_grad(row->args, b, h, i, rounded(s, times((inexact){w, off}, y), 4).error, &s->in.terms.term[sink]);
     }
     for (int64_t c = 0; c < d->dim_v && !finite; c++)
         s->dout[c] = INFINITY;

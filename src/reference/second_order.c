@@ -156,7 +156,7 @@ static void second_order_row(void *context, int64_t b, int64_t h, int64_t i)
         if (row->keep[j] && row->score[j] != -INFINITY)
             y_mean += row->weight[j] * ((s->t.score[j] - s->t.lse) * (s->p[j] - mean) + s->r[j]);
     if (sink >= 0)
-        rpi_add(&s->in.terms.term[sink], 0, h, 0, 0, 0, sink_weight * (sink_y - y_mean));
+        rpi_sink_grad(row->args, b, h, i, sink_weight * (sink_y - y_mean), &s->in.terms.term[sink]);
     for (int64_t j = 0; j < d->len_k; j++) {
         if (!row->keep[j] || row->score[j] == -INFINITY)
             continue;

@@ -172,7 +172,7 @@ void rpi_tangent_row_at(rpi_tangent_row *t, int64_t b, int64_t h, int64_t i)
         if (r->keep[j] && r->score[j] != -INFINITY)
             t->lse += r->weight[j] * t->score[j];
     if (r->plan->sink >= 0 && r->lse != -INFINITY) {
-        t->sink = rpi_at_or_0(&t->term[r->plan->sink].array[0], h, 0, 0, 0);
+        t->sink = rpi_sink_tangent(r->args, b, h, i, t->term[r->plan->sink].array);
         t->lse += rpi_row_sink_weight(r) * t->sink;
     }
 }

@@ -106,9 +106,11 @@ static bool differs_by_entry(const rpi_args *args, int32_t n)
 {
     const rpi_scheme *s = args->plan->scheme[n];
     bool differs = false;
-    for (int x = 0; x < rpi_count_arrays(s); x++)
-        differs |=
-            s->array[x].use == RP_USE_LEARNED && args->term[n][x].data && strncmp(s->array[x].shape, "[B", 2) == 0;
+    for (int x = 0; x < rpi_count_arrays(s); x++) {
+        rpi_shape shape;
+        rpi_array_shape(args->plan, &args->desc, n, x, &shape);
+        differs |= s->array[x].use == RP_USE_LEARNED && args->term[n][x].data && shape.batch;
+    }
     return differs;
 }
 

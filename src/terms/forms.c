@@ -49,7 +49,7 @@ static const struct {
     {RPI_VEC, "VEC", PRODUCT_0, PRODUCT_1},
     {RPI_VALVEC, "VALVEC", PRODUCT_0, 0},
     {RPI_ROTATE, "ROTATE", 0, 0},
-    {RPI_SINK, "SINK", 0, 0},
+    {RPI_SINK, "SINK", PAIR, GRAD},
 };
 
 /* Functions that require other functions. */

@@ -25,7 +25,7 @@
  *   VEC      products of queries or keys with vectors     product[0] (count vec, first or index)  product[1]
  *   VALVEC   a vector added to v_j                        product[0] (count vec width, first or index)
  *   ROTATE   rotates q and k: rope; code in sources       -
- *   SINK     an extra logit for each row: array 0         -
+ *   SINK     an extra logit for each row (b, h, i)        pair
  *
  * index(i, j) must be a(i) - b(j), except for class tokens, because kernels store a and b. If a and b are given
  * positions, the difference is clamped and truncated.
@@ -158,7 +158,8 @@ typedef struct rpi_scheme {
     rp_status (*check)(const rp_desc *desc, rp_term *term, int32_t n);
     /* Check the elements of the given arrays, whose shapes are already checked. NULL if there is nothing to check. */
     rp_status (*check_arrays)(const rp_desc *desc, const rp_term *term, const rpi_view *array, int32_t n);
-    /* OFFSET, TILE: return the bias of one pair (pair), or add g times its derivatives (grad). */
+    /* OFFSET, TILE: return the bias of one pair (pair), or add g times its derivatives (grad). SINK: of one row. A sink
+     * whose array 0 has no axis of Lq, axis 2, is the same for all rows. */
     double (*pair)(const rpi_pair *p);
     void (*grad)(const rpi_pair *p, double g, const rpi_sums *to);
     /* OFFSET, TILE, for terms that are not linear in their learned arrays: let t be the directional derivative of the

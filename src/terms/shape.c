@@ -8,8 +8,9 @@
 /* Steps: push a number, a length or a parameter; replace the two topmost numbers by a result; pop an axis; pop the
  * value of a condition; begin the second of two shapes. */
 enum { NUMBER, LENGTH, PARAM, ADD, SUBTRACT, MULTIPLY, DIVIDE, AXIS, CONDITION, ELSE };
-/* Bits of an AXIS: it may have length 1; it may be omitted. A CONDITION has the required value, or ANY. */
-enum { ONE = 1, OMITTED = 2, ANY = -1 };
+/* Bits of an AXIS: it may have length 1; it may be omitted; it is the batch. A CONDITION has the required value, or
+ * ANY. */
+enum { ONE = 1, OMITTED = 2, BATCH = 4, ANY = -1 };
 
 static const char *const lengths[] = {"H", "Lq", "Lk", "B", "L", "Dk", "Dv", "Hk"};
 
@@ -134,11 +135,12 @@ static void shape(reader *r)
     do {
         skip(r);
         const bool heads = r->at[0] == 'H' && strchr("?],", r->at[r->at[1] == 'k' ? 2 : 1]);
+        const int64_t batch = r->at[0] == 'B' ? BATCH : 0;
         sum(r);
         const bool omitted = take_char(r, '?');
         r->wrong |= omitted && optional != axes;
         optional += omitted;
-        step(r, AXIS, omitted ? ONE | OMITTED : heads ? ONE : 0);
+        step(r, AXIS, batch | (omitted ? ONE | OMITTED : heads ? ONE : 0));
         axes++;
     } while (take_char(r, ',') && axes < RP_MAX_AXES);
     r->wrong |= !take_char(r, ']');
@@ -208,6 +210,7 @@ static void add_axis(rpi_shape *to, int64_t length, int32_t bits)
     to->n[to->ndim] = rpi_max(length, 0);
     to->ones |= bits & ONE ? 1u << to->ndim : 0;
     to->min_ndim += !(bits & OMITTED);
+    to->batch |= bits & BATCH;
     to->ndim++;
 }
 

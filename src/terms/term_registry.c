@@ -110,7 +110,12 @@ int rp_term_is_array(rp_term_kind kind)
 int rp_term_takes_name(rp_term_kind kind)
 {
     const rpi_scheme *s = rpi_scheme_of(kind);
-    return s && !rp_term_is_bias(kind) && rpi_count_arrays(s) == 1 && !(s->params && s->params->key);
+    if (!s || rp_term_is_bias(kind) || rpi_count_arrays(s) != 1)
+        return 0;
+    for (const rp_param *p = s->params; p && p->key; p++)
+        if (!p->unset)
+            return 0;
+    return 1;
 }
 
 const char *rp_term_fault(rp_term_kind kind)

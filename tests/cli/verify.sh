@@ -25,7 +25,7 @@ for problem in '' fwd fwd:f32 fwd:f32:b1h1q:t5 fwd:f8:b1h1q1k1d1 sideways:f32:b1
     refused 2 'problem' verify "$problem"
     refused 2 'problem' bench "$problem"
 done
-for problem in bwd:f32:b1h2q33k40d16:t5+relkey,left=3,right=3:causal fwdbwd:f64:b1h2q9k40d16:alibi+sink fwd:bf16:b1h2q9k40d16:xl \
+for problem in bwd:f32:b1h2q33k40d16:t5+relkey,left=3,right=3:causal fwdbwd:f64:b1h2q9k40d16:alibi+sink,rows=1 fwd:bf16:b1h2q9k40d16:xl \
     fwdbwd:f16:b1h2q9k40d16:rope fwd:f32:b2h2q9k12d8:kerple+fire,c=1,L=4+band:positions fwd:f32:b2h2q6k6d8:swin,grid=2x3:dropout=0.5+seed=3 \
     fwd:f32:b2h2q9k12d8:alibi,slopes=given+real,max_distance=3:q_offsets+causal fwd:f32:b1h2q9k9d8:deberta,span=4+forget \
     jvp:f32:b1h4g2q33k40d16v9:t5+rope+sink:causal+softcap=2 jvp:bf16:b1h2q9k40d16:xl hvp:f32:b1h2q9k9d8:alibi,slopes=x+kerple:mask; do

@@ -103,6 +103,7 @@ HELPER const char *const sums[] = {
      "slopes=z,k_position_mask=y:"),
     "b2h2g1q97k260d6v6:dense+sink:mask+softcap=2+softcap_after=3+dsoftcap",
     "b2h2g1q97k300d6v6o-20:alibi,slopes=x+sink+rope:dlse+causal",
+    "b2h2g1q97k300d6v6o-20:alibi,slopes=x+sink,rows=1+rope:dlse+causal",
     "b2h2g1q97k300d6v6:alibi,batch_slopes=x+t5,buckets=8,max_distance=20:causal",
     "b2h2g1q20k260d6v6:fire,c=1,L=9,width=3+real,max_distance=9:positions",
     "b2h2g1q97k260d6v6o250:forget+band,width=3,extent=9:",

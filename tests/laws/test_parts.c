@@ -117,8 +117,12 @@ static void check_sums(const problem *p, const trace *t, int64_t b, int64_t h, i
         expect_near(p, "the sum of the parts of out", sum, t->out[c], size + 4);
     }
     for (int32_t n = 0; n < t->n; n++)
-        if (t->part[n].kind == RP_PART_SINK)
-            expect_near(p, "the sink", t->value[n][0], at(&p->t.term[t->part[n].term][0], h), 0);
+        if (t->part[n].kind == RP_PART_SINK) {
+            const rp_array *sink = &p->t.term[t->part[n].term][0];
+            const int64_t entry = sink->ndim == 3 && sink->shape[0] > 1 ? b : 0,
+                          x = sink->ndim == 1 ? h : (entry * d->heads + h) * L + i;
+            expect_near(p, "the sink", t->value[n][0], at(sink, x), 0);
+        }
 }
 
 /* If keys are 0, products by query and biases stay, and all other parts are 0. If queries are 0, products by key

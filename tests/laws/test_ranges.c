@@ -174,6 +174,8 @@ static const char *const texts[] = {
     "f32:b1h2q700k1500d16o-40:kerple+rope:dropout=0.3",
     "f32:b1h4q5k3000d64o2995:alibi:causal",
     "f32:b1h4g1q3k1600d16o1300:t5+sink:causal",
+    "f32:b2h4g2q3k1600d16o1300:t5+sink,rows=1:causal",
+    "f64:b2h2q230k1500d10v5:alibi+sink,rows=1:causal",
     "bf16:b1h2q1k2000d64o1999:rope+t5:causal",
     "f32:b1h2q1k1500d64o1499::causal",
     "f64:b2h2q2k1500d8:t5:",

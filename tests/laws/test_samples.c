@@ -11,21 +11,23 @@ static bool of_entries(rp_term_kind kind)
     return kind == RP_TERM_FORGET;
 }
 
-/* Cut the axis of the batch of an array of biases, so that the batch shares it, and some of its axes after that. */
+/* Cut the axis of the batch of an array of biases or sinks of rows, so that the batch shares it, and some axes of
+ * biases after that. */
 static void share_biases(problem *p, int how)
 {
     for (int32_t n = 0; n < p->desc.n_terms; n++) {
         rp_array *a = &p->t.term[n][0];
-        if (p->terms[n].kind != RP_TERM_DENSE)
+        const bool dense = p->terms[n].kind == RP_TERM_DENSE;
+        if (!dense && !(p->terms[n].kind == RP_TERM_SINK && a->ndim == 3))
             continue;
         a->shape[0] = 1;
-        if (how % 3 == 2)
+        if (dense && how % 3 == 2)
             a->shape[1] = 1;
-        if (how % 4 == 3)
+        if (dense && how % 4 == 3)
             a->shape[2] = 1;
         if (how % 2) {
-            a->ndim = 3;
-            memmove(a->shape, a->shape + 1, 3 * sizeof *a->shape);
+            a->ndim--;
+            memmove(a->shape, a->shape + 1, (size_t)a->ndim * sizeof *a->shape);
         }
         *a = rp_array_of(a->data, a->dtype, a->ndim, a->shape);
         p->g.term[n][0] = array_in(p, p->g.term[n][0].dtype, a->ndim, a->shape);
@@ -51,10 +53,11 @@ static rp_grads sampled(problem *p, rp_dtype dtype, bool *seen)
             continue;
         good(rp_term_shape(&p->desc, (m - 3) / RP_MAX_ARRAYS, (m - 3) % RP_MAX_ARRAYS, &ndim, shape));
         const bool first = (m - 3) % RP_MAX_ARRAYS == 0;
-        const bool entries = of->ndim == RP_MAX_AXES && of->shape[0] > 1; /* of a dense bias, or of angles */
-        if (of_entries(kind) || entries || (kind == RP_TERM_BAND && first) || (kind == RP_TERM_ALIBI && !first))
+        /* an axis of the batch, of a dense bias, of angles, or of sinks of rows: (1, H, …) becomes (B, H, …) */
+        const bool replaced = of->ndim == RP_MAX_AXES || (kind == RP_TERM_SINK && of->ndim == 3);
+        if (of_entries(kind) || (replaced && of->shape[0] > 1) || (kind == RP_TERM_BAND && first) ||
+            (kind == RP_TERM_ALIBI && !first))
             continue;
-        const bool replaced = of->ndim == RP_MAX_AXES; /* (1, H, Lq, Lk) becomes (B, H, Lq, Lk) */
         ndim = of->ndim + !replaced;
         shape[0] = p->desc.batch;
         memcpy(shape + 1, of->shape + replaced, (size_t)(ndim - 1) * sizeof *shape);

@@ -96,7 +96,7 @@ enum { DISTURBANCES = sizeof disturbances / sizeof *disturbances, EVERY = EMULAT
 static const char *const texts[] = {
     "f32:b1h4q700k1900d16:alibi",
     "f32:b1h4q1900k1900d16:alibi:causal",
-    "f64:b1h2q300k1800d9v5:alibi+sink:causal",
+    "f64:b1h2q300k1800d9v5:alibi+sink,rows=1:causal",
     "bf16:b1h4g2q200k1700d24v40:linear,left=0.4,right=0.2:window=1300,900",
     "f16:b1h2q150k1650d16:alibi:key_mask",
     "f32:b2h2q130k1700d16o1500:linear,left=0.3,right=0.3+t5:causal",

@@ -130,7 +130,8 @@ static void within_the_bounds(void **state)
                                        "bf16:b1h2q100k590d16:deberta,span=40+relval,left=5,right=5:key_mask",
                                        "f16:b1h2q30k590d18v7:relkey,left=5,right=5+forget+rope:softcap=3+dsoftcap",
                                        "bf16:b1h1q120k70d64:t5:scale=0.125+causal",
-                                       "f32:b1h2q60k590d16v9:xl+band+relval,left=900,right=900+sink:dropout=0.2"};
+                                       "f32:b1h2q60k590d16v9:xl+band+relval,left=900,right=900+sink:dropout=0.2",
+                                       "f32:b2h2g1q100k600d16v9:dense+sink,rows=1:key_mask"};
     problem p;
     int n = 0;
     (void)state;

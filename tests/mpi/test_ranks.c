@@ -38,7 +38,7 @@ static const char *const texts[] = {
     "f32:b1h2q1600k1600d12:rope,dim=8,axes=2,frequencies=given,positions=given:lengths",
     "f32:b2h2q2600k2600d8:alibi:starts+ends",
     "f32:b3h2q2600k2600d8:t5+rope:lengths+key_mask",
-    "f64:b1h2q1800k1800d10v5:alibi+sink+rope:causal",
+    "f64:b1h2q1800k1800d10v5:alibi+sink,rows=1+rope:causal",
     "bf16:b1h4g1q2100k2100d24v40:t5+rope:causal",
     "f16:b1h4g2q2100k2100d16:kerple:causal",
     "f32:b1h2q1800k1800d16:xl+t5:causal+dropout=0.3+seed=5",

@@ -452,7 +452,9 @@ def evaluate(arguments, arrays):
     s = torch.where(ok, s, torch.zeros((), dtype=F64))      # masked pairs carry no value and no gradient
     s = cap(s, said.get("softcap-after", 0))
 
-    sink = arrays[said["sink"]][None, :, None, None].expand(c.B, -1, c.Lq, 1) if "sink" in said else None
+    sink = arrays[said["sink"]] if "sink" in said else None
+    if sink is not None:  # (H), (H, Lq) or (B, H, Lq)
+        sink = (sink[:, None] if sink.dim() == 1 else sink)[..., None].expand(c.B, -1, c.Lq, 1)
     top = torch.where(ok, s, torch.full((), -math.inf, dtype=F64)).amax(-1, keepdim=True).detach()
     if sink is not None:
         top = torch.maximum(top, sink.detach())

@@ -90,6 +90,8 @@ case("masked_nan_bias", "--bias dense,bias=bias --causal --q-offset -1",
 case("softcap", "--softcap 1.5")
 case("softcap_zero", "--softcap 0")
 case("sink", "--sink s", lambda: {"s": randn(2)})
+case("sink_rows", "--sink s", lambda: {"s": randn(2, 7)})
+case("sink_rows_of_entries", "--sink s --causal --q-offset -3", lambda: {"s": randn(2, 2, 7)}, B=2)
 case("sink_empty_rows", "--sink s --causal --q-offset -3", lambda: {"s": randn(2)})        # lse is the sink itself
 case("summary", "--causal --q-offset 2", flags=" --weights --summary", B=2)
 case("summary_alibi_offsets", "--bias alibi --causal --q-offset off",

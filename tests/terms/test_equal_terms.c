@@ -278,9 +278,11 @@ static void a_sink_is_one_more_key(void **state)
     problem a, b;
     double worst = 0;
     (void)state;
-    for (int n = 0; n < 3; n++) {
-        pose(&a, 3, "fwd:f64:b2h2q20k30d6v5:sink:%s", settings[n]);
-        pose(&b, 3, "fwd:f64:b2h2q20k31d6v5:dense:%s", settings[n]);
+    for (int n = 0; n < 6; n++) {
+        const bool rows = n >= 3;
+        pose(&a, 3, "fwd:f64:b2h2q20k30d6v5:sink,rows=%d:%s", rows, settings[n % 3]);
+        array(&a, 0, 0)[rows ? 21 : 1] = -INFINITY; /* no sink */
+        pose(&b, 3, "fwd:f64:b2h2q20k31d6v5:dense:%s", settings[n % 3]);
         also(&a, WITH_LSE, RP_F64);
         also(&b, WITH_LSE, RP_F64);
         memset(b.t.k.data, 0, (size_t)problem_size(&b.t.k) * 8);
@@ -291,7 +293,8 @@ static void a_sink_is_one_more_key(void **state)
             memcpy((double *)b.t.v.data + x * 31 * 5, (double *)a.t.v.data + x * 30 * 5, 30 * 5 * 8);
         }
         for (int64_t x = 0; x < problem_size(&b.t.term[0][0]); x++)
-            array(&b, 0, 0)[x] = x % 31 == 30 ? array(&a, 0, 0)[x / 31 / 20 % 2] : 0;
+            array(&b, 0, 0)[x] =
+                x % 31 == 30 ? array(&a, 0, 0)[rows ? x / 31 % problem_size(&a.t.term[0][0]) : x / 31 / 20 % 2] : 0;
         EACH_PATH(path)
         {
             attend(&a, path);
@@ -310,18 +313,19 @@ static void the_sink_of_a_masked_row_is_its_lse(void **state)
 {
     problem a;
     (void)state;
-    EACH_PATH(path)
-    {
-        pose(&a, 3, "fwd:f32:b1h2q3k4d4:sink:window=0,0");
-        also(&a, WITH_LSE, RP_F64);
-        a.desc.q_offset = 100;
-        attend(&a, path);
-        for (int64_t x = 0; x < 6; x++)
-            if (at(&a.t.out, x) != 0 || fabs(at(&a.t.lse, x) - at(&a.t.term[0][0], x / 3)) > 1e-6)
-                wrong(&a, path, "a sink alone: out %g, lse %g, and the sink is %g", at(&a.t.out, x), at(&a.t.lse, x),
-                      at(&a.t.term[0][0], x / 3));
-        problem_free(&a);
-    }
+    for (int rows = 0; rows < 2; rows++)
+        EACH_PATH(path)
+        {
+            pose(&a, 3, "fwd:f32:b1h2q3k4d4:sink,rows=%d:window=0,0", rows);
+            also(&a, WITH_LSE, RP_F64);
+            a.desc.q_offset = 100;
+            attend(&a, path);
+            for (int64_t x = 0; x < 6; x++)
+                if (at(&a.t.out, x) != 0 || fabs(at(&a.t.lse, x) - at(&a.t.term[0][0], rows ? x : x / 3)) > 1e-6)
+                    wrong(&a, path, "a sink alone: out %g, lse %g, and the sink is %g", at(&a.t.out, x),
+                          at(&a.t.lse, x), at(&a.t.term[0][0], rows ? x : x / 3));
+            problem_free(&a);
+        }
 }
 
 int main(void)

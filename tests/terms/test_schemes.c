@@ -85,7 +85,8 @@ static void faults_are_found(void **state)
           .product = {{.count = count, .vec = vec, .first = count}}},
          "vec_grad"},
         {{.form = RPI_VEC, FACTS, .product = {{.count = count, .vec = vec, .first = count}}}, ".shown"},
-        {{.form = RPI_SINK, FACTS, .pair = pair}, "does not allow pair"},
+        {{.form = RPI_SINK, FACTS}, "requires pair"},
+        {{.form = RPI_ROTATE, FACTS, .pair = pair}, "does not allow pair"},
 #undef FACTS
     };
     (void)state;
@@ -295,15 +296,17 @@ static void shapes_are_read(void **state)
         const char *text;
         rpi_shape want;
     } good_ones[] = {
-        {"[H]", {1, 1, 1, {3}}},
-        {"[H?, left+1]", {2, 1, 1, {3, 6}}},
-        {"[2*left-3, H]", {2, 2, 2, {7, 3}}},
-        {"[(2*grid_h-1)*(2*grid_w-1), Dk/2]", {2, 2, 0, {21, 4}}},
-        {"[B?, H?, Lq?, Lk?]", {4, 0, 15, {2, 3, 10, 20}}},
-        {"[B, H, Lq, Dv]", {4, 4, 2, {2, 3, 10, 6}}},
-        {"left ? [left] : none", {1, 1, 0, {5}}},
-        {"none", {0, 0, 0, {0}}},
-        {"[1-left]", {1, 1, 0, {0}}},
+        {"[H]", {1, 1, 1, false, {3}}},
+        {"[H?, left+1]", {2, 1, 1, false, {3, 6}}},
+        {"[2*left-3, H]", {2, 2, 2, false, {7, 3}}},
+        {"[(2*grid_h-1)*(2*grid_w-1), Dk/2]", {2, 2, 0, false, {21, 4}}},
+        {"[B?, H?, Lq?, Lk?]", {4, 0, 15, true, {2, 3, 10, 20}}},
+        {"[B, H, Lq, Dv]", {4, 4, 2, true, {2, 3, 10, 6}}},
+        {"left ? [left] : none", {1, 1, 0, false, {5}}},
+        {"left ? [B?, H, Lq] : [H]", {3, 2, 3, true, {2, 3, 10}}},
+        {"left ? [H] : [B?, H, Lq]", {1, 1, 1, false, {3}}},
+        {"none", {0, 0, 0, false, {0}}},
+        {"[1-left]", {1, 1, 0, false, {0}}},
     };
     static const char *const bad[] = {"",        "H",       "[H",   "[H]]",       "[right]",
                                       "[H, B?]", "[left+]", "[Lx]", "left ? [H]", "[left/0]"};

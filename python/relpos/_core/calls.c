@@ -375,11 +375,14 @@ static rp_array array_of_gradient(const problem *p, const call *c, int32_t n, in
 {
     const rp_array *of = &c->t.term[n][x];
     rp_array like = *of;
-    int64_t shape[RP_MAX_AXES];
+    rp_desc other = p->desc;
+    int64_t shape[RP_MAX_AXES], other_shape[RP_MAX_AXES];
     int32_t ndim;
-    if (!per_sample || of->ndim < 0 || of->ndim > RP_MAX_AXES || rp_term_shape(&p->desc, n, x, &ndim, shape) != RP_OK)
+    other.batch = other.batch ? 2 * other.batch : 1; /* the axis of the batch is the one that changes */
+    if (!per_sample || of->ndim < 0 || of->ndim > RP_MAX_AXES || rp_term_shape(&p->desc, n, x, &ndim, shape) != RP_OK ||
+        rp_term_shape(&other, n, x, &ndim, other_shape) != RP_OK)
         return like;
-    const bool has_batch = strncmp(rp_term_array_about(p->terms[n].kind, x)->shape, "[B", 2) == 0 && of->ndim == ndim;
+    const bool has_batch = ndim > 0 && of->ndim == ndim && shape[0] != other_shape[0];
     if (!has_batch && of->ndim < RP_MAX_AXES) {
         memcpy(like.shape + 1, of->shape, (size_t)of->ndim * sizeof *of->shape);
         like.ndim++;

@@ -72,21 +72,19 @@ def attention(module, query, key, value, attention_mask, *, scaling=None, dropou
         bias.append(options.pop("bias", None))
     elif position_bias is not None:
         bias.append(position_bias)
-    if s_aux is not None:
-        options["sink"] = relpos.Sink(s_aux)
     if sinks is not None and sinks.shape != (*query.shape[:-1], 1):
         raise ValueError(f"sinks has shape {tuple(sinks.shape)}, but {type(module).__name__} has queries of shape "
                          f"{tuple(query.shape)}; pass one number for each query, {(*query.shape[:-1], 1)}")
+    if sinks is not None:
+        logits = sinks[..., 0] if s_aux is None else torch.logaddexp(sinks[..., 0], s_aux[:, None])
+        options["sink"] = relpos.Sink(_sharded.distributed().unshard(logits, 2) if _sharded.distributed() else logits)
+    elif s_aux is not None:
+        options["sink"] = relpos.Sink(s_aux)
     wants_weights = bool(output_attentions) or _records_attentions()
     options |= {"bias": _added(*bias) or None, "scale": scaling, "softcap": softcap, "dropout": dropout}
     if wants_weights:
         options["return_weights"] = True
-    if sinks is not None:
-        options["return_lse"] = True
     found = _sharded.attend(module, query, key, value,
                             options) if _sharded.distributed() else relpos.attention(query, key, value, **options)
-    out, weights = (found.out, found.weights) if wants_weights or sinks is not None else (found, None)
-    if sinks is not None:  # out with the sink in the softmax: all weights times 1 - the weight of the sink
-        rest = (found.lse[..., None] - sinks).sigmoid()
-        out, weights = (out * rest).to(out.dtype), None if weights is None else (weights * rest).to(weights.dtype)
+    out, weights = (found.out, found.weights) if wants_weights else (found, None)
     return out.transpose(1, 2).contiguous(), weights
