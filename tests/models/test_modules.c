@@ -4,6 +4,7 @@
 #include "checkpoint/error.h"
 #include "checkpoint/modules.h"
 #include "tests/helpers.h"
+#include <sys/stat.h>
 
 enum { N = 3, D = 2 };
 static model_files files;
@@ -38,6 +39,68 @@ static void each_default_pools(void **state)
     }
 }
 
+static void write_text(const char *folder, const char *name, const char *text)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* The first token is part of the prompt, and has the largest numbers. */
+static void every_pooling_can_leave_out_the_prompt(void **state)
+{
+    (void)state;
+    static const float with_prompt[N * D] = {9, 8, 3, 5, 5, -7};
+    static const struct {
+        const char *mode;
+        double all[D], without_first[D];
+    } cases[] = {{"cls", {9, 8}, {3, 5}},
+                 {"max", {9, 8}, {5, 5}},
+                 {"mean", {17.0 / 3, 2}, {4, -1}},
+                 {"mean_sqrt_len_tokens",
+                  {17 / 1.7320508075688772, 6 / 1.7320508075688772},
+                  {8 / 1.4142135623730951, -2 / 1.4142135623730951}},
+                 {"weightedmean", {30.0 / 6, -3.0 / 6}, {21.0 / 5, -11.0 / 5}},
+                 {"lasttoken", {5, -7}, {5, -7}}};
+    char folder[] = "/tmp/relpos_modules.XXXXXX", path[64], text[256];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/1_Pooling", folder);
+    assert_int_equal(mkdir(path, 0700), 0);
+    write_text(
+        folder, "modules.json",
+        "[{\"idx\": 0, \"name\": \"0\", \"path\": \"\", \"type\": \"sentence_transformers.models.Transformer\"},"
+        " {\"idx\": 1, \"name\": \"1\", \"path\": \"1_Pooling\", \"type\": \"sentence_transformers.models.Pooling\"}]");
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        model_modules *s;
+        char *inner;
+        float vector[D];
+        snprintf(text, sizeof text, "{\"embedding_dimension\": 2, \"pooling_mode\": \"%s\", \"include_prompt\": false}",
+                 cases[n].mode);
+        write_text(path, "config.json", text);
+        assert_int_equal(model_modules_find(&s, &files, folder, &inner), RP_OK);
+        assert_int_equal(model_modules_read(s, &reading, folder, inner), RP_OK);
+        assert_true(model_modules_skips_prompt(s));
+        for (int first = 0; first < 2; first++) {
+            assert_int_equal(model_modules_apply(s, with_prompt, D, first, N, vector), RP_OK);
+            for (int c = 0; c < D; c++)
+                assert_true(vector[c] == (float)(first ? cases[n].without_first : cases[n].all)[c]);
+        }
+        model_modules_free(s);
+        free(inner);
+    }
+    model_files_free(&files);
+    files = (model_files){0};
+    snprintf(text, sizeof text, "%s/config.json", path);
+    assert_int_equal(unlink(text), 0);
+    assert_int_equal(rmdir(path), 0);
+    snprintf(path, sizeof path, "%s/modules.json", folder);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 static void faults_are_reported(void **state)
 {
     (void)state;
@@ -59,6 +122,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_default_pools),
+        cmocka_unit_test(every_pooling_can_leave_out_the_prompt),
         cmocka_unit_test(faults_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
