@@ -67,9 +67,10 @@ export function pythonOptions(core, facts, terms) {
 
 /** Return the command-line option for a term: --bias, or the option that has the term's name. */
 export const optionOf = (core, text) => {
-  const name = text.split(',')[0], rest = text.slice(name.length + 1), {bias, arrays, defaults} = core.kindOf[name],
-        onlyName = arrays.length === 1 && Object.keys(defaults).length === 0;  // --sink NAME
-  return bias ? ['--bias', text] : [`--${name}`, (onlyName ? rest.slice(arrays[0].name.length + 1) : rest) || null];
+  const [name, ...rest] = text.split(','), {bias, arrays} = core.kindOf[name];
+  const onlyName = arrays.length === 1 && arrays[0].name === name;  // --sink NAME; its shape gives the parameters
+  const value = onlyName ? Object.fromEntries(parameters(text))[name] : rest.join(',');
+  return bias ? ['--bias', text] : [`--${name}`, value || null];
 };
 
 /** Return true if an array of a term shown on the page is random; the code then gives other numbers. */

@@ -7,7 +7,7 @@ import sys
 import pytest
 import relpos
 from levels import levels_end
-from test_definitions import CASES, Case
+from test_definitions import CASES, Case, chosen
 
 torch = pytest.importorskip("torch")
 import relpos.torch  # noqa: E402
@@ -381,7 +381,7 @@ def test_derivatives_of_the_gradients_of_each_sample(outer):
 def test_vmap_of_every_term(name, sample, given):
     """Samples (H, L, D) that share the arrays of a term equal one call a sample, with the gradients of each."""
     case = Case(name, sample, given)
-    batched = {a["name"] for a in case.facts["arrays"] if "[B" in a["shape"]}
+    batched = {a["name"] for a in case.facts["arrays"] if "[B" in chosen(a["shape"], case.names)}
     learned = [a["name"] for a in case.facts["arrays"] if a["use"] == "learned" and a["name"] in case.arrays]
     arrays = {key: torch.from_numpy(x[:1] if key in batched else x) for key, x in case.arrays.items()}
     rows = [torch.from_numpy(x) for x in (case.q, case.k, case.v)]
@@ -420,7 +420,8 @@ def test_every_term_for_each_sample(name, sample, given, calls):
     case = Case(name, sample, given)
     q, k, v, arrays = (*map(torch.tensor, (case.q, case.k, case.v)), dict(case.arrays))
     learned = [a["name"] for a in case.facts["arrays"] if a["use"] == "learned" and a["name"] in arrays]
-    batched = [a["name"] for a in case.facts["arrays"] if a["name"] in arrays and "[B" in a["shape"]]
+    batched = [a["name"] for a in case.facts["arrays"]
+               if a["name"] in arrays and "[B" in chosen(a["shape"], case.names)]
     values = [torch.tensor(x)[:, None] if n in batched else torch.tensor(x) for n, x in arrays.items()]
     axes = (0, 0, 0, *(0 if n in batched else None for n in arrays))
 
