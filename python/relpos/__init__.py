@@ -98,9 +98,10 @@ def attention(q, k, v, *others, bias=None, rope=None, relkey=None, relval=None, 
     starts           (B, Lq) or broadcastable: the first key of each query, for chunks or windows that differ by query
     ends             (B, Lq) or broadcastable: one past the last key of each query, for prefixes or images within
                      causal text
-    scale            factor of q k^T; default 1/sqrt(D). An array or tensor multiplies q, which in float16 and bfloat16
-                     rounds q once more: one number, (H) or (H, 1, 1), or another shape that broadcasts to
-                     (B, H, Lq, 1). A tensor has a gradient
+    scale            factor of q k^T and of products of q with vectors, but of no bias and no sink; default 1/sqrt(D).
+                     An array or tensor multiplies q, which in float16 and bfloat16 rounds q once more: one number, (H)
+                     or (H, 1, 1), or another shape that broadcasts to (B, H, Lq, 1), such as one number for each row. A
+                     tensor has a gradient
     softcap          c in c tanh(x/c), applied before the biases. A tensor has a gradient, as for softcap_after
     softcap_after    c of a softcap after the biases, with or without softcap; True applies softcap after the biases
                      instead
@@ -197,7 +198,6 @@ def _of_call(name, options, layout):
             f"{name}: dropout is given without seed; pass the seed of the call to relpos.attention, as in its "
             "Result.seed"
         )
-    _need_number(name, options)
     return _swaps(layout)
 
 
@@ -205,8 +205,9 @@ def _need_number(name, options):
     scale = options.get("scale")
     if getattr(scale, "ndim", 0):
         raise TypeError(
-            f"{name}: scale is an array of shape {tuple(scale.shape)}, which only relpos.attention accepts; multiply q "
-            "by it (also u and v of XL, q_pos of Deberta; with AxialKey, k instead), and pass scale=1"
+            f"{name}: scale is an array of shape {tuple(scale.shape)}, which only relpos.attention and its "
+            "derivatives accept; multiply q by it (also u and v of XL, q_pos of Deberta; with AxialKey, k instead), "
+            "and pass scale=1"
         )
 
 
@@ -280,8 +281,8 @@ def _results(found, seed):
 class Gradients(NamedTuple):
     """The gradients of one call. A gradient that `wanted` omits is None. `terms` has one dictionary for each term, in
     the order of the keywords bias, rope, relkey, relval, sink; the dictionary maps the name of each learned array to
-    its gradient. If `wanted` names softcap or softcap_after, one more dictionary at the end has their gradients,
-    float64 arrays without axes."""
+    its gradient. If `wanted` names softcap, softcap_after or scale, one more dictionary at the end has their gradients:
+    float64 arrays without axes for the softcaps, and an array with the shape and type of scale."""
 
     q: object
     k: object
@@ -300,13 +301,14 @@ def attention_backward(dout, q, k, v, *others, dlse=None, dweights=None, dsummar
     dweights   (B, H, Lq, Lk), the gradient of the loss with respect to the weights that `attention` returns
     dsummary   a Summary: the gradients of the loss with respect to profile, key_mass and entropy, or None for each
     out, lse   results of the forward call; if you omit them, they are computed again
-    wanted     names of the gradients to compute, such as ("q", "table"); default: all but softcap and softcap_after
+    wanted     names of the gradients to compute, such as ("q", "table"); default: all but softcap, softcap_after and
+               scale, which must be an array for this
     per_sample True: gradients of learned arrays have a leading axis B and are those of each batch entry, with the bits
                of a call with this entry alone. Arrays with an axis for the batch have no other axis; if batch entries
                share its elements, its gradient has B elements there
     progress   as in `attention`
     layout     as in `attention`, also of dout, out and the gradients of q, k and v
-    options    the options of `attention`; scale must be a number, and dropout needs the seed of the forward call
+    options    the options of `attention`; dropout needs the seed of the forward call
 
     >>> import numpy as np, relpos
     >>> q = k = v = dout = np.ones((1, 2, 5, 4), np.float32)
@@ -324,8 +326,14 @@ def attention_backward(dout, q, k, v, *others, dlse=None, dweights=None, dsummar
         dout, q, k, v, out = _swapped(dout=dout, q=q, k=k, v=v, out=out)
     call = _progress.reporting(_core.backward,
                                "relpos.attention_backward") if _progress.wanted(progress) else _core.backward
-    found = call(dout, q, k, v, progress, dlse=dlse, dweights=dweights, dsummary=dsummary, out=out, lse=lse,
-                 wanted=wanted, per_sample=per_sample, **_by_offset.resolved(options, q, k))
+    options = _by_offset.resolved(options, q, k)
+    given = {"dlse": dlse, "dweights": dweights, "dsummary": dsummary, "out": out, "lse": lse, "per_sample": per_sample}
+    scaled = _scale.derivatives("relpos.attention_backward", q, k, options, wanted)
+    if scaled is None:
+        found = call(dout, q, k, v, progress, wanted=wanted, **given, **options)
+    else:
+        found = call(dout, scaled.q, scaled.k, v, progress, wanted=scaled.wanted, **given, **scaled.options)
+        found = scaled.gradients(found, per_sample)
     return Gradients(*_swapped(q=found[0], k=found[1], v=found[2]), *found[3:]) if swaps else Gradients(*found)
 
 
@@ -357,8 +365,9 @@ def attention_jvp(q, k, v, tangents, *others, progress=None, layout="bhld", **op
     tangents   (q, k, v) or (q, k, v, terms): arrays with the shapes of q, k and v, or None for 0. `terms` has one
                dictionary for each term, as in Gradients, from names of learned arrays to tangents; arrays that it
                omits have the tangent 0. One more dictionary may have tangents of softcap and softcap_after, arrays
-               without axes. relpos.Gradients has this form. Like gradients with per_sample, the tangent of an array or
-               softcap may have a leading axis B for tangents of each batch entry
+               without axes, and of a scale that is an array, of its shape. relpos.Gradients has this form. Like
+               gradients with per_sample, the tangent of an array, a softcap or the scale may have a leading axis B for
+               tangents of each batch entry
     progress   as in `attention`
     layout     as in `attention`, also of the tangents of q, k, v and out
     options    as in `attention_backward`
@@ -380,7 +389,11 @@ def attention_jvp(q, k, v, tangents, *others, progress=None, layout="bhld", **op
         q, k, v = _swapped(q=q, k=k, v=v)
         tangents = _swapped_tangents(tangents)
     call = _progress.reporting(_core.jvp, "relpos.attention_jvp") if _progress.wanted(progress) else _core.jvp
-    out, lse = call(q, k, v, tangents, progress, **_by_offset.resolved(options, q, k))
+    options = _by_offset.resolved(options, q, k)
+    scaled = _scale.derivatives("relpos.attention_jvp", q, k, options, None, tangents)
+    if scaled is not None:
+        q, k, options, tangents = scaled.q, scaled.k, scaled.options, scaled.turned(tangents)
+    out, lse = call(q, k, v, tangents, progress, **options)
     return Tangents(out.swapaxes(-3, -2) if swaps else out, lse)
 
 
@@ -415,7 +428,15 @@ def attention_hvp(dout, q, k, v, tangents, *others, dlse=None, wanted=None, per_
         dout, q, k, v = _swapped(dout=dout, q=q, k=k, v=v)
         tangents = _swapped_tangents(tangents)
     call = _progress.reporting(_core.hvp, "relpos.attention_hvp") if _progress.wanted(progress) else _core.hvp
-    found = call(dout, q, k, v, tangents, dlse, wanted, per_sample, progress, **_by_offset.resolved(options, q, k))
+    options = _by_offset.resolved(options, q, k)
+    scaled = _scale.derivatives("relpos.attention_hvp", q, k, options, wanted, tangents)
+    if scaled is not None:
+        q, k, options, tangents, wanted = scaled.q, scaled.k, scaled.options, scaled.turned(tangents), scaled.wanted
+    found = call(dout, q, k, v, tangents, dlse, wanted, per_sample, progress, **options)
+    if scaled is not None:
+        first = _core.backward(dout, q, k, v, progress, dlse=dlse, wanted=wanted, per_sample=per_sample,
+                               **options) if scaled.needs_gradients() else None
+        found = scaled.gradients(found, per_sample, first)
     if swaps:
         found = (*_swapped(q=found[0], k=found[1], v=found[2]), found[3], found[4].swapaxes(-3, -2), found[5])
     return SecondDerivatives(*found)
