@@ -388,6 +388,40 @@ def test_lookup_reads_indices_of_any_integer_type(dtype):
         np.testing.assert_allclose(got["table"], sums, rtol=0, atol=1e-13)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("entries", [1, 2, 15, 16, 17, 33, 64, 65, 127, 128, 129, 256, 257, 5000])
+def test_lookup_in_tables_of_any_length(entries, dtype):
+    """Lengths at which kernels read the table, the indices or the sums in another way."""
+    draw = np.random.default_rng(entries)
+    x, y, z, dout = (draw.normal(size=(2, 2, n, 8)).astype(dtype) for n in (100, 603, 603, 100))
+    table = draw.normal(size=(2, entries)).astype(dtype)
+    types = [np.uint8 if entries <= 256 else np.uint16, np.uint16, np.int64]
+    for given, heads in zip(types, (1, 2, 1)):
+        indices = draw.integers(0, entries, size=(1, heads, 100, 603)).astype(given)
+        dense = table[np.arange(2)[:, None, None], indices]
+        bias, want = relpos.Lookup(table, indices=indices), relpos.Dense(dense)
+        np.testing.assert_array_equal(relpos.attention(x, y, z, bias=bias), relpos.attention(x, y, z, bias=want))
+        got, full = (relpos.attention_backward(dout, x, y, z, bias=b) for b in (bias, want))
+        np.testing.assert_array_equal(got.q, full.q)
+        sums = np.zeros((2, entries))
+        np.add.at(sums, (np.arange(2)[:, None, None], indices[0]), full.terms[0]["bias"].sum(0, dtype=float))
+        np.testing.assert_allclose(got.terms[0]["table"], sums, rtol=0, atol=1e-4 if dtype == np.float32 else 1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32, np.uint64, np.int64])
+def test_lookup_finds_a_wrong_index_anywhere(dtype):
+    info, entries = np.iinfo(dtype), 100
+    for value in {100, 101, min(info.max, 2**31), info.max, info.min, min(info.max, 200)} - {0}:
+        for place in (0, 1, 15, 16, 31, 32, 39, 40):
+            indices = np.full((2, 41), 99, dtype)
+            assert relpos.attention(q[:1, :1, :2], *(np.resize(x, (1, 1, 41, x.shape[-1])) for x in (k, v)),
+                                    bias=relpos.Lookup(normal(entries), indices=indices)).shape[2] == 2
+            indices[1, place] = value
+            with pytest.raises(ValueError, match=rf"indices\[0, 0, 1, {place}\]\) is "):
+                relpos.attention(q[:1, :1, :2], *(np.resize(x, (1, 1, 41, x.shape[-1])) for x in (k, v)),
+                                 bias=relpos.Lookup(normal(entries), indices=indices))
+
+
 def test_lookup_masks_by_infinity_and_refuses_other_indices():
     indices = rng.integers(0, 3, size=(LQ, LK), dtype=np.uint8)
     table = np.array([0.5, -np.inf, 1.0])

@@ -116,6 +116,25 @@ rp_status rpi_view_of(rpi_view *view, const rp_array *a, const rpi_shape *shape,
     return RP_OK;
 }
 
+void rpi_integers(int64_t *to, const rpi_view *v, int64_t at, int64_t n)
+{
+    const int64_t step = v->stride[3];
+#define EACH(T)                                                                                                        \
+    for (int64_t x = 0; x < n; x++)                                                                                    \
+        to[x] = ((const T *)v->data)[at + x * step];                                                                   \
+    return
+    switch (v->dtype) { /* a loop for each type that indices usually have */
+    case RP_U8: EACH(uint8_t);
+    case RP_U16: EACH(uint16_t);
+    case RP_I32: EACH(int32_t);
+    case RP_I64: EACH(int64_t);
+    default:
+        for (int64_t x = 0; x < n; x++)
+            to[x] = rpi_integer(v->data, v->dtype, at + x * step);
+    }
+#undef EACH
+}
+
 bool rpi_truth(const void *data, rp_dtype dtype, int64_t at)
 {
     switch (rp_dtype_size(dtype)) {

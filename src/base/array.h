@@ -58,7 +58,8 @@ static inline double rpi_bias_sum(double a, double b)
 double rpi_value(const void *data, rp_dtype dtype, int64_t at);
 bool rpi_truth(const void *data, rp_dtype dtype, int64_t at);
 int64_t rpi_integer(const void *data, rp_dtype dtype, int64_t at);
-void rpi_put(void *data, rp_dtype dtype, int64_t at, double value); /* round to a floating type and store */
+void rpi_integers(int64_t *to, const rpi_view *v, int64_t at, int64_t n); /* n elements of the last axis from `at` on */
+void rpi_put(void *data, rp_dtype dtype, int64_t at, double value);       /* round to a floating type and store */
 bool rpi_is_floating(rp_dtype dtype);
 void rpi_load_f32(float *to, const void *from, rp_dtype dtype, int64_t n); /* convert n elements of a floating type */
 void rpi_load_f64(double *to, const void *from, rp_dtype dtype, int64_t n);

@@ -84,6 +84,54 @@ static void sum_by_index(const block *k, const rpi_indices *s, const key_chunks 
         sums[current - first] += all[lane];
 }
 
+/* Sums by entry: one for each, or, if `lane` is not NULL, four. Neighbours often have the same entry, and each addition
+ * would wait for the previous one; so neighbours add to different sums. */
+enum { ADDED_LANES = 4, FEW_ENTRIES = 256 };
+typedef double added_lanes[ADDED_LANES];
+
+#define ADD_EACH(index)                                                                                                \
+    if (lane)                                                                                                          \
+        for (int64_t j = 0; j < n; j++)                                                                                \
+            lane[(index)[j]][j % ADDED_LANES] += (double)x[j];                                                         \
+    else                                                                                                               \
+        for (int64_t j = 0; j < n; j++)                                                                                \
+        sums[(index)[j]] += (double)x[j]
+
+/* Add n numbers x to the sums of their entries. The indices are n elements of the array v, from `at` on. */
+static void add_by_index(block *k, const rpi_view *v, int64_t at, int64_t n, const real *x, double *sums,
+                         added_lanes *lane)
+{
+    if (v->dtype == RP_U8 && v->stride[3] == 1) {
+        ADD_EACH((const uint8_t *)v->data + at);
+    } else if (v->dtype == RP_U16 && v->stride[3] == 1) {
+        ADD_EACH((const uint16_t *)v->data + at);
+    } else {
+        rpi_integers(k->given_index, v, at, n);
+        ADD_EACH(k->given_index);
+    }
+}
+
+/* GATHER by_array: like entries_gradient. */
+static void array_gradient(backward_scratch *w, const tile *t, int32_t n)
+{
+    block *k = &w->k;
+    const rpi_source *s = &k->c->source[n];
+    const rpi_view *v = rpi_source_indices(k->c->args, s);
+    const int64_t count = s->gather.index.count, keys = rpi_min(t->end, k->c->args->desc.len_k - t->tile0);
+    double *sums = w->entries[n];
+    added_lanes lane[FEW_ENTRIES];
+    const bool few = count <= FEW_ENTRIES;
+    if (few)
+        memset(lane, 0, (size_t)count * sizeof *lane);
+    for (int64_t r = 0; r < k->rows; r++) {
+        const int64_t from = t->from[r / MR];
+        add_by_index(k, v, rpi_index(v, k->b, k->h, row_of(k, r), t->tile0 + from), rpi_min(t->to[r / MR], keys) - from,
+                     w->dp + r * ROW_STEP + from, sums, few ? lane : NULL);
+    }
+    for (int64_t e = 0; few && e < count; e++)
+        sums[e] += lane[e][0] + lane[e][1] + (lane[e][2] + lane[e][3]);
+}
+
 /* GATHER: sum ds for each entry. merge_head and engine/reduce.c pass the sums to `entry_grad`. */
 static void entries_gradient(backward_scratch *w, const tile *t, int32_t n)
 {
@@ -471,7 +519,9 @@ static void terms_gradient(backward_scratch *w, const tile *t, bool inside, int6
             break;
         }
         case RPI_GATHER:
-            if (wanted)
+            if (wanted && s->gather.by_array)
+                array_gradient(w, t, n);
+            else if (wanted)
                 entries_gradient(w, t, n);
             break;
         case RPI_KEYS: keys_gradient(w, t, n, wanted); break;

@@ -62,6 +62,7 @@ typedef struct block {
     /* [TILE_KEYS] 1: this key of a row has no index; its bias is 0 or comes from the definition */
     uint8_t *keep_scratch;
     int32_t *index;          /* [TILE_KEYS] entry or vector of each key of a row */
+    int64_t *given_index;    /* [TILE_KEYS] the same, read from an array */
     const real **in, **out;  /* [BLOCK_ROWS] where each row's biases of the tile start */
     uint8_t *keep;           /* [BLOCK_ROWS][TILE_KEYS] 1: the row attends to the key */
     int64_t *lo, *hi;        /* [BLOCK_ROWS] the row may attend to keys [lo, hi) */
@@ -140,6 +141,7 @@ static void block_layout(const rpi_call *c, block *k, rpi_arena *a)
     k->row = rpi_arena_take(a, widest, 1, sizeof(double));
     k->keep_scratch = rpi_arena_take(a, TILE_KEYS, 1, 1);
     k->index = rpi_arena_take(a, TILE_KEYS, 1, sizeof(int32_t));
+    k->given_index = rpi_arena_take(a, TILE_KEYS, 1, sizeof(int64_t));
     k->in = rpi_arena_take(a, BLOCK_ROWS, 1, sizeof(real *));
     k->out = rpi_arena_take(a, BLOCK_ROWS, 1, sizeof(real *));
     k->keep = rpi_arena_take(a, BLOCK_ROWS, TILE_KEYS, 1);

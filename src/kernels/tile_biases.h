@@ -121,6 +121,89 @@ static void gather_row(block *k, const tile *t, const rpi_source *s, const rpi_i
         to[j] = 0;
 }
 
+/* Prefetch the indices of row r in the next tile: the next columns in the forward pass, the next rows in the backward
+ * pass. */
+static void prefetch_indices(const block *k, const tile *t, const rpi_view *v, int64_t r)
+{
+    const rp_desc *d = &k->c->args->desc;
+    const bool backward = k->c->backward != NULL;
+    const int64_t size = (int64_t)rp_dtype_size(v->dtype), j0 = backward ? t->tile0 : t->tile0 + TILE_KEYS,
+                  row = backward ? rpi_min(row_of(k, r) + BLOCK_ROWS, d->len_q - 1) : row_of(k, r);
+    const char *next = (const char *)v->data + rpi_index(v, k->b, k->h, row, j0) * size;
+    for (int64_t x = 0; v->stride[3] == 1 && x < rpi_min(t->end, d->len_k - j0) * size; x += 64)
+        __builtin_prefetch(next + x, 0, 2);
+}
+
+#ifdef vf_pick
+enum { PICKED_VECTORS = 8, PICKED = PICKED_VECTORS * VL };
+typedef uint8_t narrow_index __attribute__((vector_size(VL)));
+typedef uint8_t loose_index __attribute__((vector_size(VL), aligned(1), may_alias));
+
+/* Set to[j] to number index[j] of a table of up to PICKED numbers, which are kept in registers. Return the number of
+ * elements done, a multiple of VL. */
+static int64_t pick_biases(const real *entry, int64_t count, const uint8_t *index, int64_t n, real *to)
+{
+    vf table[PICKED_VECTORS];
+    const int64_t vectors = (count + VL - 1) / VL;
+    int64_t j = 0;
+    for (int64_t x = 0; x < vectors; x++)
+        table[x] = vf_load_some(entry + x * VL, rpi_min(VL, count - x * VL));
+    for (int64_t x = vectors; x < PICKED_VECTORS; x++)
+        table[x] = vf_set1(0);
+    for (; j + VL <= n; j += VL) {
+        const vi at = __builtin_convertvector((narrow_index)(*(const loose_index *)(index + j)), vi),
+                 lane = at & (2 * VL - 1);
+        vi found = (vi)vf_pick(table[0], lane, table[1]);
+        for (int64_t x = 2; x < vectors; x += 2) {
+            const vi here = (at & ~(2 * VL - 1)) == (real_bits)(x * VL), y = (vi)vf_pick(table[x], lane, table[x + 1]);
+            found = (here & y) | (~here & found);
+        }
+        vf_store(to + j, (vf)found);
+    }
+    return j;
+}
+#endif
+
+/* Write the biases of row r, which the indices in array v choose from `count` entries, to `to`. Adjacent indices of one
+ * or two bytes are loaded eight bytes at a time. */
+static void gather_array(const block *k, const tile *t, const rpi_view *v, int64_t r, const real *entry, int64_t count,
+                         real *to)
+{
+    const int64_t keys = rpi_min(t->end, k->c->args->desc.len_k - t->tile0),
+                  at = rpi_index(v, k->b, k->h, row_of(k, r), t->tile0);
+    int64_t j = 0;
+    prefetch_indices(k, t, v, r);
+#ifdef vf_pick
+    if (v->stride[3] == 1 && v->dtype == RP_U8 && count <= PICKED)
+        j = pick_biases(entry, count, (const uint8_t *)v->data + at, keys, to);
+#else
+    (void)count;
+#endif
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    const char *from = (const char *)v->data;
+    if (v->stride[3] == 1 && v->dtype == RP_U8)
+        for (from += at; j + 8 <= keys; j += 8) {
+            uint64_t eight;
+            memcpy(&eight, from + j, 8);
+            RPI_UNROLL
+            for (int x = 0; x < 8; x++)
+                to[j + x] = entry[eight >> 8 * x & 255];
+        }
+    else if (v->stride[3] == 1 && v->dtype == RP_U16)
+        for (from += 2 * at; j + 4 <= keys; j += 4) {
+            uint64_t four;
+            memcpy(&four, from + 2 * j, 8);
+            RPI_UNROLL
+            for (int x = 0; x < 4; x++)
+                to[j + x] = entry[four >> 16 * x & 65535];
+        }
+#endif
+    rpi_integers(k->given_index, v, at + j * v->stride[3], keys - j);
+    for (const int64_t *index = k->given_index; j < keys; j++)
+        to[j] = entry[*index++];
+    memset(to + keys, 0, reals(t->end - keys, 1));
+}
+
 /* Write the biases of row r to `to`. Call the scheme's `row` if by_row is set, else the definition of each pair, which
  * reads arrays of any type. */
 static void define_row(block *k, const tile *t, const rpi_source *s, int64_t r, real *to)
@@ -204,7 +287,10 @@ static void source_rows(block *k, const tile *t, int32_t n, const real **rows, r
     }
     for (int64_t r = 0; r < k->groups * MR; r++) {
         rows[r] = scratch + r * ROW_STEP;
-        if (entry)
+        if (s->kind == RPI_GATHER && s->gather.by_array)
+            gather_array(k, t, rpi_source_indices(k->c->args, s), r, entry, s->gather.index.count,
+                         scratch + r * ROW_STEP);
+        else if (entry)
             gather_row(k, t, s, s->kind == RPI_RUN ? &s->run.index : &s->gather.index, r, entry + r * entry_step,
                        scratch + r * ROW_STEP);
         else

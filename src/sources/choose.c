@@ -74,7 +74,7 @@ static void describe_biases(rpi_sources *l, const rp_plan *plan, const rpi_limit
         first = given->first, count = given->count;
     rpi_source *s = add(l, count ? RPI_GATHER : RPI_ROWS, plan, n);
     if (count)
-        s->gather.index = (rpi_indices){.count = count, .first = first};
+        s->gather = (rpi_gather){.by_array = scheme->index_array, .index = {.count = count, .first = first}};
     else
         s->rows = (rpi_filled){.by_row = scheme->row && !given->by_position};
     if (!count && s->rows.by_row && scheme->row_grad)

@@ -84,7 +84,8 @@ static void fill_gather(rpi_source *s, const rpi_args *args, rp_pool *pool)
     rpi_gather *g = &s->gather;
     const rp_desc *d = &args->desc;
     rpi_fill_job job = {.s = s, .args = args};
-    fill_indices(s, &g->index, args);
+    if (!g->by_array)
+        fill_indices(s, &g->index, args);
     rpi_pool_run(pool, d->heads * ((g->index.count + RPI_ENTRIES_PER_TASK - 1) / RPI_ENTRIES_PER_TASK),
                  rpi_entries_task, &job);
     if (g->table && (!g->index.integral[0] || g->index.has_masked[0])) /* a table needs no positions */

@@ -70,7 +70,7 @@ static bool wants_table(const rpi_source *s, const rp_plan *plan, const rpi_limi
 {
     const rp_desc *d = &plan->desc;
     int64_t n;
-    return d->batch > 1 && !rpi_takes_positions(s->scheme) &&
+    return d->batch > 1 && !rpi_takes_positions(s->scheme) && !s->scheme->index_array &&
            (s->kind == RPI_GATHER || (s->scheme->in_place && e->term[s->term].shares_batch)) &&
            rpi_mul(d->heads, d->len_q, rpi_round_up(d->len_k, plan->ops->nr), &n) && n <= TABLE_BYTES / plan->ops->real;
 }
@@ -84,7 +84,8 @@ static void place_gather(rpi_source *s, const placing *p)
 {
     s->gather.entry = allocate(p, p->plan->desc.heads, s->gather.index.count, 1);
     s->gather.table = place_table(s, p);
-    place_indices(&s->gather.index, s->scheme, p);
+    if (!s->gather.by_array)
+        place_indices(&s->gather.index, s->scheme, p);
 }
 
 /* Return H if the heads have different vectors, or 1 if they share them. */

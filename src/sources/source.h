@@ -7,7 +7,7 @@
 
 /* Kinds of sources. For each row of a tile, a source of biases returns a pointer to
  *   STRIP   elements of the head's strip, which sums the OFFSET terms; element delta - low is the bias of delta
- *   GATHER  entries of the head, looked up by an index
+ *   GATHER  entries of the head, looked up by an index that is computed or an element of an array
  *   ROWS    biases computed row by row from the definition, or the array itself
  *   RUN     products of the query with vectors; an index or clamp(delta - first) chooses the vector
  *   COLUMN  one product for each key, the same for every row
@@ -64,6 +64,7 @@ static inline int64_t rpi_index_entry(const rpi_indices *s, int64_t b)
 }
 
 typedef struct rpi_gather {
+    bool by_array; /* the indices are elements of an array of the term; of `index`, only count is used */
     rpi_indices index;
     void *entry; /* [H][count] */
     void *table; /* [H][Lq][Lk padded] biases of all pairs, or NULL; see wants_table in place.c */
@@ -181,6 +182,11 @@ double rpi_source_bias(const rpi_source *s, const rpi_args *args, const rpi_pair
 static inline const rpi_view *rpi_source_array(const rpi_args *args, int32_t term)
 {
     return args->along ? &args->along->term[term][0] : &args->term[term][0];
+}
+/* Return the array of the indices of a GATHER by_array. */
+static inline const rpi_view *rpi_source_indices(const rpi_args *args, const rpi_source *s)
+{
+    return &args->term[s->term][s->scheme->index_array];
 }
 /* Evaluate the definition to get the index of a pair's entry (GATHER) or vector (RUN). */
 int64_t rpi_source_index(const rpi_source *s, const rpi_pair *p);

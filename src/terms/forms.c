@@ -207,6 +207,8 @@ const char *rpi_scheme_fault(const rpi_scheme *s)
         return "bias and unscaled are only for form VEC";
     if (s->class_token && s->form != RPI_INDEX)
         return "class_token is only for form INDEX";
+    if (s->index_array && (s->form != RPI_INDEX || s->array[s->index_array].use != RP_USE_INDEX))
+        return "index_array is only for form INDEX, and names an array of indices";
     fault = fault_of_products(s);
     return fault ? fault : fault_of_facts(s);
 }

@@ -1,6 +1,5 @@
 /* terms/lookup.h -- a table read by an array of indices: table[h, indices[b,h,i,j]]. Any relation of tokens, such as
  * the distances in a graph, that has few values. Ying et al. 2021 (Graphormer), section 3.1.2.
- * p->prepared is the table of each head: [H][entries].
  * SPDX-License-Identifier: Apache-2.0 */
 
 static const rp_param lookup_params[] = {
@@ -26,35 +25,54 @@ static int64_t lookup_entry(const rpi_view *indices, int64_t b, int64_t h, int64
     return rpi_integer(indices->data, indices->dtype, rpi_index(indices, b, h, i, j));
 }
 
-/* For n keys, let e be their indices, the elements at `at` and on of an array. `T` is the type of the indices. */
-#define LOOKUP_EACH(T, work)                                                                                           \
-    for (int64_t c = 0; c < n; c++) {                                                                                  \
-        const int64_t e = (int64_t)((const T *)v->data)[at + c * v->stride[3]];                                        \
-        work;                                                                                                          \
-    }                                                                                                                  \
-    break
-
-/* One loop for each type that indices usually have. */
-#define LOOKUP_ROW(work)                                                                                               \
-    switch (v->dtype) {                                                                                                \
-    case RP_U8: LOOKUP_EACH(uint8_t, work);                                                                            \
-    case RP_U16: LOOKUP_EACH(uint16_t, work);                                                                          \
-    case RP_I32: LOOKUP_EACH(int32_t, work);                                                                           \
-    case RP_I64: LOOKUP_EACH(int64_t, work);                                                                           \
-    default:                                                                                                           \
-        for (int64_t c = 0; c < n; c++) {                                                                              \
-            const int64_t e = rpi_integer(v->data, v->dtype, at + c * v->stride[3]);                                   \
-            work;                                                                                                      \
-        }                                                                                                              \
+/* Return true if one of n numbers exceeds `last`. Vectors are compared as signed numbers, with the sign bit changed:
+ * processors lack other comparisons. S is T with a sign. */
+#define LOOKUP_ABOVE(NAME, T, S)                                                                                       \
+    static bool NAME(const T *x, int64_t n, T last)                                                                    \
+    {                                                                                                                  \
+        typedef S vector __attribute__((vector_size(16)));                                                             \
+        typedef S loose __attribute__((vector_size(16), aligned(sizeof(S)), may_alias));                               \
+        const S sign = (S)((T)1 << (8 * sizeof(T) - 1));                                                               \
+        const int64_t lanes = 16 / sizeof(T);                                                                          \
+        const vector top = (vector){0} + (S)((S)last ^ sign);                                                          \
+        vector above = {0};                                                                                            \
+        int64_t c = 0;                                                                                                 \
+        for (; c + lanes <= n; c += lanes)                                                                             \
+            above |= ((*(const loose *)(x + c) ^ sign) > top);                                                         \
+        bool any = false;                                                                                              \
+        for (int64_t m = 0; m < lanes; m++)                                                                            \
+            any |= above[m] != 0;                                                                                      \
+        for (; c < n; c++)                                                                                             \
+            any |= x[c] > last;                                                                                        \
+        return any;                                                                                                    \
     }
+LOOKUP_ABOVE(lookup_above_1, uint8_t, int8_t)
+LOOKUP_ABOVE(lookup_above_2, uint16_t, int16_t)
+LOOKUP_ABOVE(lookup_above_4, uint32_t, int32_t)
+LOOKUP_ABOVE(lookup_above_8, uint64_t, int64_t)
+#undef LOOKUP_ABOVE
+
+/* Return true if one of n adjacent indices is no entry. Negative ones are compared as large ones. */
+static bool lookup_any_wrong(const void *x, rp_dtype dtype, int64_t n, int64_t entries)
+{
+    const bool is_signed = dtype == RP_I8 || dtype == RP_I16 || dtype == RP_I32 || dtype == RP_I64;
+    const uint64_t max = UINT64_MAX >> (64 - 8 * (int)rp_dtype_size(dtype) + is_signed),
+                   last = (uint64_t)entries - 1 < max ? (uint64_t)entries - 1 : max;
+    switch (rp_dtype_size(dtype)) {
+    case 1: return lookup_above_1(x, n, (uint8_t)last);
+    case 2: return lookup_above_2(x, n, (uint16_t)last);
+    case 4: return lookup_above_4(x, n, (uint32_t)last);
+    default: return lookup_above_8(x, n, last);
+    }
+}
 
 /* Return the first key of row (b, h, i) whose index is no entry, or -1. */
 static int64_t lookup_wrong_key(const rpi_view *v, int64_t entries, int64_t b, int64_t h, int64_t i)
 {
-    const int64_t at = rpi_index(v, b, h, i, 0), n = v->len[3];
-    bool wrong = false;
-    LOOKUP_ROW(wrong |= e < 0 || e >= entries)
-    for (int64_t j = 0; wrong && j < n; j++) {
+    const int64_t n = v->len[3];
+    const char *row = (const char *)v->data + rpi_index(v, b, h, i, 0) * (int64_t)rp_dtype_size(v->dtype);
+    const bool maybe = (n > 1 && v->stride[3] != 1) || lookup_any_wrong(row, v->dtype, n, entries);
+    for (int64_t j = 0; maybe && j < n; j++) {
         const int64_t e = lookup_entry(v, b, h, i, j);
         if (e < 0 || e >= entries)
             return j;
@@ -80,54 +98,25 @@ static rp_status lookup_check_arrays(const rp_desc *d, const rp_term *t, const r
     return RP_OK;
 }
 
-static int64_t lookup_size(const rp_desc *d, const rp_term *t)
-{
-    int64_t size;
-    return rpi_mul(d->heads, t->integer[0], 1, &size) ? size : RPI_TOO_LARGE;
-}
-
-static void lookup_prepare(const rp_desc *d, const rp_term *t, const rpi_view *array, double *to)
-{
-    for (int64_t h = 0; h < d->heads; h++)
-        for (int64_t e = 0; e < t->integer[0]; e++)
-            *to++ = rpi_at(&array[0], h, e, 0, 0);
-}
-
-static double lookup_pair(const rpi_pair *p)
-{
-    return p->prepared[p->h * p->term->integer[0] + lookup_entry(&p->array[1], p->b, p->h, p->i, p->j)];
-}
-
-static void lookup_grad(const rpi_pair *p, double g, const rpi_sums *to)
-{
-    rpi_add(to, 0, p->h, lookup_entry(&p->array[1], p->b, p->h, p->i, p->j), 0, 0, g);
-}
-
-static void lookup_row(const rpi_pair *p, int64_t j0, int64_t n, double *to)
-{
-    const double *table = p->prepared + p->h * p->term->integer[0];
-    const rpi_view *v = &p->array[1];
-    const int64_t at = rpi_index(v, p->b, p->h, p->i, j0);
-    LOOKUP_ROW(to[c] = table[e])
-}
-
-static int64_t lookup_sums_size(const rp_desc *d, const rp_term *t)
+static int64_t lookup_entries(const rp_desc *d, const rp_term *t)
 {
     (void)d;
     return t->integer[0];
 }
 
-static void lookup_row_grad(const rpi_pair *p, int64_t j0, int64_t n, const double *g, double *sums)
+static int64_t lookup_index(const rpi_pair *p)
 {
-    const rpi_view *v = &p->array[1];
-    const int64_t at = rpi_index(v, p->b, p->h, p->i, j0);
-    LOOKUP_ROW(sums[e] += g[c])
+    return lookup_entry(&p->array[1], p->b, p->h, p->i, p->j);
 }
 
-static void lookup_reduce_sums(const rpi_pair *p, const double *sums, const rpi_sums *to)
+static double lookup_value(const rpi_pair *p, int64_t e)
 {
-    for (int64_t e = 0; e < p->term->integer[0]; e++)
-        rpi_add(to, 0, p->h, e, 0, 0, sums[e]);
+    return rpi_at(&p->array[0], p->h, e, 0, 0);
+}
+
+static void lookup_grad(const rpi_pair *p, int64_t e, double g, const rpi_sums *to)
+{
+    rpi_add(to, 0, p->h, e, 0, 0, g);
 }
 
 static int lookup_example(const rpi_pair *p, char *to, size_t size)
@@ -136,7 +125,7 @@ static int lookup_example(const rpi_pair *p, char *to, size_t size)
                     (long long)lookup_entry(&p->array[1], p->b, p->h, p->i, p->j));
 }
 
-RPI_SCHEME(LOOKUP, .form = RPI_TILE,
+RPI_SCHEME(LOOKUP, .form = RPI_INDEX, .index_array = 1,
            .facts = {.formula = "table[h, indices[b,h,i,j]]",
                      .about = "a table read by an array of indices",
                      .samples = {"entries=7", "entries=300"},
@@ -144,6 +133,5 @@ RPI_SCHEME(LOOKUP, .form = RPI_TILE,
            .array = {{"table", .shape = "[H?, entries]", .shows = "entry"},
                      {"indices", RP_USE_INDEX, .shape = "[B?, H?, Lq, Lk]", .draw = {.over = "entries"}}},
            .params = lookup_params, .sizes = lookup_sizes, .usual_sizes = lookup_usual_sizes,
-           .check_arrays = lookup_check_arrays, .pair = lookup_pair, .grad = lookup_grad, .row = lookup_row,
-           .sums_size = lookup_sums_size, .row_grad = lookup_row_grad, .reduce_sums = lookup_reduce_sums,
-           .prepare_size = lookup_size, .prepare = lookup_prepare, .example = lookup_example)
+           .check_arrays = lookup_check_arrays, .entries = lookup_entries, .index = lookup_index, .entry = lookup_value,
+           .entry_grad = lookup_grad, .example = lookup_example)

@@ -28,7 +28,7 @@
  *   SINK     an extra logit for each row (b, h, i)        pair
  *
  * index(i, j) must be a(i) - b(j), except for class tokens, because kernels store a and b. If a and b are given
- * positions, the difference is clamped and truncated.
+ * positions, the difference is clamped and truncated. An INDEX with index_array reads the index from an array instead.
  *
  * A scheme must not define functions that the table does not list for its form. Every scheme may also define check,
  * check_arrays, sizes, usual_sizes, example, prepare and prepare_size. A scheme with a learned array also defines the
@@ -143,6 +143,7 @@ typedef struct rpi_scheme {
     bool unscaled;       /* VEC: factor 1; otherwise scale */
     bool causal;         /* TILE: keys after the query are masked */
     bool grid;           /* tokens form a grid: q_offset must be 0 */
+    int32_t index_array; /* INDEX: the array whose element [b, h, i, j] is the index of a pair; 0: none */
     bool class_token;    /* INDEX: the first term->extra tokens are outside the grid */
     rp_term_facts facts; /* formula, samples, names */
     rp_array_facts array[RP_MAX_ARRAYS]; /* unused entries have name NULL */

@@ -74,6 +74,7 @@ static void faults_are_found(void **state)
          ".positions"},
         {{.form = RPI_INDEX, FACTS, .entries = count}, "requires index, entry"},
         {{.form = RPI_TILE, FACTS, .pair = pair, .shared = pair}, "does not allow shared"},
+        {{.form = RPI_TILE, FACTS, .pair = pair, .index_array = 1}, "index_array is only for form INDEX"},
         {{.form = RPI_TILE, FACTS, .pair = pair, .sums_size = count}, "requires row_grad"},
         {{.form = RPI_TILE, FACTS, .pair = pair, .in_place = true, .batch_entry = batch_entry}, "needs in_place"},
         {{.form = RPI_VEC, FACTS}, "requires product[0]"},
