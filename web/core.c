@@ -183,9 +183,9 @@ EXPORT(fill) int x_fill(void)
     return shown;
 }
 
-/* Return an array that fill allocated; write its number of axes and its shape to `to`. Return NULL if fill did not
- * allocate it. */
-EXPORT(filled) const double *x_filled(int term, int index, int32_t *to)
+/* Return an array that fill allocated; write its number of axes, its shape and its type to `to`. Return NULL if fill
+ * did not allocate it. */
+EXPORT(filled) const void *x_filled(int term, int index, int32_t *to)
 {
     const rp_array *a = &tensors.term[term][index];
     for (int n = 0; n < n_made; n++)
@@ -193,6 +193,7 @@ EXPORT(filled) const double *x_filled(int term, int index, int32_t *to)
             *to = a->ndim;
             for (int x = 0; x < a->ndim; x++)
                 to[x + 1] = (int32_t)a->shape[x];
+            to[a->ndim + 1] = (int32_t)a->dtype;
             return a->data;
         }
     return NULL;

@@ -6,13 +6,15 @@ const types = {
   f32: 0,
   f64: 1,
   f16: 2,
-  bf16: 3
+  bf16: 3,
+  i32: 10
 };
 const views = {
   f32: Float32Array,
   f64: Float64Array,
   f16: Uint16Array,
-  bf16: Uint16Array
+  bf16: Uint16Array,
+  i32: Int32Array
 };
 const outputs = {
   out: 0,
@@ -274,12 +276,14 @@ export class Core {
     });
   }
 
-  /** Return array `index` of a term as {shape, data} if the module filled it because it was missing, otherwise null. */
+  /** Return array `index` of a term as {shape, data, type} if the module filled it because it was missing, otherwise
+   * null. The type is f64, or i32 for indices. */
   filled(term, index) {
-    const max = 1 + this.x.max_axes(), to = this.allocate(4 * max), at = this.x.filled(term, index, to);
+    const max = 2 + this.x.max_axes(), to = this.allocate(4 * max), at = this.x.filled(term, index, to);
     if (!at) return null;
-    const [axes, ...sizes] = new Int32Array(this.x.memory.buffer, to, max), shape = sizes.slice(0, axes);
-    return {shape, data: this.read(at, shape.reduce((a, b) => a * b, 1))};
+    const [axes, ...sizes] = new Int32Array(this.x.memory.buffer, to, max), shape = sizes.slice(0, axes),
+                 type = sizes[axes] === types.i32 ? 'i32' : 'f64';
+    return {shape, data: this.read(at, shape.reduce((a, b) => a * b, 1), type), type};
   }
 
   /** Return the steps of one query. hasV: the problem has v, so the result includes an output. */

@@ -159,15 +159,20 @@ export async function readArrays(file) {
   return all <= maxNumbers ? found : refuse(`it has ${all} numbers, at most ${maxNumbers} are possible`);
 }
 
-/** Return a .safetensors file with the f64 arrays {name: {shape, data}}. */
+/** Return a .safetensors file with the arrays {name: {shape, data, type}}, of which type i32 has int32_t and all others
+ * have doubles. */
 export function safetensorsOf(arrays, tokens) {
   const head = Object.assign(Object.create(null), {__metadata__: {tokens: JSON.stringify(tokens)}});
   let at = 0;
-  for (const [name, {shape, data}] of Object.entries(arrays))
-    head[name] = {dtype: 'F64', shape, data_offsets: [at, at += 8 * data.length]};
+  const all = Object.entries(arrays).sort(([, a], [, b]) => (a.type === 'i32') - (b.type === 'i32'));  // aligned
+  for (const [name, {shape, data, type}] of all)
+    head[name] = type === 'i32' ? {dtype: 'I32', shape, data_offsets: [at, at += 4 * data.length]} :
+                                  {dtype: 'F64', shape, data_offsets: [at, at += 8 * data.length]};
   const text = new TextEncoder().encode(JSON.stringify(head)), pad = (8 - text.length % 8) % 8,
         size = new DataView(new ArrayBuffer(8));
   size.setBigUint64(0, BigInt(text.length + pad), true);
-  return new Blob(
-    [size.buffer, text, ' '.repeat(pad), ...Object.values(arrays).map(({data}) => Float64Array.from(data))]);
+  return new Blob([
+    size.buffer, text, ' '.repeat(pad),
+    ...all.map(({1: {data, type}}) => (type === 'i32' ? Int32Array : Float64Array).from(data))
+  ]);
 }

@@ -82,7 +82,7 @@ static int make_sample(request *r, int32_t term, int index, io_set *made, rp_arr
     const rp_status status = sample_array(&r->problem.desc, term, index, MAX_VALUES, a);
     if (status != RP_OK && status != RP_E_NOMEM)
         return cli_refused(CLI_USAGE, "bias", &r->problem, NULL);
-    if (status != RP_OK || io_add(made, array, RP_F64, a->ndim, a->shape, a->data, false) != 0) {
+    if (status != RP_OK || io_add(made, array, a->dtype, a->ndim, a->shape, a->data, false) != 0) {
         free(a->data);
         return cli_error(CLI_FAILED, "%s: out of memory while creating its array %s (use smaller sizes)", name, array);
     }

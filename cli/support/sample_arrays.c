@@ -48,6 +48,16 @@ const char *sample_meaning(const rp_term *t, int index)
     return rp_term_array_about(t->kind, index)->shows;
 }
 
+/* Return the number of entries that indices choose from. */
+static uint64_t entries_of(const rp_term *t, const char *key)
+{
+    int x = 0;
+    while (strcmp(rp_term_param(t->kind, x)->key, key) != 0)
+        x++;
+    const int64_t n = rp_param_integer(t, rp_term_param(t->kind, x), 0);
+    return n > 0 && n <= INT32_MAX ? (uint64_t)n : 1;
+}
+
 rp_status sample_array(const rp_desc *desc, int32_t term, int index, int64_t max_elements, rp_array *a)
 {
     const rp_term *t = &desc->terms[term];
@@ -68,8 +78,15 @@ rp_status sample_array(const rp_desc *desc, int32_t term, int index, int64_t max
     double *value = malloc((size_t)n * sizeof *value + 1);
     if (!value)
         return RP_E_NOMEM;
+    *a = rp_array_of(value, RP_F64, ndim, shape);
+    if (about->use == RP_USE_INDEX) {
+        const uint64_t entries = entries_of(t, about->draw.over);
+        for (int64_t c = 0; c < n; c++)
+            ((int32_t *)(void *)value)[c] = (int32_t)(problem_next(&state) % entries);
+        a->dtype = RP_I32;
+        return RP_OK;
+    }
     for (int64_t c = 0; c < n; c++)
         value[c] = table ? (double)c : problem_number(&about->draw, t, ndim ? shape[ndim - 1] : 1, &state);
-    *a = rp_array_of(value, RP_F64, ndim, shape);
     return RP_OK;
 }

@@ -25,7 +25,8 @@ bool sample_needed(const rp_desc *desc, int32_t term, int index);
 /* Return what the values of the sample array mean. "bucket" or "entry": entry c of the table has the value c for every
  * head, so a picture shows which entry each pair reads. NULL: random numbers, the same in every run. */
 const char *sample_meaning(const rp_term *t, int index);
-/* Make the sample for array `index` of desc->terms[term], contiguous and in double; the caller frees a->data. Return
+/* Make the sample for array `index` of desc->terms[term], contiguous, in double or, if it has indices, in int32_t; the
+ * caller frees a->data. Return
  * RP_OK; RP_E_NOMEM if out of memory or if the array has more than `max_elements` elements; or an error of
  * rp_term_shape. */
 rp_status sample_array(const rp_desc *desc, int32_t term, int index, int64_t max_elements, rp_array *a);

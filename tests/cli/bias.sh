@@ -43,10 +43,12 @@ ok bias t5,table=t5 --input "$small" --q 3 --k 3 --head 2 --json
 has '"heads": 4'
 ok bias t5,table=t5_table --input "$text" --q 40 --k 40 --head 11
 for term in kerple kerple,kind=power sandwich,dim=8 fire,c=1,L=4 fire,c=1,L=4,width2=3 real,max_distance=4 band band,width=2,extent=3 forget \
-    swin,grid=3x4 swin,grid=3x4,extra=1 axial,grid=3x4; do
+    swin,grid=3x4 swin,grid=3x4,extra=1 axial,grid=3x4 lookup lookup,entries=300; do
     run bias "$term" --heads 2 --json
     check "$term draws its bias without a file" '0 1' "$code $(grep -c '"heads": 2, "q": \(64\|12\|13\), ' "$T/out")"
 done
+run bias lookup,entries=5 -o -
+check 'entries of a table without a file' '0 1 2 3 4' "$(sed -n 's/^0,.*,//p' "$T/out" | sort -u | paste -s -d ' ')"
 run bias swin,grid=2x2 -o -
 check 'the window index of Swin' '4 3 1 0 5 4 2 1 7 6 4 3 8 7 5 4' "$(sed -n 's/^0,.*,//p' "$T/out" | paste -s -d ' ')"
 ok bias real,table=rt,max_distance=3,q_positions=q_real,k_positions=k_whole --input "$more" --q-offset first --json
