@@ -110,8 +110,10 @@ static void take_length(rp_desc *d, int32_t term, int32_t index, const rp_array 
     *length = old;
     for (int32_t x = 0; x < ndim; x++) {
         const int32_t axis = a->ndim - ndim + x; /* arrays with fewer axes are aligned at the last axis */
-        if (shape[0][x] != shape[1][x] && axis >= 0 && a->shape[axis] >= min_length)
-            *length = a->shape[axis] * (shape[1][x] && many > shape[1][x] ? many / shape[1][x] : 1);
+        const int64_t given = axis >= 0 ? a->shape[axis] : 1, grown = shape[1][x],
+                      share = grown > 0 && grown < many ? many / grown : 1;
+        if (shape[0][x] < grown && ((axis >= 0 && given >= min_length) || share > 1))
+            *length = given * share;
     }
 }
 

@@ -60,6 +60,13 @@ def test_numpy_has_the_derivatives_of_a_repeated_bias(order):
              relpos.attention_hvp(dout, q, k, v, wide, bias=whole).q)
 
 
+def test_the_matrix_of_one_entry_that_all_share():
+    for bias in (BIAS[:1].numpy(), BIAS[0].numpy()):
+        for interleave, tile in ((1, 3), (3, 1), (2, 3)):
+            found = relpos.Dense(bias, interleave=interleave, tile=tile).matrix(L)
+            np.testing.assert_array_equal(found, np.broadcast_to(bias, (interleave * tile, H, L, L)))
+
+
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("mapped", [None, 0])
 def test_vmap_and_compile(order, mapped):

@@ -67,6 +67,9 @@ command='relpos bias -o a.png, a.svg'
 check 'a .png has its first bytes' ' 89 50 4e 47 0d 0a 1a 0a' "$(head -c 8 "$T/made/a.png" | od -An -t x1)"
 check 'a .svg begins and ends' '<?xml version="1.0" encoding="UTF-8"?> </svg>' "$(head -n 1 "$T/made/a.svg") $(tail -n 1 "$T/made/a.svg")"
 ok bias "dense,bias=dense" --input "$small" -o "$T/made/a.svg" --head 3
+ok bias "dense,bias=dense" --input "$small" -o "$T/made/a.csv"
+ok bias "dense,bias=dense,interleave=3,tile=2" --input "$small" -o "$T/made/b.csv"
+same 'a bias that six batch entries share' "$T/made/a.csv" "$T/made/b.csv"
 
 refusals <<'END'
 2 | no term | bias

@@ -103,10 +103,11 @@ static int infer(problem *p, const call *c, int64_t *size)
                 if (status != RP_OK)
                     return raise_status(p, status), -1;
             }
-            for (int32_t e = 1; a->data && e <= ndim[0] && e <= a->ndim; e++) { /* axes align right */
-                const int64_t grown = shape[1][ndim[1] - e];
-                if (shape[0][ndim[0] - e] < grown && a->shape[a->ndim - e] > 1)
-                    found = a->shape[a->ndim - e] * (many > grown ? many / grown : 1);
+            for (int32_t e = 1; a->data && e <= ndim[0]; e++) { /* axes align right */
+                const int64_t length = e <= a->ndim ? a->shape[a->ndim - e] : 1, grown = shape[1][ndim[1] - e],
+                              share = grown > 0 && grown < many ? many / grown : 1;
+                if (shape[0][ndim[0] - e] < grown && (length > 1 || share > 1))
+                    found = length * share;
             }
         }
     *size = found;
