@@ -107,7 +107,8 @@ static void draw_term(problem_dice *d, const tokens *g, unsigned *roles, char *t
     add(text, "%s%s", *text ? "+" : "", rp_term_name(kind));
     for (int x = 0; (p = rp_term_param(kind, x)); x++) {
         const bool extra = strcmp(p->key, "extra") == 0;
-        if (strcmp(p->key, "axes") == 0 || kind == RP_TERM_DENSE) /* drawn below */
+        if (strcmp(p->key, "axes") == 0 || strcmp(p->key, "by_channel") == 0 || strcmp(p->key, "first") == 0 ||
+            kind == RP_TERM_DENSE) /* drawn below */
             continue;
         if (!(p->required || p->type == RP_PARAM_GRID || extra || once_in(d, 3)))
             continue;
@@ -128,8 +129,11 @@ static void draw_term(problem_dice *d, const tokens *g, unsigned *roles, char *t
         add(text, ",axes=%d,frequencies=x,q_positions=x,k_positions=x", 1 + (int)below(d, 4));
         return;
     }
+    if (kind == RP_TERM_ROPE && once_in(&copy, 4))
+        add(text, ",first=%d", (int)below(&copy, 6));
     if (kind == RP_TERM_ROPE && !scaled && once_in(&copy, 4)) {
-        add(text, "%s", g->same && once_in(&copy, 2) ? ",angles=x" : ",q_angles=x,k_angles=x");
+        add(text, "%s%s", once_in(&copy, 2) ? ",by_channel=1" : "",
+            g->same && once_in(&copy, 2) ? ",angles=x" : ",q_angles=x,k_angles=x");
         return;
     }
     bool both = false; /* `positions` was drawn, which excludes q_positions and k_positions */

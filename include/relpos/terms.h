@@ -93,15 +93,16 @@ typedef enum rp_scaling {
  *            arrays  (positions axes ? [B?, axes, L] : [B?, L]), (q_positions axes ? [B?, axes, Lq] : [B?, Lq]),
  *                    (k_positions axes ? [B?, axes, Lk] : [B?, Lk]), short_factor scaling=longrope ? [dim/2] : none,
  *                    long_factor scaling=longrope ? [dim/2] : none, (frequencies axes ? [axes, Hk, dim/2] : [Hk?,
- *                    dim/2]), (angles [B?, Hk?, L, dim/2]), (q_angles [B?, Hk?, Lq, dim/2]), (k_angles [B?, Hk?, Lk,
- *                    dim/2])
+ *                    dim/2]), (angles by_channel ? [B?, Hk?, L, dim] : [B?, Hk?, L, dim/2]), (q_angles by_channel ?
+ *                    [B?, Hk?, Lq, dim] : [B?, Hk?, Lq, dim/2]), (k_angles by_channel ? [B?, Hk?, Lk, dim] : [B?, Hk?,
+ *                    Lk, dim/2])
  *            learned frequencies, angles, q_angles, k_angles
- *            reads   dim (2 … 2^53; 0 = Dk), base = 10000 (> 0), layout = half, scaling = none, factor = 1 (1 … 1e+10),
- *                    original_max_position_embeddings (0 … 2^53; 0 = max_position_embeddings), max_position_embeddings
- *                    (0 … 2^53; 0 = none), beta_fast = 32, beta_slow = 1, attention_factor (0 … 1e+10; 0 = set by
- *                    scaling), mscale (0 = none), mscale_all_dim (0 = none), truncate = 1, low_freq_factor = 1,
- *                    high_freq_factor = 4, integer[0] (axes; 0 … 4; 0 = no axis), length (0 … 2^53; 0 = largest
- *                    position + 1)
+ *            reads   dim (2 … 2^53; 0 = Dk), base = 10000 (> 0), layout = half, integer[1] = 0 (first; 0 … 2^53),
+ *                    scaling = none, factor = 1 (1 … 1e+10), original_max_position_embeddings (0 … 2^53; 0 =
+ *                    max_position_embeddings), max_position_embeddings (0 … 2^53; 0 = none), beta_fast = 32, beta_slow
+ *                    = 1, attention_factor (0 … 1e+10; 0 = set by scaling), mscale (0 = none), mscale_all_dim (0 =
+ *                    none), truncate = 1, low_freq_factor = 1, high_freq_factor = 4, integer[0] (axes; 0 … 4; 0 = no
+ *                    axis), choice[0] = 0 (by_channel), length (0 … 2^53; 0 = largest position + 1)
  *   RELKEY   scale <q_i, table[clamp(delta, -left, right) + left]>
  *            arrays  table [H?, left+right+1, Dk] (**)
  *            learned table

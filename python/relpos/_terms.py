@@ -303,6 +303,36 @@ _ROPE_LEARNED = "frequencies", "angles", "q_angles", "k_angles"
 
 
 def _rope(arrays, params):
+    """Return the arrays and parameters of a RoPE: if positions require a gradient, the angles that follow from them, so
+    that torch computes the gradient of positions from theirs."""
+    arrays, params = _with_frequencies(arrays, params)
+    if any(x is not None for x in arrays[6:9]) or not any(map(wants_gradient, arrays[:3])):
+        return arrays, params
+    refuse = "requires a gradient, which relpos.attention does not compute; use .detach(), or for the gradient pass"
+    name = next(name for name, x in zip(("positions", "q_positions", "k_positions"), arrays) if wants_gradient(x))
+    if arrays[0] is None and (arrays[1] is None or arrays[2] is None):
+        raise TypeError(f"RoPE: {name} {refuse} {'k' if name[0] == 'q' else 'q'}_positions too")
+    if params["scaling"] not in ("none", "linear") or arrays[5] is None and not params["dim"]:
+        raise TypeError(f"RoPE: {name} {refuse} frequencies" + ", or dim" * (params["scaling"] in ("none", "linear")))
+    import torch
+    of = next(x for x in arrays[:3] if wants_gradient(x))
+    base = torch.as_tensor(params["base"], dtype=torch.float64, device=of.device)
+    f = _frequencies(base, params["dim"], params["scaling"], params["factor"]) if arrays[5] is None else arrays[5]
+    turns = [x if x is None else _turns(x, f, params["axes"], of) for x in arrays[:3]]
+    return (*[None] * 6, *turns, *arrays[9:]), params | {"axes": 0, "scaling": "none", "factor": 1.0}
+
+
+def _turns(positions, frequencies, axes, of):
+    """Return the angles (B?, Hk?, L, dim/2) of positions (B?, L) or (B?, axes, L)."""
+    import torch
+    p, f = (torch.as_tensor(x, device=of.device).double() for x in (positions, frequencies))
+    p = p if axes else p.unsqueeze(-2)
+    f = f if axes else f.unsqueeze(0)
+    f = f.unsqueeze(1) if f.ndim == 2 else f
+    return (p.unsqueeze(-3).unsqueeze(-1) * f.transpose(0, 1).unsqueeze(-2)).sum(-3)
+
+
+def _with_frequencies(arrays, params):
     """Return the arrays and parameters of a RoPE: lists as arrays, and if base is a tensor and dim is given, the
     frequencies that follow from it, so that torch computes the gradient of base from theirs."""
     arrays = [_numbers(x) if isinstance(x, (list, tuple)) else x for x in arrays]

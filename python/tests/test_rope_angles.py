@@ -257,3 +257,174 @@ def test_text_of_a_term():
     term = relpos.RoPE(2 * N, angles=A[:, :N])
     assert repr(term) == "relpos.RoPE(dim=8, angles=float32[9, 4])" and list(term.learned) == ["angles"]
 
+
+
+# ---- the first rotated channel
+
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+@pytest.mark.parametrize("dtype, bound", [(torch.float64, 1e-12), (torch.float32, 2e-6)])
+def test_first_rotated_channel(layout, dtype, bound):
+    """The last channels rotate, as in DeepSeek, or some in the middle: as with slices, with all derivatives."""
+    for first, dim in (D - 2 * N, 2 * N), (1, 4), (D - 6, 0):
+        n = (dim or D - first) // 2
+        f = 10000.0 ** (-torch.arange(n, dtype=torch.float64) / n)
+
+        def whole(q, k, v):
+            return relpos.attention(q, k, v, rope=relpos.RoPE(dim, first=first, layout=layout), scale=0.4, softcap=3.0)
+
+        def sliced(q, k, v):
+            turned = [torch.cat([x[..., :first], rotate(x[..., first:], torch.arange(x.shape[2])[:, None] * f, layout)],
+                                -1) for x in (q, k)]
+            return plain(*turned, v)
+        x = tuple(a.to(dtype) for a in (Q, K, V))
+        t = tuple(torch.cos(3 * a) for a in x)
+        near(derivatives(whole, x, t), [a.double() for a in derivatives(
+            sliced, tuple(a.double() for a in x), tuple(a.double() for a in t))], bound * (1 if bound < 1e-9 else 20))
+
+
+def test_channels_of_deepseek():
+    modeling = pytest.importorskip("transformers.models.deepseek_v3.modeling_deepseek_v3")
+    q, k, v = (torch.randn(1, 2, 7, 12, generator=g) for _ in range(3))
+    angles = torch.arange(7)[:, None] * 10000.0 ** (-torch.arange(2) / 2)
+    emb = torch.cat([angles, angles], -1)[None]
+    turned = modeling.apply_rotary_pos_emb_interleave(q[..., 8:], k[..., 8:], emb.cos(), emb.sin())
+    want = torch.nn.functional.scaled_dot_product_attention(
+        *(torch.cat([x[..., :8], y], -1) for x, y in zip((q, k), turned)), v, is_causal=True)
+    rope = relpos.RoPE(first=8, layout="interleaved")
+    near([relpos.attention(q, k, v, rope=rope, causal=True)], [want.double()], 2e-6)
+
+
+def test_first_is_refused():
+    for first, dim, text in ((3, 8, r"RoPE\(first\) is 3; it must be 0 to 2, the width of q and k minus the 8"),
+                             (9, 0, r"RoPE\(first\) is 9; it must be 0 to 8"),
+                             (-1, 2, r"RoPE\(first\) is -1; it must be"),
+                             (1, 0, "RoPE.dim. is 9; it must be even, from 2 to 10")):
+        with pytest.raises(ValueError, match=text):
+            relpos.attention(Q, K, V, rope=relpos.RoPE(dim, first=first))
+
+
+# ---- an angle for each channel
+
+def turn(x, a, layout, first=0):
+    """(x, y) becomes (x cos a - y sin a, y cos b + x sin b), with the angles a and b of the channels x and y."""
+    n = a.shape[-1] // 2
+    halves = (slice(0, n), slice(n, 2 * n)) if layout == "half" else (slice(0, None, 2), slice(1, None, 2))
+    part = x[..., first:first + 2 * n]
+    u, v, a, b = (y[..., half] for y in (part, a) for half in halves)
+    turned = u * a.cos() - v * a.sin(), v * b.cos() + u * b.sin()
+    turned = torch.cat(turned, -1) if layout == "half" else torch.stack(turned, -1).flatten(-2)
+    return torch.cat([x[..., :first], turned, x[..., first + 2 * n:]], -1)
+
+
+def by_channel(layout, both=False, first=1):
+    def ours(q, k, v, a, b=None):
+        angles = {"angles": a} if both else {"q_angles": a, "k_angles": b}
+        rope = relpos.RoPE(2 * N, first=first, layout=layout, by_channel=True, **angles)
+        return relpos.attention(q, k, v, rope=rope, causal=True, q_offset=0, scale=0.4, softcap=3.0)
+
+    def eager(q, k, v, a, b=None):
+        return plain(turn(q, spread(a, H), layout, first), turn(k, a if both else b, layout, first), v, True)
+    return ours, eager
+
+
+def wide(*shape):
+    return torch.cat([draw(*shape), draw(*shape)], -1)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+def test_angles_of_each_channel(layout, shape):
+    x = (Q, K, V, wide(*shape, LQ), wide(*shape[::-1] if shape == (B, 1) else shape, LK))
+    t = tuple(torch.randn(a.shape, generator=g, dtype=a.dtype) for a in x)
+    near(*(derivatives(f, x, t) for f in by_channel(layout)))
+    x = (Q, K[:, :, :LQ], V[:, :, :LQ], x[3])
+    t = tuple(torch.randn(a.shape, generator=g, dtype=a.dtype) for a in x)
+    near(*(derivatives(f, x, t) for f in by_channel(layout, True)))
+    ours, eager = by_channel(layout, True)
+    gradients = lambda f, x: func.grad(lambda *x: (f(*x) ** 2 * OUT).sum(), (0, 1, 2, 3))(*x)
+    near(gradients(ours, [a.float() for a in x]), gradients(eager, x), 2e-5)
+
+
+def test_equal_angles_of_channels_rotate():
+    a = draw(LK)
+    rope = [relpos.RoPE(2 * N, q_angles=a[:LQ], k_angles=a),
+            relpos.RoPE(2 * N, q_angles=torch.cat([a[:LQ]] * 2, -1), k_angles=torch.cat([a, a], -1), by_channel=True)]
+    assert torch.equal(*(relpos.attention(Q, K, V, rope=r) for r in rope))
+
+
+def test_channels_of_vjepa2():
+    """Its cosines are tiled and its pairs are interleaved, so both channels of a pair have angles of their own."""
+    modeling = pytest.importorskip("transformers.models.vjepa2.modeling_vjepa2")
+    q, k, v = (torch.randn(1, 2, 7, 8, generator=g) for _ in range(3))
+    p = torch.arange(7.0)
+    want = torch.nn.functional.scaled_dot_product_attention(
+        *(modeling.rotate_queries_or_keys(x, p.expand(1, 2, 7)) for x in (q, k)), v)
+    angles = (p[:, None] * 10000.0 ** (-torch.arange(4) / 4)).repeat(1, 2)
+    rope = relpos.RoPE(angles=angles, by_channel=True, layout="interleaved")
+    near([relpos.attention(q, k, v, rope=rope)], [want.double()], 2e-6)
+
+
+def test_channels_of_hunyuan_vl():
+    """Each axis has a quarter of the channels, and pairs are halves, so the channels of a pair are of two axes."""
+    modeling = pytest.importorskip("transformers.models.hunyuan_vl.modeling_hunyuan_vl")
+    q, k, v = (torch.randn(2, 2, 7, 16, generator=g) for _ in range(3))
+    p = torch.randint(0, 9, (4, 2, 7), generator=g)
+    f = 10000.0 ** (-torch.arange(8) / 8)
+    emb = torch.cat([p[..., None] * f] * 2, -1)
+    angles = torch.cat([emb[n, ..., 4 * n:4 * n + 4] for n in range(4)], -1)
+    turned = modeling.apply_rotary_pos_emb(q, k, angles.cos(), angles.sin())
+    want = torch.nn.functional.scaled_dot_product_attention(*turned, v)
+    near([relpos.attention(q, k, v, rope=relpos.RoPE(angles=angles[:, None], by_channel=True))], [want.double()], 2e-6)
+
+
+def test_channels_need_angles():
+    with pytest.raises(TypeError, match=r"RoPE\(angles\) is missing; .* needed with by_channel=1"):
+        relpos.attention(Q, K, V, rope=relpos.RoPE(by_channel=True))
+    with pytest.raises(ValueError, match=r"RoPE\(angles\): shape is \(9, 5\); it must be .*10"):
+        SAME(angles=A, by_channel=True)
+
+
+# ---- gradients of positions
+
+@pytest.mark.parametrize("axes, heads, entries", [(0, 0, 0), (0, HK, B), (2, 1, 0), (3, HK, B)])
+def test_gradient_of_positions(axes, heads, entries):
+    """Positions that require a gradient: their gradient, and that of the frequencies, of first and second order."""
+    f = torch.rand(*[axes] * (axes > 0), *[heads] * (heads > 0), N, generator=g, dtype=torch.float64)
+    p = 3 * torch.rand(*[entries] * (entries > 0), *[axes] * (axes > 0), LQ, generator=g, dtype=torch.float64)
+    k, v = K[:, :, :LQ], V[:, :, :LQ]
+
+    def ours(q, p, f):
+        return relpos.attention(q, k, v, rope=relpos.RoPE(2 * N, positions=p, frequencies=f), scale=0.4, softcap=3.0)
+
+    def eager(q, p, f):
+        angles = torch.einsum("bal,ahn->bhln", p.reshape(entries or 1, axes or 1, LQ),
+                              f.reshape(axes or 1, heads or 1, N))
+        return plain(rotate(q, spread(angles, H), "half"), rotate(k, angles, "half"), v)
+    x = Q, p, f
+    t = tuple(torch.randn(a.shape, generator=g, dtype=a.dtype) for a in x)
+    near(*(derivatives(h, x, t) for h in (ours, eager)))
+    torch.testing.assert_close(ours(*x), ours(Q, p.clone().requires_grad_(), f).detach(), rtol=0, atol=1e-13)
+
+
+def test_gradient_of_positions_by_the_base():
+    p = torch.rand(LQ, generator=g, dtype=torch.float64)
+    x = p.clone().requires_grad_()
+    options = dict(base=50.0, scaling="linear", factor=2.0)
+    rope = lambda p, k: relpos.RoPE(2 * N, q_positions=p, k_positions=k, **options)
+    f = 50.0 ** (-torch.arange(N, dtype=torch.float64) / N) / 2
+    attend = lambda p: relpos.attention(Q, K, V, rope=rope(p, np.arange(LK)), scale=0.4, softcap=3.0)
+    want = plain(rotate(Q, x[:, None] * f, "half"), rotate(K, torch.arange(LK)[:, None] * f, "half"), V)
+    want = torch.autograd.grad((want * OUT).sum(), x)
+    compiled = torch.compile(attend, backend="aot_eager", fullgraph=True)
+    for call in attend, compiled:
+        near(torch.autograd.grad((call(x) * OUT).sum(), x), want)
+    torch._dynamo.reset()
+    with torch.no_grad():
+        near([attend(x)], [attend(p)])
+    refuse = r"q_positions requires a gradient, .*; use .detach\(\), or for the gradient pass "
+    for make, text in ((lambda: relpos.RoPE(2 * N, q_positions=x), "k_positions too"),
+                       (lambda: relpos.RoPE(q_positions=x, k_positions=p), "frequencies, or dim"),
+                       (lambda: relpos.RoPE(2 * N, q_positions=x, k_positions=p, scaling="dynamic", factor=2.0,
+                                            max_position_embeddings=8), "frequencies$")):
+        with pytest.raises(TypeError, match=refuse + text):
+            make()

@@ -15,11 +15,13 @@ static const rpi_ops *ops_of(const rp_plan *plan)
 }
 
 /* Return true if only plain loops compute the derivatives: those of RoPE's frequencies or angles, if terms multiply
- * queries or keys that RoPE does not rotate. */
+ * queries or keys that RoPE does not rotate, and those of angles of each channel. */
 static bool needs_plain(const rpi_args *args, const rpi_tangents *tangents, const rpi_grads *grads)
 {
     const rp_plan *plan = args->plan;
-    return !plan->ops || ((plan->vec >= 0 || plan->n_vec > 0) && rpi_turns(args, tangents, grads));
+    const bool vectors = plan->vec >= 0 || plan->n_vec > 0;
+    return !plan->ops ||
+           (rpi_turns(args, tangents, grads) && (vectors || rpi_rotates_channels(&plan->terms[plan->rotate])));
 }
 
 /* Compute tangents on the fast path, and in plain loops the rows that it leaves. */

@@ -51,7 +51,8 @@ static rp_status fill(rp_prepared *p, rpi_args *args, const rp_plan *plan, const
         const int64_t largest_at =
             rpi_arena_add(a, strip ? 2 * (e.strip_per_head ? d->heads : 1) : 0, rpi_segments_of(p->strip.len), 1, real);
         const bool rope = plan->rotate >= 0 && rpi_rope_table_is_fixed(args, true);
-        const int64_t rope_at = rpi_arena_add(a, rope ? max : 0, rope ? plan->terms[plan->rotate].dim : 1, 1, real);
+        const int64_t rope_at =
+            rpi_arena_add(a, rope ? max : 0, rope ? rpi_rotation_width(&plan->terms[plan->rotate]) : 1, 1, real);
         status = rpi_arena_alloc(a, false, "rp_prepare");
         if (status == RP_OK && strip) {
             p->strip.entry = a->base + strip_at;

@@ -58,7 +58,7 @@ static void place_angles(gradients *g)
         s->ticket = rpi_arena_take3(&g->memory, d->batch, d->kv_heads, s->blocks, sizeof *s->ticket);
     }
     bw->rope_k = rpi_arena_take3(&g->memory, g->call.limits->rope_shared, g->call.limits->len_k,
-                                 g->call.plan->terms[g->call.plan->rotate].dim / 2, sizeof(double));
+                                 rpi_rotation_angles(&g->call.plan->terms[g->call.plan->rotate]), sizeof(double));
 }
 
 /* Let the sums for given angles be those of the call, or others for keys if one array is for queries and keys. */
@@ -366,6 +366,34 @@ static void add_angles(const rpi_call *c, int64_t b, int64_t h, int64_t i, const
     }
 }
 
+/* Rotate the gradient of query i back, and add that of its angles. `rope` has the cosines and sines of the rows. */
+static void unrotate(const rpi_call *c, int64_t b, int64_t h, int64_t i, const void *rope, double *row)
+{
+    const rp_term *t = &c->plan->terms[c->plan->rotate];
+    const bool wanted = c->limits->rope_wanted[0], channels = rpi_rotates_channels(t);
+    for (int64_t p = 0; p < t->dim / 2; p++) {
+        int64_t u, v;
+        double turn[4];
+        rpi_rotate_channels(t, p, &u, &v);
+        const int64_t n = channels ? 4 : 2, at = i * rpi_rotation_width(t) + n * p;
+        for (int64_t x = 0; x < n; x++)
+            turn[x] = real_at(c, rope, at + x);
+        if (!channels) {
+            rpi_rotate(&row[u], &row[v], turn[0], -turn[1]);
+            continue;
+        }
+        if (wanted) {
+            double *to = rpi_angles_of(&c->backward->angles[0], b, rpi_kv_head(&c->args->desc, h), i), by[2];
+            rpi_turn_grad(rpi_at(&c->args->q, b, h, i, u), rpi_at(&c->args->q, b, h, i, v), row[u], row[v], turn, by);
+            to[u - rpi_rotation_first(t)] += by[0];
+            to[v - rpi_rotation_first(t)] += by[1];
+        }
+        rpi_turn(&row[u], &row[v], turn, true);
+    }
+    if (wanted && !channels)
+        add_angles(c, b, h, i, row);
+}
+
 /* Finish dq of rows [row0, row1) of one head: scale it, rotate it back, and add the gradients of the queries from RUN
  * sources. */
 static void rows_of_head(const rpi_call *c, int64_t head, int64_t row0, int64_t row1, double *row)
@@ -374,7 +402,6 @@ static void rows_of_head(const rpi_call *c, int64_t head, int64_t row0, int64_t 
     const rpi_backward *bw = c->backward;
     const rpi_view *dq = &c->grads->dq;
     const int64_t wide = rpi_round_up(d->dim_k, c->plan->ops->vl);
-    const rp_term *rotate = c->plan->rotate >= 0 ? &c->plan->terms[c->plan->rotate] : NULL;
     int64_t b, h;
     rpi_head_at(c, head, &b, &h);
     const void *rope = rpi_rope_of(c, false, b, rpi_kv_head(d, h));
@@ -387,14 +414,8 @@ static void rows_of_head(const rpi_call *c, int64_t head, int64_t row0, int64_t 
             *(two *)(row + x0) = (*(const two *)(row + x0) + 0.0) * d->scale;
         for (; x0 < d->dim_k; x0++)
             row[x0] = (row[x0] + 0.0) * d->scale;
-        for (int64_t p = 0; rotate && p < rotate->dim / 2; p++) {
-            int64_t u, v;
-            rpi_rotate_channels(rotate, p, &u, &v);
-            const int64_t at = i * rotate->dim + 2 * p;
-            rpi_rotate(&row[u], &row[v], real_at(c, rope, at), -real_at(c, rope, at + 1));
-        }
-        if (c->limits->rope_wanted[0] && rotate)
-            add_angles(c, b, h, i, row);
+        if (rope)
+            unrotate(c, b, h, i, rope, row);
         for (int n = 0; n < c->n_sources; n++) {
             const rpi_source *s = &c->source[n];
             if (!bw->run_dq[n])

@@ -141,7 +141,7 @@ void rpi_reduce_rotation(const rpi_args *args, rpi_term_sums *sums, const double
 static void reduce_angles(const rpi_call *c)
 {
     rpi_backward *bw = c->backward;
-    const int64_t n = c->limits->rope_shared * c->limits->len_k * (c->plan->terms[c->plan->rotate].dim / 2);
+    const int64_t n = c->limits->rope_shared * c->limits->len_k * rpi_rotation_angles(&c->plan->terms[c->plan->rotate]);
     double *to = bw->angles[0].array.data;
     for (int64_t x = 0; x < n; x++)
         to[x] += bw->rope_k[x];

@@ -187,6 +187,26 @@ static void add_angles(const backward_scratch *w, int64_t j0, int64_t j, int64_t
     }
 }
 
+/* Add the gradient of the angles of each channel of key j. dk is that of the turned key, `rope` has its cosines and
+ * sines. */
+static void add_channels(const backward_scratch *w, int64_t j, int64_t g, const real *rope, const real *dk)
+{
+    const rpi_call *c = w->k.c;
+    const rp_term *rotate = &c->plan->terms[c->plan->rotate];
+    double *to = rpi_angles_of(&c->backward->angles[1], w->k.b, g, j);
+    for (int64_t p = 0; p < rotate->dim / 2; p++) {
+        int64_t u, v;
+        double at[4], by[2];
+        rpi_rotate_channels(rotate, p, &u, &v);
+        for (int64_t x = 0; x < 4; x++)
+            at[x] = (double)rope[4 * p + x];
+        rpi_turn_grad(rpi_row_value(&c->args->k, w->k.b, g, j, u), rpi_row_value(&c->args->k, w->k.b, g, j, v),
+                      (double)dk[u], (double)dk[v], at, by);
+        to[u - rpi_rotation_first(rotate)] += by[0];
+        to[v - rpi_rotation_first(rotate)] += by[1];
+    }
+}
+
 /* Rotate dk back, and write dk and dv of the task's keys. */
 static void store_keys(const backward_scratch *w, int64_t j0, int64_t keys, int64_t g)
 {
@@ -197,13 +217,17 @@ static void store_keys(const backward_scratch *w, int64_t j0, int64_t keys, int6
     const int64_t wide_k = rpi_round_up(d->dim_k, VL), wide_v = rpi_round_up(d->dim_v, VL);
     const real *rope = rpi_rope_of(c, true, w->k.b, g), *plain = w->all.dk_plain;
     const rpi_angle_sums *angles = &c->backward->angles[1];
+    const bool channels = rotate && rpi_rotates_channels(rotate);
     if (angles->array.data)
         rpi_angles_wait(angles, key_block_of(c, j0), w->k.b, g, d->kv_heads, d->kv_heads);
     for (int64_t j = 0; j < keys; j++) {
         real *from = w->all.dk + j * wide_k, *value = w->all.dv + j * wide_v;
+        const real *turn = rotate ? rope + (j0 + j) * rpi_rotation_width(rotate) : NULL;
+        if (channels && c->limits->rope_wanted[1])
+            add_channels(w, j0 + j, g, turn, from);
         if (rotate)
-            rotate_row(rotate, rope + (j0 + j) * rotate->dim, -1, from, 1);
-        if (rotate && c->limits->rope_wanted[1])
+            rotate_row(rotate, turn, -1, from, 1);
+        if (rotate && !channels && c->limits->rope_wanted[1])
             add_angles(w, j0, j, g, from);
         for (int64_t x = 0; x < wide_k;
              x += VL) /* adding 0 turns -0 into 0, as it would be if another tile had added a 0 */

@@ -164,7 +164,7 @@ static void pack_panels(const rpi_view *v, int64_t b, int64_t h, int64_t j0, int
         if (large)
             large[r0 / NR] |= is_immoderate(&w);
         for (int64_t r = 0; rotate && r < there; r++)
-            rotate_row(rotate, rope + (j0 + r0 + r) * rotate->dim, 1, at + r, NR);
+            rotate_row(rotate, rope + (j0 + r0 + r) * rpi_rotation_width(rotate), 1, at + r, NR);
     }
 }
 _Static_assert(NR % VL == 0, "panels are transposed VL rows at a time");

@@ -310,7 +310,7 @@ static void load_groups(block *k)
     if (k->plain_q != k->q)
         memcpy(k->plain_q, k->q, reals(k->groups * MR, wide));
     for (int64_t r = 0; rotate && r < k->rows; r++)
-        rotate_row(rotate, rope + row_of(k, r) * rotate->dim, 1, k->q + r * wide, 1);
+        rotate_row(rotate, rope + row_of(k, r) * rpi_rotation_width(rotate), 1, k->q + r * wide, 1);
     for (int n = 0; n < c->n_sources; n++) {
         const rpi_source *s = &c->source[n];
         if (s->kind != RPI_RUN)

@@ -8,12 +8,17 @@
 #include "elements.h" /* lets an editor parse this file on its own */
 #endif
 
-/* Rotate a row in place, with channel x at row[x * step]. Sign -1 rotates back. */
+/* Rotate a row in place, with channel x at row[x * step]. Sign -1 rotates back; with an angle for each channel, it
+ * multiplies by the transposed matrix. */
 static void rotate_row(const rp_term *t, const real *rope, real sign, real *row, int64_t step)
 {
+    const bool channels = rpi_rotates_channels(t);
     for (int64_t c = 0; c < t->dim / 2; c++) {
         int64_t u, v;
         rpi_rotate_channels(t, c, &u, &v);
-        rotate_pair(&row[u * step], &row[v * step], rope[2 * c], rope[2 * c + 1] * sign);
+        if (channels)
+            turn_pair(&row[u * step], &row[v * step], rope + 4 * c, sign < 0);
+        else
+            rotate_pair(&row[u * step], &row[v * step], rope[2 * c], rope[2 * c + 1] * sign);
     }
 }

@@ -15,6 +15,7 @@ typedef double vf_loose __attribute__((vector_size(8 * VL), aligned(8), may_alia
 #define REAL_MAX    DBL_MAX
 #define REAL_TINY   DBL_MIN
 #define rotate_pair rpi_rotate
+#define turn_pair   rpi_turn
 #else
 typedef float real;
 typedef int32_t real_bits;
@@ -24,6 +25,7 @@ typedef float vf_loose __attribute__((vector_size(4 * VL), aligned(4), may_alias
 #define REAL_MAX    FLT_MAX
 #define REAL_TINY   FLT_MIN
 #define rotate_pair rpi_rotate_f32
+#define turn_pair   rpi_turn_f32
 #endif
 
 #ifndef RPI_AMX

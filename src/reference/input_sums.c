@@ -66,6 +66,51 @@ static double angle_tangent(const rpi_input_sums *s, const rpi_row *r, bool key,
     return sum;
 }
 
+/* The gradient d of query or key n, turned by angles of its channels, is complete, and so is t, which has the
+ * derivatives by its tangent: add the gradients of the angles, and multiply by the transposed matrices. With a pair (x,
+ * y), its tangent (x0, y0), and the tangents s[0] and s[1] of its angles, the tangent of the turned pair is T (x0, y0)
+ * plus that of T, times (x, y). */
+static void turn_back(rpi_input_sums *s, const rpi_row *r, bool key, int64_t n, double slack, double *d, double *t)
+{
+    const rp_term *term = &r->plan->terms[r->plan->rotate];
+    const int64_t head = key ? r->g : r->h;
+    const rpi_view *of = key ? &r->args->k : &r->args->q, *along = !s->along ? NULL : key ? &s->along->k : &s->along->q;
+    rpi_sums *to = &s->terms.term[r->plan->rotate];
+    to->absolute = s->bound;
+    for (int64_t c = 0; c < term->dim / 2; c++) {
+        int64_t u[2];
+        double at[4], by[2], second[2] = {0, 0}, turn[2] = {0, 0};
+        rpi_rotate_channels(term, c, &u[0], &u[1]);
+        rpi_row_turn(r, key, n, c, at);
+        const double x = rpi_row_value(of, r->b, head, n, u[0]), y = rpi_row_value(of, r->b, head, n, u[1]);
+        const double factor = r->args->rope_factor, size = factor * (fabs(x) + fabs(y));
+        for (int side = 0; along && side < 2; side++)
+            turn[side] = angle_tangent(s, r, key, n, u[side] - rpi_rotation_first(term));
+        const double x0 = along ? rpi_at_or_0(along, r->b, head, n, u[0]) : 0,
+                     y0 = along ? rpi_at_or_0(along, r->b, head, n, u[1]) : 0;
+        double *const dx = &d[u[0]], *const dy = &d[u[1]], *tx = along ? &t[u[0]] : NULL, *ty = along ? &t[u[1]] : NULL;
+        if (s->bound) {
+            by[0] = size * *dx + (along ? (factor * (fabs(x0) + fabs(y0)) + fabs(turn[0]) * size) * *tx : 0);
+            by[1] = size * *dy + (along ? (factor * (fabs(x0) + fabs(y0)) + fabs(turn[1]) * size) * *ty : 0);
+            const double sum =
+                factor * (*dx + *dy) + (along ? 1.01 * factor * (fabs(turn[0]) * *tx + fabs(turn[1]) * *ty) : 0);
+            *dx = *dy = sum;
+        } else {
+            rpi_turn_grad(x, y, *dx, *dy, at, by);
+            rpi_turn(dx, dy, at, true);
+            if (along) {
+                rpi_turn_grad(x0, y0, *tx, *ty, at, second);
+                by[0] += second[0] + turn[0] * *tx * (y * at[1] - x * at[0]);
+                by[1] += second[1] - turn[1] * *ty * (y * at[2] + x * at[3]);
+                *dx += turn[1] * at[2] * *ty - turn[0] * at[1] * *tx;
+                *dy -= turn[0] * at[0] * *tx + turn[1] * at[3] * *ty;
+            }
+        }
+        for (int side = 0; side < 2; side++)
+            rpi_rope_angle_grad(r->args, key, r->b, r->g, n, u[side] - rpi_rotation_first(term), slack * by[side], to);
+    }
+}
+
 /* The rotated gradient d of query or key n is complete: rotate it back, and add the gradients of RoPE's arrays. For
  * second derivatives, t has the derivatives by the tangent x' of the rotated row. With the angle p, its tangent p' and
  * a turn J by 90 degrees, the row is R(p) x and its tangent R(p) (x' + p' J x). So the derivative by p is the product
@@ -73,14 +118,18 @@ static double angle_tangent(const rpi_input_sums *s, const rpi_row *r, bool key,
 static void rotate_back(rpi_input_sums *s, const rpi_row *r, bool key, int64_t n, double *d, double *t)
 {
     const rp_desc *desc = &r->args->desc;
+    const double sums = (double)(desc->batch * (desc->heads * desc->len_q + desc->kv_heads * desc->len_k));
+    /* d and t are bounds with the error of 1000 roundings; the sums of these gradients are in double */
+    const double slack = 1 + (sums + 400) / 1000;
+    if (r->plan->rotate >= 0 && rpi_rotates_channels(&r->plan->terms[r->plan->rotate])) {
+        turn_back(s, r, key, n, s->bound ? slack : 1, d, t);
+        return;
+    }
     rpi_row_rotate(r, d, key, n, -1);
     if (r->plan->rotate < 0 || !rpi_rope_is_learned(r->args))
         return;
     const rp_term *term = &r->plan->terms[r->plan->rotate];
     const int64_t head = key ? r->g : r->h;
-    const double sums = (double)(desc->batch * (desc->heads * desc->len_q + desc->kv_heads * desc->len_k));
-    /* d and t are bounds with the error of 1000 roundings; the sums of these gradients are in double */
-    const double slack = 1 + (sums + 400) / 1000;
     if (s->along)
         rpi_row_rotate(r, t, key, n, -1);
     for (int64_t c = 0; c < term->dim / 2; c++) {

@@ -38,6 +38,18 @@ double rpi_row_dropout(const rpi_row *r, int64_t j)
     return rpi_random(row, j) < rpi_dropout_limit(d->dropout) ? 0 : 1 / (1 - d->dropout);
 }
 
+void rpi_row_turn(const rpi_row *r, bool key, int64_t n, int64_t c, double at[4])
+{
+    const rp_term *t = &r->plan->terms[r->plan->rotate];
+    int64_t u[2];
+    rpi_rotate_channels(t, c, &u[0], &u[1]);
+    for (int x = 0; x < 2; x++) {
+        const double angle = rpi_rope_angle(r->args, key, r->b, r->g, n, u[x] - rpi_rotation_first(t));
+        at[2 * x] = r->args->rope_factor * cos(angle);
+        at[2 * x + 1] = r->args->rope_factor * sin(angle);
+    }
+}
+
 /* If r->absolute is set, compute for each rotated channel a bound on the sum of the absolute values of its summands. */
 void rpi_row_rotate(const rpi_row *r, double *x, bool key, int64_t n, double sign)
 {
@@ -46,9 +58,15 @@ void rpi_row_rotate(const rpi_row *r, double *x, bool key, int64_t n, double sig
     const rp_term *t = &r->plan->terms[r->plan->rotate];
     const double factor = r->args->rope_factor;
     for (int64_t c = 0; c < t->dim / 2; c++) {
-        const double angle = sign * rpi_rope_angle(r->args, key, r->b, r->g, n, c);
         int64_t u, v;
         rpi_rotate_channels(t, c, &u, &v);
+        if (rpi_rotates_channels(t) && !r->absolute) {
+            double at[4];
+            rpi_row_turn(r, key, n, c, at);
+            rpi_turn(&x[u], &x[v], at, sign < 0);
+            continue;
+        }
+        const double angle = rpi_rotates_channels(t) ? 0 : sign * rpi_rope_angle(r->args, key, r->b, r->g, n, c);
         x[u] *= factor;
         x[v] *= factor;
         if (r->absolute)

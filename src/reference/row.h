@@ -82,6 +82,9 @@ void rpi_row_split(rpi_row *r, const rp_part *part, int32_t n_parts);
 /* Return the factor that dropout applies to the weight of key j; 1 without dropout. */
 double rpi_row_dropout(const rpi_row *r, int64_t j);
 
+/* Set `at` to the cosines and sines, times RoPE's factor, of the angles of the channels of pair c of query or key n;
+ * `turn` is the function of them that gives the turned pair (terms/rotation.h). Only for angles of each channel. */
+void rpi_row_turn(const rpi_row *r, bool key, int64_t n, int64_t c, double at[4]);
 /* Rotate the channels of x as those of query or key n; with sign -1, rotate back. Without RoPE, do nothing. */
 void rpi_row_rotate(const rpi_row *r, double *x, bool key, int64_t n, double sign);
 

@@ -81,6 +81,8 @@ static void add_turn(rpi_tangent_row *t, bool key, int64_t n, const double *row,
     if (r->plan->rotate < 0 || !has_tangents(&t->term[r->plan->rotate]))
         return;
     const rp_term *term = &r->plan->terms[r->plan->rotate];
+    if (rpi_rotates_channels(term))
+        return;
     for (int64_t c = 0; c < term->dim / 2; c++) {
         int64_t u, v;
         rpi_rotate_channels(term, c, &u, &v);
@@ -92,6 +94,29 @@ static void add_turn(rpi_tangent_row *t, bool key, int64_t n, const double *row,
         } else {
             tangent[u] -= t->sum * row[v];
             tangent[v] += t->sum * row[u];
+        }
+    }
+}
+
+/* Add to the tangent of query or key n, after its rotation, what the tangents of the angles of channels add. */
+static void add_channels(rpi_tangent_row *t, bool key, int64_t n, const double *row, double *tangent)
+{
+    const rpi_row *r = &t->row;
+    if (r->plan->rotate < 0 || !has_tangents(&t->term[r->plan->rotate]))
+        return;
+    const rp_term *term = &r->plan->terms[r->plan->rotate];
+    for (int64_t c = 0; rpi_rotates_channels(term) && c < term->dim / 2; c++) {
+        int64_t u[2];
+        double at[4], by[2];
+        rpi_rotate_channels(term, c, &u[0], &u[1]);
+        rpi_row_turn(r, key, n, c, at);
+        rpi_turn_grad(row[u[0]], row[u[1]], 1, 1, at, by);
+        const double size = r->args->rope_factor * (fabs(row[u[0]]) + fabs(row[u[1]]));
+        for (int x = 0; x < 2; x++) {
+            t->sum = 0;
+            rpi_rope_angle_grad(r->args, key, r->b, r->g, n, u[x] - rpi_rotation_first(term), 1,
+                                &t->term[r->plan->rotate]);
+            tangent[u[x]] += r->absolute ? fabs(t->sum) * size : t->sum * by[x];
         }
     }
 }
@@ -109,11 +134,13 @@ static void read_tangents(rpi_tangent_row *t)
         t->plain_q[c] = t->q[c] = rpi_at_or_0(&t->given->q, r->b, r->h, r->i, c);
     add_turn(t, false, r->i, r->plain_q, t->q);
     rpi_row_rotate(r, t->q, false, r->i, 1);
+    add_channels(t, false, r->i, r->plain_q, t->q);
     for (int64_t j = 0; j < r->args->desc.len_k && (t->keys_b != r->b || t->keys_g != r->g); j++) {
         for (int64_t c = 0; c < D; c++)
             t->plain_keys[j * D + c] = t->keys[j * D + c] = rpi_at_or_0(&t->given->k, r->b, r->g, j, c);
         add_turn(t, true, j, r->plain_keys + j * D, t->keys + j * D);
         rpi_row_rotate(r, t->keys + j * D, true, j, 1);
+        add_channels(t, true, j, r->plain_keys + j * D, t->keys + j * D);
     }
     t->keys_b = r->b;
     t->keys_g = r->g;

@@ -21,10 +21,11 @@ static int64_t floor_64(int64_t position)
     return position - (position % 64 + 64) % 64;
 }
 
+/* Store a cosine and sine of token n. With an angle for each channel, each pair has two of them. */
 static void put_pair(const table_job *j, int64_t n, int64_t pair, double cosine, double sine)
 {
     const rp_plan *plan = j->args->plan;
-    const int64_t at = n * plan->terms[plan->rotate].dim + 2 * pair;
+    const int64_t at = n * rpi_rotation_width(&plan->terms[plan->rotate]) + 2 * pair;
     const double factor = j->args->rope_factor;
     rpi_put_real(plan, j->to, at, cosine * factor);
     rpi_put_real(plan, j->to, at + 1, sine * factor);
@@ -68,8 +69,14 @@ static void given_table_task(void *context, int64_t block, int32_t worker)
     const rp_plan *plan = j->args->plan;
     (void)worker;
     for (int64_t n = 64 * block; n < rpi_min(64 * block + 64, j->n); n++) {
-        for (int64_t c = 0; c < plan->terms[plan->rotate].dim / 2; c++) {
-            const double angle = rpi_rope_angle(j->args, j->key, j->b, j->g, j->token + n, c);
+        const rp_term *t = &plan->terms[plan->rotate];
+        for (int64_t c = 0; c < rpi_rotation_angles(t); c++) {
+            int64_t at = c, u[2];
+            if (rpi_rotates_channels(t)) {
+                rpi_rotate_channels(t, c / 2, &u[0], &u[1]);
+                at = u[c % 2] - rpi_rotation_first(t);
+            }
+            const double angle = rpi_rope_angle(j->args, j->key, j->b, j->g, j->token + n, at);
             put_pair(j, n, c, cos(angle), sin(angle));
         }
     }
@@ -92,7 +99,8 @@ void rpi_rope_tables_place(rpi_rope_tables *t, rpi_arena *a, const rp_plan *plan
     *t = (rpi_rope_tables){0};
     if (plan->rotate < 0)
         return;
-    const int64_t batch = plan->desc.batch, dim = plan->terms[plan->rotate].dim, real = plan->ops->real;
+    const int64_t batch = plan->desc.batch, dim = rpi_rotation_width(&plan->terms[plan->rotate]),
+                  real = plan->ops->real;
     t->q_head = e->rope_heads > 1 ? e->len_q * dim : 0;
     t->k_head = e->rope_heads > 1 ? e->len_k * dim : 0;
     t->q_step = e->rope_per_batch[0] ? e->rope_heads * e->len_q * dim : 0;
@@ -109,7 +117,8 @@ static void fill(const rpi_rope_tables *t, const rpi_args *args, int64_t b, int6
     table_job j = {.args = args, .key = key, .b = b, .g = g, .token = key ? 0 : args->row_from};
     j.n = key ? d->len_k : args->row_to - args->row_from;
     const int64_t at = key ? b * t->k_step + g * t->k_head : b * t->q_step + g * t->q_head;
-    j.to = (char *)(key ? t->k : t->q) + (at + j.token * plan->terms[plan->rotate].dim) * plan->ops->real;
+    j.to =
+        (char *)(key ? t->k : t->q) + (at + j.token * rpi_rotation_width(&plan->terms[plan->rotate])) * plan->ops->real;
     if (rpi_rope_tokens_given(args, key)) {
         rpi_pool_run(pool, (j.n + 63) / 64, given_table_task, &j);
         return;

@@ -142,7 +142,7 @@ typedef struct rpi_sources {
     int32_t n;
 } rpi_sources;
 
-/* Cosines and sines of queries (q) and keys (k), [B or 1][Hk or 1][Lq or Lk][dim/2][2], and the elements between batch
+/* Cosines and sines of queries (q) and keys (k), [B or 1][Hk or 1][Lq or Lk][angles][2], and the elements between batch
  * entries and kv heads. */
 typedef struct rpi_rope_tables {
     void *q, *k;

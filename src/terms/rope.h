@@ -1,6 +1,7 @@
 /* terms/rope.h -- rotary positions: pair c of channels rotates by position * base^(-2c/dim), by position times a given
  * frequency, or by a given angle.
- * Su et al. 2021, section 3.2. Channels from dim on are not rotated (partial rotation, GPT-NeoX).
+ * Su et al. 2021, section 3.2. Channels before `first`, and from first + dim on, are not rotated (partial rotation,
+ * GPT-NeoX, DeepSeek).
  * SPDX-License-Identifier: Apache-2.0 */
 
 static const char *const rope_layouts[] = {"half", "interleaved", NULL};
@@ -8,11 +9,12 @@ static const char *const rope_scalings[] = {"none", "linear", "dynamic", "yarn",
 
 static const rp_param rope_params[] = {
     {"dim", RP_PARAM_INT, RPI_FIELD(dim), .unset = "Dk", .min = 2, .max = 0x1p53,
-     .meaning = "number of rotated channels, even"},
+     .meaning = "number of rotated channels, even; if it is 0, all from first on"},
     {"base", RP_PARAM_REAL, RPI_FIELD(base), .value = 10000, .above_min = 1,
      .meaning = "pair c rotates by position * base^(-2c/dim)"},
     {"layout", RP_PARAM_CHOICE, RPI_FIELD(layout), .choices = rope_layouts,
      .meaning = "pairs (c, c + dim/2) as in Llama, or (2c, 2c+1) as in GPT-J"},
+    {"first", RP_PARAM_INT, RPI_FIELD(integer[1]), .max = 0x1p53, .meaning = "first rotated channel"},
     {"scaling", RP_PARAM_CHOICE, RPI_FIELD(scaling), .choices = rope_scalings, .meaning = "scaling of the frequencies"},
     {"factor", RP_PARAM_REAL, RPI_FIELD(factor), .value = 1, .min = 1, .max = 1e10,
      .meaning = "stretched length / trained length"},
@@ -38,6 +40,8 @@ static const rp_param rope_params[] = {
      .meaning = "llama3: pairs with more rotations keep their frequency"},
     {"axes", RP_PARAM_INT, RPI_FIELD(integer[0]), .unset = "no axis", .max = 4,
      .meaning = "axes of positions and frequencies: the angle is a sum over them"},
+    {"by_channel", RP_PARAM_FLAG, RPI_FIELD(choice[0]),
+     .meaning = "1 = angles has one for each channel, in place of one for each pair"},
     {"length", RP_PARAM_INT, RPI_FIELD(length), .unset = "largest position + 1", .max = 0x1p53,
      .meaning = "dynamic, longrope: the length that chooses the frequencies"},
     {0},
@@ -49,6 +53,11 @@ static rp_status rope_relations(const char *what, const rp_term *t, int64_t widt
     if (t->dim > width || t->dim % 2 != 0)
         return rpi_fail(RP_E_RANGE, "%sdim is %lld; it must be even, from 2 to %lld, the width of q and k", what,
                         (long long)t->dim, (long long)width);
+    if (rpi_rotation_first(t) > width - t->dim)
+        return rpi_fail(RP_E_RANGE,
+                        "%sinteger[1] is %lld; it must be 0 to %lld, the width of q and k minus the %lld rotated "
+                        "channels",
+                        what, (long long)rpi_rotation_first(t), (long long)(width - t->dim), (long long)t->dim);
     return rope_scaling_check(what, t);
 }
 
@@ -57,7 +66,7 @@ static rp_status rope_check(const rp_desc *d, rp_term *t, int32_t n)
     char what[32];
     snprintf(what, sizeof what, "terms[%d].", (int)n);
     if (t->dim == 0)
-        t->dim = d->dim_k;
+        t->dim = rpi_max(d->dim_k - rpi_rotation_first(t), 2);
     return rope_relations(what, t, d->dim_k);
 }
 
@@ -150,6 +159,11 @@ static rp_status rope_check_arrays(const rp_desc *d, const rp_term *t, const rpi
     for (int x = ROPE_ANGLES; x < ROPE_ARRAYS && status == RP_OK; x++)
         if (array[x].data)
             status = rope_check_angles(t, array, n, x);
+    const bool angles = array[ROPE_ANGLES].data || array[ROPE_ANGLES + 1].data;
+    if (status == RP_OK && rpi_rotates_channels(t) && !angles)
+        status = rpi_fail(RP_E_ARG,
+                          "term[%d].angles (of rope) is missing; pass this array, which is needed with by_channel=1",
+                          (int)n);
     if (status != RP_OK)
         return status;
     const bool both = array[0].data || (array[1].data && array[2].data);
@@ -225,31 +239,31 @@ rp_status rp_rope_frequencies_sized(const rp_term *term, size_t term_size, doubl
     return RP_OK;
 }
 
-RPI_SCHEME(ROPE, .form = RPI_ROTATE,
-           .facts = {.formula = "rotates the first dim channels of q and k by position",
-                     .about = "rotate q and k by position",
-                     .class_name = "RoPE",
-                     .shown = "R rotates pairs of channels of q and k by position",
-                     .samples = {"", "layout=interleaved,q_angles=given,k_angles=given", "frequencies=given",
-                                 "scaling=dynamic,factor=2,max_position_embeddings=40",
-                                 "scaling=yarn,factor=8,original_max_position_embeddings=32",
-                                 "scaling=llama3,factor=8,original_max_position_embeddings=64",
-                                 "scaling=longrope,factor=4,original_max_position_embeddings=64",
-                                 "scaling=dynamic,factor=4,max_position_embeddings=30,length=90"}},
-           .array = {{"positions", RP_USE_POSITIONS, RP_REPLACES, .shape = "axes ? [B?, axes, L] : [B?, L]"},
-                     {"q_positions", RP_USE_POSITIONS, RP_REPLACES, .shape = "axes ? [B?, axes, Lq] : [B?, Lq]"},
-                     {"k_positions", RP_USE_POSITIONS, RP_REPLACES, .shape = "axes ? [B?, axes, Lk] : [B?, Lk]"},
-                     {"short_factor", RP_USE_CONSTANT, RP_CONDITIONAL, .shape = "scaling=longrope ? [dim/2] : none",
-                      .draw = {.rule = RP_RULE_UNIFORM, .a = 1, .b = 4}},
-                     {"long_factor", RP_USE_CONSTANT, RP_CONDITIONAL, .shape = "scaling=longrope ? [dim/2] : none",
-                      .draw = {.rule = RP_RULE_UNIFORM, .a = 1, .b = 4}},
-                     {"frequencies", .presence = RP_REPLACES, .shape = "axes ? [axes, Hk, dim/2] : [Hk?, dim/2]",
-                      .draw = {.rule = RP_RULE_UNIFORM, .a = 0.01, .b = 1}},
-                     {"angles", .presence = RP_REPLACES, .shape = "[B?, Hk?, L, dim/2]",
-                      .draw = {.rule = RP_RULE_UNIFORM, .a = -4, .b = 4}},
-                     {"q_angles", .presence = RP_REPLACES, .shape = "[B?, Hk?, Lq, dim/2]",
-                      .draw = {.rule = RP_RULE_UNIFORM, .a = -4, .b = 4}},
-                     {"k_angles", .presence = RP_REPLACES, .shape = "[B?, Hk?, Lk, dim/2]",
-                      .draw = {.rule = RP_RULE_UNIFORM, .a = -4, .b = 4}}},
-           .positions = 1, .params = rope_params, .sizes = rope_sizes, .check = rope_check,
-           .check_arrays = rope_check_arrays)
+RPI_SCHEME(
+    ROPE, .form = RPI_ROTATE,
+    .facts = {.formula = "rotates the first dim channels of q and k by position",
+              .about = "rotate q and k by position",
+              .class_name = "RoPE",
+              .shown = "R rotates pairs of channels of q and k by position",
+              .samples = {"", "layout=interleaved,q_angles=given,k_angles=given", "frequencies=given",
+                          "scaling=dynamic,factor=2,max_position_embeddings=40",
+                          "scaling=yarn,factor=8,original_max_position_embeddings=32",
+                          "scaling=llama3,factor=8,original_max_position_embeddings=64",
+                          "scaling=longrope,factor=4,original_max_position_embeddings=64",
+                          "scaling=dynamic,factor=4,max_position_embeddings=30,length=90"}},
+    .array = {{"positions", RP_USE_POSITIONS, RP_REPLACES, .shape = "axes ? [B?, axes, L] : [B?, L]"},
+              {"q_positions", RP_USE_POSITIONS, RP_REPLACES, .shape = "axes ? [B?, axes, Lq] : [B?, Lq]"},
+              {"k_positions", RP_USE_POSITIONS, RP_REPLACES, .shape = "axes ? [B?, axes, Lk] : [B?, Lk]"},
+              {"short_factor", RP_USE_CONSTANT, RP_CONDITIONAL, .shape = "scaling=longrope ? [dim/2] : none",
+               .draw = {.rule = RP_RULE_UNIFORM, .a = 1, .b = 4}},
+              {"long_factor", RP_USE_CONSTANT, RP_CONDITIONAL, .shape = "scaling=longrope ? [dim/2] : none",
+               .draw = {.rule = RP_RULE_UNIFORM, .a = 1, .b = 4}},
+              {"frequencies", .presence = RP_REPLACES, .shape = "axes ? [axes, Hk, dim/2] : [Hk?, dim/2]",
+               .draw = {.rule = RP_RULE_UNIFORM, .a = 0.01, .b = 1}},
+              {"angles", .presence = RP_REPLACES, .shape = "by_channel ? [B?, Hk?, L, dim] : [B?, Hk?, L, dim/2]",
+               .draw = {.rule = RP_RULE_UNIFORM, .a = -4, .b = 4}},
+              {"q_angles", .presence = RP_REPLACES, .shape = "by_channel ? [B?, Hk?, Lq, dim] : [B?, Hk?, Lq, dim/2]",
+               .draw = {.rule = RP_RULE_UNIFORM, .a = -4, .b = 4}},
+              {"k_angles", .presence = RP_REPLACES, .shape = "by_channel ? [B?, Hk?, Lk, dim] : [B?, Hk?, Lk, dim/2]",
+               .draw = {.rule = RP_RULE_UNIFORM, .a = -4, .b = 4}}},
+    .positions = 1, .params = rope_params, .sizes = rope_sizes, .check = rope_check, .check_arrays = rope_check_arrays)

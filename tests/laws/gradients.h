@@ -42,6 +42,8 @@ HELPER const struct {
     {"rope,axes=2,frequencies=f,q_positions=x,k_positions=y", NULL},
     {"rope,angles=a", "b2h4g2q6k6d4v3"},
     {"rope,layout=interleaved,dim=2,q_angles=x,k_angles=y", NULL},
+    {"rope,first=1,layout=interleaved", "b2h4g2q6k6d7v3"},
+    {"rope,first=1,dim=4,by_channel=1,q_angles=x,k_angles=y", "b2h4g2q5k7d6v3"},
     {"rope,layout=interleaved,dim=2,frequencies=f,q_positions=x,k_positions=y+relkey,left=1,right=1", NULL},
     {"rope,scaling=dynamic,factor=2,max_position_embeddings=5,positions=x", "b2h4g2q6k6d4v3"},
     {"rope,scaling=yarn,factor=8,original_max_position_embeddings=16", NULL},

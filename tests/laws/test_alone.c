@@ -72,6 +72,8 @@ static void cut_term(const problem *p, const part *c, const char *shape, rp_arra
     int32_t axis = 0;
     if (strncmp(shape, "axes ?", 6) == 0) /* two shapes: with a third axis, and without it */
         shape = a->ndim > 2 ? strchr(shape, '[') : strstr(shape, ": [") + 2;
+    else if (*shape != '[') /* two shapes with the same tokens */
+        shape = strchr(shape, '[');
     snprintf(copy, sizeof copy, "%s", shape);
     for (char *rest = copy, *word; a->data && (word = strtok_r(rest, "[], ?", &rest)) != NULL && axis < a->ndim;) {
         const int32_t x = axis++;

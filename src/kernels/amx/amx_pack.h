@@ -118,7 +118,7 @@ static void rotated_copies(packing *s, int64_t n, int64_t wide, const rp_term *r
     for (int64_t r = 0; r < n && j0 + r < real_rows; r++) {
         if (s->at[r] != scratch + r * wide)
             s->at[r] = memcpy(scratch + r * wide, s->at[r], reals(wide, 1));
-        rotate_row(rotate, rope + (j0 + r) * rotate->dim, 1, scratch + r * wide, 1);
+        rotate_row(rotate, rope + (j0 + r) * rpi_rotation_width(rotate), 1, scratch + r * wide, 1);
     }
 }
 

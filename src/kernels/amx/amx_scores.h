@@ -54,7 +54,7 @@ static void load_queries(block *k)
         if (k->large_row[r])
             memset(k->products.q_rows + r * wide, 0, reals(wide, 1));
     for (int64_t r = 0; rotate && r < k->rows; r++)
-        rotate_row(rotate, rope + (k->row0 + r) * rotate->dim, 1, k->products.q_rows + r * wide, 1);
+        rotate_row(rotate, rope + (k->row0 + r) * rpi_rotation_width(rotate), 1, k->products.q_rows + r * wide, 1);
     pack_rows(k->products.q_rows, wide, rows, wide, k->products.q_components, k->products.q_operand);
 }
 
