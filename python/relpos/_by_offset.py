@@ -6,14 +6,18 @@ import numpy as np
 from . import _terms
 
 
+MOST_OFFSETS = 2**26  # of a table for an array q_offset
+
+
 class ByOffset:
     """A bias that you write: a function of the offset key - query and of the head, as in a score_mod of FlexAttention.
 
     Formula: `function(j - (i + q_offset), h)`
 
     relpos.attention calls the function once, with all offsets of the call at once, and then computes with a Table of
-    these Lq + Lk - 1 numbers a head: as fast, and never with Lq x Lk numbers. A bias that depends on more than the
-    offset needs Dense, an array of Lq x Lk numbers a head.
+    these Lq + Lk - 1 numbers a head: as fast, and never with Lq x Lk numbers. If q_offset is an array, the table has
+    all offsets from the smallest to the largest. A bias that depends on more than the offset needs Dense, an array of
+    Lq x Lk numbers a head.
 
     function   function(delta, head) returns the biases: delta has the offsets (1, n), in ascending order, and head
                the numbers (H, 1), both integers. The result broadcasts to (H, n). -inf masks a pair. If q is a torch
@@ -69,6 +73,10 @@ class ByOffset:
             return _terms.TERMS["swin"](table.T, grid=self.grid)
         first, last = _ends(q_offset)
         left, right = max(lq - 1 + last, 0), max(lk - 1 - first, 0)
+        if first != last and left + right + 1 > MOST_OFFSETS:
+            raise ValueError(f"ByOffset: q_offset is from {first} to {last}, so the table would have "
+                             f"{left + right + 1} offsets a head; expected {MOST_OFFSETS} at most; call "
+                             "attention for each batch entry")
         return _terms.TERMS["table"](self._values(heads, like, "delta", np.arange(-left, right + 1)[None]), left=left,
                                      right=right)
 
@@ -79,6 +87,9 @@ class ByOffset:
             import torch
             places = [torch.from_numpy(np.ascontiguousarray(x)) for x in places]
         values = self.function(*places)
+        if values is None:
+            raise TypeError(f"ByOffset: the function returned None, expected the biases of {name} and head; does it "
+                            "lack a return?")
         n = offsets[0].shape[-1]
         if like is None:
             values = np.asarray(values)

@@ -143,7 +143,8 @@ _BY_NAME = {name: row for first, row in LAYOUTS.items() for name in (first, *row
 # Positions that are no rotation of pairs in one of the two layouts, and what to do instead.
 OTHERS = {
     "gemma4_vision": "its pairs are within each half of the channels, which is no layout of RoPE; swap the second and "
-                     "the third quarter of the channels of q and k, and use 'qwen2_vl_vision' with base=100",
+                     "the third quarter of the channels of q and k, and use 'qwen2_vl_vision' with base=100 and the "
+                     "positions (column, row), in the order of the model's position_ids",
     "hunyuan_vl": "the two channels of a pair turn by angles of different axes, which is no rotation; turn q and "
                   "k before the call, without rope",
     "vjepa2": "the two channels of a pair turn by angles of different frequencies, which is no rotation; turn "
@@ -160,7 +161,9 @@ def _row(name):
         return row
     if key in OTHERS:
         raise ValueError(f"rope_layout: {name} has no layout: {OTHERS[key]}")
-    near = difflib.get_close_matches(key, [*_BY_NAME, *OTHERS], 1)
+    plain = {name.replace("_", ""): name for name in (*OTHERS, *reversed(_BY_NAME))}  # qwen3vl of Qwen3VLTextModel
+    bare = key.replace("_", "").removesuffix("model").removesuffix("text")
+    near = [plain[x] for x in difflib.get_close_matches(bare, plain, 1)]
     raise ValueError(f"rope_layout: name is {name!r}{f'; did you mean {near[0]!r}?' if near else ''}; the layouts are "
                      f"{', '.join(LAYOUTS)}")
 

@@ -131,6 +131,10 @@ def test_errors():
         relpos.ByOffset(abs, grid=7)
     with pytest.raises(ValueError, match=r"returned shape \(3,\), expected one that broadcasts to \(4, 20\)"):
         relpos.attention(q, k, v, bias=relpos.ByOffset(lambda delta, head: np.zeros(3)))
+    with pytest.raises(TypeError, match="the function returned None, expected the biases of delta and head"):
+        relpos.ByOffset(lambda delta, head: None).term(9, heads=2)
+    with pytest.raises(ValueError, match="q_offset is from 0 to 1000000000, so the table would have .* offsets a head"):
+        relpos.ByOffset(lambda delta, head: -abs(delta)).term(9, heads=2, q_offset=np.array([0, 10**9]))
     with pytest.raises(ValueError, match="grid is 3 x 4, and there are 9 queries and 12 keys; expected 12 of both"):
         relpos.attention(q, k, v, bias=relpos.ByOffset(lambda a, b, head: a, grid=(3, 4)))
     with pytest.raises(TypeError, match=r"pass ByOffset\(...\).term"):

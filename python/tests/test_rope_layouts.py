@@ -259,6 +259,7 @@ def test_esmfold2(bases):
 ERRORS = {
     "unknown": (lambda: relpos.rope_layout("mrope", 8), ValueError, "name is 'mrope'; the layouts are qwen2_vl, "),
     "near": (lambda: relpos.rope_layout("qwen2-vl-visoin", 8), ValueError, "did you mean 'qwen2_vl_vision'.; the lay"),
+    "class": (lambda: relpos.rope_layout("Qwen3VLTextModel", 8), ValueError, "did you mean 'qwen3_vl'.; the layouts"),
     "channels": (lambda: relpos.rope_layout("hunyuan-vl", 8), ValueError, "hunyuan-vl has no layout: the two channels"),
     "gemma": (lambda: relpos.rope_layout("gemma4_vision", 8), ValueError, "swap the second and the third quarter"),
     "base": (lambda: relpos.rope_layout("qwen3_vl", 128), TypeError, "base is missing; pass rope_theta of the config"),
