@@ -39,7 +39,8 @@ CASES = {  # name: (arguments of sizes, a function that returns the options)
            lambda: {"bias": relpos.T5(random(32, 1)), "causal": True, "scale": 1.0}),
     "alibi": ({"batch": 2}, lambda: {"bias": relpos.ALiBi(torch.tensor([2.0, 0.01])), "sink": relpos.Sink(random(2)),
                                      "causal": True}),
-    "window": ({"kv_heads": 1, "lq": 9300, "lk": 9300}, lambda: {"rope": relpos.RoPE(), "window": (1600, 200)}),
+    "window": ({"kv_heads": 1, "lq": 9300, "lk": 9300}, lambda: {"rope": relpos.RoPE(), "window": (1600, 200),
+                                                                 "sink": relpos.Sink(random(2, 9300))}),
     "vectors": ({"dim": 8, "dim_v": 8, "lq": 3200, "lk": 3200, **F64}, lambda: {
         "relkey": relpos.RelKey(random(12, 8, **F64), left=9, right=2),
         "relval": relpos.RelValue(random(7, 8, **F64), left=3, right=3),
