@@ -12,7 +12,8 @@ from . import _terms
 
 class _Layout(NamedTuple):
     """pairs     pairs(channels, sections) returns the axis and the exponent of each pair, whose frequency is
-                 base^(-exponent)
+                 base^(-exponent), or with each_channel of each channel
+    axes      the number of axes, or None for as many as sections
     pairing   the layout of RoPE
     base      the base that all models of the row have, also one for each axis, or None
     sections  the numbers of pairs in the class, if a configuration has no others
@@ -25,6 +26,7 @@ class _Layout(NamedTuple):
     base: object = None
     sections: tuple = None
     turn: float = 1.0
+    each_channel: bool = False
     also: str = ""
 
 
@@ -111,6 +113,22 @@ def _sections(channels, sections):
             [k / count for count in sections for k in range(count)] + rest * [math.inf])
 
 
+def _channel_chunks(channels, sections):
+    """Neighbouring channels, twice as many as sections says, have one axis. The channels c and c + n of a pair have
+    the same frequency, but may have different axes."""
+    n = _summed(channels, sections)
+    return ([axis for axis, count in enumerate(sections) for _ in range(2 * count)],
+            [c % n / n for c in range(2 * n)])
+
+
+def _tiled_thirds(channels, _):
+    """Time, rows and columns. The frequencies of a third are repeated after all of them, not after each, so the two
+    channels of a pair have different frequencies."""
+    axis, exponent = _thirds(channels, _)
+    m = len(axis) // 3
+    return [a for a in range(3) for _ in range(2 * m)], 6 * exponent[:m]
+
+
 LAYOUTS = {
     "qwen2_vl": _Layout(_chunks, 3, "half", None, (16, 24, 24), also="qwen2_5_vl qwen2_5_omni paddleocr_vl"),
     "qwen3_vl": _Layout(_interleaved, 3, "half", None, (24, 20, 20),
@@ -137,18 +155,16 @@ LAYOUTS = {
     "dinov3": _Layout(_halves, 2, "half", 100.0, turn=2 * math.pi, also="dinov3_vit eomt_dinov3 sapiens2"),
     "minimax_m3_vl_vision": _Layout(_thirds, 3, "half", 1e4),
     "esmfold2": _Layout(_sections, 4, "half", (20.0, 20.0, 20.0, 1e4), (2, 2, 2, 10)),
+    "hunyuan_vl": _Layout(_channel_chunks, None, "half", None, (16, 16, 16, 16), each_channel=True),
+    "vjepa2": _Layout(_tiled_thirds, 3, "interleaved", 1e4, each_channel=True),
 }
 _BY_NAME = {name: row for first, row in LAYOUTS.items() for name in (first, *row.also.split())}
 
-# Positions that are no rotation of pairs in one of the two layouts, and what to do instead.
+# Positions with other pairs than those of RoPE's layouts, and what to do instead.
 OTHERS = {
     "gemma4_vision": "its pairs are within each half of the channels, which is no layout of RoPE; swap the second and "
                      "the third quarter of the channels of q and k, and use 'qwen2_vl_vision' with base=100 and the "
                      "positions (column, row), in the order of the model's position_ids",
-    "hunyuan_vl": "the two channels of a pair turn by angles of different axes, which is no rotation; turn q and "
-                  "k before the call, without rope",
-    "vjepa2": "the two channels of a pair turn by angles of different frequencies, which is no rotation; turn "
-              "q and k before the call, without rope",
 }
 
 
@@ -168,7 +184,7 @@ def _row(name):
                      f"{', '.join(LAYOUTS)}")
 
 
-def _bases(name, base, row):
+def _bases(name, base, row, axes):
     """Return the base of each axis, as numbers."""
     base = row.base if base is None else base
     if base is None:
@@ -176,15 +192,32 @@ def _bases(name, base, row):
     if _terms.wants_gradient(base):
         raise TypeError("rope_layout: base requires a gradient, which the layout does not pass on; use .detach(), or "
                         "pass frequencies that follow from it to relpos.RoPE")
-    bases = [float(b) for b in base] if isinstance(base, (tuple, list)) else row.axes * [float(base)]
-    if len(bases) != row.axes or not all(0 < b < math.inf for b in bases):
+    bases = [float(b) for b in base] if isinstance(base, (tuple, list)) else axes * [float(base)]
+    if len(bases) != axes or not all(0 < b < math.inf for b in bases):
         raise ValueError(f"rope_layout: base is {base!r}; expected a number above 0, or one for each of the "
-                         f"{row.axes} axes")
+                         f"{axes} axes")
     return bases
 
 
-def rope_layout(name, dim, *, positions=None, q_positions=None, k_positions=None, base=None, sections=None):
-    """Return the RoPE on several axes of a published model: which axis and which frequency each pair of channels has.
+def _angles(positions, frequencies):
+    """Return the angle of each channel, (L, channels) or (B, 1, L, channels)."""
+    if positions is None:
+        return None
+    positions = positions if hasattr(positions, "shape") else np.asarray(positions)
+    if len(positions.shape) not in (2, 3) or positions.shape[-2] != len(frequencies):
+        raise ValueError(f"rope_layout: positions have shape {tuple(positions.shape)}, expected (A, L) or (B, A, L) "
+                         f"with A = {len(frequencies)} axes")
+    if hasattr(positions, "requires_grad"):
+        positions = positions.double()
+        frequencies = positions.new_tensor(frequencies)
+    found = positions.swapaxes(-1, -2) @ frequencies
+    return found if found.ndim == 2 else found[:, None]
+
+
+def rope_layout(name, dim, *, positions=None, q_positions=None, k_positions=None, base=None, sections=None,
+                first=0):
+    """Return the RoPE on several axes of a published model: which axis and which frequency each pair of channels has,
+    or the angle of each channel, where the channels of a pair have different ones.
 
     name         a model type of transformers, such as "qwen3_vl" or "qwen2_vl_vision". An error lists the layouts,
                  docs/recipes.md their models and axes. "-" and "." count as "_"
@@ -193,6 +226,7 @@ def rope_layout(name, dim, *, positions=None, q_positions=None, k_positions=None
                  has (A, B, L) in texts, and (L, A) in images. Or q_positions and k_positions, as in RoPE
     base         rope_theta of the config, which language models need. Other layouts have the base of their models
     sections     mrope_section of the config; default that of the class
+    first        the first channel that rotates
 
     >>> import numpy as np, relpos
     >>> y, x = np.divmod(np.arange(12), 4)
@@ -210,9 +244,17 @@ def rope_layout(name, dim, *, positions=None, q_positions=None, k_positions=None
     if sections is None and row.sections and row.base is None and 2 * sum(row.sections) != dim:
         raise TypeError(f"rope_layout: sections is missing, and {row.sections} of {name} are for dim="
                         f"{2 * sum(row.sections)}; pass mrope_section of the config")
-    axis, exponent = row.pairs(int(dim), sections or row.sections)
-    bases = _bases(name, base, row)
-    frequencies = np.array([[[row.turn * bases[a] ** -x if a == here else 0.0 for a, x in zip(axis, exponent)]]
-                            for here in range(row.axes)])
-    return _terms.TERMS["rope"](dim=2 * len(axis), layout=row.pairing, frequencies=frequencies, positions=positions,
-                                q_positions=q_positions, k_positions=k_positions)
+    sections = sections or row.sections
+    axis, exponent = row.pairs(int(dim), sections)
+    axes = row.axes or len(sections)
+    bases = _bases(name, base, row, axes)
+    frequencies = np.array([[row.turn * bases[a] ** -x if a == here else 0.0 for a, x in zip(axis, exponent)]
+                            for here in range(axes)])
+    given = {"positions": positions, "q_positions": q_positions, "k_positions": k_positions}
+    options = {"layout": row.pairing, "first": first}
+    if not row.each_channel:
+        return _terms.TERMS["rope"](dim=2 * len(axis), frequencies=frequencies[:, None], **given, **options)
+    if all(x is None for x in given.values()):
+        raise TypeError(f"rope_layout: positions is missing; the angles of {name} are computed from it")
+    given = {name.replace("positions", "angles"): _angles(x, frequencies) for name, x in given.items()}
+    return _terms.TERMS["rope"](dim=len(axis), by_channel=True, **given, **options)

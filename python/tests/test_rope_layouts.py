@@ -42,6 +42,7 @@ TEXTS = {  # name: (module, class, dim, base, sections)
     "glm_image": ("glm_image", "GlmImageTextRotaryEmbedding", 64, 1e4, (8, 12, 12)),
     "ernie4_5_vl_moe": ("ernie4_5_vl_moe", "Ernie4_5_VLMoeTextRotaryEmbedding", 128, 5e5, (22, 22, 20)),
     "neomme": ("neomme", "NeoMMERotaryEmbedding", 64, 1e4, None),
+    "hunyuan_vl": ("hunyuan_vl", "HunYuanVLRotaryEmbedding", 32, 1e4, (5, 3, 6, 2)),
 }
 AXIAL = {name: (name.removesuffix("_vision"), 2) for name in (
     "qwen2_vl_vision", *_rope_layouts.LAYOUTS["qwen2_vl_vision"].also.split(), "pixtral", "sam3", "sam2_video",
@@ -70,7 +71,7 @@ def of_texts(name):
     """Return the RoPE, its positions (A, L), and the cosines and sines of the class, (L, dim)."""
     module, cls, dim, base, sections = TEXTS[name]
     options = config(dim, base, "default", sections)
-    axes, more = 2 if name == "neomme" else 3, {}
+    axes, more = {"neomme": 2, "hunyuan_vl": 4}.get(name, 3), {}
     if name in ("neomme", "cohere_compass"):
         more = {"layer_type": "full_attention"}
         options.layer_types, options.rope_parameters = ["full_attention"], {"full_attention": options.rope_parameters}
@@ -120,19 +121,25 @@ def case(name):
     return (of_texts if name in TEXTS else of_axial if name in AXIAL else of_grids)(name)
 
 
-def channels(angles, pairing):
-    return np.tile(angles, 2) if pairing == "half" else np.repeat(angles, 2, -1)
+def channels(rope, positions):
+    """Return the angles (L, dim) of the channels."""
+    if rope.params["by_channel"]:
+        return rope.arrays["angles"]
+    found = angles(rope, positions)
+    return np.tile(found, 2) if rope.params["layout"] == "half" else np.repeat(found, 2, -1)
 
 
 def angles(rope, positions):
-    """Return the angles (L, pairs) in double."""
+    """Return the angles (L, pairs) in double, or (L, dim) if the channels have angles of their own."""
+    if rope.params["by_channel"]:
+        return rope.arrays["angles"]
     return np.einsum("al,ac->lc", positions, rope.arrays["frequencies"][:, 0])
 
 
 @pytest.mark.parametrize("name", [*TEXTS, *AXIAL, *GRIDS])
 def test_angles_of_the_class(name):
     rope, positions, found = case(name)
-    t = channels(angles(rope, positions), rope.params["layout"])
+    t = channels(rope, positions)
     for got, want in zip(found, (np.cos(t), np.sin(t))):
         assert got.shape == want.shape
         assert (abs(got - want) <= 20 * U * abs(t) + 2 * U).all(), abs(got - want).max()
@@ -182,12 +189,19 @@ def test_attention_with_the_rotation_of_the_class(name):
     other = "half" if rope.params["layout"] == "interleaved" else "interleaved"
     for wrong in dict(positions=positions[::-1].copy()), dict(layout=other):
         options = dict(layout=rope.params["layout"], positions=positions) | wrong
-        swapped = relpos.RoPE(rotated, frequencies=rope.arrays["frequencies"], **options)
+        if name == "hunyuan_vl":  # its angles follow from the positions
+            del options["positions"]
+            given = rope.arrays["angles"]
+            options |= {"angles": given[:, ::-1].copy() if "positions" in wrong else given, "by_channel": True}
+        else:
+            options["frequencies"] = rope.arrays["frequencies"]
+        swapped = relpos.RoPE(rotated, **options)
         assert abs(relpos.attention(q, k, v, rope=swapped, scale=scale) - want).max() > 10 * bound
 
 
 def test_every_name_is_tested():
-    assert set(_rope_layouts._BY_NAME) - {"ernie4_5_vl", "esmfold2"} == TEXTS.keys() | AXIAL.keys() | GRIDS.keys()
+    others = {"ernie4_5_vl", "esmfold2", "vjepa2"}
+    assert set(_rope_layouts._BY_NAME) - others == TEXTS.keys() | AXIAL.keys() | GRIDS.keys()
 
 
 def test_names_and_sections():
@@ -222,6 +236,31 @@ def test_memory_attention_of_sam2():
         [*3 * [positions], np.zeros((2, 2))], 1))
     bound = bound_of(q, k, v, angles(rope, positions), dim ** -0.5)
     assert abs(relpos.attention(q, k, v, rope=rope) - want).max() <= bound
+
+
+@pytest.mark.parametrize("tensors", [False, True])
+def test_vjepa2(tensors):
+    """V-JEPA 2, whose channels of a pair have different frequencies. It computes in f64 if q and k are f64."""
+    module, dim = module_of("vjepa2"), 22  # the last four channels do not rotate
+    positions = rng.permuted(np.arange(3 * L).reshape(3, L), axis=1)
+    q, k, v = torch.tensor(rng.normal(size=(3, 2, 2, L, dim)))
+    layer = SimpleNamespace(d_dim=6, h_dim=6, w_dim=6, attention_head_size=dim)
+    rotate = module.VJEPA2RopeAttention.apply_rotary_embeddings
+    a, b = (rotate(layer, x, torch.tensor(positions)) for x in (q, k))
+    want = torch.softmax(a @ b.mT / dim ** 0.5, -1) @ v
+    given = [torch.tensor(positions), torch.tensor(positions[None])] if tensors else [positions, positions[None]]
+    for x in given:
+        rope = relpos.rope_layout("vjepa2", dim, positions=x)
+        assert abs(relpos.attention(q, k, v, rope=rope) - want).max() <= 1e-12
+    assert "by_channel" in repr(rope) and rope.params["dim"] == 18
+
+
+def test_the_last_channels():
+    q = torch.tensor(rng.normal(size=(1, 2, L, 24)))
+    rope = relpos.rope_layout("pixtral", 16, positions=np.arange(2 * L).reshape(2, L), first=8)
+    other = relpos.rope_layout("pixtral", 16, positions=np.arange(2 * L).reshape(2, L))
+    turned = torch.cat([q[..., 8:], q[..., :8]], -1)
+    torch.testing.assert_close(relpos.attention(q, q, q, rope=rope), relpos.attention(turned, turned, q, rope=other))
 
 
 def test_compiled():
@@ -260,7 +299,9 @@ ERRORS = {
     "unknown": (lambda: relpos.rope_layout("mrope", 8), ValueError, "name is 'mrope'; the layouts are qwen2_vl, "),
     "near": (lambda: relpos.rope_layout("qwen2-vl-visoin", 8), ValueError, "did you mean 'qwen2_vl_vision'.; the lay"),
     "class": (lambda: relpos.rope_layout("Qwen3VLTextModel", 8), ValueError, "did you mean 'qwen3_vl'.; the layouts"),
-    "channels": (lambda: relpos.rope_layout("hunyuan-vl", 8), ValueError, "hunyuan-vl has no layout: the two channels"),
+    "no positions": (lambda: relpos.rope_layout("vjepa2", 8), TypeError, "positions is missing; the angles of vjepa2"),
+    "shape": (lambda: relpos.rope_layout("vjepa2", 8, positions=np.zeros((2, 5))), ValueError,
+              r"positions have shape \(2, 5\), expected \(A, L\) or \(B, A, L\) with A = 3 axes"),
     "gemma": (lambda: relpos.rope_layout("gemma4_vision", 8), ValueError, "swap the second and the third quarter"),
     "base": (lambda: relpos.rope_layout("qwen3_vl", 128), TypeError, "base is missing; pass rope_theta of the config"),
     "bases": (lambda: relpos.rope_layout("pixtral", 8, base=(1.0, 2.0, 3.0)), ValueError, "expected a number above 0, "
