@@ -81,15 +81,29 @@ static int rope_sizes(rp_term *t, const rp_array *array)
     return -1;
 }
 
-/* Check given frequencies. They replace those of base and scaling, so a scaling would have no effect. */
+/* Check that no parameter of the frequencies is set, because given frequencies or angles replace them. `name` is the
+ * array. */
+static rp_status rope_check_unused(const rp_term *t, int32_t n, const char *name)
+{
+    char given[64] = "";
+    if (t->scaling != RP_SCALING_NONE)
+        snprintf(given, sizeof given, "scaling=%s", rope_scalings[t->scaling]);
+    else if (t->base != 10000)
+        snprintf(given, sizeof given, "base=%g", t->base);
+    else if (t->length)
+        snprintf(given, sizeof given, "length=%lld", (long long)t->length);
+    return *given ? rpi_fail(RP_E_ARG, "term[%d].%s (of rope) was given with %s, which would have no effect; omit it",
+                             (int)n, name, given)
+                  : RP_OK;
+}
+
+/* Check given frequencies. */
 static rp_status rope_check_frequencies(const rp_desc *d, const rp_term *t, const rpi_view *v, int32_t n)
 {
     const int64_t per_axis = d->kv_heads * (t->dim / 2);
-    if (t->scaling != RP_SCALING_NONE)
-        return rpi_fail(RP_E_ARG,
-                        "term[%d].frequencies (of rope) was given with scaling=%s, which would have no effect; omit "
-                        "scaling, and give scaled frequencies",
-                        (int)n, rope_scalings[t->scaling]);
+    const rp_status status = rope_check_unused(t, n, "frequencies");
+    if (status != RP_OK)
+        return status;
     for (int64_t x = 0; x < rpi_rotation_axes(t) * per_axis; x++) {
         const double f = rpi_rope_frequency_at(t, v, x / per_axis, x % per_axis / (t->dim / 2), x % (t->dim / 2));
         if (!(fabs(f) <= rope_max_frequency))
@@ -121,7 +135,7 @@ static rp_status rope_check_both(const rp_desc *d, const rpi_view *array, int32_
     return RP_OK;
 }
 
-/* Check given angles. They replace the other arrays, and a scaling would have no effect. */
+/* Check given angles, which replace the other arrays. */
 static rp_status rope_check_angles(const rp_term *t, const rpi_view *array, int32_t n, int x)
 {
     const char *name = rp_term_array(RP_TERM_ROPE, x);
@@ -134,10 +148,9 @@ static rp_status rope_check_angles(const rp_term *t, const rpi_view *array, int3
     if (x > ROPE_ANGLES && !(array[ROPE_ANGLES + 1].data && array[ROPE_ANGLES + 2].data))
         return rpi_fail(RP_E_ARG, "term[%d].%s (of rope) is missing; pass this array, which is needed with %s", (int)n,
                         rp_term_array(RP_TERM_ROPE, x == ROPE_ANGLES + 1 ? x + 1 : x - 1), name);
-    if (t->scaling != RP_SCALING_NONE)
-        return rpi_fail(RP_E_ARG,
-                        "term[%d].%s (of rope) was given with scaling=%s, which would have no effect; omit scaling",
-                        (int)n, name, rope_scalings[t->scaling]);
+    const rp_status status = rope_check_unused(t, n, name);
+    if (status != RP_OK)
+        return status;
     for (int64_t row = 0; row < v->len[0] * v->len[1] * v->len[2]; row++) {
         const int64_t token = row % v->len[2], head = row / v->len[2];
         for (int64_t c = 0; c < v->len[3]; c++) {

@@ -44,6 +44,23 @@ attend_to linear --bias linear,left=0.5,right=.25
 attend_to alibi --bias alibi
 attend_to alibi_slopes --bias alibi,slopes=slopes
 attend_to dense --bias dense,bias=dense
+# parameters that given angles and frequencies replace
+begin
+put q F32 1,1,2,4 some 0 8
+put k F32 1,1,2,4 some 20 8
+put v F32 1,1,2,4 some 40 8
+put a F32 1,2,2 some 60 4
+put f F32 2 some 70 2
+save "$T/angles.safetensors"
+for array in angles=a frequencies=f; do
+    attend_angles="attend $T/angles.safetensors -o $T/made/angles.safetensors --rope $array"
+    # shellcheck disable=SC2086
+    ok $attend_angles,layout=interleaved
+    for given in base=500 length=7 scaling=linear; do
+        # shellcheck disable=SC2086
+        refused 1 "$array was given with $given, which would have no effect" $attend_angles,$given
+    done
+done
 attend_to rope --rope dim=6,base=500,layout=interleaved
 attend_to rope_default --rope dim=8,base=10000,layout=half
 attend_to rope_alone --rope --scale 0.3535533905932738
