@@ -70,10 +70,11 @@ static void cut_term(const problem *p, const part *c, const char *shape, rp_arra
 {
     char copy[160];
     int32_t axis = 0;
-    if (strncmp(shape, "axes ?", 6) == 0) /* two shapes: with a third axis, and without it */
-        shape = a->ndim > 2 ? strchr(shape, '[') : strstr(shape, ": [") + 2;
-    else if (*shape != '[') /* two shapes with the same tokens */
-        shape = strchr(shape, '[');
+    const char *first = strchr(shape, '['), *second = strstr(shape, ": [");
+    int64_t axes = 1;
+    for (const char *at = first; *at != ']'; at++)
+        axes += *at == ',';
+    shape = second && a->ndim < axes ? second + 2 : first; /* of two shapes, the first has more axes */
     snprintf(copy, sizeof copy, "%s", shape);
     for (char *rest = copy, *word; a->data && (word = strtok_r(rest, "[], ?", &rest)) != NULL && axis < a->ndim;) {
         const int32_t x = axis++;
