@@ -32,6 +32,7 @@ typedef struct rpi_limits {
     int64_t decode_queries; /* number of queries of a decoding call; 0 for other calls */
     int64_t rope_heads;     /* kv heads with cosines and sines of their own, or 1 */
     bool rope_angles;       /* RoPE's angles are given */
+    bool rope_same;         /* one array has the angles of queries and keys: they share cosines and sines */
     bool rope_wanted[2];    /* [0] queries, [1] keys: a gradient of their angles is requested, or of frequencies */
     int64_t rope_shared;    /* heads of the gradient of angles for both queries and keys, if it is requested */
     bool dq;                /* the gradient of q is requested, or one that needs it */

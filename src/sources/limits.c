@@ -172,6 +172,7 @@ static void angle_limits(rpi_limits *e, const rpi_args *args, const rpi_grads *g
     if (given < 0)
         return;
     e->rope_angles = true;
+    e->rope_same = given == RPI_ROPE_ANGLES;
     e->rope_per_batch[key] = array->len[0] > 1;
     e->rope_heads = rpi_max(e->rope_heads, array->len[1]);
     if (given == RPI_ROPE_ANGLES && e->rope_wanted[key])

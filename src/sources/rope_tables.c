@@ -105,8 +105,11 @@ void rpi_rope_tables_place(rpi_rope_tables *t, rpi_arena *a, const rp_plan *plan
     t->k_head = e->rope_heads > 1 ? e->len_k * dim : 0;
     t->q_step = e->rope_per_batch[0] ? e->rope_heads * e->len_q * dim : 0;
     t->k_step = e->rope_per_batch[1] ? e->rope_heads * e->len_k * dim : 0;
-    t->q = rpi_arena_take3(a, (t->q_step ? batch : 1) * e->rope_heads, e->len_q, dim, real);
+    if (!e->rope_same)
+        t->q = rpi_arena_take3(a, (t->q_step ? batch : 1) * e->rope_heads, e->len_q, dim, real);
     t->k = e->rope ? e->rope->rope_k : rpi_arena_take3(a, (t->k_step ? batch : 1) * e->rope_heads, e->len_k, dim, real);
+    if (e->rope_same)
+        t->q = t->k;
 }
 
 /* Fill the table of the queries or keys of kv head g of batch entry b. */
@@ -131,7 +134,7 @@ void rpi_rope_tables_fill(const rpi_rope_tables *t, const rpi_args *args, const 
 {
     if (args->plan->rotate < 0)
         return;
-    for (int key = 0; key < (e->rope ? 1 : 2); key++)
+    for (int key = e->rope_same ? 1 : 0; key < (e->rope ? 1 : 2); key++)
         for (int64_t b = 0; b < ((key ? t->k_step : t->q_step) ? args->desc.batch : 1); b++)
             for (int64_t g = 0; g < e->rope_heads; g++)
                 fill(t, args, b, g, key, pool);
