@@ -124,7 +124,8 @@ static void draw_term(problem_dice *d, const tokens *g, unsigned *roles, char *t
         add(text, ",%s=%lld", once_in(&copy, 2) ? "interleave" : "tile", (long long)g->batch);
     const char *own = strrchr(text, '+') ? strrchr(text, '+') : text; /* the text of this term */
     const char *scaling = strstr(own, ",scaling=");
-    const bool scaled = scaling && strncmp(scaling, ",scaling=none", 13) != 0; /* excludes given frequencies */
+    const bool scaled = (scaling && strncmp(scaling, ",scaling=none", 13) != 0) || strstr(own, ",base=") ||
+                        strstr(own, ",length="); /* excludes given frequencies */
     if (kind == RP_TERM_ROPE && !scaled && once_in(d, 5)) {
         add(text, ",axes=%d,frequencies=x,q_positions=x,k_positions=x", 1 + (int)below(d, 4));
         return;
