@@ -6,7 +6,7 @@ import os
 
 import torch
 
-MAX_AXES, MAX_ARRAYS, MAX_TERMS, MAX_MASKS = 4, 8, 16, 8
+MAX_AXES, MAX_ARRAYS, MAX_TERMS, MAX_MASKS = 4, 10, 16, 8
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3}
 i32, i64, f64, ptr, size, text = (ctypes.c_int32, ctypes.c_int64, ctypes.c_double, ctypes.c_void_p, ctypes.c_size_t,
                                   ctypes.c_char_p)
