@@ -24,6 +24,7 @@ typedef struct cli_command {
     const char *usage;                        /* text after "relpos attend" in the usage line of the help */
     const char *example;                      /* example lines, printed before the usage line */
     const cli_option *options;                /* all options except --help */
+    bool shared;                              /* cli_team_run shares its work among the processes of mpirun */
     bool negative_numbers;                    /* treat -5 as an argument, not as an option */
     const struct cli_command *const *members; /* commands of a group, such as lab, ended by NULL; else NULL */
     int (*run)(const struct cli_command *self, int argc,

@@ -278,7 +278,7 @@ int cli_options(const cli_command *command, int argc, char **argv,
         list_options(&g, &whole.command);
         hide_numbers(&g, &whole.command, argc, argv);
         code = read_words(&g, &whole.command, argv, on_option, context, args, max_args, n_args);
-        code = code < 0 && cli_team_missing(command) != CLI_OK ? CLI_USAGE : code;
+        code = code < 0 && !command->shared && cli_team_alone(command) != CLI_OK ? CLI_USAGE : code;
     }
     free(g.early);
     free(g.words);

@@ -79,7 +79,7 @@ static const rp_mpi_calls *load(char why[RP_MPI_ERROR_MAX])
     return NULL;
 }
 
-int cli_team_missing(const cli_command *command)
+int cli_team_alone(const cli_command *command)
 {
     const char *launcher = NULL;
     long rank = 0;

@@ -23,9 +23,9 @@ const char *cli_kept_error(void);
  * same exit code after. */
 int cli_team_run(const cli_command *self, int argc, char **argv,
                  int (*run)(const cli_command *self, int argc, char **argv));
-/* Return CLI_OK, or an exit code after printing an error if a launcher started several processes and this one has
- * joined no team: the command would do the same in each. */
-int cli_team_missing(const cli_command *command);
+/* Check that a command that does not share its work runs alone: in several processes, each would do the same. Return
+ * CLI_OK, or an exit code after printing an error. */
+int cli_team_alone(const cli_command *command);
 /* Return the rank of this process; 0 without a team. */
 int32_t cli_team_rank(void);
 /* Return the number of processes; 1 without a team. */

@@ -637,5 +637,6 @@ const cli_command cmd_attend = {
                "  relpos attend in.npz -o out.npz --rope dim=64,base=500000 --bias alibi --causal --q-offset 512\n"
                "  relpos attend in.npz -o out.npz --bias fire,w1=w1,b1=b1,w2=w2,b2=b2,c=1,L=64 --sink sink --grad\n",
     .options = options,
+    .shared = true,
     .run = run,
 };

@@ -233,5 +233,6 @@ const cli_command cmd_bench = {
         "  relpos bench fwd:f32:b1h8q2048k2048d64:t5 jvp:f32:b1h8q2048k2048d64:t5\n"
         "  A problem is pass:type:sizes:terms:masks. Runs of several problems are interleaved.\n",
     .options = options,
+    .shared = true,
     .run = run,
 };

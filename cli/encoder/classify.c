@@ -206,6 +206,7 @@ const cli_command cmd_classify = {
     .example = "  echo 'I liked it.' | relpos classify twitter-roberta-base-sentiment\n"
                "  relpos classify nli-deberta-v3 pairs.tsv --column premise --pair hypothesis --all\n",
     .options = classify_options,
+    .shared = true,
     .run = run_classify,
 };
 
@@ -341,5 +342,6 @@ const cli_command cmd_rerank = {
     .example = "  relpos rerank ms-marco-MiniLM-L6-v2 notes.txt --query 'how do I pay?' --top 5\n"
                "  relpos rerank ms-marco-MiniLM-L6-v2 pairs.jsonl --column query --pair document\n",
     .options = rerank_options,
+    .shared = true,
     .run = run_rerank,
 };

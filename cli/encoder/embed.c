@@ -142,5 +142,6 @@ const cli_command cmd_embed = {
     .example = "  relpos embed all-mpnet-base-v2 notes.txt -o notes.npz\n"
                "  relpos embed all-mpnet-base-v2 table.csv --column title -o titles.npz --type q8\n",
     .options = options,
+    .shared = true,
     .run = run,
 };

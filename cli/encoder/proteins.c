@@ -178,5 +178,6 @@ const cli_command cmd_proteins = {
     .usage = "DIR|FILE FASTA -o OUT.npz [options]      FASTA may be compressed with gzip, or - for standard input",
     .example = "  relpos proteins esm2_t33_650M_UR50D proteome.fasta.gz -o proteome.npz --pool\n",
     .options = protein_options,
+    .shared = true,
     .run = run,
 };

@@ -502,5 +502,6 @@ const cli_command lab_sweep = {
         "  relpos lab sweep lab/length.lab --quick -o out/quick.jsonl\n"
         "  An experiment has lines such as  vary.position = none | alibi | t5,bidirectional=0  and  seeds = 3.\n",
     .options = sweep_options,
+    .shared = true,
     .run = sweep_run,
 };

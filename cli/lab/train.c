@@ -499,5 +499,6 @@ const cli_command lab_train = {
                "  relpos lab train lab/first.lab -o out/longer --init out/run --set length=256\n"
                "  relpos lab --help lists the keys of an experiment.\n",
     .options = options,
+    .shared = true,
     .run = run,
 };

@@ -493,5 +493,6 @@ const cli_command cli_t5_encode = {
     .example = "  relpos t5 encode flan-t5-small lines.txt -o vectors.npz --pool mean --normalize\n"
                "  relpos t5 encode t5-xxl -o prompt.safetensors --text 'a cat' --for flux\n",
     .options = options,
+    .shared = true,
     .run = run,
 };

@@ -659,5 +659,6 @@ const cli_command cli_t5_generate = {
     .example = "  echo 'translate English to German: Good morning.' | relpos t5 generate flan-t5-small\n"
                "  relpos t5 generate flan.relpos lines.txt -o out.txt --prefix 'summarize: ' --beams 4 --batch 8\n",
     .options = options,
+    .shared = true,
     .run = run,
 };

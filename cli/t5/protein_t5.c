@@ -118,5 +118,6 @@ const cli_command cli_t5_proteins = {
     .example = "  relpos t5 proteins prot_t5_xl_half_uniref50-enc proteome.fasta.gz -o proteome.npz\n"
                "  relpos t5 proteins ProstT5 proteome.fasta -o structures.fasta --3di\n",
     .options = protein_options,
+    .shared = true,
     .run = run,
 };
