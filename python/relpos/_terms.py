@@ -319,7 +319,12 @@ def _rope(arrays, params):
     base = torch.as_tensor(params["base"], dtype=torch.float64, device=of.device)
     f = _frequencies(base, params["dim"], params["scaling"], params["factor"]) if arrays[5] is None else arrays[5]
     turns = [x if x is None else _turns(x, f, params["axes"], of) for x in arrays[:3]]
-    return (*[None] * 6, *turns, *arrays[9:]), params | {"axes": 0, "scaling": "none", "factor": 1.0}
+    return (*[None] * 6, *turns, *arrays[9:]), params | _replaced() | {"axes": 0}
+
+
+def _replaced():
+    """Return the parameters of a RoPE that given frequencies replace, with their defaults."""
+    return {key: _DEFAULTS[TERMS["rope"]][key] for key in ("base", "scaling", "factor", "length")}
 
 
 def _turns(positions, frequencies, axes, of):
@@ -356,7 +361,7 @@ def _with_frequencies(arrays, params):
     if fix:
         return tuple(arrays), params
     arrays[5] = _frequencies(base, dim, scaling, params["factor"])
-    return tuple(arrays), params | {"base": default, "scaling": "none", "factor": 1.0}
+    return tuple(arrays), params | _replaced()
 
 
 def _frequencies(base, dim, scaling, factor):

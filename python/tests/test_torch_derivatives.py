@@ -149,7 +149,8 @@ def test_a_parameter_of_a_compiled_term(name, key, way):
 
 
 ARRAYS = [(name, sample, given, a["name"]) for name, sample, given in CASES for a in FACTS[name]["arrays"]
-          if a["use"] in ("positions", "constant") and a["name"] in Case(name, sample, given).arrays]
+          if a["use"] in ("positions", "constant") and a["name"] in Case(name, sample, given).arrays
+          and not (name == "rope" and "scaling" not in sample)]  # torch computes the gradient of these positions
 
 
 @pytest.mark.parametrize("name, sample, given, array", ARRAYS)
@@ -159,7 +160,7 @@ def test_an_array_without_a_gradient(name, sample, given, array):
     q, k, v = map(torch.tensor, (case.q, case.k, case.v))
     case.arrays = {key: torch.tensor(a) for key, a in case.arrays.items()}
     case.arrays[array].requires_grad_()
-    message = rf"{relpos.TERMS[name].__name__}\({array}\) requires a gradient"
+    message = rf"{relpos.TERMS[name].__name__}(\({array}\)|: {array}) requires a gradient"
     for also in (False, True):
         with pytest.raises(TypeError, match=message):
             relpos.attention(q.requires_grad_(also), k, v, **case.options())
@@ -174,7 +175,7 @@ def test_an_array_without_a_gradient_in_a_compiled_function():
     for term in (lambda: {"bias": relpos.ALiBi(q_positions=p,
                                                k_positions=p)}, lambda: {"rope": relpos.RoPE(positions=p)}):
         for whole in (False, True):
-            with pytest.raises(Exception, match=r"\(\w*positions\) requires a gradient"):
+            with pytest.raises(Exception, match=r"\w*positions\)? requires a gradient"):
                 torch.compile(lambda q: relpos.attention(q, q, q,
                                                          **term()).sum(), backend="aot_eager", fullgraph=whole)(x)
 
