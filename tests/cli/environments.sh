@@ -94,7 +94,8 @@ command='SIGPIPE ignored | head -c 1'
 check 'a broken pipe is an error' '1 1' "$(cat "$T/code") $(grep -c '^relpos: standard output: ' "$T/err")"
 for locale in tr_TR.UTF-8 de_DE.UTF-8 ja_JP.EUC-JP; do
     if localedef --no-archive -i "${locale%.*}" -f "${locale#*.}" "$T/$locale" 2>/dev/null || [ -d "$T/$locale" ]; then
-        alike "locale $locale" env LOCPATH="$T" LC_ALL=$locale
+        # glibc keeps LOCPATH in memory that AddressSanitizer takes for a leak
+        alike "locale $locale" env LOCPATH="$T" LC_ALL=$locale ASAN_OPTIONS="$ASAN_OPTIONS:detect_leaks=0"
     else
         not_here="$not_here; locale $locale"
     fi
