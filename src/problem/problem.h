@@ -147,9 +147,6 @@ static inline int64_t rpi_rope_set(const rpi_args *a, int64_t b, int64_t n)
     return a->rope_set ? a->rope_set[a->segment_start ? b * a->desc.len_k + n : b] : 0;
 }
 
-/* Arrays of RoPE (terms/rope.h): its learned arrays, and their end. */
-enum { RPI_ROPE_FREQUENCIES = 5, RPI_ROPE_ANGLES = 6, RPI_ROPE_Q_ANGLES = 7, RPI_ROPE_K_ANGLES = 8, RPI_ROPE_END = 9 };
-
 /* Return the array of RoPE's frequencies, absent if they follow from the base. */
 static inline const rpi_view *rpi_rope_frequencies_given(const rpi_args *a)
 {
@@ -189,7 +186,7 @@ double rpi_rope_position(const rpi_args *args, bool key, int64_t b, int64_t axis
 static inline bool rpi_rope_positions_given(const rpi_args *a, bool key)
 {
     const rpi_view *array = a->term[a->plan->rotate];
-    return array[0].data || array[key ? 2 : 1].data;
+    return array[RPI_ROPE_POSITIONS].data || array[key ? RPI_ROPE_K_POSITIONS : RPI_ROPE_Q_POSITIONS].data;
 }
 
 /* Return true if the angles of the keys (or the queries) follow from a given array and not from consecutive

@@ -268,10 +268,11 @@ static rp_status compute(rpi_args *args, const double *length, int64_t sets, int
         memcpy(set, args->rope_set, (size_t)n_sets * sizeof *set);
     args->rope_set = n_sets > 0 ? set : NULL;
     for (int x = 0; x < 2; x++)
-        for (int64_t c = 0; c < t->dim / 2 && array[3 + x].data; c++)
-            factor[x][c] = rpi_at(&array[3 + x], c, 0, 0, 0);
+        for (int64_t c = 0; c < t->dim / 2 && array[RPI_ROPE_SHORT_FACTOR + x].data; c++)
+            factor[x][c] = rpi_at(&array[RPI_ROPE_SHORT_FACTOR + x], c, 0, 0, 0);
     for (int64_t s = 0; s < sets && status == RP_OK; s++)
-        status = rp_rope_frequencies(t, length[s], array[3].data ? factor[0] : NULL, array[4].data ? factor[1] : NULL,
+        status = rp_rope_frequencies(t, length[s], array[RPI_ROPE_SHORT_FACTOR].data ? factor[0] : NULL,
+                                     array[RPI_ROPE_LONG_FACTOR].data ? factor[1] : NULL,
                                      args->frequency + s * (t->dim / 2), &args->rope_factor);
     if (given->data)
         for (int64_t x = 0; x < rows * (t->dim / 2); x++)

@@ -76,8 +76,8 @@ static const double rope_max_frequency = 0x1p100;
 /* Set the number of axes from the frequencies, [axes, Hk, dim/2] or without axes, and the number of channels. */
 static int rope_sizes(rp_term *t, const rp_array *array)
 {
-    if (array[5].data && array[5].ndim == 3 && t->integer[0] == 0)
-        t->integer[0] = array[5].shape[0];
+    if (array[RPI_ROPE_FREQUENCIES].data && array[RPI_ROPE_FREQUENCIES].ndim == 3 && t->integer[0] == 0)
+        t->integer[0] = array[RPI_ROPE_FREQUENCIES].shape[0];
     return -1;
 }
 
@@ -115,10 +115,6 @@ static rp_status rope_check_frequencies(const rp_desc *d, const rp_term *t, cons
     return RP_OK;
 }
 
-/* Arrays: 0 positions, for both q and k; 1 q_positions; 2 k_positions; 3 short_factor; 4 long_factor; 5 frequencies;
- * 6 angles, for both q and k; 7 q_angles; 8 k_angles. */
-enum { ROPE_ANGLES = 6, ROPE_ARRAYS = 9 };
-
 /* Check that array x, which is for both q and k, is the only one of its kind. */
 static rp_status rope_check_both(const rp_desc *d, const rpi_view *array, int32_t n, int x)
 {
@@ -140,14 +136,14 @@ static rp_status rope_check_angles(const rp_term *t, const rpi_view *array, int3
 {
     const char *name = rp_term_array(RP_TERM_ROPE, x);
     const rpi_view *v = &array[x];
-    for (int other = 0; other < ROPE_ANGLES; other++)
+    for (int other = 0; other < RPI_ROPE_ANGLES; other++)
         if (array[other].data)
             return rpi_fail(RP_E_ARG,
                             "term[%d].%s (of rope) was given with %s, which it replaces; give only one of them", (int)n,
                             name, rp_term_array(RP_TERM_ROPE, other));
-    if (x > ROPE_ANGLES && !(array[ROPE_ANGLES + 1].data && array[ROPE_ANGLES + 2].data))
+    if (x > RPI_ROPE_ANGLES && !(array[RPI_ROPE_Q_ANGLES].data && array[RPI_ROPE_K_ANGLES].data))
         return rpi_fail(RP_E_ARG, "term[%d].%s (of rope) is missing; pass this array, which is needed with %s", (int)n,
-                        rp_term_array(RP_TERM_ROPE, x == ROPE_ANGLES + 1 ? x + 1 : x - 1), name);
+                        rp_term_array(RP_TERM_ROPE, x == RPI_ROPE_Q_ANGLES ? x + 1 : x - 1), name);
     const rp_status status = rope_check_unused(t, n, name);
     if (status != RP_OK)
         return status;
@@ -166,29 +162,30 @@ static rp_status rope_check_angles(const rp_term *t, const rpi_view *array, int3
 
 static rp_status rope_check_arrays(const rp_desc *d, const rp_term *t, const rpi_view *array, int32_t n)
 {
-    rp_status status = rope_check_both(d, array, n, 0);
+    rp_status status = rope_check_both(d, array, n, RPI_ROPE_POSITIONS);
     if (status == RP_OK)
-        status = rope_check_both(d, array, n, ROPE_ANGLES);
-    for (int x = ROPE_ANGLES; x < ROPE_ARRAYS && status == RP_OK; x++)
+        status = rope_check_both(d, array, n, RPI_ROPE_ANGLES);
+    for (int x = RPI_ROPE_ANGLES; x < RPI_ROPE_END && status == RP_OK; x++)
         if (array[x].data)
             status = rope_check_angles(t, array, n, x);
-    const bool angles = array[ROPE_ANGLES].data || array[ROPE_ANGLES + 1].data;
+    const bool angles = array[RPI_ROPE_ANGLES].data || array[RPI_ROPE_Q_ANGLES].data;
     if (status == RP_OK && rpi_rotates_channels(t) && !angles)
         status = rpi_fail(RP_E_ARG,
                           "term[%d].angles (of rope) is missing; pass this array, which is needed with by_channel=1",
                           (int)n);
     if (status != RP_OK)
         return status;
-    const bool both = array[0].data || (array[1].data && array[2].data);
-    if (t->integer[0] > 0 && (!array[5].data || !both))
+    const bool both =
+        array[RPI_ROPE_POSITIONS].data || (array[RPI_ROPE_Q_POSITIONS].data && array[RPI_ROPE_K_POSITIONS].data);
+    if (t->integer[0] > 0 && (!array[RPI_ROPE_FREQUENCIES].data || !both))
         return rpi_fail(RP_E_ARG, "term[%d].%s (of rope) is missing; pass this array, which is needed with axes=%lld",
                         (int)n,
-                        !array[5].data  ? "frequencies"
-                        : array[1].data ? "k_positions"
-                        : array[2].data ? "q_positions"
-                                        : "positions",
+                        !array[RPI_ROPE_FREQUENCIES].data  ? "frequencies"
+                        : array[RPI_ROPE_Q_POSITIONS].data ? "k_positions"
+                        : array[RPI_ROPE_K_POSITIONS].data ? "q_positions"
+                                                           : "positions",
                         (long long)t->integer[0]);
-    return array[5].data ? rope_check_frequencies(d, t, &array[5], n) : RP_OK;
+    return array[RPI_ROPE_FREQUENCIES].data ? rope_check_frequencies(d, t, &array[RPI_ROPE_FREQUENCIES], n) : RP_OK;
 }
 
 double rpi_rope_length(const rp_term *t, double longest)

@@ -8,6 +8,21 @@
 #include "base/array.h"
 #include <relpos/relpos.h>
 
+/* The arrays of RoPE, in the order of terms/rope.h. Positions and angles are for both q and k, or for one of them.
+ * Those from the frequencies on are learned. */
+enum {
+    RPI_ROPE_POSITIONS,
+    RPI_ROPE_Q_POSITIONS,
+    RPI_ROPE_K_POSITIONS,
+    RPI_ROPE_SHORT_FACTOR,
+    RPI_ROPE_LONG_FACTOR,
+    RPI_ROPE_FREQUENCIES,
+    RPI_ROPE_ANGLES,
+    RPI_ROPE_Q_ANGLES,
+    RPI_ROPE_K_ANGLES,
+    RPI_ROPE_END
+};
+
 /* Return the number of axes of the positions. */
 static inline int64_t rpi_rotation_axes(const rp_term *t)
 {
