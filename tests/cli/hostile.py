@@ -8,19 +8,18 @@ docs/SECURITY.md has the limits. Standard library only. SPDX-License-Identifier:
 import gzip
 import io
 import json
-import os
 import re
-import resource
 import shutil
 import struct
-import subprocess
 import sys
 import tempfile
 import zipfile
 from pathlib import Path
 
 root = Path(__file__).resolve().parents[2]
-MB = 2**20
+sys.path.append(str(root / "tests" / "shared"))
+from measured import MB, measured  # noqa: E402
+
 FIXED, TIMES = 80, 24  # MB of memory: FIXED, of which this process takes up to 64, + TIMES * the size of the file
 SECONDS, RATE = 4.0, 1.0  # processor seconds: SECONDS + RATE * the size of the file in MB
 
@@ -96,18 +95,6 @@ def models():
 
 def change(file, **new):
     return json.dumps(json.loads((root / "tests/t5/data/v11" / file).read_text()) | new).encode()
-
-
-def measured(command, folder):
-    """Run a command. Return (exit code, processor seconds, MB, first line of the error)."""
-    def limits():
-        resource.setrlimit(resource.RLIMIT_CPU, (120, 120))
-    child = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                             stderr=subprocess.PIPE, preexec_fn=limits)
-    said = child.stderr.read().decode(errors="replace")
-    _, status, used = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    return child.returncode, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, said.split("\n")[0]
 
 
 def cases(program, folder):

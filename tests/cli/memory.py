@@ -17,21 +17,8 @@ from pathlib import Path
 
 PROGRAM = 48  # MB: the program, its libraries, stacks and buffers of threads; and this process before the program
 root = Path(__file__).resolve().parents[2]
-
-
-def peak(command, folder):
-    """Run a command. Return its largest resident memory in MB."""
-    child = os.fork()
-    if child == 0:
-        os.chdir(folder)
-        null = os.open(os.devnull, os.O_RDWR)
-        os.dup2(null, 0)
-        os.dup2(null, 1)
-        os.execv(command[0], [str(x) for x in command])
-    _, status, used = os.wait4(child, 0)
-    if status != 0:
-        sys.exit(f"{' '.join(map(str, command))}: status {os.waitstatus_to_exitcode(status)}")
-    return used.ru_maxrss / 1024
+sys.path.append(str(root / "tests" / "shared"))
+from measured import MB, measured  # noqa: E402
 
 
 def safetensors(path, tensors):
@@ -60,11 +47,11 @@ def numbers(size):
 
 
 def widened(model, to, **new):
-    """Copy a model, with zeros as weights and other sizes: `new` has keys of config.json. An axis of a feed-forward
-    layer has two sizes, and other tensors that of the model."""
+    """Copy a model, with zeros as weights and other sizes: `new` has two keys of config.json, of the model and of its
+    feed-forward layers, which alone have axes of both."""
     shutil.copytree(root / model, to)
     config = json.loads((to / "config.json").read_text())
-    wide, model = [key for key in new if key in ("d_ff", "intermediate_size")][0], list(new)[0]
+    narrow, wide = new  # the keys of the sizes of the model and of its feed-forward layers
     sizes = {key: config[key] for key in new}
     config.update(new)
     (to / "config.json").write_text(json.dumps(config))
@@ -74,7 +61,7 @@ def widened(model, to, **new):
     for name, x in json.loads(raw[8:8 + size]).items():
         if "shape" in x:
             forward = "DenseReluDense" in name or ".dense." in name
-            shape = [new[model] if n == sizes[model] else new[wide] if forward and n == sizes[wide] else n
+            shape = [new[narrow] if n == sizes[narrow] else new[wide] if forward and n == sizes[wide] else n
                      for n in x["shape"]]
             tensors[name] = (x["dtype"], shape, bytes)
     safetensors(to / "model.safetensors", tensors)
@@ -82,7 +69,7 @@ def widened(model, to, **new):
 
 def bytes_of(*paths):
     return sum(p.stat().st_size for path in paths for p in ([path] if path.is_file() else path.rglob("*"))
-               if p.is_file()) / 2**20
+               if p.is_file()) / MB
 
 
 def make(work):
@@ -125,7 +112,10 @@ def main():
         folder = Path(folder)
         make(folder)
         for command, multiple, files in COMMANDS:
-            memory = peak([program, *(x.replace("_", " ") for x in command.split())], folder)
+            words = [x.replace("_", " ") for x in command.split()]
+            code, _, memory, said = measured([program, *words], folder)
+            if code != 0:
+                sys.exit(f"{command}: exit code {code}: {said}")
             files = bytes_of(*(folder / name for name in files.split()))
             bad = memory > multiple * files + PROGRAM
             wrong += bad
