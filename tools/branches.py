@@ -17,7 +17,11 @@ from pathlib import Path
 PARTS = {"files: io": r"models/io/",
          "checks of arguments: src/api, src/masks, text and bounds of terms":
          r"src/api/|src/masks/|src/terms/(term_syntax|shape|forms|facts|term_registry)\.c|src/base/(array|error)",
-         "command line: cli, support": r"cli/"}
+         "command line: cli, support": r"cli/",
+         "readers of models: checkpoint, files of t5 and encoder":
+         r"models/checkpoint/|models/t5/(beside|config|gguf|keys|model|packing|proteins|single|tokenize|weights)\.c"
+         r"|models/encoder/(architectures|config|open|packed|readers|text|weights)\.c",
+         "tokenizers": r"models/tokenizer/"}
 # Reason -> pattern. The first pattern that matches the condition, or the rest of its line, determines the reason.
 REASONS = {"out of memory":
            r"\bNULL\b|alloc|rpi_arguments_alloc|no_memory|NOMEM|json_lost|strn?dup|^!(data|text|to|line|copy|list"

@@ -354,16 +354,16 @@ double problem_number(const rp_values *how, const rp_term *t, int64_t last, uint
     }
 }
 
-/* Allocate an array of zeros. */
-static int make(problem *p, rp_array *a, rp_dtype type, int32_t ndim, const int64_t *shape)
+/* Allocate an array of zeros. Return false, and set p->failed, if there is no memory now, or was none before. */
+static bool make(problem *p, rp_array *a, rp_dtype type, int32_t ndim, const int64_t *shape)
 {
     int64_t n = 1;
     *a = rp_array_of(NULL, type, ndim, shape);
     for (int32_t x = 0; x < ndim; x++)
-        if (__builtin_mul_overflow(n, shape[x], &n) || n > (int64_t)1 << 56)
-            return -1;
-    a->data = problem_alloc(p, (size_t)n * rp_dtype_size(type));
-    return a->data ? 0 : -1;
+        p->failed |= __builtin_mul_overflow(n, shape[x], &n);
+    a->data = p->failed || n > (int64_t)1 << 56 ? NULL : problem_alloc(p, (size_t)n * rp_dtype_size(type));
+    p->failed |= !a->data;
+    return a->data;
 }
 
 static const rp_values plain = {.rule = RP_RULE_NORMAL}; /* for q, k, v and dout */
@@ -378,13 +378,13 @@ static double made_wild(double x, uint64_t *state)
 }
 
 /* Fill an array with random numbers according to a rule, in the type of the problem. */
-static int fill(problem *p, rp_array *a, int32_t ndim, const int64_t *shape, const rp_values *how, const rp_term *t,
-                uint64_t *state)
+static void fill(problem *p, rp_array *a, int32_t ndim, const int64_t *shape, const rp_values *how, const rp_term *t,
+                 uint64_t *state)
 {
     double some[256];
     const int64_t size = (int64_t)rp_dtype_size(p->desc.dtype), max_elements = sizeof some / sizeof *some;
-    if (make(p, a, p->desc.dtype, ndim, shape) != 0)
-        return -1;
+    if (!make(p, a, p->desc.dtype, ndim, shape))
+        return;
     for (int64_t x = 0, left = problem_size(a); left > 0; x += max_elements, left -= max_elements) {
         const int64_t n = left < max_elements ? left : max_elements;
         for (int64_t k = 0; k < n; k++) {
@@ -394,15 +394,14 @@ static int fill(problem *p, rp_array *a, int32_t ndim, const int64_t *shape, con
         }
         rp_convert((char *)a->data + x * size, a->dtype, some, RP_F64, n);
     }
-    return 0;
 }
 
 /* Generate positions with steps of 0 to 2, so their differences are not the differences of the indices. With
  * p->positions, add a random fraction to each. */
-static int fill_positions(problem *p, rp_array *a, int32_t ndim, const int64_t *shape, uint64_t *state)
+static void fill_positions(problem *p, rp_array *a, int32_t ndim, const int64_t *shape, uint64_t *state)
 {
-    if (make(p, a, p->positions ? RP_F64 : RP_I32, ndim, shape) != 0)
-        return -1;
+    if (!make(p, a, p->positions ? RP_F64 : RP_I32, ndim, shape))
+        return;
     for (int64_t x = 0, at = 0; x < problem_size(a); x++) {
         at = x % shape[ndim - 1] ? at + (int64_t)(problem_next(state) % 3) : 0;
         if (p->positions)
@@ -410,13 +409,12 @@ static int fill_positions(problem *p, rp_array *a, int32_t ndim, const int64_t *
         else
             ((int32_t *)a->data)[x] = (int32_t)at;
     }
-    return 0;
 }
 
-static int fill_indices(problem *p, rp_array *a, int32_t ndim, const int64_t *shape, int64_t count, uint64_t *state)
+static void fill_indices(problem *p, rp_array *a, int32_t ndim, const int64_t *shape, int64_t count, uint64_t *state)
 {
-    if (make(p, a, count > 256 ? RP_U16 : RP_U8, ndim, shape) != 0)
-        return -1;
+    if (!make(p, a, count > 256 ? RP_U16 : RP_U8, ndim, shape))
+        return;
     for (int64_t k = 0; k < problem_size(a); k++) {
         const uint64_t index = problem_next(state) % (uint64_t)(count < 65536 ? count : 65536);
         if (count > 256)
@@ -424,7 +422,6 @@ static int fill_indices(problem *p, rp_array *a, int32_t ndim, const int64_t *sh
         else
             ((uint8_t *)a->data)[k] = (uint8_t)index;
     }
-    return 0;
 }
 
 /* Return true if the array should be generated. Arrays that replace a default are not, so problems test the default
@@ -438,7 +435,7 @@ static bool wanted(const problem *p, int32_t n, int x)
     return a->presence != RP_REPLACES || p->named[n][x] || positions;
 }
 
-static int fill_term(problem *p, int32_t n, int x, uint64_t *state)
+static void fill_term(problem *p, int32_t n, int x, uint64_t *state)
 {
     rp_array *a = &p->t.term[n][x];
     const rp_term *t = &p->terms[n];
@@ -447,37 +444,35 @@ static int fill_term(problem *p, int32_t n, int x, uint64_t *state)
     int64_t shape[RP_MAX_AXES];
     if (!about || !wanted(p, n, x) || rp_term_shape(&p->desc, n, x, &ndim, shape) != RP_OK ||
         (ndim == 0 && about->presence == RP_CONDITIONAL))
-        return 0;
+        return;
     switch (about->use) {
-    case RP_USE_LEARNED: return fill(p, a, ndim, shape, &about->draw, t, state);
-    case RP_USE_POSITIONS: return fill_positions(p, a, ndim, shape, state);
-    case RP_USE_INDEX: return fill_indices(p, a, ndim, shape, whole_number(t, about->draw.over), state);
+    case RP_USE_LEARNED: fill(p, a, ndim, shape, &about->draw, t, state); return;
+    case RP_USE_POSITIONS: fill_positions(p, a, ndim, shape, state); return;
+    case RP_USE_INDEX: fill_indices(p, a, ndim, shape, whole_number(t, about->draw.over), state); return;
     default: break;
     }
     const bool truth = about->use == RP_USE_TRUTH;
-    if (make(p, a, truth ? RP_BOOL : RP_F64, ndim, shape) != 0)
-        return -1;
+    if (!make(p, a, truth ? RP_BOOL : RP_F64, ndim, shape))
+        return;
     for (int64_t k = 0; k < problem_size(a); k++)
         if (truth)
             ((uint8_t *)a->data)[k] = problem_next(state) % 5 != 0;
         else
             ((double *)a->data)[k] = problem_number(&about->draw, t, shape[ndim - 1], state);
-    return 0;
 }
 
-static int fill_mask(problem *p, int32_t n, uint64_t *state)
+static void fill_mask(problem *p, int32_t n, uint64_t *state)
 {
     rp_array *a = &p->t.mask[n];
     int32_t ndim;
-    int64_t shape[RP_MAX_AXES], size;
+    int64_t shape[RP_MAX_AXES];
     if (rp_mask_shape(&p->desc, n, &ndim, shape) != RP_OK || ndim == 0)
-        return 0;
+        return;
     static const rp_dtype type[] = {[RP_HOLDS_TRUTH] = RP_BOOL, [RP_HOLDS_COUNTS] = RP_I64, [RP_HOLDS_LABELS] = RP_I32};
     const rp_mask_holds holds = rp_mask_info_of(p->masks[n].kind)->holds;
-    *a = rp_array_of(NULL, type[holds], ndim, shape);
-    size = problem_size(a);
-    a->data = problem_alloc(p, (size_t)size * rp_dtype_size(a->dtype));
-    for (int64_t x = 0; a->data && x < size; x++) {
+    if (!make(p, a, type[holds], ndim, shape))
+        return;
+    for (int64_t x = 0, size = problem_size(a); x < size; x++) {
         const uint64_t r = problem_next(state);
         const int64_t last = shape[ndim - 1];
         switch (holds) {
@@ -486,17 +481,15 @@ static int fill_mask(problem *p, int32_t n, uint64_t *state)
         case RP_HOLDS_TRUTH: ((uint8_t *)a->data)[x] = r % 5 != 0; break;
         }
     }
-    return a->data ? 0 : -1;
 }
 
-static int fill_offsets(problem *p)
+static void fill_offsets(problem *p)
 {
     const rp_desc *d = &p->desc;
-    if (make(p, &p->t.q_offset, RP_I64, 1, &d->batch) != 0)
-        return -1;
+    if (!make(p, &p->t.q_offset, RP_I64, 1, &d->batch))
+        return;
     for (int64_t b = 0; b < d->batch; b++)
         ((int64_t *)p->t.q_offset.data)[b] = d->batch > 1 ? b * d->len_k / (d->batch - 1) : d->len_k / 2;
-    return 0;
 }
 
 /* Return true if softcap n has a gradient and a tangent. */
@@ -505,7 +498,7 @@ static bool has_softcap(const problem *p, int n)
     return p->dsoftcap && (n ? p->desc.softcap_after : p->desc.softcap) > 0;
 }
 
-static int make_gradients(problem *p, uint64_t *state)
+static void make_gradients(problem *p, uint64_t *state)
 {
     const rp_dtype type = p->desc.dtype;
     const rp_array *const of[3] = {&p->t.q, &p->t.k, &p->t.v};
@@ -513,52 +506,51 @@ static int make_gradients(problem *p, uint64_t *state)
     const rp_desc *d = &p->desc;
     const int64_t pairs[4] = {d->batch, d->heads, d->len_q, d->len_k}, keys[3] = {d->batch, d->heads, d->len_k},
                   offsets[3] = {d->batch, d->heads, d->len_q + d->len_k > 0 ? d->len_q + d->len_k - 1 : 0};
-    int bad = fill(p, &p->g.dout, 4, p->t.out.shape, &plain, NULL, state) |
-              make(p, &p->t.lse, type == RP_F64 ? RP_F64 : RP_F32, 3, p->t.out.shape);
-    if (!bad && p->dlse)
-        bad |= fill(p, &p->g.dlse, 3, p->t.out.shape, &plain, NULL, state);
-    if (!bad && p->dweights)
-        bad |= fill(p, &p->g.dweights, 4, pairs, &plain, NULL, state);
-    if (!bad && p->dsummary)
-        bad |= fill(p, &p->g.dprofile, 3, offsets, &plain, NULL, state) |
-               fill(p, &p->g.dkey_mass, 3, keys, &plain, NULL, state) |
-               fill(p, &p->g.dentropy, 3, p->t.out.shape, &plain, NULL, state);
-    for (int n = 0; !bad && n < 3; n++)
-        bad |= make(p, to[n], type, of[n]->ndim, of[n]->shape);
-    for (int32_t n = 0; !bad && n < p->desc.n_terms; n++)
-        for (int x = 0; !bad && x < RP_MAX_ARRAYS; x++) {
+    fill(p, &p->g.dout, 4, p->t.out.shape, &plain, NULL, state);
+    make(p, &p->t.lse, type == RP_F64 ? RP_F64 : RP_F32, 3, p->t.out.shape);
+    if (p->dlse)
+        fill(p, &p->g.dlse, 3, p->t.out.shape, &plain, NULL, state);
+    if (p->dweights)
+        fill(p, &p->g.dweights, 4, pairs, &plain, NULL, state);
+    if (p->dsummary) {
+        fill(p, &p->g.dprofile, 3, offsets, &plain, NULL, state);
+        fill(p, &p->g.dkey_mass, 3, keys, &plain, NULL, state);
+        fill(p, &p->g.dentropy, 3, p->t.out.shape, &plain, NULL, state);
+    }
+    for (int n = 0; n < 3; n++)
+        make(p, to[n], type, of[n]->ndim, of[n]->shape);
+    for (int32_t n = 0; n < p->desc.n_terms; n++)
+        for (int x = 0; x < RP_MAX_ARRAYS; x++) {
             const rp_array *a = &p->t.term[n][x];
             if (a->data && rp_term_array_learned(p->terms[n].kind, x))
-                bad |= make(p, &p->g.term[n][x], type, a->ndim, a->shape);
+                make(p, &p->g.term[n][x], type, a->ndim, a->shape);
         }
     rp_array *const of_softcap[2] = {&p->g.dsoftcap, &p->g.dsoftcap_after};
-    for (int n = 0; !bad && n < 2; n++)
+    for (int n = 0; n < 2; n++)
         if (has_softcap(p, n))
-            bad |= make(p, of_softcap[n], type, 0, NULL);
-    return bad;
+            make(p, of_softcap[n], type, 0, NULL);
 }
 
 /* Generate tangents of q, k, v and every learned array, and allocate those of out and lse. */
-static int make_tangents(problem *p, uint64_t *state)
+static void make_tangents(problem *p, uint64_t *state)
 {
     const rp_dtype type = p->desc.dtype;
     const rp_array *const of[3] = {&p->t.q, &p->t.k, &p->t.v};
     rp_array *const to[3] = {&p->x.q, &p->x.k, &p->x.v};
-    int bad = make(p, &p->x.out, type, 4, p->t.out.shape) |
-              make(p, &p->x.lse, type == RP_F64 ? RP_F64 : RP_F32, 3, p->t.out.shape);
-    for (int n = 0; !bad && n < 3; n++)
-        bad |= fill(p, to[n], of[n]->ndim, of[n]->shape, &plain, NULL, state);
-    for (int32_t n = 0; !bad && n < p->desc.n_terms; n++)
-        for (int x = 0; !bad && x < RP_MAX_ARRAYS; x++) {
+    make(p, &p->x.out, type, 4, p->t.out.shape);
+    make(p, &p->x.lse, type == RP_F64 ? RP_F64 : RP_F32, 3, p->t.out.shape);
+    for (int n = 0; n < 3; n++)
+        fill(p, to[n], of[n]->ndim, of[n]->shape, &plain, NULL, state);
+    for (int32_t n = 0; n < p->desc.n_terms; n++)
+        for (int x = 0; x < RP_MAX_ARRAYS; x++) {
             const rp_array *a = &p->t.term[n][x];
             if (a->data && rp_term_array_learned(p->terms[n].kind, x))
-                bad |= fill(p, &p->x.term[n][x], a->ndim, a->shape, &plain, NULL, state);
+                fill(p, &p->x.term[n][x], a->ndim, a->shape, &plain, NULL, state);
         }
     rp_array *const of_softcap[2] = {&p->x.softcap, &p->x.softcap_after};
-    for (int n = 0; !bad && n < 2; n++)
+    for (int n = 0; n < 2; n++)
         if (has_softcap(p, n))
-            bad |= fill(p, of_softcap[n], 0, NULL, &plain, NULL, state);
-    return bad;
+            fill(p, of_softcap[n], 0, NULL, &plain, NULL, state);
 }
 
 int problem_fill(problem *p, uint64_t seed, char err[512])
@@ -574,27 +566,31 @@ int problem_fill(problem *p, uint64_t seed, char err[512])
         return FAILED;
     }
     rp_plan_destroy(plan);
+    p->failed = false;
     p->t = rp_tensors_init();
     p->g = rp_grads_init();
     p->x = rp_tangents_init();
     p->softcap[0] = rp_array_of(&d->softcap, RP_F64, 0, NULL);
     p->softcap[1] = rp_array_of(&d->softcap_after, RP_F64, 0, NULL);
-    int bad = fill(p, &p->t.q, 4, q, &plain, NULL, &state) | fill(p, &p->t.k, 4, k, &plain, NULL, &state) |
-              fill(p, &p->t.v, 4, v, &plain, NULL, &state) | make(p, &p->t.out, d->dtype, 4, out);
-    for (int32_t n = 0; !bad && n < d->n_terms; n++)
-        for (int x = 0; !bad && x < RP_MAX_ARRAYS; x++)
-            bad |= fill_term(p, n, x, &state);
-    for (int32_t n = 0; !bad && n < d->n_masks; n++)
-        bad |= fill_mask(p, n, &state);
-    if (!bad && p->q_offsets)
-        bad |= fill_offsets(p);
-    if (!bad && p->pass & (PROBLEM_BACKWARD | PROBLEM_SECOND))
-        bad |= make_gradients(p, &state);
-    if (!bad && p->pass & (PROBLEM_TANGENTS | PROBLEM_SECOND))
-        bad |= make_tangents(p, &state);
-    if (bad)
-        fail(err, "out of memory while creating", p->text, "use smaller sizes");
-    return bad ? FAILED : 0;
+    fill(p, &p->t.q, 4, q, &plain, NULL, &state);
+    fill(p, &p->t.k, 4, k, &plain, NULL, &state);
+    fill(p, &p->t.v, 4, v, &plain, NULL, &state);
+    make(p, &p->t.out, d->dtype, 4, out);
+    for (int32_t n = 0; n < d->n_terms; n++)
+        for (int x = 0; x < RP_MAX_ARRAYS; x++)
+            fill_term(p, n, x, &state);
+    for (int32_t n = 0; n < d->n_masks; n++)
+        fill_mask(p, n, &state);
+    if (p->q_offsets)
+        fill_offsets(p);
+    if (p->pass & (PROBLEM_BACKWARD | PROBLEM_SECOND))
+        make_gradients(p, &state);
+    if (p->pass & (PROBLEM_TANGENTS | PROBLEM_SECOND))
+        make_tangents(p, &state);
+    if (!p->failed)
+        return 0;
+    fail(err, "out of memory while creating", p->text, "use smaller sizes");
+    return FAILED;
 }
 
 rp_status problem_run(const problem *p, const rp_plan *plan)

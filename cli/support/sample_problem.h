@@ -41,6 +41,7 @@ typedef struct problem {
     rp_tangents x;       /* for tangents and second derivatives, in the problem's type */
     void *memory[50 + 3 * RP_MAX_TERMS * RP_MAX_ARRAYS + RP_MAX_MASKS];
     int n_memory;
+    bool failed; /* out of memory in problem_fill */
 } problem;
 
 /* Parse a problem string into *p, for use with problem_fill and problem_free. Return 0, or the exit code of the program
