@@ -210,6 +210,39 @@ if unshare -rm sh -c 'mount -t tmpfs none /mnt' 2>/dev/null; then
     group 'another controller' "$all" '3:cpuset:/a' cpu/a cpu.cfs_quota_us 90000 cpu.cfs_period_us 100000
     group 'a much larger limit' "$all" '0::/a' a cpu.max '99900000 100000'
     group 'a damaged file' "$all" '0::/a' a cpu.max 'what'
+
+    # limits of memory of the same groups: a training run that needs more is refused
+    # memory REFUSED WHAT LINE FOLDER FILE NUMBERS...: check whether training is refused (1) with these files
+    memory()
+    {
+        refused=$1 command="lab train, with $2" groups=$T/groups
+        rm -rf "$groups" "$T/run.groups"
+        mkdir -p "$groups/$4"
+        echo "$3" >"$T/line"
+        folder=$groups/$4
+        shift 4
+        while [ $# -gt 0 ]; do
+            echo "$2" >"$folder/$1"
+            shift 2
+        done
+        # shellcheck disable=SC2016
+        mounted 'mount --bind "$1" /sys/fs/cgroup && mount --bind "$2" /proc/$$/cgroup && shift 2' \
+            "$groups" "$T/line" "$program" lab train "$T/train.lab" -o "$T/run.groups" --threads 1 >"$T/out" 2>"$T/err"
+        check 'the exit code' "$refused" $?
+        [ "$refused" = 0 ] || says 'out of memory: .* GB are free'
+    }
+    memory 0 'no limit of memory' '0::/a/b' a/b memory.max max memory.current 4096
+    memory 1 'a limit of memory' '0::/a/b' a/b memory.max 8192 memory.current 4096
+    memory 1 'a limit that nothing uses yet' '0::/a/b' a/b memory.max 8192 memory.current 0
+    memory 1 'a limit of memory of an outer group' '0::/a/b' a memory.max 8192 memory.current 4096
+    memory 1 'a limit that is used up' '0::/a' a memory.max 900000000 memory.current 900000000
+    memory 0 'a limit that is large enough' '0::/a' a memory.max 900000000 memory.current 4096
+    memory 1 'a container' '0::/' . memory.max 8192 memory.current 4096
+    memory 0 'a limit of another group' '0::/a' b memory.max 8192 memory.current 4096
+    memory 1 'version 1' '5:memory:/a' memory/a memory.limit_in_bytes 8192 memory.usage_in_bytes 4096
+    memory 0 'version 1 without a limit' '5:memory:/a' memory/a memory.limit_in_bytes 9223372036854771712 memory.usage_in_bytes 4096
+    memory 0 'another controller' '5:cpuset:/a' memory/a memory.limit_in_bytes 8192 memory.usage_in_bytes 4096
+    memory 0 'a damaged file' '0::/a' a memory.max what memory.current what
 else
     not_here="$not_here; mounts of its own (no /proc, full and read-only file systems)"
 fi
