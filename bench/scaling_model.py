@@ -17,8 +17,8 @@ from collections import namedtuple
 from pathlib import Path
 
 FILE = Path(__file__).resolve().parent.parent / "bench/results/scaling_model.json"
-# mpi/stretches.c, wave.c and exchange.h
-TILE, BLOCKS, AHEAD, CHUNKS, MIN_CHUNK, SLOTS, LATENCIES = 512, 8, 2, 32, 1 << 18, 4, 3
+# mpi/stretches.c, stripes.c, wave.c and exchange.h
+TILE, STRIPES, BLOCKS, AHEAD, CHUNKS, MIN_CHUNK, SLOTS, LATENCIES = 512, 4, 8, 2, 32, 1 << 18, 4, 3
 BLOCK_STEP = 96  # rp_plan_row_step with AVX2 and f32
 
 # heads: batch times heads; kv_heads: batch times heads of keys; width: of keys and of values; f32 numbers
@@ -95,12 +95,27 @@ def elsewhere(block, cut, owners, process):
     return found
 
 
+def stripes(p, processes):
+    """Return the stripes of keys for gradients: from, to, the process that keeps the keys and the one that computes."""
+    every = stretches(p.rows, processes)
+    least = min(-(-(b - a) // TILE) for a, b in every)
+    parts = min(least, STRIPES) if p.causal and processes > 1 and least > 1 else 1
+    found = []
+    for n, (a, b) in enumerate(every):
+        tiles = -(-(b - a) // TILE)
+        ends = [min(a + tiles * x // parts * TILE, b) for x in range(parts + 1)]
+        found += [(c, d, owner(processes, n), owner(processes, (n * parts + x) % (2 * processes)))
+                  for x, (c, d) in enumerate(zip(ends, ends[1:])) if d > c]
+    return found
+
+
 def backward(p, processes, costs):
     """Return the seconds of rp_mpi_backward, and the bytes that all processes send. One step of the wavefront after
     another."""
-    cut = [c for c in stretches(p.rows, processes) if c[1] > c[0]]
-    names = [n for n, (a, b) in enumerate(stretches(p.rows, processes)) if b > a]
-    owners, count = [owner(processes, n) for n in names], len(cut)
+    found = stripes(p, processes)
+    cut, owners, count = [s[:2] for s in found], [s[3] for s in found], len(found)
+    rows_cut = [c for c in stretches(p.rows, processes) if c[1] > c[0]]
+    rows_owners = [owner(processes, n) for n, (a, b) in enumerate(stretches(p.rows, processes)) if b > a]
     step = -(-(-(-p.rows // (2 * processes * BLOCKS))) // BLOCK_STEP) * BLOCK_STEP
     blocks = [(r, min(r + step, p.rows)) for r in range(0, p.rows, step)]
     needs, s = [], 0  # the number of stretches that a block visits
@@ -115,6 +130,12 @@ def backward(p, processes, costs):
     there = [0.0] * (count + 1)  # when the next block arrives at a stretch
     begun = [0.0] * AHEAD  # when the last blocks began at the first stretch
     sent, last = 0, 0.0
+    key = 8 * p.kv_heads * p.width  # bytes of a key and its value
+    for c, d, keeper, worker in found:
+        if keeper != worker:
+            sent += 2 * (d - c) * key  # there, and their gradients back
+            out_free[keeper] += (d - c) * key / costs.bandwidth
+            in_free[worker] += (d - c) * key / costs.bandwidth
     for t in range(len(blocks) + count - 1):
         before = 0.0  # when the block of the stretch before, in this step, arrives at stretch s
         for s in range(max(0, t - len(blocks) + 1), min(count - 1, t) + 1):
@@ -129,7 +150,7 @@ def backward(p, processes, costs):
             begin = free[k] if free[k] > ready else ready
             if s == 0:
                 begun[r % AHEAD] = begin
-                sent += elsewhere(blocks[r], cut, owners, k) * bytes_of[0]
+                sent += elsewhere(blocks[r], rows_cut, rows_owners, k) * bytes_of[0]
             work = (b - a) * (d - c)
             if p.causal and d > a:  # part of the stretch is after the rows
                 x, y = max(a, c), min(b, d)
@@ -139,7 +160,7 @@ def backward(p, processes, costs):
             if s + 1 == needs[r]:
                 out_free[k] = max(end, out_free[k]) + back
                 last = max(last, out_free[k] + latency)
-                sent += elsewhere(blocks[r], cut, owners, k) * bytes_of[2]
+                sent += elsewhere(blocks[r], rows_cut, rows_owners, k) * bytes_of[2]
             elif owners[s + 1] != k:
                 start = max(end, out_free[k], in_free[owners[s + 1]])
                 out_free[k] = in_free[owners[s + 1]] = start + whole
@@ -148,7 +169,7 @@ def backward(p, processes, costs):
         else:
             s += 1
         there[s] = before
-    return last, sent
+    return last + (cut[-1][1] - cut[-1][0]) * key / costs.bandwidth * (found[-1][2] != owners[-1]), sent
 
 
 NETWORKS = {"10 Gbit/s": (30e-6, 1.25e9), "100 Gbit/s": (5e-6, 12.5e9)}

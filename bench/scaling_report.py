@@ -118,8 +118,10 @@ def traffic_section():
             "together.", "",
             "Backward, a row travels: `heads * (2 Dk + 2 Dv + 1)` numbers for each hop (q, out, dout, dq and lse). "
             "Without a mask, it goes from process 0 to P - 1 and back, in 2 P - 2 hops. "
-            "It comes from its owner without dq, and dq returns there. The table has the bytes that the processes "
-            "counted, and this count, for 8,192 rows.", "",
+            "It comes from its owner without dq, and dq returns there. With a causal mask there are "
+            f"{model.STRIPES} times as many stripes, if stretches have that many tiles, and keys, values and their "
+            "gradients travel to and from the process that computes with them. The table has the bytes that the "
+            "processes counted, and this count, for 8,192 rows.", "",
             *table(("pass", "mask", "processes", "bytes sent", "count on paper"), [
                 ("backward" if back else "forward", "causal" if causal else "-", str(processes), sent, count)
                 for back, causal, processes, sent, count in lines])]
@@ -167,7 +169,7 @@ def model_section():
     links = sorted({link for _, link, _, _ in points()})
     return ["## The model", "",
             "[bench/scaling_model.py](../../bench/scaling_model.py) simulates the order of the work "
-            "and of the messages: stretches, chains, slots and blocks as in mpi/. "
+            "and of the messages: stretches, stripes, chains, slots and blocks as in mpi/. "
             f"It has four numbers. A pair of a row and a key takes {1e9 * pair:.2f} ns forward and {1e9 * back:.2f} ns "
             "backward for one head on one core. The others are the latency and the bandwidth of a message:", "",
             *table(("link", "latency", "bandwidth"), [(link, f"{1e6 * link_costs(link)[0]:,.1f} µs",
@@ -264,19 +266,24 @@ def gains(kind, causal=None):
             and (causal is None or problem_of(text)[1].causal == causal)]
 
 
+def older():
+    """Return a remark if gradients of a causal sequence were measured before keys were divided into stripes."""
+    dates = [entry["date"] for name, entry in measured().items() if re.match("speed fwdbwd:.*:causal", name)]
+    return "; this was measured before there were stripes" if min(dates) < "2026-11-30" else ""
+
+
 def limits_section():
     pair, back = seconds_per_pair()
     worst, causal = fewest("backward", True), fewest("forward", True)
     low = gains("fwdbwd", True)
     need = [512 / bandwidth / pair * 64 for _, bandwidth in model.NETWORKS.values()]
     return ["## What does not scale", "",
-            f"- **Gradients of a causal sequence.** Two processes are {times(min(low))} to {times(max(low))} as fast "
-            "as one, forward and backward together, and two threads of one process are faster. With "
-            f"{worst['processes']:,} processes the efficiency of the "
-            f"backward pass is {share(worst)} in the model, without any cost of messages. Keys stay with their "
-            "process, and blocks of rows visit them in order. The process with the middle keys waits until the "
-            "middle rows come. From then on it has twice as much to do in each step as the others, and they wait for "
-            "it. Without a mask the loss is small.",
+            f"- **Gradients of a causal sequence.** With {worst['processes']:,} processes the efficiency of the "
+            f"backward pass is {share(worst)} in the model, without any cost of messages. A block of rows passes "
+            f"{model.STRIPES} times as many stripes of keys as without a mask, and every stripe packs its keys and "
+            "loads its sums again for each block: on two processes and 8,192 rows all calls together take about 18 % "
+            f"more of the processors than one. Measured, two processes are {times(min(low))} to {times(max(low))} as "
+            f"fast as one, forward and backward together{older()}.",
             f"- **Forward, causal, on many processes.** The efficiency falls to {share(causal)} with "
             f"{causal['processes']:,} processes in the model. All processes have the same work, but not at the same "
             "time: "
@@ -290,8 +297,8 @@ def limits_section():
             f"with a machine of 64 cores, {need[0]:,.0f} rows at 10 Gbit/s, {need[1]:,.0f} at 100 Gbit/s; one core "
             f"needs {need[0] / 64:,.0f} and {need[1] / 64:,.0f}. A short sequence on many fast processes also waits "
             "until its stretches have passed all of them.",
-            "- **Gradients over a link with delay.** Backward has 18 P steps for P processes. Each takes at least the "
-            "time of a message with a block of rows, because blocks pass a process in both "
+            "- **Gradients over a link with delay.** Backward has 18 P steps for P processes, 24 P with a causal mask. "
+            "Each takes at least the time of a message with a block of rows, because blocks pass a process in both "
             "directions. Forward, messages travel ahead of their use, so a delay costs time only at the start.", ""]
 
 
@@ -320,8 +327,8 @@ def page():
     out = ["# Scaling over processes", "", "<!-- made by bench/scaling_report.py from bench/results/scaling.json and "
                                            "scaling_model.json -->",
            f"Two processes compute attention {times(min(both))} to {times(max(both))} as fast as one, about as fast as "
-           "two threads of one process. Gradients of a causal sequence gain less: "
-           f"{times(min(causal_grads))} to {times(max(causal_grads))}. The processes send exactly the bytes of the "
+           f"two threads of one process. Gradients of a causal sequence gain {times(min(causal_grads))} to "
+           f"{times(max(causal_grads))}{older()}. The processes send exactly the bytes of the "
            "count on paper, and memory falls with the number of processes. A model, whose times are "
            f"{min(ratio):.2f} to {max(ratio):.2f} times the measured ones, shows what limits larger machines. "
            "[mpi.md](../mpi.md#what-it-gains) has the measured times.", ""]

@@ -6,21 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A stretch of the keys of this process. */
-typedef struct own_keys {
-    int64_t stretch;
-    rpi_span at;      /* in the sequence */
-    int64_t first;    /* in the arrays of the process */
-    int64_t from, to; /* first and last block that visit it; -1: none */
-    rp_array sums;    /* [B, H, keys, width] */
-} own_keys;
-
 /* One call of rp_mpi_backward. */
 typedef struct call {
     rpi_wave wave;
     rpi_meeting *meeting;
     int64_t meetings;
-    own_keys keys[2];
     /* gradients of the arrays of terms, of this process and of one meeting */
     double *sum[RP_MAX_TERMS][RP_MAX_ARRAYS], *part[RP_MAX_TERMS][RP_MAX_ARRAYS];
     double done; /* meetings, for progress */
@@ -58,16 +48,15 @@ static void add_parts(call *c)
                 c->sum[n][x][e] += c->part[n][x][e];
 }
 
-/* Compute a block of rows against a stretch of keys. */
-static rp_status compute(call *c, const rpi_meeting *x, rpi_held *s)
+/* Compute a block of rows against a stripe of keys. */
+static rp_status compute(call *c, const rpi_meeting *x, rpi_held *s, const rpi_own_stripe *k)
 {
     const rp_array none = {0};
     const rpi_wave *w = &c->wave;
-    const rpi_span rows = c->wave.block[x->block].rows;
-    const own_keys *k = &c->keys[x->stretch == c->keys[1].stretch];
-    const int64_t n = rpi_length(rows), keys = rpi_length(k->at);
-    const bool first_keys = rpi_wave_beside(&c->wave, x->block, x->stretch, -1) < 0,
-               last_keys = rpi_wave_beside(&c->wave, x->block, x->stretch, 1) < 0, last_rows = x->block == k->to,
+    const rpi_span rows = w->block[x->block].rows, keys = w->stripe[x->stripe].keys;
+    const int64_t n = rpi_length(rows);
+    const bool first_keys = rpi_wave_beside(w, x->block, x->stripe, -1) < 0,
+               last_keys = rpi_wave_beside(w, x->block, x->stripe, 1) < 0, last_rows = x->block == k->to,
                wants_keys = c->wave.grads->dk.data != NULL || c->wave.grads->dv.data != NULL;
     rp_tensors t = *c->wave.local;
     rp_grads g = rp_grads_init();
@@ -75,17 +64,17 @@ static rp_status compute(call *c, const rpi_meeting *x, rpi_held *s)
     g.size = sizeof g;
     t.q = rpi_wave_view(w, RPI_Q, s, n), t.out = rpi_wave_view(w, RPI_OUT, s, n),
     t.lse = rpi_wave_view(w, RPI_LSE, s, n);
-    t.k = rpi_slice(&t.k, k->first, keys), t.v = rpi_slice(&t.v, k->first, keys);
-    t.row_from = rows.from, t.row_to = rows.to, t.key_from = k->at.from, t.key_to = k->at.to;
-    t.pairs = NULL, t.progress = report, t.progress_context = c;
+    t.k = k->array[RPI_K], t.v = k->array[RPI_V];
+    t.row_from = rows.from, t.row_to = rows.to, t.key_from = keys.from, t.key_to = keys.to;
+    t.pairs = NULL, t.prepared = w->m->prepared, t.progress = report, t.progress_context = c;
     g.dout = rpi_wave_view(w, RPI_DOUT, s, n), g.dlse = rpi_wave_view(w, RPI_DLSE, s, n);
     if (g.dq.data != NULL) {
         g.dq = last_keys ? rpi_wave_dq(w, s, n) : none;
         g.dq_in = first_keys ? none : rpi_wave_view(w, RPI_DQ, s, n);
         g.dq_out = last_keys ? none : rpi_wave_view(w, RPI_DQ, s, n);
     }
-    g.dk = last_rows ? rpi_slice(&g.dk, k->first, keys) : none;
-    g.dv = last_rows ? rpi_slice(&g.dv, k->first, keys) : none;
+    g.dk = last_rows ? k->array[RPI_DK] : none;
+    g.dv = last_rows ? k->array[RPI_DV] : none;
     g.dkv_in = wants_keys && x->block != k->from ? k->sums : none;
     g.dkv_out = wants_keys && !last_rows ? k->sums : none;
     request_parts(c, &g);
@@ -98,40 +87,57 @@ static rp_status compute(call *c, const rpi_meeting *x, rpi_held *s)
 /* Set dk and dv to zero, which has the bits 0 in every type, for keys that no row attends to. */
 static void clear_keys(const call *c)
 {
-    for (int n = 0; n < 4; n++) {
-        const own_keys *k = &c->keys[n / 2];
-        const rp_array *whole = n % 2 ? &c->wave.grads->dv : &c->wave.grads->dk,
-                       a = rpi_slice(whole, k->first, rpi_length(k->at));
-        const size_t size = rp_dtype_size(a.dtype);
-        if (a.data == NULL || k->from >= 0)
-            continue;
-        for (int64_t r = 0; r < a.shape[0] * a.shape[1] * a.shape[2]; r++)
-            memset((char *)a.data + (r / a.shape[2] / a.shape[1] * a.stride[0] +
-                                     r / a.shape[2] % a.shape[1] * a.stride[1] + r % a.shape[2] * a.stride[2]) *
-                                        (int64_t)size,
-                   0, (size_t)a.shape[3] * size);
-    }
+    for (int64_t n = 0; n < c->wave.n_own; n++)
+        for (int x = RPI_DK; x < RPI_KEY_FIELDS; x++) {
+            const rpi_own_stripe *k = &c->wave.own[n];
+            const rp_array *a = &k->array[x]; /* of the keeper; otherwise absent, because the stripe does not move */
+            const size_t size = rp_dtype_size(a->dtype);
+            if (a->data == NULL || k->from >= 0)
+                continue;
+            for (int64_t r = 0; r < a->shape[0] * a->shape[1] * a->shape[2]; r++)
+                memset((char *)a->data +
+                           (r / a->shape[2] / a->shape[1] * a->stride[0] +
+                            r / a->shape[2] % a->shape[1] * a->stride[1] + r % a->shape[2] * a->stride[2]) *
+                               (int64_t)size,
+                       0, (size_t)a->shape[3] * size);
+        }
+}
+
+/* Return the stripe of a meeting. */
+static rpi_own_stripe *stripe_of(const call *c, const rpi_meeting *x)
+{
+    rpi_own_stripe *k = c->wave.own;
+    while (k->stripe != x->stripe)
+        k++;
+    return k;
 }
 
 /* Compute all meetings of this process. After an error, blocks are still passed on, so that no other process waits. */
 static void run(call *c)
 {
     rpi_wave *w = &c->wave;
+    rpi_keys_begin(w);
     rpi_wave_begin(w);
     for (int64_t n = 0; n < c->meetings; n++) {
+        rpi_own_stripe *k = stripe_of(c, &c->meeting[n]);
         rpi_held *s = rpi_wave_take(w, &c->meeting[n]);
-        for (int64_t k = n + 1; k <= n + RPI_AHEAD && k < c->meetings && rpi_wave_expect(w, &c->meeting[k]); k++)
+        for (int64_t x = n + 1; x <= n + RPI_AHEAD && x < c->meetings && rpi_wave_expect(w, &c->meeting[x]); x++)
             continue;
+        if (c->meeting[n].block == k->from)
+            rpi_keys_wait(w, k);
         if (w->error == RP_OK && !w->stopped) {
-            const rp_status status = compute(c, &c->meeting[n], s);
+            const rp_status status = compute(c, &c->meeting[n], s, k);
             rpi_wave_note(w, status,
                           status == RP_E_CANCELLED ? "the progress callback cancelled the call" : rp_last_error());
         }
         c->done++;
         rpi_wave_pass(w, &c->meeting[n], s);
+        if (c->meeting[n].block == k->to)
+            rpi_keys_return(w, k);
         rpi_wave_advance(w);
     }
     rpi_wave_finish(w);
+    rpi_keys_finish(w);
     clear_keys(c);
 }
 
@@ -190,6 +196,21 @@ static bool wants_sink(const call *c)
     return false;
 }
 
+/* Return true if gradients of arrays of terms are so large, such as that of a dense bias, that adding them up after
+ * each meeting takes longer than what stripes gain. */
+static bool wants_large_terms(const call *c)
+{
+    const rp_desc *d = &c->wave.m->desc;
+    const double pairs = (double)(d->batch * d->heads) * (double)d->len_q * (double)d->len_k,
+                 ranks = c->wave.m->exchange.ranks;
+    double elements = 0;
+    for (int32_t n = 0; n < d->n_terms; n++)
+        for (int32_t x = 0; x < RP_MAX_ARRAYS; x++)
+            if (c->wave.grads->term[n][x].data != NULL && rp_term_array(c->wave.m->terms[n].kind, x) != NULL)
+                elements += (double)rpi_elements(&c->wave.grads->term[n][x]);
+    return elements * 1000 * ranks * ranks > pairs;
+}
+
 /* Check the arrays whose rows are sent. rp_backward checks the others. */
 static rp_status check_arrays(const call *c)
 {
@@ -227,39 +248,36 @@ static rp_status check_arrays(const call *c)
     return RP_OK;
 }
 
-/* Order meetings by step, then by stretch. */
+/* Order meetings by step, then by stripe. */
 static int compare_meetings(const void *a, const void *b)
 {
     const rpi_meeting *x = a, *y = b;
     if (x->step != y->step)
         return x->step > y->step ? 1 : -1;
-    return (x->stretch > y->stretch) - (x->stretch < y->stretch);
+    return (x->stripe > y->stripe) - (x->stripe < y->stripe);
 }
 
 /* List the meetings of this process. Return false if out of memory. */
 static bool make_meetings(call *c)
 {
-    const rp_desc *d = &c->wave.m->desc;
+    const rpi_wave *w = &c->wave;
+    const rp_desc *d = &w->m->desc;
     const rp_dtype real = d->dtype == RP_F64 ? RP_F64 : RP_F32;
-    int64_t first = 0;
-    c->meeting = calloc(2 * (size_t)c->wave.blocks + 1, sizeof *c->meeting);
-    for (int w = 0; w < 2 && c->meeting != NULL; w++) {
-        own_keys *k = &c->keys[w];
-        *k = (own_keys){
-            .stretch = rpi_stretch_of(c->wave.m->exchange.ranks, c->wave.m->exchange.rank, w), .from = -1, .to = -1};
-        k->at = rpi_wave_keys(&c->wave, k->stretch);
-        k->first = first;
-        first += rpi_length(k->at);
-        int64_t before = 0; /* stretches that have keys */
-        for (int64_t s = 0; s < k->stretch; s++)
-            before += rpi_length(rpi_wave_keys(&c->wave, s)) > 0;
-        for (int64_t r = 0; r < c->wave.blocks; r++)
-            if (rpi_wave_visits(&c->wave, r, k->stretch)) {
-                c->meeting[c->meetings++] = (rpi_meeting){.block = r, .stretch = k->stretch, .step = r + before};
-                k->from = k->from < 0 ? r : k->from;
-                k->to = r;
-            }
-        const int64_t shape[4] = {d->batch, d->heads, rpi_length(k->at), rp_plan_dkv_width(c->wave.m->plan)};
+    int64_t before = 0; /* stripes that have keys */
+    c->meeting = calloc((size_t)(w->n_own * w->blocks) + 1, sizeof *c->meeting);
+    for (int64_t s = 0, n = 0; n < w->n_own && c->meeting != NULL; s++) {
+        rpi_own_stripe *k = &w->own[n];
+        const int64_t keys = rpi_length(w->stripe[s].keys),
+                      shape[4] = {d->batch, d->heads, keys, rp_plan_dkv_width(w->m->plan)};
+        before += keys > 0;
+        if (k->stripe != s)
+            continue;
+        n++;
+        if (w->stripe[s].worker != w->m->exchange.rank)
+            continue;
+        for (int64_t r = 0; r < w->blocks; r++)
+            if (rpi_wave_visits(w, r, s))
+                c->meeting[c->meetings++] = (rpi_meeting){.block = r, .stripe = s, .step = r + before};
         k->sums = rp_array_of(NULL, real, 4, shape);
         k->sums.data = malloc((size_t)rpi_elements(&k->sums) * rp_dtype_size(real) + 1);
         if (k->sums.data == NULL)
@@ -319,9 +337,14 @@ static rp_status prepare(call *c)
                                                       g->dq.data != NULL ? rp_plan_dq_width(c->wave.m->plan) : 0}};
     memcpy(c->wave.field, fields, sizeof fields);
     c->wave.from_first_key = wants_sink(c);
+    c->wave.whole_keys = wants_large_terms(c);
     rp_status status = check_arrays(c);
+    if (status == RP_OK) {
+        status = rp_prepare(&c->wave.m->prepared, c->wave.m->plan, t);
+        status = status == RP_OK ? rpi_wave_init(&c->wave) : rpi_mpi_fail(status, "%s", rp_last_error());
+    }
     if (status == RP_OK)
-        status = rpi_wave_init(&c->wave);
+        status = rpi_find_own_stripes(&c->wave);
     if (status == RP_OK && (!make_meetings(c) || !make_sums(c)))
         status =
             rpi_mpi_fail(RP_E_NOMEM, "out of memory for sums of gradients; use more processes or shorter sequences");
@@ -330,14 +353,17 @@ static rp_status prepare(call *c)
 
 static void free_call(call *c)
 {
+    for (int64_t n = 0; n < c->wave.n_own; n++)
+        free(c->wave.own[n].sums.data);
+    rp_prepared_destroy(c->wave.m->prepared);
+    c->wave.m->prepared = NULL;
+    rpi_free_own_stripes(&c->wave);
     rpi_wave_free(&c->wave);
     for (int32_t n = 0; n < RP_MAX_TERMS; n++)
         for (int32_t x = 0; x < RP_MAX_ARRAYS; x++) {
             free(c->sum[n][x]);
             free(c->part[n][x]);
         }
-    for (int w = 0; w < 2; w++)
-        free(c->keys[w].sums.data);
     free(c->meeting);
     free(c);
 }

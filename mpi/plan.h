@@ -6,6 +6,8 @@
  *     arrays.c        parts of arrays, and checks
  *     exchange.c      keys and values on their way
  *     wave.c          blocks of rows on their way, for gradients
+ *     stripes.c       the keys that each process computes with, for gradients
+ *     keys.c          these keys and their gradients on their way
  *     mpi_attend.c    rp_mpi_attend
  *     mpi_backward.c  rp_mpi_backward
  *
@@ -15,7 +17,9 @@
 
 #include "exchange.h"
 
-/* A range of rows, keys or stretches. */
+enum { RPI_TILE = 512 }; /* keys of a tile: ranges of keys begin at multiples of it */
+
+/* A range of rows, keys, stretches or stripes. */
 typedef struct rpi_span {
     int64_t from, to;
 } rpi_span;
@@ -62,7 +66,9 @@ int64_t rpi_offset_of(const rp_mpi_plan *m, const rp_tensors *t, int64_t b);
 /* Find the stretches of keys that masks and causal terms let the rows of each stretch attend to: span[n] for stretch n
  * of the rows, empty if there are none. t has the arrays of the masks. */
 rp_status rpi_find_needed(const rp_mpi_plan *m, const rp_tensors *t, rpi_span *span);
-/* Find the stretches of keys that any rows may attend to. */
+/* Find the keys that any rows may attend to: from >= to if there are none. */
+rp_status rpi_keys_of(const rp_mpi_plan *m, const rp_tensors *t, rpi_span rows, rpi_span *keys);
+/* Find the stretches of these keys. */
 rp_status rpi_needed_by(const rp_mpi_plan *m, const rp_tensors *t, rpi_span rows, rpi_span *span);
 /* Return true if a process needs stretch n of the keys. */
 bool rpi_needs(const rp_mpi_plan *m, const rpi_span *span, int32_t rank, int64_t n);

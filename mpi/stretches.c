@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STEP = 512 }; /* keys of a tile: ranges of keys begin at multiples of it */
-
 static int64_t min64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -19,8 +17,9 @@ static int64_t max64(int64_t a, int64_t b)
 
 rpi_span rpi_stretch(int64_t length, int32_t ranks, int64_t n)
 {
-    const int64_t tiles = (length + STEP - 1) / STEP, stretches = 2 * (int64_t)ranks;
-    return (rpi_span){min64(tiles * n / stretches * STEP, length), min64(tiles * (n + 1) / stretches * STEP, length)};
+    const int64_t tiles = (length + RPI_TILE - 1) / RPI_TILE, stretches = 2 * (int64_t)ranks;
+    return (rpi_span){min64(tiles * n / stretches * RPI_TILE, length),
+                      min64(tiles * (n + 1) / stretches * RPI_TILE, length)};
 }
 
 int64_t rpi_stretch_of(int32_t ranks, int32_t rank, int which)
@@ -86,8 +85,7 @@ static rp_status narrow_by_mask(const rp_mpi_plan *m, const rp_tensors *t, int32
     return RP_OK;
 }
 
-/* Find the keys that the rows of a stretch may attend to. */
-static rp_status keys_of(const rp_mpi_plan *m, const rp_tensors *t, rpi_span rows, rpi_span *keys)
+rp_status rpi_keys_of(const rp_mpi_plan *m, const rp_tensors *t, rpi_span rows, rpi_span *keys)
 {
     const rp_desc *d = &m->desc;
     rp_status status = RP_OK;
@@ -128,7 +126,7 @@ rp_status rpi_needed_by(const rp_mpi_plan *m, const rp_tensors *t, rpi_span rows
 {
     const int64_t stretches = 2 * (int64_t)m->exchange.ranks;
     rpi_span keys;
-    const rp_status status = keys_of(m, t, rows, &keys);
+    const rp_status status = rpi_keys_of(m, t, rows, &keys);
     *span = (rpi_span){0, 0};
     for (int64_t s = 0; s < stretches && status == RP_OK; s++) {
         const rpi_span stretch = rpi_stretch(m->desc.len_k, m->exchange.ranks, s);

@@ -5,10 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TAG_PIECE, TAG_BLOCK, TAG_DQ };
-/* A tag has the number of a block modulo TAG_NUMBERS. Fewer blocks in a stretch waste more steps at the start and end,
- * in which not all processes have work; more blocks repeat the packing of keys more often. */
-enum { TAG_NUMBERS = 8192, BLOCKS_PER_STRETCH = 8 };
+/* Fewer blocks in a stretch waste more steps at the start and end, in which not all processes have work; more blocks
+ * repeat the packing of keys more often. */
+enum { BLOCKS_PER_STRETCH = 8 };
 
 /* ------------------------------------------------------------------------------------------------ arrays */
 
@@ -71,38 +70,28 @@ static void put_rows(const rpi_wave *w, char *to, rpi_span all, char *piece, rpi
 
 /* ---------------------------------------------------------------------------------------------- the path of a block */
 
-rpi_span rpi_wave_keys(const rpi_wave *w, int64_t n)
-{
-    return rpi_stretch(w->m->desc.len_k, w->m->exchange.ranks, n);
-}
-
 bool rpi_wave_visits(const rpi_wave *w, int64_t r, int64_t s)
 {
     const rpi_span needed = w->block[r].needed;
-    return s >= needed.from && s < needed.to && rpi_length(rpi_wave_keys(w, s)) > 0;
+    return s >= needed.from && s < needed.to && rpi_length(w->stripe[s].keys) > 0;
 }
 
 int64_t rpi_wave_beside(const rpi_wave *w, int64_t r, int64_t s, int step)
 {
-    for (s += step; s >= 0 && s < w->stretches; s += step)
+    for (s += step; s >= 0 && s < w->stripes; s += step)
         if (rpi_wave_visits(w, r, s))
             return s;
     return -1;
 }
 
-static int32_t owner(const rpi_wave *w, int64_t s)
+static int32_t first_worker(const rpi_wave *w, int64_t r)
 {
-    return rpi_owner_of(w->m->exchange.ranks, s);
+    return w->stripe[rpi_wave_beside(w, r, -1, 1)].worker;
 }
 
-static int32_t first_owner(const rpi_wave *w, int64_t r)
+static int32_t last_worker(const rpi_wave *w, int64_t r)
 {
-    return owner(w, rpi_wave_beside(w, r, -1, 1));
-}
-
-static int32_t last_owner(const rpi_wave *w, int64_t r)
-{
-    return owner(w, rpi_wave_beside(w, r, w->stretches, -1));
+    return w->stripe[rpi_wave_beside(w, r, w->stripes, -1)].worker;
 }
 
 /* Return the rows of block r in stretch n of the rows. */
@@ -119,9 +108,9 @@ void rpi_wave_note(rpi_wave *w, rp_status status, const char *text)
         w->error = rpi_mpi_fail(status, "%s", text);
 }
 
-static int tag_of(int kind, int64_t r)
+int rpi_wave_tag(int kind, int64_t number)
 {
-    return kind * TAG_NUMBERS + (int)(r % TAG_NUMBERS);
+    return kind * RPI_TAG_NUMBERS + (int)(number % RPI_TAG_NUMBERS);
 }
 
 void rpi_wave_check(rpi_wave *w, int code)
@@ -164,7 +153,7 @@ static size_t piece_size(const rpi_wave *w, int64_t n)
 /* Forget the blocks whose messages are sent. Wait for them if `all`. */
 static void forget_sent(rpi_wave *w, bool all)
 {
-    for (int n = 0; n < RPI_HELD; n++) {
+    for (int n = 0; n < w->n_held; n++) {
         rpi_held *s = &w->held[n];
         int done = 1;
         if (s->block < 0 || !s->sending)
@@ -176,10 +165,11 @@ static void forget_sent(rpi_wave *w, bool all)
     }
 }
 
-static rpi_held *held_of(rpi_wave *w, int64_t r)
+/* Return the block that meets a stripe next; r = -1: memory for another block, or NULL. */
+static rpi_held *held_of(rpi_wave *w, int64_t r, int64_t stripe)
 {
-    for (int n = 0; n < RPI_HELD; n++)
-        if (w->held[n].block == r && !w->held[n].sending)
+    for (int n = 0; n < w->n_held; n++)
+        if (w->held[n].block == r && !w->held[n].sending && (r < 0 || w->held[n].stripe == stripe))
             return &w->held[n];
     return NULL;
 }
@@ -198,18 +188,18 @@ void rpi_wave_begin(rpi_wave *w)
     for (int64_t r = 0; r < w->blocks; r++)
         for (int which = 0; which < 2; which++) {
             const rpi_span rows = piece_of(w, r, rpi_stretch_of(ranks, rank, which));
-            const int32_t to = first_owner(w, r), from = last_owner(w, r);
+            const int32_t to = first_worker(w, r), from = last_worker(w, r);
             if (rpi_length(rows) == 0)
                 continue;
             if (to != rank) {
                 put_rows(w, out, rows, NULL, rows);
                 const size_t size = piece_size(w, rpi_length(rows));
-                send_bytes(w, out, size, to, tag_of(TAG_PIECE, r), &w->out_request[w->outs++]);
+                send_bytes(w, out, size, to, rpi_wave_tag(RPI_TAG_PIECE, r), &w->out_request[w->outs++]);
                 out += size;
             }
             if (from != rank && w->grads->dq.data != NULL) {
-                rpi_wave_check(w, MPI_Irecv(back, (int)dq_size(w, rpi_length(rows)), MPI_BYTE, from, tag_of(TAG_DQ, r),
-                                            w->m->comm, &w->return_request[w->returns++]));
+                rpi_wave_check(w, MPI_Irecv(back, (int)dq_size(w, rpi_length(rows)), MPI_BYTE, from,
+                                            rpi_wave_tag(RPI_TAG_DQ, r), w->m->comm, &w->return_request[w->returns++]));
                 back += dq_size(w, rpi_length(rows));
             }
         }
@@ -225,7 +215,7 @@ static void receive_dq(rpi_wave *w)
     for (int64_t r = 0; r < w->blocks && w->grads->dq.data != NULL; r++)
         for (int which = 0; which < 2; which++) {
             const rpi_span rows = piece_of(w, r, rpi_stretch_of(ranks, rank, which));
-            if (rpi_length(rows) == 0 || last_owner(w, r) == rank)
+            if (rpi_length(rows) == 0 || last_worker(w, r) == rank)
                 continue;
             const rp_array to = rpi_slice(&w->grads->dq, local_row(w, rows.from), rpi_length(rows)),
                            from = dq_at(w, back, rpi_length(rows));
@@ -260,7 +250,7 @@ static void receive_pieces(rpi_wave *w, rpi_held *s)
         if (rpi_length(rows) == 0 || rpi_owner_of(ranks, k) == rank)
             continue;
         rpi_wave_check(w, MPI_Irecv(at, (int)piece_size(w, rpi_length(rows)), MPI_BYTE, rpi_owner_of(ranks, k),
-                                    tag_of(TAG_PIECE, s->block), w->m->comm, &s->request[s->requests++]));
+                                    rpi_wave_tag(RPI_TAG_PIECE, s->block), w->m->comm, &s->request[s->requests++]));
         at += piece_size(w, rpi_length(rows));
     }
 }
@@ -268,17 +258,18 @@ static void receive_pieces(rpi_wave *w, rpi_held *s)
 bool rpi_wave_expect(rpi_wave *w, rpi_meeting *x)
 {
     const int32_t rank = w->m->exchange.rank;
-    const int64_t before = rpi_wave_beside(w, x->block, x->stretch, -1), n = rpi_length(w->block[x->block].rows);
-    if (x->expected || (before >= 0 && owner(w, before) == rank))
+    const int64_t before = rpi_wave_beside(w, x->block, x->stripe, -1), n = rpi_length(w->block[x->block].rows);
+    if (x->expected || (before >= 0 && w->stripe[before].worker == rank))
         return true; /* this process already has the block, or will have it */
-    rpi_held *s = held_of(w, -1);
+    rpi_held *s = held_of(w, -1, 0);
     if (s == NULL)
         return false;
     s->block = x->block;
+    s->stripe = x->stripe;
     x->expected = true;
     if (before >= 0) {
-        rpi_wave_check(w, MPI_Irecv(s->data, (int)block_size(w, n), MPI_BYTE, owner(w, before),
-                                    tag_of(TAG_BLOCK, x->block), w->m->comm, &s->request[s->requests++]));
+        rpi_wave_check(w, MPI_Irecv(s->data, (int)block_size(w, n), MPI_BYTE, w->stripe[before].worker,
+                                    rpi_wave_tag(RPI_TAG_BLOCK, x->block), w->m->comm, &s->request[s->requests++]));
         return true;
     }
     receive_pieces(w, s);
@@ -289,10 +280,10 @@ rpi_held *rpi_wave_take(rpi_wave *w, rpi_meeting *x)
 {
     while (!rpi_wave_expect(w, x)) /* the sends end, because the receivers compute earlier steps first */
         forget_sent(w, true);
-    rpi_held *s = held_of(w, x->block);
+    rpi_held *s = held_of(w, x->block, x->stripe);
     rpi_wave_check(w, MPI_Waitall(s->requests, s->request, MPI_STATUSES_IGNORE));
     s->requests = 0;
-    if (rpi_wave_beside(w, x->block, x->stretch, -1) < 0)
+    if (rpi_wave_beside(w, x->block, x->stripe, -1) < 0)
         join_pieces(w, s);
     w->stopped |= s->data[block_size(w, rpi_length(w->block[s->block].rows)) - 1] != 0;
     return s;
@@ -317,21 +308,23 @@ static void return_dq(rpi_wave *w, rpi_held *s)
         if (own)
             continue;
         const size_t size = dq_size(w, rpi_length(rows));
-        send_bytes(w, at, size, to, tag_of(TAG_DQ, s->block), &s->request[s->requests++]);
+        send_bytes(w, at, size, to, rpi_wave_tag(RPI_TAG_DQ, s->block), &s->request[s->requests++]);
         at += size;
     }
 }
 
 void rpi_wave_pass(rpi_wave *w, const rpi_meeting *x, rpi_held *s)
 {
-    const int64_t next = rpi_wave_beside(w, x->block, x->stretch, 1);
+    const int64_t next = rpi_wave_beside(w, x->block, x->stripe, 1);
     const size_t size = block_size(w, rpi_length(w->block[x->block].rows));
     s->data[size - 1] |= w->stopped || w->error != RP_OK;
-    if (next >= 0 && owner(w, next) == w->m->exchange.rank)
+    s->stripe = next;
+    if (next >= 0 && w->stripe[next].worker == w->m->exchange.rank)
         return; /* this process keeps it */
     s->sending = true;
     if (next >= 0)
-        send_bytes(w, s->data, size, owner(w, next), tag_of(TAG_BLOCK, x->block), &s->request[s->requests++]);
+        send_bytes(w, s->data, size, w->stripe[next].worker, rpi_wave_tag(RPI_TAG_BLOCK, x->block),
+                   &s->request[s->requests++]);
     else if (w->grads->dq.data != NULL)
         return_dq(w, s);
 }
@@ -340,7 +333,7 @@ void rpi_wave_advance(rpi_wave *w)
 {
     int done;
     forget_sent(w, false);
-    for (int n = 0; n < RPI_HELD; n++)
+    for (int n = 0; n < w->n_held; n++)
         if (w->held[n].requests > 0 && !w->held[n].sending)
             rpi_wave_check(w, MPI_Test(w->held[n].request, &done, MPI_STATUS_IGNORE));
 }
@@ -353,15 +346,12 @@ void rpi_wave_finish(rpi_wave *w)
 
 /* ------------------------------------------------------------------------------------------------ preparing */
 
-/* Cut the rows into blocks. */
-static rp_status make_blocks(rpi_wave *w)
+/* Cut the rows into blocks, and find the keys that they need: block.needed has keys until the stripes are known. */
+static rp_status cut_rows(rpi_wave *w, bool *uneven)
 {
     const rp_desc *d = &w->m->desc;
     const int64_t step = rp_plan_row_step(w->m->plan), parts = w->stretches * BLOCKS_PER_STRETCH;
     const int64_t rows = ((d->len_q + parts - 1) / parts + step - 1) / step * step;
-    int64_t first = 0;
-    while (rpi_length(rpi_wave_keys(w, first)) == 0)
-        first++;
     w->blocks = rows > 0 ? (d->len_q + rows - 1) / rows : 0;
     w->block = calloc((size_t)w->blocks + 1, sizeof *w->block);
     if (w->block == NULL)
@@ -369,9 +359,33 @@ static rp_status make_blocks(rpi_wave *w)
     for (int64_t r = 0; r < w->blocks; r++) {
         rpi_block *b = &w->block[r];
         b->rows = (rpi_span){r * rows, r + 1 < w->blocks ? (r + 1) * rows : d->len_q};
-        const rp_status status = rpi_needed_by(w->m, w->local, b->rows, &b->needed);
+        const rp_status status = rpi_keys_of(w->m, w->local, b->rows, &b->needed);
         if (status != RP_OK)
             return status;
+        *uneven = *uneven || b->needed.from > 0 || b->needed.to < d->len_k;
+    }
+    return RP_OK;
+}
+
+/* Cut the rows into blocks and the keys into stripes, and find which blocks visit which stripes. */
+static rp_status make_blocks(rpi_wave *w)
+{
+    bool uneven = false;
+    int64_t first = 0;
+    const rp_status status = cut_rows(w, &uneven);
+    if (status != RP_OK)
+        return status;
+    if (!rpi_make_stripes(w, rpi_stripes_per_stretch(w, uneven && !w->whole_keys)))
+        return rpi_mpi_fail(RP_E_NOMEM, "out of memory for stripes of keys; use shorter sequences");
+    while (rpi_length(w->stripe[first].keys) == 0)
+        first++;
+    for (int64_t r = 0; r < w->blocks; r++) {
+        rpi_block *b = &w->block[r];
+        const rpi_span keys = b->needed;
+        b->needed = (rpi_span){0, 0};
+        for (int64_t s = 0; s < w->stripes; s++)
+            if (rpi_length(overlap(keys, w->stripe[s].keys)) > 0)
+                b->needed = (rpi_span){b->needed.to == 0 ? s : b->needed.from, s + 1};
         /* rows that may attend to no key also need a call, because their dq may be -0 */
         if (w->from_first_key || b->needed.to == 0)
             b->needed = (rpi_span){first, b->needed.to > first ? b->needed.to : first + 1};
@@ -380,7 +394,7 @@ static rp_status make_blocks(rpi_wave *w)
             pieces += rpi_length(piece_of(w, r, k)) > 0;
         w->most_pieces = pieces > w->most_pieces ? pieces : w->most_pieces;
     }
-    return block_size(w, rows) <= INT_MAX
+    return w->blocks == 0 || block_size(w, rpi_length(w->block[0].rows)) <= INT_MAX
                ? RP_OK
                : rpi_mpi_fail(RP_E_OVERFLOW, "a block of rows has more than 2 GiB; use a smaller batch");
 }
@@ -392,8 +406,10 @@ static bool make_memory(rpi_wave *w)
     /* arrays of pieces are padded to 64 bytes each */
     const size_t padding = RPI_FIELDS * 64, dq = w->grads->dq.data != NULL ? dq_size(w, rows) : 0,
                  size = block_size(w, rows) + dq + (size_t)w->most_pieces * padding;
-    bool there = true;
-    for (int n = 0; n < RPI_HELD; n++) {
+    w->n_held = (int)(w->stripes / w->m->exchange.ranks) + RPI_SPARE_BLOCKS;
+    w->held = calloc((size_t)w->n_held, sizeof *w->held);
+    bool there = w->held != NULL;
+    for (int n = 0; n < w->n_held && there; n++) {
         w->held[n] = (rpi_held){.block = -1, .data = malloc(size), .spare = malloc(size)};
         w->held[n].request = calloc((size_t)w->most_pieces + 1, sizeof(MPI_Request));
         there = there && w->held[n].data != NULL && w->held[n].spare != NULL && w->held[n].request != NULL;
@@ -416,11 +432,13 @@ rp_status rpi_wave_init(rpi_wave *w)
 
 void rpi_wave_free(rpi_wave *w)
 {
-    for (int n = 0; n < RPI_HELD; n++) {
+    for (int n = 0; n < w->n_held && w->held != NULL; n++) {
         free(w->held[n].data);
         free(w->held[n].spare);
         free(w->held[n].request);
     }
+    free(w->held);
+    free(w->stripe);
     free(w->block);
     free(w->outgoing);
     free(w->returning);

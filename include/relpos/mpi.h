@@ -147,8 +147,11 @@ RP_API rp_status rp_mpi_attend(rp_mpi_plan *plan, const rp_tensors *local);
  *          first. A repeated call gives the same bits.
  * Edges    out and lse are needed, with lse in the type of the arithmetic or f64. len_k must not be 0.
  *          dweights, dprofile, dkey_mass, dentropy, dsoftcap and dsoftcap_after must be absent.
+ *          If some rows need fewer keys than others, as with a causal mask, each stretch of keys of 2 or more tiles of
+ *          512 is divided into up to 4 stripes, which all processes compute in turn, so that none waits for long.
  * Memory   a process allocates the sums of dk and dv of its keys for all query heads (rp_plan_dkv_width), its rows
- *          again, and 16 blocks of rows; there are 8 blocks for each of the 2 * ranks stretches.
+ *          again, and 16 blocks of rows; there are 8 blocks for each of the 2 * ranks stretches. With stripes it
+ *          allocates up to 28 blocks, and keys, values, dk and dv of as many keys as it has, twice.
  * Threads  the caller's thread calls MPI, also between blocks of work.
  * Returns  as rp_mpi_attend. */
 RP_API rp_status rp_mpi_backward(rp_mpi_plan *plan, const rp_tensors *local, const rp_grads *grads);

@@ -46,6 +46,7 @@ static rp_status fill(rp_prepared *p, rpi_args *args, const rp_plan *plan, const
         p->terms = rpi_strip_terms(args);
         const bool strip = p->terms != 0 && !e.strip_per_entry;
         p->strip = (rpi_strip){.low = -(max - 1), .len = 2 * max - 1 + rpi_round_up(plan->ops->nr, 64)};
+        p->strip.past = p->strip.len;
         p->strip.head_step = e.strip_per_head ? p->strip.len : 0;
         const int64_t strip_at = rpi_arena_add(a, strip ? (e.strip_per_head ? d->heads : 1) : 0, p->strip.len, 1, real);
         const int64_t largest_at =

@@ -19,7 +19,7 @@ static void reduce_strip(const rpi_call *c, const rpi_strip *s)
     const rp_desc *d = &c->args->desc;
     for (int64_t b = 0; bw->strips && b < (s->batch_step ? d->batch : samples_of(c)); b++) {
         rpi_sums_at(&bw->sums, c->args, b);
-        for (int64_t e = 0; e < s->len; e++)
+        for (int64_t e = s->from; e < s->past; e++)
             rpi_strip_entry_grads(c->args, b, e + rpi_strip_low(s, c->args, b), bw->strips + b * d->heads * s->len + e,
                                   s->len, &bw->sums);
     }

@@ -22,6 +22,8 @@ typedef struct rpi_term_limits {
 typedef struct rpi_limits {
     int64_t len_q, len_k;
     int64_t rows;                   /* rows that the call computes */
+    int64_t strip_from, strip_past; /* deltas of rp_backward's rows and keys, for the largest q_offset, from element
+                                     * strip_from of a strip to before strip_past; of other calls, the whole strip */
     int64_t min_offset, max_offset; /* smallest and largest q_offset of the batch entries */
     bool strip_per_head;            /* heads have different strips */
     bool strip_per_entry;           /* batch entries have different strips at any q_offset */

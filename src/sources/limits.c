@@ -11,6 +11,7 @@ void rpi_limits_bound(rpi_limits *e, const rp_plan *plan)
     memset(e, 0, sizeof *e);
     e->len_q = e->rows = d->len_q;
     e->len_k = d->len_k;
+    e->strip_past = INT64_MAX;
     e->rope_heads = 1;
     e->min_offset = e->max_offset = d->q_offset;
     e->strip_per_head = e->summary = e->dq = true;
@@ -187,6 +188,11 @@ void rpi_limits_of(rpi_limits *e, const rpi_args *args, const rpi_grads *grads)
     e->len_q = d->len_q;
     e->len_k = d->len_k;
     e->rows = args->row_to - args->row_from;
+    e->strip_past = INT64_MAX;
+    if (grads && !args->along && args->row_from < args->row_to && args->key_from < args->key_to) {
+        e->strip_from = d->len_q - args->row_to + args->key_from;
+        e->strip_past = args->key_to < d->len_k ? d->len_q - 1 - args->row_from + args->key_to : INT64_MAX;
+    }
     e->summary = args->profile.data || args->key_mass.data || args->entropy.data;
     if (!e->summary && d->len_q <= plan->ops->decode_rows && !rpi_is_row_range(args))
         e->decode_queries = d->len_q;

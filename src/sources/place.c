@@ -43,6 +43,8 @@ static void place_strip(rpi_strip *s, const placing *p)
     const bool together = !e->strip_per_entry && span <= e->len_q + p->end_k + RPI_WIDEST; /* all entries share it */
     s->len = rpi_max(e->len_q - 1 + p->end_k, 0) + (together ? span : 0);
     s->low = -(e->len_q - 1 + e->max_offset);
+    s->from = rpi_min(e->strip_from, s->len);
+    s->past = e->strip_past < s->len - (together ? span : 0) ? e->strip_past + (together ? span : 0) : s->len;
     s->head_step = heads > 1 ? s->len : 0;
     s->batch_step = together ? 0 : times(heads, s->len);
     s->entry = allocate(p, together ? 1 : d->batch, heads, s->len);

@@ -29,7 +29,8 @@ typedef struct rpi_strip {
     int64_t len,    /* length of the strip of a head, in elements */
         head_step,  /* elements from the strip of one head to that of the next; 0 if all heads share one */
         batch_step, /* elements from the strips of one batch entry to those of the next; 0 if all share them */
-        low;        /* delta of element 0, if batch entries share the strip */
+        low,        /* delta of element 0, if batch entries share the strip */
+        from, past; /* the call uses elements from … past-1 */
     /* [2][B or 1][H or 1][rpi_segments_of(len)] the largest, then the smallest element of each segment */
     void *largest;
 } rpi_strip;

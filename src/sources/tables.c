@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define ENTRIES RPI_ENTRIES_PER_TASK
+#define MARGIN  256
 
 int64_t rpi_source_index(const rpi_source *s, const rpi_pair *p)
 {
@@ -210,14 +211,18 @@ static void fill_chunk(const rpi_strip *s, const rpi_args *args, int64_t b, int6
     }
 }
 
-/* Fill ENTRIES entries of a strip. If it has several tiles, also compute the bounds of its segments, for skipping. */
+/* Fill the entries that a call uses, of ENTRIES entries of a strip. If it has several tiles, also compute the bounds of
+ * its segments, for skipping. The kernels load whole vectors and blocks, so the entries have a margin. */
 static void strip_task(void *context, int64_t n, int32_t worker)
 {
     const strip_job *job = context;
     const rpi_strip *s = job->s;
-    const int64_t blocks = (s->len + ENTRIES - 1) / ENTRIES, b = n / blocks, first = n % blocks * ENTRIES,
-                  past = rpi_min(first + ENTRIES, s->len);
+    const int64_t blocks = (s->len + ENTRIES - 1) / ENTRIES, b = n / blocks, at = n % blocks * ENTRIES,
+                  first = rpi_max(at, (s->from - MARGIN) / STRIP_CHUNK * STRIP_CHUNK),
+                  past = rpi_min(at + ENTRIES, rpi_min(s->past + MARGIN, s->len));
     (void)worker;
+    if (first >= past)
+        return;
     for (int64_t e = first; e < past; e += STRIP_CHUNK)
         fill_chunk(s, job->args, b, e, rpi_min(STRIP_CHUNK, past - e));
     if (s->len > job->args->plan->ops->tile_keys) /* a shorter strip has one tile, which is never skipped */

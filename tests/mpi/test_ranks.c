@@ -289,6 +289,11 @@ static const char *const gradient_texts[] = {
     "f32:b1h2q2900k40d16:t5:causal",
     "f32:b1h2q40k40d16:t5:causal",
     "f64:b1h2q600k31d16o-569:t5:causal+scale=-0.5", /* dq of rows without a key is -0 */
+    /* stretches that are divided into stripes, with up to five processes */
+    "f32:b1h2g1q10500k10500d4v6:t5+rope:causal",
+    "bf16:b2h1q6000k9000d4o3000:alibi+sink:causal+dlse",
+    "f64:b2h1q7000k7000d4:t5:window=1500,20+lengths",
+    "f32:b1h1q9300k9300d4:forget:segments",
 };
 
 /* Return a pool for calls that `cancel` cancels: only the calling thread calls it, and in a larger pool that thread may
