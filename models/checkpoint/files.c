@@ -116,6 +116,22 @@ rp_status model_read_file(model_files *f, const char *path, int64_t max, char **
     return *text != NULL ? model_note_file(f, path) : model_no_memory();
 }
 
+rp_status model_copy_bytes(const io_tensor *array, const char *path, char **text, size_t *size)
+{
+    *text = NULL;
+    if (array->unsupported != NULL || (array->dtype != RP_U8 && array->dtype != RP_I8))
+        return model_fail(RP_E_ARG, "%s: its array '%s' must have bytes, of the dtype U8 (pack the folder again)", path,
+                          array->name);
+    *text = malloc(array->bytes + 1);
+    if (*text == NULL)
+        return model_no_memory();
+    if (array->bytes > 0)
+        memcpy(*text, array->data, array->bytes);
+    (*text)[array->bytes] = 0;
+    *size = array->bytes;
+    return RP_OK;
+}
+
 /* ------------------------------------------------------------------------------------------------ kept texts */
 
 /* Set *key to the key of a text, which the caller frees, or to NULL if the path is not in the root. */

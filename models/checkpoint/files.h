@@ -37,7 +37,11 @@ bool model_has_file(const char *folder, const char *name);
 /* Read a whole file of at most `max` bytes and append a null byte; the caller frees *text. If the file does not exist,
  * *text is NULL and the status is RP_OK. */
 rp_status model_read_file(model_files *f, const char *path, int64_t max, char **text, size_t *size);
-/* The same for a JSON file of at most MODEL_MAX_JSON bytes. Refuse the byte 0 in it. A kept text is not read again. */
+/* Copy an array that has the bytes of a file, and append a null byte; the caller frees *text. An array of another type
+ * is RP_E_ARG. */
+rp_status model_copy_bytes(const io_tensor *array, const char *path, char **text, size_t *size);
+/* Like model_read_file, for a JSON file of at most MODEL_MAX_JSON bytes. Refuse the byte 0 in it. A kept text is not
+ * read again. */
 rp_status model_read_text(model_files *f, const char *path, char **text, size_t *size);
 rp_status model_note_file(model_files *f, const char *path); /* record a file */
 /* Record the files of a checkpoint: the index, if there is one, and the files that contain tensors. */

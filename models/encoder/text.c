@@ -65,12 +65,7 @@ static rp_status read_tokens(opening *o, int n)
     free(path);
     if (status != RP_OK || t == NULL)
         return status;
-    m->tokenizer_text = malloc(t->bytes + 1);
-    if (m->tokenizer_text == NULL)
-        return encoder_no_memory();
-    memcpy(m->tokenizer_text, t->data, t->bytes);
-    m->tokenizer_size = t->bytes;
-    return RP_OK;
+    return encoder_model_failed(model_copy_bytes(t, o->folder, &m->tokenizer_text, &m->tokenizer_size));
 }
 
 static rp_status read_beside(opening *o)

@@ -221,6 +221,7 @@ rp_status t5_embedded_tokenizer(rp_t5 *m, const char *path);
 /* Give the tensors of m->file the names of transformers, and set the configuration from their shapes (single.c). */
 rp_status t5_single(rp_t5 *m, const char *path);
 rp_status t5_packed_tokenizer(rp_t5 *m, const char *path);
+rp_status t5_copy_tokenizer(rp_t5 *m, const io_tensor *array, const char *path); /* into m->tokenizer_text */
 rp_status t5_gguf_tokenizer(rp_t5 *m, const char *path);
 /* Use no tokenizer, because the caller wants none. */
 rp_status t5_drop_tokenizer(rp_t5 *m);

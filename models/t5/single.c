@@ -157,7 +157,7 @@ static rp_status make_config(rp_t5 *m, const char *path)
 }
 
 /* Copy the tokenizer that is a tensor of the file. */
-static rp_status take_tokenizer(rp_t5 *m, const char *prefix)
+static rp_status take_tokenizer(rp_t5 *m, const char *prefix, const char *path)
 {
     char name[96];
     snprintf(name, sizeof name, "%s" T5_EMBEDDED_TOKENIZER, prefix);
@@ -166,12 +166,7 @@ static rp_status take_tokenizer(rp_t5 *m, const char *prefix)
         t = io_checkpoint_find(m->file, T5_EMBEDDED_TOKENIZER);
     if (t == NULL || (t->dtype != RP_U8 && t->dtype != RP_I8) || t->bytes == 0)
         return RP_OK;
-    m->tokenizer_text = malloc(t->bytes + 1);
-    if (m->tokenizer_text == NULL)
-        return t5_no_memory();
-    memcpy(m->tokenizer_text, t->data, t->bytes);
-    m->tokenizer_size = t->bytes;
-    return RP_OK;
+    return t5_copy_tokenizer(m, t, path);
 }
 
 rp_status t5_single(rp_t5 *m, const char *path)
@@ -184,7 +179,7 @@ rp_status t5_single(rp_t5 *m, const char *path)
     if (prefix == NULL || prefix[0] == 0)
         status = t5_model_failed(model_check_names(m->file, &t5_names, path));
     if (status == RP_OK && prefix != NULL)
-        status = take_tokenizer(m, prefix);
+        status = take_tokenizer(m, prefix, path);
     else if (status == RP_OK)
         status = t5_fail(RP_E_ARG,
                          "%s: it is not a file of `relpos t5 pack`, and it has no T5 encoder (give a folder that "

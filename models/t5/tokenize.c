@@ -248,6 +248,14 @@ rp_status t5_embedded_tokenizer(rp_t5 *m, const char *path)
                : use_none(m, "its file contains no tokenizer; --tokenizer takes a folder or a file with one");
 }
 
+rp_status t5_copy_tokenizer(rp_t5 *m, const io_tensor *array, const char *path)
+{
+    char *text;
+    const rp_status status = t5_model_failed(model_copy_bytes(array, path, &text, &m->tokenizer_size));
+    m->tokenizer_text = (unsigned char *)text;
+    return status;
+}
+
 static rp_status use_packed(rp_t5 *m, const char *path)
 {
     const io_tensor *t = io_checkpoint_find(m->file, T5_TOKENIZER_ARRAY);
@@ -258,13 +266,8 @@ static rp_status use_packed(rp_t5 *m, const char *path)
         return found != RP_OK ? found : use_bytes(m);
     if (t == NULL)
         return use_none(m, "it was packed without a tokenizer");
-    m->tokenizer_text = malloc(t->bytes + 1);
-    if (m->tokenizer_text == NULL)
-        return t5_no_memory();
-    if (t->bytes > 0)
-        memcpy(m->tokenizer_text, t->data, t->bytes);
-    m->tokenizer_size = t->bytes;
-    return use_tokenizer(m, path);
+    const rp_status status = t5_copy_tokenizer(m, t, path);
+    return status == RP_OK ? use_tokenizer(m, path) : status;
 }
 
 rp_status t5_packed_tokenizer(rp_t5 *m, const char *path)

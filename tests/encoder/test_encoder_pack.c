@@ -115,6 +115,26 @@ static void other_instruction_set(void **state)
     rp_encoder_close(file);
 }
 
+/* The array with the bytes of the tokenizer's file may have no other type, known or unknown. */
+static void array_of_the_tokenizer(void **state)
+{
+    static const char *const types_of_others[] = {"U9", "U1", "I3", "F8"};
+    (void)state;
+    rp_encoder *m = open_as("tests/encoder/texts/search", NULL);
+    fine(rp_encoder_pack(m, in_dir("packed")));
+    rp_encoder_close(m);
+    const bytes file = load_file(in_dir("packed"));
+    char *type = memmem(file.p, file.n, "\"tokenizer\":{\"dtype\":\"U8\"", 25);
+    assert_non_null(type);
+    for (size_t n = 0; n < sizeof types_of_others / sizeof *types_of_others; n++) {
+        memcpy(strstr(type, "dtype") + 8, types_of_others[n], 2);
+        save(in_dir("changed"), file.p, file.n);
+        refused(rp_encoder_open(&m, in_dir("changed"), NULL), RP_E_ARG,
+                "its array 'tokenizer' must have bytes, of the dtype U8 (pack the folder again)");
+    }
+    free(file.p);
+}
+
 /* Models that differ have different checksums. */
 static void checksums(void **state)
 {
@@ -134,6 +154,6 @@ static void checksums(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(other_instruction_set), cmocka_unit_test(packed),
-                                       cmocka_unit_test(checksums)};
+                                       cmocka_unit_test(array_of_the_tokenizer), cmocka_unit_test(checksums)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

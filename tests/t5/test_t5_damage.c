@@ -506,6 +506,25 @@ static void test_not_finite(void **state)
     assert_int_equal(io_tensor_not_finite(&long_halves), 2);
 }
 
+/* The array with the bytes of the tokenizer's file may have no unknown type. */
+static void test_packed_tokenizer(void **state)
+{
+    char path[300];
+    size_t size;
+    rp_t5 *m = open_model("proteins/prott5", "f32", NULL);
+    (void)state;
+    clear();
+    path_to(path, "packed");
+    fine(rp_t5_pack(m, path));
+    rp_t5_close(m);
+    char *bytes = read_bytes(path, &size), *type = memmem(bytes, size, "\"tokenizer\":{\"dtype\":\"U8\"", 25);
+    assert_non_null(type);
+    memcpy(strstr(type, "dtype") + 8, "U9", 2);
+    write_bytes("packed", bytes, size);
+    refuses(path, "its array 'tokenizer' must have bytes, of the dtype U8 (pack the folder again)");
+    free(bytes);
+}
+
 static void test_packed(void **state)
 {
     char path[300], other[300];
@@ -938,6 +957,7 @@ int main(void)
         cmocka_unit_test(test_f16),
         cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_packed),
+        cmocka_unit_test(test_packed_tokenizer),
         cmocka_unit_test(test_single),
         cmocka_unit_test(test_single_without),
         cmocka_unit_test(test_checksum),
