@@ -405,6 +405,159 @@ static tokenizer *opened_with(const char *name, const char *old, const char *new
     return t;
 }
 
+/* Steps: a member of each that is missing or has another type, steps that occur twice, and too many of them. */
+static void errors_in_steps_are_named(void **state)
+{
+    static const struct {
+        const char *name, *old, *new, *why;
+    } cases[] = {
+        /* normalizer */
+        {"t5.json", "\"normalizer\":{", "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":{}},\"x\":{",
+         "normalizer of type Sequence has no list \"normalizers\""},
+        {"t5.json", "\"normalizers\":[{", "\"normalizers\":[{\"x\":1},{", "normalizer has no text \"type\""},
+        {"t5.json", "\"precompiled_charsmap\"", "\"map\"",
+         "normalizer Precompiled has no text \"precompiled_charsmap\""},
+        {"t5.json", "charsmap\":\"", "charsmap\":\"\",\"x\":\"", "precompiled_charsmap is empty"},
+        {"t5.json", "charsmap\":\"", "charsmap\":\"AAA\",\"x\":\"", "of 3 characters, is not base64"},
+        {"t5.json", "charsmap\":\"", "charsmap\":\"AB==\",\"x\":\"", "of 4 characters, is not base64"},
+        {"t5.json", "charsmap\":\"", "charsmap\":\"AAB=\",\"x\":\"", "of 4 characters, is not base64"},
+        {"t5.json", "charsmap\":\"", "charsmap\":\"AA=A\",\"x\":\"", "of 4 characters, is not base64"},
+        {"t5.json", "charsmap\":\"", "charsmap\":\"A===\",\"x\":\"", "of 4 characters, is not base64"},
+        {"t5.json", "charsmap\":\"", "charsmap\":\"+/==\",\"x\":\"", "of 4 characters, is not base64"},
+        {"t5.json", "charsmap\":\"", "charsmap\":\"AA==\",\"x\":\"", "charsmap has 1 bytes"},
+        {"t5.json", "charsmap\":\"", "charsmap\":\"AAA=\",\"x\":\"", "charsmap has 2 bytes"},
+        {"t5.json", "\"strip_left\":false", "\"strip_left\":0", "normalizer Strip has a \"strip_left\""},
+        {"t5.json", "\"strip_right\":true", "\"strip_right\":1", "normalizer Strip has a \"strip_right\""},
+        {"t5.json", "{\"Regex\":\" {2,}\"}", "{\"String\":\"\"}", "normalizer Replace has an empty pattern"},
+        {"t5.json", "{\"Regex\":\" {2,}\"}", "{\"String\":7}", "normalizer Replace has no text \"String\""},
+        {"t5.json", "\"pattern\":{\"Regex\"", "\"x\":{\"Regex\"", "normalizer Replace has no text \"String\""},
+        {"t5.json", "{\"Regex\":\" {2,}\"},\"content\"", "{\"Regex\":\" {2,}\"},\"with\"",
+         "normalizer Replace has no text \"content\""},
+        {"bert.json", "\"clean_text\":true", "\"clean_text\":1", "BertNormalizer has a \"clean_text\""},
+        {"bert.json", "\"handle_chinese_chars\":true", "\"handle_chinese_chars\":1", "\"handle_chinese_chars\""},
+        {"roberta.json", "\"normalizer\":null",
+         "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{\"type\":\"NFC\"},"
+         "{\"type\":\"NFC\"},{\"type\":\"NFC\"},{\"type\":\"NFC\"},{\"type\":\"NFC\"},{\"type\":\"NFC\"},"
+         "{\"type\":\"NFC\"},{\"type\":\"NFC\"}]}",
+         "the normalizer has too many steps; it must have at most 8"},
+        {"roberta.json", "\"normalizer\":null",
+         "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{\"type\":\"NFC\"},"
+         "{\"type\":\"NFC\"},{\"type\":\"NFC\"},{\"type\":\"NFC\"},{\"type\":\"NFC\"},{\"type\":\"NFC\"},"
+         "{\"type\":\"BertNormalizer\"}]}",
+         "the normalizer has too many steps; it must have at most 8"},
+        /* pre_tokenizer */
+        {"t5.json", "\"replacement\"", "\"x\"", "Metaspace has no text \"replacement\""},
+        {"t5.json", "\"replacement\":\"\xe2\x96\x81\"", "\"replacement\":\"\"", "replacement of Metaspace has 0 bytes"},
+        {"t5.json", "\"prepend_scheme\":\"always\"", "\"prepend_scheme\":1", "prepend_scheme \"\" is not supported"},
+        {"t5.json", "\"split\":true", "\"split\":1", "Metaspace has a \"split\""},
+        {"t5.json", "\"split\":true", "\"add_prefix_space\":1", "Metaspace has a \"add_prefix_space\""},
+        {"t5.json", "\"split\":true", "\"add_prefix_space\":false",
+         "add_prefix_space is false, but prepend_scheme is \"always\"; it must be \"never\""},
+        {"words.json", "{\"type\":\"Whitespace\"", "{\"type\":\"Whitespace\",\"behavior\":1", "\"Whitespace\" is not"},
+        {"llama3.json", "\"behavior\":\"Isolated\"", "\"x\":1", "pre_tokenizer Split has no text \"behavior\""},
+        {"llama3.json", "\"invert\":false", "\"invert\":0", "pre_tokenizer Split has a \"invert\""},
+        {"roberta.json", "\"add_prefix_space\":false", "\"add_prefix_space\":0",
+         "ByteLevel has a \"add_prefix_space\""},
+        {"llama3.json", "\"pretokenizers\":[{", "\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},{",
+         "pre_tokenizer \"Split\" is not supported"},
+        {"roberta.json", "\"pre_tokenizer\":{",
+         "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":["
+         "{\"type\":\"WhitespaceSplit\"},{\"type\":\"ByteLevel\"}]},\"x\":{",
+         "\"ByteLevel\" is not supported"},
+        {"t5.json", "\"pre_tokenizer\":{",
+         "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":["
+         "{\"type\":\"Metaspace\",\"replacement\":\"_\"},{\"type\":\"Metaspace\",\"replacement\":\"_\"}]},\"x\":{",
+         "pre_tokenizer \"Metaspace\" is not supported"},
+        {"t5.json", "\"pre_tokenizer\":{",
+         "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":["
+         "{\"type\":\"Metaspace\",\"replacement\":\"_\"},{\"type\":\"WhitespaceSplit\"}]},\"x\":{",
+         "pre_tokenizer \"WhitespaceSplit\" is not supported"},
+        /* post_processor */
+        {"bert.json", "\"ids\":[2]", "\"ids\":[2147483648]", "\"[CLS]\" of the post_processor has id 2147483648"},
+        {"bert.json", "\"ids\":[2]", "\"ids\":[\"2\"]", "\"[CLS]\" of the post_processor has an id that is not an"},
+        {"bert.json", "\"ids\":[2]", "\"ids\":2", "special_tokens of the post_processor has no ids for \"[CLS]\""},
+        {"bert.json", "\"ids\":[2]", "\"ids\":[2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2]",
+         "the post_processor has too many ids; it must have at most 32"},
+        {"bert.json", "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}", "{\"Sequence\":{\"id\":\"B\",\"type_id\":0}}",
+         "a special token of the post_processor has no text \"id\""},
+        {"bert.json", "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}",
+         "{\"Sequence\":{\"id\":\"A\"}},{\"Sequence\":{\"id\":\"A\"}}", "a special token of the post_processor"},
+        {"bert.json", "\"single\":[", "\"single\":[],\"x\":[", "\"single\" of the post_processor has no Sequence"},
+        {"bert.json", "{\"Sequence\":{\"id\":\"B\",\"type_id\":1}},", "", "has not the Sequences A and B"},
+        {"cased.json", "\"cls\":[\"[CLS]\",2]", "\"cls\":[\"[CLS]\"]", "\"[CLS]\" of the post_processor has an id"},
+        {"cased.json", "\"sep\":[\"[SEP]\",3]", "\"sep\":[\"[SEP]\",-3]", "\"[SEP]\" of the post_processor has id -3"},
+        {"mpnet.json", "\"trim_offsets\":true,\"add_prefix_space\":true", "\"add_prefix_space\":1",
+         "RobertaProcessing has a \"add_prefix_space\""},
+        {"llama3.json", "\"processors\":[{\"type\":\"ByteLevel\",\"add_prefix_space\":true",
+         "\"processors\":[{\"type\":\"ByteLevel\",\"add_prefix_space\":1", "post_processor ByteLevel"},
+        {"llama3.json", "\"processors\":[{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true",
+         "\"processors\":[{\"type\":\"ByteLevel\",\"trim_offsets\":1",
+         "post_processor ByteLevel has a \"trim_offsets\""},
+        {"cased.json", "\"post_processor\":{",
+         "\"post_processor\":{\"type\":\"Sequence\",\"processors\":["
+         "{\"type\":\"BertProcessing\",\"sep\":[\"[SEP]\",3],\"cls\":[\"[CLS]\",2]},"
+         "{\"type\":\"BertProcessing\",\"sep\":[\"[SEP]\",3],\"cls\":[\"[CLS]\",2]}]},\"x\":{",
+         "post_processor \"BertProcessing\" is not supported; it must be one"},
+        /* decoder */
+        {"fallback.json", "{\"type\":\"ByteFallback\"}", "{\"type\":\"ByteFallback\"},{\"type\":\"ByteFallback\"}",
+         "the decoder has ByteFallback twice"},
+        {"fallback.json", "\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\"",
+         "\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"Regex\"", "a decoder must not have one"},
+        {"fallback.json", "\"decoders\":[{\"type\":\"Replace\",\"pattern\"",
+         "\"decoders\":[{\"type\":\"Replace\",\"x\"", "decoder Replace has no text \"String\""},
+        {"fallback.json", "\"decoders\":[{\"type\":\"Replace\"", "\"decoders\":[{\"type\":1",
+         "decoder has no text \"type\""},
+        {"fallback.json", "\"decoders\":[{", "\"decoders\":[{\"type\":\"ByteLevel\"},{\"type\":\"Fuse\"},{",
+         "the decoder has steps after ByteLevel"},
+        {"fallback.json", "{\"type\":\"ByteFallback\"}",
+         "{\"type\":\"Metaspace\",\"replacement\":\"_\"},{\"type\":\"Metaspace\",\"replacement\":\"_\"},"
+         "{\"type\":\"Metaspace\",\"replacement\":\"_\"},{\"type\":\"Metaspace\",\"replacement\":\"_\"},"
+         "{\"type\":\"Metaspace\",\"replacement\":\"_\"},{\"type\":\"Metaspace\",\"replacement\":\"_\"},"
+         "{\"type\":\"Metaspace\",\"replacement\":\"_\"},{\"type\":\"Metaspace\",\"replacement\":\"_\"}",
+         "the decoder has too many steps; it must have at most 8"},
+        {"bert.json", "\"cleanup\":true", "\"cleanup\":1", "decoder WordPiece has a \"cleanup\""},
+        /* the model and its added tokens */
+        {"t5.json", "\"unk_id\":2", "\"unk_id\":2,\"byte_fallback\":1", "byte_fallback"},
+        {"t5.json", "\"added_tokens\":[", "\"added_tokens\":{},\"x\":[", "added_tokens"},
+        {"t5.json", "\"content\":\"<pad>\"", "\"content\":7", "added_tokens[0]"},
+        {"bert.json", "\"unk_token\":\"[UNK]\"", "\"unk_token\":7", "model has no text \"unk_token\""},
+        {"bert.json", "per_word\":100", "per_word\":\"100\"", "max_input_chars_per_word is no such number"},
+    };
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        refused(cases[k].name, cases[k].old, cases[k].new, cases[k].why);
+}
+
+/* Members that may be missing or null, or have another value that is supported. */
+static void other_steps_are_read(void **state)
+{
+    static const struct {
+        const char *name, *old, *new, *text;
+        int64_t n; /* tokens of the text without special tokens */
+    } cases[] = {
+        {"t5.json", "\"prepend_scheme\":\"always\",\"split\":true", "\"add_prefix_space\":false", "s", 1},
+        {"t5.json", "\"prepend_scheme\":\"always\",\"split\":true", "\"add_prefix_space\":true", " ", 0},
+        {"t5.json", "\"prepend_scheme\":\"always\"", "\"prepend_scheme\":\"never\",\"add_prefix_space\":false", "s", 1},
+        {"bert.json", "\"pre_tokenizer\":{", "\"pre_tokenizer\":null,\"x\":{", "[PAD]", 1},
+        {"bert.json", "\"decoder\":{", "\"decoder\":null,\"x\":{", "[PAD]", 1},
+        {"bert.json", "\"pair\":[{", "\"x\":[{", "[PAD]", 1},
+    };
+    int32_t *ids;
+    int64_t n, size;
+    char *back;
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        tokenizer *t = opened_with(cases[k].name, cases[k].old, cases[k].new);
+        assert_int_equal(tok_encode(t, cases[k].text, (int64_t)strlen(cases[k].text), false, &ids, &n, err), TOK_OK);
+        if (n != cases[k].n)
+            fail_msg("%s with %s: %d tokens", cases[k].name, cases[k].new, (int)n);
+        assert_int_equal(tok_decode(t, ids, n, false, &back, &size, err), TOK_OK);
+        free(back);
+        free(ids);
+        tok_close(t);
+    }
+}
+
 /* Each of three steps replaces two spaces by many; together they would turn 4 bytes into 54 million. The result of a
  * step on a text or token is limited. */
 static void steps_that_grow_are_stopped(void **state)
@@ -651,6 +804,155 @@ static void errors_beside_a_model_are_named(void **state)
     }
 }
 
+static tok_file text_file(const char *text_or_null, const char *name)
+{
+    return (tok_file){text_or_null, text_or_null != NULL ? (int64_t)strlen(text_or_null) : 0, name};
+}
+
+/* Files beside a tokenizer of each kind, with `old` replaced by `new` in the tokenizer's own file. */
+typedef struct beside_case {
+    const char *name; /* NULL: ByT5 */
+    tok_rules rules;
+    const char *old, *new, *added, *config, *map;
+    const char *why; /* NULL: they are read, and `piece` is token `id` */
+    const char *piece;
+    int32_t id;
+} beside_case;
+
+static tok_status open_case(tokenizer **t, const beside_case *c)
+{
+    const tok_beside beside = {text_file(c->added, "added.json"), text_file(c->config, "config.json"),
+                               text_file(c->map, "map.json"), c->rules};
+    if (c->name == NULL)
+        return tok_open_bytes(t, 3, &beside, err);
+    char path[200];
+    snprintf(path, sizeof path, DATA "%s", c->name);
+    file f = load(path);
+    if (c->old != NULL) {
+        const char *found = strstr(f.bytes, c->old);
+        assert_non_null(found);
+        const size_t before = (size_t)(found - f.bytes), size = (size_t)f.size + strlen(c->new) - strlen(c->old);
+        char *bytes = malloc(size + 1);
+        memcpy(bytes, f.bytes, before);
+        memcpy(bytes + before, c->new, strlen(c->new));
+        strcpy(bytes + before + strlen(c->new), found + strlen(c->old));
+        free(f.bytes);
+        f = (file){bytes, (int64_t)size};
+    }
+    const tok_status status = tok_open_beside(t, f.bytes, f.size, "model", 4, &beside, err);
+    free(f.bytes);
+    return status;
+}
+
+#define SPIECE    "added/spiece.model", TOK_RULES_T5, NULL, NULL
+#define JSON      "t5.json", TOK_RULES_T5, NULL, NULL
+#define BERT      "bert.json", TOK_RULES_BERT, NULL, NULL
+#define BYT5      NULL, TOK_RULES_FILE, NULL, NULL
+#define FLAG(key) "{\"" key "\": {\"content\": \"x\", \"lstrip\": 7}}"
+#define LSTRIP    ".json: \"lstrip\" must be true or false"
+
+static void files_beside_any_tokenizer_are_read_or_refused(void **state)
+{
+    static const beside_case cases[] = {
+        {SPIECE, NULL, "{\"added_tokens_decoder\": {\"x\": {\"content\": \"a\"}}}", NULL,
+         "config.json: added_tokens_decoder has the key \"x\"; it must have a number as key", NULL, 0},
+        {SPIECE, NULL, "{\"added_tokens_decoder\": {\"\": {\"content\": \"a\"}}}", NULL, "has the key \"\"", NULL, 0},
+        {SPIECE, NULL, "{\"added_tokens_decoder\": {\"-1\": {\"content\": \"a\"}}}", NULL, "has the key \"-1\"", NULL,
+         0},
+        {SPIECE, NULL, "{\"added_tokens_decoder\": {\"5\": 7}}", NULL, "has the key \"5\"", NULL, 0},
+        {SPIECE, NULL, "{\"added_tokens_decoder\": {\"5\": {\"content\": \"x\", \"special\": 7}, \"6\": 7}}", NULL,
+         "config.json: \"special\" must be true or false", NULL, 0},
+        {SPIECE, NULL, "{\"added_tokens_decoder\": {\"5\": {\"content\": \"x\", \"rstrip\": 7}}}", NULL,
+         "config.json: \"rstrip\" must be true or false", NULL, 0},
+        {SPIECE, NULL, "{\"added_tokens_decoder\": {\"5\": {\"content\": \"x\", \"single_word\": 7}}}", NULL,
+         "config.json: \"single_word\" must be true or false", NULL, 0},
+        {SPIECE, NULL, "{\"added_tokens_decoder\": {\"5\": {\"content\": \"x\", \"normalized\": 7}}}", NULL,
+         "config.json: \"normalized\" must be true or false", NULL, 0},
+        {SPIECE, NULL, "{\"added_tokens_decoder\": {\"32\": {\"content\": \"x\", \"special\": null}}}", NULL, NULL, "x",
+         32},
+        {SPIECE, NULL, FLAG("pad_token"), NULL, "config" LSTRIP, NULL, 0},
+        {SPIECE, NULL, FLAG("my_token"), NULL, "config" LSTRIP, NULL, 0},
+        {SPIECE, NULL, NULL, FLAG("my_token"), "map" LSTRIP, NULL, 0},
+        {SPIECE, NULL, "{\"model_specific_special_tokens\": " FLAG("a") "}", NULL, "config" LSTRIP, NULL, 0},
+        {SPIECE, NULL, "{\"extra_special_tokens\": " FLAG("a") "}", NULL, "config" LSTRIP, NULL, 0},
+        {SPIECE, NULL, NULL, "{\"extra_special_tokens\": " FLAG("a") "}", "map" LSTRIP, NULL, 0},
+        {SPIECE, NULL, "{\"extra_special_tokens\": [{\"content\": \"x\", \"lstrip\": 7}]}", NULL, "config" LSTRIP, NULL,
+         0},
+        {SPIECE, NULL, NULL, "{\"extra_special_tokens\": [{\"content\": \"x\", \"lstrip\": 7}]}", "map" LSTRIP, NULL,
+         0},
+        {SPIECE, NULL, "{\"extra_ids\": 1e300}", NULL, "config.json: extra_ids must be an integer from 0", NULL, 0},
+        {SPIECE, NULL, "{\"extra_ids\": \"4\"}", NULL, "config.json: extra_ids must be an integer from 0", NULL, 0},
+        {SPIECE, NULL, "{\"extra_ids\": null}", NULL, NULL, "<extra_id_0>", 31},
+        {SPIECE, NULL, NULL, "7", "map.json: line 1, column 1", NULL, 0},
+        {SPIECE, "{\"a\": 1e300}", NULL, NULL, "added.json: the number of \"a\" must be an integer", NULL, 0},
+        {SPIECE, "{\"a\": 32.5}", NULL, NULL, "added.json: the number of \"a\" must be an integer", NULL, 0},
+        {SPIECE, "{\"a\": 32}", NULL, "{\"eos_token\": \"a\"}", NULL, "a", 32},
+        {SPIECE, "{\"a\": 32}", NULL, "{\"extra_special_tokens\": [7, \"a\"]}", NULL, "a", 32},
+        {SPIECE, "{\"a\": 32}", "{\"additional_special_tokens\": [\"a\"], \"extra_special_tokens\": {}}", NULL, NULL,
+         "a", 32},
+        {SPIECE, "{\"a\": 32}", "{\"additional_special_tokens\": [\"a\"], \"extra_special_tokens\": [\"b\"]}", NULL,
+         NULL, "b", 33},
+        {SPIECE, "{\"a\": 32}", "{\"additional_special_tokens\": [\"a\"], \"extra_special_tokens\": {\"n\": \"b\"}}",
+         NULL, NULL, "b", 33},
+        /* a tokenizer.json */
+        {"t5.json", TOK_RULES_T5, "\"id\":1,", "\"id\":1.5,", NULL, NULL, NULL,
+         "tokenizer.json: added_tokens[1], \"</s>\", must have an integer id", NULL, 0},
+        {"t5.json", TOK_RULES_T5, "\"content\":\"</s>\"", "\"content\":7", NULL, NULL, NULL,
+         "tokenizer.json: added_tokens[1], \"\", must have an integer id, and \"content\"", NULL, 0},
+        {"t5.json", TOK_RULES_T5, "\"content\":\"</s>\"", "\"content\":\"</s>\\u0000\"", NULL, NULL, NULL,
+         "tokenizer.json: added_tokens[1], \"</s>\", must have", NULL, 0},
+        {"t5.json", TOK_RULES_T5, "\"single_word\":false", "\"single_word\":7", NULL, NULL, NULL,
+         "tokenizer.json: \"single_word\" must be true or false", NULL, 0},
+        {"t5.json", TOK_RULES_T5, "\"content\":\"<pad>\"", "\"content\":\"\"", NULL, NULL, NULL, NULL, "<pad>", 0},
+        {"t5.json", TOK_RULES_T5, "\"added_tokens\":[", "\"added_tokens\":7,\"x\":[", NULL, NULL, NULL, "added_tokens",
+         NULL, 0},
+        {JSON, "{\"zz\": 1}", NULL, NULL, NULL, "zz", -1}, /* the number 1 keeps the token of tokenizer.json */
+        {BERT, NULL, "{\"tokenize_chinese_chars\": 1}", NULL,
+         "config.json: \"tokenize_chinese_chars\" must be true or false", NULL, 0},
+        {"roberta.json", TOK_RULES_ROBERTA, NULL, NULL, NULL, "{\"add_prefix_space\": 1}", NULL,
+         "config.json: \"add_prefix_space\" must be true or false", NULL, 0},
+        {"roberta.json", TOK_RULES_ROBERTA, NULL, NULL, NULL, "{\"trim_offsets\": 1}", NULL,
+         "config.json: \"trim_offsets\" must be true or false", NULL, 0},
+        {"t5.json", TOK_RULES_ROBERTA, NULL, NULL, NULL, "{\"trim_offsets\": 1}", NULL, NULL, "<pad>", 0},
+        {"mpnet.json", TOK_RULES_MPNET, NULL, NULL, NULL, "{\"mask_token\": {\"content\": \"<mask>\"}}", NULL, NULL,
+         "<pad>", 1},
+        /* ByT5 */
+        {BYT5, "{\"a\": 5}", NULL, NULL, "\"a\" has the number 5; tokens 3 to 258 are bytes", NULL, 0},
+        {BYT5, "{\"a\": 2000000}", NULL, NULL, "\"a\" has the number 2000000; it must be at most", NULL, 0},
+        {BYT5, "{\"a\": 1}", NULL, NULL, NULL, "a", 1},
+        {BYT5, "{\"a\": 262}", NULL, NULL, NULL, "a", 262},
+        {BYT5, NULL, "{\"added_tokens_decoder\": {\"259\": {\"content\": \"a\", \"special\": true}}}", NULL, NULL, "a",
+         259},
+        {BYT5, NULL, NULL, "{\"additional_special_tokens\": [\"<extra_id_0>\", \"b\"]}", NULL, "b", 260},
+        {BYT5, NULL, "{\"extra_special_tokens\": {}}", "{\"additional_special_tokens\": [\"b\"]}", NULL, "b", 259},
+    };
+    tokenizer *t;
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        const beside_case *c = &cases[k];
+        const tok_status status = open_case(&t, c);
+        if (status != (c->why != NULL ? TOK_DAMAGED : TOK_OK))
+            fail_msg("case %zu: status %d, %s", k, status, status == TOK_OK ? c->why : err);
+        if (c->why != NULL) {
+            assert_null(t);
+            assert_one_line(err);
+            if (strstr(err, c->why) == NULL)
+                fail_msg("case %zu: \"%s\" has no \"%s\"", k, err, c->why);
+            continue;
+        }
+        if (tok_id(t, c->piece, (int64_t)strlen(c->piece)) != c->id)
+            fail_msg("case %zu: \"%s\" is token %d", k, c->piece, tok_id(t, c->piece, (int64_t)strlen(c->piece)));
+        tok_close(t);
+    }
+    static char longest[(1 << 20) + 100];
+    strcpy(longest, "{\"");
+    memset(longest + 2, 'x', (1 << 20) + 1);
+    strcpy(longest + 2 + (1 << 20) + 1, "\": 32}");
+    const beside_case too_long = {SPIECE, longest, NULL, NULL, NULL, NULL, 0};
+    assert_int_equal(open_case(&t, &too_long), TOK_DAMAGED);
+    assert_non_null(strstr(err, "the token is too long; its length in bytes must be 1 to 1048576"));
+}
+
 /* A trie of random units. */
 static void a_random_charsmap_does_no_harm(void **state)
 {
@@ -777,6 +1079,8 @@ int main(void)
         cmocka_unit_test(errors_in_a_json_are_named),
         cmocka_unit_test(errors_in_wordpiece_are_named),
         cmocka_unit_test(errors_in_bpe_are_named),
+        cmocka_unit_test(errors_in_steps_are_named),
+        cmocka_unit_test(other_steps_are_read),
         cmocka_unit_test(errors_in_a_vocab_are_named),
         cmocka_unit_test(lines_of_a_vocab_are_pieces),
         cmocka_unit_test(long_parts_are_bounded),
@@ -786,6 +1090,7 @@ int main(void)
         cmocka_unit_test(a_random_charsmap_does_no_harm),
         cmocka_unit_test(replacements_end_with_the_map),
         cmocka_unit_test(errors_beside_a_model_are_named),
+        cmocka_unit_test(files_beside_any_tokenizer_are_read_or_refused),
         cmocka_unit_test(steps_that_grow_are_stopped),
         cmocka_unit_test(a_long_text_can_be_cancelled),
         cmocka_unit_test(every_allocation_may_fail),
