@@ -51,6 +51,7 @@ static void test_config(void **state)
         {"\"layer_norm_epsilon\": 1e-06", "\"layer_norm_epsilon\": -1",
          "\"layer_norm_epsilon\" is not a number from 0 to 1 (it is -1)"},
         {"[\n    1,", "[\n    64,", "\"eos_token_id\" is not a token"},
+        {"[\n    1,", "[1, 2, 3, 4,", "\"eos_token_id\" has more than 8 numbers"},
         {"[\n    1,", "[\n    \"x\",", "\"eos_token_id\" is not a token"},
         {"\"dense_act_fn\": \"gelu_new\"", "\"dense_act_fn\": \"tanh\"", "the activation \"tanh\" is not supported"},
         {"\"model_type\": \"t5\"", "\"model_type\": \"bert\"", "model_type \"bert\" is not in the T5 family"},
@@ -96,6 +97,85 @@ static void test_config(void **state)
         edit("generation_config.json", "\"pad_token_id\": 0", text);
         refuses(folder, settings[n].words);
     }
+}
+
+/* Without model_type, the classes in `architectures` say it, if they are of one type. */
+static void test_classes(void **state)
+{
+    static const struct {
+        const char *classes, *words; /* words = NULL: it opens */
+    } cases[] = {{"\"T5ForConditionalGeneration\", \"T5Model\", \"T5EncoderModel\"", NULL},
+                 {"\"T5Model\", \"MT5Model\"", "\"architectures\" names no class of the T5 family"},
+                 {"\"T5Model\", 7", "\"architectures\" names no class of the T5 family"},
+                 {"7, \"T5Model\"", "\"architectures\" names no class of the T5 family"},
+                 {"\"BertModel\"", "\"architectures\" names no class of the T5 family"},
+                 {"", "\"model_type\" is missing (add it: t5, byt5"}};
+    (void)state;
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        rp_t5 *m;
+        copy_model("v11");
+        edit("config.json", "\"model_type\": \"t5\"", "\"x\": 0");
+        edit("config.json", "\"T5ForConditionalGeneration\"", cases[n].classes);
+        if (cases[n].words != NULL) {
+            refuses(folder, cases[n].words);
+            continue;
+        }
+        fine(rp_t5_open(&m, folder, NULL));
+        rp_t5_close(m);
+    }
+    copy_model("longt5_local");
+    edit("config.json", "\"encoder_attention_type\": \"local\"", "\"encoder_attention_type\": \"global\"");
+    refuses(folder, "\"encoder_attention_type\" is not local or transient-global");
+}
+
+/* Settings of generation_config.json that replace defaults. */
+static void test_generation(void **state)
+{
+    static const struct {
+        const char *text, *words; /* words = NULL: it opens, and gives the other settings */
+        rp_t5_stopping stops;
+        int64_t longest, shortest;
+        bool unsupported;
+    } cases[] = {
+        {"\"early_stopping\": \"never\"", NULL, RP_T5_STOP_NEVER_EARLY, 256, 0, false},
+        {"\"early_stopping\": true", NULL, RP_T5_STOP_FIRST, 256, 0, false},
+        {"\"early_stopping\": false", NULL, RP_T5_STOP_LIKELY, 256, 0, false},
+        {"\"early_stopping\": \"soon\"", "\"early_stopping\" is not true, false or \"never\"", 0, 0, 0, false},
+        {"\"early_stopping\": 1", "\"early_stopping\" is not true, false or \"never\"", 0, 0, 0, false},
+        {"\"max_length\": 40, \"min_length\": 5", NULL, RP_T5_STOP_LIKELY, 39, 4, false},
+        {"\"max_length\": 1, \"min_length\": 1", NULL, RP_T5_STOP_LIKELY, 256, 0, true},
+        {"\"max_length\": 1, \"max_new_tokens\": 7", NULL, RP_T5_STOP_LIKELY, 7, 0, false},
+        {"\"max_new_tokens\": 0", "\"max_new_tokens\" is not a whole number from 1", 0, 0, 0, false},
+    };
+    (void)state;
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        char text[200];
+        rp_t5 *m;
+        snprintf(text, sizeof text, "\"pad_token_id\": 0, %s", cases[n].text);
+        copy_model("v11");
+        edit("generation_config.json", "\"pad_token_id\": 0", text);
+        if (cases[n].words != NULL) {
+            refuses(folder, cases[n].words);
+            continue;
+        }
+        fine(rp_t5_open(&m, folder, NULL));
+        const rp_t5_generation g = rp_t5_generation_of(m);
+        assert_int_equal(g.early_stopping, cases[n].stops);
+        assert_int_equal(g.max_new_tokens, cases[n].longest);
+        assert_int_equal(g.min_new_tokens, cases[n].shortest);
+        assert_int_equal(g.unsupported != NULL, cases[n].unsupported);
+        rp_t5_close(m);
+    }
+    rp_t5 *m;
+    copy_model("v11");
+    edit("generation_config.json", "\"decoder_start_token_id\": 0", "\"decoder_start_token_id\": 3");
+    fine(rp_t5_open(&m, folder, NULL));
+    assert_int_equal(rp_t5_about(m)->start, 3);
+    bool noted = false;
+    for (int64_t n = 0; rp_t5_note(m, n) != NULL; n++)
+        noted = noted || strstr(rp_t5_note(m, n), "targets begin with token 3, although config.json says 0");
+    assert_true(noted);
+    rp_t5_close(m);
 }
 
 /* Before allocating anything, opening a model compares config.json with the tensors in the files. Otherwise 268 million
@@ -945,6 +1025,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_config),
+        cmocka_unit_test(test_classes),
+        cmocka_unit_test(test_generation),
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_start),
         cmocka_unit_test(test_unsupported),
