@@ -42,11 +42,12 @@ WHAT = {"io": "inputs for the readers of .npz, .npy and .safetensors", "terms": 
         "single": "T5 weights without config.json",
         "problem": "problems computed by every instruction set", "command": "command lines",
         "random": "random problems, with every check of `relpos verify` on every instruction set",
+        "exact": "random problems against the definition in arithmetic with 113 bits",
         "faults": "failing allocations and system calls, in every command",
         "kills": "kills of training runs at random moments; the resumed runs give the same bits"}
 # counts that the campaign should reach; 10**7 for readers that compute nothing
-GOALS = {"random": 10**5, "problem": 10**5, "kills": 2000, "faults": 10**5, "checkpoint": 10**6, "t5": 10**6,
-         "encoder": 10**6, "single": 10**6, "command": 10**6}
+GOALS = {"random": 10**5, "exact": 10**5, "problem": 10**5, "kills": 2000, "faults": 10**5, "checkpoint": 10**6,
+         "t5": 10**6, "encoder": 10**6, "single": 10**6, "command": 10**6}
 SLICE = 120  # seconds per target and round
 TRAINING = MODEL + """steps = 400
 warmup = 10
@@ -96,6 +97,23 @@ def problems(seconds):
             found += 1
             (HERE / "findings" / f"random-{seed}.log").write_text(ran.stdout + ran.stderr)
     return count, found
+
+
+def program(name):
+    """Return a function that runs a test program on groups of random problems until the time is up: NAME COUNT SEED
+    prints "COUNT problems checked, N failed" and exits with 1 if some failed."""
+    def run_it(seconds):
+        path, until, count, found = root / "build" / "dev" / "tests" / name, time.monotonic() + seconds, 0, 0
+        while path.exists() and time.monotonic() < until:
+            seed = random.randrange(2**40)
+            ran = subprocess.run([path, "200", str(seed)], capture_output=True, text=True, cwd=root)
+            said = re.search(r"^(\d+) problems checked", ran.stdout, re.M)
+            count += int(said[1]) if said else 0
+            if ran.returncode != 0:
+                found += 1
+                (HERE / "findings" / f"{name}-{seed}.log").write_text(ran.stdout + ran.stderr)
+        return count, found
+    return run_it
 
 
 def train(folder, *options, **more):
@@ -171,7 +189,7 @@ def machine():
     return {"isa": about["isa"], "build": about["build"], "commit": commit.stdout.strip() or None}
 
 
-OTHERS = {"random": problems, "kills": kills, "faults": fail}
+OTHERS = {"random": problems, "exact": program("test_exact"), "kills": kills, "faults": fail}
 
 
 def run(hours, saves):

@@ -9,10 +9,12 @@ static const struct {
     uint8_t size;
     bool floating;
 } types[] = {
-    [RP_F32] = {"f32", 4, true},   [RP_F64] = {"f64", 8, true},    [RP_F16] = {"f16", 2, true},
-    [RP_BF16] = {"bf16", 2, true}, [RP_BOOL] = {"bool", 1, false}, [RP_U8] = {"u8", 1, false},
-    [RP_I8] = {"i8", 1, false},    [RP_U16] = {"u16", 2, false},   [RP_I16] = {"i16", 2, false},
-    [RP_U32] = {"u32", 4, false},  [RP_I32] = {"i32", 4, false},   [RP_U64] = {"u64", 8, false},
+    [RP_F32] = {"f32", 4, true},    [RP_F64] = {"f64", sizeof(double), true},
+    [RP_F16] = {"f16", 2, true},    [RP_BF16] = {"bf16", 2, true},
+    [RP_BOOL] = {"bool", 1, false}, [RP_U8] = {"u8", 1, false},
+    [RP_I8] = {"i8", 1, false},     [RP_U16] = {"u16", 2, false},
+    [RP_I16] = {"i16", 2, false},   [RP_U32] = {"u32", 4, false},
+    [RP_I32] = {"i32", 4, false},   [RP_U64] = {"u64", 8, false},
     [RP_I64] = {"i64", 8, false},
 };
 

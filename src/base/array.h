@@ -73,7 +73,7 @@ static inline int64_t rpi_index(const rpi_view *v, int64_t a, int64_t b, int64_t
 /* Return the bytes of an element of a floating type. */
 static inline int64_t rpi_floating_size(rp_dtype dtype)
 {
-    return dtype == RP_F64 ? 8 : dtype == RP_F32 ? 4 : 2;
+    return dtype == RP_F64 ? (int64_t)sizeof(double) : dtype == RP_F32 ? 4 : 2;
 }
 
 /* Return the view of batch entry b of a gradient or tangent; the view itself if all entries share it. */
