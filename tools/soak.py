@@ -1,59 +1,77 @@
 #!/usr/bin/env python3
-"""Run long tests: libFuzzer on every fuzz target, random problems, commands with failing system calls, and training
-runs that are killed and resumed. Standard library only.
+"""Run long tests: libFuzzer on every fuzz target, random problems, commands with failing system calls, and commands
+that are killed and repeated. Standard library only.
 
     tools/soak.py HOURS [--save]     run for HOURS, like `./check soak HOURS`
+    tools/soak.py --corpus           write the smallest inputs that reach the same code to bench/results/soak.tar.xz
     tools/soak.py --write            write the table of docs/reliability.md from bench/results/soak.json
     tools/soak.py --check            exit with 1 if that table is stale
 
-The tool builds the presets fuzz and dev, starts from the inputs in build/soak/corpus, and writes findings to
-build/soak/findings. Once a finding is fixed, add it to tests/fuzz/corpus. --save adds the counts to
-bench/results/soak.json after each target, so the counts of an interrupted run are kept. If there is a finding, the
-exit code is 1.
+The tool builds the presets fuzz and dev, starts from the inputs in build/soak/corpus and bench/results/soak.tar.xz, and
+writes findings to build/soak/findings. A target gets more of the time the more it needs for its goal. A target none of
+whose inputs is accepted counts as a finding: it tests only refusals. Once a finding is fixed, add it to
+tests/fuzz/corpus. --save adds the counts to bench/results/soak.json after each target, so the counts of an interrupted
+run are kept. If there is a finding, the exit code is 1.
 SPDX-License-Identifier: Apache-2.0
 """
 import copy
 import datetime
-import filecmp
+import hashlib
+import io
 import json
+import os
 import random
 import re
+import resource
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent))
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "faults"))
-from faults import MODEL, Faults  # noqa: E402
+from faults import Faults, words  # noqa: E402
 from made import between, check, root, write  # noqa: E402
 
 SAVED = root / "bench" / "results" / "soak.json"
 HERE = root / "build" / "soak"
-MORE = {"checkpoint": "tests/t5/data/switch/model.safetensors"}  # inputs in addition to tests/fuzz/corpus
+CORPUS = root / "bench" / "results" / "soak.tar.xz"
+CORPUS_MAX = 1_000_000  # bytes of that file
+# inputs in addition to tests/fuzz/corpus
+MORE = {"checkpoint": "tests/t5/data/switch/model.safetensors", "settings": "lab/*.lab", "gguf": "tests/t5/gguf/*.gguf",
+        "safetensors": "tests/io/data/reference.safetensors", "npz": "tests/io/data/*.npz",
+        "spiece": "tests/tokenizer/data/[psu]*.model", "tokenizer_json": "tests/t5/sentence/new/tokenizer.json",
+        "json": "tests/t5/sentence/new/*.json"}
+# the most bytes of an input, where short ones reach all code
+LONGEST = {"npy": 600, "json": 2000, "settings": 1500, "terms": 500, "command": 400, "config": 4000, "sentence": 4000,
+           "fasta": 4000, "problem": 200, "npz": 10000, "safetensors": 6000, "torch": 4000}
+COMPUTE = {"encoder", "gguf", "single", "sentence", "config"}  # targets that run on each instruction set in turn
+HIDDEN = ("", "avx512_bf16,amx,amx_int8", "avx512,avx2_vnni", "avx2")  # values of RELPOS_HIDE_ISA
 WHAT = {"io": "inputs for the readers of .npz, .npy and .safetensors", "terms": "terms and problems as text",
-        "tokenizer": "tokenizer files, with text to encode", "settings": "configurations of training runs",
+        "safetensors": ".safetensors", "npz": ".npz", "npy": ".npy", "json": "JSON", "spiece": "spiece.model",
+        "tokenizer_json": "tokenizer.json, of all models",
+        "config": "folders of T5 and BERT: config.json and the other JSON files",
+        "tokenizer": "tokenizer files, with text to encode", "settings": "configurations of training runs, .lab",
         "checkpoint": "checkpoints of training runs and of T5",
         "encoder": "packed encoder files",
         "torch": "pickled weights, pytorch_model.bin", "t5": "packed T5 files", "gguf": "GGUF files",
         "fasta": "FASTA files, plain or gzip, and archives of a killed run",
-        "sentence": "folders of sentence-transformers",
+        "sentence": "folders of sentence-transformers: modules.json and its files",
         "single": "T5 weights without config.json",
         "problem": "problems computed by every instruction set", "command": "command lines",
         "random": "random problems, with every check of `relpos verify` on every instruction set",
         "exact": "random problems against the definition in arithmetic with 113 bits",
         "faults": "failing allocations and system calls, in every command",
-        "kills": "kills of training runs at random moments; the resumed runs give the same bits"}
+        "kills": "kills of commands that write, at random moments; the command gives the same files if it is repeated"}
 # counts that the campaign should reach; 10**7 for readers that compute nothing
 GOALS = {"random": 10**5, "exact": 10**5, "problem": 10**5, "kills": 2000, "faults": 10**5, "checkpoint": 10**6,
          "t5": 10**6, "encoder": 10**6, "single": 10**6, "command": 10**6}
-SLICE = 120  # seconds per target and round
-TRAINING = MODEL + """steps = 400
-warmup = 10
-checkpoint_every = 20
-vocab = 256
-"""
+ROUND = 1800  # seconds in which each test has a turn
+SHORTEST, LONG = 10, 20  # seconds of the shortest turn; hours above which a test gets no larger share
+# For speed: findings are repeated without these options.
+SANITIZERS = {"ASAN_OPTIONS": "malloc_context_size=2:quarantine_size_mb=8"}
 
 
 def build():
@@ -62,26 +80,68 @@ def build():
         subprocess.run(["cmake", "--build", "--preset", preset], cwd=root, check=True, stdout=subprocess.DEVNULL)
 
 
-def fuzz(target, seconds):
-    """Run a fuzz target. Return the number of inputs and the number of findings."""
-    corpus = HERE / "corpus" / target
-    corpus.mkdir(parents=True, exist_ok=True)
-    seeds = [str(root / "tests" / "fuzz" / "corpus" / target)] + ([str(root / MORE[target])] if target in MORE else [])
-    folder = HERE / "seeds" / target  # libFuzzer accepts only folders
+def seeds(target, folder):
+    """Copy the inputs of the project to an empty folder."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    for seed in seeds:
-        for file in sorted(Path(seed).iterdir()) if Path(seed).is_dir() else [Path(seed)]:
-            shutil.copy(file, folder)
-    ran = subprocess.run([root / "build" / "fuzz" / "tests" / f"fuzz_{target}", f"-max_total_time={seconds:.0f}",
-                          "-timeout=600", "-rss_limit_mb=3000",
-                          "-print_final_stats=1", "-max_len=40000", "-close_fd_mask=1",
-                          f"-artifact_prefix={HERE}/findings/{target}-", corpus, folder],
-                         capture_output=True, text=True, errors="replace", cwd=root)
+    files = [*(root / "tests" / "fuzz" / "corpus" / target).glob("*"), *root.glob(MORE.get(target, "no/file"))]
+    for file in files:
+        shutil.copy(file, folder)
+    if CORPUS.exists():
+        with tarfile.open(CORPUS) as archive:
+            for member in archive:
+                if member.name.split("/")[0] == target:
+                    (folder / member.name.split("/")[1]).write_bytes(archive.extractfile(member).read())
+
+
+def libfuzzer(target, *arguments, **environment):
+    return subprocess.run([root / "build" / "fuzz" / "tests" / f"fuzz_{target}", "-timeout=600", "-rss_limit_mb=3000",
+                           f"-max_len={LONGEST.get(target, 40000)}", "-close_fd_mask=1",
+                           f"-artifact_prefix={HERE}/findings/{target}-", *arguments],
+                          capture_output=True, text=True, errors="replace", cwd=root,
+                          env=os.environ | SANITIZERS | environment)
+
+
+def fuzz(target, seconds, turn):
+    """Run a fuzz target. Return the number of inputs, of findings and of accepted inputs."""
+    corpus, folder = HERE / "corpus" / target, HERE / "seeds" / target
+    corpus.mkdir(parents=True, exist_ok=True)
+    seeds(target, folder)
+    hidden = HIDDEN[turn % len(HIDDEN)] if target in COMPUTE else ""
+    ran = libfuzzer(target, f"-max_total_time={seconds:.0f}", "-print_final_stats=1", corpus, folder,
+                    RELPOS_HIDE_ISA=hidden)
     done = re.search(r"number_of_executed_units: (\d+)", ran.stderr)
-    if ran.returncode != 0:
-        (HERE / "findings" / f"{target}.log").write_text(ran.stderr)
-    return int(done[1]) if done else 0, int(ran.returncode != 0)
+    accepted = re.search(r"^valid inputs: (\d+)", ran.stderr, re.M)
+    count, valid = int(done[1]) if done else 0, int(accepted[1]) if accepted else 0
+    refuses = ran.returncode == 0 and valid == 0
+    if ran.returncode != 0 or refuses:
+        (HERE / "findings" / f"{target}.log").write_text(ran.stderr + "no input is accepted\n" * refuses)
+    return count, int(ran.returncode != 0 or refuses), valid
+
+
+def keep_corpus():
+    """Write the inputs that reach more code than shorter ones to CORPUS; of each target, as many as fit."""
+    build()
+    targets = [name for name in WHAT if name not in OTHERS]
+    with io.BytesIO() as memory:
+        with tarfile.open(fileobj=memory, mode="w:xz", preset=9) as archive:
+            for target in targets:
+                least = HERE / "least" / target
+                seeds(target, HERE / "seeds" / target)
+                shutil.rmtree(least, ignore_errors=True)
+                least.mkdir(parents=True)
+                libfuzzer(target, "-merge=1", least, HERE / "seeds" / target, HERE / "corpus" / target)
+                room = CORPUS_MAX // len(targets)
+                for file in sorted(least.iterdir(), key=lambda x: (x.stat().st_size, x.name)):
+                    data = file.read_bytes()
+                    room -= len(data)
+                    if room < 0:
+                        break
+                    about = tarfile.TarInfo(f"{target}/{hashlib.sha256(data).hexdigest()[:16]}")
+                    about.size = len(data)
+                    archive.addfile(about, io.BytesIO(data))
+        CORPUS.write_bytes(memory.getvalue())
+    print(f"{CORPUS.relative_to(root)}: {CORPUS.stat().st_size:,} bytes")
 
 
 def problems(seconds):
@@ -116,66 +176,68 @@ def program(name):
     return run_it
 
 
-def train(folder, *options, **more):
-    return subprocess.Popen([root / "build" / "dev" / "relpos", "lab", "train", "../training.lab", "-o", folder,
-                             "--threads", "1", *options], cwd=HERE / "runs",
-                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **more)
+class Kills(Faults):
+    """Commands that write files, killed after a number of microseconds; this number takes the place of the point at
+    which Faults lets a call fail."""
+    kinds = ("call kill",)
+
+    def run(self, line, kind, n):
+        if n > 0:
+            return self.killed(line, n / 1e6)
+        began = time.monotonic()
+        ran = subprocess.run([self.program, *words(line)], cwd=self.here, env=self.environment, capture_output=True,
+                             stdin=subprocess.DEVNULL)
+        self.last_ways = {}
+        return (ran.returncode, ran.stdout, ran.stderr.decode(errors="replace"),
+                int(1e6 * (time.monotonic() - began)), "?")
+
+    def killed(self, line, seconds):
+        process = subprocess.Popen([self.program, *words(line)], cwd=self.here, env=self.environment,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            printed, said = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            printed, said = process.communicate()
+        code = process.returncode if process.returncode >= 0 else 128 - process.returncode
+        return code, printed, said.decode(errors="replace"), 0, f"after {seconds:.6f} s"
+
+
+def points(seconds, which, session={}):
+    """Run commands with faults of a class at random points. Return the numbers of faults and findings."""
+    if which not in session:
+        folder, tests = HERE / which.__name__.lower(), root / "build" / "dev" / "tests"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        session[which] = which(root / "build" / "dev" / "relpos", tests / "inject", tests / "starve.so", folder)
+    one = session[which]
+    if which is Kills:
+        one.commands = [(name, line) for name, line in one.commands if " -o out/" in line]
+    count = one.at_random(seconds)
+    found, one.findings = one.findings, []
+    if found:
+        with open(HERE / "findings" / f"{which.__name__.lower()}.jsonl", "a") as to:
+            to.writelines(json.dumps(x, allow_nan=False) + "\n" for x in found)
+    return count, len(found)
+
+
+def fail(seconds):
+    """Let an allocation or a system call fail at a random point."""
+    return points(seconds, Faults)
 
 
 def kills(seconds):
-    """Kill a training run at random moments and resume it until it ends. Its last checkpoint must equal the one of an
-    uninterrupted run."""
-    runs, until, count, found = HERE / "runs", time.monotonic() + seconds, 0, 0
-    shutil.rmtree(runs, ignore_errors=True)
-    runs.mkdir(parents=True)
-    (HERE / "training.lab").write_text(TRAINING)
-    (runs / "text.txt").write_text("the cat sat on the mat, and the dog sat on the log. " * 400)
-    began = time.monotonic()
-    assert train("whole").wait() == 0, "the training run without kills fails"
-    whole = time.monotonic() - began
-    while time.monotonic() < until:
-        shutil.rmtree(runs / "killed", ignore_errors=True)
-        ended = False
-        while not ended:
-            run = train("killed", *(["--resume"] if (runs / "killed" / "checkpoint.safetensors").exists() else []))
-            try:
-                run.wait(random.uniform(0, whole))
-                ended = True
-            except subprocess.TimeoutExpired:
-                run.kill()
-                run.wait()
-                count += 1
-                if not (runs / "killed" / "checkpoint.safetensors").exists():
-                    shutil.rmtree(runs / "killed", ignore_errors=True)
-        if run.returncode != 0 or not filecmp.cmp(runs / "whole" / "checkpoint.safetensors",
-                                                  runs / "killed" / "checkpoint.safetensors", shallow=False):
-            found += 1
-            shutil.copytree(runs / "killed", HERE / "findings" / f"killed-{count}", dirs_exist_ok=True)
-    return count, found
-
-
-def fail(seconds, session=[]):
-    """Run commands in which an allocation or a system call fails at a random point."""
-    if not session:
-        folder, tests = HERE / "faults", root / "build" / "dev" / "tests"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        session.append(Faults(root / "build" / "dev" / "relpos", tests / "inject", tests / "starve.so", folder))
-    count = session[0].at_random(seconds)
-    found, session[0].findings = session[0].findings, []
-    if found:
-        with open(HERE / "findings" / "faults.jsonl", "a") as to:
-            to.writelines(json.dumps(one, allow_nan=False) + "\n" for one in found)
-    return count, len(found)
+    """Kill commands that write files at a random moment."""
+    return points(seconds, Kills)
 
 
 def save(before, counts, about, hours):
     """Write the counts of earlier runs plus those of this one."""
     all_ = copy.deepcopy(before)
     all_["runs"].append({"date": datetime.date.today().isoformat(), "hours": round(hours, 2), **about})
-    for name, (count, found) in counts.items():
-        old = all_["counts"].get(name, {"count": 0, "findings": 0})
-        all_["counts"][name] = {"count": old["count"] + count, "findings": old["findings"] + found}
+    for name, row in counts.items():
+        old = all_["counts"].setdefault(name, {"count": 0, "findings": 0})
+        old |= {key: round(old.get(key, 0) + row[key], 1) for key in row}
     new = SAVED.with_suffix(".new")
     new.write_text(json.dumps(all_, indent=1, allow_nan=False) + "\n")
     new.replace(SAVED)
@@ -192,39 +254,71 @@ def machine():
 OTHERS = {"random": problems, "exact": program("test_exact"), "kills": kills, "faults": fail}
 
 
+def shares(before, counts):
+    """Return the part of a round that each test gets: as the time that it still needs, by what one took so far."""
+    needs = {}
+    for name in WHAT:
+        rows = [row for row in (before["counts"].get(name), counts[name]) if row]
+        count, timed, cpu = (sum(row.get(key, 0) for row in rows) for key in ("count", "timed", "seconds"))
+        rate = timed / cpu if cpu > 0 and timed > 0 else 10 if name in OTHERS or name == "problem" else 1000
+        needs[name] = min(max(0, goal(name) - count) / rate, LONG * 3600)
+    return {name: need / max(1, sum(needs.values())) for name, need in needs.items()}
+
+
+def take_turn(name, seconds, turn):
+    """Run a test. Return its row: counts, and the time of processors that it took."""
+    began = resource.getrusage(resource.RUSAGE_CHILDREN)
+    count, found, *accepted = OTHERS[name](seconds) if name in OTHERS else fuzz(name, seconds, turn)
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    row = {"count": count, "findings": found, "timed": count,
+           "seconds": ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime}
+    return row | ({"accepted": accepted[0]} if accepted else {})
+
+
 def run(hours, saves):
     """Run all tests in turn for some hours. With `saves`, add the counts to SAVED after each test."""
     build()
     about = machine()
     (HERE / "findings").mkdir(parents=True, exist_ok=True)
     before = json.loads(SAVED.read_text()) if SAVED.exists() else {"runs": [], "counts": {}}
-    began, counts = time.monotonic(), {name: [0, 0] for name in WHAT}
+    began, turn, counts = time.monotonic(), 0, {name: {"count": 0, "findings": 0} for name in WHAT}
     while (left := began + hours * 3600 - time.monotonic()) > 1:
-        part = min(SLICE, left / len(WHAT))
+        part = shares(before, counts)
         for name in WHAT:
-            count, found = OTHERS[name](part) if name in OTHERS else fuzz(name, part)
-            counts[name][0] += count
-            counts[name][1] += found
+            most = began + hours * 3600 - time.monotonic()
+            if most < 1:
+                break
+            seconds = max(min(SHORTEST, left / len(WHAT)), part[name] * min(ROUND, left))
+            for key, x in take_turn(name, min(most, seconds), turn).items():
+                counts[name][key] = counts[name].get(key, 0) + x
             if saves:
                 save(before, counts, about, (time.monotonic() - began) / 3600)
+        turn += 1
         print(f"{(time.monotonic() - began) / 3600:.2f} h: "
-              + ", ".join(f"{name} {n:,}" + (f" ({bad} FINDINGS)" if bad else "") for name, (n, bad) in counts.items()),
-              flush=True)
+              + ", ".join(f"{name} {row['count']:,}" + (f" ({row['findings']} FINDINGS)" if row["findings"] else "")
+                          for name, row in counts.items()), flush=True)
     return counts
+
+
+def goal(name):
+    return GOALS.get(name, 10**7)
 
 
 def page():
     """Return the text of docs/reliability.md with an up-to-date table."""
     saved = json.loads(SAVED.read_text())
-    rows = ["| test | count | goal | open findings |", "|---|---|---|---|"]
+    rows = ["| test | executions | accepted | goal | open findings |", "|---|---|---|---|---|"]
     missing = {x.stem for x in (root / "tests" / "fuzz").glob("*.c")} - {"standalone"} - set(WHAT)
     assert not missing, f"fuzz targets that this tool never runs: {missing}"
-    for name, row in saved["counts"].items():
-        rows.append(f"| {WHAT[name]} | {row['count']:,} | {GOALS.get(name, 10**7):,} "
+    for name in WHAT:
+        row = saved["counts"].get(name, {"count": 0, "findings": 0})
+        share = f"{100 * row['accepted'] / row['timed']:.1f} %" if row.get("timed") and "accepted" in row else ""
+        rows.append(f"| {WHAT[name]} | {row['count']:,} | {share} | {goal(name):,} "
                     f"| {row['findings'] - row.get('mended', 0)} |")
     hours, last = sum(one["hours"] for one in saved["runs"]), saved["runs"][-1]
     rows += ["", f"{len(saved['runs'])} run{'s'[:len(saved['runs']) > 1]} took {hours:.1f} hours in total. The last "
-                 f"run was on {last['date']} on a machine with {last['isa']} (bench/results/soak.json)."]
+                 f"run was on {last['date']}, of commit {last['commit']}, on a machine with {last['isa']} "
+                 "(bench/results/soak.json). Accepted: the share of inputs that were valid, since it is counted."]
     path = "docs/reliability.md"
     return {path: between((root / path).read_text(), "<!-- soak: tools/soak.py --write -->\n", "<!-- end of soak -->",
                           "\n".join(rows) + "\n", path)}
@@ -236,9 +330,11 @@ def main():
         write(page())
     elif arguments == ["--check"]:
         check(page(), "tools/soak.py --write")
+    elif arguments == ["--corpus"]:
+        keep_corpus()
     elif arguments and re.fullmatch(r"\d*\.?\d+", arguments[0]) and arguments[1:] in ([], ["--save"]):
         counts = run(float(arguments[0]), bool(arguments[1:]))
-        if any(found for _, found in counts.values()):
+        if any(row["findings"] for row in counts.values()):
             sys.exit(f"soak: see {HERE / 'findings'}")
     else:
         sys.exit(__doc__)

@@ -273,9 +273,10 @@ int nn_config_set(nn_config *c, const char *name, const char *value, char err[NN
             used += snprintf(list + used, sizeof list - (size_t)used, "%s%s", n ? ", " : "", presets[n].name);
         return nn_fail(err, "preset: \"%.40s\" is none of %s", value, list);
     }
-    for (int n = 0; n < N_KEYS; n++) {
+    for (int n = 0; n < N_KEYS; n++)
         if (strcmp(keys[n].name, name) == 0)
             return set_key(c, &keys[n], value, err);
+    for (int n = 0; n < N_KEYS; n++) {
         const size_t edits = rpi_edits(name, keys[n].name);
         if (edits < fewest && edits < strlen(keys[n].name))
             fewest = edits, best = keys[n].name;

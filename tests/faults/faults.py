@@ -132,6 +132,9 @@ COMMANDS = [
     ("t5 tokenize", "t5 tokenize words --text 'the text'"),
     ("t5 pack", "t5 pack words --type int8 -o out/packed --threads 1"),
     ("t5 info", "t5 info words --json"),
+    ("embed", "embed search lines.txt -o out/v.npz --threads 1"),
+    ("embed jsonl", "embed search lines.txt -o out/v.jsonl --threads 1"),
+    ("pack", "pack search -o out/packed"),
     ("t5 verify", "t5 verify words --tokens --text '5 9 2' --threads 1"),
     ("t5 explain", "t5 explain byt5 the -o out/a.svg"),
     ("t5 bench?", "t5 bench words --source 4 --new 2 --repeat 1 --threads 1"),
@@ -155,6 +158,7 @@ def tensors(path, arrays):
 
 class Faults:
     """The commands, in a temporary folder with the files that they read."""
+    kinds = KINDS
 
     def __init__(self, program, inject, starve, folder):
         self.program, self.inject, self.starve, self.here = (Path(program).resolve(), Path(inject).resolve(),
@@ -190,6 +194,7 @@ class Faults:
         tokenizer["model"]["vocab"] = tokenizer["model"]["vocab"][:rows]
         tokenizer["added_tokens"] = [token for token in tokenizer["added_tokens"] if token["id"] < rows]
         (self.here / "words" / "tokenizer.json").write_text(json.dumps(tokenizer))
+        shutil.copytree(ROOT / "tests" / "encoder" / "texts" / "search", self.here / "search")
         for name in ("encoder", "byt5"):
             shutil.copytree(DATA / name, self.here / name)
         for name in ("prott5", "prostt5"):
@@ -266,7 +271,7 @@ class Faults:
         numbers of points. The results are cached."""
         if name not in self.expected:
             points = {}
-            for kind in KINDS:
+            for kind in self.kinds:
                 self.reset(line)
                 before = self.state()
                 code, printed, said, points[kind], _ = self.run(line, kind, 0)
@@ -368,7 +373,7 @@ class Faults:
         until, count = time.monotonic() + seconds, 0
         while time.monotonic() < until:
             name, line = random.choice(self.commands)
-            kind = random.choice(KINDS)
+            kind = random.choice(self.kinds)
             points = self.measure(name, line)[3][kind]
             if points > 0:
                 self.check(name, line, kind, random.randint(1, points))

@@ -2,7 +2,7 @@
  * information must be valid; then its checksum is verified, text is tokenized, and hidden states, vectors and logits
  * are computed.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/mend.h"
 #include <relpos/encoder.h>
 
 enum { MOST_WIDTH = 4096 };
@@ -47,6 +47,11 @@ static void use(const rp_encoder *m)
     rp_encoder_free(tokens);
     if (about->width <= MOST_WIDTH && about->vector_width <= MOST_WIDTH)
         compute(m, about);
+}
+
+size_t fuzz_mend(uint8_t *data, size_t size, size_t max)
+{
+    return size < 8 ? size : mend_safetensors(data, size, max);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

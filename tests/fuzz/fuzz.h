@@ -1,6 +1,6 @@
 /* fuzz.h -- helpers of the fuzz targets. A target is a file that defines LLVMFuzzerTestOneInput, which libFuzzer calls.
  * Without libFuzzer, standalone.c replays and mutates inputs. A target aborts with a message if the code breaks a
- * promise.
+ * promise. If a checksum or a length stops most changed inputs, the target defines fuzz_mend and includes mend.h.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_FUZZ_H
 #define RELPOS_TESTS_FUZZ_H
@@ -18,9 +18,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define FUZZED __attribute__((unused)) static inline
 
-/* The number of valid inputs. Targets count them, and standalone.c fails if there are none: the target would then test
- * little more than the refusal of its inputs. */
+/* The number of valid inputs. Targets count them. standalone.c and tools/soak.py fail if there are none: the target
+ * would then test little more than the refusal of its inputs. */
 __attribute__((weak)) long fuzz_valid;
+
+/* Print that number for tools/soak.py. */
+__attribute__((weak, destructor)) void fuzz_say_valid(void)
+{
+    fprintf(stderr, "valid inputs: %ld\n", fuzz_valid);
+}
 
 /* Abort if `holds` is false. */
 #define PROMISE(holds, ...)                                                                                            \
@@ -53,6 +59,35 @@ FUZZED const char *file_of(const uint8_t *data, size_t size, size_t total)
     PROMISE(ftruncate(fd, 0) == 0 && pwrite(fd, data, size, 0) == (ssize_t)size && ftruncate(fd, (off_t)total) == 0,
             "the file in memory cannot be written");
     return path;
+}
+
+/* Make a folder, in memory if possible. Return its path. */
+FUZZED char *make_folder_in_memory(void)
+{
+    static char path[2][32] = {"/dev/shm/relpos-fuzz-XXXXXX", "/tmp/relpos-fuzz-XXXXXX"};
+    char *made = mkdtemp(path[0]);
+    made = made != NULL ? made : mkdtemp(path[1]);
+    PROMISE(made != NULL, "no temporary folder");
+    return made;
+}
+
+/* Return false if the input is to be used in this way, out of `ways`. libFuzzer uses each input in one way, which a
+ * hash of the input chooses; without libFuzzer, each input is used in every way. */
+FUZZED bool left_out(const uint8_t *data, size_t size, unsigned way, unsigned ways)
+{
+#ifdef LIBFUZZER
+    uint64_t hash = size;
+    for (size_t x = 0; x < size; x += 8) {
+        uint64_t word = 0;
+        memcpy(&word, data + x, size - x < 8 ? size - x : 8);
+        hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
+        hash ^= hash >> 32;
+    }
+    return hash % ways != way;
+#else
+    (void)data, (void)size, (void)way, (void)ways;
+    return false;
+#endif
 }
 
 /* Return the input as a string. The caller frees it. */
