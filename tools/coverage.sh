@@ -3,7 +3,7 @@
 #   tools/coverage.sh               build with clang's counters (preset coverage), run the tests that lack the label full, run every command
 #                                   with failing allocations and system calls (tests/faults), and print a table
 #   tools/coverage.sh CTEST...      run only the tests selected by these ctest options, without failing calls
-#   tools/coverage.sh --more CTEST... | --more faults POINTS
+#   tools/coverage.sh --more CTEST... | --more faults POINTS [NAME]
 #                                   do the same and add the counts to those of the last run, for tests that were added since; for changed
 #                                   code, run everything again
 #   tools/coverage.sh --show FILE   print the outcomes that never occurred in a file in the last run, by line
@@ -26,7 +26,7 @@ case ${1-} in
     --more)
         more=yes
         shift
-        [ $# -gt 0 ] || { echo "coverage.sh: --more needs options of ctest, or faults POINTS" >&2; exit 2; }
+        [ $# -gt 0 ] || { echo "coverage.sh: --more needs options of ctest, or faults POINTS [NAME]" >&2; exit 2; }
         ;;
 esac
 
@@ -35,9 +35,9 @@ tests() { # tests CTEST... -- run tests and count
         >$build/tests.log || grep -E 'Failed|Timeout' $build/tests.log >&2
 }
 
-faults() { # faults POINTS -- run commands with failing calls and count
+faults() { # faults POINTS [NAME] -- run the commands whose names begin with NAME with failing calls, and count
     LLVM_PROFILE_FILE=$PWD/$build/counts/faults/%c%4m.profraw \
-        tests/faults/faults.py $build/relpos $build/tests/inject $build/tests/starve.so --points "$1" --ways >$build/faults.log || tail -n 1 $build/faults.log >&2
+        tests/faults/faults.py $build/relpos $build/tests/inject $build/tests/starve.so --points "$1" --ways --only "${2-}" >$build/faults.log || tail -n 1 $build/faults.log >&2
 }
 
 llvm=$(clang --version | sed -n '1s/.*version \([0-9]*\).*/\1/p')
@@ -47,7 +47,8 @@ cmake --build --preset coverage >$build.log 2>&1 || { tail -n 60 $build.log; exi
 [ "$more" ] || rm -rf $build/counts
 mkdir -p $build/counts/tests $build/counts/faults
 if [ "${1-}" = faults ]; then
-    faults "$2"
+    shift
+    faults "$@"
 else
     tests "$@"
     [ $# != 0 ] || faults 2

@@ -138,6 +138,13 @@ COMMANDS = [
     ("t5 verify", "t5 verify words --tokens --text '5 9 2' --threads 1"),
     ("t5 explain", "t5 explain byt5 the -o out/a.svg"),
     ("t5 bench?", "t5 bench words --source 4 --new 2 --repeat 1 --threads 1"),
+    ("encoder embed+", "embed search texts.txt -o out/v.jsonl --threads 1"),
+    ("encoder packed", "embed search.relpos --text 'the cat' -o out/w.npz --threads 1"),
+    ("encoder classify", "classify labels texts.txt --all --threads 1"),
+    ("encoder rerank", "rerank rank texts.txt --query 'a cat' --threads 1"),
+    ("encoder pack", "pack search --type int8 -o out/packed"),
+    ("encoder proteins+", "proteins protein proteins.fasta -o out/e.npz --threads 1"),
+    ("encoder prompt", "embed asymmetric --text cat --prompt query -o out/w.safetensors --threads 1"),
 ]
 KINDS = ("alloc once", "alloc ever", "call once", "call ever", "call short", "call kill")
 
@@ -199,9 +206,13 @@ class Faults:
             shutil.copytree(DATA / name, self.here / name)
         for name in ("prott5", "prostt5"):
             shutil.copytree(DATA / "proteins" / name, self.here / name)
+        for name in ("search", "labels", "rank", "protein", "asymmetric"):
+            shutil.copytree(ROOT / "tests" / "encoder" / "texts" / name, self.here / name)
+        (self.here / "texts.txt").write_text("The cat sleeps.\nwhere is a dog\n")
         shutil.copy(DATA / "proteins" / "proteins.fasta", self.here / "proteins.fasta")
         self.out.mkdir()
         self.plain("t5 pack words -o packed")
+        self.plain("pack search -o search.relpos")
         self.commands = COMMANDS
         try:
             self.plain("lab train training.lab -o run --threads 1")
@@ -224,7 +235,7 @@ class Faults:
             shutil.copytree(self.here / "half", self.out / "half")
         for name in re.findall(r"-o out/(\S+\.\w+)", line):
             # this command only continues its own files
-            if not name.endswith(".jsonl") and "t5 proteins prott5" not in line:
+            if not name.endswith(".jsonl") and "proteins prot" not in line:
                 (self.out / name).write_text("what was here before\n")
 
     def state(self):
