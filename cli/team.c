@@ -103,6 +103,19 @@ static int silence(double *seconds)
     return code;
 }
 
+/* Report that the processes could not be joined, and which of them have begun. */
+static int not_joined(const char *launcher, long rank, long ranks, const char *why)
+{
+    char begun[320] = "";
+    const bool first = cli_presence_list(launcher, rank, ranks, begun, sizeof begun);
+    if (!first)
+        sleep(3); /* the first process of this machine prints the same, and then the launcher ends this one */
+    const int code = cli_error(CLI_FAILED, "%s%s%s", begun, begun[0] != 0 ? ": " : "", why);
+    if (first)
+        sleep(1); /* so that those that notice it a little later see this process */
+    return code;
+}
+
 /* Join the other processes, if there are any. */
 static int join(void)
 {
@@ -123,9 +136,12 @@ static int join(void)
                          "set RELPOS_MPI=off to let each process work by itself)",
                          launcher, n, LIBRARY, why);
     }
+    const int present = cli_presence_begin(rank);
     team = calls->join(seconds, why);
     if (team == NULL)
-        return cli_error(CLI_FAILED, "%s", why);
+        return not_joined(launcher, rank, n, why);
+    if (present >= 0)
+        close(present);
     if (calls->ranks(team) != n)
         return cli_error(
             CLI_FAILED,

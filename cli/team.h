@@ -17,6 +17,15 @@ bool cli_keep_error(int code, const char *text);
 /* Return the kept error, or "" if there was none. */
 const char *cli_kept_error(void);
 
+/* ------------------------------------------------------------------------------------------------ presence.c */
+
+/* Let other processes of this machine and launcher see that this one has begun, until it ends or closes the returned
+ * socket. Return a negative number where this is not possible. */
+int cli_presence_begin(long rank);
+/* Describe in `text` which of the processes have begun, as far as this machine knows; "" if it knows nothing. Return
+ * true if this process has the lowest rank of them, so that it should print this. */
+bool cli_presence_list(const char *launcher, long rank, long ranks, char *text, size_t size);
+
 /* ------------------------------------------------------------------------------------------------ team.c */
 
 /* Run a command that shares its work. If mpirun started several processes, join them before, and end them all with the

@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 enum { TAG_BEAT = 1, TAG_SIZE, TAG_DATA };
-enum { HOST_MAX = 64, END_SECONDS = 5, START_SECONDS = 60 };
+enum { HOST_MAX = 64, END_SECONDS = 5, START_SILENCES = 3 };
 #define LONG_NAP 0.001 /* seconds between two looks for messages when there are none */
 
 /* What is known of another process. */
@@ -428,13 +428,14 @@ static rp_mpi_team *join(double silence, char *error)
         return NULL;
     }
     pthread_mutex_lock(&t->mutex);
-    const bool started = wait_for(t, &t->started, START_SECONDS) && t->failure[0] == 0;
-    if (!started)
-        snprintf(error, RP_MPI_ERROR_MAX, "%s",
-                 t->failure[0] != 0
-                     ? t->failure
-                     : "MPI has not started within 60 s, because a process is missing (start the command "
-                       "again; see the messages of mpirun)");
+    const bool started = wait_for(t, &t->started, START_SILENCES * silence) && t->failure[0] == 0;
+    if (!started && t->failure[0] != 0)
+        snprintf(error, RP_MPI_ERROR_MAX, "%s", t->failure);
+    else if (!started)
+        snprintf(error, RP_MPI_ERROR_MAX,
+                 "MPI has not started within %.0f s, because a process is missing (start the command again; see the "
+                 "messages of the launcher; RELPOS_MPI_SILENCE sets a third of this time)",
+                 START_SILENCES * silence);
     pthread_mutex_unlock(&t->mutex);
     return started ? t : NULL; /* its thread may still be starting MPI, so it keeps its memory */
 }

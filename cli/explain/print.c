@@ -366,7 +366,8 @@ static int print_bands(const view *v)
         putchar('\n');
     }
     if (bands->pairs[1] < bands->pairs[0])
-        printf("Pairs computed, of all heads: %.1f %% (tiles whose weights are all exactly 0 are skipped)\n",
+        printf("Pairs computed, of all heads: %.1f %% (tiles whose weights are all exactly 0 are skipped; by "
+               "mpirun, too, but their keys are sent)\n",
                100 * (double)bands->pairs[1] / (double)bands->pairs[0]);
     return CLI_OK;
 }

@@ -131,6 +131,13 @@ says 'bucket: srun started 3 processes'
 SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0 "$program" bucket 1 >"$T/out" 2>"$T/err"
 check 'one process of srun' '0 ' "$? $(cat "$T/err")"
 
+# a process that does not begin is named, once
+RELPOS_MPI_SILENCE=3 mpi -n 1 "$program" bench --mpi fwd:f32:b1h1q10k10d4 : -n 1 sleep 60 : -n 2 "$program" bench --mpi fwd:f32:b1h1q10k10d4
+one_line 1 'rank 1 of the 4 processes that mpirun started on .* has not begun: MPI has not started within 9 s'
+# ... and with several machines, what this one knows
+RELPOS_MPI_SILENCE=3 mpi -n 2 env OMPI_COMM_WORLD_LOCAL_SIZE=2 "$program" bench --mpi fwd:f32:b1h1q10k10d4 : -n 1 sleep 60
+one_line 1 'of the 3 processes that mpirun started, rank 0, 1 has begun on .*, so the missing one is on another machine: MPI'
+
 # processes that differ
 mkdir "$T/elsewhere"
 begin

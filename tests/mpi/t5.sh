@@ -121,6 +121,19 @@ says 'computed 0 proteins of 0 residues; 4000 were already there'
 sizes="$(wc -c <"$T/one/long.npz") bytes"
 check 'size of the continued file' "$sizes" "$(wc -c <"$T/made/long.npz") bytes"
 
+# a process that dies or stops while lines are generated: no output, and the others end
+awk 'BEGIN { for (k = 0; k < 300000; k++) print "abcdefghijklmnop" k }' >"$T/words"
+cut_off() # cut_off SIGNAL RANK
+{
+    start_three t5 generate lab/model/phonemes "$T/words" -o "$T/many/words.txt" --threads 1
+    sleep 2
+    end_three "$1" "$2"
+    check 'no output' '' "$(ls "$T/many")"
+}
+cut_off KILL 1
+cut_off STOP 2
+says '^relpos: rank 2 on .*: it has been silent for 3 s'
+
 # rank 0 waits for its input while another process stops
 mkfifo "$T/input"
 rm -f "$T"/pid.*
