@@ -2,10 +2,13 @@
 """Mutation testing of the library: break random places one at a time and check that a test fails. Standard library
 only.
 
-    tools/mutate.py [--limit N] [--files PATH...] [--seed N]   break N places (default 240), continuing an earlier run
+    tools/mutate.py [--limit N] [--files PATH...] [--seed N]   break places until N are judged (default 320), continuing
+                                      an earlier run
     tools/mutate.py --survivors       try the surviving mutants again. --long: also run the long tests. --sanitize:
                                       build with gcc's AddressSanitizer and UndefinedBehaviorSanitizer, which detect
                                       wrong reads and writes
+    tools/mutate.py --results FILE    use another file than bench/results/mutate.json
+    tools/mutate.py --merge FILE...   add the results of other files to bench/results/mutate.json
     tools/mutate.py --show            print the table and the survivors of bench/results/mutate.json
     tools/mutate.py --write           write the table of docs/reliability.md; --check: exit with 1 if it is stale
 
@@ -43,20 +46,24 @@ RESULTS = root / "bench" / "results" / "mutate.json"
 EQUIVALENT = root / "tests" / "equivalent_mutants.txt"
 WORK = root / "build" / "mutate"
 SOURCE, BUILD, TEMPORARY = WORK / "source", WORK / "build", WORK / "tmp"
-# folder: weight in the random choice
-FOLDERS = {"src": 10, "models/io": 3, "models/linear": 1, "models/layers": 1, "models/tokenizer": 1,
-           "models/checkpoint": 1, "models/t5": 1, "models/encoder": 1, "lab/engine": 3, "cli": 3, "mpi": 1}
+PACKAGE, ENVIRONMENT = WORK / "package", WORK / "venv"  # the build of the Python package, and what its tests need
+# folder: how many of the default 320 mutants are in it
+FOLDERS = {"src": 95, "models/io": 30, "models/linear": 20, "models/layers": 18, "models/tokenizer": 22,
+           "models/checkpoint": 18, "models/t5": 20, "models/encoder": 18, "lab/engine": 20, "cli": 30, "mpi": 14,
+           "python": 15}
+LIMIT = sum(FOLDERS.values())
 SKIPPED = (
     re.compile(
         r"src/kernels/amx/amx_peak_rate|src/processor/(?!processor)|src/isa/(?!isa_registry)|models/linear/sets/|models/linear/kernels/amx|(grapheme|unicode)_table"
-        r"|t5/reference\.c"))
+        r"|t5/reference\.c|python/relpos/_core/torch\.c"))
 OTHER_SETS = ("amx", "avx512", "avx512_f64")
 # tests that take more processor time, in seconds, run only with --long, except those that no other test can replace:
 LONG = 2.9
-NEEDED = ("oracle", "test_checkpoints", "test_tokenizer", "test_tokenizer_damage", "test_t5_laws")
+NEEDED = ("oracle", "test_checkpoints", "test_tokenizer", "test_tokenizer_damage", "test_t5_laws", "mpi_attend",
+          "mpi_backward", "mpi_encoder", "mpi_t5")
 # The ctest names of the tests of each folder, without tests that need other tools or that test other code.
-CORE = (r"test_(formulas|schemes|words|array_forms|option_words|term_text|descriptions|equal_terms|environment"
-        r"|backward_arguments|derivative_arguments|other_calls|masked_rows|convert|offsets|alone|parts|ranges|rows"
+CORE = (r"test_(formulas|schemes|words|array_forms|option_words|term_text|calculations|descriptions|equal_terms"
+        r"|environment|backward_arguments|derivative_arguments|other_calls|masked_rows|convert|offsets|alone|parts|ranges|rows"
         r"|arguments|inspection|identities|large_numbers|gradients|layouts|gradient_laws|masks|dropout|out_of_memory"
         r"|forget_gates|gradient_bounds|nonfinite|samples|second_derivatives|tangents"
         r"|equal_bits|gradient_bits|decode|pools|forks|definition|skipping|memory|stack|float_state|process_numbers)"
@@ -79,8 +86,13 @@ TESTS = {
     "lab/engine": r"test_(nn|blas|checkpoints|generate|layers|ngrams|pairs|training)|fuzz_settings|lab_.*",
     "cli": r"test_(broken|explain|option_words|picture|progress|random_problem|shift_image|text)|fuzz_command|cli_.*"
            r"|lab_.*",
-    "mpi": r"mpi_.*",
+    "mpi": r"mpi_(attend|backward|t5|encoder)",
+    "python": r"python_.*",
 }
+# Python tests that need no other package than NumPy and are not about the installed files or the documentation
+PYTHON_TESTS = ("attention", "by_offset", "cache", "derivatives", "encoder_core", "errors", "hazards", "interrupt",
+                "key_norms", "numpy", "pages", "progress", "proteins", "random_calls", "ranges", "rope_angles", "sink",
+                "t5_class", "t5_core", "terms", "tokenizer")
 SWAPS = {"+": "-", "-": "+", "*": "/", "/": "*", "%": "/", "<<": ">>", ">>": "<<", "&": "|", "|": "&", "&&": "||",
          "||": "&&", "<": "<=", "<=": "<",
          ">": ">=", ">=": ">", "==": "!=", "!=": "==", "+=": "-=", "-=": "+=", "*=": "/="}
@@ -163,16 +175,16 @@ def arguments(text, tokens, n):
     return []
 
 
-def choose(files, seed):
-    """Yield random places until 1,000 consecutive draws find no new one. A draw chooses a folder (by weight), a file
-    (by length), a kind and a place."""
+def choose(files, seed, missing):
+    """Yield random places until 1,000 consecutive draws find no new one. A draw chooses a folder (by missing(folder),
+    how many mutants it still needs), a file (by length), a kind and a place."""
     draw = random.Random(seed)
     names = {folder: [f for f in files if f.startswith(folder + "/")] for folder in FOLDERS}
     names = {folder: list_ for folder, list_ in names.items() if list_}
     lengths = {f: len((root / f).read_text()) for f in files}
     known, seen, fails = {}, set(), 0
-    while fails < 1000:
-        folder = draw.choices(list(names), [FOLDERS[f] for f in names])[0]
+    while fails < 1000 and any(missing(f) for f in names):
+        folder = draw.choices(list(names), [missing(f) for f in names])[0]
         file = draw.choices(names[folder], [lengths[f] for f in names[folder]])[0]
         text, found = known[file] if file in known else known.setdefault(file, places(file))
         kind = draw.choice(KINDS)
@@ -241,17 +253,39 @@ def prepare(flags):
             to.parent.mkdir(parents=True, exist_ok=True)
             to.write_bytes(data)
             shutil.copymode(root / name, to)
+    configure(BUILD, f"-O1 -Werror=incompatible-pointer-types -Werror=int-conversion {flags}")
+
+
+def configure(folder, flags, *options):
+    """Configure a build of the copied source."""
     launcher = ["-DCMAKE_C_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
-    subprocess.run(["cmake", "-G", "Ninja", "-S", SOURCE, "-B", BUILD, "-DCMAKE_BUILD_TYPE=None",
-                    "-DCMAKE_LINK_DEPENDS_NO_SHARED=ON", "-DRELPOS_TEST_KERNELS=OFF",
-                    f"-DCMAKE_C_FLAGS=-O1 -Werror=incompatible-pointer-types -Werror=int-conversion {flags}",
-                    *launcher], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["cmake", "-G", "Ninja", "-S", SOURCE, "-B", folder, "-DCMAKE_BUILD_TYPE=None",
+                    "-DCMAKE_LINK_DEPENDS_NO_SHARED=ON", "-DRELPOS_TEST_KERNELS=OFF", f"-DCMAKE_C_FLAGS={flags}",
+                    *options, *launcher], check=True, stdout=subprocess.DEVNULL)
 
 
-def build(targets):
+def prepare_python():
+    """Configure a second build, of the Python package, and make the environment of its tests."""
+    python = ENVIRONMENT / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", ENVIRONMENT], check=True)
+        subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "numpy", "pytest",
+                        "hypothesis", "ml_dtypes"], check=True)
+    configure(PACKAGE, "-O1 -Werror=incompatible-pointer-types -Werror=int-conversion", "-DRELPOS_BUILD_PYTHON=ON",
+              "-DRELPOS_BUILD_TESTS=OFF", f"-DPython_EXECUTABLE={python}", "-DSKBUILD_SCRIPTS_DIR=bin")
+    built = build(LIBRARIES["python"], PACKAGE)
+    if built.returncode:
+        sys.exit(built.stdout[-3000:])
+    for file in (SOURCE / "python" / "relpos").rglob("*.py*"):  # beside the modules, which CMake puts into this folder
+        to = PACKAGE / file.relative_to(SOURCE)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, to)
+
+
+def build(targets, folder=None):
     """Build the targets. Return the finished process, whose returncode is 0 if they build."""
-    return subprocess.run(["ninja", "-C", BUILD, "-j2", *targets], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True,
+    return subprocess.run(["ninja", "-C", folder or BUILD, "-j2", *targets], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True,
                           env=os.environ | {"CCACHE_BASEDIR": str(root), "CCACHE_NOHASHDIR": "1"})
 
 
@@ -275,9 +309,10 @@ class Test:
         self.targets = [str(Path(c).relative_to(BUILD)) for c in self.command if c.startswith(str(BUILD) + "/")]
         self.seconds, self.wall = None, None
 
-    def run(self):
-        """Run the test and discard its output. Return (exit code, processor seconds, elapsed seconds)."""
-        limit = int(5 * self.seconds + 3) if self.seconds is not None else 600
+    def run(self, limit=None):
+        """Run the test, for `limit` processor seconds at most, and discard its output. Return (exit code, processor
+        seconds, elapsed seconds)."""
+        limit = limit or int(5 * self.seconds + 3)
 
         def limits():
             os.setsid()
@@ -291,7 +326,7 @@ class Test:
                                  stdout=subprocess.DEVNULL,
                                  stderr=subprocess.DEVNULL, preexec_fn=limits)
         RUNNING.add(child.pid)
-        wall = 60 + 20 * self.wall if self.wall is not None else 1200
+        wall = 60 + 20 * (self.wall if self.wall is not None else limit / 2)
         while True:
             pid, status, used = os.wait4(child.pid, os.WNOHANG)
             if pid:
@@ -310,14 +345,25 @@ class Test:
         return child.returncode, used.ru_utime + used.ru_stime, time.monotonic() - began
 
 
+def python_test(name):
+    """Return the test that runs one file of python/tests."""
+    return Test({"name": f"python_{name}",
+                 "command": [str(ENVIRONMENT / "bin" / "python"), "-P", "-m", "pytest", "-q", "-x", "-p",
+                             "no:cacheprovider", f"python/tests/test_{name}.py"],
+                 "properties": [{"name": "WORKING_DIRECTORY", "value": str(SOURCE)},
+                                {"name": "ENVIRONMENT",
+                                 "value": [f"PYTHONPATH={PACKAGE / 'python'}", f"LD_LIBRARY_PATH={PACKAGE}",
+                                           "PYTHONDONTWRITEBYTECODE=1", "RELPOS_NO_SKIPS=0"]}]})
+
+
 def folder_of(path):
     """Return the key of FOLDERS that contains a path."""
     return next(f for f in FOLDERS if path.startswith(f + "/"))
 
 
-def tests_of(folders):
+def tests_of(folders, long):
     """Return the tests that pass on the unbroken source, with their times. The times are cached, because measuring
-    takes minutes."""
+    takes minutes. Without `long`, tests that take more than LONG are stopped and left out."""
     wanted = "|".join(f"(?:{TESTS[f]})" for f in folders)
     sources = ([p.stem for p in SOURCE.glob("tests/*/test_*.c")] + ["test_golden", "old_client"]
                + [f"fuzz_{p.stem}" for p in SOURCE.glob("tests/fuzz/*.c")])
@@ -325,20 +371,26 @@ def tests_of(folders):
                        and "src" in folders})
     if "mpi" in folders:
         programs.append("tests/test_ranks")
-    built = build([*programs, "relpos", "cases"])  # ctest prints the commands of tests only if the programs exist
+    # ctest prints the commands of tests only if the programs exist; some tests preload shrink
+    built = build([*programs, "relpos_program", "relpos_mpi", "relpos", "cases", "shrink"])
     if built.returncode:
         sys.exit(built.stdout[-3000:])
     listed = json.loads(subprocess.run(["ctest", "--show-only=json-v1"], cwd=BUILD, check=True, capture_output=True,
                                        text=True).stdout)["tests"]
     tests = [Test(t) for t in listed if t.get("command") and re.fullmatch(wanted, t["name"])]
+    if "python" in folders:
+        tests += [python_test(name) for name in PYTHON_TESTS]
     file = BUILD / "times.json"
     times = json.loads(file.read_text()) if file.exists() else {}
     for test in tests:
-        if test.name not in times:
-            code, used, wall = test.run()
+        all_of_it = long or test.name in NEEDED
+        if test.name not in times or all_of_it and times[test.name][0] is None:
+            code, used, wall = test.run(600 if all_of_it else int(LONG) + 1)
+            if code < 0 and not all_of_it:
+                code = None
             times[test.name] = [code, used, wall]
             file.write_text(json.dumps(times, indent=1, allow_nan=False) + "\n")
-            print(f"unbroken: {test.name} {code} {used:.2f} s", flush=True)
+            print(f"unbroken: {test.name} {'long' if code is None else code} {used:.2f} s", flush=True)
         code, test.seconds, test.wall = times[test.name]
     return {t.name: t for t in tests if times[t.name][0] == 0}
 
@@ -347,14 +399,20 @@ LIBRARIES = {"src": ["relpos"], "models/io": ["relpos", "relpos_io"], "models/li
              "models/layers": ["relpos_layers_f32", "relpos_layers_f64", "relpos_layers"],
              "models/tokenizer": ["relpos_tokenizer"], "models/checkpoint": ["relpos_checkpoint"],
              "models/t5": ["relpos_t5"], "models/encoder": ["relpos_encoder"], "lab/engine": ["relpos_cli"],
-             "cli": ["relpos_cli"], "mpi": ["relpos_mpi"]}
+             "cli": ["relpos_cli"], "mpi": ["relpos_mpi"],
+             "python": ["relpos_python", "relpos_python_t5", "relpos_python_encoder"]}
 
 
-def objects():
-    """Return a digest of each object file of the libraries."""
+def tree(folder):
+    """Return the build that a folder belongs to."""
+    return PACKAGE if folder == "python" else BUILD
+
+
+def objects(folder):
+    """Return a digest of each object file of the libraries, since a header may be used by several of them."""
     return {o: hashlib.sha256(o.read_bytes()).digest()
             for part in sorted({library for list_ in LIBRARIES.values() for library in list_})
-            for o in (BUILD / "CMakeFiles" / f"{part}.dir").rglob("*.o")}
+            for o in (tree(folder) / "CMakeFiles" / f"{part}.dir").rglob("*.o")}
 
 
 def judge(place, broken, order, whole):
@@ -363,17 +421,20 @@ def judge(place, broken, order, whole):
     path, good = SOURCE / place.file, (SOURCE / place.file).read_bytes()
     path.write_text(broken)
     try:
-        if build(LIBRARIES[folder]).returncode:
+        if build(LIBRARIES[folder], tree(folder)).returncode:
             return "does not compile", ""
-        if objects() == whole:
+        if objects(folder) == whole:
             return "same code", ""
         with concurrent.futures.ThreadPoolExecutor(2) as two:  # run two tests at a time, since a test may wait
-            waiting, order = {}, list(order)
+            waiting, order, built = {}, list(order), set()
             while order or waiting:
                 while order and len(waiting) < 2:
+                    if not built.issuperset(order[0].targets):  # these of the next tests, more each time
+                        new = {t for test in order[:1 + 2 * len(built)] for t in test.targets}
+                        if build(sorted(new)).returncode:
+                            return "does not compile", ""
+                        built |= new
                     test = order.pop(0)
-                    if build(test.targets).returncode:
-                        return "does not compile", ""
                     waiting[two.submit(test.run)] = test
                 done, _ = concurrent.futures.wait(waiting, return_when=concurrent.futures.FIRST_COMPLETED)
                 bad = [waiting[d].name for d in done if d.result()[0] not in (0, 77)]
@@ -409,6 +470,17 @@ def save(data):
     part = RESULTS.with_suffix(".part")
     part.write_text(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     part.replace(RESULTS)
+
+
+def merge(others):
+    """Add the mutants of other results to RESULTS. A mutant that was killed in any of them is killed."""
+    data = load()
+    known = {key(m): m for m in data["mutants"]}
+    for m in [m for other in others for m in other["mutants"]]:
+        if key(m) not in known or m["state"] == "killed":
+            known[key(m)] = m
+    data["mutants"] = list(known.values())
+    save(data)
 
 
 def state(mutant, listed):
@@ -456,13 +528,19 @@ def page():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--limit", type=int, default=240)
+    parser.add_argument("--limit", type=int, default=LIMIT)
     parser.add_argument("--files", nargs="+", default=list(FOLDERS))
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--results")
+    parser.add_argument("--merge", nargs="+")
     for name in ("--survivors", "--long", "--sanitize", "--show", "--write", "--check"):
         parser.add_argument(name, action="store_true")
     a = parser.parse_args()
-    global BUILD
+    global BUILD, RESULTS
+    if a.merge:
+        return merge([json.loads(Path(name).read_text()) for name in a.merge])
+    if a.results:
+        RESULTS = Path(a.results).resolve()
     data = load()
     if a.show:
         return show(data)
@@ -481,15 +559,18 @@ def main():
         BUILD = WORK / "sanitized"
     prepare("-fsanitize=address,undefined -fno-sanitize-recover=all" if a.sanitize else "")
     folders = sorted({folder_of(f) for f in files})
-    built = build(sorted({library for f in folders for library in LIBRARIES[f]}))
+    built = build(sorted({library for f in folders if f != "python" for library in LIBRARIES[f]}))
     if built.returncode:
         sys.exit(built.stdout[-3000:])
-    tests = tests_of(folders)
+    if "python" in folders:
+        prepare_python()
+    tests = tests_of(folders, a.long)
     known = {key(m): m for m in data["mutants"]}
+    judged = lambda folder: sum(m["file"].startswith(folder + "/") and m["state"] in ("killed", "survived")
+                                for m in data["mutants"])
+    missing = lambda folder: max(0, round(a.limit * FOLDERS[folder] / LIMIT) - judged(folder))
     done = 0
-    for place, broken in survivors(data, files) if a.survivors else choose(files, a.seed):
-        if done >= a.limit:
-            break
+    for place, broken in survivors(data, files) if a.survivors else choose(files, a.seed, missing):
         done += 1
         old = known.get(key(place))
         if old and not a.survivors:
@@ -504,8 +585,8 @@ def main():
         named = lambda t: any(w.startswith(word) or word.startswith(w) for w in t.name.split("_")[1:] for word in words
                               if len(word) > 2)
         fitting.sort(key=lambda t: (t.seconds + 0.1) / (kills[t.name] + 3 * near[t.name] + 5 * named(t) + 0.5))
-        build(LIBRARIES[folder])  # restore the files of the previous mutant
-        whole, began = objects(), time.monotonic()
+        build(LIBRARIES[folder], tree(folder))  # restore the files of the previous mutant
+        whole, began = objects(folder), time.monotonic()
         found, by = judge(place, broken, fitting, whole)
         if found != "killed" and old:
             continue
@@ -515,7 +596,7 @@ def main():
         save(data)
         print(f"{done} {found} {by} ({mutant['seconds']} s): {place.file}:{place.line} {place.kind}\n    - "
               f"{plain(place.old)}\n    + {plain(place.new)}", flush=True)
-    build([library for f in folders for library in LIBRARIES[f]])
+    build([library for f in folders if f != "python" for library in LIBRARIES[f]])
     show(data)
 
 
