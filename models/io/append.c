@@ -381,6 +381,11 @@ static int open_locked(const char *path, char err[IO_ERR_MAX])
     return -1;
 }
 
+static int not_ours(const char *path, char err[IO_ERR_MAX])
+{
+    return io_fail(err, path, "it exists, and this command did not write it (remove it, or write to another file)");
+}
+
 /* Check that an existing archive may be continued: relpos wrote it with the same note. *exists is false if there is
  * none. */
 static int check_from(const char *from, const char *note, bool *exists, char err[IO_ERR_MAX])
@@ -389,7 +394,7 @@ static int check_from(const char *from, const char *note, bool *exists, char err
     struct stat st;
     member *first = malloc(sizeof *first);
     const int fd = open(from, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    int result = 0;
+    int result = 0, kind;
     *exists = fd >= 0;
     if (fd < 0 && errno != ENOENT)
         result = io_fail(err, from, "cannot be opened: %s", strerror(errno));
@@ -397,9 +402,8 @@ static int check_from(const char *from, const char *note, bool *exists, char err
         result = io_fail(err, from, "out of memory");
     else if (fd >= 0 && regular(fd, from, &st, err) != 0)
         result = -1;
-    else if (fd >= 0 && read_member(fd, 0, (uint64_t)st.st_size, first, why) != FOUND)
-        result =
-            io_fail(err, from, "it exists, and this command did not write it (remove it, or write to another file)");
+    else if (fd >= 0 && (kind = read_member(fd, 0, (uint64_t)st.st_size, first, why)) != FOUND)
+        result = kind < 0 ? io_fail(err, from, "%s", why) : not_ours(from, err);
     else if (fd >= 0 && strcmp(first->note, note) != 0)
         result = other_note(from, first->note, note, err);
     if (fd >= 0)
@@ -408,15 +412,16 @@ static int check_from(const char *from, const char *note, bool *exists, char err
     return result;
 }
 
-/* Return true if a file without an intact member may be overwritten: its first header has the field of relpos. A file
- * that ends before that may be anyone's, because relpos writes a header at once. */
-static bool began_here(int fd, uint64_t size)
+/* Check that a file without an intact member may be overwritten: its first header has the field of relpos. A file that
+ * ends before that may be anyone's, because relpos writes a header at once. */
+static int check_begin(int fd, const char *path, uint64_t size, char err[IO_ERR_MAX])
 {
     char why[IO_WHY_MAX];
     member *first = malloc(sizeof *first);
-    const bool ours = first != NULL && read_member(fd, 0, size, first, why) >= 0 && first->seal > 0;
+    const int kind = first != NULL ? read_member(fd, 0, size, first, why) : (int)io_no_memory(why);
+    const bool ours = first != NULL && first->seal > 0;
     free(first);
-    return ours;
+    return kind < 0 ? io_fail(err, path, "%s", why) : ours ? 0 : not_ours(path, err);
 }
 
 /* Read the members of the open file, and remove what follows them. */
@@ -434,10 +439,8 @@ static int take_up(io_append *a, const char *from, io_append_found *found, void 
         return io_fail(err, a->out.path, "cannot be read: %s", strerror(errno));
     if (walk(a->out.fd, a->out.path, (uint64_t)st.st_size, a, a->note, found, context, &end, err) < 0)
         return -1;
-    if (end == 0 && st.st_size > 0 && !began_here(a->out.fd, (uint64_t)st.st_size))
-        return io_fail(err, a->out.path,
-                       "it exists, and this command did not write it (remove it, or write to another "
-                       "file)");
+    if (end == 0 && st.st_size > 0 && check_begin(a->out.fd, a->out.path, (uint64_t)st.st_size, err) != 0)
+        return -1;
     a->zip.at = end;
     if (ftruncate(a->out.fd, (off_t)end) != 0 || lseek(a->out.fd, (off_t)end, SEEK_SET) < 0)
         return io_fail(err, a->out.path, "cannot be written: %s", strerror(errno));

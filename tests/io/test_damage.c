@@ -1,5 +1,6 @@
 /* test_damage.c -- changes every byte of a file, and lets every allocation fail.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "io/append.h"
 #include "tests/io/files.h"
 #include "tests/starve.h"
 #include <zip.h>
@@ -129,12 +130,75 @@ static void lack_of_memory_is_not_damage(void **state)
     }
 }
 
+static int note_found(void *context, const io_array *array, uint64_t tag, off_t at, char why[IO_ERR_MAX])
+{
+    (void)array, (void)tag, (void)at, (void)why;
+    ++*(int *)context;
+    return 0;
+}
+
+/* Continue an archive and finish it while one allocation fails. Return true if that succeeded. Otherwise, the error
+ * must be about memory. */
+static bool continued(long n, bool ever)
+{
+    static const float numbers[2] = {3, 4};
+    const io_array array = {.name = "b",
+                            .dtype = RP_F32,
+                            .ndim = 1,
+                            .shape = (int64_t[]){2},
+                            .bytes = 8,
+                            .data = (void *)(uintptr_t)numbers,
+                            .borrowed = true};
+    int found = 0;
+    err[0] = 0;
+    starve(n, ever);
+    io_append *a = io_append_open(in_dir("s.npz.part"), in_dir("s.npz"), "a note", note_found, &found, err);
+    bool good = a != NULL && io_append_array(a, &array, 7, err) == 0;
+    if (a != NULL && io_append_close(a, good ? in_dir("s.npz") : NULL, good ? err : (char[IO_ERR_MAX]){0}) != 0)
+        good = false;
+    const long count = starve_end();
+    if (!good && strstr(err, "memory") == NULL)
+        fail_msg("allocation %ld: %s", n, err);
+    if (good)
+        assert_int_equal(found, 1);
+    return good && count < n;
+}
+
+/* As above, for an archive that is continued. No call leaves memory, and the archive can be continued afterwards. */
+static void lack_of_memory_leaves_an_archive_usable(void **state)
+{
+    (void)state;
+    for (int ever = 0; ever < 2; ever++) {
+        long n = 1, before;
+        bool all = false;
+        for (; !all; n++) {
+            const float x[2] = {1, 2};
+            io_set set = {0};
+            assert_int_equal(io_add(&set, "a", RP_F32, 1, (int64_t[]){2}, (void *)(uintptr_t)x, true), 0);
+            unlink(in_dir("s.npz"));
+            unlink(in_dir("s.npz.part"));
+            io_append *a = io_append_open(in_dir("s.npz.part"), NULL, "a note", note_found, &(int){0}, err);
+            assert_non_null(a);
+            assert_int_equal(io_append_array(a, &set.arrays[0], 6, err), 0);
+            assert_int_equal(io_append_close(a, in_dir("s.npz"), err), 0);
+            io_free(&set);
+            before = starve_blocks;
+            all = continued(n, ever);
+            if (starve_blocks != before)
+                fail_msg("allocation %ld: %ld blocks were not freed", n, starve_blocks - before);
+        }
+        assert_true(!STARVES || n > 10);
+        assert_int_equal(io_read(in_dir("s.npz"), &(io_set){0}, NULL, err), IO_OK);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(damage_is_detected_or_harmless),
         cmocka_unit_test(every_byte_leaves_arrays_usable_or_refused),
         cmocka_unit_test(lack_of_memory_is_not_damage),
+        cmocka_unit_test(lack_of_memory_leaves_an_archive_usable),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
