@@ -480,6 +480,9 @@ for model in $data/*/config.json; do
 done
 ok t5 verify $data/v11
 has '42 checks, 0 failed'
+for tokens in '4000 5' '5 4000'; do # the first or the last token is not in the vocabulary
+    refused 1 "line 1: token $(echo "${tokens%%4000*}" | wc -w) is 4000, and the vocabulary has " t5 verify $data/v11 --text "$tokens" --tokens
+done
 ok t5 verify "$T/made/packed" --text '5 6 7' --tokens --json
 has '"check": "logits", "passed": true, "error": '
 

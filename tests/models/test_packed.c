@@ -5,6 +5,7 @@
 #include "checkpoint/names.h"
 #include "checkpoint/packed.h"
 #include "tests/io/files.h"
+#include <sys/mman.h>
 
 static const char *const prefixes[] = {"module.", "fish."};
 static const model_naming naming = {.prefixes = prefixes, .n_prefixes = 2, .tensor = "head.weight", .kind = "fish"};
@@ -93,6 +94,26 @@ static io_checkpoint *open_packed(const model_origin *o, const char *extra, cons
     return file;
 }
 
+/* A file without a name keeps its path, and a path that does not exist is refused. */
+static void origins_exist(void **state)
+{
+    (void)state;
+    model_origin of = {0};
+    char wanted[600];
+    assert_int_equal(model_note_origin(&of, in_dir("nowhere")), RP_E_ARG);
+    snprintf(wanted, sizeof wanted, "%s: cannot be read: No such file or directory (check the path)",
+             in_dir("nowhere"));
+    assert_string_equal(model_error(), wanted);
+    const int fd = memfd_create("fish", 0);
+    assert_true(fd >= 0);
+    snprintf(wanted, sizeof wanted, "/proc/self/fd/%d", fd);
+    assert_int_equal(model_note_origin(&of, wanted), RP_OK);
+    assert_string_equal(of.folder, wanted);
+    assert_string_equal(of.name, strrchr(wanted, '/') + 1);
+    model_origin_free(&of);
+    close(fd);
+}
+
 static void packed_files_have_checksums_and_origins(void **state)
 {
     (void)state;
@@ -129,6 +150,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shared_prefixes_are_removed),
         cmocka_unit_test(other_names_are_refused),
+        cmocka_unit_test(origins_exist),
         cmocka_unit_test(packed_files_have_checksums_and_origins),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
