@@ -59,8 +59,8 @@ SKIPPED = (
 OTHER_SETS = ("amx", "avx512", "avx512_f64")
 # tests that take more processor time, in seconds, run only with --long, except those that no other test can replace:
 LONG = 2.9
-NEEDED = ("oracle", "test_checkpoints", "test_tokenizer", "test_tokenizer_damage", "test_t5_laws", "mpi_attend",
-          "mpi_backward", "mpi_encoder", "mpi_t5")
+NEEDED = ("oracle", "test_encoder", "test_checkpoints", "test_tokenizer", "test_tokenizer_damage", "test_t5_laws",
+          "mpi_attend", "mpi_backward", "mpi_encoder", "mpi_t5")
 # The ctest names of the tests of each folder, without tests that need other tools or that test other code.
 CORE = (r"test_(formulas|schemes|words|array_forms|option_words|term_text|calculations|descriptions|equal_terms"
         r"|environment|backward_arguments|derivative_arguments|other_calls|masked_rows|convert|offsets|alone|parts|ranges|rows"
@@ -73,7 +73,7 @@ CORE = (r"test_(formulas|schemes|words|array_forms|option_words|term_text|calcul
 TESTS = {
     "src": CORE,
     "models/io":
-    r"test_(npy|npz|safetensors|torch|files|paths|damage|checkpoints?|gguf|fasta|stream|t5_damage|t5_gguf|t5_proteins)"
+    r"test_(npy|npz|safetensors|torch|files|paths|damage|scaled|checkpoints?|gguf|fasta|stream|t5_damage|t5_gguf|t5_proteins)"
     r"|fuzz_(io|checkpoint|torch|gguf|fasta)"
     r"|cli_(bad_files|attend_files|outputs|streams|attend|json|embed|environments|t5_gguf|t5_proteins|t5_changed)",
     "models/linear": r"test_(linear|blocks|screen|t5_golden|t5_screen|t5_reference|t5_laws|encoder)|cli_t5|cli_encoder",
@@ -526,6 +526,19 @@ def page():
                           "<!-- end of mutate -->", "\n".join(rows) + "\n", path)}
 
 
+def order_of(place, tests, data, long):
+    """Return the tests of the folder of a place: first those named like the file or that killed much in little time."""
+    folder = folder_of(place.file)
+    fitting = [t for t in tests.values() if re.fullmatch(TESTS[folder], t.name)
+               and (long or t.seconds < LONG or t.name in NEEDED)]
+    kills = collections.Counter(m["by"] for m in data["mutants"] if m["file"].startswith(folder + "/"))
+    near = collections.Counter(m["by"] for m in data["mutants"] if Path(m["file"]).parent == Path(place.file).parent)
+    words = set(re.split(r"\W|_", place.file)) - {"src", "c", "h", "terms"}
+    named = lambda t: any(w.startswith(word) or word.startswith(w) for w in t.name.split("_")[1:] for word in words
+                          if len(word) > 2)
+    return sorted(fitting, key=lambda t: (t.seconds + 0.1) / (kills[t.name] + 3 * near[t.name] + 5 * named(t) + 0.5))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--limit", type=int, default=LIMIT)
@@ -576,18 +589,9 @@ def main():
         if old and not a.survivors:
             continue
         folder = folder_of(place.file)
-        fitting = [t for t in tests.values() if re.fullmatch(TESTS[folder], t.name)
-                   and (a.long or t.seconds < LONG or t.name in NEEDED)]
-        kills = collections.Counter(m["by"] for m in data["mutants"] if m["file"].startswith(folder + "/"))
-        near = collections.Counter(m["by"] for m in data["mutants"]
-                                   if Path(m["file"]).parent == Path(place.file).parent)
-        words = set(re.split(r"\W|_", place.file)) - {"src", "c", "h", "terms"}
-        named = lambda t: any(w.startswith(word) or word.startswith(w) for w in t.name.split("_")[1:] for word in words
-                              if len(word) > 2)
-        fitting.sort(key=lambda t: (t.seconds + 0.1) / (kills[t.name] + 3 * near[t.name] + 5 * named(t) + 0.5))
         build(LIBRARIES[folder], tree(folder))  # restore the files of the previous mutant
         whole, began = objects(folder), time.monotonic()
-        found, by = judge(place, broken, fitting, whole)
+        found, by = judge(place, broken, order_of(place, tests, data, a.long), whole)
         if found != "killed" and old:
             continue
         mutant = place._asdict() | {"state": found, "by": by + " (sanitized)" * (a.sanitize and found == "killed"),
