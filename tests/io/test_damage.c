@@ -28,6 +28,7 @@ static void damage_is_detected_or_harmless(void **state)
             assert_int_equal(parse(format, file.p, file.n, &back), 0);
             assert_true(same_set(&set, &back));
             io_free(&back);
+            const long before = starve_blocks; /* no file that is refused leaves memory */
             for (size_t n = 0; n < file.n; n++) {
                 refuse(format, file.p, n, "");
                 const unsigned char kept = file.p[n];
@@ -46,6 +47,9 @@ static void damage_is_detected_or_harmless(void **state)
                     io_free(&back);
                 }
                 file.p[n] = kept;
+                if (starve_blocks != before)
+                    fail_msg("%s: %ld blocks were not freed after damage of byte %zu", suffixes[format],
+                             starve_blocks - before, n);
             }
             put(&file, "", 1);
             refuse(format, file.p, file.n, "");
