@@ -59,8 +59,8 @@ SKIPPED = (
 OTHER_SETS = ("amx", "avx512", "avx512_f64")
 # tests that take more processor time, in seconds, run only with --long, except those that no other test can replace:
 LONG = 2.9
-NEEDED = ("oracle", "test_encoder", "test_checkpoints", "test_tokenizer", "test_tokenizer_damage", "test_t5_laws",
-          "mpi_attend", "mpi_backward", "mpi_encoder", "mpi_t5")
+NEEDED = ("oracle", "test_encoder", "test_linear", "test_blocks", "test_nn", "test_checkpoints", "test_tokenizer",
+          "test_tokenizer_damage", "test_t5_laws", "mpi_attend", "mpi_backward", "mpi_encoder", "mpi_t5")
 # The ctest names of the tests of each folder, without tests that need other tools or that test other code.
 CORE = (r"test_(formulas|schemes|words|array_forms|option_words|term_text|calculations|descriptions|equal_terms"
         r"|environment|backward_arguments|derivative_arguments|other_calls|masked_rows|convert|offsets|alone|parts|ranges|rows"
@@ -73,7 +73,7 @@ CORE = (r"test_(formulas|schemes|words|array_forms|option_words|term_text|calcul
 TESTS = {
     "src": CORE,
     "models/io":
-    r"test_(npy|npz|safetensors|torch|files|paths|damage|scaled|checkpoints?|gguf|fasta|stream|t5_damage|t5_gguf|t5_proteins)"
+    r"test_(npy|npz|safetensors|torch|files|paths|damage|scale[ds]|checkpoints?|gguf|fasta|stream|t5_damage|t5_gguf|t5_proteins)"
     r"|fuzz_(io|checkpoint|torch|gguf|fasta)"
     r"|cli_(bad_files|attend_files|outputs|streams|attend|json|embed|environments|t5_gguf|t5_proteins|t5_changed)",
     "models/linear": r"test_(linear|blocks|screen|t5_golden|t5_screen|t5_reference|t5_laws|encoder)|cli_t5|cli_encoder",

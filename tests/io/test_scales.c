@@ -1,5 +1,5 @@
-/* test_scales.c -- scales of 8-bit floats (models/io/scaled.h): which shapes and descriptions fit, and the products.
- * tests/t5 has models with scales.
+/* test_scales.c -- scales of 8-bit floats (models/io/scaled.h): which shapes fit, and the products.
+ * test_scaled.c tests the descriptions of formats.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/scaled.h"
 #include "tests/io/files.h"
@@ -154,97 +154,11 @@ static void only_positive_finite_scales_are_used(void **state)
     }
 }
 
-/* What the description of a format may say, with the words of the refusal. */
-static void descriptions_are_checked(void **state)
-{
-    static const struct {
-        const char *quant, *words; /* NULL: accepted */
-    } quants[] = {
-        {"{\"format\":\"float8_e4m3fn\"}", NULL},
-        {"{\"format\":\"float8_e4m3fn_rowwise\",\"orig_dtype\":\"x\",\"orig_shape\":[1],\"params\":{}}", NULL},
-        {"{\"format\":\"float8_e4m3fn\",\"full_precision_matrix_mult\":true,\"other\":null,\"another\":false}", NULL},
-        {"{\"format\":\"float8_e4m3fn\",\"other\":true}", "its comfy_quant has the key other, which is not supported"},
-        {"{\"format\":\"float8_e5m2\"}", "its comfy_quant says float8_e5m2, but its numbers have another type"},
-        {"{\"format\":\"int4\"}",
-         "its format int4 is not supported (use float8_e4m3fn or float8_e5m2, by tensor, row or "
-         "block)"},
-        {"{}", "its comfy_quant names no format"},
-        {"{\"format\":1}", "its comfy_quant names no format"},
-        {"[]", "its comfy_quant is not a JSON object"},
-        {"{\"format\"", "its comfy_quant is not a JSON object"},
-    };
-    static layer l;
-    (void)state;
-    for (size_t n = 0; n < sizeof quants / sizeof *quants; n++) {
-        find_scales(&l, 1, (int64_t[]){2}, 0, NULL, quants[n].quant);
-        if (quants[n].words == NULL ? l.t[0].unsupported != NULL
-                                    : !l.t[0].unsupported || strcmp(l.t[0].unsupported, quants[n].words) != 0)
-            fail_msg("%s: %s", quants[n].quant, l.t[0].unsupported ? l.t[0].unsupported : "accepted");
-        io_scales_free(l.made);
-    }
-}
-
-/* Find the scales of a weight x.y.weight, and of the other tensor, if it is given. */
-static const char *with(const char *name, rp_dtype dtype, const char *other, const char *metadata)
-{
-    static const float one = 1;
-    static char why[300];
-    const int64_t shape = 1;
-    io_tensor t[2] = {{name, "f", dtype, 1, &shape, (const unsigned char *)&one, 4, NULL, NULL},
-                      {other, "f", RP_F32, 0, NULL, (const unsigned char *)&one, 4, NULL, NULL}};
-    if (other && strcmp(other, name) < 0) {
-        const io_tensor first = t[0];
-        t[0] = t[1];
-        t[1] = first;
-    }
-    size_t n = other ? 2 : 1;
-    io_scales *made;
-    const io_status status = io_scales_find(t, &n, metadata, &made, "f", err);
-    if (status != IO_OK)
-        return err;
-    assert_int_equal(n, 1);
-    assert_string_equal(t[0].name, name);
-    snprintf(why, sizeof why, "%s", t[0].unsupported ? t[0].unsupported : t[0].scales ? "scaled" : "as it is");
-    io_scales_free(made);
-    return why;
-}
-
-static void weights_need_the_scales_that_the_file_promises(void **state)
-{
-    static const char missing[] = "its file has scaled_fp8, but it has no weight_scale";
-    (void)state;
-    assert_string_equal(with("x.y.weight", IO_F8_E4M3, NULL, NULL), "as it is");
-    assert_string_equal(with("x.y.weight", IO_F8_E5M2, "x.y.scale_weight", NULL), "scaled");
-    assert_string_equal(with("x.y.weight", IO_F8_E4M3, "x.y.input_scale", NULL), "as it is");
-    assert_string_equal(with("x.y.weight", IO_F8_E4M3, "x.y.scale_input", NULL), "as it is");
-    assert_string_equal(with("x.y.weight", IO_F8_E4M3, "scaled_fp8", NULL), missing);
-    assert_string_equal(with("x.y.weight", IO_F8_E4M3, "x.scaled_fp8", NULL), missing);
-    assert_string_equal(with("x.y.weight", IO_F8_E4M3, "x.y.scaled_fp8", NULL), missing);
-    assert_string_equal(with("x.y.weight", IO_F8_E4M3, "y.scaled_fp8", NULL), "as it is");
-    assert_string_equal(with("x.y.weight", RP_F32, "scaled_fp8", NULL), "as it is");
-    assert_string_equal(with("x.y.weight", RP_F32, "x.y.weight_scale", NULL),
-                        "its weight_scale is for 8-bit floats, but its numbers have the type f32 (remove the scale, if "
-                        "they are already scaled)");
-    assert_string_equal(with("x.y.weight", IO_F8_E4M3, NULL, "{\"layers\":{\"x.y\":\"float8_e4m3fn\"}}"),
-                        "it has a format in _quantization_metadata, but no weight_scale");
-    assert_string_equal(with("x.y.weight", IO_F8_E4M3, NULL, "{\"layers\":{\"x\":\"float8_e4m3fn\"}}"), "as it is");
-    assert_string_equal(
-        with("x.y.weight", IO_F8_E4M3, "x.y.weight_scale", "{\"layers\":{\"x.y\":{\"format\":\"float8_e4m3fn\"}}}"),
-        "scaled");
-    static const char *const malformed[] = {"{", "[]", "{}", "{\"layers\":[]}"};
-    for (size_t n = 0; n < sizeof malformed / sizeof *malformed; n++)
-        assert_string_equal(with("x.y.weight", IO_F8_E4M3, NULL, malformed[n]),
-                            "f: its metadata _quantization_metadata is not a JSON object with layers (convert it "
-                            "again)");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shapes_of_scales_decide_the_blocks),
         cmocka_unit_test(only_positive_finite_scales_are_used),
-        cmocka_unit_test(descriptions_are_checked),
-        cmocka_unit_test(weights_need_the_scales_that_the_file_promises),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
