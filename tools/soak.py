@@ -62,12 +62,13 @@ WHAT = {"io": "inputs for the readers of .npz, .npy and .safetensors", "terms": 
         "single": "T5 weights without config.json",
         "problem": "problems computed by every instruction set", "command": "command lines",
         "random": "random problems, with every check of `relpos verify` on every instruction set",
+        "bits": "random problems with the same bits by 2 to 16 threads, alone or in a batch, and in ranges",
         "exact": "random problems against the definition in arithmetic with 113 bits",
         "faults": "failing allocations and system calls, in every command",
         "kills": "kills of commands that write, at random moments; the command gives the same files if it is repeated"}
 # counts that the campaign should reach; 10**7 for readers that compute nothing
-GOALS = {"random": 10**5, "exact": 10**5, "problem": 10**5, "kills": 2000, "faults": 10**5, "checkpoint": 10**6,
-         "t5": 10**6, "encoder": 10**6, "single": 10**6, "command": 10**6}
+GOALS = {"random": 10**5, "exact": 10**5, "bits": 10**5, "problem": 10**5, "kills": 2000, "faults": 10**5,
+         "checkpoint": 10**6, "t5": 10**6, "encoder": 10**6, "single": 10**6, "command": 10**6}
 ROUND = 1800  # seconds in which each test has a turn
 SHORTEST, LONG = 10, 20  # seconds of the shortest turn; hours above which a test gets no larger share
 # For speed: findings are repeated without these options.
@@ -251,7 +252,8 @@ def machine():
     return {"isa": about["isa"], "build": about["build"], "commit": commit.stdout.strip() or None}
 
 
-OTHERS = {"random": problems, "exact": program("test_exact"), "kills": kills, "faults": fail}
+OTHERS = {"random": problems, "exact": program("test_exact"), "bits": program("test_random_bits"),
+          "kills": kills, "faults": fail}
 
 
 def shares(before, counts):
