@@ -2,6 +2,7 @@
  * functions that cli/verify uses from the rest of the program.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +57,17 @@ int cli_integer(const char *option, const char *text, int64_t min, int64_t max, 
 void cli_json_string(FILE *to, const char *text) /* problem strings contain no characters that JSON would escape */
 {
     fprintf(to, "\"%s\"", text);
+}
+
+void cli_json_numbers(FILE *to, const cli_json_member *members)
+{
+    for (const cli_json_member *m = members; m->name != NULL; m++) {
+        fprintf(to, ", \"%s\": ", m->name);
+        if (isfinite(m->x))
+            fprintf(to, m->format, m->x);
+        else
+            fputs("null", to);
+    }
 }
 
 int main(int argc, char **argv)
