@@ -37,14 +37,11 @@ static bool keep(char **value, const char *text, size_t bytes)
 
 /* ------------------------------------------------------------------------------------------------ JSON lines */
 
-/* Copy the value of a key. `needed`: it must be there. */
-static int json_value(cli_records *r, const json_t *root, const char *key, bool needed, int k, int64_t *bytes)
+/* Copy the value of a key. */
+static int json_value(cli_records *r, const json_t *root, const char *key, int k, int64_t *bytes)
 {
     const json_t *v = json_object_get(root, key);
     char safe[64];
-    *bytes = -1;
-    if (v == NULL && !needed)
-        return CLI_OK;
     if (!json_is_string(v))
         return cli_error(CLI_FAILED, "line %lld: \"%s\" %s (name the key of the text with --column%s)",
                          (long long)r->lines.number, io_safe(safe, sizeof safe, key),
@@ -76,15 +73,13 @@ static int next_json(cli_records *r, const char *line, int64_t length, cli_recor
         json_decref(root);
         return code;
     }
-    int code = json_value(r, root, r->column != NULL ? r->column : "text", true, 0, &record->bytes);
+    record->pair_bytes = -1;
+    int code = json_value(r, root, r->column != NULL ? r->column : "text", 0, &record->bytes);
     if (code == CLI_OK && (r->pairs || r->pair != NULL))
-        code = json_value(r, root, r->pair != NULL ? r->pair : "pair", r->pairs || r->pair != NULL, 1,
-                          &record->pair_bytes);
-    else
-        record->pair_bytes = -1;
+        code = json_value(r, root, r->pair != NULL ? r->pair : "pair", 1, &record->pair_bytes);
     json_decref(root);
     record->text = r->value[0];
-    record->pair = record->pair_bytes >= 0 ? r->value[1] : NULL;
+    record->pair = r->pairs || r->pair != NULL ? r->value[1] : NULL;
     return code;
 }
 
@@ -110,19 +105,20 @@ static place scan(place at, char separator, const char *text, size_t n)
 static int read_row(cli_records *r, size_t *n, bool *end)
 {
     const char *line, separator = r->format == CLI_TABS ? '\t' : ',';
-    int64_t length;
+    int64_t length, first = 0; /* first: number of the row's first line */
     place at = START;
     *n = 0;
     do {
         const int code = next_line(r, &line, &length);
         *end = length < 0;
+        first = first > 0 ? first : r->lines.number;
         if (code != CLI_OK)
             return code;
         if (*end && at == START)
             return CLI_OK;
         if (*end || *n > MAX_ROW)
             return cli_error(CLI_FAILED, "line %lld: a value in quotes has no end%s (close the quotes)",
-                             (long long)r->lines.number, *end ? "" : " within 64 MiB");
+                             (long long)first, *end ? "" : " within 64 MiB");
         char *more = realloc(r->row, *n + (size_t)length + 2);
         if (more == NULL)
             return no_memory(r);
@@ -177,7 +173,9 @@ static int read_header(cli_records *r)
         const int64_t size = take_value(r, n, &at, &more);
         const size_t used = strlen(names);
         if (size < 0)
-            return cli_error(CLI_FAILED, "line 1: text follows the quotes of column %lld", (long long)r->columns + 1);
+            return cli_error(CLI_FAILED,
+                             "line 1: text follows the quotes of column %lld (write quotes in quotes twice)",
+                             (long long)r->columns + 1);
         char *name = strndup(r->row + from, (size_t)size);
         if (name == NULL)
             return no_memory(r);
@@ -217,7 +215,8 @@ static int next_row(cli_records *r, cli_record *record)
         const size_t from = at;
         const int64_t size = take_value(r, n, &at, &more);
         if (size < 0)
-            return cli_error(CLI_FAILED, "line %lld: text follows the quotes of column %lld",
+            return cli_error(CLI_FAILED,
+                             "line %lld: text follows the quotes of column %lld (write quotes in quotes twice)",
                              (long long)r->lines.number, (long long)column + 1);
         for (int k = 0; k < 2; k++) {
             if (r->at[k] != column || (k == 1 && !r->pairs && r->pair == NULL))

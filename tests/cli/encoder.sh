@@ -143,6 +143,37 @@ for file in empty.txt empty.jsonl empty.csv; do
     check 'CrossEncoder.predict gives 0.3045 in f16' 0.304 "$(cut -c 1-5 "$T/out")"
 done
 
+# faulty TEXT PATTERN OPTION...: check the error of classify about a file with this text, whose name is in $faulty
+faulty()
+{
+    printf "$1" >"$T/$faulty"
+    faulty_pattern=$2
+    shift 2
+    refused 1 "$faulty_pattern" classify $data/labels "$T/$faulty" "$@"
+}
+faulty=faulty.jsonl
+faulty '{"text": "a", "pair": 7}\n' 'line 1: "pair" is not a text \(name the key of the text with --column, that of the second with --pair\)' --pairs
+faulty '{"text": "a"}\n' 'line 1: "b" is missing \(name the key of the text with --column, that of the second' --pair b
+faulty '{"text": 7}\n' 'line 1: "text" is not a text \(name the key of the text with --column\)'
+faulty '{"text": "a"}\n[1]\n' 'line 2: it is not an object \(each line must be a JSON object\)'
+faulty '{"text": "a"}\n{"text": \n' 'line 2: the object has no end'
+faulty '{"text": "a"} x\n' 'line 1: column 15: end of file expected near'
+faulty ' \t\n' 'line 1: it is empty \(remove it'
+faulty=faulty.csv
+faulty 'text,text\na,b\n' 'line 1: two columns have the name "text" \(rename one, or choose another with --column\)'
+faulty 'text,pair,pair\na,b,c\n' 'line 1: two columns have the name "pair" \(rename one, or choose another with --pair\)' --pairs
+faulty 'text,x\na,b\n' 'line 1: there is no column "pair" \(choose one with --pair: text, x\)' --pairs
+faulty 'text,x\na,b\n' 'line 1: there is no column "c" \(choose one with --pair: text, x\)' --pair c
+faulty '"te"xt,b\na,b\n' 'line 1: text follows the quotes of column 1 \(write quotes in quotes twice\)$'
+faulty 'text,b\na,"b" c\n' 'line 2: text follows the quotes of column 2'
+faulty 'text,b\na,b,c\n' 'line 2: it has 3 values, but the first line 2'
+faulty 'text,b\na,"b\n' 'line 2: a value in quotes has no end \(close the quotes\)'
+printf 'text\n"a ""cat"""\n' >"$T/quotes.csv"
+printf 'a "cat"\n' >"$T/quotes.txt"
+"$program" classify $data/labels "$T/quotes.txt" --all >"$T/alone"
+ok classify $data/labels "$T/quotes.csv" --all
+same 'quotes in quotes' "$T/alone" "$T/out"
+
 # the commands of docs/encoders.md
 ok embed $data/search --text 'The cat sleeps.' -o "$T/made/cat.npz"
 printf 'The cat sleeps.\nStocks fell.\n' >"$T/two"

@@ -21,6 +21,8 @@ for problem in '' fwd fwd:f32 fwd:f32:b1h1q:t5 fwd:f8:b1h1q1k1d1 sideways:f32:b1
     fwd:f32:b1h1q1k1d1::window=1,2,3 fwd:f32:b1h1q1k1d1::seed= fwd:f32:b1h1q1k1d1::seed=1x fwd:f32:b1h1q1k1d1::causal=1 \
     fwd:f32:b1h1q1k1d1::high=1 "fwd:f32:b1h1q1k1d1::causal$(printf '+causal%.0s' 1 2 3 4 5 6 7 8)" \
     "fwd:f32:b1h1q1k1d1:alibi$(printf '+alibi%.0s' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16)" "fwd:f32:b1h1q1k1d1:$(printf '%0512d' 0)" \
+    fwd:f32:b1h1q1k1d1::window=,3 fwd:f32:b1h1q1k1d1::window fwd:f32:b1h1q1k1d1::seed fwd:f32:b1h1q1k1d1::scale=1e+x fwd:f32:b1h1q1k1d1::scale=1e+: \
+    fwd:f32:b/1h1q1k1d1 fwd:f32:b:h1 fwd:f32:b1h1q1k1d1:swin,grid=2 fwd:f32:b1h1q1k1d1:swin,grid=2x fwd:f32:b1h1q1k1d1:swin,grid=x2 \
     fwd:f32:b1h1q1k1d1::positions+positions fwd:f32:b1h1q1k1d1::seed=1+causal+seed=1 fwd:f32:b0x10h1q1k1d1 fwd:f32:b99999999999999999999h1q1k1d1; do
     refused 2 'problem' verify "$problem"
     refused 2 'problem' bench "$problem"

@@ -558,6 +558,79 @@ static void other_steps_are_read(void **state)
     }
 }
 
+/* The rules of T5Tokenizer are recognized by every step: with another one, they are those of the file. */
+static void other_rules_are_told_from_those_of_t5(void **state)
+{
+#define META  "{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":\"always\",\"split\":true}"
+#define WHITE "{\"type\":\"WhitespaceSplit\"}"
+    static const struct {
+        const char *split, *meta, *decoder;
+        bool t5;
+    } cases[] = {
+        {WHITE, META, META, true},
+        {WHITE, META, "null", false},
+        {WHITE, META, WHITE, false}, /* replaced by ByteFallback below */
+        {"{\"type\":\"Whitespace\"}", META, META, false},
+        {WHITE, "{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"always\",\"split\":true}", META,
+         false},
+        {WHITE, "{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x82\",\"prepend_scheme\":\"always\"}", META, false},
+        {WHITE, "{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":\"never\"}", META, false},
+        {WHITE, "{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"split\":false}", META, false},
+        {WHITE, META, "{\"type\":\"Metaspace\",\"replacement\":\"_\"}", false},
+        {WHITE, META, "{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x82\"}", false},
+        {WHITE, META, "{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":\"never\"}", false},
+    };
+    static const char *const ends[] = {"[{\"Sequence\":{\"id\":\"A\"}},{\"SpecialToken\":{\"id\":\"</s>\"}}]",
+                                       "[{\"Sequence\":{\"id\":\"A\"}}]",
+                                       "[{\"SpecialToken\":{\"id\":\"</s>\"}},{\"Sequence\":{\"id\":\"A\"}}]"};
+    (void)state;
+    const file f = load(DATA "t5.json");
+    const char *from = strstr(f.bytes, "\"normalizer\":"), *to = strstr(f.bytes, "\"model\":{");
+    assert_non_null(from);
+    assert_non_null(to);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        for (size_t end = 0; end < sizeof ends / sizeof *ends; end++) {
+            char steps[2000], *bytes = malloc((size_t)f.size + sizeof steps);
+            tokenizer *t;
+            snprintf(steps, sizeof steps,
+                     "\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[%s,%s]},"
+                     "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":%s,\"special_tokens\":{\"</s>\":"
+                     "{\"ids\":[1]}}},\"decoder\":%s,",
+                     cases[k].split, cases[k].meta, ends[end],
+                     k == 2 ? "{\"type\":\"ByteFallback\"}" : cases[k].decoder);
+            const int size = sprintf(bytes, "%.*s%s%s", (int)(from - f.bytes), f.bytes, steps, to);
+            if (tok_open_memory(&t, bytes, size, "rules", 0, err) != TOK_OK)
+                fail_msg("case %zu: %s", k, err);
+            if (tok_has_t5_rules(t) != (cases[k].t5 && end == 0))
+                fail_msg("case %zu with end %zu: %d", k, end, tok_has_t5_rules(t));
+            tok_close(t);
+            free(bytes);
+        }
+    free(f.bytes);
+}
+
+/* Pieces of bytes have two hexadecimal digits, or a plus sign and one; others stand for themselves. */
+static void pieces_of_bytes_are_decoded(void **state)
+{
+    static const struct {
+        const char *piece, *text;
+    } cases[] = {{"<0x6a>", "j"},      {"<0x4f>", "O"},      {"<0x+A>", "\n"},     {"<0xg0>", "<0xg0>"},
+                 {"<0x0g>", "<0x0g>"}, {"<0x0A]", "<0x0A]"}, {"<0X0A>", "<0X0A>"}, {"<0x0 >", "<0x0 >"},
+                 {"<0x:1>", "<0x:1>"}, {"<0x@1>", "<0x@1>"}, {"<0x`1>", "<0x`1>"}};
+    const int32_t id = 5; /* "ab" in the file */
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        char new[40], *back;
+        int64_t size;
+        snprintf(new, sizeof new, "[\"%s\",", cases[k].piece);
+        tokenizer *t = opened_with("fallback.json", "[\"ab\",", new);
+        assert_int_equal(tok_decode(t, &id, 1, true, &back, &size, err), TOK_OK);
+        assert_string_equal(back, cases[k].text);
+        free(back);
+        tok_close(t);
+    }
+}
+
 /* Each of three steps replaces two spaces by many; together they would turn 4 bytes into 54 million. The result of a
  * step on a text or token is limited. */
 static void steps_that_grow_are_stopped(void **state)
@@ -1081,6 +1154,8 @@ int main(void)
         cmocka_unit_test(errors_in_bpe_are_named),
         cmocka_unit_test(errors_in_steps_are_named),
         cmocka_unit_test(other_steps_are_read),
+        cmocka_unit_test(other_rules_are_told_from_those_of_t5),
+        cmocka_unit_test(pieces_of_bytes_are_decoded),
         cmocka_unit_test(errors_in_a_vocab_are_named),
         cmocka_unit_test(lines_of_a_vocab_are_pieces),
         cmocka_unit_test(long_parts_are_bounded),
