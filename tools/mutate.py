@@ -253,19 +253,20 @@ def prepare(flags):
             to.parent.mkdir(parents=True, exist_ok=True)
             to.write_bytes(data)
             shutil.copymode(root / name, to)
-    configure(BUILD, f"-O1 -Werror=incompatible-pointer-types -Werror=int-conversion {flags}")
+    configure(BUILD, f"-O1 -Werror=incompatible-pointer-types -Werror=int-conversion {flags}",
+              "-DRELPOS_TEST_KERNELS=OFF")
 
 
 def configure(folder, flags, *options):
     """Configure a build of the copied source."""
     launcher = ["-DCMAKE_C_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
     subprocess.run(["cmake", "-G", "Ninja", "-S", SOURCE, "-B", folder, "-DCMAKE_BUILD_TYPE=None",
-                    "-DCMAKE_LINK_DEPENDS_NO_SHARED=ON", "-DRELPOS_TEST_KERNELS=OFF", f"-DCMAKE_C_FLAGS={flags}",
-                    *options, *launcher], check=True, stdout=subprocess.DEVNULL)
+                    "-DCMAKE_LINK_DEPENDS_NO_SHARED=ON", f"-DCMAKE_C_FLAGS={flags}", *options, *launcher],
+                   check=True, stdout=subprocess.DEVNULL)
 
 
 def prepare_python():
-    """Configure a second build, of the Python package, and make the environment of its tests."""
+    """Configure and build the Python package, and make the environment of its tests. Return the finished build."""
     python = ENVIRONMENT / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", ENVIRONMENT], check=True)
@@ -273,13 +274,11 @@ def prepare_python():
                         "hypothesis", "ml_dtypes"], check=True)
     configure(PACKAGE, "-O1 -Werror=incompatible-pointer-types -Werror=int-conversion", "-DRELPOS_BUILD_PYTHON=ON",
               "-DRELPOS_BUILD_TESTS=OFF", f"-DPython_EXECUTABLE={python}", "-DSKBUILD_SCRIPTS_DIR=bin")
-    built = build(LIBRARIES["python"], PACKAGE)
-    if built.returncode:
-        sys.exit(built.stdout[-3000:])
     for file in (SOURCE / "python" / "relpos").rglob("*.py*"):  # beside the modules, which CMake puts into this folder
         to = PACKAGE / file.relative_to(SOURCE)
         to.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, to)
+    return build(LIBRARIES["python"], PACKAGE)
 
 
 def build(targets, folder=None):
@@ -361,9 +360,10 @@ def folder_of(path):
     return next(f for f in FOLDERS if path.startswith(f + "/"))
 
 
-def tests_of(folders, long):
-    """Return the tests that pass on the unbroken source, with their times. The times are cached, because measuring
-    takes minutes. Without `long`, tests that take more than LONG are stopped and left out."""
+def listed_tests(folders):
+    """Build the tests of these folders, and return those that ctest lists."""
+    if not folders:
+        return []
     wanted = "|".join(f"(?:{TESTS[f]})" for f in folders)
     sources = ([p.stem for p in SOURCE.glob("tests/*/test_*.c")] + ["test_golden", "old_client"]
                + [f"fuzz_{p.stem}" for p in SOURCE.glob("tests/fuzz/*.c")])
@@ -377,7 +377,13 @@ def tests_of(folders, long):
         sys.exit(built.stdout[-3000:])
     listed = json.loads(subprocess.run(["ctest", "--show-only=json-v1"], cwd=BUILD, check=True, capture_output=True,
                                        text=True).stdout)["tests"]
-    tests = [Test(t) for t in listed if t.get("command") and re.fullmatch(wanted, t["name"])]
+    return [Test(t) for t in listed if t.get("command") and re.fullmatch(wanted, t["name"])]
+
+
+def tests_of(folders, long):
+    """Return the tests that pass on the unbroken source, with their times. The times are cached, because measuring
+    takes minutes. Without `long`, tests that take more than LONG are stopped and left out."""
+    tests = listed_tests([f for f in folders if f != "python"])
     if "python" in folders:
         tests += [python_test(name) for name in PYTHON_TESTS]
     file = BUILD / "times.json"
@@ -572,11 +578,10 @@ def main():
         BUILD = WORK / "sanitized"
     prepare("-fsanitize=address,undefined -fno-sanitize-recover=all" if a.sanitize else "")
     folders = sorted({folder_of(f) for f in files})
-    built = build(sorted({library for f in folders if f != "python" for library in LIBRARIES[f]}))
-    if built.returncode:
-        sys.exit(built.stdout[-3000:])
-    if "python" in folders:
-        prepare_python()
+    for folder in folders:
+        built = build(LIBRARIES[folder]) if folder != "python" else prepare_python()
+        if built.returncode:
+            sys.exit(built.stdout[-3000:])
     tests = tests_of(folders, a.long)
     known = {key(m): m for m in data["mutants"]}
     judged = lambda folder: sum(m["file"].startswith(folder + "/") and m["state"] in ("killed", "survived")
@@ -600,7 +605,8 @@ def main():
         save(data)
         print(f"{done} {found} {by} ({mutant['seconds']} s): {place.file}:{place.line} {place.kind}\n    - "
               f"{plain(place.old)}\n    + {plain(place.new)}", flush=True)
-    build([library for f in folders if f != "python" for library in LIBRARIES[f]])
+    for folder in folders:
+        build(LIBRARIES[folder], tree(folder))
     show(data)
 
 

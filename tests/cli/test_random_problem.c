@@ -49,8 +49,33 @@ static void every_term_and_mask_occurs(void **state)
             fail_msg("no random problem has a term of kind %d", kind);
 }
 
+static void bad_sizes_are_refused(void **state)
+{
+    static const struct {
+        const char *text, *words;
+    } cases[] = {
+        {"fwd:f32:b99999999999999999999h1q1k1d1", "a number is missing in"}, /* more than 63 bits */
+        {"fwd:f32:b-99999999999999999999h1q1k1d1", "a number is missing in"},
+        {"fwd:f32:bh1q1k1d1", "a number is missing in"},
+        {"fwd:f32:b+1h1q1k1d1", "a number is missing in"},
+        {"fwd:f32:b 1h1q1k1d1", "a number is missing in"},
+        {"fwd:f32:b-h1q1k1d1", "a number is missing in"},
+        {"fwd:f32:b1h1q1k1d1x1", "unknown size letter in"},
+        {"fwd:f32:b1h1q1k1d1d1", "a size is given twice in"},
+    };
+    (void)state;
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        char err[512] = "";
+        problem p;
+        if (problem_parse(&p, cases[n].text, err) == 0 || !strstr(err, cases[n].words))
+            fail_msg("%s: %s", cases[n].text, *err ? err : "not refused");
+        problem_free(&p);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(bytes_decide), cmocka_unit_test(every_term_and_mask_occurs)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(bytes_decide), cmocka_unit_test(every_term_and_mask_occurs),
+                                       cmocka_unit_test(bad_sizes_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
