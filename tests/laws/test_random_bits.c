@@ -8,6 +8,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/support/random_problem.h"
 #include "cli/support/sample_problem.h"
+#include "tests/helpers.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +28,7 @@ typedef struct trial {
     int code;
 } trial;
 
-static int64_t draw(trial *t, int64_t n)
+static int64_t roll(trial *t, int64_t n)
 {
     return (int64_t)(problem_next(&t->dice) % (uint64_t)n);
 }
@@ -107,7 +108,7 @@ static void again(trial *t, way how, const rp_plan *plan, rp_pool *pool)
 
 static void other_threads(trial *t)
 {
-    const int64_t n = 2 + draw(t, MOST_THREADS - 1);
+    const int64_t n = 2 + roll(t, MOST_THREADS - 1);
     if (!pools[n] && rp_pool_create(&pools[n], (int32_t)n) != RP_OK)
         abort();
     again(t, THREADS, t->plan, pools[n]);
@@ -172,7 +173,7 @@ static void entry_alone(trial *t)
     const rp_desc *d = &t->p->desc;
     rp_desc one = *d;
     rp_tensors with = t->p->t;
-    const int64_t b = draw(t, d->batch);
+    const int64_t b = roll(t, d->batch);
     rp_array *const rows[3] = {&with.q, &with.k, &with.v};
     int32_t ndim;
     int64_t before[RP_MAX_AXES], after[RP_MAX_AXES];
@@ -217,8 +218,8 @@ static void some_rows(trial *t)
     rp_tensors with = t->p->t;
     if (d->len_q < 2)
         return;
-    with.row_from = draw(t, d->len_q);
-    with.row_to = draw(t, 3) == 0 ? with.row_from + 1 : with.row_from + 1 + draw(t, d->len_q - with.row_from);
+    with.row_from = roll(t, d->len_q);
+    with.row_to = roll(t, 3) == 0 ? with.row_from + 1 : with.row_from + 1 + roll(t, d->len_q - with.row_from);
     const int64_t n = with.row_to - with.row_from;
     cut(&with.q, 2, with.row_from, n);
     with.lse = (rp_array){0};
@@ -271,7 +272,7 @@ static void key_ranges(trial *t)
     with.own_keys = own_keys(t);
     with.lse = (rp_array){0};
     for (with.key_from = 0; with.key_from < d->len_k; with.key_from = with.key_to) {
-        with.key_to = with.key_from + step * (1 + draw(t, 3));
+        with.key_to = with.key_from + step * (1 + roll(t, 3));
         with.key_to = with.key_to < d->len_k ? with.key_to : d->len_k;
         with.k = t->p->t.k;
         with.v = t->p->t.v;
@@ -304,7 +305,10 @@ static int check(const char *text, uint64_t seed)
     if (!p)
         abort();
     rp_pool *one = pools[1];
-    if (problem_parse(p, text, err) == 0 && problem_fill(p, seed, err) == 0) {
+    const bool parsed = problem_parse(p, text, err) == 0,
+               lost =
+                   p->wild && p->desc.dtype == RP_F16 && loses_small_halves(); /* as the threads pack keys or do not */
+    if (parsed && !lost && problem_fill(p, seed, err) == 0) {
         t.code = 0;
         p->t.pool = one;
         if (!(p->pass & (PROBLEM_FORWARD | PROBLEM_BACKWARD)))
@@ -363,7 +367,7 @@ int main(int argc, char **argv)
         abort();
     if (argc == 3 && strchr(argv[1], ':'))
         return check(argv[1], strtoull(argv[2], NULL, 10)) != 0;
-    const long wanted = argc > 1 ? atol(argv[1]) : 150;
+    const long wanted = argc > 1 ? atol(argv[1]) : EMULATED || SANITIZED ? 40 : 150;
     problem_dice dice = {.seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1};
     long done = 0, refused = 0, findings = 0;
     while (done < wanted && refused < 10 * wanted + 100) {
