@@ -5,8 +5,9 @@
 
 Each measurement is short, and its raw lines go to bench/results/scaling.json at once. So a busy machine can be measured
 in several runs: `--only 'speed fwd.*16384'`. A repeated measurement replaces the one of the same name if other programs
-(or other virtual machines) used less of the processors meanwhile. `--list` prints the names. The measurements of
-networks need root and iproute2 (bench/scaling_net.py), and those of torch an interpreter with torch (--python).
+(or other virtual machines) used less of the processors meanwhile, or little and the commit is another. `--list` prints
+the names. The measurements of networks need root and iproute2 (bench/scaling_net.py), and those of torch an interpreter
+with torch (--python).
 SPDX-License-Identifier: Apache-2.0
 """
 import argparse
@@ -33,6 +34,7 @@ SPEED = {"fwd": ("b1h8q16384k16384d64:t5:causal", "b1h4q16384k16384d64:t5", "b1h
 TRAFFIC = "b2h2g1q8192k8192d32:t5"
 LINKS = {"1 Gbit/s": (1000, 0, 0), "200 Mbit/s, 10 ms": (200, 10, 0), "200 Mbit/s, 10 ms, 0.1 % lost": (200, 10, 0.001)}
 OVER_LINKS = ("fwd:f32:b1h8q4096k4096d64:t5", "fwd:f32:b1h8q4096k4096d64:t5:causal", "fwdbwd:f32:b1h2q4096k4096d64:t5")
+QUIET = 0.25  # processors that other programs used
 MEMORY = {"heads": 8, "rows": 65536, "width": 64}  # with a window of 256 keys, so that it takes seconds
 
 
@@ -141,6 +143,13 @@ def card(relpos):
             "kernel": os.uname().release}
 
 
+def replaces(name, new, old):
+    """Return true if a measurement replaces an older one: counts always; times of another commit on a quiet machine;
+    otherwise those with less work of other programs."""
+    quiet = new["commit"] != old["commit"] and new["others"] <= QUIET
+    return name.startswith("traffic ") or quiet or new["others"] <= old["others"]
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("relpos")
@@ -165,10 +174,11 @@ def main():
         data = json.loads(FILE.read_text()) if FILE.exists() else {"measured": {}}
         seen = data.get("machine", about)["clock_hz"]  # lower while other programs run
         data["machine"] = {**about, "clock_hz": max(seen, about["clock_hz"])}
-        counts = name.startswith("traffic ")  # the same on a busy machine
-        if not counts and data["measured"].get(name, {"others": others})["others"] < others:
+        entry = {**version(), "others": others, "lines": found}
+        before = data["measured"].get(name, entry)
+        if not replaces(name, entry, before):
             continue
-        data["measured"][name] = {**version(), "others": others, "lines": found}
+        data["measured"][name] = entry
         FILE.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n")
 
 

@@ -5,6 +5,7 @@
  *     mpirun -n 3 test_ranks named                 compare the problems below
  *     mpirun -n 3 test_ranks gradients SEED COUNT  compare gradients of COUNT random problems
  *     mpirun -n 3 test_ranks gradients             compare gradients of the problems below
+ *     mpirun -n 3 test_ranks these TEXT...         compare gradients of problems such as f32:b1h2q9000k9000d4:t5:causal
  *     mpirun -n 3 test_ranks mistakes              compare the errors of all processes after mistakes of rank 1
  *     mpirun -n 3 test_ranks gradient_mistakes     compare errors of rp_mpi_backward
  *
@@ -559,6 +560,8 @@ int main(int argc, char **argv)
         failed = compare_random(argv + 2, 1 << 19, has_gradients, compare_gradients);
     else if (argc == 2 && strcmp(argv[1], "gradients") == 0)
         failed = compare_named("fwdbwd", gradient_texts, COUNT(gradient_texts), compare_gradients);
+    else if (argc > 2 && strcmp(argv[1], "these") == 0)
+        failed = compare_named("fwdbwd", (const char *const *)argv + 2, (size_t)argc - 2, compare_gradients);
     else if (argc == 2 && strcmp(argv[1], "gradient_mistakes") == 0)
         failed = all_gradient_mistakes();
     else if (argc == 2 && strcmp(argv[1], "mistakes") == 0)
