@@ -161,18 +161,21 @@ def problems(seconds):
 
 
 def program(name):
-    """Return a function that runs a test program on groups of random problems until the time is up: NAME COUNT SEED
-    prints "COUNT problems checked, N failed" and exits with 1 if some failed."""
+    """Return a function that runs a test program on groups of random problems until the time is up, each group on any
+    of the instruction sets: NAME COUNT SEED prints "COUNT problems checked, N failed" and exits with 1 if some did."""
     def run_it(seconds):
         path, until, count, found = root / "build" / "dev" / "tests" / name, time.monotonic() + seconds, 0, 0
         while path.exists() and time.monotonic() < until:
             seed = random.randrange(2**40)
-            ran = subprocess.run([path, "200", str(seed)], capture_output=True, text=True, cwd=root)
+            hidden = random.choice(HIDDEN)
+            ran = subprocess.run([path, "200", str(seed)], capture_output=True, text=True, cwd=root,
+                                 env=dict(os.environ, RELPOS_HIDE_ISA=hidden))
             said = re.search(r"^(\d+) problems checked", ran.stdout, re.M)
             count += int(said[1]) if said else 0
             if ran.returncode != 0:
                 found += 1
-                (HERE / "findings" / f"{name}-{seed}.log").write_text(ran.stdout + ran.stderr)
+                (HERE / "findings" / f"{name}-{seed}.log").write_text(
+                    f"RELPOS_HIDE_ISA={hidden}\n{ran.stdout}{ran.stderr}")
         return count, found
     return run_it
 
