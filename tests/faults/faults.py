@@ -138,7 +138,6 @@ COMMANDS = [
     ("t5 verify", "t5 verify words --tokens --text '5 9 2' --threads 1"),
     ("t5 explain", "t5 explain byt5 the -o out/a.svg"),
     ("t5 bench?", "t5 bench words --source 4 --new 2 --repeat 1 --threads 1"),
-    ("encoder embed+", "embed search texts.txt -o out/v.jsonl --threads 1"),
     ("encoder packed", "embed search.relpos --text 'the cat' -o out/w.npz --threads 1"),
     ("encoder classify", "classify labels texts.txt --all --threads 1"),
     ("encoder rerank", "rerank rank texts.txt --query 'a cat' --threads 1"),
@@ -201,7 +200,6 @@ class Faults:
         tokenizer["model"]["vocab"] = tokenizer["model"]["vocab"][:rows]
         tokenizer["added_tokens"] = [token for token in tokenizer["added_tokens"] if token["id"] < rows]
         (self.here / "words" / "tokenizer.json").write_text(json.dumps(tokenizer))
-        shutil.copytree(ROOT / "tests" / "encoder" / "texts" / "search", self.here / "search")
         for name in ("encoder", "byt5"):
             shutil.copytree(DATA / name, self.here / name)
         for name in ("prott5", "prostt5"):
