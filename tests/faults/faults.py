@@ -141,7 +141,7 @@ COMMANDS = [
     ("encoder packed", "embed search.relpos --text 'the cat' -o out/w.npz --threads 1"),
     ("encoder classify", "classify labels texts.txt --all --threads 1"),
     ("encoder rerank", "rerank rank texts.txt --query 'a cat' --threads 1"),
-    ("encoder pack", "pack search --type int8 -o out/packed"),
+    ("encoder pack?", "pack search --type int8 -o out/packed"),
     ("encoder proteins+", "proteins protein proteins.fasta -o out/e.npz --threads 1"),
     ("encoder prompt", "embed asymmetric --text cat --prompt query -o out/w.safetensors --threads 1"),
 ]
