@@ -40,6 +40,10 @@ typedef struct scaled_case {
     {                                                                                                                  \
         "l.comfy_quant", text, RP_U8, 1, {0}, NULL                                                                     \
     }
+#define NO_OTHER                                                                                                       \
+    {                                                                                                                  \
+        NULL, NULL, NUMBERS(0, {0})                                                                                    \
+    }
 #define NO_SHAPE "the shape of its scale is neither one number, nor one a row, nor one a block"
 
 static const scaled_case cases[] = {
@@ -75,8 +79,8 @@ static const scaled_case cases[] = {
     {E4M3, "{\"layers\": {\"l\": {\"format\": \"float8_e4m3fn\"}}}", {ONE}, NULL, 0, 2},
     {E4M3, "{\"layers\": {\"l\": \"float8_e4m3fn_rowwise\"}}", {ONE}, NULL, 0, 2},
     {E4M3, "{\"layers\": {}}", {ONE}, NULL, 0, 2},
-    {RP_F16, 2, NULL, {{NULL}}, NULL, 0, 1}, /* without scales */
-    {E4M3, NULL, {{NULL}}, NULL, 0, 1},
+    {RP_F16, 2, NULL, {NO_OTHER}, NULL, 0, 1}, /* without scales */
+    {E4M3, NULL, {NO_OTHER}, NULL, 0, 1},
     /* refused */
     {E4M3, NULL, {{"l.weight_scale", NULL, NUMBERS(1, {3})}}, NO_SHAPE, 0, 0},
     {E4M3, NULL, {{"l.weight_scale", NULL, NUMBERS(1, {2})}}, NO_SHAPE, 0, 0},
