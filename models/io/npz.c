@@ -167,6 +167,19 @@ static io_status read_member(zip_t *zip, zip_uint64_t index, const zip_stat_t *s
     return status;
 }
 
+/* A name is UTF-8, or else in code page 437, unless its header says that it is UTF-8. libzip takes overlong forms and
+ * surrogates for UTF-8. */
+static io_status member_name(zip_t *zip, zip_uint64_t index, const char **name, char why[IO_WHY_MAX])
+{
+    *name = zip_get_name(zip, index, ZIP_FL_ENC_RAW);
+    if (*name != NULL && !io_utf8_all(*name, strlen(*name)))
+        *name = zip_get_name(zip, index, ZIP_FL_ENC_STRICT);
+    if (*name == NULL)
+        return zip_why(why, zip_get_error(zip));
+    return io_utf8_all(*name, strlen(*name)) ? IO_OK
+                                             : io_why(why, "its name is not UTF-8, which its header says it is");
+}
+
 static io_status read_all(const char *path, zip_t *zip, size_t size, io_set *set, char err[IO_ERR_MAX])
 {
     char why[IO_WHY_MAX] = "", reason[IO_WHY_MAX], safe[100];
@@ -188,12 +201,8 @@ static io_status read_all(const char *path, zip_t *zip, size_t size, io_set *set
             return io_damaged(err, path, "its members overlap (write it again with numpy.savez)");
         left -= ENTRY_MIN + st.comp_size;
 
-        /* A name that is not valid UTF-8 is in code page 437. */
-        const char *name = zip_get_name(zip, index, ZIP_FL_ENC_RAW);
-        if (name != NULL && !io_utf8_all(name, strlen(name)))
-            name = zip_get_name(zip, index, ZIP_FL_ENC_GUESS);
-        if (name == NULL) {
-            status = zip_why(reason, zip_get_error(zip));
+        const char *name;
+        if ((status = member_name(zip, index, &name, reason)) != IO_OK) {
             io_fail(err, path, "member %llu: %s", (unsigned long long)index, reason);
             return status;
         }

@@ -199,6 +199,12 @@ static void names_are_keys_and_never_paths(void **state)
     accept_zip(m, 1, &set);
     assert_string_equal(set.arrays[0].name, "\xc3\xa9");
     io_free(&set);
+    m[0] = x, m[0].name = "\xe0\x9b\x9e.npy"; /* an overlong form, which is no UTF-8 */
+    accept_zip(m, 1, &set);
+    assert_string_equal(set.arrays[0].name, "\xce\xb1\xc2\xa2\xe2\x82\xa7");
+    io_free(&set);
+    m[0] = x, m[0].name = "\xed\xa0\x80.npy", m[0].flags = 0x800; /* a surrogate, in a name that is said to be UTF-8 */
+    refuse_zip(m, 1, 1, "member 0: its name is not UTF-8, which its header says it is");
     m[0] = x, m[0].name = "\x1b]0;x\n.npy", m[0].crc = 1;
     refuse_zip(m, 1, 1, "\\x0a");
 }
