@@ -5,6 +5,7 @@
  * and the kernel frees the name when the process ends. Linux has this namespace; elsewhere nothing is told.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/team.h"
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,26 +16,28 @@
 
 enum { MAX_RANKS = 4096 }; /* that are looked for */
 
-/* Write the name of the job to `text`. */
-static void name_job(char text[64])
+/* Write what tells this job from others to `text`; return false if the launcher does not say. */
+static bool name_job(char text[32])
 {
     const char *pmix = getenv("PMIX_NAMESPACE"), *job = getenv("SLURM_JOB_ID"), *step = getenv("SLURM_STEP_ID");
-    if (pmix != NULL)
-        snprintf(text, 64, "%.60s", pmix);
-    else if (job != NULL)
-        snprintf(text, 64, "%.30s.%.30s", job, step != NULL ? step : "");
-    else /* MPICH starts all processes of a machine from one */
-        snprintf(text, 64, "of %ld", (long)getppid());
+    const char *parts[] = {pmix != NULL ? pmix : job, pmix == NULL && step != NULL ? step : ""};
+    uint64_t hash = 14695981039346656037U; /* FNV-1a, because names of jobs may be longer than a socket's */
+    for (int k = 0; k < 2 && parts[0] != NULL; k++)
+        for (size_t n = 0; n <= strlen(parts[k]); n++)
+            hash = (hash ^ (unsigned char)parts[k][n]) * 1099511628211U;
+    snprintf(text, 32, "%016" PRIx64, hash);
+    return parts[0] != NULL;
 }
 
 /* Bind the name of a rank to a new socket, or connect the socket to it. Return the socket; -1 if this fails, -2 without
- * such sockets. */
+ * such sockets or the name of the job. */
 static int open_name(long rank, bool binds)
 {
 #ifdef __linux__
     struct sockaddr_un a = {.sun_family = AF_UNIX};
-    char job[64];
-    name_job(job);
+    char job[32];
+    if (!name_job(job))
+        return -2;
     const int n = snprintf(a.sun_path + 1, sizeof a.sun_path - 1, "relpos/%ld/%s/%ld", (long)getuid(), job, rank),
               one = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     const socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
@@ -98,10 +101,11 @@ bool cli_presence_list(const char *launcher, long rank, long ranks, char *text, 
     if (present == ranks)
         snprintf(text, size, "all %ld processes that %s started have begun", ranks, launcher);
     else if (local == ranks)
-        snprintf(text, size, "rank %s of the %ld processes that %s started on %s has not begun", absent, ranks,
-                 launcher, host);
+        snprintf(text, size, "rank%s %s of the %ld processes that %s started on %s %s not begun",
+                 ranks - present > 1 ? "s" : "", absent, ranks, launcher, host, ranks - present > 1 ? "have" : "has");
     else
-        snprintf(text, size, "of the %ld processes that %s started, rank %s has begun on %s%s", ranks, launcher, here,
-                 host, local == present ? ", so the missing one is on another machine" : "");
+        snprintf(text, size, "of the %ld processes that %s started, rank%s %s %s begun on %s%s", ranks, launcher,
+                 present > 1 ? "s" : "", here, present > 1 ? "have" : "has", host,
+                 local == present ? ", so no missing one is on this machine" : "");
     return lowest == rank;
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # compilers.sh [COMPILER...] -- build the library, the program and some tests with other compilers, with warnings as errors, and run the
 # tests; with musl-gcc, build the library and relpos_verify as a static program, and run it with the few problems of the test verify_few.
-# By default: every gcc from 11 and clang from 14 that Debian has for this release, and musl-gcc. docs/platforms.md names those that passed.
+# By default: every gcc from 11 and clang from 14 that Debian has for this release, and musl-gcc.
 # Builds are in build/compilers. A compiler that fails does not stop the others. SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/.."

@@ -222,5 +222,5 @@ int main(int argc, char **argv)
     }
     printf("%ld problems checked, %ld failed, %ld refused; largest error %.3g of its bound (%s)\n", done, findings,
            refused, worst, worst_text);
-    return findings > 0 || done < wanted;
+    return findings > 0 || done < 1 || done < wanted;
 }

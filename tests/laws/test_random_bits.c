@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_THREADS = 16, RESULTS = 8 + RP_MAX_TERMS * RP_MAX_ARRAYS };
+enum { MOST_THREADS = 16, RESULTS = 9 + RP_MAX_TERMS * RP_MAX_ARRAYS };
 typedef enum way { THREADS, SKIPPING, ALONE, ROWS, KEYS, WAYS } way;
 static const char *const names[WAYS] = {"threads", "without skipping", "an entry alone", "ranges of rows",
                                         "ranges of keys"};
@@ -43,7 +43,8 @@ static void finding(trial *t, const char *what, const char *more)
 /* List the results of a problem: out first. */
 static void results(rp_tensors *t, rp_grads *g, rp_tangents *x, rp_array *to[RESULTS])
 {
-    rp_array *const first[] = {&t->out, &t->lse, &x->out, &x->lse, &g->dq, &g->dk, &g->dv, &g->dsoftcap};
+    rp_array *const first[] = {&t->out, &t->lse, &x->out,      &x->lse,           &g->dq,
+                               &g->dk,  &g->dv,  &g->dsoftcap, &g->dsoftcap_after};
     int n = 0;
     for (size_t k = 0; k < sizeof first / sizeof *first; k++)
         to[n++] = first[k];

@@ -136,7 +136,7 @@ RELPOS_MPI_SILENCE=3 mpi -n 1 "$program" bench --mpi fwd:f32:b1h1q10k10d4 : -n 1
 one_line 1 'rank 1 of the 4 processes that mpirun started on .* has not begun: MPI has not started within 9 s'
 # ... and with several machines, what this one knows
 RELPOS_MPI_SILENCE=3 mpi -n 2 env OMPI_COMM_WORLD_LOCAL_SIZE=2 "$program" bench --mpi fwd:f32:b1h1q10k10d4 : -n 1 sleep 60
-one_line 1 'of the 3 processes that mpirun started, rank 0, 1 has begun on .*, so the missing one is on another machine: MPI'
+one_line 1 'of the 3 processes that mpirun started, ranks 0, 1 have begun on .*, so no missing one is on this machine: MPI'
 
 # processes that differ
 mkdir "$T/elsewhere"
