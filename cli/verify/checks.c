@@ -85,7 +85,8 @@ typedef struct worst {
 } worst;
 
 /* Compare an array with the reference, element by element, and update *w. NaN must occur exactly where the reference
- * has NaN. With `stored`, `bound` does not yet include the rounding to the type of `found`. */
+ * has NaN, and may occur where the bound is infinite, because f32 sums may overflow there. With `stored`, `bound` does
+ * not yet include the rounding to the type of `found`. */
 static void compare(worst *w, const char *where, const rp_array *found, const double *want, const double *bound,
                     bool stored)
 {
@@ -96,7 +97,8 @@ static void compare(worst *w, const char *where, const rp_array *found, const do
         const double rounding =
             stored ? unit_of(found->dtype) * (fabs(want[x]) + bound[x]) + half_min_of(found->dtype) : 0;
         const double error = fabs(y - want[x]), max_error = bound[x] + rounding;
-        const bool beyond = isinf(y) && fabs(want[x]) + max_error > largest_of(found->dtype);
+        const bool beyond = (isinf(y) && fabs(want[x]) + max_error > largest_of(found->dtype)) ||
+                            (isnan(y) && isinf(max_error) && found->dtype != RP_F64);
         const double ratio = (isnan(y) && isnan(want[x])) || y == want[x] || beyond ? 0 : error / max_error;
         if (!(ratio <= w->ratio))
             *w = (worst){isnan(ratio) ? INFINITY : ratio, error, max_error, where};
