@@ -178,24 +178,36 @@ if unshare -rm sh -c 'mount -t tmpfs none /mnt' 2>/dev/null; then
     check 'an error' 1 $?
     says "small/x.npz: .*Read-only file system"
 
+    # make_group LINE FOLDER FILE NUMBERS...: a tree of control groups with these files, and this line of /proc/self/cgroup
+    make_group()
+    {
+        rm -rf "$T/groups"
+        mkdir -p "$T/groups/$2"
+        echo "$1" >"$T/line"
+        folder=$T/groups/$2
+        shift 2
+        while [ $# -gt 0 ]; do
+            echo "$2" >"$folder/$1"
+            shift 2
+        done
+    }
+    # in_group COMMAND...: run a command in these groups
+    in_group()
+    {
+        # shellcheck disable=SC2016
+        mounted 'mount --bind "$1" /sys/fs/cgroup && mount --bind "$2" /proc/$$/cgroup && shift 2' "$T/groups" "$T/line" "$@" \
+            >"$T/out" 2>"$T/err"
+    }
+
     # quotas of control groups, of version 2 and 1, of the process and of a group around it
     # group WHAT THREADS LINE FOLDER FILE NUMBERS...: check the threads of a process with this line in /proc/self/cgroup and
     # these files
     group()
     {
-        command="info, with $1" threads=$2 groups=$T/groups
-        rm -rf "$groups"
-        mkdir -p "$groups/$4"
-        echo "$3" >"$T/line"
-        folder=$groups/$4
-        shift 4
-        while [ $# -gt 0 ]; do
-            echo "$2" >"$folder/$1"
-            shift 2
-        done
-        # shellcheck disable=SC2016
-        mounted 'mount --bind "$1" /sys/fs/cgroup && mount --bind "$2" /proc/$$/cgroup && shift 2' \
-            "$groups" "$T/line" "$program" info >"$T/out" 2>"$T/err"
+        command="info, with $1" threads=$2
+        shift 2
+        make_group "$@"
+        in_group "$program" info
         check 'threads' "$threads" "$(sed -n 's/^threads  *//p' "$T/out")"
     }
     all=$("$program" info | sed -n 's/^threads  *//p')
@@ -215,19 +227,11 @@ if unshare -rm sh -c 'mount -t tmpfs none /mnt' 2>/dev/null; then
     # memory REFUSED WHAT LINE FOLDER FILE NUMBERS...: check whether training is refused (1) with these files
     memory()
     {
-        refused=$1 command="lab train, with $2" groups=$T/groups
-        rm -rf "$groups" "$T/run.groups"
-        mkdir -p "$groups/$4"
-        echo "$3" >"$T/line"
-        folder=$groups/$4
-        shift 4
-        while [ $# -gt 0 ]; do
-            echo "$2" >"$folder/$1"
-            shift 2
-        done
-        # shellcheck disable=SC2016
-        mounted 'mount --bind "$1" /sys/fs/cgroup && mount --bind "$2" /proc/$$/cgroup && shift 2' \
-            "$groups" "$T/line" "$program" lab train "$T/train.lab" -o "$T/run.groups" --threads 1 >"$T/out" 2>"$T/err"
+        refused=$1 command="lab train, with $2"
+        shift 2
+        rm -rf "$T/run.groups"
+        make_group "$@"
+        in_group "$program" lab train "$T/train.lab" -o "$T/run.groups" --threads 1
         check 'the exit code' "$refused" $?
         [ "$refused" = 0 ] || says 'out of memory: .* GB are free'
     }
