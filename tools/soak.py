@@ -145,45 +145,29 @@ def keep_corpus():
     print(f"{CORPUS.relative_to(root)}: {CORPUS.stat().st_size:,} bytes")
 
 
-def problems(seconds):
-    """Run random problems in groups of 100 until the time is up."""
-    program, until, count, found = root / "build" / "dev" / "relpos", time.monotonic() + seconds, 0, 0
-    while time.monotonic() < until:
-        seed = random.randrange(2**40)
-        ran = subprocess.run([program, "verify", "--random", "100", "--seed", str(seed)], capture_output=True,
-                             text=True)
-        said = re.search(r"^(\d+) problems checked, (\d+) failed", ran.stdout, re.M)
-        count += 100 if said else 0
-        if ran.returncode != 0:
-            found += 1
-            (HERE / "findings" / f"random-{seed}.log").write_text(ran.stdout + ran.stderr)
-            if not said:
-                break
-    return count, found
-
-
-def program(name):
-    """Return a function that runs a test program on groups of random problems until the time is up, each group on any
-    of the instruction sets: NAME COUNT SEED prints "COUNT problems checked, N failed" and exits with 1 if some did."""
-    def run_it(seconds):
-        path, until, count, found = root / "build" / "dev" / "tests" / name, time.monotonic() + seconds, 0, 0
-        if not path.exists():  # test_exact needs libquadmath
+def groups_of(name, path, count, *arguments, hidden=("",)):
+    """Return a function that runs a program on groups of `count` random problems until the time is up, each group with
+    another seed and any of these values of RELPOS_HIDE_ISA. The program prints "N problems checked" and exits with 1 if
+    some failed."""
+    def run_groups(seconds):
+        program, until, checked, found = root / "build" / "dev" / path, time.monotonic() + seconds, 0, 0
+        if not program.exists():  # test_exact needs libquadmath
             print(f"{name} is not built here")
-        while path.exists() and time.monotonic() < until:
+        while program.exists() and time.monotonic() < until:
             seed = random.randrange(2**40)
-            hidden = random.choice(HIDDEN)
-            ran = subprocess.run([path, "200", str(seed)], capture_output=True, text=True, cwd=root,
-                                 env=dict(os.environ, RELPOS_HIDE_ISA=hidden))
+            hides = random.choice(hidden)
+            ran = subprocess.run([program, *(str(seed) if x == "SEED" else x for x in arguments)], capture_output=True,
+                                 text=True, cwd=root, env=dict(os.environ, RELPOS_HIDE_ISA=hides))
             said = re.search(r"^(\d+) problems checked", ran.stdout, re.M)
-            count += int(said[1]) if said else 0
+            checked += min(count, int(said[1])) if said else 0  # verify counts each instruction set
             if ran.returncode != 0:
                 found += 1
                 (HERE / "findings" / f"{name}-{seed}.log").write_text(
-                    f"RELPOS_HIDE_ISA={hidden}\n{ran.stdout}{ran.stderr}")
+                    f"RELPOS_HIDE_ISA={hides}\n{ran.stdout}{ran.stderr}")
                 if not said:  # it does not run at all, or crashed: once is enough
                     break
-        return count, found
-    return run_it
+        return checked, found
+    return run_groups
 
 
 class Kills(Faults):
@@ -268,7 +252,9 @@ def machine():
     return {"isa": about["isa"], "build": about["build"], "commit": commit.stdout.strip() or None}
 
 
-OTHERS = {"random": problems, "exact": program("test_exact"), "bits": program("test_random_bits"),
+OTHERS = {"random": groups_of("random", "relpos", 100, "verify", "--random", "100", "--seed", "SEED"),
+          "exact": groups_of("test_exact", "tests/test_exact", 200, "200", "SEED", hidden=HIDDEN),
+          "bits": groups_of("test_random_bits", "tests/test_random_bits", 200, "200", "SEED", hidden=HIDDEN),
           "kills": kills, "faults": fail}
 
 
