@@ -14,6 +14,13 @@ static inline double rpi_unit(const rp_desc *d)
     return d->dtype == RP_F64 ? 0x1p-52 : 0x1p-24;
 }
 
+/* Return what a rounding in double adds to a bound on the error of a contribution to a gradient, relative to that bound
+ * (rpi_sums.rounding): the bound includes more than 1000 roundings, of the sums over keys and rows. */
+static inline double rpi_gradient_rounding(const rp_desc *d)
+{
+    return 0x1p-53 / (1000 * rpi_unit(d));
+}
+
 /* Return the relative error of rounding an element when it is stored. */
 static inline double rpi_stored(const rp_desc *d)
 {

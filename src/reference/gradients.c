@@ -131,6 +131,7 @@ static void spread(kv_gradients *s)
             const rpi_scheme *scheme = r->plan->scheme[n];
             rpi_sums *to = &s->in.terms.term[n];
             to->absolute = s->bound;
+            to->rounding = rpi_gradient_rounding(d);
             if (scheme->form == RPI_VEC && scheme->bias) {
                 spread_vectors(s, n, j, outside, size);
             } else if (scheme->form == RPI_INDEX || scheme->form == RPI_OFFSET || scheme->form == RPI_TILE) {

@@ -3,6 +3,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "row.h"
 #include "base/random.h"
+#include "bounds.h"
 #include "reference.h"
 #include <float.h>
 #include <math.h>
@@ -136,6 +137,14 @@ static void row_queries(const rpi_row *r, rpi_pair pair[RP_MAX_TERMS])
         pair[n] = rpi_row_query(r, n);
 }
 
+/* Return the size of a bias whose roundings have the errors that those of a term's definition in double have. */
+static double rounding_errors(const rpi_row *r, const rpi_pair *p)
+{
+    const rpi_scheme *s = p->scheme;
+    const bool computed = s->roundings && !p->absent;
+    return computed ? 0x1p-53 / rpi_unit(&r->plan->desc) * s->roundings(p) : 0;
+}
+
 /* Return the sum of the biases of key j, or of their absolute values if `absolute` is set. pair[n] is the query as a
  * pair for term n. */
 static double biases(rpi_row *r, rpi_pair pair[RP_MAX_TERMS], int64_t j)
@@ -143,7 +152,10 @@ static double biases(rpi_row *r, rpi_pair pair[RP_MAX_TERMS], int64_t j)
     double sum = 0;
     for (int32_t n = 0; n < r->plan->desc.n_terms; n++) {
         const double x = rpi_row_bias(r, &pair[n], j);
-        sum = rpi_bias_sum(sum, r->absolute && x != -INFINITY ? fabs(x) : x);
+        if (r->absolute && x != -INFINITY)
+            sum = rpi_bias_sum(sum, fabs(x) + rounding_errors(r, &pair[n]));
+        else
+            sum = rpi_bias_sum(sum, x);
     }
     return sum;
 }

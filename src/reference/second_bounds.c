@@ -245,8 +245,10 @@ static void bound_row(void *context, int64_t b, int64_t h, int64_t i)
     rpi_row_at(&s->size.row, b, h, i);
     rpi_score_sizes(&t->row, &s->size.row);
     rpi_tangent_sizes(&s->size, t);
-    for (int32_t n = 0; n < d->n_terms; n++)
+    for (int32_t n = 0; n < d->n_terms; n++) {
         s->in.terms.term[n].absolute = true;
+        s->in.terms.term[n].rounding = rpi_gradient_rounding(d);
+    }
     for (int64_t c = 0; c < d->dim_v; c++) {
         s->dout[c] = fabs(rpi_at(&s->grads->dout, b, h, i, c));
         finite &= isfinite(s->dout[c]);

@@ -7,6 +7,7 @@
  * A sink is a key without a value.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tangents.h"
+#include "bounds.h"
 #include "reference.h"
 #include <math.h>
 #include <stdlib.h>
@@ -181,8 +182,11 @@ static void tangent_scores(rpi_tangent_row *t, const rpi_row *plain)
 
 void rpi_tangent_sizes(rpi_tangent_row *absolute, const rpi_tangent_row *plain)
 {
-    for (int32_t n = 0; n < plain->row.args->desc.n_terms; n++)
+    const rp_desc *d = &plain->row.args->desc;
+    for (int32_t n = 0; n < d->n_terms; n++) {
         absolute->term[n].absolute = true;
+        absolute->term[n].rounding = 0x1p-53 / (4 * rpi_unit(d)); /* a bound includes at least 4 roundings */
+    }
     tangent_scores(absolute, &plain->row);
 }
 

@@ -55,18 +55,50 @@ static double fire_second(const rpi_pair *p, int64_t u, double x)
     return sum;
 }
 
+/* For bounds: return the sums of the absolute values of the summands of fire_first and fire_second. */
+static double fire_first_size(const rpi_pair *p, int64_t u, double x)
+{
+    return fabs(rpi_at(&p->array[0], u, 0, 0, 0)) * x + fabs(rpi_at(&p->array[1], u, 0, 0, 0));
+}
+
+static double fire_second_size(const rpi_pair *p, int64_t u, double x)
+{
+    double sum = fabs(rpi_at(&p->array[3], u, 0, 0, 0));
+    for (int64_t c = 0; c < p->term->width; c++)
+        sum += fabs(rpi_at(&p->array[2], u, c, 0, 0)) * fire_first_size(p, c, x);
+    return sum;
+}
+
+/* Return the number of roundings of a sum over the units of both layers, and of its summands. */
+static double fire_sum_roundings(const rp_term *t)
+{
+    return 2 * (double)(t->width + t->width2) + 32;
+}
+
+/* Return the derivative of the ReLU of a unit: 0 or 1. If `to` sums bounds, and a unit is so near 0 that rounding errors
+ * may activate it, return a factor by which bounds on errors of gradients become bounds on the gradients. */
+static double fire_slope(const rpi_sums *to, double value, double size, double roundings)
+{
+    if (to->absolute && fabs(value) < 0x1p-53 * roundings * size)
+        return fmax(to->rounding * 0x1p53, 1);
+    return value <= 0 ? 0 : 1;
+}
+
 /* Add the gradients of unit u of the second layer. For all inputs that activate the same units as x, they are linear in
  * the input, so the caller sums over these inputs: g0 is the sum of g, g1 the sum of g times the input. */
 static void fire_second_grad(const rpi_pair *p, int64_t u, double x, double g0, double g1, const rpi_sums *to)
 {
+    const double roundings = fire_sum_roundings(p->term);
     rpi_add(to, 3, u, 0, 0, 0, g0);
     for (int64_t c = 0; c < p->term->width; c++) {
-        const double w = rpi_at(&p->array[2], u, c, 0, 0), w1 = rpi_at(&p->array[0], c, 0, 0, 0);
-        if (fire_first(p, c, x) <= 0)
+        const double w = rpi_at(&p->array[2], u, c, 0, 0), of_w1 = g1 * rpi_at(&p->array[0], c, 0, 0, 0),
+                     of_b1 = g0 * rpi_at(&p->array[1], c, 0, 0, 0), size = to->absolute ? fire_first_size(p, c, x) : 0;
+        const double slope = fire_slope(to, fire_first(p, c, x), size, roundings);
+        if (slope == 0)
             continue;
-        rpi_add(to, 2, u, c, 0, 0, g1 * w1 + g0 * rpi_at(&p->array[1], c, 0, 0, 0));
-        rpi_add(to, 0, c, 0, 0, 0, g1 * w);
-        rpi_add(to, 1, c, 0, 0, 0, g0 * w);
+        rpi_add_sum(to, 2, u, c, of_w1 + of_b1, roundings * (fabs(of_w1) + fabs(of_b1)));
+        rpi_add(to, 0, c, 0, 0, 0, slope * g1 * w);
+        rpi_add(to, 1, c, 0, 0, 0, slope * g0 * w);
     }
 }
 
@@ -79,6 +111,18 @@ static double fire_pair(const rpi_pair *p)
     for (int64_t u = 0; u < p->term->width2; u++)
         sum += rpi_at(&p->array[4], p->h, u, 0, 0) * relu(fire_second(p, u, x));
     return sum;
+}
+
+/* Larger than the error of fire_pair: inactive units count, because rounding errors may activate them. */
+static double fire_roundings(const rpi_pair *p)
+{
+    const double x = fire_input(p);
+    double sum = 0;
+    if (!p->term->width2)
+        return fire_sum_roundings(p->term) * fire_second_size(p, p->h, x);
+    for (int64_t u = 0; u < p->term->width2; u++)
+        sum += fabs(rpi_at(&p->array[4], p->h, u, 0, 0)) * fire_second_size(p, u, x);
+    return fire_sum_roundings(p->term) * (sum + fabs(rpi_at(&p->array[5], p->h, 0, 0, 0)));
 }
 
 /* Near x, unit u of the second layer is a linear function of the input. Compute its slope and its value at 0. */
@@ -101,15 +145,17 @@ static void fire_sums_grad(const rpi_pair *p, double x, double g0, double g1, co
         fire_second_grad(p, p->h, x, g0, g1, to);
         return;
     }
+    const double roundings = fire_sum_roundings(p->term);
     rpi_add(to, 5, p->h, 0, 0, 0, g0);
     for (int64_t u = 0; u < p->term->width2; u++) {
         double slope, zero;
-        const double w = rpi_at(&p->array[4], p->h, u, 0, 0);
-        if (fire_second(p, u, x) <= 0)
+        const double w = rpi_at(&p->array[4], p->h, u, 0, 0), size = to->absolute ? fire_second_size(p, u, x) : 0,
+                     active = fire_slope(to, fire_second(p, u, x), size, roundings);
+        if (active == 0)
             continue;
         fire_second_line(p, u, x, &slope, &zero);
-        rpi_add(to, 4, p->h, u, 0, 0, g1 * slope + g0 * zero);
-        fire_second_grad(p, u, x, g0 * w, g1 * w, to);
+        rpi_add_sum(to, 4, p->h, u, g1 * slope + g0 * zero, roundings * fabs(g0) * size);
+        fire_second_grad(p, u, x, active * g0 * w, active * g1 * w, to);
     }
 }
 
@@ -134,34 +180,52 @@ static double fire_second_tangent(const rpi_pair *p, int64_t u, double x, const 
     return sum;
 }
 
+/* Return the sum of the absolute values of its summands. */
+static double fire_second_tangent_size(const rpi_pair *p, int64_t u, double x, const rpi_view *tangent)
+{
+    double sum = fabs(rpi_at_or_0(&tangent[3], u, 0, 0, 0));
+    for (int64_t c = 0; c < p->term->width; c++)
+        sum += fabs(rpi_at_or_0(&tangent[2], u, c, 0, 0)) * fire_first_size(p, c, x) +
+               fabs(rpi_at(&p->array[2], u, c, 0, 0)) *
+                   (fabs(rpi_at_or_0(&tangent[0], c, 0, 0, 0)) * x + fabs(rpi_at_or_0(&tangent[1], c, 0, 0, 0)));
+    return sum;
+}
+
 /* Add g times the derivatives of fire_second_tangent. */
 static void fire_second_tangent_grad(const rpi_pair *p, int64_t u, double x, double g, const rpi_view *tangent,
                                      const rpi_sums *to)
 {
+    const double roundings = fire_sum_roundings(p->term);
     for (int64_t c = 0; c < p->term->width; c++) {
-        const double w = g * rpi_at_or_0(&tangent[2], u, c, 0, 0);
-        if (fire_first(p, c, x) <= 0)
+        const double size = to->absolute ? fire_first_size(p, c, x) : 0,
+                     slope = fire_slope(to, fire_first(p, c, x), size, roundings),
+                     w = slope * g * rpi_at_or_0(&tangent[2], u, c, 0, 0),
+                     of_w1 = slope * g * rpi_at_or_0(&tangent[0], c, 0, 0, 0) * x,
+                     of_b1 = slope * g * rpi_at_or_0(&tangent[1], c, 0, 0, 0);
+        if (slope == 0)
             continue;
         rpi_add(to, 0, c, 0, 0, 0, w * x);
         rpi_add(to, 1, c, 0, 0, 0, w);
-        rpi_add(to, 2, u, c, 0, 0,
-                g * (rpi_at_or_0(&tangent[0], c, 0, 0, 0) * x + rpi_at_or_0(&tangent[1], c, 0, 0, 0)));
+        rpi_add_sum(to, 2, u, c, of_w1 + of_b1, roundings * (fabs(of_w1) + fabs(of_b1)));
     }
 }
 
 /* The network is linear in the arrays of each layer. Its kinks, where second derivatives do not exist, are ignored. */
 static void fire_tangent_grad(const rpi_pair *p, double g, const rpi_view *tangent, const rpi_sums *to)
 {
-    const double x = fire_input(p);
+    const double x = fire_input(p), roundings = fire_sum_roundings(p->term);
     if (!p->term->width2)
         fire_second_tangent_grad(p, p->h, x, g, tangent, to);
     for (int64_t u = 0; u < p->term->width2; u++) {
-        const double w = rpi_at(&p->array[4], p->h, u, 0, 0), w_tangent = rpi_at_or_0(&tangent[4], p->h, u, 0, 0);
-        if (fire_second(p, u, x) <= 0)
+        const double w = rpi_at(&p->array[4], p->h, u, 0, 0), w_tangent = rpi_at_or_0(&tangent[4], p->h, u, 0, 0),
+                     size = to->absolute ? fire_second_size(p, u, x) : 0,
+                     active = g * fire_slope(to, fire_second(p, u, x), size, roundings);
+        if (active == 0)
             continue;
-        rpi_add(to, 4, p->h, u, 0, 0, g * fire_second_tangent(p, u, x, tangent));
-        fire_second_grad(p, u, x, g * w_tangent, g * w_tangent * x, to);
-        fire_second_tangent_grad(p, u, x, g * w, tangent, to);
+        rpi_add_sum(to, 4, p->h, u, active * fire_second_tangent(p, u, x, tangent),
+                    to->absolute ? roundings * fabs(active) * fire_second_tangent_size(p, u, x, tangent) : 0);
+        fire_second_grad(p, u, x, active * w_tangent, active * w_tangent * x, to);
+        fire_second_tangent_grad(p, u, x, active * w, tangent, to);
     }
 }
 
@@ -462,6 +526,6 @@ RPI_SCHEME(
                .start = {.rule = RP_RULE_ZERO}},
               RPI_TWO_POSITIONS},
     .positions = 6, .params = fire_params, .sizes = fire_sizes, .usual_sizes = fire_usual_sizes, .check = fire_check,
-    .pair = fire_pair, .example = fire_example, .grad = fire_grad, .tangent_grad = fire_tangent_grad, .row = fire_row,
-    .sums_size = fire_sums_size, .row_grad = fire_row_grad, .reduce_sums = fire_reduce_sums, .prepare_size = fire_size,
-    .prepare = fire_prepare)
+    .pair = fire_pair, .roundings = fire_roundings, .example = fire_example, .grad = fire_grad,
+    .tangent_grad = fire_tangent_grad, .row = fire_row, .sums_size = fire_sums_size, .row_grad = fire_row_grad,
+    .reduce_sums = fire_reduce_sums, .prepare_size = fire_size, .prepare = fire_prepare)

@@ -1,15 +1,17 @@
 /* terms/forget.h -- forget gates: the sum of logf[b,h,t] over j < t <= p_i; keys after the query are masked.
  * Lin et al. 2025 (Forgetting Transformer), equation 3.
  *
- * A sum of gates is computed as a difference of prefix sums. A large gate (NaN, infinite or above 1024 in absolute
- * value) would destroy the precision of all later prefix sums. Prefix sums therefore skip large gates, and these are
- * added one by one. p->prepared consists of three arrays, each with one part for every (b, h):
- *   sums  [Lk+1]                               sums[t+1] = logf[0] + … + logf[t] without large gates
- *   large [Lk+1]                               large[t+1] = index of the last large gate among 0 … t, or -1
- *   least [Lk / FORGET_SEGMENT, rounded up]    minimum of sums[j+1] over a segment of keys j
+ * Keys are divided into segments. If key j and the last gate of the query are in different segments, the sum is that of
+ * the gates after j in its segment, of the segments between, and of the first gates of the query's segment. The code
+ * only adds, so the error of a sum depends on its own gates: a difference of two prefix sums would have the error of
+ * all gates before. p->prepared consists of five arrays, each with one part for every (b, h):
+ *   after [Lk]              sum of the gates after key j in its segment
+ *   first [Lk]              sum of the gates of a segment up to gate t
+ *   whole, most, size [Lk / FORGET_SEGMENT, rounded up] each
+ *                           sum of the gates of a segment, largest `after`, sum of the absolute values of its gates
  * SPDX-License-Identifier: Apache-2.0 */
 
-enum { FORGET_SEGMENT = 64 };
+enum { FORGET_SEGMENT = 128 };
 
 static int64_t forget_segments(const rp_desc *d)
 {
@@ -20,105 +22,161 @@ static int64_t forget_size(const rp_desc *d, const rp_term *t)
 {
     int64_t size;
     (void)t;
-    return rpi_mul(d->batch, d->heads, 1, &size) && rpi_mul(size, 2 * (d->len_k + 1) + forget_segments(d), 1, &size)
+    return rpi_mul(d->batch, d->heads, 1, &size) && rpi_mul(size, 2 * d->len_k + 3 * forget_segments(d), 1, &size)
                ? size
                : RPI_TOO_LARGE;
+}
+
+/* The arrays of head (b, h). */
+typedef struct forget_sums {
+    double *after, *first, *whole, *most, *size;
+} forget_sums;
+
+static forget_sums forget_sums_of(const rp_desc *d, double *prepared, int64_t head)
+{
+    const int64_t heads = d->batch * d->heads, segments = forget_segments(d);
+    double *const of_keys = prepared + head * d->len_k, *const of_segments =
+                                                            prepared + 2 * heads * d->len_k + head * segments;
+    return (forget_sums){of_keys, of_keys + heads * d->len_k, of_segments, of_segments + heads * segments,
+                         of_segments + 2 * heads * segments};
 }
 
 static void forget_prepare(const rp_desc *d, const rp_term *t, const rpi_view *array, double *to)
 {
     (void)t;
-    for (int64_t n = 0; n < d->batch * d->heads; n++) {
-        const int64_t heads = d->batch * d->heads;
-        double *sums = to + n * (d->len_k + 1), *large = sums + heads * (d->len_k + 1),
-               *least = to + 2 * heads * (d->len_k + 1) + n * forget_segments(d);
-        sums[0] = 0, large[0] = -1;
-        for (int64_t k = 0; k < d->len_k; k++) {
-            const double x = rpi_at(&array[0], n / d->heads, n % d->heads, k, 0);
-            const bool moderate = fabs(x) <= 1024;
-            sums[k + 1] = sums[k] + (moderate ? x : 0.0);
-            large[k + 1] = moderate ? large[k] : (double)k;
-            least[k / FORGET_SEGMENT] = k % FORGET_SEGMENT ? fmin(least[k / FORGET_SEGMENT], sums[k + 1]) : sums[k + 1];
+    for (int64_t n = 0; n < d->batch * d->heads * forget_segments(d); n++) {
+        const int64_t head = n / forget_segments(d), s = n % forget_segments(d), begin = s * FORGET_SEGMENT,
+                      past = rpi_min(begin + FORGET_SEGMENT, d->len_k);
+        const forget_sums sums = forget_sums_of(d, to, head);
+        double first = 0, after = 0;
+        sums.size[s] = 0, sums.most[s] = -HUGE_VAL;
+        for (int64_t k = begin; k < past; k++) {
+            const double x = rpi_at(&array[0], head / d->heads, head % d->heads, k, 0);
+            first = sums.first[k] = rpi_bias_sum(first, x);
+            sums.size[s] += fabs(x);
         }
+        for (int64_t k = past - 1; k >= begin; k--) {
+            sums.after[k] = after;
+            sums.most[s] = fmax(sums.most[s], after);
+            after = rpi_bias_sum(after, rpi_at(&array[0], head / d->heads, head % d->heads, k, 0));
+        }
+        sums.whole[s] = first;
     }
 }
 
-/* State for computing biases of one query, key by key in descending order. */
+/* The sum from the last gate of a query down to the start of segment s+1. */
 typedef struct forget_walk {
-    const double *sums, *large;
-    int64_t end;  /* last gate that the query includes */
-    int64_t next; /* last large gate that `far` does not include yet, or -1 */
-    double far;   /* sum of the large gates so far */
+    forget_sums sums;
+    int64_t s;
+    double sum;
 } forget_walk;
 
-static forget_walk forget_begin(const rpi_pair *p)
+static void forget_walk_to(forget_walk *w, int64_t s)
 {
-    const int64_t step = p->desc->len_k + 1;
-    forget_walk w = {.sums = p->prepared + (p->b * p->desc->heads + p->h) * step, .next = -1};
-    w.large = w.sums + p->desc->batch * p->desc->heads * step;
-    w.end = rpi_min(p->position, p->desc->len_k - 1);
-    if (w.end >= 0)
-        w.next = (int64_t)w.large[w.end + 1];
-    return w;
+    while (w->s > s)
+        w->sum = rpi_bias_sum(w->sum, w->sums.whole[w->s--]);
 }
 
-static double forget_sum(forget_walk *w, const rpi_pair *p, int64_t j)
+/* Write the biases of keys j0 … j0+n-1. */
+static void forget_row(const rpi_pair *p, int64_t j0, int64_t n, double *to)
 {
-    if (j > p->position)
-        return -INFINITY;
-    for (; w->next > j; w->next = (int64_t)w->large[w->next])
-        w->far = rpi_bias_sum(w->far, rpi_at(&p->array[0], p->b, p->h, w->next, 0));
-    return rpi_bias_sum(w->sums[w->end + 1] - w->sums[j + 1], w->far);
+    const rp_desc *d = p->desc;
+    const int64_t end = rpi_min(p->position, d->len_k - 1), /* last gate that the query includes */
+        seen = rpi_clamp(p->position + 1 - j0, 0, n);
+    for (int64_t c = seen; c < n; c++)
+        to[c] = -INFINITY;
+    if (seen == 0)
+        return;
+    forget_walk w = {forget_sums_of(d, (double *)p->prepared, p->b * d->heads + p->h), end / FORGET_SEGMENT - 1, 0};
+    int64_t j = end;
+    for (; j >= j0 && j / FORGET_SEGMENT > w.s; j--) { /* the query's own segment */
+        if (j < j0 + n)
+            to[j - j0] = w.sum;
+        w.sum = rpi_bias_sum(w.sum, rpi_at(&p->array[0], p->b, p->h, j, 0));
+    }
+    if (j < j0)
+        return;
+    w.sum = w.sums.first[end];
+    for (j = rpi_min(j, j0 + n - 1); j >= j0;) {
+        const int64_t s = j / FORGET_SEGMENT, begin = rpi_max(s * FORGET_SEGMENT, j0);
+        forget_walk_to(&w, s);
+        if (w.sums.size[s] <= DBL_MAX / 4 && fabs(w.sum) <= DBL_MAX / 4) /* not infinite or NaN, nor the total */
+            for (int64_t x = begin; x <= j; x++)
+                to[x - j0] = w.sums.after[x] + w.sum;
+        else
+            for (int64_t x = begin; x <= j; x++)
+                to[x - j0] = rpi_bias_sum(w.sums.after[x], w.sum);
+        j = begin - 1;
+    }
 }
 
 static double forget_pair(const rpi_pair *p)
 {
-    forget_walk w = forget_begin(p);
-    return forget_sum(&w, p, p->j);
+    double bias;
+    forget_row(p, p->j, 1, &bias);
+    return bias;
 }
 
-static void forget_row(const rpi_pair *p, int64_t j0, int64_t n, double *to)
-{
-    forget_walk w = forget_begin(p);
-    const int64_t seen = rpi_clamp(p->position + 1 - j0, 0, n);
-    for (int64_t c = seen; c < n; c++)
-        to[c] = -INFINITY;
-    if (w.next > j0) { /* there is a large gate after key j0 */
-        for (int64_t c = seen - 1; c >= 0; c--)
-            to[c] = forget_sum(&w, p, j0 + c);
-        return;
-    }
-    const double all = seen > 0 ? w.sums[w.end + 1] : 0;
-    for (int64_t c = 0; c < seen; c++)
-        to[c] = all - w.sums[j0 + c + 1];
-}
-
-/* Return the largest prefix sum of the rows minus the smallest prefix sum of the keys, or infinity if there may be a
- * large gate between them. */
+/* Return the largest bias of the rows for the keys, or infinity if some of them are in the same segment or a gate is not
+ * finite. Rounded sums are monotone, so the largest summands give the largest sum. */
 static double forget_largest(const rpi_pair *p, int64_t rows, int64_t j0, int64_t j1)
 {
     const rp_desc *d = p->desc;
-    const int64_t heads = d->batch * d->heads, n = p->b * d->heads + p->h;
-    const double *sums = p->prepared + n * (d->len_k + 1), *large = sums + heads * (d->len_k + 1),
-                 *least = p->prepared + 2 * heads * (d->len_k + 1) + n * forget_segments(d);
-    const int64_t past = rpi_min(p->position + rows, d->len_k);
-    double high = -HUGE_VAL, low = HUGE_VAL;
-    if (past > 0 && large[past] > (double)j0)
-        return HUGE_VAL;
-    for (int64_t t = rpi_max(p->position, 0); t < rpi_max(past, 1);
-         t++) /* a row after the last key includes all gates */
-        high = fmax(high, sums[rpi_min(t, d->len_k - 1) + 1]);
-    if (p->position >= d->len_k)
-        high = sums[d->len_k];
-    for (int64_t s = j0 / FORGET_SEGMENT; s * FORGET_SEGMENT < j1; s++)
-        low = fmin(low, least[s]);
-    return high - low;
+    const forget_sums sums = forget_sums_of(d, (double *)p->prepared, p->b * d->heads + p->h);
+    const int64_t first = rpi_clamp(p->position, 0, d->len_k - 1), /* rows after the last key include all gates */
+        past = rpi_clamp(p->position + rows, first + 1, d->len_k), last = (j1 - 1) / FORGET_SEGMENT;
+    double largest = -HUGE_VAL;
+    for (int64_t end = first; end < past;) {
+        forget_walk w = {sums, end / FORGET_SEGMENT - 1, -HUGE_VAL};
+        for (; end < past && end / FORGET_SEGMENT == w.s + 1; end++)
+            w.sum = fmax(w.sum, sums.first[end]);
+        if (last > w.s || !(sums.size[w.s + 1] < HUGE_VAL))
+            return HUGE_VAL;
+        for (int64_t s = last; s >= j0 / FORGET_SEGMENT; s--) {
+            forget_walk_to(&w, s);
+            if (!(sums.size[s] < HUGE_VAL) || isnan(w.sum))
+                return HUGE_VAL;
+            largest = fmax(largest, rpi_bias_sum(sums.most[s], w.sum));
+        }
+    }
+    return largest;
+}
+
+/* Return the number of additions of a sum of gates. */
+static double forget_additions(const rp_desc *d)
+{
+    return 2 * FORGET_SEGMENT + (double)forget_segments(d);
+}
+
+static double forget_size_of(const rpi_pair *p, int64_t from, int64_t past)
+{
+    double sum = 0;
+    for (int64_t t = from; t < past; t++)
+        sum += fabs(rpi_at(&p->array[0], p->b, p->h, t, 0));
+    return sum;
+}
+
+static double forget_roundings(const rpi_pair *p)
+{
+    const rp_desc *d = p->desc;
+    const forget_sums sums = forget_sums_of(d, (double *)p->prepared, p->b * d->heads + p->h);
+    const int64_t end = rpi_min(p->position, d->len_k - 1), from = p->j / FORGET_SEGMENT, to = end / FORGET_SEGMENT;
+    if (from == to)
+        return forget_additions(d) * forget_size_of(p, p->j + 1, end + 1);
+    /* if all gates of a segment have the same sign, the size of a sum is that of its summands */
+    const bool same[2] = {fabs(sums.whole[from]) == sums.size[from], fabs(sums.whole[to]) == sums.size[to]};
+    double size = same[0] ? fabs(sums.after[p->j]) : forget_size_of(p, p->j + 1, (from + 1) * FORGET_SEGMENT);
+    for (int64_t s = from + 1; s < to; s++)
+        size += sums.size[s];
+    size += same[1] ? fabs(sums.first[end]) : forget_size_of(p, to * FORGET_SEGMENT, end + 1);
+    return forget_additions(d) * size;
 }
 
 static void forget_grad(const rpi_pair *p, double g, const rpi_sums *to)
 {
+    const double additions = fabs(g) * forget_additions(p->desc);
     for (int64_t t = p->j + 1; t <= rpi_min(p->position, p->desc->len_k - 1); t++)
-        rpi_add(to, 0, p->b, p->h, t, 0, g);
+        rpi_add(to, 0, p->b, p->h, t, 0, to->absolute ? fabs(g) + to->rounding * additions : g);
 }
 
 static void forget_reduce(const rpi_pair *p, const double *between, const rpi_sums *to)
@@ -141,5 +199,6 @@ RPI_SCHEME(FORGET, .form = RPI_TILE, .causal = true,
            .facts = {.formula = "sum of logf[b,h,t] over j < t <= p_i; keys after the query are masked",
                      .about = "forget gates (Forgetting Transformer)"},
            .array = {{"logf", .shape = "[B, H, Lk]", .draw = {.rule = RP_RULE_NEGATIVE, .a = 0.1}}},
-           .pair = forget_pair, .example = forget_example, .grad = forget_grad, .reduce = forget_reduce,
-           .row = forget_row, .largest = forget_largest, .prepare_size = forget_size, .prepare = forget_prepare)
+           .pair = forget_pair, .roundings = forget_roundings, .example = forget_example, .grad = forget_grad,
+           .reduce = forget_reduce, .row = forget_row, .largest = forget_largest, .prepare_size = forget_size,
+           .prepare = forget_prepare)

@@ -60,7 +60,8 @@ typedef struct rpi_pair {
 } rpi_pair;
 
 /* Sums to which a definition adds its derivatives: one double for each element of an array, in the shape of the array,
- * so broadcast axes are summed. Arrays with data NULL are skipped. If `absolute` is set, absolute values are added.
+ * so broadcast axes are summed. Arrays with data NULL are skipped. If `absolute` is set, absolute values are added, for
+ * bounds on errors; `rounding` is then what a rounding in double adds to such a bound, relative to a summand's size.
  *
  * If `along` is set, `array`, `q` and `k` are tangents instead, and the product of each derivative with its tangent is
  * added to *along: the sum is the directional derivative, or that of absolute values if `absolute` is set. */
@@ -68,6 +69,7 @@ typedef struct rpi_sums {
     rpi_view array[RP_MAX_ARRAYS];
     double *q, *k; /* [Dk] gradients of q_i and k_j; NULL if not needed */
     bool absolute;
+    double rounding;
     double *along;
 } rpi_sums;
 
@@ -79,6 +81,13 @@ static inline void rpi_add(const rpi_sums *to, int array, int64_t a, int64_t b, 
         *to->along += to->absolute ? fabs(x * rpi_at(v, a, b, c, d)) : x * rpi_at(v, a, b, c, d);
     else if (v->data)
         ((double *)v->data)[rpi_index(v, a, b, c, d)] += to->absolute ? fabs(x) : x;
+}
+
+/* Add x, which was computed as a sum in double. `size` is the sum of the absolute values of its summands times the number
+ * of roundings. */
+static inline void rpi_add_sum(const rpi_sums *to, int array, int64_t a, int64_t b, double x, double size)
+{
+    rpi_add(to, array, a, b, 0, 0, to->absolute ? fabs(x) + to->rounding * size : x);
 }
 
 /* A parameter: {"left", RP_PARAM_INT, RPI_FIELD(left), .required = true, .max = 0x1p40, .meaning = "…"}. Use the field
@@ -163,6 +172,9 @@ typedef struct rpi_scheme {
      * whose array 0 has no axis of Lq, axis 2, is the same for all rows. */
     double (*pair)(const rpi_pair *p);
     void (*grad)(const rpi_pair *p, double g, const rpi_sums *to);
+    /* OFFSET, TILE: return a bound on the error of `pair` in double, in units of 2^-53. NULL: a few units in the last
+     * place of its result. */
+    double (*roundings)(const rpi_pair *p);
     /* OFFSET, TILE, for terms that are not linear in their learned arrays: let t be the directional derivative of the
      * bias along tangents of the arrays (data NULL: 0); add g times the derivatives of t. NULL: they are 0. */
     void (*tangent_grad)(const rpi_pair *p, double g, const rpi_view *tangent, const rpi_sums *to);

@@ -191,7 +191,7 @@ static void memory_beyond_63_bits_is_refused(void **state)
         t.term[0][5] = spread_out(1, b3);
         expect_each_too_large(&d, &t, 1, width, isa);
 
-        /* prefix sums of 2^58 forget gates */
+        /* sums of 2^58 forget gates */
         const int64_t many = (int64_t)1 << 58, few[4] = {1, 1, 1, 2}, keys[4] = {1, 1, many, 2},
                       gates[3] = {1, 1, many};
         terms[0] = rp_term_init(RP_TERM_FORGET);

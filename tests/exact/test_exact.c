@@ -205,6 +205,18 @@ static bool draw(problem_dice *dice, char text[512])
     return b * h * q * k * (d + v) <= WORK;
 }
 
+/* Problems that failed once, with their seeds. */
+static const struct {
+    const char *text;
+    uint64_t seed;
+} mended[] = {
+    {"fwdbwd:f64:b2h6g2q14k14d1v1:fire,c=-6.38,L=9.75,width=25,width2=34,k_positions=x:mask+high+wild+dweights+"
+     "dsummary",
+     3454785357319003247u}, /* the bound did not count cancellation in FIRE's network */
+    {"jvp:bf16:b3h6g2q16k19d1v1:forget+alibi,max_bias=1.84,q_positions=x:mask+key_mask+positions+wild+dlse",
+     2456414298871160291u}, /* prefix sums of the tangents of gates cancelled */
+};
+
 int main(int argc, char **argv)
 {
     if (argc == 3 && strchr(argv[1], ':'))
@@ -212,6 +224,8 @@ int main(int argc, char **argv)
     const long wanted = argc > 1 ? atol(argv[1]) : 100;
     problem_dice dice = {.seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 7};
     long done = 0, refused = 0, findings = 0;
+    for (size_t n = 0; n < sizeof mended / sizeof *mended; n++)
+        findings += check(mended[n].text, mended[n].seed) != 0;
     while (done < wanted && refused < 10 * wanted + 100) {
         char text[512];
         const uint64_t seed = dice.seed >> 1;
