@@ -8,7 +8,7 @@ that are killed and repeated. Standard library only.
     tools/soak.py --check            exit with 1 if that table is stale
 
 The tool builds the presets fuzz and dev, starts from the inputs in build/soak/corpus and bench/results/soak.tar.xz, and
-writes findings to build/soak/findings. A target gets more of the time the more it needs for its goal. A target none of
+writes findings to build/soak/findings. Targets that are near their goals get the time first. A target none of
 whose inputs is accepted counts as a finding: it tests only refusals. Once a finding is fixed, add it to
 tests/fuzz/corpus. --save adds the counts to bench/results/soak.json after each target, so the counts of an interrupted
 run are kept. If there is a finding, the exit code is 1.
@@ -69,8 +69,8 @@ WHAT = {"io": "inputs for the readers of .npz, .npy and .safetensors", "terms": 
 # counts that the campaign should reach; 10**7 for readers that compute nothing
 GOALS = {"random": 10**5, "exact": 10**5, "bits": 10**5, "problem": 10**5, "kills": 2000, "faults": 10**5,
          "checkpoint": 10**6, "t5": 10**6, "encoder": 10**6, "single": 10**6, "command": 10**6}
-ROUND = 1800  # seconds in which each test has a turn
-SHORTEST, LONG = 10, 20  # seconds of the shortest turn; hours above which a test gets no larger share
+ROUND = 900  # seconds in which each test has a turn
+SHORTEST = 10  # seconds of the shortest turn
 # For speed: findings are repeated without these options.
 SANITIZERS = {"ASAN_OPTIONS": "malloc_context_size=2:quarantine_size_mb=8"}
 
@@ -258,15 +258,20 @@ OTHERS = {"random": groups_of("random", "relpos", 100, "verify", "--random", "10
           "kills": kills, "faults": fail}
 
 
-def shares(before, counts):
-    """Return the part of a round that each test gets: as the time that it still needs, by what one took so far."""
+def shares(before, counts, seconds):
+    """Return the seconds of a round that each test gets. Those that need the least time for their goal, by what one
+    execution took so far, get it first."""
     needs = {}
     for name in WHAT:
         rows = [row for row in (before["counts"].get(name), counts[name]) if row]
         count, timed, cpu = (sum(row.get(key, 0) for row in rows) for key in ("count", "timed", "seconds"))
         rate = timed / cpu if cpu > 0 and timed > 0 else 10 if name in OTHERS or name == "problem" else 1000
-        needs[name] = min(max(0, goal(name) - count) / rate, LONG * 3600)
-    return {name: need / max(1, sum(needs.values())) for name, need in needs.items()}
+        needs[name] = max(0, goal(name) - count) / rate
+    given = {}
+    for name in sorted(needs, key=needs.get):
+        given[name] = min(needs[name], seconds)
+        seconds -= given[name]
+    return given
 
 
 def take_turn(name, seconds, turn):
@@ -287,12 +292,12 @@ def run(hours, saves):
     before = json.loads(SAVED.read_text()) if SAVED.exists() else {"runs": [], "counts": {}}
     began, turn, counts = time.monotonic(), 0, {name: {"count": 0, "findings": 0} for name in WHAT}
     while (left := began + hours * 3600 - time.monotonic()) > 1:
-        part = shares(before, counts)
+        part = shares(before, counts, min(ROUND, left))
         for name in WHAT:
             most = began + hours * 3600 - time.monotonic()
             if most < 1:
                 break
-            seconds = max(min(SHORTEST, left / len(WHAT)), part[name] * min(ROUND, left))
+            seconds = max(min(SHORTEST, left / len(WHAT)), part[name])
             for key, x in take_turn(name, min(most, seconds), turn).items():
                 counts[name][key] = counts[name].get(key, 0) + x
             if saves:

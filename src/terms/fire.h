@@ -75,8 +75,8 @@ static double fire_sum_roundings(const rp_term *t)
     return 2 * (double)(t->width + t->width2) + 32;
 }
 
-/* Return the derivative of the ReLU of a unit: 0 or 1. If `to` sums bounds, and a unit is so near 0 that rounding errors
- * may activate it, return a factor by which bounds on errors of gradients become bounds on the gradients. */
+/* Return the derivative of the ReLU of a unit: 0 or 1. If `to` sums bounds, and the unit is so near 0 that rounding
+ * errors may activate it, return a factor by which bounds on errors of gradients become bounds on the gradients. */
 static double fire_slope(const rpi_sums *to, double value, double size, double roundings)
 {
     if (to->absolute && fabs(value) < 0x1p-53 * roundings * size)

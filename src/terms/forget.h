@@ -117,8 +117,8 @@ static double forget_pair(const rpi_pair *p)
     return bias;
 }
 
-/* Return the largest bias of the rows for the keys, or infinity if some of them are in the same segment or a gate is not
- * finite. Rounded sums are monotone, so the largest summands give the largest sum. */
+/* Return the largest bias of the rows for the keys, or infinity if some of them are in the same segment or a gate is
+ * not finite. Rounded sums are monotone, so the largest summands give the largest sum. */
 static double forget_largest(const rpi_pair *p, int64_t rows, int64_t j0, int64_t j1)
 {
     const rp_desc *d = p->desc;

@@ -83,8 +83,8 @@ static inline void rpi_add(const rpi_sums *to, int array, int64_t a, int64_t b, 
         ((double *)v->data)[rpi_index(v, a, b, c, d)] += to->absolute ? fabs(x) : x;
 }
 
-/* Add x, which was computed as a sum in double. `size` is the sum of the absolute values of its summands times the number
- * of roundings. */
+/* Add x, which was computed as a sum in double. `size` is the sum of the absolute values of its summands times the
+ * number of roundings. */
 static inline void rpi_add_sum(const rpi_sums *to, int array, int64_t a, int64_t b, double x, double size)
 {
     rpi_add(to, array, a, b, 0, 0, to->absolute ? fabs(x) + to->rounding * size : x);
