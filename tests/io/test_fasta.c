@@ -346,29 +346,35 @@ static int count(void *context, const io_array *array, uint64_t tag, off_t at, c
     return 0;
 }
 
+/* Write the array `k`. */
+static int append(io_append *a, int k)
+{
+    static const float numbers[100] = {1, 2, 3, 4, 5, 6, 7, 8};
+    char name[24];
+    int64_t size = 3 + k;
+    snprintf(name, sizeof name, "array%d", k);
+    const io_array array = {.name = name,
+                            .dtype = RP_F32,
+                            .ndim = 1,
+                            .shape = &size,
+                            .bytes = 4 * (size_t)size,
+                            .data = (void *)(uintptr_t)numbers,
+                            .borrowed = true};
+    return io_append_array(a, &array, (uint64_t)(7 + k), err);
+}
+
 /* Add the arrays of 0 … n - 1 that the archive lacks, and close it. Return what it had; n is -1 if it was refused. */
 static having add_lacking(const char *path, const char *from, int n, bool flush, const char *to)
 {
-    static const float numbers[100] = {1, 2, 3, 4, 5, 6, 7, 8};
     having h = {.n = 0};
     io_append *a = io_append_open(path, from, "a note", count, &h, err);
     if (a == NULL)
         return (having){.n = -1};
     assert_int_equal(io_append_count(a), h.n);
     for (int k = 0; k < n; k++) {
-        char name[24];
-        int64_t size = 3 + k;
-        snprintf(name, sizeof name, "array%d", k);
-        const io_array array = {.name = name,
-                                .dtype = RP_F32,
-                                .ndim = 1,
-                                .shape = &size,
-                                .bytes = 4 * (size_t)size,
-                                .data = (void *)(uintptr_t)numbers,
-                                .borrowed = true};
         if (h.has[k])
             continue;
-        assert_int_equal(io_append_array(a, &array, (uint64_t)(7 + k), err), 0);
+        assert_int_equal(append(a, k), 0);
         if (flush) {
             n_syncs = 0;
             assert_int_equal(io_append_flush(a, err), 0);
@@ -424,6 +430,41 @@ static void check_same(const char *path, const void *wanted, size_t n)
     assert_int_equal(found.n, n);
     assert_memory_equal(found.p, wanted, n);
     free(found.p);
+}
+
+/* When an array does not fit into a limit on file sizes, wherever that is, the archive has the arrays before it, and
+ * goes on after them. */
+static void test_limit(void **state)
+{
+    (void)state;
+    const char *part = in_dir("limit.part"), *out = in_dir("limit.npz");
+    having h = {.n = 0};
+    struct rlimit old, limit;
+    struct stat before;
+    add(part, NULL, 3, false, out);
+    const bytes whole = load_file(out);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    limit = old;
+    signal(SIGXFSZ, SIG_IGN);
+    for (rlim_t more = 0; more < 60; more += 7) {
+        io_append *a = io_append_open(part, NULL, "a note", count, &h, err);
+        assert_non_null(a);
+        assert_int_equal(append(a, 0), 0);
+        assert_int_equal(append(a, 1), 0);
+        assert_int_equal(stat(part, &before), 0);
+        limit.rlim_cur = (rlim_t)before.st_size + more;
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+        const int result = append(a, 2);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+        assert_int_equal(result, -1);
+        assert_non_null(strstr(err, "File too large"));
+        assert_int_equal(io_append_count(a), 2);
+        assert_int_equal(append(a, 2), 0);
+        assert_int_equal(io_append_close(a, out, err), 0);
+        check_same(out, whole.p, whole.n);
+    }
+    signal(SIGXFSZ, SIG_DFL);
+    free(whole.p);
 }
 
 /* Wherever the file ends after its first header, the arrays before that are found, and the rest can be added. A shorter
@@ -603,10 +644,11 @@ static void test_other_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_records),   cmocka_unit_test(test_refusals), cmocka_unit_test(test_formats),
-        cmocka_unit_test(test_line_ends), cmocka_unit_test(test_skip),     cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_append),    cmocka_unit_test(test_cut),      cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_list),      cmocka_unit_test(test_left_out), cmocka_unit_test(test_other_files),
+        cmocka_unit_test(test_records),     cmocka_unit_test(test_refusals), cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_line_ends),   cmocka_unit_test(test_skip),     cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_append),      cmocka_unit_test(test_limit),    cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_damage),      cmocka_unit_test(test_list),     cmocka_unit_test(test_left_out),
+        cmocka_unit_test(test_other_files),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
