@@ -118,12 +118,42 @@ static void faults_are_reported(void **state)
     assert_true(model_modules_width(NULL) == 0 && model_modules_tokens(NULL) == 0);
 }
 
+/* A file larger than allowed is refused with as much of its path as fits, and an absent file gives no text. */
+static void long_paths_are_shortened(void **state)
+{
+    (void)state;
+    char path[600] = "/tmp/relpos-modules-XXXXXX", shown[200], *text;
+    size_t size;
+    assert_non_null(mkdtemp(path));
+    const size_t folder = strlen(path);
+    memset(path + folder, 'x', 240);
+    path[folder] = '/';
+    assert_int_equal(model_read_file(&files, path, 3, &text, &size), RP_OK);
+    assert_null(text);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("four", f);
+    fclose(f);
+    assert_int_equal(model_read_file(&files, path, 3, &text, &size), RP_E_ARG);
+    assert_null(text);
+    snprintf(shown, sizeof shown, "%.156s...: it has 4 bytes, and at most 3 are read", path);
+    assert_non_null(strstr(model_error(), shown));
+    assert_int_equal(model_read_file(&files, path, 4, &text, &size), RP_OK);
+    assert_string_equal(text, "four");
+    free(text);
+    model_files_free(&files);
+    unlink(path);
+    path[folder] = 0;
+    rmdir(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_default_pools),
         cmocka_unit_test(every_pooling_can_leave_out_the_prompt),
         cmocka_unit_test(faults_are_reported),
+        cmocka_unit_test(long_paths_are_shortened),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
