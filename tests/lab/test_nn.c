@@ -244,8 +244,8 @@ static void gradients_of_scaled_embeddings_equal_differences(void **state)
 /* Queries scaled by log(n), for terms that read the queries and for terms that do not. */
 static void gradients_of_log_scale_equal_differences(void **state)
 {
-    static const char *const some[] = {"none", "rope",  "alibi+relkey,left=3,right=0", "band,width=3,extent=4",
-                                       "xl",   "forget"};
+    static const char *const some[] = {"none",   "rope", "alibi+relkey,left=3,right=0", "band,width=3,extent=4", "xl",
+                                       "forget", "sink"};
     (void)state;
     for (size_t n = 0; n < sizeof some / sizeof *some; n++)
         for (int kind = 0; kind < 2; kind++) {
