@@ -6,7 +6,10 @@ only.
                                       an earlier run
     tools/mutate.py --survivors       try the surviving mutants again. --long: also run the long tests. --sanitize:
                                       build with gcc's AddressSanitizer and UndefinedBehaviorSanitizer, which detect
-                                      wrong reads and writes
+                                      wrong reads and writes. --tests REGEX: run only these tests, also if they are
+                                      long
+    tools/mutate.py --python FILE     run the Python tests with this interpreter, which needs NumPy, pytest,
+                                      hypothesis and ml_dtypes; with PyTorch, they also pass tensors
     tools/mutate.py --results FILE    use another file than bench/results/mutate.json
     tools/mutate.py --merge FILE...   add the results of other files to bench/results/mutate.json
     tools/mutate.py --show            print the table and the survivors of bench/results/mutate.json
@@ -47,6 +50,7 @@ EQUIVALENT = root / "tests" / "equivalent_mutants.txt"
 WORK = root / "build" / "mutate"
 SOURCE, BUILD, TEMPORARY = WORK / "source", WORK / "build", WORK / "tmp"
 PACKAGE, ENVIRONMENT = WORK / "package", WORK / "venv"  # the build of the Python package, and what its tests need
+PYTHON = ENVIRONMENT / "bin" / "python"
 # folder: how many of the default 320 mutants are in it
 FOLDERS = {"src": 95, "models/io": 30, "models/linear": 20, "models/layers": 18, "models/tokenizer": 22,
            "models/checkpoint": 18, "models/t5": 20, "models/encoder": 18, "lab/engine": 20, "cli": 30, "mpi": 14,
@@ -60,7 +64,8 @@ OTHER_SETS = ("amx", "avx512", "avx512_f64")
 # tests that take more processor time, in seconds, run only with --long, except those that no other test can replace:
 LONG = 2.9
 NEEDED = ("oracle", "test_encoder", "test_linear", "test_blocks", "test_nn", "test_checkpoints", "test_tokenizer",
-          "test_tokenizer_damage", "test_t5_laws", "mpi_attend", "mpi_backward", "mpi_encoder", "mpi_t5")
+          "test_tokenizer_damage", "test_t5_laws", "mpi_attend", "mpi_backward", "mpi_encoder", "mpi_t5",
+          "python_encoder_core", "python_t5_core")
 # The ctest names of the tests of each folder, without tests that need other tools or that test other code.
 CORE = (r"test_(formulas|schemes|words|array_forms|option_words|term_text|calculations|descriptions|equal_terms"
         r"|environment|backward_arguments|derivative_arguments|other_calls|masked_rows|convert|offsets|alone|parts|ranges|rows"
@@ -74,18 +79,19 @@ TESTS = {
     "src": CORE,
     "models/io":
     r"test_(npy|npz|safetensors|torch|files|paths|damage|scale[ds]|checkpoints?|gguf|fasta|stream|t5_damage|t5_gguf|t5_proteins)"
-    r"|fuzz_(io|checkpoint|torch|gguf|fasta)"
+    r"|fuzz_(io|checkpoint|torch|gguf|fasta|npy|npz|safetensors|json)"
     r"|cli_(bad_files|attend_files|outputs|streams|attend|json|embed|environments|t5_gguf|t5_proteins|t5_changed)",
     "models/linear": r"test_(linear|blocks|screen|t5_golden|t5_screen|t5_reference|t5_laws|encoder)|cli_t5|cli_encoder",
     "models/layers": r"test_layer_.*|test_(matmul|layers|nn)",
-    "models/tokenizer": r"test_(tokenizer|tokenizer_damage|encoder_texts)|fuzz_tokenizer|cli_t5|cli_encoder",
-    "models/checkpoint": r"test_(weights|modules|packed|encoder.*|t5_.*)|fuzz_(checkpoint|t5|encoder|sentence)"
+    "models/tokenizer": r"test_(tokenizer|tokenizer_damage|encoder_texts)|fuzz_(tokenizer|tokenizer_json|spiece)"
+                        r"|cli_t5|cli_encoder",
+    "models/checkpoint": r"test_(weights|modules|packed|encoder.*|t5_.*)|fuzz_(checkpoint|config|t5|encoder|sentence)"
                          r"|cli_(t5|encoder|embed)",
-    "models/t5": r"test_t5_.*|fuzz_(checkpoint|t5|single)|cli_t5.*",
-    "models/encoder": r"test_(encoder.*|packed|modules)|fuzz_(encoder|sentence)|cli_(encoder|embed)",
+    "models/t5": r"test_t5_.*|fuzz_(checkpoint|config|t5|single)|cli_t5.*",
+    "models/encoder": r"test_(encoder.*|packed|modules)|fuzz_(config|encoder|sentence)|cli_(encoder|embed)",
     "lab/engine": r"test_(nn|blas|checkpoints|generate|layers|ngrams|pairs|training)|fuzz_settings|lab_.*",
-    "cli": r"test_(broken|explain|option_words|picture|progress|random_problem|shift_image|text)|fuzz_command|cli_.*"
-           r"|lab_.*",
+    "cli": r"test_(broken|explain|option_words|picture|progress|random_problem|shift_image|text)"
+           r"|fuzz_(command|settings)|cli_.*|lab_.*",
     "mpi": r"mpi_(attend|backward|t5|encoder)",
     "python": r"python_.*",
 }
@@ -267,13 +273,12 @@ def configure(folder, flags, *options):
 
 def prepare_python():
     """Configure and build the Python package, and make the environment of its tests. Return the finished build."""
-    python = ENVIRONMENT / "bin" / "python"
-    if not python.exists():
+    if not PYTHON.exists():
         subprocess.run([sys.executable, "-m", "venv", ENVIRONMENT], check=True)
-        subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "numpy", "pytest",
+        subprocess.run([PYTHON, "-m", "pip", "install", "-q", "--disable-pip-version-check", "numpy", "pytest",
                         "hypothesis", "ml_dtypes"], check=True)
     configure(PACKAGE, "-O1 -Werror=incompatible-pointer-types -Werror=int-conversion", "-DRELPOS_BUILD_PYTHON=ON",
-              "-DRELPOS_BUILD_TESTS=OFF", f"-DPython_EXECUTABLE={python}", "-DSKBUILD_SCRIPTS_DIR=bin")
+              "-DRELPOS_BUILD_TESTS=OFF", f"-DPython_EXECUTABLE={PYTHON}", "-DSKBUILD_SCRIPTS_DIR=bin")
     for file in (SOURCE / "python" / "relpos").rglob("*.py*"):  # beside the modules, which CMake puts into this folder
         to = PACKAGE / file.relative_to(SOURCE)
         to.parent.mkdir(parents=True, exist_ok=True)
@@ -347,7 +352,7 @@ class Test:
 def python_test(name):
     """Return the test that runs one file of python/tests."""
     return Test({"name": f"python_{name}",
-                 "command": [str(ENVIRONMENT / "bin" / "python"), "-P", "-m", "pytest", "-q", "-x", "-p",
+                 "command": [str(PYTHON), "-P", "-m", "pytest", "-q", "-x", "-p",
                              "no:cacheprovider", f"python/tests/test_{name}.py"],
                  "properties": [{"name": "WORKING_DIRECTORY", "value": str(SOURCE)},
                                 {"name": "ENVIRONMENT",
@@ -360,15 +365,15 @@ def folder_of(path):
     return next(f for f in FOLDERS if path.startswith(f + "/"))
 
 
-def listed_tests(folders):
-    """Build the tests of these folders, and return those that ctest lists."""
+def listed_tests(folders, only):
+    """Build the tests of these folders that match `only`, and return those that ctest lists."""
     if not folders:
         return []
     wanted = "|".join(f"(?:{TESTS[f]})" for f in folders)
     sources = ([p.stem for p in SOURCE.glob("tests/*/test_*.c")] + ["test_golden", "old_client"]
                + [f"fuzz_{p.stem}" for p in SOURCE.glob("tests/fuzz/*.c")])
-    programs = sorted({f"tests/{name}" for name in sources if re.fullmatch(wanted, name) or name == "test_golden"
-                       and "src" in folders})
+    programs = sorted({f"tests/{name}" for name in sources if re.fullmatch(wanted, name) and re.fullmatch(only, name)
+                       or name == "test_golden" and "src" in folders})
     if "mpi" in folders:
         programs.append("tests/test_ranks")
     # ctest prints the commands of tests only if the programs exist; some tests preload shrink
@@ -380,17 +385,20 @@ def listed_tests(folders):
     return [Test(t) for t in listed if t.get("command") and re.fullmatch(wanted, t["name"])]
 
 
-def tests_of(folders, long):
-    """Return the tests that pass on the unbroken source, with their times. The times are cached, because measuring
-    takes minutes. Without `long`, tests that take more than LONG are stopped and left out."""
-    tests = listed_tests([f for f in folders if f != "python"])
+def tests_of(folders, long, only):
+    """Return the tests that match `only` and pass on the unbroken source, with their times. The times are cached,
+    because measuring takes minutes; a test that failed runs again. Without `long`, tests that take more than LONG are
+    stopped and left out."""
+    tests = listed_tests([f for f in folders if f != "python"], only)
     if "python" in folders:
         tests += [python_test(name) for name in PYTHON_TESTS]
+    tests = [test for test in tests if re.fullmatch(only, test.name)]
     file = BUILD / "times.json"
     times = json.loads(file.read_text()) if file.exists() else {}
     for test in tests:
         all_of_it = long or test.name in NEEDED
-        if test.name not in times or all_of_it and times[test.name][0] is None:
+        code = times.get(test.name, [1])[0]
+        if code is None and all_of_it or code not in (0, None):
             code, used, wall = test.run(600 if all_of_it else int(LONG) + 1)
             if code < 0 and not all_of_it:
                 code = None
@@ -550,14 +558,17 @@ def main():
     parser.add_argument("--limit", type=int, default=LIMIT)
     parser.add_argument("--files", nargs="+", default=list(FOLDERS))
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--tests")
     parser.add_argument("--results")
+    parser.add_argument("--python", type=Path)
     parser.add_argument("--merge", nargs="+")
     for name in ("--survivors", "--long", "--sanitize", "--show", "--write", "--check"):
         parser.add_argument(name, action="store_true")
     a = parser.parse_args()
-    global BUILD, RESULTS
+    global BUILD, PYTHON, RESULTS
     if a.merge:
         return merge([json.loads(Path(name).read_text()) for name in a.merge])
+    PYTHON = a.python.absolute() if a.python else PYTHON
     if a.results:
         RESULTS = Path(a.results).resolve()
     data = load()
@@ -569,6 +580,8 @@ def main():
                              text=True).stdout.splitlines()
     files = [f for f in tracked if f.endswith((".c", ".h")) and not SKIPPED.search(f)
              and any(f == p or f.startswith(p.rstrip("/") + "/") for p in a.files)]
+    if a.tests and not a.survivors:
+        sys.exit("mutate: --tests: it needs --survivors, because a mutant survives only if all tests pass")
     if not files:
         sys.exit(f"mutate: --files {' '.join(a.files)}: no C file to break; name a file or folder in "
                  f"{', '.join(FOLDERS)}")
@@ -582,7 +595,8 @@ def main():
         built = build(LIBRARIES[folder]) if folder != "python" else prepare_python()
         if built.returncode:
             sys.exit(built.stdout[-3000:])
-    tests = tests_of(folders, a.long)
+    a.long = a.long or a.tests is not None
+    tests = tests_of(folders, a.long, a.tests or ".*")
     known = {key(m): m for m in data["mutants"]}
     judged = lambda folder: sum(m["file"].startswith(folder + "/") and m["state"] in ("killed", "survived")
                                 for m in data["mutants"])
