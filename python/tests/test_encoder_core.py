@@ -121,6 +121,12 @@ def test_a_closed_model(model, name):
         core.info(None)
 
 
+@pytest.mark.parametrize("lengths", [[3], [3, 2], [5, -1], [-1, 5], [2**62, 2**62], [2**63 - 1, 2**63 - 1, 6], []])
+def test_lengths_that_are_not_of_the_tokens(model, lengths):
+    with pytest.raises(TypeError, match="the lengths are not those of the tokens"):
+        core.hidden(model, ROW, None, np.array(lengths, np.int64), out(4, WIDTH), None)
+
+
 class Stop(Exception):
     pass
 
