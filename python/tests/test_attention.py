@@ -177,6 +177,49 @@ def test_other_libraries_by_dlpack():
     np.testing.assert_array_equal(got.out, relpos.attention(q, k, v))
 
 
+OLD_TORCH = """
+import sys, types
+import numpy as np
+import relpos
+
+class Tensor:
+    requires_grad = False
+
+    def __init__(self, array):
+        self.array = array
+
+    def detach(self):
+        return self.array
+
+    __dlpack__ = property(lambda self: self.array.__dlpack__)
+
+    def is_neg(self):
+        return False
+
+    def data_ptr(self):
+        return self.array.ctypes.data
+
+torch = sys.modules["torch"] = types.ModuleType("torch")
+torch.float32 = np.float32
+x = np.ones((1, 1, 2, 3), np.float32)
+try:
+    relpos.attention(*map(Tensor, (x, x, x)))
+except AttributeError as error:
+    assert "empty" in str(error), error
+else:
+    sys.exit("torch has no empty")
+torch.empty = lambda shape, dtype: Tensor(np.empty(shape, dtype))
+out = relpos.attention(*map(Tensor, (x, x, x)))
+assert type(out) is Tensor and (out.array == x).all()
+"""
+
+
+def test_tensors_without_exchange_api():
+    """Pass tensors of a torch without DLPack's exchange API, at first without torch.empty, in another process, because
+    the module caches what it finds in torch."""
+    subprocess.run([sys.executable, "-P", "-c", OLD_TORCH], check=True)
+
+
 def test_no_keys_and_no_rows():
     q, k, v = arrays((1, 2, 3, 4), (1, 2, 0, 4), (1, 2, 0, 4))
     got = relpos.attention(q, k, v, return_lse=True)
