@@ -1,6 +1,9 @@
 /* terms/common.h -- code shared by several schemes: check parameters, take sizes from arrays, truncate offsets.
  * SPDX-License-Identifier: Apache-2.0 */
 
+/* Eight doubles; the compiler maps them to the vectors of the target. */
+typedef double eight_doubles __attribute__((vector_size(64), aligned(8), may_alias));
+
 /* Print a bound. Print a power of two above 2^15 like "2^40". */
 static const char *bound_text(char text[32], double bound)
 {

@@ -384,14 +384,11 @@ static double fire_norm(const rpi_pair *p)
     return 1 / (log1p(fabs(t->c * fmax(t->L, p->at))) + t->eps);
 }
 
-/* Eight doubles; the compiler maps them to the vectors of the target. */
-typedef double fire_eight __attribute__((vector_size(64), aligned(8), may_alias));
-
 static void fire_line(double *to, const double *psi, int64_t n, double a, double b)
 {
     int64_t c = 0;
     for (; c + 8 <= n; c += 8)
-        *(fire_eight *)(to + c) = *(const fire_eight *)(psi + c) * a + b;
+        *(eight_doubles *)(to + c) = *(const eight_doubles *)(psi + c) * a + b;
     for (; c < n; c++)
         to[c] = psi[c] * a + b;
 }
@@ -399,12 +396,12 @@ static void fire_line(double *to, const double *psi, int64_t n, double a, double
 static void fire_sum(const double *g, const double *psi, int64_t n, double *g0, double *g1)
 {
     double sum0 = 0, sum1 = 0;
-    fire_eight all0 = {0}, all1 = {0};
+    eight_doubles all0 = {0}, all1 = {0};
     int64_t c = 0;
     for (; c + 8 <= n; c += 8) {
-        const fire_eight x = *(const fire_eight *)(g + c);
+        const eight_doubles x = *(const eight_doubles *)(g + c);
         all0 += x;
-        all1 += x * *(const fire_eight *)(psi + c);
+        all1 += x * *(const eight_doubles *)(psi + c);
     }
     for (int lane = 0; lane < 8; lane++) {
         sum0 += all0[lane];

@@ -73,8 +73,24 @@ typedef struct forget_walk {
 
 static void forget_walk_to(forget_walk *w, int64_t s)
 {
-    while (w->s > s)
-        w->sum = rpi_bias_sum(w->sum, w->sums.whole[w->s--]);
+    const double *whole = w->sums.whole;
+    double sum = w->sum;
+    for (int64_t x = w->s; x > s; x--)
+        sum += whole[x];
+    for (; !isfinite(sum) && w->s > s; w->s--) /* rare: with the rules of infinite biases */
+        w->sum = rpi_bias_sum(w->sum, whole[w->s]);
+    w->sum = isfinite(sum) ? sum : w->sum;
+    w->s = rpi_min(w->s, s);
+}
+
+/* Write after[x] + sum for n keys, which are finite and do not overflow. */
+static void forget_add(double *to, const double *after, int64_t n, double sum)
+{
+    int64_t x = 0;
+    for (; x + 8 <= n; x += 8)
+        *(eight_doubles *)(to + x) = *(const eight_doubles *)(after + x) + sum;
+    for (; x < n; x++)
+        to[x] = after[x] + sum;
 }
 
 /* Write the biases of keys j0 … j0+n-1. */
@@ -101,8 +117,7 @@ static void forget_row(const rpi_pair *p, int64_t j0, int64_t n, double *to)
         const int64_t s = j / FORGET_SEGMENT, begin = rpi_max(s * FORGET_SEGMENT, j0);
         forget_walk_to(&w, s);
         if (w.sums.size[s] <= DBL_MAX / 4 && fabs(w.sum) <= DBL_MAX / 4) /* not infinite or NaN, nor the total */
-            for (int64_t x = begin; x <= j; x++)
-                to[x - j0] = w.sums.after[x] + w.sum;
+            forget_add(to + begin - j0, w.sums.after + begin, j + 1 - begin, w.sum);
         else
             for (int64_t x = begin; x <= j; x++)
                 to[x - j0] = rpi_bias_sum(w.sums.after[x], w.sum);
