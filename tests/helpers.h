@@ -98,6 +98,17 @@ HELPER bool loses_small_halves(void)
         for (const char *path; ((path) = path##_n < 0 ? "reference" : rp_isa_name(path##_n)) != NULL; path##_n++)      \
             if (TRIED(path))
 
+/* True in ./check full, which runs all cases of the tests. Elsewhere, tests that would take long run some of them. */
+HELPER bool all_cases(void)
+{
+    const char *tests = getenv("RELPOS_TESTS");
+    return tests && strcmp(tests, "all") == 0;
+}
+
+/* True if a long test runs case n on the instruction set of EACH_ISA(isa): all cases in ./check full, elsewhere one of
+ * `parts`, and not the same one on all sets. */
+#define PART(isa, n, parts) (all_cases() || ((size_t)(n) + (size_t)isa##_n / 2) % (parts) == 0)
+
 /* Fail, and print the case in a form that `relpos verify` can repeat. */
 __attribute__((format(printf, 3, 4), unused)) static void wrong(const problem *p, const char *isa, const char *format,
                                                                 ...)
@@ -149,6 +160,13 @@ HELPER rp_array transposed(problem *p, const rp_array *k)
     }
     to.stride[0] = heads * n * d, to.stride[1] = n * d, to.stride[2] = 1, to.stride[3] = n;
     return to;
+}
+
+/* Free the arrays that were added to a problem after it had `kept` of them. */
+HELPER void release(problem *p, int kept)
+{
+    while (p->n_memory > kept)
+        free(p->memory[--p->n_memory]);
 }
 
 enum { WITH_LSE = 1, WITH_WEIGHTS = 2, WITH_SUMMARY = 4, WITH_ALL = 7 };
@@ -306,6 +324,8 @@ HELPER void set(const rp_array *a, int64_t x, double y)
 HELPER void same_bits(const problem *p, const char *isa, const char *what, const void *a, const void *b, size_t n)
 {
     const unsigned char *x = a, *y = b;
+    if (n == 0 || memcmp(a, b, n) == 0)
+        return;
     for (size_t c = 0; c < n; c++)
         if (x[c] != y[c])
             wrong(p, isa, "%s: the bits differ from byte %zu of %zu on", what, c, n);
@@ -314,12 +334,15 @@ HELPER void same_bits(const problem *p, const char *isa, const char *what, const
 /* Check that two arrays of the same shape have the same bits; any NaN equals any other. */
 HELPER void same_numbers(const problem *p, const char *isa, const char *what, const rp_array *a, const rp_array *b)
 {
+    const size_t bytes = (size_t)problem_size(a) * rp_dtype_size(a->dtype);
+    if (bytes == 0 || memcmp(a->data, b->data, bytes) == 0)
+        return;
     for (int64_t x = 0; x < problem_size(a); x++)
         if (isnan(at(a, x)) && isnan(at(b, x))) {
             set(a, x, NAN);
             set(b, x, NAN);
         }
-    same_bits(p, isa, what, a->data, b->data, (size_t)problem_size(a) * rp_dtype_size(a->dtype));
+    same_bits(p, isa, what, a->data, b->data, bytes);
 }
 
 /* Run a problem, and check that out equals `want` bit for bit. `want` is the result of another problem, or of the same
