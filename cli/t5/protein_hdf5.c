@@ -7,6 +7,7 @@
 #include "cli/t5/proteins.h"
 
 #ifdef RELPOS_HDF5
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <hdf5.h>
@@ -19,9 +20,51 @@
 #define ATTRIBUTE "relpos"
 enum { BLOCK = 1 << 20 };
 
-bool protein_hdf5_built(void)
+/* ------------------------------------------------------------------------------------------------ the library */
+
+/* Macros of HDF5 call the library before they name a constant. protein_hdf5_load has done this. */
+#undef H5OPEN
+#undef H5CHECK
+#define H5OPEN
+#define H5CHECK
+
+/* The functions and variables of libhdf5 that this file uses. The program loads libhdf5 only to read or write such a
+ * file, because libhdf5 needs 30 other libraries, and loading them would double the time in which every command
+ * starts. */
+/* clang-format off */
+#define SYMBOLS(X) \
+    X(H5open) X(H5Aclose) X(H5Acreate2) X(H5Aexists) X(H5Aget_type) X(H5Aopen) X(H5Aread) X(H5Awrite) \
+    X(H5Dclose) X(H5Dcreate2) X(H5Dopen2) X(H5Dwrite) X(H5Eset_auto2) X(H5Fclose) X(H5Fcreate) X(H5Fopen) \
+    X(H5Lexists) X(H5Literate) X(H5Pclose) X(H5Pcreate) X(H5Pset_obj_track_times) X(H5Sclose) X(H5Screate) \
+    X(H5Screate_simple) X(H5Tclose) X(H5Tcopy) X(H5Tget_class) X(H5Tget_size) X(H5Tis_variable_str) \
+    X(H5Tset_ebias) X(H5Tset_fields) X(H5Tset_size) X(H5T_NATIVE_UINT64_g) X(H5T_IEEE_F32LE_g) X(H5T_C_S1_g) \
+    X(H5P_CLS_DATASET_CREATE_ID_g)
+/* clang-format on */
+#define MEMBER(name) __typeof__(name) *name;
+#define TEXT(name)   #name
+#define PLACE(name)  {TEXT(name), &h5.name},
+static struct {
+    SYMBOLS(MEMBER)
+} h5;
+
+const char *protein_hdf5_load(void)
 {
-    return true;
+    static const struct {
+        const char *name;
+        void *to;
+    } places[] = {SYMBOLS(PLACE)};
+    static char why[512];
+    void *library = dlopen(RELPOS_HDF5, RTLD_NOW | RTLD_LOCAL);
+    for (size_t n = 0; library && n < sizeof places / sizeof *places; n++) {
+        void *symbol = dlsym(library, places[n].name);
+        memcpy(places[n].to, &symbol, sizeof symbol);
+        library = symbol ? library : NULL;
+    }
+    if (!library)
+        snprintf(why, sizeof why, "HDF5 cannot be loaded: %s (write .npz, or install libhdf5)", dlerror());
+    else if (h5.H5open() < 0 || h5.H5Eset_auto2(H5E_DEFAULT, NULL, NULL) < 0) /* it shall print no messages */
+        snprintf(why, sizeof why, "HDF5 cannot start (write .npz)");
+    return why[0] ? why : NULL;
 }
 
 /* ------------------------------------------------------------------------------------------------ reading */
@@ -40,13 +83,13 @@ static herr_t on_link(hid_t file, const char *name, const H5L_info_t *info, void
     listing *l = context;
     uint64_t tag = 0;
     (void)info;
-    const hid_t set = H5Dopen2(file, name, H5P_DEFAULT),
-                attribute = set >= 0 ? H5Aopen(set, ATTRIBUTE, H5P_DEFAULT) : -1;
-    const bool ours = attribute >= 0 && H5Aread(attribute, H5T_NATIVE_UINT64, &tag) >= 0;
+    const hid_t set = h5.H5Dopen2(file, name, H5P_DEFAULT),
+                attribute = set >= 0 ? h5.H5Aopen(set, ATTRIBUTE, H5P_DEFAULT) : -1;
+    const bool ours = attribute >= 0 && h5.H5Aread(attribute, *h5.H5T_NATIVE_UINT64_g, &tag) >= 0;
     if (attribute >= 0)
-        H5Aclose(attribute);
+        h5.H5Aclose(attribute);
     if (set >= 0)
-        H5Dclose(set);
+        h5.H5Dclose(set);
     const io_array array = {.name = (char *)(uintptr_t)name};
     if (!ours)
         l->result =
@@ -60,33 +103,32 @@ static herr_t on_link(hid_t file, const char *name, const H5L_info_t *info, void
 static void read_note(hid_t file, char *note, size_t note_size)
 {
     note[0] = 0;
-    const hid_t attribute = H5Aexists(file, ATTRIBUTE) > 0 ? H5Aopen(file, ATTRIBUTE, H5P_DEFAULT) : -1;
-    const hid_t type = attribute >= 0 ? H5Aget_type(attribute) : -1;
-    if (type >= 0 && H5Tget_class(type) == H5T_STRING && !H5Tis_variable_str(type) && H5Tget_size(type) < note_size &&
-        H5Aread(attribute, type, note) >= 0)
-        note[H5Tget_size(type)] = 0;
+    const hid_t attribute = h5.H5Aexists(file, ATTRIBUTE) > 0 ? h5.H5Aopen(file, ATTRIBUTE, H5P_DEFAULT) : -1;
+    const hid_t type = attribute >= 0 ? h5.H5Aget_type(attribute) : -1;
+    if (type >= 0 && h5.H5Tget_class(type) == H5T_STRING && !h5.H5Tis_variable_str(type) &&
+        h5.H5Tget_size(type) < note_size && h5.H5Aread(attribute, type, note) >= 0)
+        note[h5.H5Tget_size(type)] = 0;
     else
         note[0] = 0;
     if (type >= 0)
-        H5Tclose(type);
+        h5.H5Tclose(type);
     if (attribute >= 0)
-        H5Aclose(attribute);
+        h5.H5Aclose(attribute);
 }
 
 int protein_hdf5_list(const char *path, char *note, size_t note_size, io_append_found *found, void *context,
                       char err[IO_ERR_MAX])
 {
     listing l = {path, found, context, err, 0};
-    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     note[0] = 0;
-    const hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    const hid_t file = h5.H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
     if (file < 0)
         return io_fail(err, path,
                        "it is not an HDF5 file, or it is open elsewhere (remove it, or write to another file)");
     read_note(file, note, note_size);
-    if (note[0] != 0 && H5Literate(file, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, on_link, &l) < 0 && l.result == 0)
+    if (note[0] != 0 && h5.H5Literate(file, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, on_link, &l) < 0 && l.result == 0)
         l.result = io_fail(err, path, "its datasets cannot be listed (remove it, or write to another file)");
-    H5Fclose(file);
+    h5.H5Fclose(file);
     return l.result;
 }
 
@@ -104,22 +146,22 @@ typedef struct writing {
 /* Return the type that h5py calls float16. */
 static hid_t make_f16(void)
 {
-    const hid_t type = H5Tcopy(H5T_IEEE_F32LE);
-    H5Tset_fields(type, 15, 10, 5, 0, 10);
-    H5Tset_size(type, 2);
-    H5Tset_ebias(type, 15);
+    const hid_t type = h5.H5Tcopy(*h5.H5T_IEEE_F32LE_g);
+    h5.H5Tset_fields(type, 15, 10, 5, 0, 10);
+    h5.H5Tset_size(type, 2);
+    h5.H5Tset_ebias(type, 15);
     return type;
 }
 
 /* Attach an attribute to an object. */
 static bool attach(hid_t to, hid_t type, const void *value)
 {
-    const hid_t space = H5Screate(H5S_SCALAR);
-    const hid_t attribute = H5Acreate2(to, ATTRIBUTE, type, space, H5P_DEFAULT, H5P_DEFAULT);
-    const bool written = attribute >= 0 && H5Awrite(attribute, type, value) >= 0;
+    const hid_t space = h5.H5Screate(H5S_SCALAR);
+    const hid_t attribute = h5.H5Acreate2(to, ATTRIBUTE, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    const bool written = attribute >= 0 && h5.H5Awrite(attribute, type, value) >= 0;
     if (attribute >= 0)
-        H5Aclose(attribute);
-    H5Sclose(space);
+        h5.H5Aclose(attribute);
+    h5.H5Sclose(space);
     return written;
 }
 
@@ -133,7 +175,7 @@ static int copy_array(void *context, const io_array *array, uint64_t tag, off_t 
         return 0;
     w->n++;
     size_t bytes = io_dtype_size(array->dtype);
-    if (H5Lexists(w->file, array->name, H5P_DEFAULT) > 0) /* a killed program had renamed its file */
+    if (h5.H5Lexists(w->file, array->name, H5P_DEFAULT) > 0) /* a killed program had renamed its file */
         return 0;
     if (array->ndim > 2)
         return io_fail(err, array->name, "it has %d axes", (int)array->ndim);
@@ -150,13 +192,13 @@ static int copy_array(void *context, const io_array *array, uint64_t tag, off_t 
         return io_fail(err, array->name, "out of memory");
     if (io_pread(w->part, at, w->data, bytes, why) != IO_OK)
         return io_fail(err, array->name, "%s", why);
-    const hid_t type = array->dtype == RP_F16 ? w->f16 : H5T_IEEE_F32LE;
-    const hid_t space = H5Screate_simple(array->ndim, shape, NULL);
-    const hid_t set = H5Dcreate2(w->file, array->name, type, space, H5P_DEFAULT, w->timeless, H5P_DEFAULT);
-    const bool written = set >= 0 && H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, w->data) >= 0 &&
-                         attach(set, H5T_NATIVE_UINT64, &tag);
-    const bool closed = set >= 0 && H5Dclose(set) >= 0;
-    H5Sclose(space);
+    const hid_t type = array->dtype == RP_F16 ? w->f16 : *h5.H5T_IEEE_F32LE_g;
+    const hid_t space = h5.H5Screate_simple(array->ndim, shape, NULL);
+    const hid_t set = h5.H5Dcreate2(w->file, array->name, type, space, H5P_DEFAULT, w->timeless, H5P_DEFAULT);
+    const bool written = set >= 0 && h5.H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, w->data) >= 0 &&
+                         attach(set, *h5.H5T_NATIVE_UINT64_g, &tag);
+    const bool closed = set >= 0 && h5.H5Dclose(set) >= 0;
+    h5.H5Sclose(space);
     return written && closed ? 0 : io_fail(err, array->name, "cannot be written to HDF5: %s", strerror(errno));
 }
 
@@ -169,11 +211,12 @@ static hid_t open_temporary(const char *temp, int fd, const char *path, const ch
     if (from < 0 || fstat(from, &st) != 0 || st.st_size == 0) {
         if (from >= 0)
             close(from);
-        const hid_t file = H5Fcreate(temp, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), type = H5Tcopy(H5T_C_S1);
-        H5Tset_size(type, strlen(note));
+        const hid_t file = h5.H5Fcreate(temp, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT),
+                    type = h5.H5Tcopy(*h5.H5T_C_S1_g);
+        h5.H5Tset_size(type, strlen(note));
         if (file >= 0 && !attach(file, type, note))
             io_fail(err, path, "cannot be written to HDF5: %s", strerror(errno));
-        H5Tclose(type);
+        h5.H5Tclose(type);
         return file;
     }
     char *block = malloc(BLOCK), why[IO_WHY_MAX];
@@ -184,7 +227,7 @@ static hid_t open_temporary(const char *temp, int fd, const char *path, const ch
     }
     free(block);
     close(from);
-    return result == 0 ? H5Fopen(temp, H5F_ACC_RDWR, H5P_DEFAULT) : -1;
+    return result == 0 ? h5.H5Fopen(temp, H5F_ACC_RDWR, H5P_DEFAULT) : -1;
 }
 
 int protein_hdf5_write(const char *path, const char *part, uint64_t n, const char *note, char err[IO_ERR_MAX])
@@ -193,20 +236,19 @@ int protein_hdf5_write(const char *path, const char *part, uint64_t n, const cha
     const int fd = io_temporary(path, false, 0666, &temp);
     if (fd < 0)
         return io_fail(err, path, "cannot be written: %s", strerror(errno));
-    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     flock(fd, LOCK_UN); /* HDF5 locks the file itself */
     io_fail(err, path, "cannot be written to HDF5");
     writing w = {.file = open_temporary(temp, fd, path, note, err),
                  .f16 = make_f16(),
-                 .timeless = H5Pcreate(H5P_DATASET_CREATE),
+                 .timeless = h5.H5Pcreate(*h5.H5P_CLS_DATASET_CREATE_ID_g),
                  .part = open(part, O_RDONLY | O_CLOEXEC)};
-    H5Pset_obj_track_times(w.timeless, false);
+    h5.H5Pset_obj_track_times(w.timeless, false);
     int result =
         w.file >= 0 && w.part >= 0 ? io_append_list(part, old_note, sizeof old_note, copy_array, &w, NULL, err) : -1;
     if (result == 0 && w.n != n)
         result = io_fail(err, part, "%llu arrays were written, but %llu can be read (check the disk, and start again)",
                          (unsigned long long)n, (unsigned long long)w.n);
-    if (w.file >= 0 && H5Fclose(w.file) < 0 && result == 0)
+    if (w.file >= 0 && h5.H5Fclose(w.file) < 0 && result == 0)
         result = io_fail(err, path, "cannot be written: %s", strerror(errno));
     if (result == 0 && (fsync(fd) != 0 || rename(temp, path) != 0))
         result = io_fail(err, path, "cannot be written: %s", strerror(errno));
@@ -214,8 +256,8 @@ int protein_hdf5_write(const char *path, const char *part, uint64_t n, const cha
         unlink(temp);
     else
         io_sync_directory(path);
-    H5Tclose(w.f16);
-    H5Pclose(w.timeless);
+    h5.H5Tclose(w.f16);
+    h5.H5Pclose(w.timeless);
     if (w.part >= 0)
         close(w.part);
     close(fd);
@@ -226,9 +268,9 @@ int protein_hdf5_write(const char *path, const char *part, uint64_t n, const cha
 
 #else
 
-bool protein_hdf5_built(void)
+const char *protein_hdf5_load(void)
 {
-    return false;
+    return "this program was built without HDF5 (write .npz, or install libhdf5 and build again)";
 }
 
 int protein_hdf5_list(const char *path, char *note, size_t note_size, io_append_found *found, void *context,

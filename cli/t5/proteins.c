@@ -116,10 +116,9 @@ static int check_options(request *r, const char *const args[2])
     if (!r->three_di && !r->output.hdf5 && io_format_of(r->out) != IO_NPZ)
         return cli_error(CLI_USAGE, "-o: %s: the suffix is unknown (use .npz or .h5)",
                          io_safe(safe, sizeof safe, r->out));
-    if (r->output.hdf5 && !protein_hdf5_built())
-        return cli_error(CLI_USAGE,
-                         "-o: %s: this program was built without HDF5 (write .npz, or install libhdf5 and build again)",
-                         io_safe(safe, sizeof safe, r->out));
+    const char *lacks = r->output.hdf5 ? protein_hdf5_load() : NULL;
+    if (lacks != NULL)
+        return cli_error(CLI_USAGE, "-o: %s: %s", io_safe(safe, sizeof safe, r->out), lacks);
     const char *skips = r->job.skips.path;
     if (is_same_file(r->out, args[1]))
         return cli_error(CLI_USAGE, "-o: %s: it is also the FASTA file (give another file)",

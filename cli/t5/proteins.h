@@ -70,8 +70,8 @@ void protein_output_free(protein_output *o);
 
 /* ------------------------------------------------------------------------------------------------ protein_hdf5.c */
 
-/* Return true if this program can write HDF5. */
-bool protein_hdf5_built(void);
+/* Load HDF5, before the functions below are called. Return NULL, or the reason why this program cannot write HDF5. */
+const char *protein_hdf5_load(void);
 /* List the arrays of an HDF5 file that relpos wrote, like io_append_list. */
 int protein_hdf5_list(const char *path, char *note, size_t note_size, io_append_found *found, void *context,
                       char err[IO_ERR_MAX]);

@@ -83,6 +83,12 @@ if [ $code = 0 ]; then
     refused 1 'it was written with .* residues of f16, but this run has .* means of f16' t5 proteins $model $fasta -o "$T/made/a.h5" --pool
     printf 'not HDF5' >"$T/made/b.h5"
     refused 1 'b.h5: it is not an HDF5 file' t5 proteins $model $fasta -o "$T/made/b.h5"
+    mkdir "$T/damaged" # without the library, an error before any protein is computed
+    : >"$T/damaged/$(grep -aoE 'libhdf5[a-z_]*\.so\.[0-9]+' "$program" | head -n 1)"
+    export LD_LIBRARY_PATH="$T/damaged"
+    refused 2 '^relpos: -o: .*c.h5: HDF5 cannot be loaded: .*libhdf5.* \(write .npz, or install libhdf5\)$' \
+        t5 proteins $model $fasta -o "$T/made/c.h5"
+    unset LD_LIBRARY_PATH
 else
     says 'this program was built without HDF5'
 fi
