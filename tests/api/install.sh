@@ -118,9 +118,12 @@ for lines in lines lines_add; do
         printf '%s\n' 'cmake_minimum_required(VERSION 3.25)' 'project(user LANGUAGES C)' 'add_executable(program relpos/examples/05_grouped.c)'
         cat "$work/$lines"
     } >"$work/within/CMakeLists.txt"
-    cmake -G Ninja -S "$work/within" -B "$work/within/build" -DCMAKE_C_COMPILER="$cc" -DCMAKE_BUILD_TYPE=Debug >"$work/log" 2>&1 &&
-        cmake --build "$work/within/build" --target program >>"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
-    "$work/within/build/program"
+    cmake -G Ninja -S "$work/within" -B "$work/within/build" -DCMAKE_C_COMPILER="$cc" -DCMAKE_BUILD_TYPE=Debug >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+    target=program # with add_subdirectory, only compile the program: the library is the same
+    [ $lines = lines ] || target=CMakeFiles/program.dir/relpos/examples/05_grouped.c.o
+    cmake --build "$work/within/build" --target "$target" >>"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+    ninja -C "$work/within/build" -t commands program | grep -q -- '-o program .*librelpos\.' # it is linked with the library
+    [ $lines != lines ] || "$work/within/build/program"
 done
 
 echo "pkg-config"

@@ -206,15 +206,15 @@ static void measure(const char *text, long *most)
 
 static void no_call_takes_more_than_32_KB(void **state)
 {
-    static const char *const problems[] = {"fwd:f32:b1h2q200k200d64:t5:causal",
-                                           "fwd:f64:b1h2q200k200d64:t5:",
-                                           "fwd:bf16:b1h2q100k600d40:relkey,left=3,right=3+rope:softcap=20",
+    static const char *const problems[] = {"fwd:f32:b1h2q100k140d64:t5:causal",
+                                           "fwd:f64:b1h2q100k140d64:t5:",
+                                           "fwd:bf16:b1h2q40k600d40:relkey,left=3,right=3+rope:softcap=20",
                                            "fwd:f32:b1h2q1k700d64:alibi:causal",
-                                           "fwd:f32:b1h2q100k100d16:fire,c=1,L=20,width=4+forget:",
+                                           "fwd:f32:b1h2q50k100d16:fire,c=1,L=20,width=4+forget:",
                                            "fwd:f32:b1h2q60k60d16:swin,grid=6x10+relval,left=3,right=3:key_mask",
-                                           "bwd:f32:b1h2q200k300d64:t5:causal",
-                                           "bwd:f64:b1h2q100k100d16:xl+fire,c=1,L=20,width=4:",
-                                           "bwd:bf16:b1h2q100k300d40:relkey,left=3,right=3+forget:softcap=20"};
+                                           "bwd:f32:b1h2q100k140d64:t5:causal",
+                                           "bwd:f64:b1h2q40k70d16:xl+fire,c=1,L=20,width=4:",
+                                           "bwd:bf16:b1h2q30k300d40:relkey,left=3,right=3+forget:softcap=20"};
     long most[CALLS] = {0};
     (void)state;
     for (size_t n = 0; n < sizeof problems / sizeof *problems; n++)

@@ -86,19 +86,23 @@ HELPER void naive(const problem *p, int64_t b, int64_t h, int64_t i, double *wei
                   Lk = d->len_k;
     const int64_t g = h / (d->heads / Hk);
     const double scale = d->scale == RP_SCALE_AUTO ? 1.0 / sqrt((double)Dk) : d->scale;
-    double q[512], k[512], top = -INFINITY, sum = 0;
+    double q[512], k[512], rotated_q[512], top = -INFINITY, sum = 0;
+    const rp_term *rope = NULL;
     assert_true(Dk <= 512);
+    for (int64_t c = 0; c < Dk; c++)
+        q[c] = rotated_q[c] = at(&p->t.q, ((b * d->heads + h) * d->len_q + i) * Dk + c);
+    for (int32_t n = 0; n < d->n_terms; n++)
+        rope = p->terms[n].kind == RP_TERM_ROPE ? &p->terms[n] : rope;
+    if (rope)
+        rotated(rope, Dk, rotated_q, i + d->q_offset);
     for (int64_t j = 0; j < Lk; j++) {
         double bias = 0, inside = 0;
         const int64_t delta = j - (i + d->q_offset);
-        const rp_term *rope = NULL;
         weight[j] = -INFINITY;
         if (!allowed(p, b, h, i, j))
             continue;
-        for (int64_t c = 0; c < Dk; c++) {
-            q[c] = at(&p->t.q, ((b * d->heads + h) * d->len_q + i) * Dk + c);
+        for (int64_t c = 0; c < Dk; c++)
             k[c] = at(&p->t.k, ((b * Hk + g) * Lk + j) * Dk + c);
-        }
         for (int32_t n = 0; n < d->n_terms; n++) {
             const rp_term *t = &p->terms[n];
             const double far = fabs((double)delta);
@@ -122,7 +126,7 @@ HELPER void naive(const problem *p, int64_t b, int64_t h, int64_t i, double *wei
                 bias += at(&p->t.term[n][0], ((entry * d->heads + h) * d->len_q + i) * Lk + j);
                 break;
             }
-            case RP_TERM_ROPE: rope = t; break;
+            case RP_TERM_ROPE: break;
             case RP_TERM_RELKEY:
                 for (int64_t c = 0; c < Dk; c++)
                     inside += scale * q[c] * entry(p, n, h, clip(delta, -t->left, t->right) + t->left, Dk, c);
@@ -131,12 +135,10 @@ HELPER void naive(const problem *p, int64_t b, int64_t h, int64_t i, double *wei
             default: fail_msg("naive() has no term %d", (int)t->kind);
             }
         }
-        if (rope) {
-            rotated(rope, Dk, q, i + d->q_offset);
+        if (rope)
             rotated(rope, Dk, k, j);
-        }
         for (int64_t c = 0; c < Dk; c++)
-            inside += scale * q[c] * k[c];
+            inside += scale * rotated_q[c] * k[c];
         weight[j] = bias == -INFINITY ? bias : cap(d->softcap_after, cap(d->softcap, inside) + bias);
         if (weight[j] > top)
             top = weight[j];

@@ -8,16 +8,10 @@
 
 enum { KEY_STEP = 512 };
 
-/* Return the number of random problems: fewer where ./check runs a test again with instruction sets hidden, because the
- * sets that are left were tested before; most in ./check full. */
+/* Return the number of random problems: most in ./check full. */
 HELPER int random_problems(void)
 {
-    const char *hidden = getenv("RELPOS_HIDE_ISA");
-    if (EMULATED || SANITIZED)
-        return 40;
-    if (all_cases())
-        return 200;
-    return hidden && *hidden ? 20 : 60;
+    return EMULATED || SANITIZED ? 40 : all_cases() ? 200 : 60;
 }
 
 /* Return true for a problem with a network of FIRE that is large for its number of pairs. The network is computed in

@@ -52,7 +52,7 @@ static linear_screen screen_of(const linear_weights *w)
     return s;
 }
 
-static void release(const linear_weights *w)
+static void free_weights(const linear_weights *w)
 {
     free((void *)(uintptr_t)w->packed);
 }
@@ -83,7 +83,7 @@ static void test_some_outputs_have_the_bits_of_all(void **state)
                         fail_msg("%s on %s, in %d, out %d: output %d is %.9g alone and %.9g among all", ops->name,
                                  linear_type_name(w.type), (int)in, (int)out, (int)list[k], (double)some[k],
                                  (double)all[list[k]]);
-                release(&w);
+                free_weights(&w);
                 free(given);
                 free(x);
             }
@@ -238,8 +238,8 @@ static void test_products_are_within_their_bounds(void **state)
             const linear_screen s = screen_of(&w);
             if (type == LINEAR_F16 && largest(given, IN * OUT) > 65504) { /* infinite in f16 */
                 assert_false(s.bounds);
-                release(&w);
-                release(&s.w);
+                free_weights(&w);
+                free_weights(&s.w);
                 continue;
             }
             assert_true(s.bounds);
@@ -256,8 +256,8 @@ static void test_products_are_within_their_bounds(void **state)
                 assert_true(f.worst > 0.9);
             printf("%-16s %-4s %6.1f candidates of %d; largest distance %.2f of its bound\n", matrix_name[kind],
                    linear_type_name(w.type), (double)f.candidates / (double)f.rows, OUT, f.worst);
-            release(&w);
-            release(&s.w);
+            free_weights(&w);
+            free_weights(&s.w);
         }
     free(given);
     free(x);
@@ -281,8 +281,8 @@ static void test_thousands_of_rows(void **state)
     assert_true(f.candidates < f.rows * OUT / 50);
     printf("%d rows: %.1f candidates of %d; largest distance %.2f of its bound\n", (int)f.rows,
            (double)f.candidates / (double)f.rows, OUT, f.worst);
-    release(&w);
-    release(&s.w);
+    free_weights(&w);
+    free_weights(&s.w);
     free(given);
     free(x);
 }
@@ -304,8 +304,8 @@ static void test_matrices_without_bounds(void **state)
         good(linear_screen_bounds(&s, NULL, 1, x, IN, bounds, NULL));
         for (int o = 0; o < 40; o++)
             assert_true(bounds[o] == -INFINITY && bounds[40 + o] == INFINITY);
-        release(&w);
-        release(&s.w);
+        free_weights(&w);
+        free_weights(&s.w);
     }
     free(given);
 }
@@ -337,9 +337,9 @@ static void test_a_screen_is_packed_as_int8(void **state)
                 const linear_screen s = screen_of(&w);
                 assert_memory_equal(s.w.packed, int8.packed, linear_packed_bytes(LINEAR_INT8, in, out));
                 assert_int_equal(s.bounds, out <= 20);
-                release(&w);
-                release(&int8);
-                release(&s.w);
+                free_weights(&w);
+                free_weights(&int8);
+                free_weights(&s.w);
                 free(given);
             }
 }
@@ -365,8 +365,8 @@ static void test_arguments(void **state)
     assert_int_equal(linear_screen_bytes(2, INT64_MAX / 4), -1);
     assert_int_equal(linear_screen_bytes(0, 4), -1);
     assert_int_equal(linear_screen_bytes(LINEAR_INT8_MAX_IN + 1, 4), -1);
-    release(&f32);
-    release(&int8);
+    free_weights(&f32);
+    free_weights(&int8);
     free(memory);
 }
 
