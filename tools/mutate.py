@@ -11,7 +11,8 @@ only.
     tools/mutate.py --python FILE     run the Python tests with this interpreter, which needs NumPy, pytest,
                                       hypothesis and ml_dtypes; with PyTorch, they also pass tensors
     tools/mutate.py --results FILE    use another file than bench/results/mutate.json
-    tools/mutate.py --merge FILE...   add the results of other files to bench/results/mutate.json
+    tools/mutate.py --merge FILE...   add the results of other files to bench/results/mutate.json, and remove survivors
+                                      whose line has changed
     tools/mutate.py --show            print the table and the survivors of bench/results/mutate.json
     tools/mutate.py --write           write the table of docs/reliability.md; --check: exit with 1 if it is stale
 
@@ -208,15 +209,21 @@ def choose(files, seed, missing):
         yield place, text[:begin] + changed + text[last:]
 
 
+def split_at(mutant):
+    """Return the texts of the current source before and after the line of a mutant; None if the line has changed."""
+    path = root / mutant["file"]
+    parts = path.read_text().split(mutant["old"] + "\n") if path.exists() else []
+    n = mutant["nth"] + 1
+    return tuple((mutant["old"] + "\n").join(p) for p in (parts[:n], parts[n:])) if len(parts) > n else None
+
+
 def survivors(data, files):
     """Yield the survivors in the current sources that are not listed as equivalent, in the same form as choose."""
     listed = equivalents()
-    for m in [m for m in data["mutants"] if m["file"] in files and state(m, listed) == "survived"]:
-        parts = (root / m["file"]).read_text().split(m["old"] + "\n")
-        if len(parts) > m["nth"] + 1:
-            before, after = (((m["old"] + "\n").join(p)) for p in (parts[:m["nth"] + 1], parts[m["nth"] + 1:]))
-            yield Place(m["file"], before.count("\n") + 1, m["kind"], m["old"], m["new"],
-                        m["nth"]), before + m["new"] + "\n" + after
+    for m in [m for m in data["mutants"] if m["file"] in files and state(m, listed) == "survived" and split_at(m)]:
+        before, after = split_at(m)
+        yield Place(m["file"], before.count("\n") + 1, m["kind"], m["old"], m["new"],
+                    m["nth"]), before + m["new"] + "\n" + after
 
 
 def key(mutant):
@@ -493,7 +500,7 @@ def merge(others):
     for m in [m for other in others for m in other["mutants"]]:
         if key(m) not in known or m["state"] == "killed":
             known[key(m)] = m
-    data["mutants"] = list(known.values())
+    data["mutants"] = [m for m in known.values() if m["state"] != "survived" or split_at(m)]
     save(data)
 
 
