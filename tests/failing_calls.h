@@ -10,7 +10,7 @@
 #include <stddef.h>
 
 typedef enum call_failure {
-    CALL_FAILS,       /* with the error EIO, as on a broken disk */
+    CALL_FAILS,       /* with the error failing_error */
     CALLS_FAIL,       /* so do all later calls */
     CALL_INTERRUPTED, /* a read, write or close fails with EINTR, as after a signal */
     CALL_SHORT,       /* a read or write transfers half of the bytes */
@@ -19,6 +19,7 @@ typedef enum call_failure {
 } call_failure;
 
 static long failing_n, failing_count;
+static int failing_error = EIO;
 static call_failure failing_how;
 
 static inline void fail_calls(long n, call_failure how)
@@ -59,7 +60,7 @@ static bool failing(void)
 {
     if (!failing_reached() || failing_how > CALLS_FAIL)
         return false;
-    errno = EIO;
+    errno = failing_error;
     return true;
 }
 
@@ -69,7 +70,7 @@ static bool failing_transfer(size_t *n, ssize_t *result)
     if (!failing_reached())
         return false;
     *result = failing_how == CALL_ENDS ? 0 : -1;
-    errno = failing_how == CALL_INTERRUPTED ? EINTR : EIO;
+    errno = failing_how == CALL_INTERRUPTED ? EINTR : failing_error;
     if (failing_how == CALL_SHORT)
         *n -= *n / 2;
     return failing_how != CALL_SHORT;

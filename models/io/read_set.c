@@ -45,7 +45,7 @@ static ssize_t read_up_to(int fd, unsigned char *data, size_t size)
             break;
         if (n > 0) {
             at += (size_t)n;
-        } else if (errno == EAGAIN || errno == EWOULDBLOCK) { /* standard input may be non-blocking */
+        } else if (errno == EAGAIN) { /* standard input may be non-blocking */
             struct pollfd ready = {fd, POLLIN, 0};
             poll(&ready, 1, -1);
         } else if (errno != EINTR) {

@@ -33,7 +33,7 @@ static int write_all(int fd, const char *data, size_t size)
             size -= (size_t)n;
         } else if (n == 0) {
             error = ENOSPC; /* write returned 0 without an error: retrying might never end */
-        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+        } else if (errno == EAGAIN) {
             struct pollfd ready = {fd, POLLOUT, 0};
             poll(&ready, 1, -1);
         } else if (errno != EINTR) {
