@@ -1,6 +1,6 @@
-/* failing_calls.h -- makes system calls on files fail: the n-th after a call of fail_calls, alone or with all later ones,
- * or lets it transfer fewer bytes. Include this file once per program, because it defines pread and others. Functions
- * of libc that call the kernel themselves, such as fread, are not affected.
+/* failing_calls.h -- makes system calls on files fail: the n-th after a call of fail_calls, alone or with all later
+ * ones, or lets it transfer fewer bytes. Include this file once per program, because it defines pread and others.
+ * Functions of libc that call the kernel themselves, such as fread, are not affected.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef RELPOS_TESTS_FAILING_CALLS_H
 #define RELPOS_TESTS_FAILING_CALLS_H
