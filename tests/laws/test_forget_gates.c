@@ -1,5 +1,6 @@
 /* test_forget_gates.c -- gradients of forget gates when the gradients of rows differ by many orders of magnitude. Their
- * errors stay within the bound, and they are exactly 0 after the last row with a gradient. Also tests closed gates.
+ * errors stay within the bound, and they are exactly 0 after the last row with a gradient. Also tests closed gates, and
+ * large gates before a window.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 
@@ -122,10 +123,49 @@ static void a_closed_gate_hides_earlier_keys(void **state)
         }
 }
 
+/* Gates before the first key of a row change neither its output nor its tangent, not even by a rounding. */
+static void earlier_gates_change_no_bit(void **state)
+{
+    static const char *const types[] = {"f32", "f64", "bf16"};
+    const int64_t L = 300, Dv = 8, changed = 100, first = 150;
+    (void)state;
+    for (size_t n = 0; n < sizeof types / sizeof *types; n++)
+        EACH_PATH(path)
+        {
+            problem p;
+            rp_plan *plan;
+            pose(&p, 7, "jvp:%s:b1h2q300k300d8:forget:window=40,0", types[n]);
+            const rp_array *gates[2] = {&p.t.term[0][0], &p.x.term[0][0]}, *results[2] = {&p.t.out, &p.x.out};
+            const size_t row = (size_t)Dv * rp_dtype_size(p.desc.dtype), bytes = 2 * (size_t)L * row;
+            char *want[2] = {malloc(bytes), malloc(bytes)};
+            assert_true(want[0] && want[1]);
+            p.desc.isa = path;
+            good(rp_plan_create(&plan, &p.desc));
+            for (int early = 0; early < 2; early++) {
+                for (int64_t x = 0; x < 2 * L; x++)
+                    for (int g = 0; g < 2 && x % L < changed; g++)
+                        set(gates[g], x, early ? 1000.0 / 3 : 0);
+                good(rp_attend(plan, &p.t, NULL));
+                good(rp_jvp(plan, &p.t, &p.x));
+                for (int r = 0; r < 2; r++) {
+                    const char *got = results[r]->data;
+                    for (int64_t h = 0; h < 2 && early; h++)
+                        same_bits(&p, path, r ? "the tangent of out" : "out", want[r] + (size_t)(h * L + first) * row,
+                                  got + (size_t)(h * L + first) * row, (size_t)(L - first) * row);
+                    memcpy(want[r], got, bytes);
+                }
+            }
+            rp_plan_destroy(plan);
+            free(want[0]);
+            free(want[1]);
+            problem_free(&p);
+        }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(small_gradients_after_large_ones),
-                                       cmocka_unit_test(rows_without_gradient_give_exactly_0),
-                                       cmocka_unit_test(a_closed_gate_hides_earlier_keys)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(small_gradients_after_large_ones), cmocka_unit_test(rows_without_gradient_give_exactly_0),
+        cmocka_unit_test(earlier_gates_change_no_bit), cmocka_unit_test(a_closed_gate_hides_earlier_keys)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
