@@ -53,7 +53,8 @@ static void read_modules(const char *path)
         status = model_modules_read(modules, &reading, path, inner);
     if (status != RP_OK)
         refusal_is_a_line(model_error(), 1024);
-    else if (model_modules_prompt(modules, NULL, &prompt) == RP_OK && model_modules_width(modules) > 0)
+    else if (modules != NULL && model_modules_prompt(modules, NULL, &prompt) == RP_OK &&
+             model_modules_width(modules) > 0)
         fuzz_valid++;
     free(inner);
     model_modules_free(modules);
