@@ -95,8 +95,10 @@ static void nothing_changes_a_bit(void **state)
             same_tangents(&p, path, "three threads", &x, &y);
             rp_pool_destroy(p.t.pool);
             p.t.pool = NULL;
-            for (int m = 0; m < GRADIENTS; m++) { /* the other half of the results, then this one */
-                if (m % 2)
+            for (int m = 0; m < GRADIENTS; m++) { /* all results, then without the second, then without the fourth, … */
+                if (m > 0 && (m % 2 == 0 || !gradient(&got, m)->data))
+                    continue;
+                if (m > 0)
                     *gradient(&got, m) = none;
                 else if (gradient(&want, m)->data)
                     memset(gradient(&got, m)->data, 0, (size_t)problem_size(gradient(&got, m)) * 8);
@@ -122,7 +124,9 @@ static void nothing_changes_a_bit(void **state)
 /* Compare second derivatives on every instruction set with plain loops in double on the same inputs. */
 static void judged(problem *p, uint64_t seed)
 {
+    static int turn;
     const rp_dtype type = p->desc.dtype;
+    turn++;
     drop_weight_gradients(p);
     rp_tangents x = tangents_of(p, seed, type, RP_F64);
     rp_grads want = gradients_like(p, RP_F64), bound = gradients_like(p, RP_F64), got = gradients_like(p, type);
@@ -131,7 +135,7 @@ static void judged(problem *p, uint64_t seed)
     hvp(p, "reference", &x, &want);
     EACH_ISA(isa)
     {
-        if (SLOW(isa) && p->desc.len_k > 100)
+        if (SLOW(isa) && (p->desc.len_k > 100 || (turn % 3 && !all_cases())))
             continue;
         p->desc.isa = isa;
         good(rp_plan_create(&plan, &p->desc));
