@@ -206,7 +206,7 @@ HELPER void hold(const problem *p, const char *isa, const char *what, const floa
     }
 }
 
-/* Outside ./check full, judged() compares each instruction set in one of this number of problems, slow sets in fewer. */
+/* Outside ./check full, judged() compares each instruction set in one of judged_parts problems, slow sets in fewer. */
 HELPER size_t judged_parts = 1;
 
 /* Compare every instruction set with the reference. Compare the reference with naive(): all rows, or a sample if there
