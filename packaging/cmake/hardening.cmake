@@ -14,7 +14,11 @@ foreach(flag -fstack-protector-strong -fcf-protection)
   endif()
 endforeach()
 if(NOT CMAKE_C_FLAGS MATCHES "sanitize|profile-instr") # sanitizers replace the functions that FORTIFY checks
-  list(APPEND hardening $<$<NOT:$<CONFIG:Debug>>:-U_FORTIFY_SOURCE> $<$<NOT:$<CONFIG:Debug>>:-D_FORTIFY_SOURCE=3>)
+  set(fortify 3)
+  if(CMAKE_C_COMPILER_ID STREQUAL "GNU" AND CMAKE_C_COMPILER_VERSION VERSION_LESS 12)
+    set(fortify 2) # level 3 is only known to later ones, and glibc warns
+  endif()
+  list(APPEND hardening $<$<NOT:$<CONFIG:Debug>>:-U_FORTIFY_SOURCE> $<$<NOT:$<CONFIG:Debug>>:-D_FORTIFY_SOURCE=${fortify}>)
 endif()
 target_compile_options(relpos_flags INTERFACE ${hardening})
 if(CMAKE_SYSTEM_NAME STREQUAL Linux)

@@ -6,7 +6,7 @@
 #define RELPOS_CLONES_H
 
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__clang__)
-#ifdef RPI_TWO_CLONES
+#if defined(RPI_TWO_CLONES) || __GNUC__ < 12 /* gcc 11 cannot choose by arch=x86-64-v4 */
 #define RPI_CLONES __attribute__((target_clones("avx2", "default")))
 #else
 #define RPI_CLONES __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
