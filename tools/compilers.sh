@@ -2,6 +2,7 @@
 # compilers.sh [COMPILER...] -- build the library, the program and some tests with other compilers, with warnings as errors, and run the
 # tests; with musl-gcc, build the library and relpos_verify as a static program, and run it with the few problems of the test verify_few.
 # By default: every gcc from 11 and clang from 14 that Debian has for this release, and musl-gcc.
+#   tools/compilers.sh --record COMPILER...    also save the results in bench/results/compilers.json and write the table of docs/platforms.md
 # Builds are in build/compilers. A compiler that fails does not stop the others. SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/.."
@@ -11,6 +12,11 @@ all_compilers() {
         awk -F- '($1 == "gcc" && $2 >= 11) || ($1 == "clang" && $2 >= 14)'
     echo musl-gcc
 }
+record=
+if [ "${1-}" = --record ]; then
+    record=yes
+    shift
+fi
 [ $# -gt 0 ] || set -- $(all_compilers)
 tests='verify_few|golden_.*|test_(arguments|array_forms|backward_arguments|definition|encoder_pack|explain|forms|masks|returns|tokenizer)'
 mkdir -p build/compilers
@@ -51,11 +57,17 @@ for compiler in "$@"; do
     *) need "$compiler" ;;
     esac
     folder=build/compilers/$compiler began=$(date +%s)
+    version=$("$compiler" -dumpfullversion 2>/dev/null || "$compiler" --version | sed -n '1s/.*version \([0-9.]*\).*/\1/p')
     rm -f "$folder.log"
+    state=passed
     case $compiler in
     musl-gcc) musl "$folder" ;;
     *) debian "$folder" "$compiler" ;;
-    esac || { failed="$failed $compiler" && echo "$compiler: failed (log in $folder.log)" && continue; }
-    echo "$compiler ($("$compiler" -dumpfullversion 2>/dev/null || "$compiler" --version | sed -n '1s/.*version \([0-9.]*\).*/\1/p')): passed in $(($(date +%s) - began)) s"
+    esac || { state=failed && failed="$failed $compiler"; }
+    echo "$compiler ($version): $state in $(($(date +%s) - began)) s (log in $folder.log)"
+    # the number of tests is that of ctest, or that of the problems of relpos_verify
+    [ -z "$record" ] || python3 tools/compilers.py --record "$compiler" "$version" $state \
+        "$(sed -n 's/.* tests failed out of \([0-9]*\)$/\1/p; s/^\([0-9]*\) problems.*/\1/p' "$folder.log" | tail -n 1 | grep . || echo 0)"
 done
+[ -z "$record" ] || python3 tools/compilers.py --write
 [ -z "$failed" ] || { echo "compilers.sh: failed with$failed" >&2; exit 1; }
