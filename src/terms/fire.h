@@ -96,7 +96,7 @@ static void fire_second_grad(const rpi_pair *p, int64_t u, double x, double g0, 
         const double slope = fire_slope(to, fire_first(p, c, x), size, roundings);
         if (slope == 0)
             continue;
-        rpi_add_sum(to, 2, u, c, of_w1 + of_b1, roundings * (fabs(of_w1) + fabs(of_b1)));
+        rpi_add_sum(to, 2, u, c, 0, of_w1 + of_b1, roundings * (fabs(of_w1) + fabs(of_b1)));
         rpi_add(to, 0, c, 0, 0, 0, slope * g1 * w);
         rpi_add(to, 1, c, 0, 0, 0, slope * g0 * w);
     }
@@ -154,7 +154,7 @@ static void fire_sums_grad(const rpi_pair *p, double x, double g0, double g1, co
         if (active == 0)
             continue;
         fire_second_line(p, u, x, &slope, &zero);
-        rpi_add_sum(to, 4, p->h, u, g1 * slope + g0 * zero, roundings * fabs(g0) * size);
+        rpi_add_sum(to, 4, p->h, u, 0, g1 * slope + g0 * zero, roundings * fabs(g0) * size);
         fire_second_grad(p, u, x, active * g0 * w, active * g1 * w, to);
     }
 }
@@ -206,7 +206,7 @@ static void fire_second_tangent_grad(const rpi_pair *p, int64_t u, double x, dou
             continue;
         rpi_add(to, 0, c, 0, 0, 0, w * x);
         rpi_add(to, 1, c, 0, 0, 0, w);
-        rpi_add_sum(to, 2, u, c, of_w1 + of_b1, roundings * (fabs(of_w1) + fabs(of_b1)));
+        rpi_add_sum(to, 2, u, c, 0, of_w1 + of_b1, roundings * (fabs(of_w1) + fabs(of_b1)));
     }
 }
 
@@ -222,7 +222,7 @@ static void fire_tangent_grad(const rpi_pair *p, double g, const rpi_view *tange
                      active = g * fire_slope(to, fire_second(p, u, x), size, roundings);
         if (active == 0)
             continue;
-        rpi_add_sum(to, 4, p->h, u, active * fire_second_tangent(p, u, x, tangent),
+        rpi_add_sum(to, 4, p->h, u, 0, active * fire_second_tangent(p, u, x, tangent),
                     to->absolute ? roundings * fabs(active) * fire_second_tangent_size(p, u, x, tangent) : 0);
         fire_second_grad(p, u, x, active * w_tangent, active * w_tangent * x, to);
         fire_second_tangent_grad(p, u, x, active * w, tangent, to);

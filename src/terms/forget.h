@@ -41,6 +41,11 @@ static forget_sums forget_sums_of(const rp_desc *d, double *prepared, int64_t he
                          of_segments + 2 * heads * segments};
 }
 
+static forget_sums forget_sums_at(const rpi_pair *p)
+{
+    return forget_sums_of(p->desc, (double *)(uintptr_t)p->prepared, p->b * p->desc->heads + p->h);
+}
+
 static void forget_prepare(const rp_desc *d, const rp_term *t, const rpi_view *array, double *to)
 {
     (void)t;
@@ -103,7 +108,7 @@ static void forget_row(const rpi_pair *p, int64_t j0, int64_t n, double *to)
         to[c] = -INFINITY;
     if (seen == 0)
         return;
-    forget_walk w = {forget_sums_of(d, (double *)p->prepared, p->b * d->heads + p->h), end / FORGET_SEGMENT - 1, 0};
+    forget_walk w = {forget_sums_at(p), end / FORGET_SEGMENT - 1, 0};
     int64_t j = end;
     for (; j >= j0 && j / FORGET_SEGMENT > w.s; j--) { /* the query's own segment */
         if (j < j0 + n)
@@ -137,7 +142,7 @@ static double forget_pair(const rpi_pair *p)
 static double forget_largest(const rpi_pair *p, int64_t rows, int64_t j0, int64_t j1)
 {
     const rp_desc *d = p->desc;
-    const forget_sums sums = forget_sums_of(d, (double *)p->prepared, p->b * d->heads + p->h);
+    const forget_sums sums = forget_sums_at(p);
     const int64_t first = rpi_clamp(p->position, 0, d->len_k - 1), /* rows after the last key include all gates */
         past = rpi_clamp(p->position + rows, first + 1, d->len_k), last = (j1 - 1) / FORGET_SEGMENT;
     double largest = -HUGE_VAL;
@@ -174,7 +179,7 @@ static double forget_size_of(const rpi_pair *p, int64_t from, int64_t past)
 static double forget_roundings(const rpi_pair *p)
 {
     const rp_desc *d = p->desc;
-    const forget_sums sums = forget_sums_of(d, (double *)p->prepared, p->b * d->heads + p->h);
+    const forget_sums sums = forget_sums_at(p);
     const int64_t end = rpi_min(p->position, d->len_k - 1), from = p->j / FORGET_SEGMENT, to = end / FORGET_SEGMENT;
     if (from == to)
         return forget_additions(d) * forget_size_of(p, p->j + 1, end + 1);
@@ -189,9 +194,9 @@ static double forget_roundings(const rpi_pair *p)
 
 static void forget_grad(const rpi_pair *p, double g, const rpi_sums *to)
 {
-    const double additions = fabs(g) * forget_additions(p->desc);
+    const double size = fabs(g) * forget_additions(p->desc);
     for (int64_t t = p->j + 1; t <= rpi_min(p->position, p->desc->len_k - 1); t++)
-        rpi_add(to, 0, p->b, p->h, t, 0, to->absolute ? fabs(g) + to->rounding * additions : g);
+        rpi_add_sum(to, 0, p->b, p->h, t, g, size);
 }
 
 static void forget_reduce(const rpi_pair *p, const double *between, const rpi_sums *to)

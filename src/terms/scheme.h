@@ -85,9 +85,9 @@ static inline void rpi_add(const rpi_sums *to, int array, int64_t a, int64_t b, 
 
 /* Add x, which was computed as a sum in double. `size` is the sum of the absolute values of its summands times the
  * number of roundings. */
-static inline void rpi_add_sum(const rpi_sums *to, int array, int64_t a, int64_t b, double x, double size)
+static inline void rpi_add_sum(const rpi_sums *to, int array, int64_t a, int64_t b, int64_t c, double x, double size)
 {
-    rpi_add(to, array, a, b, 0, 0, to->absolute ? fabs(x) + to->rounding * size : x);
+    rpi_add(to, array, a, b, c, 0, to->absolute ? fabs(x) + to->rounding * size : x);
 }
 
 /* A parameter: {"left", RP_PARAM_INT, RPI_FIELD(left), .required = true, .max = 0x1p40, .meaning = "…"}. Use the field
