@@ -2,7 +2,7 @@
  * of memory or gives the usual result, and frees its memory.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/encoder/checks.h"
-#include "tests/starve.h"
+#include "tests/starved_runs.h"
 
 enum { MAX_NUMBERS = 256 };
 
@@ -12,8 +12,6 @@ typedef struct outcome {
     int64_t tokens, unknown;
     char checksum[17];
 } outcome;
-
-static char packed[64];
 
 /* Compute what the model can: vectors, scores of pairs, or tokens of residues. */
 static rp_status use(const rp_encoder *m, outcome *out)
@@ -36,9 +34,16 @@ static rp_status use(const rp_encoder *m, outcome *out)
     return status;
 }
 
-/* Open a folder, use the model and pack it. `type` is that of the packed weights. */
-static rp_status run(const char *path, const char *type, outcome *out)
+/* A folder or a file, and the type of the packed weights, or NULL. */
+typedef struct tried_model {
+    const char *path, *type;
+} tried_model;
+
+/* Open a model, use it and pack it. */
+static rp_status run(const void *model, void *outcome_of_run)
 {
+    const char *path = ((const tried_model *)model)->path, *type = ((const tried_model *)model)->type;
+    outcome *out = outcome_of_run;
     rp_pool *pool;
     rp_encoder *m = NULL;
     rp_encoder_opening o = rp_encoder_opening_init();
@@ -65,55 +70,17 @@ static rp_status run(const char *path, const char *type, outcome *out)
 
 static void every_allocation_may_fail(void **state)
 {
-    static const struct {
-        const char *path, *type;
-    } models[] = {
+    static const tried_model models[] = {
         {"tests/encoder/texts/search", "int8"},  {"tests/encoder/texts/asymmetric", NULL},
         {"tests/encoder/texts/labels", NULL},    {"tests/encoder/texts/rank", "f32"},
         {"tests/encoder/texts/protein", "bf16"}, {packed, NULL},
     };
+    outcome usual, found;
     (void)state;
     if (!STARVES)
         skip();
     for (size_t k = 0; k < sizeof models / sizeof *models; k++)
-        for (int ever = 0; ever < 2; ever++) {
-            outcome usual, found;
-            fine(run(models[k].path, models[k].type, &usual));
-            const long before = starve_blocks;
-            long failed = 0;
-            bool enough = false;
-            for (long n = 1; !enough; n += 1 + n / 40) {
-                starve(n, ever);
-                const rp_status status = run(models[k].path, models[k].type, &found);
-                enough = starve_end() < n;
-                failed += status != RP_OK;
-                if (status != RP_OK && status != RP_E_NOMEM && strstr(rp_encoder_last_error(), "memory") == NULL)
-                    fail_msg("%s: allocation %ld: %s: %s", models[k].path, n, rp_status_name(status),
-                             rp_encoder_last_error());
-                if (status == RP_OK && memcmp(&usual, &found, sizeof usual) != 0)
-                    fail_msg("%s: allocation %ld: other results", models[k].path, n);
-                if (starve_blocks > before)
-                    fail_msg("%s: allocation %ld: %ld blocks were not freed", models[k].path, n,
-                             starve_blocks - before);
-                assert_true(!enough || status == RP_OK);
-            }
-            print_message("    %s: %ld calls failed\n", models[k].path, failed);
-            assert_true(failed > 20);
-        }
-}
-
-static int make_path(void **state)
-{
-    (void)state;
-    strcpy(packed, "/tmp/relpos-encoder-XXXXXX");
-    const int fd = mkstemp(packed);
-    return fd < 0 || close(fd) != 0;
-}
-
-static int remove_path(void **state)
-{
-    (void)state;
-    return unlink(packed);
+        starve_runs(run, models[k].path, &models[k], rp_encoder_last_error, &usual, &found, sizeof usual);
 }
 
 int main(void)
@@ -121,5 +88,5 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_allocation_may_fail),
     };
-    return cmocka_run_group_tests(tests, make_path, remove_path);
+    return cmocka_run_group_tests(tests, make_packed, remove_packed);
 }

@@ -2,7 +2,7 @@
  * for lack of memory or gives the usual result, and frees its memory. test_t5_damage.c does this with the search.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/t5/models.h"
-#include "tests/starve.h"
+#include "tests/starved_runs.h"
 
 enum { MAX_NUMBERS = 64 };
 
@@ -12,8 +12,6 @@ typedef struct outcome {
     int64_t tokens, bytes, residues;
     char letters[8], checksum[17];
 } outcome;
-
-static char packed[64];
 
 /* Convert a text to tokens and back, and compute what the model is for. */
 static rp_status use(const rp_t5 *m, outcome *out)
@@ -60,9 +58,18 @@ static rp_status use_protein(const rp_t5 *m, const char *path, outcome *out)
     return status;
 }
 
+/* A folder or a file, its tokenizer if it is elsewhere, and whether it is packed. */
+typedef struct tried_model {
+    const char *path, *tokenizer;
+    bool pack;
+} tried_model;
+
 /* Open a model, use it and pack it. */
-static rp_status run(const char *path, const char *tokenizer, bool pack, outcome *out)
+static rp_status run(const void *model, void *outcome_of_run)
 {
+    const tried_model *tried = model;
+    const char *path = tried->path;
+    outcome *out = outcome_of_run;
     rp_pool *pool;
     rp_t5 *m = NULL;
     rp_t5_opening o = rp_t5_opening_init();
@@ -70,13 +77,13 @@ static rp_status run(const char *path, const char *tokenizer, bool pack, outcome
     if (rp_pool_create(&pool, 1) != RP_OK)
         return RP_E_NOMEM;
     o.pool = pool;
-    o.tokenizer = tokenizer;
+    o.tokenizer = tried->tokenizer;
     rp_status status = rp_t5_open(&m, path, &o);
     if (status == RP_OK && strstr(path, "proteins") != NULL)
         status = use_protein(m, path, out);
     else if (status == RP_OK && rp_t5_about(m)->has_tokenizer)
         status = use(m, out);
-    if (status == RP_OK && pack)
+    if (status == RP_OK && tried->pack)
         status = rp_t5_pack(m, packed);
     if (status == RP_OK && path == packed)
         status = rp_t5_check_file(m, NULL, NULL);
@@ -87,10 +94,7 @@ static rp_status run(const char *path, const char *tokenizer, bool pack, outcome
 
 static void every_allocation_may_fail(void **state)
 {
-    static const struct {
-        const char *path, *tokenizer;
-        bool pack;
-    } models[] = {
+    static const tried_model models[] = {
         {"tests/t5/sentence/old", NULL, false},
         {"tests/t5/data/byt5", NULL, false},
         {"tests/t5/sentence/new", "tests/t5/sentence/new/tokenizer.json", false},
@@ -103,47 +107,12 @@ static void every_allocation_may_fail(void **state)
         {"tests/t5/data/proteins/prott5", NULL, true},
         {packed, NULL, false},
     };
+    outcome usual, found;
     (void)state;
     if (!STARVES)
         skip();
     for (size_t k = 0; k < sizeof models / sizeof *models; k++)
-        for (int ever = 0; ever < 2; ever++) {
-            const char *path = models[k].path;
-            outcome usual, found;
-            fine(run(path, models[k].tokenizer, models[k].pack, &usual));
-            const long before = starve_blocks;
-            long failed = 0;
-            bool enough = false;
-            for (long n = 1; !enough; n += 1 + n / 40) {
-                starve(n, ever);
-                const rp_status status = run(path, models[k].tokenizer, models[k].pack, &found);
-                enough = starve_end() < n;
-                failed += status != RP_OK;
-                if (status != RP_OK && status != RP_E_NOMEM && strstr(rp_t5_last_error(), "memory") == NULL)
-                    fail_msg("%s: allocation %ld: %s: %s", path, n, rp_status_name(status), rp_t5_last_error());
-                if (status == RP_OK && memcmp(&usual, &found, sizeof usual) != 0)
-                    fail_msg("%s: allocation %ld: other results", path, n);
-                if (starve_blocks > before)
-                    fail_msg("%s: allocation %ld: %ld blocks were not freed", path, n, starve_blocks - before);
-                assert_true(!enough || status == RP_OK);
-            }
-            print_message("    %s: %ld calls failed\n", path, failed);
-            assert_true(failed > 20);
-        }
-}
-
-static int make_path(void **state)
-{
-    (void)state;
-    strcpy(packed, "/tmp/relpos-t5-XXXXXX");
-    const int fd = mkstemp(packed);
-    return fd < 0 || close(fd) != 0;
-}
-
-static int remove_path(void **state)
-{
-    (void)state;
-    return unlink(packed);
+        starve_runs(run, models[k].path, &models[k], rp_t5_last_error, &usual, &found, sizeof usual);
 }
 
 int main(void)
@@ -151,5 +120,5 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_allocation_may_fail),
     };
-    return cmocka_run_group_tests(tests, make_path, remove_path);
+    return cmocka_run_group_tests(tests, make_packed, remove_packed);
 }
