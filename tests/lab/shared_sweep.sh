@@ -8,12 +8,6 @@
 . tests/shared/lab.sh
 make_sweep
 
-# lines FILE: print the results in a fixed order, without what differs from run to run
-lines()
-{
-    sed 's/"\(ms_per_step\|processor_share\)":[0-9.e-]*//g' "$1" | sort
-}
-
 # begin NAME ARGUMENT...: start a sweep in the background, with its errors in $T/NAME.err
 begin()
 {

@@ -28,10 +28,6 @@ mpi -n 4 "$program" lab train "$T/small.lab" -o "$T/no" --set accumulate=2 --set
 one_line 2 'accumulate = 2: 4 processes cannot share 2 batches of a step \(start at most 2'
 
 # a sweep: every rank takes the next experiment, and failures are counted once
-lines()
-{
-    sed 's/"\(ms_per_step\|processor_share\)":[0-9.e-]*//g' "$1" | sort
-}
 ok lab sweep "$T/sweep.lab" -o "$T/one.jsonl" --threads 1
 mpi -n 2 "$program" lab sweep "$T/sweep.lab" -o "$T/many.jsonl" --threads 1
 check 'exit code and messages' '0 ' "$code $(cat "$T/err")"
@@ -45,17 +41,10 @@ mpi -n 2 "$program" lab sweep "$T/sweep.lab" -o /dev/null
 one_line 1 '/dev/null is not a regular file'
 
 # processes that differ
-mkdir "$T/here" "$T/there"
-cp "$T/sweep.lab" examples/data/gettysburg.txt "$T/here"
-sed -i 's/^text.*/text = gettysburg.txt/' "$T/here/sweep.lab"
-cp "$T/here/"* "$T/there"
-apart() # apart RESULTS: run rank 1 in another folder
-{
-    mpi -n 1 -wdir "$T/here" "$program" lab sweep sweep.lab -o "$1" : -n 1 -wdir "$T/there" "$program" lab sweep sweep.lab -o "$1"
-}
-apart results.jsonl
+make_apart sweep.lab
+apart lab sweep sweep.lab -o results.jsonl
 one_line 1 '-o: results.jsonl of rank 1 is not the file of rank 0'
 sed -i 's/^mlp.*/mlp = 48/' "$T/there/sweep.lab"
-apart "$T/shared.jsonl"
+apart lab sweep sweep.lab -o "$T/shared.jsonl"
 one_line 1 'rank 1: its experiments differ from rank 0: "mlp = 48", not "mlp = 32"'
 finish

@@ -9,12 +9,6 @@
 . tests/shared/lab.sh
 make_sweep
 
-# lines FILE: print the results in a fixed order, without what differs from run to run
-lines()
-{
-    sed 's/"\(ms_per_step\|processor_share\)":[0-9.e-]*//g' "$1" | sort
-}
-
 # every rank takes the next experiment
 set -- lab sweep "$T/sweep.lab" --set seeds=3 --threads 1
 ok "$@" -o "$T/one.jsonl"
@@ -49,23 +43,15 @@ mpi -n 2 "$program" lab sweep "$T/sweep.lab" -o /dev/null
 one_line 1 '/dev/null is not a regular file'
 
 # processes that differ
-mkdir "$T/here" "$T/there"
-cp "$T/sweep.lab" "$T/here"
-cp examples/data/gettysburg.txt "$T/here/a.txt"
-sed -i 's/^text.*/text = a.txt/' "$T/here/sweep.lab"
-cp "$T/here/"* "$T/there"
-apart() # run rank 1 in another folder
-{
-    mpi -n 1 -wdir "$T/here" "$program" lab sweep sweep.lab -o "$1" : -n 1 -wdir "$T/there" "$program" lab sweep sweep.lab -o "$1"
-}
-apart results.jsonl
+make_apart sweep.lab
+apart lab sweep sweep.lab -o results.jsonl
 one_line 1 '-o: results.jsonl of rank 1 is not the file of rank 0'
 sed -i 's/^mlp.*/mlp = 48/' "$T/there/sweep.lab"
-apart "$T/shared.jsonl"
+apart lab sweep sweep.lab -o "$T/shared.jsonl"
 one_line 1 'rank 1: its experiments differ from rank 0: "mlp = 48", not "mlp = 32"'
 cp "$T/here/sweep.lab" "$T/there/sweep.lab"
 echo 'one more line' >>"$T/there/a.txt"
-apart "$T/shared.jsonl"
+apart lab sweep sweep.lab -o "$T/shared.jsonl"
 one_line 1 'rank 1: its text differs from rank 0: "checksum'
 check 'no results' 0 "$(wc -c <"$T/shared.jsonl")"
 

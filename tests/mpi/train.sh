@@ -74,15 +74,7 @@ pair() # pair PREFIX-OF-RANK-1 ARGUMENT...: run rank 1 after a prefix, such as e
     mpi -n 1 "$program" "$@" : -n 1 $prefix "$program" "$@"
 }
 set -- lab train small.lab -o "$T/no" --set accumulate=2
-mkdir "$T/here" "$T/there"
-cp "$T/small.lab" "$T/here"
-cp examples/data/gettysburg.txt "$T/here/a.txt"
-sed -i 's/^text.*/text = a.txt/' "$T/here/small.lab"
-cp "$T/here/"* "$T/there"
-apart() # run rank 1 in another folder
-{
-    mpi -n 1 -wdir "$T/here" "$program" "$@" : -n 1 -wdir "$T/there" "$program" "$@"
-}
+make_apart small.lab
 echo 'one more line' >>"$T/there/a.txt"
 apart "$@"
 one_line 1 'rank 1: its text differs from rank 0: "checksum [0-9a-f]{16}", not "checksum [0-9a-f]{16}" \(use the same files on all machines'

@@ -118,3 +118,9 @@ make_results()
     prepare lab sweep "$T/sweep.lab" -o "$T/results.jsonl"
     prepare lab sweep "$T/classes_sweep.lab" -o "$T/classes.jsonl"
 }
+
+# lines FILE: print the results of a sweep in a fixed order, without what differs from run to run
+lines()
+{
+    sed 's/"\(ms_per_step\|processor_share\)":[0-9.e-]*//g' "$1" | sort
+}

@@ -117,3 +117,19 @@ equal()
     done
     check 'no other file' '' "$(ls -A "$T/many")"
 }
+
+# make_apart EXPERIMENT: create the folders $T/here and $T/there, both with this file of $T and its text a.txt
+make_apart()
+{
+    mkdir "$T/here" "$T/there"
+    cp "$T/$1" "$T/here"
+    cp examples/data/gettysburg.txt "$T/here/a.txt"
+    sed -i 's/^text.*/text = a.txt/' "$T/here/$1"
+    cp "$T/here/"* "$T/there"
+}
+
+# apart ARGUMENT...: run relpos with rank 0 in $T/here and rank 1 in $T/there
+apart()
+{
+    mpi -n 1 -wdir "$T/here" "$program" "$@" : -n 1 -wdir "$T/there" "$program" "$@"
+}
