@@ -431,7 +431,8 @@ static void try_each(const struct operation *o, int how, const char *words, int 
     }
 }
 
-#define EACH(o) (const struct operation *o = operations; o < operations + sizeof operations / sizeof *operations; o++)
+#define EACH_OPERATION(o)                                                                                              \
+    for (const struct operation *o = operations; o < operations + sizeof operations / sizeof *operations; o++)
 
 static void every_failing_call_is_reported(void **state)
 {
@@ -446,19 +447,18 @@ static void every_failing_call_is_reported(void **state)
     (void)state;
     if (!CALLS_CAN_FAIL)
         skip();
-    for
-        EACH(o)
-        {
-            failing_error = EIO;
-            for (int how = 0; how < CALL_FAILURES; how++)
-                if (how != CALL_ENDS || !o->stream)
-                    try_each(o, how, how == CALL_ENDS ? ": " : "Input/output error", o->calls);
-            for (size_t k = 0;
-                 k < sizeof errors / sizeof *errors && (o->run == write_npz || o->run == continue_archive); k++) {
-                failing_error = errors[k].error;
-                try_each(o, CALL_FAILS, errors[k].words, o->calls);
-            }
+    EACH_OPERATION(o)
+    {
+        failing_error = EIO;
+        for (int how = 0; how < CALL_FAILURES; how++)
+            if (how != CALL_ENDS || !o->stream)
+                try_each(o, how, how == CALL_ENDS ? ": " : "Input/output error", o->calls);
+        for (size_t k = 0; k < sizeof errors / sizeof *errors && (o->run == write_npz || o->run == continue_archive);
+             k++) {
+            failing_error = errors[k].error;
+            try_each(o, CALL_FAILS, errors[k].words, o->calls);
         }
+    }
     failing_error = EIO;
 }
 
@@ -467,8 +467,7 @@ static void every_failing_allocation_is_reported(void **state)
     (void)state;
     if (!STARVES)
         skip();
-    for
-        EACH(o)
+    EACH_OPERATION(o)
     for (int ever = 0; ever < 2 && o->run != read_npz; ever++) /* see test_damage.c; libzip would lose memory */
         try_each(o, CALL_FAILURES + ever, "memory", 2);
 }
