@@ -28,7 +28,8 @@ def record(name, version, state, tests):
     """Save the result of one compiler beside those of the others."""
     day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     saved = results() | {name: {"version": version, "state": state, "tests": int(tests), "date": day}}
-    SAVED.write_text(json.dumps(dict(sorted(saved.items(), key=lambda item: order(item[0]))), indent=1) + "\n")
+    SAVED.write_text(json.dumps(dict(sorted(saved.items(), key=lambda item: order(item[0]))), indent=1,
+                                allow_nan=False) + "\n")
 
 
 def order(name):
