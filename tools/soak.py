@@ -14,8 +14,10 @@ tests/fuzz/corpus. --save adds the counts to bench/results/soak.json after each 
 run are kept. If there is a finding, the exit code is 1.
 SPDX-License-Identifier: Apache-2.0
 """
+import collections
 import copy
 import datetime
+import functools
 import hashlib
 import io
 import json
@@ -103,8 +105,17 @@ def libfuzzer(target, *arguments, **environment):
                           env=os.environ | SANITIZERS | environment)
 
 
+@functools.cache
+def chosen_set(hidden):
+    """Return the instruction set that computes if these are hidden."""
+    info = subprocess.run([root / "build" / "dev" / "relpos", "info", "--json"], capture_output=True, text=True,
+                          check=True, env=dict(os.environ, RELPOS_HIDE_ISA=hidden))
+    return json.loads(info.stdout)["isa"]
+
+
 def fuzz(target, seconds, turn):
-    """Run a fuzz target. Return the number of inputs, of findings and of accepted inputs."""
+    """Run a fuzz target. Return its row: the number of inputs, of findings and of accepted inputs, the inputs of each
+    instruction set, and the edges of its code that its corpus reaches."""
     corpus, folder = HERE / "corpus" / target, HERE / "seeds" / target
     corpus.mkdir(parents=True, exist_ok=True)
     seeds(target, folder)
@@ -115,9 +126,13 @@ def fuzz(target, seconds, turn):
     accepted = re.search(r"^valid inputs: (\d+)", ran.stderr, re.M)
     count, valid = int(done[1]) if done else 0, int(accepted[1]) if accepted else 0
     refuses = ran.returncode == 0 and valid == 0 and count >= 1000  # a short turn may not read all inputs
-    if ran.returncode != 0 or refuses:
-        (HERE / "findings" / f"{target}.log").write_text(ran.stderr + "no input is accepted\n" * refuses)
-    return count, int(ran.returncode != 0 or refuses), valid
+    finding = ran.returncode != 0 or refuses
+    if finding:
+        (HERE / "findings" / f"{target}-{time.time():.0f}.log").write_text(
+            f"RELPOS_HIDE_ISA={hidden}\n{ran.stderr}" + "no input is accepted\n" * refuses)
+    row = {"count": count, "findings": int(finding), "accepted": valid,
+           "edges": max((int(x) for x in re.findall(r"\bcov: (\d+)", ran.stderr)), default=0)}
+    return row | ({"sets": {chosen_set(hidden): count}} if target in COMPUTE else {})
 
 
 def keep_corpus():
@@ -150,7 +165,8 @@ def groups_of(name, path, count, *arguments, hidden=("",)):
     another seed and any of these values of RELPOS_HIDE_ISA. The program prints "N problems checked" and exits with 1 if
     some failed."""
     def run_groups(seconds):
-        program, until, checked, found = root / "build" / "dev" / path, time.monotonic() + seconds, 0, 0
+        program, until = root / "build" / "dev" / path, time.monotonic() + seconds
+        checked, found, sets = 0, 0, collections.Counter()
         if not program.exists():  # test_exact needs libquadmath
             print(f"{name} is not built here")
         while program.exists() and time.monotonic() < until:
@@ -159,14 +175,17 @@ def groups_of(name, path, count, *arguments, hidden=("",)):
             ran = subprocess.run([program, *(str(seed) if x == "SEED" else x for x in arguments)], capture_output=True,
                                  text=True, cwd=root, env=dict(os.environ, RELPOS_HIDE_ISA=hides))
             said = re.search(r"^(\d+) problems checked", ran.stdout, re.M)
-            checked += min(count, int(said[1])) if said else 0  # verify counts each instruction set
+            group = min(count, int(said[1])) if said else 0  # verify counts each instruction set
+            checked += group
+            if len(hidden) > 1:
+                sets[chosen_set(hides)] += group
             if ran.returncode != 0:
                 found += 1
                 (HERE / "findings" / f"{name}-{seed}.log").write_text(
                     f"RELPOS_HIDE_ISA={hides}\n{ran.stdout}{ran.stderr}")
                 if not said:  # it does not run at all, or crashed: once is enough
                     break
-        return checked, found
+        return {"count": checked, "findings": found} | ({"sets": dict(sets)} if sets else {})
     return run_groups
 
 
@@ -200,7 +219,7 @@ class Kills(Faults):
 
 
 def points(seconds, which, session={}):
-    """Run commands with faults of a class at random points. Return the numbers of faults and findings."""
+    """Run commands with faults of a class at random points. Return its row: the numbers of faults and findings."""
     if which not in session:
         folder, tests = HERE / which.__name__.lower(), root / "build" / "dev" / "tests"
         shutil.rmtree(folder, ignore_errors=True)
@@ -219,7 +238,7 @@ def points(seconds, which, session={}):
     if found:
         with open(HERE / "findings" / f"{which.__name__.lower()}.jsonl", "a") as to:
             to.writelines(json.dumps(x, allow_nan=False) + "\n" for x in found)
-    return count, len(found)
+    return {"count": count, "findings": len(found)}
 
 
 def fail(seconds):
@@ -232,13 +251,21 @@ def kills(seconds):
     return points(seconds, Kills)
 
 
+def add(row, more):
+    """Add the numbers of a row to those of another one. Of edges, the larger number counts."""
+    for key, x in more.items():
+        if isinstance(x, dict):
+            add(row.setdefault(key, {}), x)
+        else:
+            row[key] = max(row.get(key, 0), x) if key == "edges" else round(row.get(key, 0) + x, 1)
+
+
 def save(before, counts, about, hours):
     """Write the counts of earlier runs plus those of this one."""
     all_ = copy.deepcopy(before)
     all_["runs"].append({"date": datetime.date.today().isoformat(), "hours": round(hours, 2), **about})
     for name, row in counts.items():
-        old = all_["counts"].setdefault(name, {"count": 0, "findings": 0})
-        old |= {key: round(old.get(key, 0) + row[key], 1) for key in row}
+        add(all_["counts"].setdefault(name, {"count": 0, "findings": 0}), row)
     new = SAVED.with_suffix(".new")
     new.write_text(json.dumps(all_, indent=1, allow_nan=False) + "\n")
     new.replace(SAVED)
@@ -275,13 +302,12 @@ def shares(before, counts, seconds):
 
 
 def take_turn(name, seconds, turn):
-    """Run a test. Return its row: counts, and the time of processors that it took."""
+    """Run a test. Return its row, with the time of processors that it took."""
     began = resource.getrusage(resource.RUSAGE_CHILDREN)
-    count, found, *accepted = OTHERS[name](seconds) if name in OTHERS else fuzz(name, seconds, turn)
+    row = OTHERS[name](seconds) if name in OTHERS else fuzz(name, seconds, turn)
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    row = {"count": count, "findings": found, "timed": count,
-           "seconds": ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime}
-    return row | ({"accepted": accepted[0]} if accepted else {})
+    return row | {"timed": row["count"],
+                  "seconds": ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime}
 
 
 def run(hours, saves):
@@ -298,8 +324,7 @@ def run(hours, saves):
             if most < 1:
                 break
             seconds = max(min(SHORTEST, left / len(WHAT)), part[name])
-            for key, x in take_turn(name, min(most, seconds), turn).items():
-                counts[name][key] = counts[name].get(key, 0) + x
+            add(counts[name], take_turn(name, min(most, seconds), turn))
             if saves:
                 save(before, counts, about, (time.monotonic() - began) / 3600)
         turn += 1
@@ -313,22 +338,35 @@ def goal(name):
     return GOALS.get(name, 10**7)
 
 
+def by_set(counts):
+    """Return the table of the executions that used each instruction set, as far as they were counted."""
+    sets = sorted({name for row in counts.values() for name in row.get("sets", {})})
+    if not sets:
+        return []
+    rows = ["", "These tests hide instruction sets in turn. The sets that computed, as far as they were counted:", "",
+            "| test | " + " | ".join(sets) + " |", "|---|" + "---|" * len(sets)]
+    return rows + [f"| {WHAT[name]} | " + " | ".join(f"{counts[name]['sets'].get(one, 0):,}" for one in sets) + " |"
+                   for name in WHAT if "sets" in counts.get(name, {})]
+
+
 def page():
     """Return the text of docs/reliability.md with an up-to-date table."""
     saved = json.loads(SAVED.read_text())
-    rows = ["| test | executions | accepted | goal | open findings |", "|---|---|---|---|---|"]
+    rows = ["| test | executions | accepted | edges | goal | open findings |", "|---|---|---|---|---|---|"]
     missing = {x.stem for x in (root / "tests" / "fuzz").glob("*.c")} - {"standalone"} - set(WHAT)
     assert not missing, f"fuzz targets that this tool never runs: {missing}"
     for name in WHAT:
         row = saved["counts"].get(name, {"count": 0, "findings": 0})
         share = f"{100 * row['accepted'] / row['timed']:.1f} %" if row.get("timed") and "accepted" in row else ""
-        rows.append(f"| {WHAT[name]} | {row['count']:,} | {share} | {goal(name):,} "
+        edges = f"{row['edges']:,}" if "edges" in row else ""
+        rows.append(f"| {WHAT[name]} | {row['count']:,} | {share} | {edges} | {goal(name):,} "
                     f"| {row['findings'] - row.get('mended', 0)} |")
     hours, last = sum(one["hours"] for one in saved["runs"]), saved["runs"][-1]
     rows += ["", f"{len(saved['runs'])} run{'s'[:len(saved['runs']) > 1]} took {hours:.1f} hours in total. The last "
                  f"run was on {last['date']}, of commit {last['commit']}, on a machine with {last['isa']} "
                  "(bench/results/soak.json). Accepted: the share of valid inputs in the runs that "
-                 "counted them."]
+                 "counted them. Edges: of the program's code, those that the inputs of a run reached."]
+    rows += by_set(saved["counts"])
     path = "docs/reliability.md"
     return {path: between((root / path).read_text(), "<!-- soak: tools/soak.py --write -->\n", "<!-- end of soak -->",
                           "\n".join(rows) + "\n", path)}
