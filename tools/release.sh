@@ -5,21 +5,25 @@
 #   tools/release.sh            build; takes a quarter of an hour, and needs the network for pip, for Debian's packages and for its sources of
 #                               four libraries
 #   tools/release.sh --twice    build in two folders, and fail if a file differs, because a commit must always give the same bytes
-#   tools/release.sh --wheel    build only the wheel, from the files of the working tree, and test it; dist/ stays as it is
+#   tools/release.sh --wheel [--twice]   build only the wheel, its sdist and its page, from the files of the working tree, and test it; dist/
+#                               stays as it is
 # Needs Debian 12, the packages of ./check, and dpkg-dev. docs/maintainers/release.md says what follows.
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/.."
 . tools/need.sh
 . tools/copy_tree.sh
-mode=${1:-}
-case $mode in
-'' | --twice | --wheel) ;;
-*)
-    echo "release.sh: unknown argument $1; use --twice, --wheel or no argument" >&2
-    exit 2
-    ;;
-esac
+mode='' twice=''
+for argument; do
+    case $argument in
+    --twice) twice=yes ;;
+    --wheel) mode=--wheel ;;
+    *)
+        echo "release.sh: unknown argument $argument; use --twice, --wheel or no argument" >&2
+        exit 2
+        ;;
+    esac
+done
 if [ "$mode" != --wheel ]; then
     python3 tools/version.py --release
 fi
@@ -90,11 +94,21 @@ make() {
     cd "$place/../.."
 }
 
+# build TREE DIST: build what this run makes
+build() {
+    if [ "$mode" = --wheel ]; then
+        make_wheel "$1" "$2"
+    else
+        make "$1" "$2"
+    fi
+}
+
 if [ "$mode" = --wheel ]; then
-    make_wheel working working-dist
+    build working working-dist
 else
-    make first dist
+    build first dist
 fi
+first=$dist
 wheel=$(echo "$dist"/*.whl)
 bytes=$(wc -c <"$wheel")
 # the size includes zlib, jansson, libzip and libpng
@@ -106,16 +120,16 @@ python3 -m venv "$place/user"
 env PATH=/nowhere "$place/user/bin/python" -m pip install -q --disable-pip-version-check "$wheel" # PATH has no compiler
 tools/wheel_test.sh "$place/user" page
 tools/bare_root.sh "$wheel"
-if [ "$mode" = --wheel ]; then
-    exit 0
-fi
-if [ -n "$mode" ]; then
-    make second again
-    for file in "$place"/dist/*; do
+if [ -n "$twice" ]; then
+    build second again
+    for file in "$first"/*; do
         cmp "$file" "$place/again/$(basename "$file")" || differs=yes
     done
     [ -z "${differs:-}" ] || { echo "release.sh: the files above differ" >&2; exit 1; }
-    echo "both builds have the same bytes"
+    echo "both builds have the same bytes: $(cd "$first" && echo *)"
+fi
+if [ "$mode" = --wheel ]; then
+    exit 0
 fi
 rm -rf dist
 cp -r "$place/dist" dist
