@@ -110,6 +110,7 @@ static const char *const texts[] = {
     "f32:b1h2q300k1100d16o700:alibi+kerple,kind=power:mask",
     "f32:b1h2q300k1100d16:alibi+t5+dense:causal",
     "f32:b1h2q100k1300d16:table,left=600,right=600:",
+    "f32:b1h2q300k900d16o3000:linear,left=0.1,right=0.1:", /* all scores are about -200 */
 };
 
 /* Make gates forget so fast that tiles can be skipped, and make tables fall steeply. */
