@@ -27,8 +27,8 @@ from pathlib import Path
 
 web = Path(__file__).resolve().parent
 root = web.parent
-# Limit for the size of the page. 1.08 MB of it are weights of models, 0.44 MB the library, 0.15 MB the script. The limit
-# was 2,000,000, and was raised for second derivatives, sinks of rows, lookup and angles of RoPE.
+# Limit for the size of the page. 1.08 MB of it are weights of models, 0.44 MB the library, 0.15 MB the script. It was
+# 2,000,000, and was raised for second derivatives, sinks of rows, lookup and angles of RoPE.
 MAX_BYTES = 2_100_000
 # The model of the story and those of the view Length, and the levels of their weights: these are rounded to integers
 # from -levels to levels times a scale, so that the perplexity rises by less than 1 %.
