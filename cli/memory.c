@@ -57,7 +57,7 @@ static int64_t within_groups(bool now, int64_t bytes)
     FILE *f = fopen("/proc/self/cgroup", "re");
     while (f != NULL && fgets(line, sizeof line, f) != NULL) {
         line[strcspn(line, "\n")] = 0;
-        const char *controllers = strchr(line, ':');
+        char *controllers = strchr(line, ':');
         char *path = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
         if (path == NULL)
             continue;

@@ -47,12 +47,13 @@ static int add_term(cli_problem *p, rp_term_kind kind, const char *text)
                          sizeof whole - 1, io_safe(safe, 48, text));
     const rp_status status = rp_term_parse(whole, &p->terms[n], p->term_array[n]);
     if (status != RP_OK) {
-        char *syntax = kind ? strstr(cli_words(NULL, message), rp_term_syntax(kind)) : NULL;
-        if (kind && syntax) /* the message ends in the syntax of the term: replace it by the syntax of the option */
+        cli_words(NULL, message);
+        char *syntax = kind ? strstr(message, rp_term_syntax(kind)) : NULL;
+        if (syntax) /* the message ends in the syntax of the term: replace it by the syntax of the option */
             *syntax = 0;
         return cli_error(status == RP_E_UNSUPPORTED ? CLI_FAILED : CLI_USAGE, "%s%s%s (relpos info lists the terms)",
-                         !kind && !p->bare && !p->terms[n].kind ? "--bias: " : option_prefix(p, !kind),
-                         kind ? message : cli_words(NULL, message), syntax ? syntax_words(p, kind, written) : "");
+                         !kind && !p->bare && !p->terms[n].kind ? "--bias: " : option_prefix(p, !kind), message,
+                         syntax ? syntax_words(p, kind, written) : "");
     }
     if (!*prefix && !rp_term_is_bias(p->terms[n].kind))
         return cli_error(CLI_USAGE, "--bias %s: this term is not a bias (write --%s key=value,...)",

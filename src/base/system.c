@@ -86,7 +86,7 @@ static long in_groups(long n)
     FILE *f = fopen("/proc/self/cgroup", "re");
     while (f && fgets(line, sizeof line, f)) {
         line[strcspn(line, "\n")] = 0;
-        const char *controllers = strchr(line, ':');
+        char *controllers = strchr(line, ':');
         char *path = controllers ? strchr(controllers + 1, ':') : NULL;
         if (!path)
             continue;

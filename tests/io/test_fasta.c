@@ -331,7 +331,7 @@ static int count(void *context, const io_array *array, uint64_t tag, off_t at, c
     int k = -1;
     (void)why;
     assert_int_equal(sscanf(array->name, "array%d", &k), 1);
-    assert_in_range(k, 0, MAX_ARRAYS - 1);
+    assert_true(k >= 0 && k < MAX_ARRAYS);
     assert_int_equal(tag, 7 + k);
     assert_false(h->has[k]);
     if (at == IO_APPEND_DAMAGED) {
@@ -378,7 +378,7 @@ static having add_lacking(const char *path, const char *from, int n, bool flush,
         if (flush) {
             n_syncs = 0;
             assert_int_equal(io_append_flush(a, err), 0);
-            assert_in_range(n_syncs, 1, 2); /* the file, and its folder once */
+            assert_true(n_syncs == 1 || n_syncs == 2); /* the file, and its folder once */
         }
     }
     n_syncs = 0;
@@ -528,9 +528,10 @@ static void test_damage(void **state)
             check_same(second, whole.p, whole.n);
             unlink(second);
         }
-    assert_in_range(refused, 1, whole.n);     /* the first signature, or an identifier that says who wrote a member */
-    assert_in_range(one_again, 4 * 100, 1e6); /* the other arrays stay */
-    assert_in_range(repaired, one_again + 4 * 100, 1e6);
+    assert_true(refused >= 1);         /* the first signature, or an identifier that says who wrote a member */
+    assert_true(one_again >= 4 * 100); /* the other arrays stay */
+    assert_true(repaired >= one_again + 4 * 100);
+    assert_true((size_t)refused <= whole.n);
     free(hurt);
     free(whole.p);
 }

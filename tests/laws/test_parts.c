@@ -53,7 +53,7 @@ static void expect_near(const problem *p, const char *what, double got, double w
 /* Check that all names differ and that every term has a part with its role. */
 static void check_names(const problem *p, const trace *t)
 {
-    assert_in_range(t->n, 1, RP_MAX_PARTS);
+    assert_true(t->n >= 1 && t->n <= RP_MAX_PARTS);
     for (int32_t n = 0; n < t->n; n++) {
         assert_true(*t->part[n].name && t->part[n].formula && *t->part[n].formula);
         for (int32_t m = 0; m < n; m++)
