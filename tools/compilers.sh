@@ -3,7 +3,8 @@
 # tests; with musl-gcc, build the library and relpos_verify as a static program, and run it with the few problems of the test verify_few.
 # By default: every gcc from 11 and clang from 14 that Debian has for this release, and musl-gcc.
 #   tools/compilers.sh --record COMPILER...    also save the results in bench/results/compilers.json and write the table of docs/platforms.md
-# Builds are in build/compilers. A compiler that fails does not stop the others. SPDX-License-Identifier: Apache-2.0
+#   tools/compilers.sh [--record] --newest     the gcc and clang of Debian's unstable release, with its libraries, in a root made by debootstrap
+# Builds are in build/compilers. --newest needs root rights, or sudo. A compiler that fails does not stop the others. SPDX-License-Identifier: Apache-2.0
 set -eu
 cd "$(dirname "$0")/.."
 . tools/need.sh
@@ -16,6 +17,29 @@ record=
 if [ "${1-}" = --record ]; then
     record=yes
     shift
+fi
+if [ "${1-}" = --newest ]; then
+    . tools/copy_tree.sh
+    need debootstrap
+    root=$PWD/build/newest-root
+    sudo=
+    [ "$(id -u)" = 0 ] || sudo=sudo
+    if [ ! -e "$root/complete" ]; then
+        $sudo rm -rf --one-file-system "$root"
+        mkdir -p "$root"
+        packages=gcc,clang,libc6-dev,cmake,ninja-build,pkg-config,libjansson-dev,libzip-dev,libpng-dev,libcmocka-dev,libhdf5-dev,python3
+        $sudo debootstrap --variant=minbase --include=$packages sid "$root" >"$root.log" 2>&1 || { tail -n 20 "$root.log" >&2; exit 1; }
+        $sudo touch "$root/complete"
+    fi
+    trap '$sudo umount "$root/proc"' EXIT
+    mountpoint -q "$root/proc" || $sudo mount -t proc proc "$root/proc"
+    $sudo mkdir -p "$root/relpos"
+    copy_tree "$root/relpos"
+    $sudo /usr/sbin/chroot "$root" /usr/bin/env -i HOME=/root PATH=/usr/local/bin:/usr/bin:/bin LANG=C.UTF-8 \
+        /relpos/tools/compilers.sh ${record:+--record} gcc clang
+    [ -z "$record" ] || cp "$root/relpos/bench/results/compilers.json" bench/results
+    [ -z "$record" ] || python3 tools/compilers.py --write
+    exit 0
 fi
 [ $# -gt 0 ] || set -- $(all_compilers)
 tests='verify_few|golden_.*|test_(arguments|array_forms|backward_arguments|definition|encoder_pack|explain|forms|masks|returns|tokenizer)'
@@ -65,6 +89,9 @@ for compiler in "$@"; do
     *) debian "$folder" "$compiler" ;;
     esac || { state=failed && failed="$failed $compiler"; }
     echo "$compiler ($version): $state in $(($(date +%s) - began)) s (log in $folder.log)"
+    case $compiler in # gcc and clang without a number are those of --newest
+    gcc | clang) compiler=$compiler-${version%%.*} ;;
+    esac
     # the number of tests is that of ctest, or that of the problems of relpos_verify
     [ -z "$record" ] || python3 tools/compilers.py --record "$compiler" "$version" $state \
         "$(sed -n 's/.* tests failed out of \([0-9]*\)$/\1/p; s/^\([0-9]*\) problems.*/\1/p' "$folder.log" | tail -n 1 | grep . || echo 0)"
