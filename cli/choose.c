@@ -57,8 +57,9 @@ static int finish(int code)
         return code;
     if (reader_is_gone())
         return code ? code : CLI_FAILED;
-    return cli_error(CLI_FAILED, "standard output: %s (free some space, or write elsewhere)",
-                     output_error != 0 ? strerror(output_error) : "it cannot be written");
+    return cli_error(
+        CLI_FAILED, "standard output: %s (%s)", output_error != 0 ? strerror(output_error) : "it cannot be written",
+        output_error == EBADF ? "it is closed; give the command an output" : "free some space, or write elsewhere");
 }
 
 /* Check that every name in RELPOS_HIDE_ISA is a known processor feature. */

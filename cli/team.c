@@ -86,8 +86,10 @@ int cli_team_alone(const cli_command *command)
     const long n = team == NULL ? launched(&launcher, &rank) : 1;
     if (n <= 1)
         return CLI_OK;
-    if (rank > 0)
-        sleep(2); /* rank 0 prints the same, and then the launcher ends this process */
+    if (rank > 0) {
+        sleep(2); /* rank 0 says why; without the wait, mpirun could end it before */
+        return CLI_USAGE;
+    }
     return cli_error(CLI_USAGE,
                      "%s: %s started %ld processes, but this command works in one (run it without %s, or set "
                      "RELPOS_MPI=off to let each process do the same)",

@@ -203,23 +203,23 @@ static int write_csv(const request *r, const double *bias)
     return code;
 }
 
-static int write_array(const request *r, const double *bias)
+/* Write the biases as f32, which they are unless JSON needs them in double. */
+static int write_array(const request *r, const rp_array *bias)
 {
-    const rp_desc *d = &r->problem.desc;
-    const int64_t shape[3] = {d->heads, d->len_q, d->len_k};
-    const size_t n = (size_t)(d->heads * d->len_q * d->len_k);
+    const size_t n = (size_t)(bias->shape[0] * bias->shape[1] * bias->shape[2]);
     char err[IO_ERR_MAX];
     io_set set = {0};
-    float *narrow = malloc(n * sizeof *narrow);
+    float *narrow = bias->dtype == RP_F32 ? bias->data : malloc(n * sizeof *narrow);
     int code = CLI_OK;
-    if (narrow)
-        rp_convert(narrow, RP_F32, bias, RP_F64, n);
-    if (!narrow || io_add(&set, "bias", RP_F32, 3, shape, narrow, true) != 0)
-        code = cli_error(CLI_FAILED, "bias: out of memory while computing the biases (reduce --heads, --q or --k)");
+    if (narrow && narrow != bias->data)
+        rp_convert(narrow, RP_F32, bias->data, RP_F64, n);
+    if (!narrow || io_add(&set, "bias", RP_F32, 3, bias->shape, narrow, true) != 0)
+        code = cli_error(CLI_FAILED, "bias: out of memory while writing the biases (reduce --heads, --q or --k)");
     else if (io_write(r->out, io_format_of(r->out), &set, err) != 0)
         code = cli_error(CLI_FAILED, "%s", err);
     io_free(&set);
-    free(narrow);
+    if (narrow != bias->data)
+        free(narrow);
     return code;
 }
 
@@ -281,8 +281,10 @@ static int show(request *r, const io_set *in, io_set *made, const char *suffix)
     if (code != CLI_OK)
         return code;
     const int64_t shape[3] = {d->heads, d->len_q, d->len_k};
-    double *bias = malloc((size_t)(d->heads * d->len_q * d->len_k) * sizeof *bias);
-    const rp_array to = rp_array_of(bias, RP_F64, 3, shape);
+    const bool array = r->out && io_format_of(r->out) != IO_UNKNOWN;
+    const rp_dtype dtype = array && !r->json ? RP_F32 : RP_F64;
+    void *bias = malloc((size_t)(d->heads * d->len_q * d->len_k) * rp_dtype_size(dtype));
+    const rp_array to = rp_array_of(bias, dtype, 3, shape);
     if (!bias)
         code = cli_error(CLI_FAILED, "bias: out of memory while computing the biases (reduce --heads, --q or --k)");
     else if ((status = rp_plan_create(&plan, d)) != RP_OK)
@@ -293,8 +295,8 @@ static int show(request *r, const io_set *in, io_set *made, const char *suffix)
         code = r->json ? CLI_OK : draw(r, bias, NULL);
     else if (strcasecmp(suffix, ".csv") == 0)
         code = write_csv(r, bias);
-    else if (io_format_of(r->out) != IO_UNKNOWN)
-        code = write_array(r, bias);
+    else if (array)
+        code = write_array(r, &to);
     else
         code = draw(r, bias, suffix);
     if (code == CLI_OK && r->json)

@@ -49,9 +49,11 @@ int lab_make_folder(const char *path, bool above, char err[NN_ERR_MAX])
             continue;
         snprintf(folder, sizeof folder, "%.*s", (int)n, path);
         struct stat st;
-        if (mkdir(folder, 0777) != 0 && (stat(folder, &st) != 0 || !S_ISDIR(st.st_mode)))
-            return nn_fail(err, "%.300s: cannot be created: %s (name another folder)", folder,
-                           strerror(errno == EEXIST ? ENOTDIR : errno));
+        if (mkdir(folder, 0777) == 0)
+            continue;
+        const int why = errno == EEXIST ? ENOTDIR : errno;
+        if (stat(folder, &st) != 0 || !S_ISDIR(st.st_mode))
+            return nn_fail(err, "%.300s: cannot be created: %s (name another folder)", folder, strerror(why));
     }
     return 0;
 }

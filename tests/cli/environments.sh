@@ -177,6 +177,9 @@ if unshare -rm sh -c 'mount -t tmpfs none /mnt' 2>/dev/null; then
     mounted "mount -t tmpfs none -o ro '$T/small'" "$program" attend "$attention" -o "$T/small/x.npz" >"$T/out" 2>"$T/err"
     check 'an error' 1 $?
     says "small/x.npz: .*Read-only file system"
+    mounted "mount -t tmpfs none -o ro '$T/small'" "$program" lab train "$T/train.lab" -o "$T/small/run/a" >"$T/out" 2>"$T/err"
+    check 'an error' '1' $?
+    says "small/run: cannot be created: Read-only file system"
 
     # make_group LINE FOLDER FILE NUMBERS...: a tree of control groups with these files, and this line of /proc/self/cgroup
     make_group()

@@ -94,6 +94,7 @@ COMMANDS = (
     (f"attend g.safetensors -o d.safetensors --grad {WINDOW}", 1, "g.safetensors d.safetensors"),
     ("attend g.safetensors -o w.safetensors --weights", 1, "g.safetensors w.safetensors"),
     (f"explain x.safetensors {WINDOW}", 1, "x.safetensors"),
+    ("bias alibi --heads 8 --q 1500 --k 1500 -o b.npz", 1, "b.npz"),
     (f"t5 generate t5 {GENERATE}", 1, "t5"),
     ("t5 encode t5 tokens --tokens -o e.npz", 1, "t5 e.npz"),
     ("t5 pack t5 -o t5.packed", 1, "t5 t5.packed"),

@@ -128,6 +128,8 @@ command='srun relpos bucket 1'
 SLURM_STEP_NUM_TASKS=3 SLURM_PROCID=0 "$program" bucket 1 >"$T/out" 2>"$T/err"
 check 'exit code' 2 $?
 says 'bucket: srun started 3 processes'
+SLURM_STEP_NUM_TASKS=3 SLURM_PROCID=1 "$program" bucket 1 >"$T/out" 2>"$T/err"
+check 'the others print nothing' '2 ' "$? $(cat "$T/out" "$T/err")"
 SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0 "$program" bucket 1 >"$T/out" 2>"$T/err"
 check 'one process of srun' '0 ' "$? $(cat "$T/err")"
 
