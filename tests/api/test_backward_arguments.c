@@ -81,8 +81,8 @@ static void gradients_overlap_nothing(void **state)
         SLIP(ARRAY->data = (char *)t->term[1][0].data + 4, RP_E_OVERLAP, "overlaps", NULL);
         SLIP(ARRAY->data = t->out.data, RP_E_OVERLAP, "overlaps", NULL);
         SLIP(ARRAY->data = g->dout.data, RP_E_OVERLAP, "overlaps", NULL);
-        SLIP(ARRAY->data = g->dweights.data, RP_E_OVERLAP, "overlaps dweights", NULL);
-        SLIP(ARRAY->data = g->dentropy.data, RP_E_OVERLAP, "overlaps dentropy", NULL);
+        SLIP(ARRAY->data = g->dweights.data = room, RP_E_OVERLAP, "overlaps dweights", NULL);
+        SLIP(ARRAY->data = g->dentropy.data = room, RP_E_OVERLAP, "overlaps dentropy", NULL);
         SLIP(ARRAY->data = t->mask[0].data, RP_E_OVERLAP, "overlaps", NULL);
         SLIP(ARRAY->data = n == DQ ? g->dk.data : g->dq.data, RP_E_OVERLAP, "overlaps", NULL);
     }
