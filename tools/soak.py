@@ -2,7 +2,7 @@
 """Run long tests: libFuzzer on every fuzz target, random problems, commands with failing system calls, and commands
 that are killed and repeated. Standard library only.
 
-    tools/soak.py HOURS [--save]     run for HOURS, like `./check soak HOURS`
+    tools/soak.py HOURS [--save]     run for HOURS, like `./check soak HOURS`, with the lowest priority (nice 19)
     tools/soak.py --corpus           write the smallest inputs that reach the same code to bench/results/soak.tar.xz
     tools/soak.py --write            write the table of docs/reliability.md from bench/results/soak.json
     tools/soak.py --check            exit with 1 if that table is stale
@@ -22,6 +22,7 @@ import hashlib
 import io
 import json
 import os
+import platform
 import random
 import re
 import resource
@@ -276,7 +277,9 @@ def machine():
     about = json.loads(subprocess.run([root / "build" / "dev" / "relpos", "info", "--json"], capture_output=True,
                                       text=True, check=True).stdout)
     commit = subprocess.run(["git", "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True, cwd=root)
-    return {"isa": about["isa"], "build": about["build"], "commit": commit.stdout.strip() or None}
+    models = re.findall(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.M)
+    return {"isa": about["isa"], "build": about["build"], "commit": commit.stdout.strip() or None,
+            "processor": models[0] if models else platform.machine(), "processors": os.cpu_count()}
 
 
 OTHERS = {"random": groups_of("random", "relpos", 100, "verify", "--random", "100", "--seed", "SEED"),
@@ -312,6 +315,7 @@ def take_turn(name, seconds, turn):
 
 def run(hours, saves):
     """Run all tests in turn for some hours. With `saves`, add the counts to SAVED after each test."""
+    os.nice(19)
     build()
     about = machine()
     (HERE / "findings").mkdir(parents=True, exist_ok=True)
