@@ -44,6 +44,8 @@ static void null_pointers_are_named(void **state)
     said(rp_pool_create(NULL, 1), RP_E_ARG, "pool", "NULL");
     said(rp_pool_create(&pool, -1), RP_E_RANGE, "threads", "-1");
     assert_null(pool);
+    good(rp_pool_create(&pool, 0)); /* a thread for each processor */
+    rp_pool_destroy(pool);
     said(rp_pool_create(&pool, 4097), RP_E_RANGE, "threads", "4097");
     said(rp_pool_from(&pool, NULL, NULL, 1), RP_E_ARG, "parallel", "NULL");
     said(rp_pool_from(NULL, no_loop, NULL, 1), RP_E_ARG, "pool", "NULL");

@@ -295,6 +295,33 @@ static void progress_and_cancelling(void **state)
 
 /* ------------------------------------------------------------------------------------------------ refusals */
 
+/* The most tokens of a model. Where positions begin after that of the padding, 1, two positions are never used. */
+static void longest_sequences(void **state)
+{
+    static const struct {
+        const char *model;
+        int64_t most;
+    } models[] = {{"bert", 515},  {"roberta", 513}, {"xlm_roberta", 68}, {"mpnet", 513},
+                  {"esm1b", 513}, {"deberta", 0},   {"modernbert", 0},   {"esm", 0}};
+    static float out[24 * 515];
+    int32_t tokens[516];
+    (void)state;
+    for (int k = 0; k < 516; k++)
+        tokens[k] = 3 + k % 30;
+    for (size_t n = 0; n < sizeof models / sizeof *models; n++) {
+        rp_encoder *m = open_model(models[n].model, NULL, NULL);
+        rp_encoder_tokens s = {tokens, NULL, models[n].most};
+        assert_int_equal(rp_encoder_about(m)->max_tokens, models[n].most);
+        if (models[n].most > 0) {
+            assert_true(rp_encoder_about(m)->width <= 24);
+            fine(rp_encoder_hidden(m, 1, &s, out, NULL, NULL));
+            s.n++;
+            refused(rp_encoder_hidden(m, 1, &s, out, NULL, NULL), RP_E_RANGE, "the model takes at most");
+        }
+        rp_encoder_close(m);
+    }
+}
+
 static void arguments(void **state)
 {
     const int32_t tokens[3] = {3, 4, 40}, kinds[3] = {0, 1, 2};
@@ -752,6 +779,7 @@ int main(void)
         cmocka_unit_test(activations),
         cmocka_unit_test(batch_and_threads),
         cmocka_unit_test(narrow_types),
+        cmocka_unit_test(longest_sequences),
         cmocka_unit_test(arguments),
         cmocka_unit_test(configurations),
         cmocka_unit_test(partial_configurations),

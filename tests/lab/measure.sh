@@ -83,6 +83,8 @@ ok lab eval "$T/run" --bytes 200 --ngrams 3 --json
 check 'three orders' 3 "$(grep -o '"order"' "$T/out" | wc -l)"
 ok lab eval "$T/run" --bytes 200 --ngrams 2
 check 'as text' 2 "$(grep -cE '^[12]-gram +perplexity +[0-9.]+ +[0-9.]+ bits/byte$' "$T/out")"
+check 'bits are the logarithm of the perplexity' 0 \
+    "$(awk '/-gram/ { off = log($3) / log(2) - $4; wrong += off > 0.02 || off < -0.02 } END { print wrong + 0 }' "$T/out")"
 
 refused 1 'eval_stride = 17: it is above the shortest length, 16' lab eval "$T/run" --stride 17 --bytes 200
 refused 1 'too few for 5 pieces of 48' lab eval "$T/run" --pieces 5 --bytes 290 --stride 16 --lengths 96
