@@ -40,7 +40,7 @@ MEMORY = {"heads": 8, "rows": 65536, "width": 64}  # with a window of 256 keys, 
 
 def mpirun(processes, *command):
     root = ("--allow-run-as-root",) if os.geteuid() == 0 else ()
-    return output("mpirun", *root, "--oversubscribe", "-q", "--timeout", "90", "-n", str(processes), *command)
+    return output("mpirun", *root, "--oversubscribe", "-q", "--timeout", "180", "-n", str(processes), *command)
 
 
 def lines(text):
