@@ -367,6 +367,7 @@ static int append(io_append *a, int k)
 static having add_lacking(const char *path, const char *from, int n, bool flush, const char *to)
 {
     having h = {.n = 0};
+    errno = EWOULDBLOCK; /* of an earlier call: only that of a failed lock counts */
     io_append *a = io_append_open(path, from, "a note", count, &h, err);
     if (a == NULL)
         return (having){.n = -1};

@@ -335,6 +335,32 @@ static void empty_arrays_have_zero_second_derivatives(void **state)
         }
 }
 
+/* A unit of FIRE's network whose input is 0 has the slope 0, so the tangents of its weights and its bias change no
+ * derivative by the weights of the last layer. */
+static void units_of_fire_at_zero_have_no_slope(void **state)
+{
+    problem p;
+    (void)state;
+    EACH_PATH(path)
+    {
+        pose(&p, 15, "bwd:f64:b1h2q5k6d4:fire,c=1,L=4,width=3,width2=4:causal");
+        rp_tangents x = tangents_of(&p, 3, RP_F64, RP_F64);
+        rp_grads got = gradients_like(&p, RP_F64);
+        const rp_array *last = &got.term[0][4];
+        const size_t size = (size_t)problem_size(last) * 8;
+        for (int a = 0; a < 2; a++)
+            memset(p.t.term[0][a].data, 0, (size_t)problem_size(&p.t.term[0][a]) * 8);
+        hvp(&p, path, &x, &got);
+        void *with = copy_of(last);
+        for (int a = 0; a < 2; a++)
+            memset(x.term[0][a].data, 0, (size_t)problem_size(&x.term[0][a]) * 8);
+        hvp(&p, path, &x, &got);
+        same_bits(&p, path, "the derivative by the last layer without tangents of units at 0", with, last->data, size);
+        free(with);
+        problem_free(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -347,6 +373,7 @@ int main(void)
         cmocka_unit_test(numbers_that_are_not_finite_go_to_plain_loops),
         cmocka_unit_test(masked_pairs_have_no_effect),
         cmocka_unit_test(empty_arrays_have_zero_second_derivatives),
+        cmocka_unit_test(units_of_fire_at_zero_have_no_slope),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
