@@ -260,8 +260,9 @@ def fewest(kind, causal):
     return min(lines, key=lambda x: x["efficiency"])
 
 
-def gains(kind, causal=None):
-    return [two["one_process_ms"] / two["ms_min"] for text, two, _ in speeds()
+def gains(kind, causal=None, threads=False):
+    """Return how many times as fast two processes are as one, or two threads of one process."""
+    return [two["one_process_ms"] / (of_threads if threads else two)["ms_min"] for text, two, of_threads in speeds()
             if text.startswith(kind + ":") and two["one_process_ms"]
             and (causal is None or problem_of(text)[1].causal == causal)]
 
@@ -269,9 +270,7 @@ def gains(kind, causal=None):
 def limits_section():
     pair, back = seconds_per_pair()
     worst, causal = fewest("backward", True), fewest("forward", True)
-    low = gains("fwdbwd", True)
-    threads = [two["one_process_ms"] / one["ms_min"] for text, two, one in speeds()
-               if text.startswith("fwdbwd:") and problem_of(text)[1].causal and two["one_process_ms"]]
+    low, threads = gains("fwdbwd", True), gains("fwdbwd", True, threads=True)
     need = [512 / bandwidth / pair * 64 for _, bandwidth in model.NETWORKS.values()]
     return ["## What does not scale", "",
             f"- **Gradients of a causal sequence.** With {worst['processes']:,} processes the efficiency of the "

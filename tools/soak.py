@@ -22,7 +22,6 @@ import hashlib
 import io
 import json
 import os
-import platform
 import random
 import re
 import resource
@@ -37,6 +36,7 @@ sys.path.append(str(Path(__file__).resolve().parent))
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "faults"))
 from faults import Faults, words  # noqa: E402
 from made import between, check, root, write  # noqa: E402
+from mutate import card  # noqa: E402
 
 SAVED = root / "bench" / "results" / "soak.json"
 HERE = root / "build" / "soak"
@@ -107,11 +107,11 @@ def libfuzzer(target, *arguments, **environment):
 
 
 @functools.cache
-def chosen_set(hidden):
-    """Return the instruction set that computes if these are hidden."""
-    info = subprocess.run([root / "build" / "dev" / "relpos", "info", "--json"], capture_output=True, text=True,
+def info(hidden=""):
+    """Return what relpos says of itself if these instruction sets are hidden."""
+    said = subprocess.run([root / "build" / "dev" / "relpos", "info", "--json"], capture_output=True, text=True,
                           check=True, env=dict(os.environ, RELPOS_HIDE_ISA=hidden))
-    return json.loads(info.stdout)["isa"]
+    return json.loads(said.stdout)
 
 
 def fuzz(target, seconds, turn):
@@ -133,7 +133,7 @@ def fuzz(target, seconds, turn):
             f"RELPOS_HIDE_ISA={hidden}\n{ran.stderr}" + "no input is accepted\n" * refuses)
     row = {"count": count, "findings": int(finding), "accepted": valid,
            "edges": max((int(x) for x in re.findall(r"\bcov: (\d+)", ran.stderr)), default=0)}
-    return row | ({"sets": {chosen_set(hidden): count}} if target in COMPUTE else {})
+    return row | ({"sets": {info(hidden)["isa"]: count}} if target in COMPUTE else {})
 
 
 def keep_corpus():
@@ -179,7 +179,7 @@ def groups_of(name, path, count, *arguments, hidden=("",)):
             group = min(count, int(said[1])) if said else 0  # verify counts each instruction set
             checked += group
             if len(hidden) > 1:
-                sets[chosen_set(hides)] += group
+                sets[info(hides)["isa"]] += group
             if ran.returncode != 0:
                 found += 1
                 (HERE / "findings" / f"{name}-{seed}.log").write_text(
@@ -274,12 +274,10 @@ def save(before, counts, about, hours):
 
 def machine():
     """Return what is tested, and on which machine."""
-    about = json.loads(subprocess.run([root / "build" / "dev" / "relpos", "info", "--json"], capture_output=True,
-                                      text=True, check=True).stdout)
     commit = subprocess.run(["git", "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True, cwd=root)
-    models = re.findall(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.M)
-    return {"isa": about["isa"], "build": about["build"], "commit": commit.stdout.strip() or None,
-            "processor": models[0] if models else platform.machine(), "processors": os.cpu_count()}
+    machine_card = card()
+    return {"isa": info()["isa"], "build": info()["build"], "commit": commit.stdout.strip() or None,
+            "processor": machine_card["cpu"], "processors": machine_card["cores"]}
 
 
 OTHERS = {"random": groups_of("random", "relpos", 100, "verify", "--random", "100", "--seed", "SEED"),
