@@ -1,6 +1,7 @@
 /* choose.c -- relpos: select the command, check the environment variables, and report lost output.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
+#include "cli/team.h"
 #include "io/json.h"
 #include "src/base/edits.h"
 #include "src/processor/processor.h"
@@ -193,7 +194,8 @@ int cli_run_group(const cli_command *group, void (*help)(FILE *to), int argc, ch
         return CLI_USAGE;
     }
     if (is_help(argv[1])) {
-        help(stdout);
+        if (cli_team_prints())
+            help(stdout);
         return CLI_OK;
     }
     for (const cli_command *const *m = group->members; *m; m++)
@@ -218,11 +220,13 @@ int rp_cli_main(int argc, char **argv)
         return CLI_USAGE;
     }
     if (strcmp(argv[1], "--version") == 0) {
-        printf("relpos %s\n", rp_version());
+        if (cli_team_prints())
+            printf("relpos %s\n", rp_version());
         return finish(CLI_OK);
     }
     if (is_help(argv[1])) {
-        usage(stdout);
+        if (cli_team_prints())
+            usage(stdout);
         return finish(CLI_OK);
     }
     const int code = check_environment();

@@ -233,7 +233,8 @@ static int read_words(const getopt_input *g, const cli_command *c, char **argv,
     while (code < 0 && (key = getopt_long(g->n_words, g->words, g->shorts, g->longs, NULL)) != -1) {
         const char *word = g->words[optind - 1];
         if (key == HELP) {
-            print_help(c);
+            if (cli_team_prints())
+                print_help(c);
             code = CLI_OK;
         } else if (key == ':') {
             code = cli_error(CLI_USAGE, "%s: %s needs a value (see relpos %s --help)", c->name,

@@ -96,6 +96,14 @@ int cli_team_alone(const cli_command *command)
                      command->name, launcher, n, launcher);
 }
 
+bool cli_team_prints(void)
+{
+    const char *launcher = NULL;
+    long rank = 0;
+    launched(&launcher, &rank);
+    return rank == 0;
+}
+
 static int silence(double *seconds)
 {
     const char *text = getenv("RELPOS_MPI_SILENCE");

@@ -35,6 +35,9 @@ int cli_team_run(const cli_command *self, int argc, char **argv,
 /* Check that a command that does not share its work runs alone: in several processes, each would do the same. Return
  * CLI_OK, or an exit code after printing an error. */
 int cli_team_alone(const cli_command *command);
+/* Return true if this process is the one that prints help and the version: the only one, or the first one of those that
+ * a launcher started. It need not have joined a team. */
+bool cli_team_prints(void);
 /* Return the rank of this process; 0 without a team. */
 int32_t cli_team_rank(void);
 /* Return the number of processes; 1 without a team. */

@@ -124,6 +124,12 @@ for words in explain info 'bucket 1 2' 'verify fwd:f32:b1h1q10k10d4' "t5 info te
 done
 RELPOS_MPI=off mpi -n 2 "$program" bucket 1
 check 'each process for itself' '2' "$(wc -l <"$T/out" | tr -d ' ')"
+for words in --version --help 't5 --help' 'bucket --help'; do # one process prints
+    # shellcheck disable=SC2086
+    mpi -n 2 "$program" $words
+    # shellcheck disable=SC2086
+    check "$words is printed once" "0 $("$program" $words)" "$code $(cat "$T/out")"
+done
 command='srun relpos bucket 1'
 SLURM_STEP_NUM_TASKS=3 SLURM_PROCID=0 "$program" bucket 1 >"$T/out" 2>"$T/err"
 check 'exit code' 2 $?
