@@ -134,10 +134,11 @@ static void list_desc(const rp_mpi_plan *m, facts *f, names *n)
                    {"desc.n_masks", d->n_masks},    {"desc.seed", (int64_t)d->seed}, {"desc.flexible", d->flexible},
                    {"desc.precision", d->precision}};
     add(f, n, VERSION, RP_VERSION_MAJOR << 20 | RP_VERSION_MINOR << 10 | RP_VERSION_PATCH, "version of relpos", "");
-    add(f, n, ISA, (uint64_t)isa_number(rp_plan_isa(m->plan)), "instruction set", "");
     add(f, n, TYPE, d->dtype, "desc.dtype", "");
     for (size_t x = 0; x < sizeof numbers / sizeof *numbers; x++)
         add(f, n, NUMBER, (uint64_t)numbers[x].value, numbers[x].name, "");
+    /* after what it depends on: with AMX, f32 and f64 have different ones */
+    add(f, n, ISA, (uint64_t)isa_number(rp_plan_isa(m->plan)), "instruction set", "");
     add(f, n, REAL, bits_of(d->scale), "desc.scale", "");
     add(f, n, REAL, bits_of(d->softcap), "desc.softcap", "");
     add(f, n, REAL, bits_of(d->softcap_after), "desc.softcap_after", "");
