@@ -8,6 +8,7 @@ ranks_program=${2:?usage: $0 PATH/TO/relpos PATH/TO/test_ranks}
 case $ranks_program in /*) ;; *) ranks_program=$PWD/$ranks_program ;; esac
 . "$(dirname "$0")/../shared/checks.sh"
 . tests/shared/mpi.sh
+export OMPI_MCA_odls_base_sigkill_timeout=0 # kill the other processes at once when one has failed, not after a second
 . tests/shared/files.sh
 
 # ------------------------------------------------------------------------------------------------ the library

@@ -6,8 +6,7 @@ OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 ASAN_OPTIONS=detect_leaks=0:$ASAN_OPTIONS # Open MPI does not free everything
 OMPI_MCA_orte_tmpdir_base=$T/ompi # apart from those of other commands
 OMPI_MCA_pml=ob1 # without a search for fast networks, which takes a quarter of a second
-OMPI_MCA_odls_base_sigkill_timeout=0 # kill the other processes at once when one has failed, not after a second
-export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM OMPI_MCA_orte_tmpdir_base OMPI_MCA_pml OMPI_MCA_odls_base_sigkill_timeout ASAN_OPTIONS
+export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM OMPI_MCA_orte_tmpdir_base OMPI_MCA_pml ASAN_OPTIONS
 mkdir "$T/ompi"
 unset RELPOS_MPI RELPOS_MPI_SILENCE
 
