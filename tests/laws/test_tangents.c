@@ -87,7 +87,8 @@ static void near_plain_loops(problem *p)
     {
         rp_plan *plan;
         const bool other_f64 = p->desc.dtype == RP_F64 && (SLOW(isa) || strstr(isa, "_bf16")), /* that of other sets */
-            runs = SLOW(isa) ? turn % 3 == 0 || all_cases() : p->desc.len_k > 100 || PART(isa, turn / 2, 2);
+            runs = SLOW(isa) ? turn % 3 == 0 || all_cases()
+                             : (p->desc.len_k > 100 && !SANITIZED) || PART(isa, turn / 2, SANITIZED ? 6 : 2);
         if (other_f64 || !runs) {
             n++;
             continue;
