@@ -1,6 +1,7 @@
 /* pack.c -- relpos pack: write an encoder to one file, which is mapped and used without copying.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "cli/encoder/encoder.h"
+#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -31,19 +32,25 @@ static int on_option(void *context, int key, const char *value)
 }
 
 /* Print the size of the file, if it is one, and what the weights take. */
-static void print_sizes(const request *r)
+static int print_sizes(const request *r)
 {
     const rp_encoder_info *i = rp_encoder_about(r->encoder.model);
     char safe[160];
     struct stat st;
-    if (strcmp(r->output, "-") == 0 || stat(r->output, &st) != 0 || !S_ISREG(st.st_mode))
-        return;
+    if (strcmp(r->output, "-") == 0)
+        return CLI_OK;
+    if (stat(r->output, &st) != 0)
+        return cli_error(CLI_FAILED, "pack: %s: it was written, but cannot be found now: %s (check the folder)",
+                         io_safe(safe, sizeof safe, r->output), strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return CLI_OK;
     printf("%s: %.4g MB, of which %.4g MB are weights as %s", io_safe(safe, sizeof safe, r->output),
            (double)st.st_size / 1e6, (double)i->bytes / 1e6, i->type);
     if (strcmp(i->type, "f32") == 0) /* larger than the numbers themselves, because rows are padded */
         putchar('\n');
     else
         printf(" (as f32 they take %.4g MB)\n", 4 * (double)i->parameters / 1e6);
+    return CLI_OK;
 }
 
 static int show(void *context, double fraction)
@@ -92,7 +99,7 @@ static int run(const cli_command *self, int argc, char **argv)
     if (code == CLI_OK && rp_encoder_pack(r.encoder.model, r.output) != RP_OK)
         code = cli_encoder_refused(&r.encoder);
     if (code == CLI_OK)
-        print_sizes(&r);
+        code = print_sizes(&r);
     return cli_encoder_end(&r.encoder, code);
 }
 
