@@ -69,8 +69,9 @@ WHAT = {"io": "inputs for the readers of .npz, .npy and .safetensors", "terms": 
         "exact": "random problems against the definition in arithmetic with 113 bits",
         "faults": "failing allocations and system calls, in every command",
         "kills": "kills of commands that write, at random moments; the command gives the same files if it is repeated"}
-# counts that the campaign should reach; 10**7 for readers that compute nothing
-GOALS = {"random": 10**5, "exact": 10**5, "bits": 10**5, "problem": 10**5, "kills": 2000, "faults": 10**5,
+# Counts that the campaign should reach; 10**7 for readers that compute nothing. Two tests have none: "exact" and "bits"
+# try problems of the same kinds, and are faster.
+GOALS = {"random": 0, "problem": 0, "exact": 10**5, "bits": 10**5, "kills": 2000, "faults": 10**5,
          "checkpoint": 10**6, "t5": 10**6, "encoder": 10**6, "single": 10**6, "command": 10**6}
 ROUND = 900  # seconds in which each test has a turn
 SHORTEST = 10  # seconds of the shortest turn
@@ -361,7 +362,8 @@ def page():
         row = saved["counts"].get(name, {"count": 0, "findings": 0})
         share = f"{100 * row['accepted'] / row['timed']:.1f} %" if row.get("timed") and "accepted" in row else ""
         edges = f"{row['edges']:,}" if "edges" in row else ""
-        rows.append(f"| {WHAT[name]} | {row['count']:,} | {share} | {edges} | {goal(name):,} "
+        wanted = f"{goal(name):,}" if goal(name) else "none"
+        rows.append(f"| {WHAT[name]} | {row['count']:,} | {share} | {edges} | {wanted} "
                     f"| {row['findings'] - row.get('mended', 0)} |")
     hours, last = sum(one["hours"] for one in saved["runs"]), saved["runs"][-1]
     rows += ["", f"{len(saved['runs'])} run{'s'[:len(saved['runs']) > 1]} took {hours:.1f} hours in total. The last "
