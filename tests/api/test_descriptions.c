@@ -219,6 +219,11 @@ static void impossible_parameters_are_named(void **state)
         TERM(ROPE, t.base = x, RP_E_RANGE, "base");
     }
     EACH(int64_t, x, INT64_MIN, INT64_MAX) TERM(ROPE, t.dim = x, RP_E_RANGE, "dim");
+    EACH(int64_t, x, INT64_MIN, -1, (1 << 24) + 1, INT64_MAX)
+    {
+        TERM(DEBERTA, t.span = x, RP_E_RANGE, "span");
+        TERM(DEBERTA, (t.span = 4, t.max_position = x), RP_E_RANGE, "max_position");
+    }
     EACH(int, x, -1, 2, 77) TERM(ROPE, t.layout = (rp_layout)x, RP_E_ARG, "layout");
     EACH(int, x, -1, 4, 1 << 30) TERM(BUCKET, t.strategy = (rp_strategy)x, RP_E_ARG, "strategy");
 }
