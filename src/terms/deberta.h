@@ -55,12 +55,9 @@ static rp_status deberta_check(const rp_desc *d, rp_term *t, int32_t n)
                         t->buckets < 0 ? ", or set span, which is equal to it without buckets" : "");
     if (t->span == 0)
         t->span = t->buckets > 0 ? t->buckets : t->max_position;
-    if (t->span < 1 || t->span > max)
-        return rpi_fail(RP_E_RANGE, "terms[%d].span is %lld; it must be 1 to 2^24, half the length of k_pos", (int)n,
-                        (long long)t->span);
-    if (t->max_position < 1 || t->max_position > max || (t->buckets > 0 && t->max_position <= t->buckets / 2 + 1))
+    if (t->buckets > 0 && t->max_position <= t->buckets / 2 + 1)
         return rpi_fail(RP_E_RANGE, "terms[%d].max_position is %lld; it must be above %lld and at most 2^24", (int)n,
-                        (long long)t->max_position, (long long)(t->buckets > 0 ? t->buckets / 2 + 1 : 0));
+                        (long long)t->max_position, (long long)(t->buckets / 2 + 1));
     t->left = deberta_reach(t, t->span - 1);
     t->right = deberta_reach(t, t->span);
     if (t->right >= max && t->buckets > 0)
