@@ -44,13 +44,21 @@ def results(model, implementation, keep=None, **inputs):
     return out.detach(), {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
 
 
+def exact_results(model, implementation, keep=None, **inputs):
+    """Return the outputs of the model in float64."""
+    double = {name: x.double() if x.is_floating_point() else x for name, x in inputs.items()}
+    return results(copy.deepcopy(model).double(), implementation, keep, **double)[0]
+
+
 def agree(model, keep=None, implementations=("eager", "sdpa"), **inputs):
     """Check that outputs and gradients with relpos equal those of other implementations."""
     got, gradients = results(model, "relpos", keep, **inputs)
     for implementation in implementations:
         want, expected = results(model, implementation, keep, **inputs)
         assert want.abs().max() > 0.1
-        torch.testing.assert_close(got, want, atol=2e-5 * float(want.abs().max()), rtol=0)
+        if (got - want).abs().max() > 2e-5 * want.abs().max():  # where a model makes rounding errors larger
+            errors = [(x - exact_results(model, implementation, keep, **inputs)).abs().max() for x in (got, want)]
+            assert errors[0] < 3 * errors[1], errors
         assert gradients.keys() == expected.keys()
         size = {name: float(x.abs().max()) for name, x in expected.items()}
         for name in expected:  # the exact gradients of key biases are 0, so the computed ones are rounding errors

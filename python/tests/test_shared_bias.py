@@ -99,7 +99,8 @@ def test_triangle_attention_of_esmfold():
     near(attention(x), module(x, mask))
     grads = [torch.autograd.grad(f.square().sum(), inputs) for f in (attention(x), module(x, mask))]
     for a, b in zip(*grads):
-        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+        # roundings in sums of products as large as the largest gradient
+        torch.testing.assert_close(a, b, rtol=0, atol=64 * torch.finfo(a.dtype).eps * float(b.abs().max()))
 
 
 @pytest.mark.parametrize("shape, options, said", [
