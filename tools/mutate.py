@@ -92,7 +92,7 @@ TESTS = {
     "models/encoder": r"test_(encoder.*|packed|modules)|fuzz_(config|encoder|sentence)|cli_(encoder|embed)",
     "lab/engine": r"test_(nn|blas|checkpoints|generate|layers|ngrams|pairs|training)|fuzz_settings|lab_.*",
     "cli": r"test_(broken|explain|option_words|picture|progress|random_problem|shift_image|text)"
-           r"|fuzz_(command|settings)|cli_.*|lab_.*",
+           r"|fuzz_(command|settings)|cli_.*|lab_.*|mpi_lab",
     "mpi": r"mpi_(attend|backward|t5|encoder)",
     "python": r"python_.*",
 }
