@@ -51,8 +51,11 @@ int lab_make_folder(const char *path, bool above, char err[NN_ERR_MAX])
         struct stat st;
         if (mkdir(folder, 0777) == 0)
             continue;
-        const int why = errno == EEXIST ? ENOTDIR : errno;
-        if (stat(folder, &st) != 0 || !S_ISDIR(st.st_mode))
+        int why = errno;
+        const bool there = stat(folder, &st) == 0;
+        if (why == EEXIST)
+            why = there ? ENOTDIR : errno;
+        if (!there || !S_ISDIR(st.st_mode))
             return nn_fail(err, "%.300s: cannot be created: %s (name another folder)", folder, strerror(why));
     }
     return 0;
