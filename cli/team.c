@@ -152,6 +152,10 @@ static int join(void)
         return not_joined(launcher, rank, n, why);
     if (present >= 0)
         close(present);
+    if (calls->ranks(team) != n && rank > 0) {
+        sleep(2); /* rank 0 says why */
+        return CLI_FAILED;
+    }
     if (calls->ranks(team) != n)
         return cli_error(
             CLI_FAILED,
