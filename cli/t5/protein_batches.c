@@ -328,8 +328,9 @@ static int compute_batch(void *context, const void *data, size_t data_size, void
     float *hidden = (float *)(void *)(made + counts);
     if (code == CLI_OK && made == NULL)
         code = no_memory(j);
-    if (code == CLI_OK && j->kind->encode(j, n, b.proteins, hidden, show, &b) != RP_OK)
-        code = cli_stop_requested() ? CLI_FAILED : j->kind->refused(j);
+    const rp_status status = code == CLI_OK ? j->kind->encode(j, n, b.proteins, hidden, show, &b) : RP_OK;
+    if (status != RP_OK)
+        code = cli_stop_requested() ? CLI_FAILED : status == RP_E_NOMEM ? no_memory(j) : j->kind->refused(j);
     if (code == CLI_OK)
         code = reduce(&b, hidden, size);
     for (int64_t k = 0; k < n && code == CLI_OK; k++)
