@@ -143,7 +143,8 @@ def main():
     passed = run(options) if options.run else True
     if options.write:
         write(page())
-    sys.stdout.write(table(options) + "\n")
+    else:
+        sys.stdout.write(table(options) + "\n")
     return not passed
 
 
