@@ -14,7 +14,8 @@ RPI_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")
 #define RPI_F64       0
 #define RPI_PAIRS_ISA avx512_bf16
 #include "processor/avx512.h"
-#define vf_pairs(x, y, sum) _mm512_dpbf16_ps(sum, (__m512bh)(x), (__m512bh)(y))
+#include "processor/avx512_pairs.h"
+#define vf_pairs(x, y, sum) dot_pairs(sum, x, y)
 #include "processor/vector_ops.h"
 #include "kernels/template.h"
 RPI_TARGET_END

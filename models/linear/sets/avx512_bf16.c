@@ -18,12 +18,13 @@ extern const linear_ops linear_ops_avx512_vnni;
 #define SHAPES(X)   X(4, 6) X(2, 6) X(1, 6)
 #define MAX_ROWS    6
 #include "processor/avx512.h"
+#include "processor/avx512_pairs.h"
 #include "processor/vector_ops.h"
 #include "linear/sets/avx512_integers.h"
 
 /* For each pair, VDPBF16PS adds the product of the odd inputs and then the product of the even inputs, rounding to
  * nearest after each. It treats subnormal inputs and results as zero. */
-#define W16_DOT(sum, w, x) _mm512_dpbf16_ps(sum, (__m512bh)(w), (__m512bh)(x))
+#define W16_DOT(sum, w, x) dot_pairs(sum, (__m512)(w), (__m512)(x))
 #define x16_store(p, x)    _mm256_storeu_si256((__m256i *)(void *)(p), _mm512_cvtepi32_epi16((__m512i)((vu)(x) >> 16)))
 #include "linear/kernels/template.h"
 RPI_TARGET_END
