@@ -152,16 +152,15 @@ static int join(void)
         return not_joined(launcher, rank, n, why);
     if (present >= 0)
         close(present);
-    if (calls->ranks(team) != n && rank > 0) {
-        sleep(2); /* rank 0 says why */
-        return CLI_FAILED;
-    }
-    if (calls->ranks(team) != n)
+    if (calls->ranks(team) != n) {
+        if (rank > 0)
+            sleep(2); /* rank 0 prints the same, and then the launcher ends this process */
         return cli_error(
             CLI_FAILED,
             "%s started %ld processes, but MPI connects %d (use the mpirun of the MPI library that " LIBRARY
             " was built with, or srun --mpi=pmix)",
             launcher, n, (int)calls->ranks(team));
+    }
     cli_errors_of_rank(calls->rank(team));
     return CLI_OK;
 }

@@ -41,7 +41,8 @@ def order(name):
 def page():
     rows = ["| compiler | version | warnings as errors | tests | tried on |", "|---|---|---|---|---|"]
     rows += [f"| {name} | {x['version']} | {'none' if x['state'] == 'passed' else 'failed'} | "
-             f"{x['tests']} {x['state']} | {x['date']} |" for name, x in results().items()]
+             f"{x['tests']}, {'none failed' if x['state'] == 'passed' else 'failed'} | {x['date']} |"
+             for name, x in results().items()]
     return {PAGE: between((root / PAGE).read_text(), "<!-- compilers: tools/compilers.py --write -->\n",
                           "<!-- end of compilers -->", "\n".join(rows) + "\n", PAGE)}
 

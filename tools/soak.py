@@ -69,8 +69,8 @@ WHAT = {"io": "inputs for the readers of .npz, .npy and .safetensors", "terms": 
         "exact": "random problems against the definition in arithmetic with 113 bits",
         "faults": "failing allocations and system calls, in every command",
         "kills": "kills of commands that write, at random moments; the command gives the same files if it is repeated"}
-# Counts that the campaign should reach; 10**7 for readers that compute nothing. Two tests have none: "exact" and "bits"
-# try problems of the same kinds, and are faster.
+# Counts that the campaign should reach; 10**7 for readers of small files. Two tests have no goal: "exact" and "bits"
+# draw problems of the same kinds, and try more of them in a second.
 GOALS = {"random": 0, "problem": 0, "exact": 10**5, "bits": 10**5, "kills": 2000, "faults": 10**5,
          "checkpoint": 10**6, "t5": 10**6, "encoder": 10**6, "single": 10**6, "command": 10**6}
 ROUND = 900  # seconds in which each test has a turn
@@ -228,7 +228,7 @@ def points(seconds, which, session={}):
         folder.mkdir(parents=True)
         session[which] = which(root / "build" / "dev" / "relpos", tests / "inject", tests / "starve.so", folder)
         if which is Kills:
-            session[which].commands = [(name, line) for name, line in session[which].commands if " -o out/" in line]
+            session[which].commands = [(name, line) for name, line in session[which].commands if " out/" in line]
     one = session[which]
     if which is Kills:
         before = one.kills
@@ -319,7 +319,8 @@ def run(hours, saves):
     about = machine()
     (HERE / "findings").mkdir(parents=True, exist_ok=True)
     before = json.loads(SAVED.read_text()) if SAVED.exists() else {"runs": [], "counts": {}}
-    began, turn, counts = time.monotonic(), 0, {name: {"count": 0, "findings": 0} for name in WHAT}
+    began, counts = time.monotonic(), {name: {"count": 0, "findings": 0} for name in WHAT}
+    turn = random.randrange(len(HIDDEN))
     while (left := began + hours * 3600 - time.monotonic()) > 1:
         part = shares(before, counts, min(ROUND, left))
         for name in WHAT:

@@ -95,7 +95,7 @@ def run(options):
 def killed_first():
     """How many mutants each test killed first."""
     mutants = json.loads((root / "bench/results/mutate.json").read_text())["mutants"]
-    return collections.Counter(m.get("by") for m in mutants if m.get("state") == "killed")
+    return collections.Counter(m["by"].removesuffix(" (sanitized)") for m in mutants if m.get("state") == "killed")
 
 
 def table(options):
@@ -121,6 +121,8 @@ def page():
     rows += [f"| {name} | {saved[name]['cpu']:.1f} | {killed[name]} |" for name in slow]
     rows.append(f"| the {len(rest)} others | {sum(saved[name]['cpu'] for name in rest):.0f} | "
                 f"{sum(killed[name] for name in rest)} |")
+    rows.append(f"| tests of the Python package, which have a stage of their own | | "
+                f"{sum(killed[name] for name in killed if name.startswith('python_'))} |")
     return {PAGE: between((root / PAGE).read_text(), "<!-- times: tools/test_times.py --write -->\n",
                           "<!-- end of times -->", "\n".join(rows) + "\n", PAGE)}
 

@@ -31,7 +31,8 @@ static int on_option(void *context, int key, const char *value)
     }
 }
 
-/* Print the size of the file, if it is one, and what the weights take. */
+/* Print the size of the file, if it is one, and what the weights take. Return CLI_OK, or an exit code after printing an
+ * error. */
 static int print_sizes(const request *r)
 {
     const rp_encoder_info *i = rp_encoder_about(r->encoder.model);

@@ -299,7 +299,7 @@ static int reduce(const batch *b, float *hidden, size_t *size)
                 memcpy(letters, made, (size_t)n);
             free(made);
             if (status != RP_OK)
-                return made == NULL ? no_memory(j) : j->kind->refused(j);
+                return status == RP_E_NOMEM ? no_memory(j) : j->kind->refused(j);
             letters += n;
             *size = (size_t)(letters - (char *)hidden);
         } else {

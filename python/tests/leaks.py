@@ -28,14 +28,16 @@ def check_that_nothing_is_kept(open_model, close, call, objects):
     grown = []
     gc.collect()
     gc.freeze()  # else each gc.collect would go through all of torch and transformers, if another test has loaded them
-    for _ in range(3):
-        before = in_use()
-        model = open_model()
-        references = [sys.getrefcount(x) for x in (model, *objects)]
-        for _ in range(200):
-            call(model)
-        assert [sys.getrefcount(x) for x in (model, *objects)] == references
-        close(model)
-        grown.append([now - then for now, then in zip(in_use(), before)])
-    gc.unfreeze()
+    try:
+        for _ in range(3):
+            before = in_use()
+            model = open_model()
+            references = [sys.getrefcount(x) for x in (model, *objects)]
+            for _ in range(200):
+                call(model)
+            assert [sys.getrefcount(x) for x in (model, *objects)] == references
+            close(model)
+            grown.append([now - then for now, then in zip(in_use(), before)])
+    finally:
+        gc.unfreeze()
     assert min(kept for kept, _ in grown) < 200 * 32 and min(kept for _, kept in grown) < 200, grown

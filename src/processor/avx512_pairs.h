@@ -11,7 +11,7 @@
 static inline __attribute__((always_inline)) __m512 dot_pairs(__m512 sum, __m512 x, __m512 y)
 {
 #if defined(__clang__) && __clang_major__ == 16
-    /* without this, its optimizer calls itself without end if all pairs of a vector are equal */
+    /* else the optimizer of clang 16 recurses without end if all pairs of a vector are equal */
     RPI_HOLD(x);
     RPI_HOLD(y);
 #endif
