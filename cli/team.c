@@ -79,6 +79,13 @@ static const rp_mpi_calls *load(char why[RP_MPI_ERROR_MAX])
     return NULL;
 }
 
+/* Wait until rank 0 has printed the error that all processes have: the launcher ends the others when one has ended. */
+static void let_rank_0_print(long rank)
+{
+    if (rank > 0)
+        sleep(2);
+}
+
 int cli_team_alone(const cli_command *command)
 {
     const char *launcher = NULL;
@@ -86,10 +93,9 @@ int cli_team_alone(const cli_command *command)
     const long n = team == NULL ? launched(&launcher, &rank) : 1;
     if (n <= 1)
         return CLI_OK;
-    if (rank > 0) {
-        sleep(2); /* rank 0 says why; without the wait, mpirun could end it before */
+    let_rank_0_print(rank);
+    if (rank > 0)
         return CLI_USAGE;
-    }
     return cli_error(CLI_USAGE,
                      "%s: %s started %ld processes, but this command works in one (run it without %s, or set "
                      "RELPOS_MPI=off to let each process do the same)",
@@ -139,8 +145,7 @@ static int join(void)
         return code;
     calls = load(why);
     if (calls == NULL) {
-        if (rank > 0)
-            sleep(2); /* rank 0 prints the same, and then mpirun ends this process */
+        let_rank_0_print(rank);
         return cli_error(CLI_FAILED,
                          "%s started %ld processes, but %s cannot be used: %s (build relpos where MPI is installed, or "
                          "set RELPOS_MPI=off to let each process work by itself)",
@@ -153,8 +158,7 @@ static int join(void)
     if (present >= 0)
         close(present);
     if (calls->ranks(team) != n) {
-        if (rank > 0)
-            sleep(2); /* rank 0 prints the same, and then the launcher ends this process */
+        let_rank_0_print(rank);
         return cli_error(
             CLI_FAILED,
             "%s started %ld processes, but MPI connects %d (use the mpirun of the MPI library that " LIBRARY

@@ -41,8 +41,8 @@ static int print_sizes(const request *r)
     if (strcmp(r->output, "-") == 0)
         return CLI_OK;
     if (stat(r->output, &st) != 0)
-        return cli_error(CLI_FAILED, "pack: %s: it was written, but cannot be found now: %s (check the folder)",
-                         io_safe(safe, sizeof safe, r->output), strerror(errno));
+        return cli_error(CLI_FAILED, "%s: %s: it was written, but cannot be found now: %s (check the folder)",
+                         r->encoder.command, io_safe(safe, sizeof safe, r->output), strerror(errno));
     if (!S_ISREG(st.st_mode))
         return CLI_OK;
     printf("%s: %.4g MB, of which %.4g MB are weights as %s", io_safe(safe, sizeof safe, r->output),

@@ -55,6 +55,12 @@ static int no_memory(const protein_job *j)
                      j->kind->command);
 }
 
+/* Report why a call of the model failed. The command allocates in some of these calls too, without an error text. */
+static int call_failed(const protein_job *j, rp_status status)
+{
+    return status == RP_E_NOMEM ? no_memory(j) : j->kind->refused(j);
+}
+
 /* ------------------------------------------------------------------------------------------------ reading */
 
 /* Append a text to the window. Return its offset, or SIZE_MAX if out of memory. */
@@ -299,7 +305,7 @@ static int reduce(const batch *b, float *hidden, size_t *size)
                 memcpy(letters, made, (size_t)n);
             free(made);
             if (status != RP_OK)
-                return status == RP_E_NOMEM ? no_memory(j) : j->kind->refused(j);
+                return call_failed(j, status);
             letters += n;
             *size = (size_t)(letters - (char *)hidden);
         } else {
@@ -330,7 +336,7 @@ static int compute_batch(void *context, const void *data, size_t data_size, void
         code = no_memory(j);
     const rp_status status = code == CLI_OK ? j->kind->encode(j, n, b.proteins, hidden, show, &b) : RP_OK;
     if (status != RP_OK)
-        code = cli_stop_requested() ? CLI_FAILED : status == RP_E_NOMEM ? no_memory(j) : j->kind->refused(j);
+        code = cli_stop_requested() ? CLI_FAILED : call_failed(j, status);
     if (code == CLI_OK)
         code = reduce(&b, hidden, size);
     for (int64_t k = 0; k < n && code == CLI_OK; k++)

@@ -1,11 +1,5 @@
-/* processor/avx512_pairs.h -- the instruction of AVX512-BF16 that adds the products of pairs. Include it where the
- * target has AVX512-BF16.
+/* processor/avx512_pairs.h -- sums of products of pairs of bf16 (AVX512-BF16), for instruction sets built on avx512.h.
  * SPDX-License-Identifier: Apache-2.0 */
-#ifndef RELPOS_AVX512_PAIRS_H
-#define RELPOS_AVX512_PAIRS_H
-#include "processor/target.h"
-#if defined(__x86_64__) && defined(RPI_F64)
-#include <immintrin.h>
 
 /* Return sum plus the products of the pairs in x and y. */
 static inline __attribute__((always_inline)) __m512 dot_pairs(__m512 sum, __m512 x, __m512 y)
@@ -17,5 +11,3 @@ static inline __attribute__((always_inline)) __m512 dot_pairs(__m512 sum, __m512
 #endif
     return _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)y);
 }
-#endif
-#endif

@@ -38,6 +38,16 @@ static inline bool rpi_hidden(const char *feature)
     return false;
 }
 
+/* Ask Linux to let this process use the tiles of AMX. Return false if the processor has none or the kernel refuses. */
+static inline bool rpi_allow_tiles(void)
+{
+#if defined(__x86_64__) && defined(__linux__)
+    return syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */) == 0;
+#else
+    return false;
+#endif
+}
+
 /* Execute CPUID and read the environment. In a virtual machine each CPUID traps and takes 20 to 40 us, so call this
  * once per process. */
 static inline rpi_processor rpi_processor_ask(void)
@@ -59,11 +69,8 @@ static inline rpi_processor rpi_processor_ask(void)
     p.avx512_vnni = p.avx512 && RPI_HAS("avx512vnni") && !rpi_hidden("avx512_vnni");
     p.avx512_bf16 = p.avx512_vnni && RPI_HAS("avx512bf16") && !rpi_hidden("avx512_bf16");
 #undef RPI_HAS
-#if defined(__linux__)
-    p.amx = p.avx512_bf16 && (d7 & 1u << 22) && (d7 & 1u << 24) && !rpi_hidden("amx") &&
-            syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */) == 0;
+    p.amx = p.avx512_bf16 && (d7 & 1u << 22) && (d7 & 1u << 24) && !rpi_hidden("amx") && rpi_allow_tiles();
     p.amx_int8 = p.amx && (d7 & 1u << 25) && !rpi_hidden("amx_int8");
-#endif
 #endif
     return p;
 }
