@@ -54,6 +54,7 @@ FUZZED void folder_remove(model_folder *f)
             rmdir(folder_file(f, f->inner[k]));
     if (f->path != NULL)
         rmdir(f->path);
+    free(f->path);
     f->path = NULL;
 }
 

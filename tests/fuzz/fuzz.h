@@ -61,14 +61,19 @@ FUZZED const char *file_of(const uint8_t *data, size_t size, size_t total)
     return path;
 }
 
-/* Make a folder, in memory if possible. Return its path. */
+/* Make a folder, in memory if possible. Return its path, which the caller frees. */
 FUZZED char *make_folder_in_memory(void)
 {
-    static char path[2][32] = {"/dev/shm/relpos-fuzz-XXXXXX", "/tmp/relpos-fuzz-XXXXXX"};
-    char *made = mkdtemp(path[0]);
-    made = made != NULL ? made : mkdtemp(path[1]);
-    PROMISE(made != NULL, "no temporary folder");
-    return made;
+    static const char *const where[] = {"/dev/shm/relpos-fuzz-XXXXXX", "/tmp/relpos-fuzz-XXXXXX"};
+    for (int k = 0; k < 2; k++) {
+        char *path = strdup(where[k]);
+        PROMISE(path != NULL, "out of memory");
+        if (mkdtemp(path) != NULL)
+            return path;
+        free(path);
+    }
+    PROMISE(false, "no temporary folder");
+    return NULL;
 }
 
 /* Return false if the input is to be used in this way, out of `ways`. libFuzzer uses each input in one way, which a

@@ -7,7 +7,7 @@
 #include "tokenizer/tokenizer.h"
 #include <relpos/t5.h>
 
-enum { MAX_MENDED = 1 << 20, ALIGNMENT = 32 };
+enum { MAX_MENDED = 1 << 16, ALIGNMENT = 32 };
 
 /* ------------------------------------------------------------------------------------------------ mending */
 

@@ -150,25 +150,31 @@ def blocks(to):
     save_file(golden, to.with_suffix(".safetensors"))
 
 
-def small(to, kind):
-    """Write an encoder, with a tokenizer as ProstT5 has it: 28 pieces, 100 placeholders and 22 added tokens."""
+def small(to, kind, width=32, words=160, added=None, stacks=("encoder",)):
+    """Write a model of one layer, with a tokenizer of 28 pieces and `added` tokens; the other tokens are
+    placeholders."""
     random = np.random.default_rng(5)
-    c = dict(model_type="t5", vocab_size=160, d_model=32, d_kv=8, d_ff=32, num_heads=4, num_layers=1,
+    c = dict(model_type="t5", vocab_size=words, d_model=width, d_kv=width // 4, d_ff=width, num_heads=4, num_layers=1,
              num_decoder_layers=1,
-             relative_attention_num_buckets=32, layer_norm_epsilon=1e-6, feed_forward_proj="gated-gelu",
+             relative_attention_num_buckets=width, layer_norm_epsilon=1e-6, feed_forward_proj="gated-gelu",
              decoder_start_token_id=0)
-    layer, ones = "encoder.block.0.layer.", np.ones(32, np.float32)
-    shapes = {layer + f"0.SelfAttention.{n}.weight": (32, 32)
-              for n in "qkvo"} | {layer + f"1.DenseReluDense.{n}.weight": (32, 32) for n in ("wi_0", "wi_1", "wo")}
-    shapes |= {"shared.weight": (160, 32), layer + "0.SelfAttention.relative_attention_bias.weight": (32, 4)}
+    shapes = {}
+    for stack in stacks:
+        parts = ["SelfAttention", "EncDecAttention"][:1 if stack == "encoder" else 2]
+        layer, last = stack + ".block.0.layer.", len(parts)
+        shapes |= {layer + f"{k}.{part}.{n}.weight": (width, width) for k, part in enumerate(parts) for n in "qkvo"}
+        shapes |= {layer + f"{last}.DenseReluDense.{n}.weight": (width, width) for n in ("wi_0", "wi_1", "wo")}
+        shapes |= {"shared.weight": (words, width),
+                   layer + "0.SelfAttention.relative_attention_bias.weight": (width, 4)}
     tensors = {n: random.standard_normal(shape, np.float32) / 4 for n, shape in shapes.items()}
-    tensors |= {layer + "0.layer_norm.weight": ones, layer + "1.layer_norm.weight": ones,
-                "encoder.final_layer_norm.weight": ones}
+    for stack in stacks:
+        tensors |= {f"{stack}.block.0.layer.{k}.layer_norm.weight": np.ones(width, np.float32)
+                    for k in range(2 if stack == "encoder" else 3)}
+        tensors |= {f"{stack}.final_layer_norm.weight": np.ones(width, np.float32)}
     with tempfile.TemporaryDirectory() as folder:
         (pathlib.Path(folder) / "config.json").write_text(json.dumps(c))
         save_file(tensors, pathlib.Path(folder) / "model.safetensors")
-        convert(folder, to, kind, TESTS / "tokenizer/data/added/spiece.model",
-                {t: 128 + k for k, t in enumerate("almgvsredtipkfqnyhwc")} | {"<fold2AA>": 148, "<AA2fold>": 149})
+        convert(folder, to, kind, TESTS / "tokenizer/data/added/spiece.model", added)
 
 
 def main():
@@ -181,8 +187,12 @@ def main():
     blocks(TESTS / "io/data/blocks")
     for name, kind in ("t5", Type.F16), ("v11", Type.F32), ("umt5", Type.BF16), ("encoder", Type.BF16):
         convert(TESTS / "t5/data" / name, TESTS / "t5/gguf" / f"{name}.gguf", kind)
-    small(TESTS / "t5/gguf/small.gguf", Type.Q8_0)
-    small(TESTS / "t5/gguf/q4.gguf", Type.Q4_0)
+    # the tokens that ProstT5 adds
+    added = {t: 128 + k for k, t in enumerate("almgvsredtipkfqnyhwc")} | {"<fold2AA>": 148, "<AA2fold>": 149}
+    small(TESTS / "t5/gguf/small.gguf", Type.Q8_0, added=added)
+    small(TESTS / "t5/gguf/q4.gguf", Type.Q4_0, added=added)
+    small(TESTS / "fuzz/corpus/gguf/encoder", Type.F16, 4, 32)
+    small(TESTS / "fuzz/corpus/gguf/decoder", Type.BF16, 4, 32, stacks=("encoder", "decoder"))
     for name in "t5", "fallback", "plain":
         spiece = TESTS / f"tokenizer/data/{name}.model"
         w = gguf.GGUFWriter(TESTS / f"tokenizer/data/{name}.gguf", "t5encoder")
