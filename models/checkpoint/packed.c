@@ -21,8 +21,10 @@ void model_checksum_text(uint64_t sum, char text[MODEL_CHECKSUM])
     snprintf(text, MODEL_CHECKSUM, "%016llx", (unsigned long long)sum);
 }
 
-/* Sum the checksums of all tensors; the order of tensors does not matter. The progress callback may cancel this. */
-static rp_status tensors_checksum(const io_checkpoint *file, rp_progress *progress, void *context, uint64_t *sum)
+/* Sum the checksums of all tensors; the order of tensors does not matter. The progress callback may cancel this.
+ * `drops`: the file is read for its checksum alone, so drop the memory of each tensor. */
+static rp_status tensors_checksum(const io_checkpoint *file, bool drops, rp_progress *progress, void *context,
+                                  uint64_t *sum)
 {
     double all = 0, done = 0;
     for (size_t n = 0; n < io_checkpoint_size(file); n++)
@@ -30,6 +32,8 @@ static rp_status tensors_checksum(const io_checkpoint *file, rp_progress *progre
     for (size_t n = 0; n < io_checkpoint_size(file); n++) {
         const io_tensor *t = io_checkpoint_at(file, n);
         *sum += io_tensor_checksum(t, io_checksum(1, t->name, strlen(t->name)));
+        if (drops)
+            io_tensor_drop(t);
         done += (double)t->bytes;
         if (progress != NULL && progress(context, all > 0 ? done / all : 1) != 0)
             return model_cancelled();
@@ -74,7 +78,7 @@ rp_status model_check_checksum(const io_checkpoint *file, const model_packed *ki
 {
     char found[MODEL_CHECKSUM];
     uint64_t sum = 0;
-    const rp_status status = tensors_checksum(file, progress, context, &sum);
+    const rp_status status = tensors_checksum(file, false, progress, context, &sum);
     if (status != RP_OK)
         return status;
     model_checksum_text(sum + meta_checksum(kind, file, meta_of_file), found);
@@ -189,11 +193,11 @@ rp_status model_origin_checksum(const model_origin *o, const io_checkpoint *file
         return RP_OK;
     }
     if (o->folder == NULL) /* a file of relpos 0.1 */
-        tensors_checksum(file, NULL, NULL, &sum);
+        tensors_checksum(file, false, NULL, NULL, &sum);
     else if (io_checkpoint_open(&opened, o->folder, err) != IO_OK)
         return model_fail(RP_E_ARG, "%s", err);
     else {
-        tensors_checksum(opened, NULL, NULL, &sum);
+        tensors_checksum(opened, true, NULL, NULL, &sum);
         const bool unchanged = io_checkpoint_unchanged(opened, err) == IO_OK;
         io_checkpoint_close(opened);
         if (!unchanged)

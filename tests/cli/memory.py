@@ -59,7 +59,7 @@ def widened(model, to, **new):
     size = struct.unpack("<Q", raw[:8])[0]
     tensors = {}
     for name, x in json.loads(raw[8:8 + size]).items():
-        if "shape" in x:
+        if "shape" in x and "inv_freq" not in name:  # computed if it is missing
             forward = "DenseReluDense" in name or ".dense." in name
             shape = [new[narrow] if n == sizes[narrow] else new[wide] if forward and n == sizes[wide] else n
                      for n in x["shape"]]
@@ -77,12 +77,18 @@ def make(work):
     safetensors(work / "x.safetensors", {name: ("F32", [1, 4, 16384, 64], numbers) for name in "qkv"})
     safetensors(work / "g.safetensors", {name: ("F32", [1, 4, 4096, 64], numbers) for name in ("q", "k", "v", "dout")})
     widened("tests/t5/data/v11", work / "t5", d_model=1024, d_ff=2048)
-    widened("tests/encoder/texts/search", work / "search", hidden_size=768, intermediate_size=3072)
+    for name in "search", "labels", "rank", "protein":
+        widened(f"tests/encoder/texts/{name}", work / name, hidden_size=768, intermediate_size=3072)
+    widened("tests/t5/data/proteins/prott5", work / "prott5", d_model=1024, d_ff=2048)
     (work / "texts").write_text("the cat sleeps\n" * 50)
     (work / "tokens").write_text("5 9 2 4\n" * 5)
+    (work / "pairs").write_text("5 9 2 4\t3 4 1\n" * 5)
+    (work / "many.fasta").write_text("".join(f">p{k}\nMSEQLKKAWD\n" for k in range(5)))
     (work / "prose.txt").write_text("the cat sat on the mat, and the dog sat on the log.\n" * 200000)
     (work / "run.lab").write_text("text = prose.txt\nlayers = 1\nwidth = 16\nheads = 2\nmlp = 16\nlength = 16\n"
-                                  "batch = 2\nsteps = 2\nwarmup = 1\nvocab = 256\nposition = alibi\n")
+                                  "batch = 2\nsteps = 2\nwarmup = 1\nvocab = 256\nposition = alibi\n"
+                                  "eval_bytes = 4000\n")
+    (work / "sweep.lab").write_text((work / "run.lab").read_text() + "vary.seed = 1 | 2\n")
 
 
 WINDOW = "--bias alibi --causal --window 64,0"
@@ -102,7 +108,15 @@ COMMANDS = (
     ("embed search texts -o v.npz", 1, "search v.npz"),
     ("pack search -o search.packed", 1, "search search.packed"),
     ("embed search.packed texts -o u.npz", 1, "search.packed u.npz"),
+    ("classify labels texts", 1, "labels"),
+    ("rerank rank texts --query cat", 1, "rank"),
+    ("proteins protein many.fasta -o f.npz", 1, "protein f.npz"),
+    ("t5 score t5 pairs --tokens", 1, "t5"),
+    ("t5 proteins prott5 many.fasta -o h.npz", 1, "prott5 h.npz"),
     ("lab train run.lab -o run", 5, "prose.txt run"),
+    ("lab eval run", 5, "prose.txt run"),
+    ("lab sample run --prompt the --bytes 100", 1, "run"),
+    ("lab sweep sweep.lab -o sweep.jsonl --keep kept", 5, "prose.txt kept"),
 )
 
 
