@@ -1,6 +1,6 @@
 /* test_random_bits.c -- random problems give the same bits in other ways to compute them: by 2 to 16 threads, without
- * skipping, an entry of the batch alone, ranges of rows (decoding and prefilling in parts), ranges of keys, and
- * gradients and tangents by other numbers of threads. The default instruction set computes them.
+ * skipping, an entry of the batch alone, padding after the keys, ranges of rows (decoding and prefilling in parts),
+ * ranges of keys, and gradients and tangents by other numbers of threads. The default instruction set computes them.
  *
  *     test_random_bits [PROBLEMS [SEED]]
  *     test_random_bits TEXT SEED         one problem, with the numbers of this seed
@@ -14,9 +14,9 @@
 #include <string.h>
 
 enum { MOST_THREADS = 16, RESULTS = 9 + RP_MAX_TERMS * RP_MAX_ARRAYS };
-typedef enum way { THREADS, SKIPPING, ALONE, ROWS, KEYS, WAYS } way;
-static const char *const names[WAYS] = {"threads", "without skipping", "an entry alone", "ranges of rows",
-                                        "ranges of keys"};
+typedef enum way { THREADS, SKIPPING, ALONE, PADDED, ROWS, KEYS, WAYS } way;
+static const char *const names[WAYS] = {"threads", "without skipping", "an entry alone",
+                                        "padding", "ranges of rows",   "ranges of keys"};
 static long compared[WAYS];
 static rp_pool *pools[MOST_THREADS + 1];
 
@@ -212,6 +212,77 @@ static void entry_alone(trial *t)
     rp_plan_destroy(plan);
 }
 
+/* Return true if every array of terms and masks has the same shape in two descriptions. */
+static bool same_shapes(const rp_desc *one, const rp_desc *two, const rp_tensors *with)
+{
+    int32_t n1, n2;
+    int64_t shape[2][RP_MAX_AXES];
+    for (int32_t n = 0; n < one->n_terms; n++)
+        for (int x = 0; x < RP_MAX_ARRAYS; x++)
+            if (with->term[n][x].data &&
+                (rp_term_shape(one, n, x, &n1, shape[0]) != RP_OK || rp_term_shape(two, n, x, &n2, shape[1]) != RP_OK ||
+                 n1 != n2 || memcmp(shape[0], shape[1], (size_t)n1 * sizeof(int64_t)) != 0))
+                return false;
+    for (int32_t n = 0; n < one->n_masks; n++)
+        if (with->mask[n].data &&
+            (rp_mask_shape(one, n, &n1, shape[0]) != RP_OK || rp_mask_shape(two, n, &n2, shape[1]) != RP_OK ||
+             n1 != n2 || memcmp(shape[0], shape[1], (size_t)n1 * sizeof(int64_t)) != 0))
+            return false;
+    return true;
+}
+
+/* Return keys or values with padding after those of each head. */
+static rp_array padded(trial *t, const rp_array *a, int64_t length)
+{
+    const int64_t shape[4] = {a->shape[0], a->shape[1], length, a->shape[3]};
+    const size_t element = rp_dtype_size(a->dtype), row = (size_t)a->shape[3] * element;
+    rp_array to = rp_array_of(NULL, a->dtype, 4, shape);
+    char *at = to.data = problem_alloc(t->p, (size_t)problem_size(&to) * element);
+    if (!at)
+        abort();
+    for (int64_t x = 0; x < shape[0] * shape[1] * length; x++) {
+        const int64_t head = x / length, j = x % length;
+        memcpy(at + (size_t)x * row, (char *)a->data + (size_t)(head * a->shape[2] + j % a->shape[2]) * row, row);
+    }
+    return to;
+}
+
+/* Add keys, copies of the first ones, which a mask hides. Arrays with an element for each key are left out. */
+static void padded_keys(trial *t)
+{
+    const rp_desc *d = &t->p->desc;
+    rp_desc two = *d;
+    rp_tensors with = t->p->t;
+    rp_mask masks[RP_MAX_MASKS] = {0};
+    two.len_k += 1 + roll(t, roll(t, 2) == 0 ? 8 : 600);
+    if (d->n_masks == RP_MAX_MASKS || depends_on_call(t->p) || !same_shapes(d, &two, &with))
+        return;
+    for (int32_t n = 0; n < d->n_masks; n++)
+        masks[n] = d->masks[n];
+    masks[two.n_masks] = rp_mask_init(RP_MASK_LENGTHS);
+    int64_t *lengths = problem_alloc(t->p, (size_t)d->batch * sizeof *lengths);
+    if (!lengths)
+        abort();
+    for (int64_t b = 0; b < d->batch; b++)
+        lengths[b] = d->len_k;
+    with.mask[two.n_masks++] = rp_array_of(lengths, RP_I64, 1, &d->batch);
+    two.masks = masks;
+    with.k = padded(t, &with.k, two.len_k);
+    with.v = padded(t, &with.v, two.len_k);
+    with.lse = (rp_array){0};
+    separate(t->p, &with.out);
+    rp_plan *plan = NULL;
+    rp_status status = rp_plan_create(&plan, &two);
+    if (status == RP_OK)
+        status = rp_attend(plan, &with, NULL);
+    if (status == RP_OK)
+        compare_rows(t, PADDED, &t->p->t.out, 0, 0, &with.out);
+    else if (status != RP_E_ARG) /* a grid, and angles of all tokens, need as many queries as keys */
+        finding(t, names[PADDED], rp_last_error());
+    compared[PADDED] += status == RP_OK;
+    rp_plan_destroy(plan);
+}
+
 /* Compute some rows in a call; every third range has only one, as a step of decoding has. */
 static void some_rows(trial *t)
 {
@@ -325,6 +396,7 @@ static int check(const char *text, uint64_t seed)
                 without_skipping(&t);
                 if (p->pass & PROBLEM_FORWARD) {
                     entry_alone(&t);
+                    padded_keys(&t);
                     some_rows(&t);
                     key_ranges(&t);
                 }
