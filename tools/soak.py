@@ -49,7 +49,7 @@ MORE = {"checkpoint": "tests/t5/data/switch/model.safetensors", "settings": "lab
         "json": "tests/t5/sentence/new/*.json"}
 # the most bytes of an input, where short ones reach all code
 LONGEST = {"npy": 600, "json": 2000, "settings": 1500, "terms": 500, "command": 400, "config": 4000, "sentence": 4000,
-           "fasta": 4000, "problem": 200, "npz": 10000, "safetensors": 6000, "torch": 4000}
+           "fasta": 4000, "problem": 200, "gguf": 8000, "npz": 10000, "safetensors": 6000, "torch": 4000}
 COMPUTE = {"encoder", "gguf", "single", "sentence", "config"}  # targets that run on each instruction set in turn
 HIDDEN = ("", "avx512_bf16,amx,amx_int8", "avx512,avx2_vnni", "avx2")  # values of RELPOS_HIDE_ISA
 WHAT = {"io": "inputs for the readers of .npz, .npy and .safetensors", "terms": "terms and problems as text",
@@ -65,7 +65,7 @@ WHAT = {"io": "inputs for the readers of .npz, .npy and .safetensors", "terms": 
         "single": "T5 weights without config.json",
         "problem": "problems computed by every instruction set", "command": "command lines",
         "random": "random problems, with every check of `relpos verify` on every instruction set",
-        "bits": "random problems with the same bits by 2 to 16 threads, alone or in a batch, and in ranges",
+        "bits": "random problems with the same bits by 2 to 16 threads, alone or in a batch, padded, and in ranges",
         "exact": "random problems against the definition in arithmetic with 113 bits",
         "faults": "failing allocations and system calls, in every command",
         "kills": "kills of commands that write, at random moments; the command gives the same files if it is repeated"}
@@ -73,6 +73,7 @@ WHAT = {"io": "inputs for the readers of .npz, .npy and .safetensors", "terms": 
 # draw problems of the same kinds, and try more of them in a second.
 GOALS = {"random": 0, "problem": 0, "exact": 10**5, "bits": 10**5, "kills": 2000, "faults": 10**5,
          "checkpoint": 10**6, "t5": 10**6, "encoder": 10**6, "single": 10**6, "command": 10**6}
+EACH = 1000  # failing system calls that each command that writes files should have
 ROUND = 900  # seconds in which each test has a turn
 SHORTEST = 10  # seconds of the shortest turn
 # For speed: findings are repeated without these options.
@@ -191,10 +192,34 @@ def groups_of(name, path, count, *arguments, hidden=("",)):
     return run_groups
 
 
-class Kills(Faults):
+class Fails(Faults):
+    """Commands whose allocations and system calls fail. Of each command that writes files, the system calls that failed
+    are counted; half of the faults are in the command that has the fewest."""
+    row = "faults"  # of WHAT
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        saved = json.loads(SAVED.read_text())["counts"] if SAVED.exists() else {}
+        earlier = saved.get(self.row, {}).get("writers", {})
+        self.writers = {name: earlier.get(name, 0) for name, line in self.commands if " out/" in line}
+        self.now = ""  # the command that runs
+
+    def next_command(self):
+        rarest = min(self.writers, key=self.writers.get)
+        command = random.choice([*[x for x in self.commands if x[0] == rarest], random.choice(self.commands)])
+        self.now = command[0]
+        return command
+
+    def run(self, line, kind, n):
+        if n > 0 and kind in ("call once", "call ever", "call short") and self.now in self.writers:
+            self.writers[self.now] += 1
+        return super().run(line, kind, n)
+
+
+class Kills(Fails):
     """Commands that write files, killed after a number of microseconds; this number takes the place of the point at
     which Faults lets a call fail."""
-    kinds = ("call kill",)
+    row, kinds = "kills", ("call kill",)
     kills = 0  # the runs that did not end before
 
     def run(self, line, kind, n):
@@ -215,6 +240,7 @@ class Kills(Faults):
         except subprocess.TimeoutExpired:
             process.kill()
             self.kills += 1
+            self.writers[self.now] += 1
             printed, said = process.communicate()
         code = process.returncode if process.returncode >= 0 else 128 - process.returncode
         return code, printed, said.decode(errors="replace"), 0, f"after {seconds:.6f} s"
@@ -223,29 +249,28 @@ class Kills(Faults):
 def points(seconds, which, session={}):
     """Run commands with faults of a class at random points. Return its row: the numbers of faults and findings."""
     if which not in session:
-        folder, tests = HERE / which.__name__.lower(), root / "build" / "dev" / "tests"
+        folder, tests = HERE / which.row, root / "build" / "dev" / "tests"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         session[which] = which(root / "build" / "dev" / "relpos", tests / "inject", tests / "starve.so", folder)
         if which is Kills:
             session[which].commands = [(name, line) for name, line in session[which].commands if " out/" in line]
     one = session[which]
+    kills, writers = one.kills if which is Kills else 0, dict(one.writers)
+    count = one.at_random(seconds)
     if which is Kills:
-        before = one.kills
-        one.at_random(seconds)
-        count = one.kills - before
-    else:
-        count = one.at_random(seconds)
+        count = one.kills - kills
     found, one.findings = one.findings, []
     if found:
-        with open(HERE / "findings" / f"{which.__name__.lower()}.jsonl", "a") as to:
+        with open(HERE / "findings" / f"{which.row}.jsonl", "a") as to:
             to.writelines(json.dumps(x, allow_nan=False) + "\n" for x in found)
-    return {"count": count, "findings": len(found)}
+    writers = {name: n - writers[name] for name, n in one.writers.items() if n > writers[name]}
+    return {"count": count, "findings": len(found), "writers": writers}
 
 
 def fail(seconds):
     """Let an allocation or a system call fail at a random point."""
-    return points(seconds, Faults)
+    return points(seconds, Fails)
 
 
 def kills(seconds):
@@ -353,10 +378,21 @@ def by_set(counts):
                    for name in WHAT if "sets" in counts.get(name, {})]
 
 
+def by_writer(counts):
+    """Return what the page says of each command that writes files."""
+    rows = [counts.get(name, {}).get("writers", {}) for name in ("faults", "kills")]
+    if not all(rows):
+        return []
+    least = [f"{min(row.values()):,} ({min(row, key=row.get).rstrip('?!+')})" for row in rows]
+    return ["", f"Each of the {len(rows[0])} commands that write files had at least {least[0]} failing system calls, "
+                f"with a goal of {EACH:,}, and at least {least[1]} kills, as far as they were counted by command."]
+
+
 def page():
     """Return the text of docs/reliability.md with an up-to-date table."""
     saved = json.loads(SAVED.read_text())
-    rows = ["| test | executions | accepted | edges | goal | open findings |", "|---|---|---|---|---|---|"]
+    rows = ["| test | executions | a second | accepted | edges | goal | open findings |",
+            "|---|---|---|---|---|---|---|"]
     missing = {x.stem for x in (root / "tests" / "fuzz").glob("*.c")} - {"standalone"} - set(WHAT)
     assert not missing, f"fuzz targets that this tool never runs: {missing}"
     for name in WHAT:
@@ -364,14 +400,16 @@ def page():
         share = f"{100 * row['accepted'] / row['timed']:.1f} %" if row.get("timed") and "accepted" in row else ""
         edges = f"{row['edges']:,}" if "edges" in row else ""
         wanted = f"{goal(name):,}" if goal(name) else "none"
-        rows.append(f"| {WHAT[name]} | {row['count']:,} | {share} | {edges} | {wanted} "
+        rate = f"{row['timed'] / row['seconds']:,.0f}" if row.get("seconds") else ""
+        rows.append(f"| {WHAT[name]} | {row['count']:,} | {rate} | {share} | {edges} | {wanted} "
                     f"| {row['findings'] - row.get('mended', 0)} |")
     hours, last = sum(one["hours"] for one in saved["runs"]), saved["runs"][-1]
     rows += ["", f"{len(saved['runs'])} run{'s'[:len(saved['runs']) > 1]} took {hours:.1f} hours in total. The last "
                  f"run was on {last['date']}, of commit {last['commit']}, on a machine with {last['isa']} "
-                 "(bench/results/soak.json). Accepted: the share of valid inputs in the runs that "
-                 "counted them. Edges: of the program's code, those that the inputs of a run reached."]
-    rows += by_set(saved["counts"])
+                 "(bench/results/soak.json). A second: executions in a second of processor time, and accepted: the "
+                 "share of valid inputs, in the runs that counted them. Edges: of the program's code, those that the "
+                 "inputs of a run reached."]
+    rows += by_writer(saved["counts"]) + by_set(saved["counts"])
     path = "docs/reliability.md"
     return {path: between((root / path).read_text(), "<!-- soak: tools/soak.py --write -->\n", "<!-- end of soak -->",
                           "\n".join(rows) + "\n", path)}

@@ -377,11 +377,14 @@ class Faults:
                     self.check(name, line, kind, point)
             yield name, points
 
+    def next_command(self):
+        return random.choice(self.commands)
+
     def at_random(self, seconds):
         """Try random points until the time is up. Return their number."""
         until, count = time.monotonic() + seconds, 0
         while time.monotonic() < until:
-            name, line = random.choice(self.commands)
+            name, line = self.next_command()
             kind = random.choice(self.kinds)
             points = self.measure(name, line)[3][kind]
             if points > 0:
