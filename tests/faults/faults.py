@@ -377,15 +377,15 @@ class Faults:
                     self.check(name, line, kind, point)
             yield name, points
 
-    def next_command(self):
-        return random.choice(self.commands)
+    def next_fault(self):
+        """Return the command and the kind of the next fault at random."""
+        return *random.choice(self.commands), random.choice(self.kinds)
 
     def at_random(self, seconds):
         """Try random points until the time is up. Return their number."""
         until, count = time.monotonic() + seconds, 0
         while time.monotonic() < until:
-            name, line = self.next_command()
-            kind = random.choice(self.kinds)
+            name, line, kind = self.next_fault()
             points = self.measure(name, line)[3][kind]
             if points > 0:
                 self.check(name, line, kind, random.randint(1, points))
