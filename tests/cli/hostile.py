@@ -2,7 +2,9 @@
 """Check that files made to waste time or memory do not: each command ends within a time and a memory in proportion to
 its file, and refuses the file or reads it.
 
-    tests/cli/hostile.py PATH/TO/relpos
+    tests/cli/hostile.py PATH/TO/relpos            try all files
+    tests/cli/hostile.py PATH/TO/relpos --save     and save what they took to bench/results/hostile.json
+    tests/cli/hostile.py --write | --check         write the table of docs/SECURITY.md from it, or check it
 
 docs/SECURITY.md has the limits. Standard library only. SPDX-License-Identifier: Apache-2.0"""
 import gzip
@@ -17,8 +19,12 @@ import zipfile
 from pathlib import Path
 
 root = Path(__file__).resolve().parents[2]
-sys.path.append(str(root / "tests" / "shared"))
+sys.path += [str(root / "tests" / "shared"), str(root / "tools")]
+from made import between, check, write  # noqa: E402
 from measured import MB, measured  # noqa: E402
+from mutate import card  # noqa: E402
+
+SAVED = root / "bench" / "results" / "hostile.json"
 
 FIXED, TIMES = 80, 24  # MB of memory: FIXED, of which this process takes up to 64, + TIMES * the size of the file
 SECONDS, RATE = 4.0, 1.0  # processor seconds: SECONDS + RATE * the size of the file in MB
@@ -141,17 +147,60 @@ def cases(program, folder):
         yield name, len(data) / MB, [program, "lab", "train", "x.lab", "-o", "run"]
 
 
-def main():
-    program, wrong = Path(sys.argv[1]).resolve(), 0
+def page():
+    """Return the text of docs/SECURITY.md with an up-to-date table."""
+    saved = json.loads(SAVED.read_text())
+    rows = ["| hostile files | tried | largest | most processor time | most memory |", "|---|---|---|---|---|"]
+    for kind in dict.fromkeys(row["file"] for row in saved["files"]):
+        some = [row for row in saved["files"] if row["file"] == kind]
+        size, seconds, memory = (max(row[key] for row in some) for key in ("MB", "seconds", "memory_MB"))
+        rows.append(f"| {kind} | {len(some)} | {size:.1f} MB | {seconds:.1f} s | {memory:.0f} MB |")
+    machine = saved["machine"]
+    rows += ["", f"The run is from {machine['date']}, on {machine['cpu']} (bench/results/hostile.json, "
+                 "`tests/cli/hostile.py`). Memory is at least that of the process that starts the command, about 66 MB "
+                 "after the first large file."]
+    path = "docs/SECURITY.md"
+    return {path: between((root / path).read_text(), "<!-- hostile: tests/cli/hostile.py --write -->\n",
+                          "<!-- end of hostile -->", "\n".join(rows) + "\n", path)}
+
+
+def kind_of(command):
+    """Return what the table calls the hostile file of a command."""
+    if "generate" in command and "model" in command:
+        return "folders of models: JSON, tokenizers, weights"
+    return {"attend": "arrays: .npz, .safetensors", "t5": "GGUF", "proteins": "FASTA", "embed": "text",
+            "lab": "experiments, .lab"}[command[1]]
+
+
+def try_all(program, saves):
+    """Run all commands. Return the number of those that take more than the limits."""
+    wrong, rows = 0, []
     with tempfile.TemporaryDirectory() as folder:
         for name, size, command in cases(program, Path(folder)):
             code, seconds, memory, said = measured(command, folder)
             bad = (code not in (0, 1, 2) or seconds > SECONDS + RATE * size or memory > FIXED + TIMES * size
                    or code and not re.match(r"relpos: ", said))
             wrong += bad
+            rows.append({"name": name, "file": kind_of(command), "MB": round(size, 2), "seconds": round(seconds, 2),
+                         "memory_MB": round(memory)})
             print(f"{'FAILED ' if bad else ''}{name}: {size:.1f} MB, exit code {code}, {seconds:.1f} s, "
                   f"{memory:.0f} MB. {said[:150]}")
-    sys.exit(f"{wrong} files cost too much" if wrong else 0)
+    if saves:
+        SAVED.write_text(json.dumps({"machine": card(), "files": rows}, indent=1, allow_nan=False) + "\n")
+    return wrong
+
+
+def main():
+    arguments = sys.argv[1:]
+    if arguments == ["--write"]:
+        write(page())
+    elif arguments == ["--check"]:
+        check(page(), "tests/cli/hostile.py --write")
+    elif not arguments or arguments[1:] not in ([], ["--save"]):
+        sys.exit(__doc__)
+    else:
+        wrong = try_all(Path(arguments[0]).resolve(), bool(arguments[1:]))
+        sys.exit(f"{wrong} files cost too much" if wrong else 0)
 
 
 if __name__ == "__main__":
