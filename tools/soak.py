@@ -2,10 +2,11 @@
 """Run long tests: libFuzzer on every fuzz target, random problems, commands with failing system calls, and commands
 that are killed and repeated. Standard library only.
 
-    tools/soak.py HOURS [--save]     run for HOURS, like `./check soak HOURS`, with the lowest priority (nice 19)
-    tools/soak.py --corpus           write the smallest inputs that reach the same code to bench/results/soak.tar.xz
-    tools/soak.py --write            write the table of docs/reliability.md from bench/results/soak.json
-    tools/soak.py --check            exit with 1 if that table is stale
+    tools/soak.py HOURS [--save]         run for HOURS, like `./check soak HOURS`, with the lowest priority (nice 19)
+    tools/soak.py --corpus [TARGET...]   write the smallest inputs that reach the same code to
+                                         bench/results/soak.tar.xz, of these targets or of all
+    tools/soak.py --write                write the table of docs/reliability.md from bench/results/soak.json
+    tools/soak.py --check                exit with 1 if that table is stale
 
 The tool builds the presets fuzz and dev, starts from the inputs in build/soak/corpus and bench/results/soak.tar.xz, and
 writes findings to build/soak/findings. Targets that are near their goals get the time first. A target none of
@@ -93,11 +94,9 @@ def seeds(target, folder):
     files = [*(root / "tests" / "fuzz" / "corpus" / target).glob("*"), *root.glob(MORE.get(target, "no/file"))]
     for file in files:
         shutil.copy(file, folder)
-    if CORPUS.exists():
-        with tarfile.open(CORPUS) as archive:
-            for member in archive:
-                if member.name.split("/")[0] == target:
-                    (folder / member.name.split("/")[1]).write_bytes(archive.extractfile(member).read())
+    for name, data in kept():
+        if name.split("/")[0] == target:
+            (folder / name.split("/")[1]).write_bytes(data)
 
 
 def libfuzzer(target, *arguments, **environment):
@@ -138,27 +137,41 @@ def fuzz(target, seconds, turn):
     return row | ({"sets": {info(hidden)["isa"]: count}} if target in COMPUTE else {})
 
 
-def keep_corpus():
-    """Write the inputs that reach more code than shorter ones to CORPUS; of each target, as many as fit."""
-    build()
-    targets = [name for name in WHAT if name not in OTHERS and name != "problem"]  # its inputs are dice
+def kept():
+    """Return [(target/name, bytes)] of CORPUS."""
+    if not CORPUS.exists():
+        return []
+    with tarfile.open(CORPUS) as archive:
+        return [(member.name, archive.extractfile(member).read()) for member in archive]
+
+
+def least_inputs(target):
+    """Return [(target/name, bytes)] of the inputs that reach more code than shorter ones, as many as fit."""
+    least, room, found = HERE / "least" / target, CORPUS_ROOM, []
+    seeds(target, HERE / "seeds" / target)
+    shutil.rmtree(least, ignore_errors=True)
+    least.mkdir(parents=True)
+    libfuzzer(target, "-merge=1", least, HERE / "seeds" / target, HERE / "corpus" / target)
+    for file in sorted(least.iterdir(), key=lambda x: (x.stat().st_size, x.name)):
+        data = file.read_bytes()
+        room -= len(data)
+        if room < 0:
+            break
+        found.append((f"{target}/{hashlib.sha256(data).hexdigest()[:16]}", data))
+    return found
+
+
+def keep_corpus(targets):
+    """Write the least inputs of these targets to CORPUS, beside those that it has of other targets."""
+    inputs = [x for x in kept() if x[0].split("/")[0] not in targets]
+    for target in targets:
+        inputs += least_inputs(target)
     with io.BytesIO() as memory:
         with tarfile.open(fileobj=memory, mode="w:xz", preset=9) as archive:
-            for target in targets:
-                least = HERE / "least" / target
-                seeds(target, HERE / "seeds" / target)
-                shutil.rmtree(least, ignore_errors=True)
-                least.mkdir(parents=True)
-                libfuzzer(target, "-merge=1", least, HERE / "seeds" / target, HERE / "corpus" / target)
-                room = CORPUS_ROOM
-                for file in sorted(least.iterdir(), key=lambda x: (x.stat().st_size, x.name)):
-                    data = file.read_bytes()
-                    room -= len(data)
-                    if room < 0:
-                        break
-                    about = tarfile.TarInfo(f"{target}/{hashlib.sha256(data).hexdigest()[:16]}")
-                    about.size = len(data)
-                    archive.addfile(about, io.BytesIO(data))
+            for name, data in sorted(inputs):
+                about = tarfile.TarInfo(name)
+                about.size = len(data)
+                archive.addfile(about, io.BytesIO(data))
         CORPUS.write_bytes(memory.getvalue())
     print(f"{CORPUS.relative_to(root)}: {CORPUS.stat().st_size:,} bytes")
 
@@ -396,8 +409,9 @@ def by_writer(counts):
 def page():
     """Return the text of docs/reliability.md with an up-to-date table."""
     saved = json.loads(SAVED.read_text())
-    rows = ["| test | executions | a second | accepted | edges | goal | open findings |",
-            "|---|---|---|---|---|---|---|"]
+    rows = ["| test | executions | a second | accepted | edges | inputs kept | goal | open findings |",
+            "|---|---|---|---|---|---|---|---|"]
+    inputs = collections.Counter(name.split("/")[0] for name, _ in kept())
     missing = {x.stem for x in (root / "tests" / "fuzz").glob("*.c")} - {"standalone"} - set(WHAT)
     assert not missing, f"fuzz targets that this tool never runs: {missing}"
     for name in WHAT:
@@ -406,14 +420,15 @@ def page():
         edges = f"{row['edges']:,}" if "edges" in row else ""
         wanted = f"{goal(name):,}" if goal(name) else "none"
         rate = f"{row['timed'] / row['seconds']:,.0f}" if row.get("seconds") else ""
-        rows.append(f"| {WHAT[name]} | {row['count']:,} | {rate} | {share} | {edges} | {wanted} "
-                    f"| {row['findings'] - row.get('mended', 0)} |")
+        cells = (WHAT[name], f"{row['count']:,}", rate, share, edges, inputs.get(name, ""), wanted,
+                 row["findings"] - row.get("mended", 0))
+        rows.append(f"| {' | '.join(map(str, cells))} |")
     hours, last = sum(one["hours"] for one in saved["runs"]), saved["runs"][-1]
     rows += ["", f"{len(saved['runs'])} run{'s'[:len(saved['runs']) > 1]} took {hours:.1f} hours in total. The last "
                  f"run was on {last['date']}, of commit {last['commit']}, on a machine with {last['isa']} "
                  "(bench/results/soak.json). A second: executions in a second of processor time, and accepted: the "
                  "share of valid inputs, in the runs that counted them. Edges: of the program's code, those that the "
-                 "inputs of a run reached."]
+                 "inputs of a run reached. Inputs kept: in bench/results/soak.tar.xz."]
     rows += by_writer(saved["counts"]) + by_set(saved["counts"])
     path = "docs/reliability.md"
     return {path: between((root / path).read_text(), "<!-- soak: tools/soak.py --write -->\n", "<!-- end of soak -->",
@@ -426,8 +441,12 @@ def main():
         write(page())
     elif arguments == ["--check"]:
         check(page(), "tools/soak.py --write")
-    elif arguments == ["--corpus"]:
-        keep_corpus()
+    elif arguments[:1] == ["--corpus"]:
+        known = [name for name in WHAT if name not in OTHERS and name != "problem"]  # its inputs are dice
+        if set(arguments[1:]) - set(known):
+            sys.exit(f"soak: the targets are {', '.join(known)}")
+        build()
+        keep_corpus(arguments[1:] or known)
     elif arguments and re.fullmatch(r"\d*\.?\d+", arguments[0]) and arguments[1:] in ([], ["--save"]):
         counts = run(float(arguments[0]), bool(arguments[1:]))
         if any(row["findings"] for row in counts.values()):
