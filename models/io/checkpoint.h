@@ -16,9 +16,9 @@ typedef struct io_tensor {
     rp_dtype dtype;
     int32_t ndim;
     const int64_t *shape;
-    const unsigned char *data; /* in the mapped file; may be unaligned for its type */
+    const unsigned char *data; /* in the mapped file; may be unaligned for its type; never NULL */
     size_t bytes;
-    const char *unsupported; /* why it cannot be used (dtype IO_NO_DTYPE, data NULL); otherwise NULL */
+    const char *unsupported; /* why it cannot be used (dtype IO_NO_DTYPE, no bytes); otherwise NULL */
     const io_scales *scales; /* io_tensor_read multiplies by them; NULL: none */
 } io_tensor;
 

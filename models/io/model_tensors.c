@@ -166,6 +166,7 @@ static io_status sort_tensors(io_checkpoint *c, const char *path, char err[IO_ER
 /* List the tensors of all files. */
 static io_status gather(io_checkpoint *c, const char *path, char err[IO_ERR_MAX])
 {
+    static const unsigned char nothing[1]; /* memcmp and memcpy accept no NULL, not even for 0 bytes */
     size_t total = 0;
     for (size_t s = 0; s < c->n_shards; s++)
         total += c->shards[s].set.n_arrays;
@@ -179,8 +180,14 @@ static io_status gather(io_checkpoint *c, const char *path, char err[IO_ERR_MAX]
     for (size_t s = 0; s < c->n_shards; s++)
         for (size_t n = 0; n < c->shards[s].set.n_arrays; n++) {
             const io_array *a = &c->shards[s].set.arrays[n];
-            c->tensors[c->n++] = (io_tensor){a->name, c->shards[s].name, a->dtype,       a->ndim, a->shape,
-                                             a->data, a->bytes,          a->unsupported, NULL};
+            c->tensors[c->n++] = (io_tensor){.name = a->name,
+                                             .file = c->shards[s].name,
+                                             .dtype = a->dtype,
+                                             .ndim = a->ndim,
+                                             .shape = a->shape,
+                                             .data = a->data != NULL ? a->data : nothing,
+                                             .bytes = a->bytes,
+                                             .unsupported = a->unsupported};
         }
     return sort_tensors(c, path, err);
 }
