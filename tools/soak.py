@@ -151,7 +151,9 @@ def least_inputs(target):
     seeds(target, HERE / "seeds" / target)
     shutil.rmtree(least, ignore_errors=True)
     least.mkdir(parents=True)
-    libfuzzer(target, "-merge=1", least, HERE / "seeds" / target, HERE / "corpus" / target)
+    ran = libfuzzer(target, "-merge=1", least, HERE / "seeds" / target, HERE / "corpus" / target)
+    if ran.returncode != 0:
+        sys.exit(f"soak: the inputs of {target} cannot be merged:\n{ran.stderr[-2000:]}")
     for file in sorted(least.iterdir(), key=lambda x: (x.stat().st_size, x.name)):
         data = file.read_bytes()
         room -= len(data)
@@ -206,9 +208,9 @@ def groups_of(name, path, count, *arguments, hidden=("",)):
 
 
 class Fails(Faults):
-    """Commands whose allocations and system calls fail. First, each command that writes files has EACH failing system
-    calls."""
-    least, first = EACH, ("call once", "call ever", "call short")
+    """Let allocations and system calls of commands fail. Until each command that writes files has had EACH failing or
+    partial calls, choose the command with the fewest."""
+    wanted, counted = EACH, ("call once", "call ever", "call short")
     row = "faults"  # of WHAT
 
     def __init__(self, *arguments):
@@ -221,13 +223,13 @@ class Fails(Faults):
     def next_fault(self):
         rarest = min(self.writers, key=self.writers.get)
         name, line, kind = super().next_fault()
-        if self.writers[rarest] < self.least:
-            name, line, kind = rarest, dict(self.commands)[rarest], random.choice(self.first)
+        if self.writers[rarest] < self.wanted:
+            name, line, kind = rarest, dict(self.commands)[rarest], random.choice(self.counted)
         self.now = name
         return name, line, kind
 
     def run(self, line, kind, n):
-        if n > 0 and kind in self.first and self.now in self.writers:
+        if n > 0 and kind in self.counted and self.now in self.writers:
             self.writers[self.now] += 1
         return super().run(line, kind, n)
 
@@ -236,8 +238,7 @@ class Kills(Fails):
     """Commands that write files, killed after a number of microseconds; this number takes the place of the point at
     which Faults lets a call fail."""
     row, kinds = "kills", ("call kill",)
-    least, first = EACH_KILLS, kinds
-    kills = 0  # the runs that did not end before
+    wanted, counted = EACH_KILLS, kinds
 
     def run(self, line, kind, n):
         if n > 0:
@@ -256,8 +257,7 @@ class Kills(Fails):
             printed, said = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             process.kill()
-            self.kills += 1
-            self.writers[self.now] += 1
+            self.writers[self.now] += 1  # it did not end before
             printed, said = process.communicate()
         code = process.returncode if process.returncode >= 0 else 128 - process.returncode
         return code, printed, said.decode(errors="replace"), 0, f"after {seconds:.6f} s"
@@ -271,18 +271,17 @@ def points(seconds, which, session={}):
         folder.mkdir(parents=True)
         session[which] = which(root / "build" / "dev" / "relpos", tests / "inject", tests / "starve.so", folder)
         if which is Kills:
-            session[which].commands = [(name, line) for name, line in session[which].commands if " out/" in line]
+            one = session[which]
+            one.commands = [(name, line) for name, line in one.commands if name in one.writers]
     one = session[which]
-    kills, writers = one.kills if which is Kills else 0, dict(one.writers)
+    before = dict(one.writers)
     count = one.at_random(seconds)
-    if which is Kills:
-        count = one.kills - kills
+    writers = {name: n - before[name] for name, n in one.writers.items()}
     found, one.findings = one.findings, []
     if found:
         with open(HERE / "findings" / f"{which.row}.jsonl", "a") as to:
             to.writelines(json.dumps(x, allow_nan=False) + "\n" for x in found)
-    writers = {name: n - writers[name] for name, n in one.writers.items() if n > writers[name]}
-    return {"count": count, "findings": len(found), "writers": writers}
+    return {"count": sum(writers.values()) if which is Kills else count, "findings": len(found), "writers": writers}
 
 
 def fail(seconds):
@@ -334,10 +333,12 @@ def shares(before, counts, seconds):
     execution took so far, get it first."""
     needs = {}
     for name in WHAT:
+        writers = before["counts"].get(name, {}).get("writers", {})
+        each = sum(max(0, (EACH_KILLS if name == "kills" else EACH) - n) for n in writers.values())
         rows = [row for row in (before["counts"].get(name), counts[name]) if row]
         count, timed, cpu = (sum(row.get(key, 0) for row in rows) for key in ("count", "timed", "seconds"))
         rate = timed / cpu if cpu > 0 and timed > 0 else 10 if name in OTHERS or name == "problem" else 1000
-        needs[name] = max(0, goal(name) - count) / rate
+        needs[name] = max(0, goal(name) - count, each) / rate
     given = {}
     for name in sorted(needs, key=needs.get):
         given[name] = min(needs[name], seconds)
@@ -401,15 +402,15 @@ def by_writer(counts):
     if not all(rows):
         return []
     least = [f"{min(row.values()):,} ({min(row, key=row.get).rstrip('?!+')})" for row in rows]
-    return ["", f"Each of the {len(rows[0])} commands that write files had at least {least[0]} failing system calls, "
-                f"with a goal of {EACH:,}, and at least {least[1]} kills, with a goal of {EACH_KILLS}; "
-                "earlier runs did not count them by command."]
+    return ["", f"Of the {len(rows[0])} commands that write files, each had at least {least[0]} failing or partial "
+                f"system calls (goal {EACH:,}), and at least {least[1]} kills (goal {EACH_KILLS}). Earlier "
+                "runs did not count them by command."]
 
 
 def page():
     """Return the text of docs/reliability.md with an up-to-date table."""
     saved = json.loads(SAVED.read_text())
-    rows = ["| test | executions | a second | accepted | edges | inputs kept | goal | open findings |",
+    rows = ["| test | executions | per second | accepted | edges | inputs kept | goal | open findings |",
             "|---|---|---|---|---|---|---|---|"]
     inputs = collections.Counter(name.split("/")[0] for name, _ in kept())
     missing = {x.stem for x in (root / "tests" / "fuzz").glob("*.c")} - {"standalone"} - set(WHAT)
@@ -426,9 +427,9 @@ def page():
     hours, last = sum(one["hours"] for one in saved["runs"]), saved["runs"][-1]
     rows += ["", f"{len(saved['runs'])} run{'s'[:len(saved['runs']) > 1]} took {hours:.1f} hours in total. The last "
                  f"run was on {last['date']}, of commit {last['commit']}, on a machine with {last['isa']} "
-                 "(bench/results/soak.json). A second: executions in a second of processor time, and accepted: the "
-                 "share of valid inputs, in the runs that counted them. Edges: of the program's code, those that the "
-                 "inputs of a run reached. Inputs kept: in bench/results/soak.tar.xz."]
+                 "(bench/results/soak.json). Per second: executions per second of processor time. Accepted: the share "
+                 "of valid inputs. Both cover only the runs that measured them. Edges: of the traced code, those "
+                 "that the inputs of a run reached. Inputs kept: in bench/results/soak.tar.xz."]
     rows += by_writer(saved["counts"]) + by_set(saved["counts"])
     path = "docs/reliability.md"
     return {path: between((root / path).read_text(), "<!-- soak: tools/soak.py --write -->\n", "<!-- end of soak -->",

@@ -41,7 +41,7 @@ static const char *next_word(const char **list, size_t *size)
     return *size > 0 ? word : NULL;
 }
 
-static const model_key_row *find_row(const model_keys *k, int file, const char *key)
+static const model_key_row *find_key_row(const model_keys *k, int file, const char *key)
 {
     size_t size;
     for (int n = 0; n < k->n; n++)
@@ -153,9 +153,9 @@ rp_status model_check_keys(model_notes *notes, const model_keys *keys, const cha
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)root, key, value)
     {
-        const model_key_row *r = find_row(keys, keys->file, key);
+        const model_key_row *r = find_key_row(keys, keys->file, key);
         bool allowed = true;
-        if (r == NULL && find_row(keys, keys->also, key) == NULL)
+        if (r == NULL && find_key_row(keys, keys->also, key) == NULL)
             add_unknown(&u, key);
         if (status == RP_OK && r != NULL)
             status = allows(r, value, &allowed);

@@ -22,8 +22,8 @@ void model_checksum_text(uint64_t sum, char text[MODEL_CHECKSUM])
 }
 
 /* Sum the checksums of all tensors; the order of tensors does not matter. The progress callback may cancel this.
- * `drops`: the file is read for its checksum alone, so drop the memory of each tensor. */
-static rp_status tensors_checksum(const io_checkpoint *file, bool drops, rp_progress *progress, void *context,
+ * With `drop`, release the memory of each tensor after reading it, for a file that is opened only for its checksum. */
+static rp_status tensors_checksum(const io_checkpoint *file, bool drop, rp_progress *progress, void *context,
                                   uint64_t *sum)
 {
     double all = 0, done = 0;
@@ -32,7 +32,7 @@ static rp_status tensors_checksum(const io_checkpoint *file, bool drops, rp_prog
     for (size_t n = 0; n < io_checkpoint_size(file); n++) {
         const io_tensor *t = io_checkpoint_at(file, n);
         *sum += io_tensor_checksum(t, io_checksum(1, t->name, strlen(t->name)));
-        if (drops)
+        if (drop)
             io_tensor_drop(t);
         done += (double)t->bytes;
         if (progress != NULL && progress(context, all > 0 ? done / all : 1) != 0)
