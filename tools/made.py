@@ -1,6 +1,11 @@
-"""Helpers of the tools that generate text in files: read `relpos info --json`, replace text between two marks, write
-files, or check that they are up to date. Standard library only.  SPDX-License-Identifier: Apache-2.0"""
+"""Helpers of the tools that generate text in files: read `relpos info --json`, describe the machine, replace text
+between two marks, write files, or check that they are up to date. Standard library only.
+
+SPDX-License-Identifier: Apache-2.0"""
+import datetime
 import json
+import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +35,18 @@ def said_by(program, of):
                                          text=True).stdout)[of]
     except (OSError, subprocess.CalledProcessError, ValueError, KeyError) as why:
         fail(f"{program} info --json: {why} (build the program first)")
+
+
+def card():
+    """Describe the machine and the source."""
+    cpu = dict(line.split(":", 1) for line in subprocess.run(["lscpu"], capture_output=True,
+                                                             text=True).stdout.splitlines() if ":" in line)
+    version = subprocess.run(["gcc", "--version"], capture_output=True, text=True).stdout.splitlines()[0]
+    return {"cpu": cpu.get("Model name", "?").strip(), "cores": os.cpu_count(), "kernel": platform.release(),
+            "compiler": version,
+            "commit": subprocess.run(["git", "describe", "--always", "--dirty=+"], cwd=root, capture_output=True,
+                                     text=True).stdout.strip(),
+            "date": datetime.date.today().isoformat()}
 
 
 def between(text, begin, end, new, where):

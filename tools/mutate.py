@@ -28,11 +28,9 @@ SPDX-License-Identifier: Apache-2.0
 import argparse
 import collections
 import concurrent.futures
-import datetime
 import hashlib
 import json
 import os
-import platform
 import random
 import re
 import resource
@@ -44,7 +42,7 @@ import time
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent))
-from made import between, check, root, write  # noqa: E402
+from made import between, card, check, root, write  # noqa: E402
 
 RESULTS = root / "bench" / "results" / "mutate.json"
 EQUIVALENT = root / "tests" / "equivalent_mutants.txt"
@@ -468,18 +466,6 @@ def judge(place, broken, order, whole):
         path.write_bytes(good)
         for left in TEMPORARY.iterdir():
             shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink()
-
-
-def card():
-    """Describe the machine and the source."""
-    cpu = dict(line.split(":", 1) for line in subprocess.run(["lscpu"], capture_output=True,
-                                                             text=True).stdout.splitlines() if ":" in line)
-    version = subprocess.run(["gcc", "--version"], capture_output=True, text=True).stdout.splitlines()[0]
-    return {"cpu": cpu.get("Model name", "?").strip(), "cores": os.cpu_count(), "kernel": platform.release(),
-            "compiler": version,
-            "commit": subprocess.run(["git", "describe", "--always", "--dirty=+"], cwd=root, capture_output=True,
-                                     text=True).stdout.strip(),
-            "date": datetime.date.today().isoformat()}
 
 
 def load():

@@ -36,8 +36,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parent))
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "faults"))
 from faults import Faults, words  # noqa: E402
-from made import between, check, root, write  # noqa: E402
-from mutate import card  # noqa: E402
+from made import between, card, check, root, write  # noqa: E402
 
 SAVED = root / "bench" / "results" / "soak.json"
 HERE = root / "build" / "soak"
@@ -74,7 +73,8 @@ WHAT = {"io": "inputs for the readers of .npz, .npy and .safetensors", "terms": 
 # draw problems of the same kinds, and try more of them in a second.
 GOALS = {"random": 0, "problem": 0, "exact": 10**5, "bits": 10**5, "kills": 2000, "faults": 10**5,
          "checkpoint": 10**6, "t5": 10**6, "encoder": 10**6, "single": 10**6, "command": 10**6}
-EACH, EACH_KILLS = 1000, 50  # failing system calls, and kills, that each command that writes files should have
+# failing or partial system calls, and kills, that each command that writes files should have
+EACH = {"faults": 1000, "kills": 50}
 ROUND = 900  # seconds in which each test has a turn
 SHORTEST = 10  # seconds of the shortest turn
 # For speed: findings are repeated without these options.
@@ -210,8 +210,8 @@ def groups_of(name, path, count, *arguments, hidden=("",)):
 class Fails(Faults):
     """Let allocations and system calls of commands fail. Until each command that writes files has had EACH failing or
     partial calls, choose the command with the fewest."""
-    wanted, counted = EACH, ("call once", "call ever", "call short")
     row = "faults"  # of WHAT
+    counted = ("call once", "call ever", "call short")
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -223,7 +223,7 @@ class Fails(Faults):
     def next_fault(self):
         rarest = min(self.writers, key=self.writers.get)
         name, line, kind = super().next_fault()
-        if self.writers[rarest] < self.wanted:
+        if self.writers[rarest] < EACH[self.row]:
             name, line, kind = rarest, dict(self.commands)[rarest], random.choice(self.counted)
         self.now = name
         return name, line, kind
@@ -237,8 +237,12 @@ class Fails(Faults):
 class Kills(Fails):
     """Commands that write files, killed after a number of microseconds; this number takes the place of the point at
     which Faults lets a call fail."""
-    row, kinds = "kills", ("call kill",)
-    wanted, counted = EACH_KILLS, kinds
+    row = "kills"
+    kinds = counted = ("call kill",)
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.commands = [(name, line) for name, line in self.commands if name in self.writers]
 
     def run(self, line, kind, n):
         if n > 0:
@@ -270,9 +274,6 @@ def points(seconds, which, session={}):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         session[which] = which(root / "build" / "dev" / "relpos", tests / "inject", tests / "starve.so", folder)
-        if which is Kills:
-            one = session[which]
-            one.commands = [(name, line) for name, line in one.commands if name in one.writers]
     one = session[which]
     before = dict(one.writers)
     count = one.at_random(seconds)
@@ -334,7 +335,7 @@ def shares(before, counts, seconds):
     needs = {}
     for name in WHAT:
         writers = before["counts"].get(name, {}).get("writers", {})
-        each = sum(max(0, (EACH_KILLS if name == "kills" else EACH) - n) for n in writers.values())
+        each = sum(max(0, EACH[name] - n) for n in writers.values())
         rows = [row for row in (before["counts"].get(name), counts[name]) if row]
         count, timed, cpu = (sum(row.get(key, 0) for row in rows) for key in ("count", "timed", "seconds"))
         rate = timed / cpu if cpu > 0 and timed > 0 else 10 if name in OTHERS or name == "problem" else 1000
@@ -398,13 +399,13 @@ def by_set(counts):
 
 def by_writer(counts):
     """Return what the page says of each command that writes files."""
-    rows = [counts.get(name, {}).get("writers", {}) for name in ("faults", "kills")]
+    rows = [counts.get(name, {}).get("writers", {}) for name in EACH]
     if not all(rows):
         return []
     least = [f"{min(row.values()):,} ({min(row, key=row.get).rstrip('?!+')})" for row in rows]
     return ["", f"Of the {len(rows[0])} commands that write files, each had at least {least[0]} failing or partial "
-                f"system calls (goal {EACH:,}), and at least {least[1]} kills (goal {EACH_KILLS}). Earlier "
-                "runs did not count them by command."]
+                f"system calls (goal {EACH['faults']:,}), and at least {least[1]} kills (goal {EACH['kills']}). "
+                "Earlier runs did not count them by command."]
 
 
 def page():

@@ -20,9 +20,8 @@ from pathlib import Path
 
 root = Path(__file__).resolve().parents[2]
 sys.path += [str(root / "tests" / "shared"), str(root / "tools")]
-from made import between, check, write  # noqa: E402
+from made import between, card, check, write  # noqa: E402
 from measured import MB, measured  # noqa: E402
-from mutate import card  # noqa: E402
 
 SAVED = root / "bench" / "results" / "hostile.json"
 
@@ -108,10 +107,10 @@ def change(file, **new):
 
 
 def cases(program, folder):
-    """Make each file. Yield (name, size in MB, command)."""
+    """Make each file. Yield (row of the table, name, size in MB, command)."""
     for name, file, data in arrays():
         (folder / file).write_bytes(data)
-        yield name, len(data) / MB, [program, "attend", file, "-o", "out.npz"]
+        yield "arrays: .npz, .safetensors", name, len(data) / MB, [program, "attend", file, "-o", "out.npz"]
     for name, files in models():
         shutil.rmtree(folder / "model", ignore_errors=True)
         shutil.copytree(root / "tests/t5/data/v11", folder / "model")
@@ -122,7 +121,8 @@ def cases(program, folder):
                 (folder / "model" / file).write_bytes(data)
         size = sum(len(data) for data in files.values() if data) / MB
         tokens = [] if {"tokenizer.json", "spiece.model"} & set(files) else ["--tokens"]
-        yield name, size, [program, "t5", "generate", "model", "--max-new-tokens", "2", "--text", "5", *tokens]
+        command = [program, "t5", "generate", "model", "--max-new-tokens", "2", "--text", "5", *tokens]
+        yield "folders of models: JSON, tokenizers, weights", name, size, command
     for name, data in (("gguf that states 2^60 tensors", gguf(2**60)), ("gguf that states 2^60 keys", gguf(0, 2**60)),
                        ("gguf with a key of 2^60 bytes", gguf(0, 1, struct.pack("<Q", 2**60))),
                        ("gguf with an array of 2^60 numbers", gguf(0, 1, struct.pack("<Q", 1) + b"a" + struct.pack(
@@ -130,25 +130,25 @@ def cases(program, folder):
                        ("gguf of nested arrays", gguf(0, 1, struct.pack("<Q", 1) + b"a" + struct.pack("<I", 9)
                                                       + struct.pack("<IQ", 9, 1) * 100000))):
         (folder / "m.gguf").write_bytes(data)
-        yield name, len(data) / MB, [program, "t5", "generate", "m.gguf", "--tokens", "--text", "5"]
+        yield "GGUF", name, len(data) / MB, [program, "t5", "generate", "m.gguf", "--tokens", "--text", "5"]
     protein = root / "tests/encoder/texts/protein"
     for name, data in (("FASTA of one residue line of 20 MB", b">a\n" + b"M" * 20 * MB),
                        ("gzip FASTA that expands 1,000 times", gzip.compress(b">a\n" + b"M" * 50 * MB)),
                        ("FASTA of 300,000 empty names", b">\n" * 300000)):
         file = "p.fasta.gz" if data[:2] == b"\x1f\x8b" else "p.fasta"
         (folder / file).write_bytes(data)
-        yield name, len(data) / MB, [program, "proteins", protein, file, "-o", "p.npz"]
+        yield "FASTA", name, len(data) / MB, [program, "proteins", protein, file, "-o", "p.npz"]
     search = root / "tests/encoder/texts/search"
     for name, data in (("one text of 4 MB", b"the cat " * (MB // 2)), ("one word of 1 MB", b"a" * MB),
                        ("100,000 empty lines", b"\n" * 100000),
                        ("1 MB of combining marks", "a\u0301".encode() * (MB // 3))):
         (folder / "texts").write_bytes(data)
-        yield name, len(data) / MB, [program, "embed", search, "texts", "-o", "v.npz"]
+        yield "text", name, len(data) / MB, [program, "embed", search, "texts", "-o", "v.npz"]
     for name, data in (("experiment of 100,000 lines", b"width = 16\n" * 100000),
                        ("experiment with a line of 4 MB", b"text = " + b"a" * 4 * MB),
                        ("experiment with a value of 10^308", b"text = texts\nwidth = 1e308\n")):
         (folder / "x.lab").write_bytes(data)
-        yield name, len(data) / MB, [program, "lab", "train", "x.lab", "-o", "run"]
+        yield "experiments, .lab", name, len(data) / MB, [program, "lab", "train", "x.lab", "-o", "run"]
 
 
 def page():
@@ -167,24 +167,16 @@ def page():
                           "<!-- end of hostile -->", "\n".join(rows) + "\n", path)}
 
 
-def kind_of(command):
-    """Return what the table calls the hostile file of a command."""
-    if "generate" in command and "model" in command:
-        return "folders of models: JSON, tokenizers, weights"
-    return {"attend": "arrays: .npz, .safetensors", "t5": "GGUF", "proteins": "FASTA", "embed": "text",
-            "lab": "experiments, .lab"}[command[1]]
-
-
 def try_all(program, saves):
     """Run all commands. Return the number of those that take more than the limits."""
     wrong, rows = 0, []
     with tempfile.TemporaryDirectory() as folder:
-        for name, size, command in cases(program, Path(folder)):
+        for kind, name, size, command in cases(program, Path(folder)):
             code, seconds, memory, said = measured(command, folder)
             bad = (code not in (0, 1, 2) or seconds > SECONDS + RATE * size or memory > FIXED + TIMES * size
                    or code and not re.match(r"relpos: ", said))
             wrong += bad
-            rows.append({"name": name, "file": kind_of(command), "MB": round(size, 2), "seconds": round(seconds, 2),
+            rows.append({"name": name, "file": kind, "MB": round(size, 2), "seconds": round(seconds, 2),
                          "memory_MB": round(memory)})
             print(f"{'FAILED ' if bad else ''}{name}: {size:.1f} MB, exit code {code}, {seconds:.1f} s, "
                   f"{memory:.0f} MB. {said[:150]}")
