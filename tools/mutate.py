@@ -11,7 +11,7 @@ only.
     tools/mutate.py --python FILE     run the Python tests with this interpreter, which needs NumPy, pytest,
                                       hypothesis and ml_dtypes; with PyTorch, they also pass tensors
     tools/mutate.py --results FILE    use another file than bench/results/mutate.json
-    tools/mutate.py --merge FILE...   add the results of other files to bench/results/mutate.json, and remove survivors
+    tools/mutate.py --merge FILE...   add the results of other files to bench/results/mutate.json, and remove those
                                       whose line has changed
     tools/mutate.py --show            print the table and the survivors of bench/results/mutate.json
     tools/mutate.py --write           write the table of docs/reliability.md; --check: exit with 1 if it is stale
@@ -314,7 +314,8 @@ class Test:
         more = {p["name"]: p["value"] for p in listed["properties"]}
         self.folder = more.get("WORKING_DIRECTORY", str(BUILD))
         self.environment = (os.environ | dict(e.split("=", 1) for e in more.get("ENVIRONMENT", []))
-                            | {"TMPDIR": str(TEMPORARY), "CMOCKA_TEST_ABORT": "0"})
+                            | {"TMPDIR": str(TEMPORARY), "CMOCKA_TEST_ABORT": "0",
+                               "RELPOS_TEST_STOP": "1", "RELPOS_TEST_SECONDS": "30"})  # tests/shared/checks.sh, mpi.sh
         self.targets = [str(Path(c).relative_to(BUILD)) for c in self.command if c.startswith(str(BUILD) + "/")]
         self.seconds, self.wall = None, None
 
@@ -486,7 +487,7 @@ def merge(others):
     for m in [m for other in others for m in other["mutants"]]:
         if key(m) not in known or m["state"] == "killed":
             known[key(m)] = m
-    data["mutants"] = [m for m in known.values() if m["state"] != "survived" or split_at(m)]
+    data["mutants"] = [m for m in known.values() if split_at(m)]
     save(data)
 
 

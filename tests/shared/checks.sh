@@ -28,6 +28,7 @@ check()
     [ "$2" = "$3" ] && return 0
     failed=$((failed + 1))
     printf 'FAILED %s\n  command   %s\n  expected  %s\n  found     %s\n' "$1" "$command" "$2" "$3" | cat -v | cut -c 1-2000
+    [ -z "${RELPOS_TEST_STOP-}" ] || exit 1 # tools/mutate.py needs no more than one failure
 }
 
 # same WHAT FILE FILE: check that two files have the same bytes

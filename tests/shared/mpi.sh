@@ -17,11 +17,12 @@ quick()
 }
 quick && counts=3 || counts='1 2 3 4 8'
 
-# mpi ARGUMENT...: run mpirun without its own messages, for a few minutes at most (a busy disk delays fsync), and set $code
+# mpi ARGUMENT...: run mpirun without its own messages, for a few minutes at most (a busy disk delays fsync; tools/mutate.py sets a shorter
+# time), and set $code
 mpi()
 {
     command="mpirun $*"
-    timeout -k 5 200 mpirun -q --oversubscribe "$@" >"$T/out" 2>"$T/err"
+    timeout -k 5 "${RELPOS_TEST_SECONDS:-200}" mpirun -q --oversubscribe "$@" >"$T/out" 2>"$T/err"
     code=$?
 }
 
@@ -54,7 +55,7 @@ start_three()
 {
     rm -f "$T"/pid.*
     command="mpirun -n 3 relpos $*"
-    RELPOS_MPI_SILENCE=3 timeout -k 5 200 mpirun -q --oversubscribe -n 3 sh -c 'echo $$ >"$0/pid.$OMPI_COMM_WORLD_RANK"; exec "$@"' "$T" \
+    RELPOS_MPI_SILENCE=3 timeout -k 5 "${RELPOS_TEST_SECONDS:-200}" mpirun -q --oversubscribe -n 3 sh -c 'echo $$ >"$0/pid.$OMPI_COMM_WORLD_RANK"; exec "$@"' "$T" \
         "$program" "$@" >"$T/out" 2>"$T/err" &
     job=$!
     await "$T/pid.0"
