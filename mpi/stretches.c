@@ -60,8 +60,10 @@ static rp_status narrow_by_mask(const rp_mpi_plan *m, const rp_tensors *t, int32
                                 rpi_span *keys)
 {
     const rp_mask_info *info = rp_mask_info_of(m->desc.masks[n].kind);
-    /* without an array for each query, both ends of the interval grow with the position */
-    const int64_t step = info->axes != NULL && strstr(info->axes, "Lq") != NULL ? 1 : max64(rows.to - rows.from - 1, 1);
+    /* Without an array for each query, neither end of the interval falls from row to row, so the first and the last row
+     * tell those of all. If there are none, both are 0 before the keys, and the number of keys after them. */
+    const bool by_row = info->axes != NULL && strstr(info->axes, "Lq") != NULL;
+    const int64_t step = by_row ? 1 : max64(rows.to - rows.from - 1, 1);
     rp_mask mask = m->desc.masks[n];
     rp_desc d = m->desc;
     rpi_span hull = {d.len_k, 0};
@@ -78,7 +80,7 @@ static rp_status narrow_by_mask(const rp_mpi_plan *m, const rp_tensors *t, int32
         const rp_status status = rp_mask_row(&d, 0, &t->mask[n], b, 0, i, &first, &end, NULL);
         if (status != RP_OK)
             return rpi_mpi_fail(status, "%s", rp_last_error());
-        if (first < end)
+        if (first < end || !by_row)
             hull = (rpi_span){min64(hull.from, first), max64(hull.to, end)};
     }
     *keys = (rpi_span){max64(keys->from, hull.from), min64(keys->to, hull.to)};

@@ -15,7 +15,7 @@ export OMPI_MCA_odls_base_sigkill_timeout=0 # kill the other processes at once w
 
 for ranks in $counts; do
     mpi -n $ranks "$ranks_program" named
-    compared 33
+    compared 34
 done
 while read -r ranks seed count; do
     quick && count=$((count / 3))
@@ -30,7 +30,7 @@ done <<'END'
 END
 if ! quick; then
     WITHOUT_THREADS=1 mpi -n 3 "$ranks_program" named
-    compared 33
+    compared 34
     WITHOUT_THREADS=1 mpi -n 3 "$ranks_program" mistakes
     compared 15
 fi

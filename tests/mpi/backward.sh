@@ -11,11 +11,11 @@ case $ranks_program in /*) ;; *) ranks_program=$PWD/$ranks_program ;; esac
 
 for ranks in $counts; do
     mpi -n $ranks "$ranks_program" gradients
-    compared 25
+    compared 26
 done
 if ! quick; then
     WITHOUT_THREADS=1 mpi -n 3 "$ranks_program" gradients
-    compared 25
+    compared 26
 fi
 while read -r ranks seed count; do
     quick && count=$((count / 3))

@@ -57,7 +57,8 @@ static const char *const texts[] = {
     "f32:b1h2q40k40d16:t5:causal",
     "f32:b1h2q2600k2600d8:t5:window=5,-1+lengths",
     "f32:b1h1q600k0d8:t5:",
-    "f32:b1h8q1100k6000d64:t5:", /* stretches of many chunks */
+    "f32:b1h8q1100k6000d64:t5:",                  /* stretches of many chunks */
+    "f32:b2h2q1600k90d16o-17:kerple:window=16,7", /* the first rows are before the keys, and the last ones after them */
 };
 
 /* Return the rows of this process of an array whose axis 2 is the sequence, contiguous. The caller frees them. */
@@ -290,6 +291,7 @@ static const char *const gradient_texts[] = {
     "f32:b1h2q2900k40d16:t5:causal",
     "f32:b1h2q40k40d16:t5:causal",
     "f64:b1h2q600k31d16o-569:t5:causal+scale=-0.5", /* dq of rows without a key is -0 */
+    "f64:b1h1q40000k600d4o-900:t5:window=2,2",      /* of a block of rows, only those in the middle have keys */
     /* stretches that are divided into stripes, with up to five processes */
     "f32:b1h2g1q10500k10500d4v6:t5+rope:causal",
     "bf16:b2h1q6000k9000d4o3000:alibi+sink:causal+dlse",
