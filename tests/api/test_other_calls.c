@@ -329,6 +329,9 @@ static void lengths_and_pages_are_refused(void **state)
     refused(rp_attend(plan, &t, NULL), RP_E_ARG, "v and pages.k were both given");
     t.v.data = NULL;
     good(rp_attend(plan, &t, NULL));
+    t.pages.page = 99, t.pages.per_batch = 1; /* one key is left over, and needs a page */
+    refused(rp_attend(plan, &t, NULL), RP_E_RANGE, "pages.per_batch is 1; 100 keys need 2 pages of 99 keys");
+    t.pages = right;
     t.pages.len_k = 101;
     refused(rp_attend(plan, &t, NULL), RP_E_SHAPE,
             "pages.len_k is 101; it must be 0 to 100, the number of keys in the plan");
