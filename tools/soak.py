@@ -66,12 +66,13 @@ WHAT = {"io": "inputs for the readers of .npz, .npy and .safetensors", "terms": 
         "problem": "problems computed by every instruction set", "command": "command lines",
         "random": "random problems, with every check of `relpos verify` on every instruction set",
         "bits": "random problems with the same bits by 2 to 16 threads, alone or in a batch, padded, and in ranges",
+        "ranks": "random problems over 2 to 5 processes of MPI: the bits of one process",
         "exact": "random problems against the definition in arithmetic with 113 bits",
         "faults": "failing allocations and system calls, in every command",
         "kills": "kills of commands that write, at random moments; the command gives the same files if it is repeated"}
 # Counts that the campaign should reach; 10**7 for readers of small files. Two tests have no goal: "exact" and "bits"
 # draw problems of the same kinds, and try more of them in a second.
-GOALS = {"random": 0, "problem": 0, "exact": 10**5, "bits": 10**5, "kills": 2000, "faults": 10**5,
+GOALS = {"random": 0, "problem": 0, "exact": 10**5, "bits": 10**5, "ranks": 10**4, "kills": 2000, "faults": 10**5,
          "checkpoint": 10**6, "t5": 10**6, "encoder": 10**6, "single": 10**6, "command": 10**6}
 # failing or partial system calls, and kills, that each command that writes files should have
 EACH = {"faults": 1000, "kills": 50}
@@ -178,21 +179,21 @@ def keep_corpus(targets):
     print(f"{CORPUS.relative_to(root)}: {CORPUS.stat().st_size:,} bytes")
 
 
-def groups_of(name, path, count, *arguments, hidden=("",)):
-    """Return a function that runs a program on groups of `count` random problems until the time is up, each group with
-    another seed and any of these values of RELPOS_HIDE_ISA. The program prints "N problems checked" and exits with 1 if
-    some failed."""
+def groups_of(name, path, count, command, hidden=("",)):
+    """Return a function that runs programs on groups of `count` random problems until the time is up, each group with
+    another seed and any of these values of RELPOS_HIDE_ISA. `command` returns the arguments for a program and a seed.
+    The program prints "N problems checked" or "N compared" and exits with 1 if some failed."""
     def run_groups(seconds):
         program, until = root / "build" / "dev" / path, time.monotonic() + seconds
         checked, found, sets = 0, 0, collections.Counter()
-        if not program.exists():  # test_exact needs libquadmath
+        if not program.exists():  # test_exact needs libquadmath, test_ranks needs MPI
             print(f"{name} is not built here")
         while program.exists() and time.monotonic() < until:
             seed = random.randrange(2**40)
-            hides = random.choice(hidden)
-            ran = subprocess.run([program, *(str(seed) if x == "SEED" else x for x in arguments)], capture_output=True,
-                                 text=True, cwd=root, env=dict(os.environ, RELPOS_HIDE_ISA=hides))
-            said = re.search(r"^(\d+) problems checked", ran.stdout, re.M)
+            hides, run = random.choice(hidden), command(program, seed)
+            ran = subprocess.run(run, capture_output=True, text=True, cwd=root,
+                                 env=dict(os.environ, RELPOS_HIDE_ISA=hides))
+            said = re.search(r"^(\d+) (?:problems checked|compared)", ran.stdout, re.M)
             group = min(count, int(said[1])) if said else 0  # verify counts each instruction set
             checked += group
             if len(hidden) > 1:
@@ -200,11 +201,17 @@ def groups_of(name, path, count, *arguments, hidden=("",)):
             if ran.returncode != 0:
                 found += 1
                 (HERE / "findings" / f"{name}-{seed}.log").write_text(
-                    f"RELPOS_HIDE_ISA={hides}\n{ran.stdout}{ran.stderr}")
+                    f"RELPOS_HIDE_ISA={hides} {' '.join(map(str, run))}\n{ran.stdout}{ran.stderr}")
                 if not said:  # it does not run at all, or crashed: once is enough
                     break
         return {"count": checked, "findings": found} | ({"sets": dict(sets)} if sets else {})
     return run_groups
+
+
+def ranks(program, seed):
+    """Return the command that compares random problems, forward or backward, over 2 to 5 processes."""
+    return ["mpirun", "-q", "--oversubscribe", "--allow-run-as-root", "--mca", "pml", "ob1", "-n", str(2 + seed % 4),
+            program, *(["random", str(seed), "100"] if seed // 4 % 2 else ["gradients", str(seed), "25"])]
 
 
 class Fails(Faults):
@@ -323,9 +330,13 @@ def machine():
             "processor": machine_card["cpu"], "processors": machine_card["cores"]}
 
 
-OTHERS = {"random": groups_of("random", "relpos", 100, "verify", "--random", "100", "--seed", "SEED"),
-          "exact": groups_of("test_exact", "tests/test_exact", 200, "200", "SEED", hidden=HIDDEN),
-          "bits": groups_of("test_random_bits", "tests/test_random_bits", 200, "200", "SEED", hidden=HIDDEN),
+OTHERS = {"random": groups_of("random", "relpos", 100,
+                              lambda program, seed: [program, "verify", "--random", "100", "--seed", str(seed)]),
+          "exact": groups_of("test_exact", "tests/test_exact", 200,
+                             lambda program, seed: [program, "200", str(seed)], HIDDEN),
+          "bits": groups_of("test_random_bits", "tests/test_random_bits", 200,
+                            lambda program, seed: [program, "200", str(seed)], HIDDEN),
+          "ranks": groups_of("test_ranks", "tests/test_ranks", 100, ranks),
           "kills": kills, "faults": fail}
 
 
