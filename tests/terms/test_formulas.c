@@ -1,4 +1,4 @@
-/* test_formulas.c -- compares the frequencies of RoPE and the buckets with their formulas.
+/* test_formulas.c -- compares the frequencies of RoPE, the buckets and Sandwich with their formulas.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/helpers.h"
 #include "tests/golden/rope_scaling.h"
@@ -88,12 +88,43 @@ static void buckets_follow_their_formulas(void **state)
         }
 }
 
+/* Sandwich of many cosines: sum over k < dim/2 of cos((j - i) / base^(2k/dim)), divided by 8 (h+1)/H. */
+static void sandwich_sums_many_cosines(void **state)
+{
+    enum { HEADS = 2, LENGTH = 30, DIM = 100 };
+    double bias[HEADS][LENGTH][LENGTH], worst = 0;
+    const int64_t shape[3] = {HEADS, LENGTH, LENGTH};
+    const rp_array array = rp_array_of(bias, RP_F64, 3, shape);
+    rp_desc d = rp_desc_init(1, HEADS, LENGTH, LENGTH, 4);
+    rp_term term = rp_term_init(RP_TERM_SANDWICH);
+    const rp_tensors t = rp_tensors_init();
+    rp_plan *plan;
+    (void)state;
+    term.dim = DIM;
+    d.terms = &term;
+    d.n_terms = 1;
+    good(rp_plan_create(&plan, &d));
+    good(rp_bias(plan, &t, 0, &array));
+    for (int h = 0; h < HEADS; h++)
+        for (int i = 0; i < LENGTH; i++)
+            for (int j = 0; j < LENGTH; j++) {
+                double sum = 0;
+                for (int k = 0; k < DIM / 2; k++)
+                    sum += cos((j - i) * pow(term.base, -2.0 * k / DIM));
+                worst = fmax(worst, fabs(bias[h][i][j] - sum * HEADS / (8.0 * (h + 1))));
+            }
+    print_message("sandwich: error %.3g, tolerance 1e-12\n", worst);
+    assert_true(worst <= 1e-12); /* DIM / 2 cosines of angles of at most LENGTH, with 20 roundings each */
+    rp_plan_destroy(plan);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frequencies_equal_transformers),
         cmocka_unit_test(buckets_end_where_they_should),
         cmocka_unit_test(buckets_follow_their_formulas),
+        cmocka_unit_test(sandwich_sums_many_cosines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
