@@ -195,6 +195,51 @@ static void wrong_keys_are_named(void **state)
     }
 }
 
+/* An added token has at most a megabyte. */
+static void long_tokens_are_refused(void **state)
+{
+    enum { MOST = 1 << 20 };
+    static keys k;
+    static unsigned char texts[300 * 40 + MOST + 1];
+    (void)state;
+    for (int more = 0; more < 2; more++) {
+        make_keys(&k);
+        put_token(&k, "", 4, -1000);
+        const uint64_t size = MOST + (uint64_t)more;
+        memcpy(texts, k.texts, k.size - 8);
+        memcpy(texts + k.size - 8, &size, 8);
+        memset(texts + k.size, 'x', size);
+        k.values[TOKENS].at = texts;
+        k.values[TOKENS].bytes = k.size + size;
+        tok_written made;
+        const tok_status status = write_keys(&k, &made);
+        assert_int_equal(status, more ? TOK_DAMAGED : TOK_OK);
+        if (more)
+            assert_non_null(strstr(err, "tokens must be UTF-8 without NUL"));
+        else
+            assert_int_equal(strlen(made.added_tokens), strlen("{\"new\":4,\"newer\":5,\"\":6}") + MOST);
+        free_written(&made);
+    }
+}
+
+/* Without placeholders and added tokens, all tokens are pieces of spiece.model. */
+static void all_tokens_may_be_pieces(void **state)
+{
+    static keys k;
+    tok_written made;
+    (void)state;
+    make_keys(&k);
+    k.types[4] = k.types[5] = 1;
+    assert_int_equal(write_keys(&k, &made), TOK_OK);
+    assert_null(made.added_tokens);
+    assert_string_equal(made.tokenizer_config, "{\"extra_ids\":0}");
+    tokenizer *t = open_written(&made);
+    assert_int_equal(tok_size(t), 6);
+    assert_string_equal(tok_piece(t, 5, NULL), "newer");
+    tok_close(t);
+    free_written(&made);
+}
+
 static void every_allocation_may_fail(void **state)
 {
     static keys k;
@@ -224,8 +269,8 @@ static void every_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_have_the_tokens),
-        cmocka_unit_test(wrong_keys_are_named),
+        cmocka_unit_test(files_have_the_tokens),     cmocka_unit_test(wrong_keys_are_named),
+        cmocka_unit_test(long_tokens_are_refused),   cmocka_unit_test(all_tokens_may_be_pieces),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
