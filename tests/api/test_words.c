@@ -87,6 +87,12 @@ static void every_field_is_named_by_its_client(void **state)
         assert_null(strstr(text, "desc."));
     }
     assert_string_equal(rp_last_error_in(NULL, NULL, NULL, text, 0), "");
+    assert_string_equal(rp_last_error_in(NULL, NULL, NULL, NULL, sizeof text), "");
+    /* a description without this mask cannot name it, so the message stays as it is */
+    d = described();
+    d.n_masks = 0;
+    assert_string_equal(rp_last_error_in(&d, NULL, NULL, text, sizeof text), rp_last_error());
+    assert_memory_equal(text, "masks[0].left is -2", 19);
 }
 
 /* Give each array of every term and mask a wrong type and shape. */

@@ -52,6 +52,70 @@ static double vec(const rpi_pair *p, int64_t e, int64_t c)
     return 0;
 }
 
+static double query(const rpi_pair *p, int64_t c)
+{
+    (void)p, (void)c;
+    return 1;
+}
+
+static int64_t entry_of(const rpi_pair *p)
+{
+    return p->delta;
+}
+
+#define FACTS .facts = {.formula = "f", .about = "a"}
+
+/* Parameters, arrays and products that lack a part, or that belong to another form. */
+static void incomplete_parts_are_found(void **state)
+{
+    static const rp_param no_field[] = {{"x", RP_PARAM_REAL, 0, NULL, .meaning = "none"}, {0}},
+                          no_meaning[] = {{"x", RP_PARAM_REAL, RPI_FIELD(real[0]), .meaning = NULL}, {0}},
+                          no_choices[] = {{"x", RP_PARAM_CHOICE, RPI_FIELD(choice[0]), .meaning = "none"}, {0}};
+#define OFFSET_FORM FACTS, .form = RPI_OFFSET, .pair = pair
+#define VEC_FORM    FACTS, .form = RPI_VEC
+#define POSITIONS(name, facts)                                                                                         \
+    {                                                                                                                  \
+        name, RP_USE_POSITIONS, RP_REPLACES, .shape = facts                                                            \
+    }
+    static const struct {
+        rpi_scheme scheme;
+        const char *said;
+    } all[] = {
+        {{OFFSET_FORM, .params = no_field}, "needs a field and a meaning"},
+        {{OFFSET_FORM, .params = no_meaning}, "needs a field and a meaning"},
+        {{OFFSET_FORM, .params = no_choices}, "of type CHOICE needs choices"},
+        {{.form = RPI_OFFSET, .pair = pair, .facts = {.formula = "f"}}, "needs formula and about"},
+        {{OFFSET_FORM, .array = {POSITIONS("x", NULL)}}, "every array needs a shape"},
+        {{OFFSET_FORM, .array = {POSITIONS("q_positions", "[Lq]")}}, "k_positions must follow q_positions"},
+        {{OFFSET_FORM, .array = {POSITIONS("q_positions", "[Lq]"), POSITIONS("positions", "[Lk]")}},
+         "k_positions must follow q_positions"},
+        {{OFFSET_FORM, .array = {POSITIONS("q_positions", "[Lq]"), POSITIONS("k_positions", "[Lk]")}}, NULL},
+        {{OFFSET_FORM, .bias = true}, "bias and unscaled are only for form VEC"},
+        {{OFFSET_FORM, .unscaled = true}, "bias and unscaled are only for form VEC"},
+        {{OFFSET_FORM, .class_token = true}, "class_token is only for form INDEX"},
+        {{FACTS, .form = RPI_TILE, .pair = pair, .same_heads = true}, "same_heads is only for form OFFSET"},
+        {{FACTS, .form = RPI_TILE, .pair = pair, .sharing = "tile", .batch_entry = batch_entry}, "needs in_place and"},
+        {{FACTS, .form = RPI_TILE, .pair = pair, .in_place = true, .batch_entry = batch_entry, .sharing = "tile"},
+         NULL},
+        {{FACTS, .form = RPI_INDEX, .entries = count, .index = entry_of, .entry = query, .index_array = 1,
+          .array = {{"a", RP_USE_CONSTANT, .shape = "[H]"}, {"b", RP_USE_CONSTANT, .shape = "[B?, H?, Lq, Lk]"}}},
+         "names an array of indices"},
+        {{FACTS, .form = RPI_INDEX, .entries = count, .index = entry_of, .entry = query, .index_array = 1,
+          .array = {{"a", RP_USE_CONSTANT, .shape = "[H]"}, {"b", RP_USE_INDEX, .shape = "[B?, H?, Lq, Lk]"}}},
+         NULL},
+        {{VEC_FORM, .product = {{.count = count, .first = count}}}, "needs count, vec, and"},
+        {{VEC_FORM, .product = {{.count = count, .vec = vec, .first = count, .query = query, .shown = "x"}}},
+         "query needs query_grad"},
+    };
+    (void)state;
+    for (size_t n = 0; n < sizeof all / sizeof *all; n++) {
+        const char *found = rpi_scheme_fault(&all[n].scheme);
+        if (all[n].said ? !found || !strstr(found, all[n].said) : found != NULL)
+            fail_msg("case %d: found \"%s\", and \"%s\" is to be found", (int)n, found ? found : "nothing",
+                     all[n].said ? all[n].said : "nothing");
+    }
+}
+
 static void faults_are_found(void **state)
 {
     static const rp_param wrong_bounds[] = {
@@ -60,7 +124,6 @@ static void faults_are_found(void **state)
         rpi_scheme scheme;
         const char *said;
     } all[] = {
-#define FACTS .facts = {.formula = "f", .about = "a"}
         {{.form = RPI_OFFSET, FACTS, .pair = pair}, NULL},
         {{.form = RPI_OFFSET, FACTS}, "requires pair"},
         {{.form = RPI_OFFSET, FACTS, .pair = pair, .array = {{"a", .shape = "[H]"}}}, "requires grad"},
@@ -88,7 +151,6 @@ static void faults_are_found(void **state)
         {{.form = RPI_VEC, FACTS, .product = {{.count = count, .vec = vec, .first = count}}}, ".shown"},
         {{.form = RPI_SINK, FACTS}, "requires pair"},
         {{.form = RPI_ROTATE, FACTS, .pair = pair}, "does not allow pair"},
-#undef FACTS
     };
     (void)state;
     for (size_t n = 0; n < sizeof all / sizeof *all; n++) {
@@ -289,7 +351,9 @@ static void json_is_json(void **state)
 /* Parse texts of shapes: letters, arithmetic, conditions, and axes that may be 1 or missing. */
 static void shapes_are_read(void **state)
 {
+    static const char *const kinds[] = {"one", "two_way", NULL};
     static const rp_param params[] = {
+        {"by_kind", RP_PARAM_CHOICE, RPI_FIELD(choice[0]), .choices = kinds, .meaning = ""},
         {"left", RP_PARAM_INT, RPI_FIELD(left), .meaning = ""},
         {"grid", RP_PARAM_GRID, offsetof(rp_term, grid_h), "grid_h grid_w", .meaning = ""},
         {0}};
@@ -308,12 +372,28 @@ static void shapes_are_read(void **state)
         {"left ? [H] : [B?, H, Lq]", {1, 1, 1, false, {3}}},
         {"none", {0, 0, 0, false, {0}}},
         {"[1-left]", {1, 1, 0, false, {0}}},
+        {"[H+1, H]", {2, 2, 2, false, {4, 3}}}, /* only H itself may be 1 */
+        {"by_kind=two_way ? [H] : none", {1, 1, 1, false, {3}}},
+        {"by_kind=one ? [H] : none", {0, 0, 0, false, {0}}},
     };
-    static const char *const bad[] = {"",        "H",       "[H",   "[H]]",       "[right]",
-                                      "[H, B?]", "[left+]", "[Lx]", "left ? [H]", "[left/0]"};
+    static const char *const bad[] = {"",
+                                      "H",
+                                      "[H",
+                                      "[H]]",
+                                      "[right]",
+                                      "[H, B?]",
+                                      "[left+]",
+                                      "[Lx]",
+                                      "left ? [H]",
+                                      "[left/0]",
+                                      "[1, 2, 3, 4, 5]", /* more axes than arrays have */
+                                      "[9999999999]",    /* more than 31 bits */
+                                      "by_kind=three ? [H] : none",
+                                      "left=two ? [H] : none",
+                                      NULL};
     rp_desc d = rp_desc_init(2, 3, 10, 20, 8);
     d.dim_v = 6;
-    const rp_term t = {.kind = RP_TERM_TABLE, .left = 5, .grid_h = 2, .grid_w = 4};
+    const rp_term t = {.kind = RP_TERM_TABLE, .left = 5, .grid_h = 2, .grid_w = 4, .choice = {1}};
     rpi_shape found;
     (void)state;
     for (size_t n = 0; n < sizeof good_ones / sizeof *good_ones; n++) {
@@ -323,7 +403,10 @@ static void shapes_are_read(void **state)
     }
     for (size_t n = 0; n < sizeof bad / sizeof *bad; n++)
         if (rpi_read_shape(bad[n], &d, &t, params, &found))
-            fail_msg("\"%s\" is no shape, and was read as one", bad[n]);
+            fail_msg("\"%s\" is no shape, and was read as one", bad[n] ? bad[n] : "NULL");
+    /* a term without parameters has no conditions */
+    assert_false(rpi_read_shape("by_kind=two_way ? [H] : none", &d, &t, NULL, &found));
+    assert_true(rpi_read_shape("[H]", &d, &t, NULL, &found));
 }
 
 int main(void)
@@ -331,6 +414,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_scheme_keeps_the_table),
         cmocka_unit_test(faults_are_found),
+        cmocka_unit_test(incomplete_parts_are_found),
         cmocka_unit_test(biases_are_finite),
         cmocka_unit_test(bounds_hold),
         cmocka_unit_test(syntax_shows_the_defaults),
