@@ -1,6 +1,8 @@
 /* test_checkpoint.c -- tensors of a model, in one file or in shards; number types of 8 to 64 bits.
  * SPDX-License-Identifier: Apache-2.0 */
+#include "io/block_types.h"
 #include "io/checkpoint.h"
+#include "io/scaled.h"
 #include "tests/io/files.h"
 
 /* Write a .safetensors file with the metadata k = v and one tensor for each letter of `names`, with two f32 numbers
@@ -50,6 +52,7 @@ static void one_file_or_shards(void **state)
     assert_int_equal(io_checkpoint_open(&c, in_dir("shards"), err), 0);
     assert_int_equal(io_checkpoint_size(c), 3);
     assert_string_equal(io_checkpoint_find(c, "c")->file, "2.safetensors");
+    assert_null(io_checkpoint_keys(c));
     assert_null(io_checkpoint_meta(c, "k")); /* each shard has its own metadata */
     io_checkpoint_close(c);
     io_checkpoint_close(NULL);
@@ -135,10 +138,137 @@ static void numbers_are_converted(void **state)
     assert_int_equal(io_tensor_not_finite(&t), 0);
 }
 
+/* Two tensors are the same if their type, shape, bytes and scales are. */
+static void equal_tensors_have_equal_scales(void **state)
+{
+    static const int64_t shape[3] = {2, 2, 1}, other[2] = {1, 4};
+    static const unsigned char numbers[4] = {1, 2, 3, 4}, changed[4] = {1, 2, 3, 5};
+    (void)state;
+    io_scales *s[2];
+    for (int n = 0; n < 2; n++) {
+        s[n] = calloc(1, sizeof **s + 2 * sizeof(float));
+        assert_non_null(s[n]);
+        s[n]->rows = 1, s[n]->columns = 2, s[n]->across = 1, s[n]->n = 2;
+        s[n]->values[0] = 1, s[n]->values[1] = 2;
+    }
+    const io_tensor a = {"a", "f", IO_F8_E4M3, 2, shape, numbers, 4, NULL, s[0]};
+    io_tensor b = {"b", "g", IO_F8_E4M3, 2, (int64_t[]){2, 2}, (const unsigned char[]){1, 2, 3, 4}, 4, NULL, s[1]};
+    const io_tensor same = b;
+    assert_true(io_tensor_same(&a, &b)); /* names and files do not matter */
+    b.ndim = 3, b.shape = shape;
+    assert_false(io_tensor_same(&a, &b));
+    b = same, b.shape = other;
+    assert_false(io_tensor_same(&a, &b));
+    b = same, b.dtype = IO_F8_E5M2;
+    assert_false(io_tensor_same(&a, &b));
+    b = same, b.bytes = 0;
+    assert_false(io_tensor_same(&a, &b));
+    b = same, b.data = changed;
+    assert_false(io_tensor_same(&a, &b));
+    b = same, b.scales = NULL;
+    assert_false(io_tensor_same(&a, &b));
+    assert_false(io_tensor_same(&b, &a));
+    io_tensor plain = a;
+    plain.scales = NULL;
+    assert_true(io_tensor_same(&plain, &b));
+    const uint64_t sum = io_tensor_checksum(&a, 1);
+    assert_int_equal(io_tensor_checksum(&same, 1), sum);
+    s[1]->rows = 2;
+    assert_false(io_tensor_same(&a, &same));
+    s[1]->rows = 1, s[1]->columns = 1;
+    assert_false(io_tensor_same(&a, &same));
+    s[1]->columns = 2, s[1]->n = 1;
+    assert_false(io_tensor_same(&a, &same));
+    s[1]->n = 2, s[1]->values[1] = 3;
+    assert_false(io_tensor_same(&a, &same));
+    assert_true(io_tensor_checksum(&same, 1) != sum);
+    free(s[0]);
+    free(s[1]);
+}
+
+static void types_have_names(void **state)
+{
+    static const struct {
+        int dtype;
+        const char *name;
+        bool numbers;
+    } types[] = {{IO_F8_E4M3, "F8_E4M3", true}, {IO_F8_E5M2, "F8_E5M2", true}, {IO_NO_DTYPE, "unknown", false},
+                 {IO_Q8_0, "Q8_0", true},       {RP_BF16, "bf16", true},       {RP_I32, "i32", false}};
+    (void)state;
+    for (size_t n = 0; n < sizeof types / sizeof *types; n++) {
+        const io_tensor t = {"t",  "f", (rp_dtype)types[n].dtype, 1, &(int64_t){0}, (const unsigned char *)"", 0,
+                             NULL, NULL};
+        assert_string_equal(io_tensor_type_name(&t), types[n].name);
+        assert_int_equal(io_tensor_has_numbers(&t), types[n].numbers);
+        assert_int_equal(io_tensor_not_finite(&t), 0); /* there are no elements */
+    }
+}
+
+/* 8-bit floats of both types, which only a model may have. */
+static void floats_of_8_bits_are_read_in_place(void **state)
+{
+    static const char header[] = "{\"a\":{\"dtype\":\"F8_E5M2\",\"shape\":[2],\"data_offsets\":[0,2]},"
+                                 "\"b\":{\"dtype\":\"F8_E4M3\",\"shape\":[2],\"data_offsets\":[2,4]}}";
+    bytes b = {0};
+    io_checkpoint *c;
+    float x[2];
+    (void)state;
+    put_int(&b, sizeof header - 1, 8);
+    put_text(&b, header);
+    put(&b, "\x3c\xc0\x38\xc0", 4);
+    save(in_dir("f8.safetensors"), b.p, b.n);
+    free(b.p);
+    assert_int_equal(io_checkpoint_open(&c, in_dir("f8.safetensors"), err), IO_OK);
+    for (int n = 0; n < 2; n++) {
+        const io_tensor *t = io_checkpoint_find(c, n ? "b" : "a");
+        assert_string_equal(io_tensor_type_name(t), n ? "F8_E4M3" : "F8_E5M2");
+        assert_true(io_tensor_read(t, 0, 2, x) && x[0] == 1 && x[1] == -2);
+    }
+    io_checkpoint_close(c);
+}
+
+static bool keeps_none(const void *context, const char *name, char *to, size_t size)
+{
+    (void)context, (void)name, (void)to, (void)size;
+    return false;
+}
+
+/* A file that is written to while it is in use is noticed by its times, and one that is replaced is not in use. */
+static void changed_files_are_noticed(void **state)
+{
+    (void)state;
+    io_checkpoint *c;
+    const char *path = in_dir("used.safetensors");
+    save_shard(path, "ab");
+    assert_int_equal(io_checkpoint_open(&c, path, err), IO_OK);
+    assert_int_equal(io_checkpoint_unchanged(c, err), IO_OK);
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    for (int n = 0; n < 2; n++) {
+        struct timespec times[2] = {st.st_atim, st.st_mtim};
+        times[1].tv_sec += n == 0 ? 1 : 0;
+        times[1].tv_nsec = n == 0 ? times[1].tv_nsec : (times[1].tv_nsec + 1000000) % 1000000000;
+        assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+        assert_int_equal(io_checkpoint_unchanged(c, err), IO_FAILED);
+        assert_non_null(strstr(err, "it was changed while it was in use"));
+        assert_non_null(strstr(err, "replace files with mv"));
+    }
+    save_shard(in_dir("new.safetensors"), "abc");
+    assert_int_equal(rename(in_dir("new.safetensors"), path), 0);
+    assert_int_equal(io_checkpoint_unchanged(c, err), IO_OK);
+    assert_int_equal(io_checkpoint_size(c), 2);
+    assert_int_equal(io_checkpoint_rename(c, keeps_none, NULL, path, err), IO_OK);
+    assert_int_equal(io_checkpoint_size(c), 0);
+    assert_null(io_checkpoint_find(c, "a"));
+    io_checkpoint_close(c);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_file_or_shards),
-                                       cmocka_unit_test(what_does_not_agree_is_refused),
-                                       cmocka_unit_test(numbers_are_converted)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_file_or_shards),       cmocka_unit_test(what_does_not_agree_is_refused),
+        cmocka_unit_test(numbers_are_converted),    cmocka_unit_test(equal_tensors_have_equal_scales),
+        cmocka_unit_test(types_have_names),         cmocka_unit_test(floats_of_8_bits_are_read_in_place),
+        cmocka_unit_test(changed_files_are_noticed)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

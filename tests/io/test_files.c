@@ -188,6 +188,7 @@ static void utf8_is_recognized(void **state)
         if (found > 1)
             assert_int_equal(io_utf8((const unsigned char *)cases[n].text, found - 1), 0); /* truncated sequences */
     }
+    assert_int_equal(io_utf8((const unsigned char *)"a", 0), 0);
     char buf[8] = "kept";
     assert_string_equal(io_safe(buf, 0, "name"), "");
     assert_string_equal(buf, "kept");
@@ -220,6 +221,7 @@ static void sizes_do_not_wrap(void **state)
     size_t product;
     assert_true(io_mul(1, PTRDIFF_MAX, &product) && product == PTRDIFF_MAX);
     assert_false(io_mul(2, (size_t)PTRDIFF_MAX / 2 + 1, &product));
+    assert_int_equal(io_add(&set, "x", RP_F32, -1, (int64_t[1]){0}, NULL, false), -1);
     assert_int_equal(io_add(&set, "x", RP_F32, 33, (int64_t[33]){0}, NULL, false), -1);
     assert_int_equal(io_add(&set, "x", RP_F64, 1, (int64_t[]){INT64_MAX}, NULL, false), -1);
     assert_int_equal(io_add(&set, "x", RP_F64, 1, (int64_t[]){-1}, NULL, false), -1);

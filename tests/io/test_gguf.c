@@ -242,6 +242,121 @@ static void bad_files_are_refused(void **state)
     free(b.p);
 }
 
+/* Keys of every type: integers of every width keep their sign, and a text is no number. */
+static void keys_of_every_type_have_values(void **state)
+{
+    static const struct {
+        const char *key;
+        int type;
+        uint64_t bits;
+        int size;
+        bool integer;
+        double number;
+    } keys[] = {{"u8", GGUF_U8, 0xff, 1, true, 255},
+                {"i8", GGUF_I8, 0xff, 1, true, -1},
+                {"u16", GGUF_U16, 0xfffe, 2, true, 65534},
+                {"i16", GGUF_I16, 0xfffe, 2, true, -2},
+                {"u32", GGUF_U32, UINT32_MAX, 4, true, 0x1p32 - 1},
+                {"i32", GGUF_I32, UINT32_MAX - 2, 4, true, -3},
+                {"u64", GGUF_U64, 1ull << 40, 8, true, 0x1p40},
+                {"i64", GGUF_I64, UINT64_MAX - 3, 8, true, -4},
+                {"bool", GGUF_BOOL, 0, 1, true, 0},
+                {"f32", GGUF_F32, 0xc0200000, 4, false, -2.5},
+                {"f64", GGUF_F64, 0x400c000000000000, 8, false, 3.5}};
+    enum { KEYS = sizeof keys / sizeof *keys };
+    (void)state;
+    bytes b = {0};
+    io_checkpoint *c;
+    int64_t x;
+    double y;
+    put_head(&b, 3, 1, KEYS + 2);
+    for (size_t n = 0; n < KEYS; n++)
+        put_key(&b, keys[n].key, keys[n].type, keys[n].bits, keys[n].size);
+    put_string(&b, "text");
+    put_int(&b, GGUF_STRING, 4);
+    put_string(&b, "7");
+    put_string(&b, "list");
+    put_int(&b, GGUF_ARRAY, 4);
+    put_int(&b, GGUF_F32, 4);
+    put_int(&b, 1, 8);
+    put_int(&b, 0x3f800000, 4);
+    put_tensor(&b, "w", 1, 1, 0, 0);
+    put_padding(&b, 32);
+    put_int(&b, 0, 4);
+    assert_int_equal(open_bytes(&c, &b), IO_OK);
+    const io_gguf *found = io_checkpoint_keys(c);
+    for (size_t n = 0; n < KEYS; n++) {
+        const io_gguf_value *v = io_gguf_find(found, keys[n].key);
+        assert_true(io_gguf_integer(v, &x) == keys[n].integer && (!keys[n].integer || x == (int64_t)keys[n].number));
+        assert_true(io_gguf_number(v, &y) && y == keys[n].number);
+        assert_false(io_gguf_is_text(v, "7"));
+    }
+    assert_true(io_gguf_is_text(io_gguf_find(found, "text"), "7"));
+    assert_false(io_gguf_is_text(io_gguf_find(found, "text"), "8"));
+    static const char *const no_numbers[] = {"text", "list", "none"};
+    for (int n = 0; n < 3; n++) {
+        const io_gguf_value *v = io_gguf_find(found, no_numbers[n]);
+        assert_false(io_gguf_integer(v, &x) || io_gguf_number(v, &y) || (n > 0 && io_gguf_is_text(v, "7")));
+    }
+    assert_null(io_gguf_find(NULL, "u8")); /* a model of another format has no keys */
+    io_checkpoint_close(c);
+    free(b.p);
+}
+
+/* A tensor of a type that is not read is listed with advice; the data of the next tensor follows its blocks. */
+static void types_that_are_not_read_are_listed(void **state)
+{
+    (void)state;
+    bytes b = {0};
+    io_checkpoint *c;
+    float x[2];
+    put_head(&b, 3, 2, 0);
+    put_tensor(&b, "a", 2, 32, 20, 0); /* IQ4_NL: blocks of 32 numbers in 18 bytes */
+    put_tensor(&b, "b", 1, 2, 0, 64);
+    put_padding(&b, 32);
+    put(&b, (char[64]){1, 2, 3}, 64);
+    put_int(&b, 0x3f800000, 4);
+    put_int(&b, 0x40000000, 4);
+    assert_int_equal(open_bytes(&c, &b), IO_OK);
+    const io_tensor *a = io_checkpoint_find(c, "a");
+    assert_true(a->dtype == IO_NO_DTYPE && a->bytes == 0 && a->shape[0] == 2 && a->shape[1] == 32);
+    assert_string_equal(a->unsupported, "it has the type IQ4_NL (use a file with Q8_0, Q4_K_M or F16)");
+    assert_false(io_tensor_has_numbers(a));
+    assert_true(io_tensor_read(io_checkpoint_find(c, "b"), 0, 2, x) && x[0] == 1 && x[1] == 2);
+    io_checkpoint_close(c);
+    free(b.p);
+}
+
+/* Files that end within the value of a key or the description of a tensor, names that are too long, and alignments that
+ * are no integers. */
+static void cut_descriptions_are_refused(void **state)
+{
+    static const char name[] = "a name of thirty-two characters!";
+    (void)state;
+    bytes b = {0};
+    put_head(&b, 3, 0, 1);
+    put_string(&b, name);
+    refuse_bytes(&b, "the file ends within the keys, at byte 64");
+    b.n = 0;
+    put_head(&b, 3, 1, 0);
+    put_string(&b, name);
+    put_int(&b, 1, 4);
+    put_int(&b, 8, 8);
+    refuse_bytes(&b, "the file ends within the tensors, at byte 76");
+    b.n = 0;
+    put_head(&b, 3, 0, 1);
+    put_int(&b, 65536, 8);
+    for (int n = 0; n < 65536; n++)
+        put_int(&b, 'k', 1);
+    put_int(&b, GGUF_U8, 4);
+    put_int(&b, 0, 1);
+    refuse_bytes(&b, "has 65536 bytes; it must have 1 to 65535");
+    free(b.p);
+    refuse_key(GGUF_F32, 0x42000000, 4, "general.alignment must be a power of two from 8 to 1048576");
+    refuse_key(GGUF_I8, 0x80, 1, "general.alignment must be a power of two from 8 to 1048576");
+    refuse_key(GGUF_U8, 4, 1, "general.alignment must be a power of two from 8 to 1048576");
+}
+
 /* Every prefix of a file is refused, and no change of a byte leads to a read outside the file. */
 static void cut_and_changed_files_are_safe(void **state)
 {
@@ -274,7 +389,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_equal_those_of_gguf),
                                        cmocka_unit_test(scales_that_are_not_finite_are_counted),
-                                       cmocka_unit_test(keys_have_values), cmocka_unit_test(bad_files_are_refused),
+                                       cmocka_unit_test(keys_have_values),
+                                       cmocka_unit_test(keys_of_every_type_have_values),
+                                       cmocka_unit_test(types_that_are_not_read_are_listed),
+                                       cmocka_unit_test(cut_descriptions_are_refused),
+                                       cmocka_unit_test(bad_files_are_refused),
                                        cmocka_unit_test(cut_and_changed_files_are_safe)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

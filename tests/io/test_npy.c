@@ -75,6 +75,8 @@ static void bad_headers_are_refused(void **state)
         {HEADER("(1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1)"), "32 axes"},
         {HEADER("(3)"), "not a tuple"},
         {HEADER("[3]"), "not a tuple"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (3", "comma"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,", "does not end"},
         {HEADER("(3,,)"), "expected"},
         {HEADER("(,)"), "expected"},
         {HEADER("(3 1)"), "comma"},

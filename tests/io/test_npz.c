@@ -68,6 +68,12 @@ static void bad_directories_are_refused(void **state)
     m[1] = x, m[1].at = 30 + (int)strlen("a.txt");
     refuse_zip(m, 2, 2, "overlap");
     free(zip.p);
+    m[1] = (member){.name = "b", .data = "", .size = 0}; /* an empty member inside, and fewer bytes than two headers */
+    zip = make_zip(&m[1], 1, 1);
+    m[0] = (member){.name = "a", .data = zip.p, .size = 31};
+    m[1].at = 31;
+    refuse_zip(m, 2, 2, "overlap");
+    free(zip.p);
     m[0] = x;
     m[1] = x, m[1].name = "x"; /* two members that give the same array name */
     refuse_zip(m, 2, 2, "two arrays are named 'x'");
@@ -253,6 +259,12 @@ static bool wants_x(const void *context, const char *name)
 /* A damaged member is neither read nor inflated if it is not requested. */
 static void unwanted_members_are_not_read(void **state)
 {
+    io_set odd; /* what cannot be read is listed with its reason, also if it is not wanted */
+    if (io_read_wanted(RELPOS_TEST_DATA "/numpy_odd.npz", wants_x, NULL, &odd, NULL, err) != IO_OK)
+        fail_msg("%s", err);
+    assert_non_null(strstr(io_find(&odd, "complex")->unsupported, "'<c8'"));
+    assert_non_null(strstr(io_find(&odd, "big")->unsupported, "it was not read"));
+    io_free(&odd);
     member m[2] = {x, x};
     io_set set;
     (void)state;

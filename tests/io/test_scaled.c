@@ -124,6 +124,13 @@ static const scaled_case cases[] = {
      "its comfy_quant has the key hadamard, which is not supported",
      0,
      0},
+    {E4M3,
+     NULL,
+     {ONE, QUANT("{\"format\": \"float8_e4m3fn\", \"rotation\": 1, \"zero\": 2}")},
+     "its comfy_quant has the key rotation, which", /* the first reason stays */
+     0,
+     0},
+    {E4M3, NULL, {ONE, {"l.comfy_quant", "{\"format\": \"float8_e4m3fn\"}", RP_I8, 1, {0}, NULL}}, NULL, 0, 2},
     {E4M3, "{\"layers\": {\"l\": {\"format\": \"int8\"}}}", {ONE}, "its format int8 is not supported", 0, 0},
     {E4M3, "{\"layers\": {\"l\": 7}}", {ONE}, "its format in _quantization_metadata is not a JSON object", 0, 0},
     {E4M3, NULL, {{"scaled_fp8", NULL, NUMBERS(1, {1})}}, "its file has scaled_fp8, but it has no weight_scale", 0, 0},

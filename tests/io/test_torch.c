@@ -2,6 +2,8 @@
  * are refused with a reason.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "io/checkpoint.h"
+#include "io/pickle.h"
+#include "io/zip_members.h"
 #include "tests/io/archives.h"
 #include "tests/starve.h"
 
@@ -204,6 +206,135 @@ static void bad_pickles_are_refused(void **state)
         refuses_pickle(cases[k].words, cases[k].pickle, cases[k].n);
 }
 
+#define TYPED(TYPE) /* a tensor of this type in a storage of 6 bytes without a type */                                 \
+    "ctorch._utils\n_rebuild_tensor_v3\n((X\7\0\0\0storagectorch.storage\nUntypedStorage\nX\1\0\0\0"                   \
+    "0X\3\0\0\0cpuK\6tQK\0K\6\x85K\1\x85\x89}" TYPE "tR"
+#define STORED(TYPE, NUMBER)                                                                                           \
+    "(X\7\0\0\0storagectorch\n" TYPE "\nX\1\0\0\0"                                                                     \
+    "0X\3\0\0\0cpu" NUMBER "tQ"
+
+/* Arguments of the wrong kind, one by one. */
+static void arguments_of_the_wrong_kind_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words, *pickle;
+        size_t n;
+    } cases[] = {
+        {"not a dictionary", TEXT(PROTOCOL "(u.")},
+        {"not a list", TEXT(PROTOCOL "(e.")},
+        {"attributes are set on a value that is not a dictionary", TEXT(PROTOCOL "}b.")},
+        {"does not describe a storage", TEXT(ONE(OF(STORED("FloatStorage", "X\1\0\0\0"
+                                                                           "6"),
+                                                    "\0", "))")))},
+        {"does not describe a storage", TEXT(ONE(OF(STORED("FloatStorage", "J\xff\xff\xff\xff"), "\0", "))")))},
+        {"a storage is too large", TEXT(ONE(OF(STORED("FloatStorage", "\x8a\x08\0\0\0\0\0\0\0\x40"), "\0", "))")))},
+        {"the description of a tensor", /* 33 axes */
+         TEXT(ONE(SHAPED("\0", "(K\1K\1K\1K\1K\1K\1K\1K\1K\1K\1K\1K\1K\1K\1K\1K\1K\1K\1K\1K\1K\1K\1K\1K\1K\1"
+                               "K\1K\1K\1K\1K\1K\1K\1K\1tK\1\x85")))},
+        {"the description of a tensor", /* the offset is a text, and negative */
+         TEXT(PROTOCOL "}" NAMED(
+             "ctorch._utils\n_rebuild_tensor_v2\n(" STORED("FloatStorage", "K\6") "X\1\0\0\0"
+                                                                                  "0K\6\x85K\1\x85\x89}tR") "s.")},
+        {"the description of a tensor", TEXT(PROTOCOL "}" NAMED("ctorch._utils\n_rebuild_tensor_v2\n(" STORED(
+                                            "FloatStorage", "K\6") "J\xff\xff\xff\xffK\6\x85K\1\x85\x89}tR") "s.")},
+        {"a tensor has no type", TEXT(ONE(TYPED("K\1")))},
+        {"a tensor has no type", TEXT(ONE(TYPED("ctorch\nFloatStorage\n")))},
+        {"a tensor has no type", /* a storage without a type, in a tensor without one */
+         TEXT(ONE(OF("(X\7\0\0\0storagectorch.storage\nUntypedStorage\nX\1\0\0\0"
+                     "0X\3\0\0\0cpuK\6tQ",
+                     "\0", "K\6\x85K\1\x85")))},
+        {"a parameter has no tensor", TEXT(PROTOCOL "ctorch._utils\n_rebuild_parameter\nK\1\x85R.")},
+        {"are not within its storage", /* the offset in bytes needs more than 64 bits */
+         TEXT(PROTOCOL "}" NAMED("ctorch._utils\n_rebuild_tensor_v2\n(" STORED(
+             "FloatStorage", "K\6") "\x8a\x08\0\0\0\0\0\0\0\x40K\1\x85K\1\x85\x89}tR") "s.")},
+        {"its tensors are in a member 'a name of more than sixty-three bytes, which is cut off in a me'",
+         TEXT(PROTOCOL "}X\111\0\0\0a name of more than sixty-three bytes, which is cut off in a message, too"
+                       "}" NAMED(TENSOR) "ss.")},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        refuses_pickle(cases[k].words, cases[k].pickle, cases[k].n);
+}
+
+/* Types of 8 bits, integers without bytes (0), and a dictionary that is its own member. */
+static void unusual_pickles_are_read(void **state)
+{
+    (void)state;
+    static const unsigned char numbers[6] = {0x3c, 0x40, 0xbc, 0, 0, 0}; /* 1, 2, -1 in E5M2 */
+    static const char typed[] = ONE(TYPED("ctorch\nfloat8_e5m2\n")),
+                      zero[] = PROTOCOL "}" NAMED("ctorch._utils\n_rebuild_tensor_v2\n(" STORED(
+                          "FloatStorage", "K\6") "\x8a\0K\6\x85K\1\x85\x89}tR") "s.",
+                      own[] = PROTOCOL "}q\0(X\4\0\0\0selfh\0" NAMED(TENSOR) "u.";
+    float x[6];
+    bytes file = archive_of(typed, sizeof typed - 1, numbers, sizeof numbers);
+    save(in_dir("e5m2.pt"), file.p, file.n);
+    free(file.p);
+    io_checkpoint *c = opened(in_dir("e5m2.pt"));
+    const io_tensor *t = io_checkpoint_find(c, "x");
+    assert_string_equal(io_tensor_type_name(t), "F8_E5M2");
+    assert_true(t->bytes == 6 && io_tensor_read(t, 0, 6, x) && x[0] == 1 && x[1] == 2 && x[2] == -1);
+    io_checkpoint_close(c);
+    file = archive_of(zero, sizeof zero - 1, storage, sizeof storage);
+    save(in_dir("zero.pt"), file.p, file.n);
+    free(file.p);
+    c = opened(in_dir("zero.pt"));
+    counts_from(c, "x", RP_F32, 0, 1, (int64_t[]){6});
+    io_checkpoint_close(c);
+    file = archive_of(own, sizeof own - 1, storage, sizeof storage);
+    io_set set = {0};
+    assert_int_equal(io_torch_in_place("x.pt", file.p, file.n, &set, err), IO_OK);
+    assert_true(set.n_arrays == 1 && set.note == NULL); /* "self" has no other tensors */
+    io_free(&set);
+    free(file.p);
+}
+
+/* A note of many members ends with dots. */
+static void long_notes_are_cut(void **state)
+{
+    (void)state;
+    bytes b = {0};
+    put(&b, TEXT(PROTOCOL "}(" NAMED(TENSOR)));
+    for (int k = 0; k < 40; k++) {
+        put(&b, TEXT("X\12\0\0\0member "));
+        put_int(&b, (uint64_t)('0' + k / 10), 1);
+        put_int(&b, (uint64_t)('0' + k % 10), 1);
+        put(&b, TEXT("!}" NAMED(TENSOR) "s"));
+    }
+    put(&b, TEXT("u."));
+    bytes file = archive_of(b.p, b.n, storage, sizeof storage);
+    io_set set = {0};
+    assert_int_equal(io_torch_in_place("x.pt", file.p, file.n, &set, err), IO_OK);
+    assert_non_null(strstr(set.note, "not those of its members 'member 00!', 'member 01!'"));
+    assert_true(strlen(set.note) < IO_WHY_MAX && strlen(set.note) > IO_WHY_MAX - 30);
+    assert_string_equal(set.note + strlen(set.note) - 5, "' ...");
+    io_free(&set);
+    free(file.p);
+    free(b.p);
+    char note[IO_WHY_MAX], why[IO_WHY_MAX]; /* a pickle that is too large is not looked at */
+    assert_int_equal(io_pickle_read((const unsigned char *)"", 100000001, NULL, NULL, note, why), IO_DAMAGED);
+    assert_string_equal(why, "its pickle has 100000001 bytes (at most 100000000 are supported)");
+}
+
+/* What looks like a file of PyTorch: a tar file is an old one, unless it begins like .safetensors. */
+static void formats_are_seen_in_the_first_bytes(void **state)
+{
+    static unsigned char tar[600] = "a file", header[600];
+    (void)state;
+    memcpy(tar + 257, "ustar", 5);
+    assert_true(io_torch_is_old(tar, sizeof tar));
+    assert_false(io_torch_is_old(tar, 511));
+    tar[8] = '{';
+    assert_false(io_torch_is_old(tar, sizeof tar));
+    tar[8] = 0, tar[257] = 'U';
+    assert_false(io_torch_is_old(tar, sizeof tar));
+    memcpy(header, "PK\3\4", 4); /* the length of a header of 67 MB, and its first bytes */
+    header[8] = header[9] = '{';
+    assert_false(io_torch_is(header, sizeof header));
+    header[9] = 0;
+    assert_true(io_torch_is(header, sizeof header));
+    assert_false(io_torch_is(header, 9));
+}
+
 static void good_pickles_are_read(void **state)
 {
     (void)state;
@@ -376,6 +507,77 @@ static void bad_archives_are_refused(void **state)
     refuses("is not within the archive", make_zip((member[]){pickle, changed}, 2, 2));
 }
 
+/* Append an entry of the directory. */
+static void put_entry(bytes *b, const char *name, uint64_t packed, uint64_t begin, const bytes *extra)
+{
+    put(b, TEXT("PK\1\2\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"));
+    put_int(b, packed, 4);
+    put_int(b, packed, 4);
+    put_int(b, strlen(name), 2);
+    put_int(b, extra->n, 2);
+    put(b, TEXT("\0\0\0\0\0\0\0\0\0\0"));
+    put_int(b, begin, 4);
+    put_text(b, name);
+    put(b, extra->p, extra->n);
+}
+
+/* A zip64 field has only the numbers that do not fit, and a number that it lacks stays as it is. */
+static void zip64_fields_have_only_what_does_not_fit(void **state)
+{
+    static const char pickle[] = PROTOCOL "}.", name[] = "a/data.pkl";
+    enum { WHOLE, CUT, FAR, LATE, CASES };
+    (void)state;
+    for (int c = 0; c < CASES; c++) {
+        bytes b = {0}, extra = {0};
+        put(&b, TEXT("PK\3\4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\xa\0\0\0"));
+        put_text(&b, name);
+        put(&b, pickle, sizeof pickle - 1);
+        const size_t directory = b.n;
+        put_int(&extra, 1, 2);
+        put_int(&extra, c == CUT ? 4 : 8, 2);
+        put_int(&extra, c == LATE ? directory - 10 : 0, c == CUT ? 4 : 8);
+        put_entry(&b, name, c == FAR ? 1000 : sizeof pickle - 1, UINT32_MAX, &extra);
+        const size_t end = b.n;
+        put(&b, TEXT("PK\5\6\0\0\0\0\1\0\1\0"));
+        put_int(&b, end - directory, 4);
+        put_int(&b, directory, 4);
+        put_int(&b, 0, 2);
+        free(extra.p);
+        if (c != WHOLE) {
+            refuses(c == CUT   ? "of 4 bytes at byte 4294967295 is not within the archive"
+                    : c == FAR ? "of 1000 bytes at byte 0 is not within the archive"
+                               : "is not within the archive",
+                    b);
+            continue;
+        }
+        assert_int_equal(tensors_in(b.p, b.n), 0);
+        free(b.p);
+    }
+}
+
+/* The records at the end of an archive: no members at all, and a zip64 record that does not fit before its locator. */
+static void ends_of_archives_are_checked(void **state)
+{
+    (void)state;
+    bytes b = {0};
+    put(&b, TEXT("PK\5\6\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"));
+    io_zip_list list;
+    char why[IO_WHY_MAX];
+    assert_int_equal(io_zip_members(b.p, b.n, &list, why), IO_OK);
+    assert_true(list.n == 0 && io_zip_find(&list, "a", 1) == NULL);
+    free(list.members);
+    refuses("without data.pkl", b);
+    for (int n = 0; n < 3; n++) { /* too short; not there; not at this byte */
+        b = (bytes){0};
+        put(&b, (char[80]){0}, n == 0 ? 30 : 80);
+        put(&b, TEXT("PK\6\7\0\0\0\0"));
+        put_int(&b, n == 1 ? 25 : n == 2 ? 24 : 0, 8);
+        put_int(&b, 1, 4);
+        put(&b, TEXT("PK\5\6\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"));
+        refuses(n == 0 ? "its zip64 record is not at byte 0" : n == 1 ? "is not at byte 25" : "is not at byte 24", b);
+    }
+}
+
 /* Every byte of a file of PyTorch may be changed: the file is refused, or every tensor lies within it. */
 static void damaged_bytes_do_no_harm(void **state)
 {
@@ -428,10 +630,16 @@ int main(void)
         cmocka_unit_test(every_type_is_read),
         cmocka_unit_test(a_training_checkpoint_has_its_state_dict),
         cmocka_unit_test(bad_pickles_are_refused),
+        cmocka_unit_test(arguments_of_the_wrong_kind_are_refused),
         cmocka_unit_test(good_pickles_are_read),
+        cmocka_unit_test(unusual_pickles_are_read),
+        cmocka_unit_test(long_notes_are_cut),
+        cmocka_unit_test(formats_are_seen_in_the_first_bytes),
         cmocka_unit_test(enormous_pickles_are_refused),
         cmocka_unit_test(sharing_is_limited),
         cmocka_unit_test(zip64_fields_are_read),
+        cmocka_unit_test(zip64_fields_have_only_what_does_not_fit),
+        cmocka_unit_test(ends_of_archives_are_checked),
         cmocka_unit_test(bad_archives_are_refused),
         cmocka_unit_test(members_are_named),
         cmocka_unit_test(damaged_bytes_do_no_harm),
