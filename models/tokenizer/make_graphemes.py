@@ -32,7 +32,7 @@ def main():
     for low, high in re.findall(rf"\({CHARACTER},\s*{CHARACTER}\s*\)", extend):
         for c in range(character(low), character(high) + 1):
             of[c] = of.get(c, 0) | INCB_EXTEND
-    for c in re.findall(r"'(\\u\{[0-9a-f]+\})'", linker):
+    for c in re.findall(CHARACTER, linker):
         of[character(c)] = of.get(character(c), 0) | INCB_LINKER
     hangul = range(0xAC00, 0xAC00 + 11172)
     for c in hangul:  # the crate does not list these: LV if the syllable has no final consonant, otherwise LVT
@@ -59,7 +59,7 @@ enum {{""")
     for i, name in enumerate(CATEGORIES):
         print(f"    GRAPHEME_{name.upper()} = {i},")
     print(f"""    GRAPHEME_CATEGORY = 0x1f, /* mask of the category */
-    GRAPHEME_INCB_EXTEND = {INCB_EXTEND:#x}, /* of an Indic conjunct */
+    GRAPHEME_INCB_EXTEND = {INCB_EXTEND:#x}, /* the character extends an Indic conjunct */
     GRAPHEME_INCB_LINKER = {INCB_LINKER:#x},
 }};
 

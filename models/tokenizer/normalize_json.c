@@ -71,7 +71,7 @@ typedef struct origin {
 static void use(origin *o, int64_t n)
 {
     o->used += n;
-    o->ended = o->ended || o->used > o->before;
+    o->ended = o->used > o->before;
     o->after += !o->ended;
 }
 
@@ -80,6 +80,8 @@ static void use(origin *o, int64_t n)
  * there then comes from the removed one. */
 static void count_origin(origin *o, int64_t n, int64_t made)
 {
+    if (o->ended)
+        return;
     if (made == 0 && o->inserted) {
         o->after--;
         use(o, 1);

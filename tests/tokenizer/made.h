@@ -110,16 +110,22 @@ HELPER void check_text(const tokenizer *t, const int32_t *ids, int64_t n, bool s
     free(text);
 }
 
-/* Write a precompiled_charsmap with two rules: "a" becomes `grown`, and "r" is removed. Return its size. */
+/* Write a precompiled_charsmap with these rules: "a" and U+0301, bytes cc 81, become `grown`; "r" and U+0300, bytes
+ * cc 80, are removed. Return its size. */
 HELPER int64_t write_charsmap(char *to, const char *grown)
 {
-    enum { UNITS = 128, LEAF = 1 << 8, NEXT = 1 << 10 };
+    enum { UNITS = 214, LEAF = 1 << 8, NEXT = 1 << 10 };
     const size_t size = strlen(grown) + 1;
     uint32_t units[1 + UNITS] = {4 * UNITS};
     units[1 + 'a'] = 'a' | LEAF | NEXT;
     units[1 + ('a' ^ 1)] = 1u << 31;
     units[1 + 'r'] = 'r' | LEAF | NEXT;
     units[1 + ('r' ^ 1)] = (uint32_t)size | 1u << 31;
+    units[1 + 0xcc] = 0xcc | 0x9d * NEXT;
+    units[1 + (0xcc ^ 0x9d ^ 0x81)] = 0x81 | LEAF | 4 * NEXT;
+    units[1 + (0xcc ^ 0x9d ^ 0x81 ^ 4)] = 1u << 31;
+    units[1 + (0xcc ^ 0x9d ^ 0x80)] = 0x80 | LEAF | 4 * NEXT;
+    units[1 + (0xcc ^ 0x9d ^ 0x80 ^ 4)] = (uint32_t)size | 1u << 31;
     memcpy(to, units, sizeof units);
     memcpy(to + sizeof units, grown, size);
     to[sizeof units + size] = 0;

@@ -96,6 +96,7 @@ static void grapheme_clusters_end_as_in_unicode(void **state)
         {PREPEND "\n", 2},
         {FLAG FLAG FLAG, 8},
         {CONSONANT LINKER CONSONANT, 9},
+        {"\xe0\xa4\x95\xe0\xa5\x8d\xe0\xa4\x96", 9}, /* Devanagari KA, VIRAMA, KHA */
         {CONSONANT LINKER ACUTE CONSONANT, 11},
         {CONSONANT ACUTE CONSONANT, 5},
         {PICTOGRAPH ZWJ PICTOGRAPH, 7},
@@ -313,6 +314,8 @@ static void inserted_characters_take_the_place_of_removed_ones(void **state)
         "[`" META "`,-1],[`y`,-1],[`b`,-1]");
     json_splits(json, "ab", META "|y|b");
     json_splits(json, "arb", "y|b");
+    /* later characters of the first cluster do not change what comes from the first one */
+    json_splits(json, "b\xcc\x81\xcc\x80 b", META "|b|y|b");
 }
 
 /* The place of a replacement in the middle of a character is none. */
