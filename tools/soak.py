@@ -70,8 +70,8 @@ WHAT = {"io": "inputs for the readers of .npz, .npy and .safetensors", "terms": 
         "exact": "random problems against the definition in arithmetic with 113 bits",
         "faults": "failing allocations and system calls, in every command",
         "kills": "kills of commands that write, at random moments; the command gives the same files if it is repeated"}
-# Counts that the campaign should reach; 10**7 for readers of small files. Two tests have no goal: "exact" and "bits"
-# draw problems of the same kinds, and try more of them in a second.
+# Counts that the campaign should reach; 10**7 for readers of small files. "random" and "problem" have none: "exact"
+# and "bits" draw problems of the same kinds, and try more of them in a second.
 GOALS = {"random": 0, "problem": 0, "exact": 10**5, "bits": 10**5, "ranks": 10**4, "kills": 2000, "faults": 10**5,
          "checkpoint": 10**6, "t5": 10**6, "encoder": 10**6, "single": 10**6, "command": 10**6}
 # failing or partial system calls, and kills, that each command that writes files should have
