@@ -60,8 +60,9 @@ static rp_status narrow_by_mask(const rp_mpi_plan *m, const rp_tensors *t, int32
                                 rpi_span *keys)
 {
     const rp_mask_info *info = rp_mask_info_of(m->desc.masks[n].kind);
-    /* Without an array for each query, neither end of the interval falls from row to row, so the first and the last row
-     * tell those of all. If there are none, both are 0 before the keys, and the number of keys after them. */
+    /* Without an array over Lq, neither end decreases from row to row, so the first row has the smallest `first`, and
+     * the last row the largest `end`. This holds for empty rows too: rp_mask_row clamps them to [0, 0) before the keys
+     * and to [Lk, Lk) after them. */
     const bool by_row = info->axes != NULL && strstr(info->axes, "Lq") != NULL;
     const int64_t step = by_row ? 1 : max64(rows.to - rows.from - 1, 1);
     rp_mask mask = m->desc.masks[n];

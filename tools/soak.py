@@ -66,7 +66,7 @@ WHAT = {"io": "inputs for the readers of .npz, .npy and .safetensors", "terms": 
         "problem": "problems computed by every instruction set", "command": "command lines",
         "random": "random problems, with every check of `relpos verify` on every instruction set",
         "bits": "random problems with the same bits by 2 to 16 threads, alone or in a batch, padded, and in ranges",
-        "ranks": "random problems over 2 to 5 processes of MPI: the bits of one process",
+        "ranks": "random problems over 2 to 5 processes of MPI: bits of one (gradients of terms: f64, up to rounding)",
         "exact": "random problems against the definition in arithmetic with 113 bits",
         "faults": "failing allocations and system calls, in every command",
         "kills": "kills of commands that write, at random moments; the command gives the same files if it is repeated"}
@@ -179,16 +179,17 @@ def keep_corpus(targets):
     print(f"{CORPUS.relative_to(root)}: {CORPUS.stat().st_size:,} bytes")
 
 
-def groups_of(name, path, count, command, hidden=("",)):
+def groups_of(name, path, count, command, hidden=("",), needs=()):
     """Return a function that runs programs on groups of `count` random problems until the time is up, each group with
     another seed and any of these values of RELPOS_HIDE_ISA. `command` returns the arguments for a program and a seed.
-    The program prints "N problems checked" or "N compared" and exits with 1 if some failed."""
+    The program prints "N problems checked" or "N compared" and exits with 1 if some failed. It needs these commands."""
     def run_groups(seconds):
         program, until = root / "build" / "dev" / path, time.monotonic() + seconds
         checked, found, sets = 0, 0, collections.Counter()
-        if not program.exists():  # test_exact needs libquadmath, test_ranks needs MPI
-            print(f"{name} is not built here")
-        while program.exists() and time.monotonic() < until:
+        ready = program.exists() and all(map(shutil.which, needs))
+        if not ready:  # test_exact needs libquadmath, test_ranks needs MPI
+            print(f"{name} is not built here, or needs a command that is missing")
+        while ready and time.monotonic() < until:
             seed = random.randrange(2**40)
             hides, run = random.choice(hidden), command(program, seed)
             ran = subprocess.run(run, capture_output=True, text=True, cwd=root,
@@ -209,9 +210,11 @@ def groups_of(name, path, count, command, hidden=("",)):
 
 
 def ranks(program, seed):
-    """Return the command that compares random problems, forward or backward, over 2 to 5 processes."""
-    return ["mpirun", "-q", "--oversubscribe", "--allow-run-as-root", "--mca", "pml", "ob1", "-n", str(2 + seed % 4),
-            program, *(["random", str(seed), "100"] if seed // 4 % 2 else ["gradients", str(seed), "25"])]
+    """Return the command that compares random problems, forward or backward, over 2 to 5 processes of Open MPI. A
+    deadlock is a finding."""
+    kind = ["random", str(seed), "100"] if seed // 4 % 2 else ["gradients", str(seed), "25"]
+    return ["timeout", "-k", "5", "600", "mpirun", "-q", "--oversubscribe", "--allow-run-as-root", "--mca", "pml",
+            "ob1", "-n", str(2 + seed % 4), program, *kind]
 
 
 class Fails(Faults):
@@ -336,7 +339,7 @@ OTHERS = {"random": groups_of("random", "relpos", 100,
                              lambda program, seed: [program, "200", str(seed)], HIDDEN),
           "bits": groups_of("test_random_bits", "tests/test_random_bits", 200,
                             lambda program, seed: [program, "200", str(seed)], HIDDEN),
-          "ranks": groups_of("test_ranks", "tests/test_ranks", 100, ranks),
+          "ranks": groups_of("test_ranks", "tests/test_ranks", 100, ranks, needs=("mpirun",)),
           "kills": kills, "faults": fail}
 
 

@@ -28,7 +28,8 @@ typedef struct rpi_mask_row {
  *
  *   interval   raises *lo (the first key) or lowers *hi (one past the last key). Keys outside are never computed. All
  *              heads have the same interval, so row->h is 0. It may extend beyond [0, Lk], be empty or be reversed:
- *              the caller clamps it.
+ *              the caller clamps it. Without an array over Lq, neither end may decrease as the row's position grows:
+ *              mpi/stretches.c asks for the first and the last of many rows.
  *   pairs      clears keep[n] to hide key j0 + n, 0 <= n < count, and writes nothing else. A byte that is 0 must stay
  *              0; all others are 1. It is called for parts of a row, in any order. */
 typedef void rpi_mask_interval(const rpi_mask_row *row, int64_t *lo, int64_t *hi);

@@ -364,26 +364,31 @@ static void positions_have_batch_entries_and_axes(void **state)
         }
 }
 
+static const rp_dtype integers[] = {RP_U8, RP_U16, RP_U32, RP_U64, RP_I8, RP_I16, RP_I32, RP_I64};
+
 /* Offsets of every type of integers have the same results. */
 static void offsets_have_any_integer_type(void **state)
 {
-    uint64_t wide[2] = {3, 9};
-    int8_t narrow[2] = {3, 9};
     const int64_t batch[1] = {2};
+    float *want = NULL;
     (void)state;
     begin("fwd:f32:b2h2q3k20d4:alibi:causal", "generic");
-    rp_tensors t = p.t;
-    t.q_offset = rp_array_of(wide, RP_U64, 1, batch);
-    good(rp_attend(plan, &t, NULL));
-    float *want = copy_of(&p.t.out);
-    t.q_offset = rp_array_of(narrow, RP_I8, 1, batch);
-    good(rp_attend(plan, &t, NULL));
-    same_bits(&p, "generic", "out", p.t.out.data, want, (size_t)problem_size(&p.t.out) * sizeof(float));
+    for (size_t n = 0; n < sizeof integers / sizeof *integers; n++) {
+        const int64_t offsets[2] = {3, 9};
+        const size_t size = rp_dtype_size(integers[n]);
+        int64_t narrowed[2]; /* the low bytes of both offsets, which come first */
+        rp_tensors t = p.t;
+        memcpy(narrowed, &offsets[0], size);
+        memcpy((char *)narrowed + size, &offsets[1], size);
+        t.q_offset = rp_array_of(narrowed, integers[n], 1, batch);
+        good(rp_attend(plan, &t, NULL));
+        if (want == NULL)
+            want = copy_of(&p.t.out);
+        same_bits(&p, "generic", "out", p.t.out.data, want, (size_t)problem_size(&p.t.out) * sizeof(float));
+    }
     free(want);
     end();
 }
-
-static const rp_dtype integers[] = {RP_U8, RP_U16, RP_U32, RP_U64, RP_I8, RP_I16, RP_I32, RP_I64};
 
 /* Indices of every type of integers give the bits of the same output and gradient, whatever their stride. */
 static void indices_have_any_integer_type(void **state)

@@ -328,7 +328,7 @@ static void types_that_are_not_read_are_listed(void **state)
 }
 
 /* Files that end within the value of a key or the description of a tensor, names that are too long, and alignments that
- * are no integers. */
+ * are not integers, negative or too small. */
 static void cut_descriptions_are_refused(void **state)
 {
     static const char name[] = "a name of thirty-two characters!";

@@ -26,6 +26,8 @@ static io_status read_socket(const char *path, const void *data, size_t n, bool 
     int ends[2];
     const int old = dup(STDIN_FILENO);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    if (reset) /* the child does not read these bytes, so its end resets the connection */
+        assert_int_equal(write(ends[0], "unread", 6), 6);
     const pid_t child = fork();
     if (child == 0) {
         close(ends[0]);
@@ -35,19 +37,17 @@ static io_status read_socket(const char *path, const void *data, size_t n, bool 
                 _exit(1);
             at += (size_t)wrote;
         }
-        _exit(0); /* bytes that were not read reset the connection */
+        _exit(0);
     }
     close(ends[1]);
-    if (reset) {
-        assert_int_equal(write(ends[0], "unread", 6), 6);
+    if (reset)
         assert_int_equal(waitpid(child, NULL, 0), child);
-    }
     assert_int_equal(dup2(ends[0], STDIN_FILENO), STDIN_FILENO);
     close(ends[0]);
     const io_status status = io_read(path, set, NULL, err);
+    assert_int_equal(dup2(old, STDIN_FILENO), STDIN_FILENO); /* a child that still writes gets an error */
     if (!reset)
         assert_int_equal(waitpid(child, NULL, 0), child);
-    assert_int_equal(dup2(old, STDIN_FILENO), STDIN_FILENO);
     close(old);
     return status;
 }

@@ -1,5 +1,5 @@
 /* test_tokenizer_made.c -- small tokenizer.json files that the test writes: what their parts mean for pieces, places
- * and texts, and which are refused. The results were compared with those of `tokenizers` 0.23.3.
+ * and texts, and which are refused. Pieces, places and decoded texts were compared with those of `tokenizers` 0.23.3.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "tests/tokenizer/made.h"
 #include "tests/starve.h"

@@ -519,7 +519,7 @@ static void every_step_can_be_cancelled(void **state)
     free_beside(&added);
 }
 
-/* With few steps, a megabyte ends within a certain one. */
+/* The callback is called once per megabyte. If a tokenizer has only one step, it is called in that step. */
 static void single_steps_can_be_cancelled(void **state)
 {
     enum { SIZE = (1 << 21) + (1 << 12) };
