@@ -209,6 +209,11 @@ def groups_of(name, path, count, command, hidden=("",), needs=()):
     return run_groups
 
 
+def two_hundred(program, seed):
+    """Return the command that draws 200 problems."""
+    return [program, "200", str(seed)]
+
+
 def ranks(program, seed):
     """Return the command that compares random problems, forward or backward, over 2 to 5 processes of Open MPI. A
     deadlock is a finding."""
@@ -335,10 +340,8 @@ def machine():
 
 OTHERS = {"random": groups_of("random", "relpos", 100,
                               lambda program, seed: [program, "verify", "--random", "100", "--seed", str(seed)]),
-          "exact": groups_of("test_exact", "tests/test_exact", 200,
-                             lambda program, seed: [program, "200", str(seed)], HIDDEN),
-          "bits": groups_of("test_random_bits", "tests/test_random_bits", 200,
-                            lambda program, seed: [program, "200", str(seed)], HIDDEN),
+          "exact": groups_of("test_exact", "tests/test_exact", 200, two_hundred, HIDDEN),
+          "bits": groups_of("test_random_bits", "tests/test_random_bits", 200, two_hundred, HIDDEN),
           "ranks": groups_of("test_ranks", "tests/test_ranks", 100, ranks, needs=("mpirun",)),
           "kills": kills, "faults": fail}
 
