@@ -154,6 +154,16 @@ HELPER void put_field(model *m, int number, const void *bytes, size_t size)
     put(m, bytes, size);
 }
 
+/* Add a normalizer_spec with the rules of write_charsmap. */
+HELPER void put_charsmap(model *m, const char *grown)
+{
+    char map[4000];
+    model spec = {.size = 0};
+    assert_true(strlen(grown) < 3000);
+    put_field(&spec, 2, map, (size_t)write_charsmap(map, grown));
+    put_field(m, 3, spec.bytes, (size_t)spec.size);
+}
+
 enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5 };
 
 /* Add a piece with the score -1. */

@@ -297,6 +297,11 @@ static void write_precompiled(char *json, const char *grown, const char *steps, 
             text, steps, vocab);
 }
 
+#define FIRST                                                                                                          \
+    "`pre_tokenizer`:{`type`:`Sequence`,`pretokenizers`:[{`type`:`WhitespaceSplit`},{`type`:`Metaspace`,`replacement`" \
+    ":"                                                                                                                \
+    "`" META "`,`prepend_scheme`:`first`}]},"
+
 /* A character that a rule inserted takes the place of the next one that is removed. */
 static void inserted_characters_take_the_place_of_removed_ones(void **state)
 {
@@ -307,11 +312,7 @@ static void inserted_characters_take_the_place_of_removed_ones(void **state)
     check_places(json, "arb", "x 0 1|y 1 2|b 2 3");
     check_places(json, "brb", "b 0 1|b 2 3");
     /* so it no longer comes from the first character of the text, to which prepend_scheme "first" refers */
-    write_precompiled(
-        json, " y",
-        "`pre_tokenizer`:{`type`:`Sequence`,`pretokenizers`:[{`type`:`WhitespaceSplit`},{`type`:`Metaspace`,"
-        "`replacement`:`" META "`,`prepend_scheme`:`first`}]},",
-        "[`" META "`,-1],[`y`,-1],[`b`,-1]");
+    write_precompiled(json, " y", FIRST, "[`" META "`,-1],[`y`,-1],[`b`,-1]");
     json_splits(json, "ab", META "|y|b");
     json_splits(json, "arb", "y|b");
     /* later characters of the first cluster do not change what comes from the first one */
@@ -338,11 +339,6 @@ static void replacements_begin_with_a_character(void **state)
 }
 
 /* ---- steps */
-
-#define FIRST                                                                                                          \
-    "`pre_tokenizer`:{`type`:`Sequence`,`pretokenizers`:[{`type`:`WhitespaceSplit`},{`type`:`Metaspace`,`replacement`" \
-    ":"                                                                                                                \
-    "`" META "`,`prepend_scheme`:`first`}]},"
 
 static void normalizers_change_the_text(void **state)
 {

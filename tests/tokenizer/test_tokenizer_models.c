@@ -178,7 +178,6 @@ static void added_tokens_of_other_rules(void **state)
 {
     const tok_beside added = beside_of("{`zz`:5}", "{`extra_ids`:0}", NULL, TOK_RULES_FILE);
     model m = begun();
-    char map[1000];
     (void)state;
     put_suffix(&m);
     tokenizer *t = model_opened(&m, &added);
@@ -187,13 +186,8 @@ static void added_tokens_of_other_rules(void **state)
     check_text(t, (int32_t[]){2, 4, 5, 3, 1}, 5, true, "a zzb"); /* zz is not special */
     tok_close(t);
     model mapped = begun();
-    char field[1100] = "\x12"; /* precompiled_charsmap, with a size of two bytes */
     put_suffix(&mapped);
-    const int64_t size = write_charsmap(map, "zz");
-    field[1] = (char)(size & 0x7f) | (char)0x80;
-    field[2] = (char)(size >> 7);
-    memcpy(field + 3, map, (size_t)size);
-    put_field(&mapped, 3, field, (size_t)size + 3);
+    put_charsmap(&mapped, "zz");
     t = model_opened(&mapped, &added);
     check_pieces(t, "bab", false, "b|" META "|zz|b|" META); /* "a" becomes the token */
     tok_close(t);
@@ -206,18 +200,14 @@ static void models_that_grow_are_stopped(void **state)
     enum { GROWN = 2000 };
     const tok_beside added = beside_of("{`zz`:5}", "{`extra_ids`:0}", NULL, TOK_RULES_FILE),
                      grows = beside_of("{`za`:5}", "{`extra_ids`:0}", NULL, TOK_RULES_FILE);
-    static char grown[GROWN + 1], map[GROWN + 1000], field[GROWN + 1003] = "\x12";
+    static char grown[GROWN + 1];
     model m = begun();
     int32_t *ids;
     int64_t n;
     (void)state;
     memset(grown, 'b', GROWN);
     put_suffix(&m);
-    const int64_t size = write_charsmap(map, grown);
-    field[1] = (char)(size & 0x7f) | (char)0x80;
-    field[2] = (char)(size >> 7);
-    memcpy(field + 3, map, (size_t)size);
-    put_field(&m, 3, field, (size_t)size + 3);
+    put_charsmap(&m, grown);
     tokenizer *t = model_opened(&m, &added);
     assert_int_equal(tok_encode(t, "a", 1, true, &ids, &n, err), TOK_DAMAGED);
     assert_null(ids);
